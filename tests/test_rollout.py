@@ -1,0 +1,250 @@
+"""Rollouts against an environment whose every number can be predicted."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from gymnax.environments import environment, spaces
+
+from mmrl import rollout
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    time: jax.Array
+    tag: jax.Array
+    length: jax.Array
+
+
+class Diary(environment.Environment):
+    """Observes (tag of the episode, time). Odd tags terminate, even ones truncate: 1 to 6 steps."""
+
+    @property
+    def default_params(self):
+        return environment.EnvParams(max_steps_in_episode=1000)
+
+    def reset_env(self, key, params):
+        tag = jax.random.randint(key, (), 0, 2**20)
+        state = State(time=jnp.int32(0), tag=tag, length=1 + tag % 6)
+        return self.observe(key, state, None, params), state
+
+    def step_env(self, key, state, action, params):
+        reward = 10.0 * state.time + action
+        state = state.replace(time=state.time + 1)
+        obs = self.observe(key, state, action, params)
+        return obs, state, reward, self.is_terminated(state, params), {}
+
+    def observe(self, key, state, action, params):
+        return jnp.stack([state.tag, state.time]).astype(jnp.float32)
+
+    def is_terminated(self, state, params):
+        return (state.time >= state.length) & (state.tag % 2 == 1)
+
+    def is_truncated(self, state, params):
+        return (state.time >= state.length) & (state.tag % 2 == 0)
+
+    def action_space(self, params=None):
+        return spaces.Discrete(3)
+
+    def observation_space(self, params):
+        return spaces.Box(0.0, 2.0**20, (2,), jnp.float32)
+
+
+ENV = Diary()
+PARAMS = ENV.default_params
+
+
+def policy(state, obs, begin, key):
+    """Counts its own steps without ever resetting, and acts at random."""
+    return state + 1, jax.random.randint(key, (), 0, 3)
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def many(key, steps):
+    """One rollout per worker, from fresh environments; leaves [worker, time, ...]."""
+    key_start, key_steps = jax.random.split(key)
+    carries = jax.vmap(lambda k: rollout.start(ENV, PARAMS, jnp.int32(0), k))(
+        jax.random.split(key_start, 7)
+    )
+    return jax.vmap(lambda c, k: rollout.collect(policy, ENV, PARAMS, c, k, steps))(
+        carries, jax.random.split(key_steps, 7)
+    )
+
+
+@pytest.fixture(scope="module")
+def rolled():
+    return jax.device_get(many(jax.random.key(0), 60))
+
+
+def test_shapes_and_types(rolled):
+    carry, transition = rolled
+    assert transition.obs.shape == transition.next_obs.shape == (7, 60, 2)
+    assert transition.reward.shape == (7, 60) and transition.reward.dtype == np.float32
+    for flag in (transition.begin, transition.terminated, transition.truncated, transition.last):
+        assert flag.shape == (7, 60) and flag.dtype == bool
+    assert carry.begin.shape == (7,)
+
+
+def test_flags_across_the_reset(rolled):
+    _, transition = rolled
+    assert transition.begin[:, 0].all()
+    np.testing.assert_array_equal(transition.begin[:, 1:], transition.last[:, :-1])
+    np.testing.assert_array_equal(transition.begin, transition.obs[..., 1] == 0)
+    tag = transition.obs[..., 0].astype(int)
+    ends = transition.obs[..., 1] + 1 == 1 + tag % 6
+    np.testing.assert_array_equal(transition.last, ends)
+    np.testing.assert_array_equal(transition.terminated, ends & (tag % 2 == 1))
+    np.testing.assert_array_equal(transition.truncated, ends & (tag % 2 == 0))
+    assert transition.terminated.sum() > 20 and transition.truncated.sum() > 20
+
+
+def test_next_obs_belongs_to_the_same_episode(rolled):
+    _, transition = rolled
+    expected = transition.obs + np.array([0.0, 1.0], np.float32)
+    np.testing.assert_array_equal(transition.next_obs, expected)
+    inside = ~transition.last[:, :-1]
+    np.testing.assert_array_equal(
+        transition.next_obs[:, :-1][inside], transition.obs[:, 1:][inside]
+    )
+    assert (transition.next_obs[:, :-1] != transition.obs[:, 1:]).any(-1)[~inside].all()
+
+
+def test_reward_follows_the_action(rolled):
+    _, transition = rolled
+    expected = 10 * transition.obs[..., 1] + transition.action
+    np.testing.assert_array_equal(transition.reward, expected)
+    assert set(np.unique(transition.action)) == {0, 1, 2}
+
+
+def test_policy_state_is_never_reset(rolled):
+    carry, _ = rolled
+    np.testing.assert_array_equal(carry.policy_state, 60)
+
+
+def test_one_long_rollout_equals_two_halves():
+    @jax.jit
+    def both(key):
+        carry = rollout.start(ENV, PARAMS, jnp.int32(0), key)
+        keys = jax.random.split(key, (41, 2))
+        whole = rollout.unroll(policy, ENV, PARAMS, carry, keys)
+        carry, first = rollout.unroll(policy, ENV, PARAMS, carry, keys[:17])
+        carry, second = rollout.unroll(policy, ENV, PARAMS, carry, keys[17:])
+        halves = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
+        collected = rollout.collect(
+            policy, ENV, PARAMS, rollout.start(ENV, PARAMS, jnp.int32(0), key), key, 41
+        )
+        return whole, (carry, halves), collected
+
+    whole, halves, collected = jax.device_get(both(jax.random.key(3)))
+    assert not halves[1].begin[17]
+    jax.tree.map(np.testing.assert_array_equal, whole, halves)
+    jax.tree.map(np.testing.assert_array_equal, whole, collected)
+
+
+def test_vmap_equals_one_at_a_time():
+    key_start, key_steps = jax.random.split(jax.random.key(0))
+    one = jax.jit(
+        lambda a, b: rollout.collect(
+            policy, ENV, PARAMS, rollout.start(ENV, PARAMS, jnp.int32(0), a), b, 60
+        )
+    )
+    alone = one(jax.random.split(key_start, 7)[4], jax.random.split(key_steps, 7)[4])
+    batched = jax.tree.map(lambda x: x[4], many(jax.random.key(0), 60))
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(alone), jax.device_get(batched))
+
+
+@functools.partial(jax.jit, static_argnames=("episodes", "max_steps"))
+def evaluated(key, episodes, max_steps):
+    return rollout.evaluate(policy, ENV, PARAMS, jnp.int32(0), key, episodes, max_steps)
+
+
+def by_hand(key, episodes, max_steps):
+    """The same episodes, one Python step at a time."""
+    key, key_start = jax.random.split(key)
+    reset, step = jax.jit(ENV.reset), jax.jit(ENV.step)
+    out = []
+    starts = jax.random.split(key_start, episodes)
+    keys = [jax.random.split(jax.random.fold_in(key, t), (episodes, 2)) for t in range(max_steps)]
+    for episode in range(episodes):
+        _, state = reset(starts[episode], PARAMS)
+        total, length, ended = 0.0, 0, False
+        while not ended and length < max_steps:
+            key_policy, key_env = keys[length][episode]
+            _, action = policy(0, None, None, key_policy)
+            _, state, reward, terminated, truncated, _ = step(key_env, state, action, PARAMS)
+            total, length, ended = total + float(reward), length + 1, bool(terminated | truncated)
+        out.append((total, length, ended))
+    return zip(*out, strict=True)
+
+
+@pytest.mark.parametrize("max_steps", [3, 10])
+def test_evaluate_equals_a_loop(max_steps):
+    key = jax.random.key(5)
+    result = evaluated(key, 12, max_steps)
+    returns, lengths, ended = by_hand(key, 12, max_steps)
+    np.testing.assert_array_equal(result.returns, returns)
+    np.testing.assert_array_equal(result.lengths, lengths)
+    np.testing.assert_array_equal(result.ended, ended)
+    assert len(set(lengths)) > 1 and all(ended) == (max_steps == 10)
+
+
+def test_evaluate_ignores_what_follows_the_first_episode():
+    """A policy that turns to NaN after its first episode changes nothing."""
+
+    def poisoned(state, obs, begin, key):
+        return state + begin, jnp.where(state + begin > 1, jnp.nan, 1.0)
+
+    result = jax.jit(
+        lambda key: rollout.evaluate(poisoned, ENV, PARAMS, jnp.int32(0), key, 20, 30)
+    )(jax.random.key(1))
+    n = np.asarray(result.lengths)
+    np.testing.assert_array_equal(result.returns, 10.0 * n * (n - 1) / 2 + n)
+    assert result.ended.all()
+
+
+def test_evaluate_under_vmap():
+    keys = jax.random.split(jax.random.key(8), 3)
+    batched = jax.vmap(lambda k: evaluated(k, 4, 10))(keys)
+    alone = [evaluated(k, 4, 10) for k in keys]
+    for i in range(3):
+        np.testing.assert_array_equal(batched.returns[i], alone[i].returns)
+        np.testing.assert_array_equal(batched.lengths[i], alone[i].lengths)
+
+
+def test_a_gymnax_environment_with_weak_types():
+    """CartPole keeps its clock as a Python int and its reward as a float."""
+    from gymnax.environments.classic_control import cartpole
+
+    env = cartpole.CartPole()
+    params = env.default_params
+
+    def left(state, obs, begin, key):
+        return state, 0
+
+    @jax.jit
+    def run(key):
+        carry = rollout.start(env, params, None, key)
+        _, transition = rollout.collect(left, env, params, carry, key, 30)
+        return transition, rollout.evaluate(left, env, params, None, key, 4, 50)
+
+    transition, result = run(jax.random.key(0))
+    assert transition.reward.dtype == jnp.float32 and transition.action.shape == (30,)
+    assert (np.asarray(result.lengths) <= 12).all() and result.ended.all()
+    np.testing.assert_array_equal(result.returns, result.lengths)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda c: rollout.collect(policy, ENV, PARAMS, c, jax.random.key(0), 0), "steps"),
+        (lambda c: rollout.evaluate(policy, ENV, PARAMS, 0, jax.random.key(0), 0, 5), "episodes"),
+        (lambda c: rollout.evaluate(policy, ENV, PARAMS, 0, jax.random.key(0), 5, 0), "max_steps"),
+    ],
+)
+def test_nothing_to_do_is_an_error(call, name):
+    carry = rollout.start(ENV, PARAMS, jnp.int32(0), jax.random.key(0))
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        call(carry)
