@@ -1,0 +1,64 @@
+"""The linear recurrent unit, Orvieto et al. 2023: complex leaky integrators."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Complex, Float, PRNGKeyArray
+
+from mmrl.memory.base import Memory
+from mmrl.monoid import Affine
+
+
+class LRU(Memory):
+    """h_t = λ ⊙ h_{t-1} + γ ⊙ B x_t,  y_t = Re(C h_t) + D ⊙ x_t.  Eqs. 67-71; Orvieto et al., Eq. 7.
+
+    λ = exp(-exp(ν) + i exp(θ)) has |λ| < 1 whatever the parameters; γ = √(1 - |λ|²) keeps h at unit
+    scale (missing from Eq. 71). `decay` is the range of |λ| at the start, `phase` (radians per
+    step) the largest argument. D is a full matrix here, so that sizes may differ.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Affine
+    nu: Float[Array, " h"]
+    theta: Float[Array, " h"]
+    read_in: Float[Array, "2 h in"]
+    read_out: Float[Array, "2 out h"]
+    skip: eqx.nn.Linear
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        state_size: int = 64,
+        decay: tuple[float, float] = (0.9, 0.999),
+        phase: float = 6.28,
+        key: PRNGKeyArray,
+    ):
+        keys = jax.random.split(key, 5)
+        self.input_size, self.output_size = input_size, output_size
+        self.monoid = Affine((state_size,), jnp.complex64)
+        low, high = decay
+        modulus_squared = jax.random.uniform(keys[0], (state_size,), minval=low**2, maxval=high**2)
+        self.nu = jnp.log(-0.5 * jnp.log(modulus_squared))
+        self.theta = jnp.log(jax.random.uniform(keys[1], (state_size,), minval=1e-4, maxval=phase))
+        self.read_in = jax.random.normal(keys[2], (2, state_size, input_size)) / jnp.sqrt(
+            2.0 * input_size
+        )
+        self.read_out = jax.random.normal(keys[3], (2, output_size, state_size)) / jnp.sqrt(
+            1.0 * state_size
+        )
+        self.skip = eqx.nn.Linear(input_size, output_size, key=keys[4])
+
+    @property
+    def eigenvalues(self) -> Complex[Array, " h"]:
+        """λ, one per unit; |λ|^t is how much of an observation is left after t steps."""
+        return jnp.exp(-jnp.exp(self.nu) + 1j * jnp.exp(self.theta))
+
+    def encode(self, x):
+        gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(self.nu)))  # exact where 1 - |λ|² cancels
+        return self.eigenvalues, gain * (self.read_in[0] @ x + 1j * (self.read_in[1] @ x))
+
+    def decode(self, h, x):
+        return self.read_out[0] @ h[1].real - self.read_out[1] @ h[1].imag + self.skip(x)

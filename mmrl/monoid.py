@@ -1,0 +1,295 @@
+"""Monoids: a set with an associative operator and an identity.
+
+Start here. `scan.py` shows what associativity buys; `memory/` builds sequence models and
+`returns.py` builds learning targets from the monoids below. Equation numbers without a name
+are those of Morad et al. 2024 (arXiv:2402.09900).
+
+Every operator reads `monoid(a, b)` with `a` *earlier* than `b`. Elements are pytrees of arrays
+without a time axis; use `jax.vmap(monoid)` for many pairs at once. A monoid whose `shape` is left
+at `()` takes elements of any shape, all combined elementwise.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Complex, Float, Inexact, PyTree, Shaped
+
+
+class Monoid(eqx.Module):
+    """(H, •, e) with (a • b) • c = a • (b • c) and e • a = a = a • e.  Eqs. 3-4."""
+
+    @abc.abstractmethod
+    def identity(self) -> PyTree:
+        """The element e: one element, no time axis."""
+
+    @abc.abstractmethod
+    def __call__(self, a: PyTree, b: PyTree) -> PyTree:
+        """a • b, where `a` happened before `b`."""
+
+
+class Sum(Monoid):
+    """a • b = a + b, leaf by leaf: the state of linear attention.  Eqs. 9-11.
+
+    `example` is any pytree of arrays (or `jax.ShapeDtypeStruct`) shaped like one element.
+    """
+
+    example: PyTree[jax.ShapeDtypeStruct] = eqx.field(static=True)
+
+    def __init__(self, example: PyTree):
+        self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
+
+    def identity(self) -> PyTree[Shaped[Array, "..."]]:
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.example)
+
+    def __call__(
+        self, a: PyTree[Shaped[Array, "..."]], b: PyTree[Shaped[Array, "..."]]
+    ) -> PyTree[Shaped[Array, "..."]]:
+        return jax.tree.map(jnp.add, a, b)
+
+
+class Affine(Monoid):
+    """(a, x) • (b, y) = (b a, b x + y): the maps h ↦ a h + x under composition.  Eqs. 15-17, 62-64.
+
+    Elementwise, so a diagonal matrix is its vector; real or complex. One element serves the LRU,
+    S5, minGRU and every return. a = 0 forgets all that came before: a reset needs no flag here.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+    dtype: Any = eqx.field(static=True, default=jnp.float32)
+
+    def identity(self) -> tuple[Inexact[Array, "..."], Inexact[Array, "..."]]:
+        return jnp.ones(self.shape, self.dtype), jnp.zeros(self.shape, self.dtype)
+
+    def __call__(
+        self,
+        a: tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]],
+        b: tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]],
+    ) -> tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]:
+        (a_gain, a_sum), (b_gain, b_sum) = a, b
+        return b_gain * a_gain, b_gain * a_sum + b_sum
+
+
+class MatrixAffine(Monoid):
+    """(M, X) • (M', X') = (M M', X M' + X'): `Affine` with a matrix acting from the right.
+
+    The state X maps keys to values, so a transition multiplies on the key side. Gated DeltaNet
+    is M = α (I - β k kᵀ), X = β v kᵀ (Yang et al. 2025, Eq. 10). M = transition matrix of a hidden
+    Markov model, X empty, gives its exact belief. `values` × `keys` is the shape of X.
+    """
+
+    values: int = eqx.field(static=True)
+    keys: int = eqx.field(static=True)
+
+    def identity(self) -> tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]:
+        return jnp.eye(self.keys), jnp.zeros((self.values, self.keys))
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "keys keys"], Float[Array, "values keys"]],
+        b: tuple[Float[Array, "keys keys"], Float[Array, "values keys"]],
+    ) -> tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]:
+        (a_map, a_sum), (b_map, b_sum) = a, b
+        return a_map @ b_map, a_sum @ b_map + b_sum
+
+
+class Decay(Monoid):
+    """(X, t) • (X', t') = (X exp(t' (-α + iω)) + X', t + t'): a sum that fades.  Eqs. 72-74.
+
+    The trace of fast and forgetful memory. `t` counts steps since the start, so the decay of a
+    block is known from its length alone. α > 0 is in 1/steps, ω in radians per step.
+    """
+
+    alpha: Float[Array, " trace"]
+    omega: Float[Array, " context"]
+
+    def identity(self) -> tuple[Complex[Array, "trace context"], Float[Array, ""]]:
+        return jnp.zeros((self.alpha.size, self.omega.size), jnp.complex64), jnp.zeros(())
+
+    def __call__(
+        self,
+        a: tuple[Complex[Array, "trace context"], Float[Array, ""]],
+        b: tuple[Complex[Array, "trace context"], Float[Array, ""]],
+    ) -> tuple[Complex[Array, "trace context"], Float[Array, ""]]:
+        (a_trace, a_time), (b_trace, b_time) = a, b
+        rate = -self.alpha[:, None] + 1j * self.omega[None, :]
+        return a_trace * jnp.exp(b_time * rate) + b_trace, a_time + b_time
+
+
+class Max(Monoid):
+    """(w, m) • (w', m') = (w + w', max(m + w', m')): the largest value, faded by w ≤ 0.
+
+    Max-plus affine maps, the "max operator" that the paper leaves as future work. A decay
+    that multiplied m instead would not be associative. w = 0 is the plain running maximum.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_fade, a_max), (b_fade, b_max) = a, b
+        return a_fade + b_fade, jnp.maximum(a_max + b_fade, b_max)
+
+
+class LogSumExp(Monoid):
+    """(w, m) • (w', m') = (w + w', log(exp(m + w') + exp(m'))): `Affine` in the log domain."""
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_fade, a_log), (b_fade, b_log) = a, b
+        return a_fade + b_fade, jnp.logaddexp(a_log + b_fade, b_log)
+
+
+class Moments(Monoid):
+    """(n, μ, M₂) of two samples from those of each: mean and variance that merge.
+
+    Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0); variance = M₂ / n. n may be any
+    non-negative weight.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+        zero = jnp.zeros(self.shape)
+        return zero, zero, zero
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
+        count = a_count + b_count
+        share = b_count / jnp.where(count > 0, count, 1)
+        step = b_mean - a_mean
+        return count, a_mean + share * step, a_square + b_square + a_count * share * step**2
+
+
+class EWMA(Monoid):
+    """(β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w.
+
+    The bias-corrected moving average of Hilton et al. 2022 (Appendix A), with f(x) = (β, 1, x). It is
+    stored as a mean, not a sum, so a constant stays constant however long the average runs.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+        return jnp.ones(self.shape), jnp.zeros(self.shape), jnp.zeros(self.shape)
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_beta, a_weight, a_mean), (b_beta, b_weight, b_mean) = a, b
+        faded = b_beta * a_weight
+        weight = faded + b_weight
+        share = b_weight / jnp.where(weight > 0, weight, 1)
+        return a_beta * b_beta, weight, a_mean + share * (b_mean - a_mean)
+
+
+class TopK(Monoid):
+    """The k largest keys of both, with what they carry: a mergeable reservoir.
+
+    Elements are (keys [k] in falling order, payload with leaves [k, ...]); an unused slot has key
+    -∞ and payload zero. With keys drawn uniformly at random it is reservoir sampling (Vitter 1985)
+    that many actors may run apart and merge. Ties go to the earlier item.
+    """
+
+    k: int = eqx.field(static=True)
+    example: PyTree[jax.ShapeDtypeStruct] = eqx.field(static=True)
+
+    def __init__(self, k: int, example: PyTree):
+        self.k = k
+        self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
+
+    def identity(self) -> tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]:
+        empty = jax.tree.map(lambda x: jnp.zeros((self.k, *x.shape), x.dtype), self.example)
+        return jnp.full(self.k, -jnp.inf), empty
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]],
+        b: tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]],
+    ) -> tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]:
+        both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
+        keys, chosen = jax.lax.top_k(both[0], self.k)
+        return keys, jax.tree.map(lambda x: x[chosen], both[1])
+
+
+class Window(Monoid):
+    """The last k items of the concatenation: frame stacking as a monoid.
+
+    Elements are (items [k, ...] with the newest last, count ≤ k); unused items are zero.
+    """
+
+    k: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "k ..."], Float[Array, ""]]:
+        return jnp.zeros((self.k, *self.shape)), jnp.zeros(())
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "k ..."], Float[Array, ""]],
+        b: tuple[Float[Array, "k ..."], Float[Array, ""]],
+    ) -> tuple[Float[Array, "k ..."], Float[Array, ""]]:
+        (a_items, a_count), (b_items, b_count) = a, b
+        shift = b_count.astype(jnp.int32)
+        older = jax.lax.dynamic_slice_in_dim(
+            jnp.concatenate([a_items, jnp.zeros_like(a_items)]), shift, self.k
+        )
+        newer = jnp.arange(self.k) >= self.k - shift
+        newer = newer.reshape(-1, *[1] * (a_items.ndim - 1))
+        return jnp.where(newer, b_items, older), jnp.minimum(a_count + b_count, self.k)
+
+
+class Product(Monoid):
+    """(a₁, a₂, …) • (b₁, b₂, …) = (a₁ • b₁, a₂ • b₂, …): several monoids, one scan."""
+
+    factors: tuple[Monoid, ...]
+
+    def identity(self) -> tuple[PyTree, ...]:
+        return tuple(factor.identity() for factor in self.factors)
+
+    def __call__(self, a: tuple[PyTree, ...], b: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        return tuple(factor(x, y) for factor, x, y in zip(self.factors, a, b, strict=True))
+
+
+class Resettable(Monoid):
+    """(a, i) • (b, j) = (e • b if j else a • b, i or j): any monoid, forgetting at a begin flag.
+
+    Theorem 3.4, Eqs. 20-22. The paper multiplies by (1 - j); we select, so that a NaN or an
+    infinity before the boundary cannot cross it, and -∞ may serve as an identity.
+    """
+
+    inner: Monoid
+
+    def identity(self) -> tuple[PyTree, Bool[Array, ""]]:
+        return self.inner.identity(), jnp.zeros((), bool)
+
+    def __call__(
+        self, a: tuple[PyTree, Bool[Array, ""]], b: tuple[PyTree, Bool[Array, ""]]
+    ) -> tuple[PyTree, Bool[Array, ""]]:
+        (a_inner, a_begin), (b_inner, b_begin) = a, b
+        # Resetting the past before combining, not the result after: the NaN also stays out of
+        # the gradient, which flows through both branches of a `where`.
+        past = jax.tree.map(lambda e, h: jnp.where(b_begin, e, h), self.inner.identity(), a_inner)
+        return self.inner(past, b_inner), a_begin | b_begin
