@@ -1,0 +1,145 @@
+"""What the POPGym tasks share: gymnax's interface, written once, over three pure functions.
+
+The tasks equal popgym 1.0.7 step by step (Morad et al. 2023, "POPGym: Benchmarking Partially
+Observable Reinforcement Learning"): rewards, lengths, flags, and observations as
+`gymnasium.spaces.flatten` gives them. A task is `start(u)`, `advance(u, state, action)` and
+`look(state)`, where u holds all of its chance: uniform numbers, so a task is deterministic.
+
+Read `repeat_previous.py` first; every other file has its shape.
+"""
+
+import abc
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
+
+Action = Integer[Array, ""] | int
+Numbers = Float[Array, " numbers"]
+Params = environment.EnvParams
+Info = dict[str, Any]
+
+
+class Task(environment.Environment, abc.ABC):
+    """s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), u ~ U[0, 1)ⁿ.
+
+    A subclass sets the six sizes in `__init__` and writes `start`, `advance`, `look`,
+    `is_terminated` and `state_obs`. Tasks with equal arguments are equal and share compilations,
+    where gymnax compiles anew for every instance.
+    """
+
+    num_steps: int  # steps in the longest episode
+    actions: int  # actions to choose from
+    obs_size: int  # width of an observation
+    state_size: int  # width of `state_obs`
+    start_numbers: int  # uniform numbers that `start` takes
+    step_numbers: int  # uniform numbers that `advance` takes
+
+    @abc.abstractmethod
+    def start(self, u: Numbers, params: Params) -> Any:
+        """The first state of an episode."""
+
+    @abc.abstractmethod
+    def advance(
+        self, u: Numbers, state: Any, action: Action, params: Params
+    ) -> tuple[Any, Float[Array, ""]]:
+        """The next state, time increased by one, and the reward."""
+
+    @abc.abstractmethod
+    def look(self, state: Any, params: Params) -> Float[Array, " obs"]:
+        """The observation, a function of the state alone."""
+
+    @abc.abstractmethod
+    def is_terminated(self, state: Any, params: Params) -> Bool[Array, ""]:
+        """Whether the episode ended by itself when this state was reached."""
+
+    @abc.abstractmethod
+    def state_obs(self, state: Any, params: Params) -> Float[Array, " state"]:
+        """The Markov state as a vector: popgym's `get_state`, flattened."""
+
+    def observe(
+        self, key: PRNGKeyArray, state: Any, action: Action | None, params: Params
+    ) -> Float[Array, " obs"]:
+        """o = look(s): the key and the action change nothing."""
+        return self.look(state, params)
+
+    def reset_env(self, key: PRNGKeyArray, params: Params) -> tuple[Float[Array, " obs"], Any]:
+        """The first observation and state."""
+        state = self.start(jax.random.uniform(key, (self.start_numbers,)), params)
+        return self.look(state, params), state
+
+    def step_env(
+        self, key: PRNGKeyArray, state: Any, action: Action, params: Params
+    ) -> tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Info]:
+        """One step without reset: observation, state, reward, terminated, info."""
+        u = jax.random.uniform(key, (self.step_numbers,))
+        state, reward = self.advance(u, state, action, params)
+        obs, state = jax.lax.stop_gradient((self.look(state, params), state))
+        return obs, state, reward, self.is_terminated(state, params), {}
+
+    @partial(jax.jit, static_argnames=("self",))
+    def step(
+        self, key: PRNGKeyArray, state: Any, action: Action, params: Params | None = None
+    ) -> tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Bool[Array, ""], Info]:
+        """One step with automatic reset, as gymnax does it, from one call of the generator.
+
+        gymnax splits the key, and step and reset draw on their own; on a CPU those three calls
+        take most of the time. Returns observation, state, reward, terminated, truncated, info;
+        after an end the first two begin the next episode, and info's `final_observation` is the
+        last of the old one.
+        """
+        params = self.default_params if params is None else params
+        u = jax.random.uniform(key, (self.step_numbers + self.start_numbers,))
+        after, reward = self.advance(u[: self.step_numbers], state, action, params)
+        first = self.start(u[self.step_numbers :], params)
+        terminated = jnp.asarray(self.is_terminated(after, params))
+        truncated = jnp.asarray(self.is_truncated(after, params))
+        ended = terminated | truncated
+        state = jax.tree.map(lambda new, old: jax.lax.select(ended, new, old), first, after)
+        state = jax.lax.stop_gradient(state)
+        final = jax.lax.stop_gradient(self.look(after, params))
+        info = {"terminated": terminated, "truncated": truncated, "final_observation": final}
+        return self.look(state, params), state, reward, terminated, truncated, info
+
+    @property
+    def default_params(self) -> Params:
+        """`max_steps_in_episode` is the task's true length; a smaller one truncates."""
+        return Params(max_steps_in_episode=self.num_steps)
+
+    @property
+    def num_actions(self) -> int:
+        return self.actions
+
+    def action_space(self, params: Params | None = None) -> spaces.Discrete:
+        return spaces.Discrete(self.actions)
+
+    def observation_space(self, params: Params | None = None) -> spaces.Box:
+        return spaces.Box(0.0, 1.0, (self.obs_size,), jnp.float32)
+
+    def state_space(self, params: Params | None = None) -> spaces.Box:
+        return spaces.Box(0.0, 1.0, (self.state_size,), jnp.float32)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(sorted(vars(self).items()))))
+
+
+def one_hot(value: Int[Array, "*shape"], size: int) -> Float[Array, "*shape size"]:
+    """The float32 one-hot encoding of 0..size-1; zeros for any other value."""
+    return jax.nn.one_hot(value, size, dtype=jnp.float32)
+
+
+def plus_minus(right: Bool[Array, ""], scale: float) -> Float[Array, ""]:
+    """+scale for a right answer, -scale for a wrong one."""
+    return jnp.where(right, jnp.float32(scale), jnp.float32(-scale))
+
+
+def check_positive(name: str, value: Any, remedy: str) -> None:
+    """Raise `ValueError` unless the argument is a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer, got {value!r}: {remedy}.")

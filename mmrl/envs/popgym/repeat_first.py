@@ -1,0 +1,63 @@
+"""Say the first suit of the episode at every step: hold one item."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from gymnax.environments import environment
+from jaxtyping import Array, Float
+
+from mmrl.envs.popgym.base import Action, Numbers, Params, one_hot, plus_minus
+from mmrl.envs.popgym.cards import (
+    DECK,
+    SUITS,
+    CardTask,
+    check_decks,
+    draw,
+    full_deck,
+    share_left,
+)
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    """`first`: the suit to repeat; `card`: the suit in view; `left`: what the deck holds."""
+
+    time: jax.Array
+    first: jax.Array
+    card: jax.Array
+    left: jax.Array
+
+
+class RepeatFirst(CardTask):
+    """r_t = ±1/(n - 1) for a_t = suit_0; n = 52 num_decks.
+
+    An episode takes n - 1 steps; its return lies in [-1, 1].
+    """
+
+    def __init__(self, num_decks: int = 1):
+        check_decks(num_decks)
+        self.num_decks = num_decks
+        self.num_steps, self.actions = DECK * num_decks - 1, SUITS
+        self.obs_size, self.state_size = SUITS, SUITS + SUITS
+        self.start_numbers = self.step_numbers = 1
+
+    def start(self, u: Numbers, params: Params) -> State:
+        card, left = draw(u[0], full_deck(self.num_decks, SUITS))
+        return State(time=jnp.int32(0), first=card, card=card, left=left)
+
+    def advance(
+        self, u: Numbers, state: State, action: Action, params: Params
+    ) -> tuple[State, Float[Array, ""]]:
+        reward = plus_minus(state.first == action, 1 / self.num_steps)
+        card, left = draw(u[0], state.left)
+        return State(time=state.time + 1, first=state.first, card=card, left=left), reward
+
+    def look(self, state: State, params: Params) -> Float[Array, " obs"]:
+        """The suit in view, one-hot."""
+        return one_hot(state.card, SUITS)
+
+    def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
+        """The first suit, one-hot, and the share of each suit left in the deck."""
+        return jnp.concatenate(
+            [one_hot(state.first, SUITS), share_left(state.left, self.num_decks)]
+        )
