@@ -1,0 +1,146 @@
+"""The ladder: imports point down, heavy packages stay on their rung, files stay short."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "mmrl"
+MOST_LINES = 320  # the aim is 300
+
+# Bottom to top, which is also the reading order: what each rung may import of the others.
+LADDER: dict[str, set[str]] = {
+    "monoid": set(),
+    "scan": {"monoid"},
+    "returns": {"monoid", "scan"},
+    "memory": {"monoid", "scan"},
+    "envs": set(),
+    "rollout": {"envs"},
+    "replay": {"monoid"},
+    "nets": {"monoid", "scan", "memory"},
+    # Not replay: a loss is the same on a tape as on segments.
+    "losses": {"monoid", "scan", "returns"},
+}
+LADDER["agents"] = set(LADDER)
+LADDER["pdg"] = {"monoid", "scan"}
+LADDER["runs"] = {*LADDER["agents"], "agents"}
+LADDER["show"] = set(LADDER)
+LADDER["checks"] = set(LADDER) - {"show"}
+
+# Programs stand on the top rung: they may import everything, nothing below may import them.
+PROGRAMS = {"__main__", "bench", "demo"}
+# What runs before everything else, and imports nothing.
+FOUNDATION = {"__init__", "_xla"}
+
+# Packages that only one rung, or a program, may import.
+CONFINED = {
+    "gymnax": "envs",
+    "flax": "envs",
+    "optax": "agents",
+    "matplotlib": "show",
+    "ipywidgets": "show",
+    "anywidget": "show",
+}
+
+FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+
+
+def rung_of(file: Path) -> str:
+    return file.parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every module a source imports, wherever it does so; "." stands for a relative import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "."
+        elif isinstance(node, ast.ImportFrom) and node.module == "mmrl":
+            yield from (f"mmrl.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def complaint(rung: str, module: str) -> str | None:
+    """Why a file of `rung` may not import `module`, or None if it may."""
+    top, _, rest = module.partition(".")
+    if module == ".":
+        return "imports are absolute"
+    if top in CONFINED and rung != CONFINED[top]:
+        return f"only {CONFINED[top]} imports {top}"
+    if top != "mmrl" or rung in PROGRAMS or rest == "__version__":
+        return None
+    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung}
+    target = rest.partition(".")[0] or "mmrl itself"
+    return None if target in allowed else f"{rung} may not import {target}"
+
+
+def complaints(rung: str, source: str) -> list[str]:
+    found = (complaint(rung, module) for module in imports(ast.parse(source)))
+    return [text for text in found if text]
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_imports_point_down_the_ladder(file: Path):
+    assert complaints(rung_of(file), (PACKAGE / file).read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_files_stay_short(file: Path):
+    lines = len((PACKAGE / file).read_text("utf-8").splitlines())
+    assert lines <= MOST_LINES, f"{file} has {lines} lines: look for the seam"
+
+
+def test_every_file_stands_on_a_rung():
+    assert {rung_of(file) for file in FILES} <= {*LADDER, *PROGRAMS, *FOUNDATION}
+
+
+def test_the_ladder_has_no_cycle():
+    below: set[str] = set()
+    for rung, allowed in LADDER.items():
+        assert allowed <= below, f"{rung} reaches up to {allowed - below}"
+        below.add(rung)
+
+
+@pytest.mark.parametrize(
+    ("rung", "source"),
+    [
+        ("monoid", "from mmrl.scan import scan"),
+        ("monoid", "import mmrl.scan"),
+        ("monoid", "def late():\n    from mmrl import scan"),
+        ("memory", "from mmrl.memory.base import Memory\nfrom mmrl.replay import tape"),
+        ("replay", "from mmrl.envs import make"),
+        ("losses", "from mmrl.replay.tape import sample"),
+        ("agents", "from mmrl.runs import run"),
+        ("runs", "from mmrl.__main__ import main"),
+        ("memory", "from . import base"),
+        ("memory", "import mmrl"),
+        ("rollout", "import gymnax.environments"),
+        ("losses", "import optax"),
+        ("agents", "from matplotlib import pyplot"),
+        ("demo", "import matplotlib.pyplot"),
+        ("_xla", "from mmrl.monoid import Sum"),
+        ("elsewhere", "from mmrl.monoid import Sum"),
+    ],
+)
+def test_a_step_up_is_seen(rung: str, source: str):
+    assert complaints(rung, source)
+
+
+@pytest.mark.parametrize(
+    ("rung", "source"),
+    [
+        ("scan", "import jax\nfrom mmrl.monoid import Monoid"),
+        ("memory", "from mmrl.memory.base import Memory\nfrom mmrl import monoid"),
+        ("envs", "import gymnax"),
+        ("agents", "import optax\nfrom mmrl.replay import tape"),
+        ("show", "import matplotlib.pyplot as plt\nfrom mmrl.runs import load"),
+        ("demo", "import mmrl\nfrom mmrl.show import curves"),
+        ("runs", "from mmrl import __version__"),
+        ("__init__", "from mmrl._xla import avoid_cpu_deadlock"),
+    ],
+)
+def test_a_step_down_is_allowed(rung: str, source: str):
+    assert complaints(rung, source) == []

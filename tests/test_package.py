@@ -1,0 +1,147 @@
+"""What importing mmrl does, and does not do, to a process."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+import mmrl
+from mmrl import _xla
+from mmrl._xla import avoid_cpu_deadlock
+
+ROOT = Path(__file__).parent.parent
+FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+
+
+def run(code: str, xla_flags: str = "") -> str:
+    """Standard output of a fresh interpreter with no memory of this one's XLA_FLAGS."""
+    env = {**os.environ, "XLA_FLAGS": xla_flags}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# Versions and dependencies
+
+
+def test_version_is_that_of_the_installed_package():
+    assert importlib.metadata.version("mmrl") == mmrl.__version__
+
+
+def distribution(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
+
+
+def undeclared(nodes: Iterable[ast.AST], declared: set[str]) -> set[str]:
+    """Third-party modules imported by `nodes` that no declared distribution provides."""
+    nodes = list(nodes)
+    modules = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+    modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
+    here = {"mmrl", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
+    outside = {module.partition(".")[0] for module in modules} - here - sys.stdlib_module_names
+    providers = importlib.metadata.packages_distributions()
+    return {m for m in outside if not declared & set(map(distribution, providers.get(m, [])))}
+
+
+def parsed(folder: str) -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text("utf-8")) for path in (ROOT / folder).rglob("*.py")}
+
+
+def test_every_imported_package_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    runtime = set(map(distribution, project["dependencies"]))
+    extras = {distribution(r) for rs in project["optional-dependencies"].values() for r in rs}
+    for path, tree in {**parsed("mmrl"), **parsed("tests")}.items():
+        missing = undeclared(ast.walk(tree), runtime | extras)
+        assert not missing, f"{path.name} imports {missing}"
+    for path, tree in parsed("mmrl").items():
+        # Widgets come with the notebooks; everything else must import without an extra.
+        missing = undeclared(tree.body, runtime) if "show" not in path.parts else set()
+        assert not missing, f"{path.name} needs {missing} at run time"
+
+
+# What an import costs
+
+
+def test_importing_mmrl_does_not_import_jax():
+    assert run("import sys, mmrl; print('jax' in sys.modules)") == "False"
+
+
+def test_the_lower_rungs_leave_the_heavy_packages_alone():
+    code = (
+        "import sys\n"
+        "import mmrl.monoid, mmrl.scan, mmrl.returns, mmrl.memory\n"
+        "print(sorted({'gymnax', 'gymnasium', 'flax', 'optax', 'matplotlib'} & set(sys.modules)))"
+    )
+    assert run(code) == "[]"
+
+
+# The scheduler flag
+
+
+@pytest.fixture
+def quiet_start(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As at the start of a process: no flags, no backend, a jaxlib that knows the flag."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setattr(_xla, "_backend_has_started", lambda: False)
+    monkeypatch.setattr(_xla, "_jaxlib_version", lambda: "0.10.2")
+    return monkeypatch
+
+
+def test_flag_is_set_once(quiet_start: pytest.MonkeyPatch):
+    avoid_cpu_deadlock()
+    avoid_cpu_deadlock()
+    assert os.environ["XLA_FLAGS"] == f"{FLAG}=false"
+
+
+def test_flag_is_appended_to_the_flags_of_the_user(quiet_start: pytest.MonkeyPatch):
+    quiet_start.setenv("XLA_FLAGS", "--xla_dump_to=dump")
+    avoid_cpu_deadlock()
+    assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=dump {FLAG}=false"
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        f"{FLAG}=true",
+        f"--xla_dump_to=dump {FLAG}=false",
+        "--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_DEFAULT",
+        "flags.txt",
+    ],
+)
+def test_a_choice_of_the_user_stands(quiet_start: pytest.MonkeyPatch, chosen: str):
+    quiet_start.setenv("XLA_FLAGS", chosen)
+    avoid_cpu_deadlock()
+    assert os.environ["XLA_FLAGS"] == chosen
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.11.0", "0.100.0", "1.10.0", "2.0"])
+def test_an_untried_jaxlib_gets_no_flag(quiet_start: pytest.MonkeyPatch, version: str):
+    quiet_start.setattr(_xla, "_jaxlib_version", lambda: version)
+    avoid_cpu_deadlock()
+    assert "XLA_FLAGS" not in os.environ
+
+
+def test_a_late_import_warns_with_the_remedy(monkeypatch: pytest.MonkeyPatch):
+    jnp.zeros(()).block_until_ready()
+    monkeypatch.delenv("XLA_FLAGS")
+    with pytest.warns(RuntimeWarning, match="Import `mmrl` before running any JAX computation"):
+        avoid_cpu_deadlock()
+    with warnings.catch_warnings(action="error"):
+        avoid_cpu_deadlock()
+
+
+@pytest.mark.parametrize("first", ["import mmrl, jax", "import jax, mmrl"])
+def test_flag_reaches_xla(first: str, tmp_path: Path):
+    run(f"{first}\njax.jit(lambda x: x + 1)(1.0)", f"--xla_dump_to={tmp_path}")
+    options = "".join(path.read_text() for path in tmp_path.glob("*debug_options"))
+    assert "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED" in options
