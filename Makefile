@@ -1,0 +1,65 @@
+# Everything is installed into .venv, from the versions in requirements.lock, and nowhere else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Compiled programs are kept, so that the second run of anything starts sooner.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fast lint bench lock clean
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/runtime ## Train agents that remember, and one that cannot
+	$(BIN)/python -m mmrl demo
+
+test: lint ## Lint, check types and run every test
+	$(PYTEST)
+
+fast: $(VENV)/dev ## Run the tests that take seconds
+	$(PYTEST) -m "not slow"
+
+lint: $(VENV)/dev ## Check style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+bench: $(VENV)/dev ## Time mmrl against its peers
+	$(BIN)/python -m mmrl bench
+
+lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Python and system
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --upgrade \
+		--no-annotate --no-emit-index-url --custom-compile-command "make lock" \
+		--quiet --output-file requirements.lock
+
+clean: ## Remove .venv and every cache; results stay
+	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist
+
+# One file marks each finished installation, so that it is not repeated.
+$(VENV)/runtime $(VENV)/dev: pyproject.toml requirements.lock mmrl/__init__.py | $(VENV)/pyvenv.cfg
+
+$(VENV)/runtime:
+	@echo "Installing mmrl into $(VENV) (once, about a minute)"
+	@$(call install,.)
+	@touch $@
+
+$(VENV)/dev:
+	@echo "Installing mmrl and its development tools into $(VENV) (once, about two minutes)"
+	@$(call install,".[dev]")
+	@touch $@ $(VENV)/runtime
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+	-@$(BIN)/python -m pip install --quiet --constraint requirements.lock uv
+
+# uv is many times faster than pip; pip takes over where uv has no wheel or cannot see the index.
+define install
+$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint requirements.lock --editable $(1) \
+	|| $(BIN)/python -m pip install --quiet --constraint requirements.lock --editable $(1)
+endef
