@@ -1,0 +1,280 @@
+"""Double DQN with a memory, on a tape or on segments.
+
+Mnih et al. 2015 with the target of van Hasselt et al. 2016; the tape is Algorithm 3 of Morad et al.
+2024, the segments are Algorithm 1. Both see the same storage and the same loss.
+
+    iteration:  act ε-greedily for `rollout` steps in `environments` environments → the tape,
+                then `updates` times: sample `batch` steps, one gradient step, move the target.
+
+Implementation details
+- Target states come from `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's code
+  scans the next observations instead, so that its targets never see the first observation.
+- Acting keeps its memory state while the parameters change under it, as in R2D2; it is refreshed
+  at every `begin`. Learning never uses a stored state: it reads whole episodes (or segments from
+  the initial state).
+- `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
+- Rewards stay raw on the tape; `reward_scale` applies in the loss.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl import losses
+from mmrl.nets import Net
+from mmrl.replay import segments, tape
+from mmrl.rollout import Carry, collect, evaluate, start
+
+static = partial(dataclasses.field, metadata={"static": True})
+
+
+@partial(jax.tree_util.register_dataclass)
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Fields marked `static` shape the program; the others are traced, so a change of them never
+    recompiles and one compiled program serves a sweep."""
+
+    memory: str = static(default="lru")  # a name in `mmrl.memory.NAMES`
+    memory_sizes: tuple[tuple[str, int], ...] = static(default=())  # for `mmrl.memory.make`
+    width: int = static(default=64)  # features between encoder, memory and head
+    dueling: bool = static(default=True)
+    batching: str = static(default="tape")  # or "segments"
+    segment_length: int = static(default=10)  # L, steps; for "segments"
+    batch: int = static(default=512)  # B, steps per gradient step
+    environments: int = static(default=16)
+    rollout: int = static(default=16)  # steps per environment and iteration
+    updates: int = static(default=4)  # gradient steps per iteration
+    capacity: int = static(default=16_384)  # steps on the tape, over all environments
+    warmup: int = static(default=112)  # random steps per environment before learning
+    block: int = static(default=10)  # iterations between two evaluations
+    blocks: int = static(default=16)  # evaluations in a whole run
+    episodes: int = static(default=32)  # per evaluation
+
+    learning_rate: float = 3e-3  # of Adam
+    gamma: float = 0.5  # γ, per step
+    epsilon_start: float = 0.5  # ε of the first iteration
+    epsilon_end: float = 0.05  # ε from iteration `epsilon_decay` on
+    epsilon_decay: float = 80.0  # iterations
+    tau: float = 0.02  # share of θ that θ⁻ takes in per gradient step (the paper's 1 - β)
+    reward_scale: float = 25.0
+    max_grad_norm: float = 1.0
+
+
+class State(eqx.Module):
+    """All that a run is: give it to `block` and it goes on."""
+
+    net: Net
+    target: Net
+    optimizer: PyTree
+    carries: Carry  # one per environment
+    tape: tape.Tape
+    key: PRNGKeyArray
+    iteration: Int[Array, ""]
+
+
+class Metrics(eqx.Module):
+    """What one block was like: an evaluation of the greedy policy, and means over its updates."""
+
+    returns: Float[Array, "*blocks episodes"]
+    lengths: Int[Array, "*blocks episodes"]
+    loss: Float[Array, "*blocks"]
+    fill: Float[Array, "*blocks"]  # share of real steps in a batch
+    finite: Bool[Array, "*blocks"]  # were all rewards and losses finite?
+
+
+def check(config: Config, env: Any, params: Any) -> None:
+    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+    if config.batching not in ("tape", "segments"):
+        raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
+    for field in dataclasses.fields(config):
+        value, least = getattr(config, field.name), 0 if field.name == "warmup" else 1
+        if field.type in (int, "int") and value < least:
+            raise ValueError(f"`{field.name}` must be at least {least}; got {value}.")
+    if config.batching == "segments" and config.batch % config.segment_length:
+        raise ValueError(
+            f"`batch` must be a multiple of `segment_length`; got {config.batch} and "
+            f"{config.segment_length}. Take {config.batch // config.segment_length or 1} whole "
+            f"segments: batch={(config.batch // config.segment_length or 1) * config.segment_length}."
+        )
+    longest = max(config.rollout, config.warmup)
+    if config.capacity < longest * config.environments:
+        raise ValueError(
+            f"`capacity` must hold one rollout of {longest} steps in {config.environments} "
+            f"environments, {longest * config.environments} steps; got {config.capacity}."
+        )
+    if not hasattr(env.action_space(params), "n"):
+        raise ValueError("`env` must have discrete actions for DQN; got a continuous action space.")
+
+
+def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
+    """Fresh networks and environments, and a tape warmed up with random actions."""
+    check(config, env, params)
+    net_key, env_key, warm_key, key = jax.random.split(key, 4)
+    obs_size = int(jnp.prod(jnp.array(env.observation_space(params).shape)))
+    net = Net(
+        obs_size,
+        env.action_space(params).n,
+        memory_name=config.memory,
+        width=config.width,
+        dueling=config.dueling,
+        key=net_key,
+        **dict(config.memory_sizes),
+    )
+    begin = partial(start, env, params, net.init())
+    carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
+    act = partial(collect, policy(net, jnp.ones(())), env, params, steps=1)
+    example = jax.eval_shape(act, jax.tree.map(lambda x: x[0], carries), key)[1]
+    example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), example)
+    state = State(
+        net=net,
+        target=net,
+        optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
+        carries=carries,
+        tape=tape.init(example, config.capacity, workers=config.environments),
+        key=key,
+        iteration=jnp.zeros((), jnp.int32),
+    )
+    if not config.warmup:
+        return state
+    return act_and_store(config, env, params, state, warm_key, jnp.ones(()), config.warmup)[0]
+
+
+def policy(net: Net, epsilon: Float[Array, ""]):
+    """ε-greedy: a uniformly random action with probability ε, else argmax_a Q(s, a)."""
+
+    def act(memory_state, obs, begin, key):
+        memory_state, q = net.step(memory_state, obs, begin)
+        explore, choose = jax.random.split(key)
+        random = jax.random.randint(choose, (), 0, q.size)
+        greedy = jnp.argmax(q).astype(random.dtype)
+        return memory_state, jnp.where(jax.random.uniform(explore) < epsilon, random, greedy)
+
+    return act
+
+
+def optimizer(config: Config) -> optax.GradientTransformation:
+    """Adam behind a clip of the global gradient norm."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.learning_rate)
+    )
+
+
+def act_and_store(config, env, params, state, key, epsilon, steps):
+    """Algorithm 4's collection: `steps` steps in every environment, appended to the tape."""
+    act = partial(collect, policy(state.net, epsilon), env, params, steps=steps)
+    carries, rollout = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))
+    state = eqx.tree_at(
+        lambda s: (s.carries, s.tape), state, (carries, tape.add(state.tape, rollout))
+    )
+    return state, rollout
+
+
+def sample(config: Config, state: State, key: PRNGKeyArray):
+    """`batch` steps from the tape: whole episodes (TBB) or segments of them (SBB)."""
+    if config.batching == "tape":
+        return tape.sample(state.tape, key, config.batch)
+    return segments.sample(state.tape, key, config.batch, config.segment_length)
+
+
+def loss(net: Net, target: Net, batch: Any, config: Config) -> Float[Array, ""]:
+    """mean_t huber(r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) - Q(s_t, a_t)).
+
+    The same on a tape and on segments: only `batch.begin` and `batch.mask` differ.
+    """
+    steps = batch.steps
+    _, q, next_q = net.lookahead(net.init(), steps.obs, batch.begin, steps.next_obs)
+    _, _, next_q_target = target.lookahead(target.init(), steps.obs, batch.begin, steps.next_obs)
+    y = losses.double_q_target(
+        config.reward_scale * steps.reward,
+        config.gamma * (1 - steps.terminated),
+        next_q,
+        next_q_target,
+    )
+    return losses.td_loss(y - losses.taken(q, steps.action), batch.mask)
+
+
+def learn(config: Config, state: State, key: PRNGKeyArray):
+    """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻)."""
+    batch = sample(config, state, key)
+    value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
+    trained = eqx.filter(state.net, eqx.is_inexact_array)
+    step, optimizer_state = optimizer(config).update(gradient, state.optimizer, trained)
+    net = eqx.apply_updates(state.net, step)
+    target = jax.tree.map(
+        lambda old, new: old + config.tau * (new - old) if eqx.is_inexact_array(old) else new,
+        state.target,
+        net,
+    )
+    state = eqx.tree_at(
+        lambda s: (s.net, s.target, s.optimizer), state, (net, target, optimizer_state)
+    )
+    return state, (value, jnp.mean(batch.mask, dtype=jnp.float32))
+
+
+def iterate(config: Config, env: Any, params: Any, state: State):
+    """Act, store, learn."""
+    act_key, learn_key, key = jax.random.split(state.key, 3)
+    progress = jnp.minimum(state.iteration / config.epsilon_decay, 1)
+    epsilon = config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
+    state, rollout = act_and_store(config, env, params, state, act_key, epsilon, config.rollout)
+    # The tape is only read while learning: it stays out of the carry, where XLA might copy it.
+    learner, held = eqx.partition(state, _is_learner(state))
+
+    def gradient_step(learner, key):
+        state, values = learn(config, eqx.combine(learner, held), key)
+        return eqx.filter(state, _is_learner(state)), values
+
+    learner, (value, fill) = jax.lax.scan(
+        gradient_step, learner, jax.random.split(learn_key, config.updates)
+    )
+    state = eqx.combine(learner, held)
+    state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
+    finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
+    return state, (jnp.mean(value), jnp.mean(fill), finite)
+
+
+def _is_learner(state: State) -> State:
+    """Marks what a gradient step changes: the networks and the optimiser."""
+    nothing = jax.tree.map(lambda _: False, state)
+    changed = jax.tree.map(lambda _: True, (state.net, state.target, state.optimizer))
+    return eqx.tree_at(lambda s: (s.net, s.target, s.optimizer), nothing, changed)
+
+
+def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
+    """`config.block` iterations, then an evaluation of the greedy policy."""
+    state, (value, fill, finite) = jax.lax.scan(
+        lambda s, _: iterate(config, env, params, s), state, None, config.block
+    )
+    key, eval_key = jax.random.split(state.key)
+    state = eqx.tree_at(lambda s: s.key, state, key)
+    outcome = evaluate(
+        policy(state.net, jnp.zeros(())),
+        env,
+        params,
+        state.net.init(),
+        eval_key,
+        config.episodes,
+        params.max_steps_in_episode,
+    )
+    return state, Metrics(
+        outcome.returns, outcome.lengths, jnp.mean(value), jnp.mean(fill), jnp.all(finite)
+    )
+
+
+def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+    """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
+
+        seeds = jax.random.split(jax.random.key(0), 5)
+        run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
+        state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
+
+    `mmrl.runs` does the same block by block, with progress, checkpoints and resume.
+    """
+    state = init(config, env, params, key)
+    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)

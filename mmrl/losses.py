@@ -1,0 +1,61 @@
+"""Losses as functions of arrays, for one tape: no recurrence, no replay, no network.
+
+Masks are true on real steps. All means run over real steps only, so that padding weighs nothing
+and a loss means the same on a tape as on padded segments.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:
+    """Σ m_t x_t / Σ m_t; zero where nothing is real. A NaN under the mask does no harm."""
+    return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(jnp.sum(mask), 1)
+
+
+def huber(x: Float[Array, "*shape"], delta: float = 1.0) -> Float[Array, "*shape"]:
+    """x²/2 for |x| ≤ δ, δ(|x| - δ/2) beyond: squared near zero, of bounded gradient.  Huber 1964."""
+    small = jnp.clip(jnp.abs(x), max=delta)
+    return small * (jnp.abs(x) - 0.5 * small)
+
+
+def q_target(
+    rewards: Float[Array, " time"],
+    discount: Float[Array, " time"],
+    next_q: Float[Array, "time action"],
+) -> Float[Array, " time"]:
+    """y_t = r_t + γ_t max_a Q⁻(s_{t+1}, a).  Mnih et al. 2015.
+
+    γ_t = γ (1 - terminated_t), so that a truncated episode still bootstraps.
+    """
+    return jax.lax.stop_gradient(rewards + discount * jnp.max(next_q, axis=-1))
+
+
+def double_q_target(
+    rewards: Float[Array, " time"],
+    discount: Float[Array, " time"],
+    next_q: Float[Array, "time action"],
+    next_q_target: Float[Array, "time action"],
+) -> Float[Array, " time"]:
+    """y_t = r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)).  van Hasselt et al. 2016, Eq. 4.
+
+    `next_q` is the online network's and chooses, `next_q_target` is the target network's and
+    judges; γ_t = γ (1 - terminated_t).
+    """
+    best = taken(next_q_target, jnp.argmax(next_q, axis=-1))
+    return jax.lax.stop_gradient(rewards + discount * best)
+
+
+def taken(q: Float[Array, "time action"], actions: Int[Array, " time"]) -> Float[Array, " time"]:
+    """Q(s_t, a_t) of the actions taken."""
+    return jnp.take_along_axis(q, actions[:, None], axis=-1)[:, 0]
+
+
+def td_loss(td_error: Float[Array, " time"], mask: Bool[Array, " time"]) -> Float[Array, ""]:
+    """Mean Huber loss of the TD errors over real steps, whether they come from a tape or segments.
+
+    The paper's code averages Huber losses on the tape but takes the Huber loss of the mean absolute
+    error on segments, which is another loss; a comparison of the two has to use one.
+    """
+    return masked_mean(huber(td_error), mask)

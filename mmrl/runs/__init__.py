@@ -1,0 +1,36 @@
+"""Train many seeds block by block: progress, checkpoints, exact resume, results with provenance.
+
+The only module that touches the disk.
+
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2)), path="runs/first")
+    for report in run:                  # one report per block; break to stop, iterate to go on
+        print(report.block, report.returns.mean())
+    run.state                           # every seed's networks, tape and environments
+
+In a run's folder, `checkpoint` holds everything after the last complete block, and `results.json`
+the setup, the provenance and one row per block for people to read. Both are replaced whole, so a
+kill at any moment loses at most the block under way. A resumed run computes bit for bit what an
+unbroken one would have, on the same machine and versions.
+"""
+
+from mmrl.runs.checkpoint import RunError, load, read, save
+from mmrl.runs.results import append, interval, provenance
+from mmrl.runs.run import AGENTS, Program, Report, Run, Setup, describe, program, restore
+
+__all__ = [
+    "AGENTS",
+    "Program",
+    "Report",
+    "Run",
+    "RunError",
+    "Setup",
+    "append",
+    "describe",
+    "interval",
+    "load",
+    "program",
+    "provenance",
+    "read",
+    "restore",
+    "save",
+]

@@ -1,0 +1,123 @@
+"""Checkpoints: a whole state on disk, replaced as a whole, checked before it is believed.
+
+A file is a magic line, one line of JSON (a header with a checksum), and the leaves as an npz. No
+pickles are written or read.
+"""
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import zipfile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+_MAGIC = b"mmrl checkpoint 1\n"
+
+
+class RunError(Exception):
+    """A run cannot start or go on; the message says why and what to do. Nothing on disk is lost."""
+
+
+def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
+    """Write a checkpoint: a magic line, a JSON header with a checksum, the leaves as one npz."""
+    buffer = io.BytesIO()
+    np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(_unwrap_keys(state))))
+    payload = buffer.getvalue()
+    header = {**header, "sha256": hashlib.sha256(payload).hexdigest()}
+    replace(path, _MAGIC + json.dumps(header).encode() + b"\n" + payload)
+
+
+def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
+    """A checkpoint's header and payload. Raises `RunError` unless it is whole and ours."""
+    try:
+        with path.open("rb") as file:
+            if file.readline() != _MAGIC:
+                raise RunError(f"{path} is not an mmrl checkpoint, or of a later version.")
+            header, payload = json.loads(file.readline()), file.read()
+            whole = hashlib.sha256(payload).hexdigest() == header["sha256"]
+    except FileNotFoundError:
+        raise RunError(
+            f"There is no checkpoint in {path.parent}: nothing to resume. Leave `--resume` out to "
+            "start a run there."
+        ) from None
+    except (ValueError, KeyError):
+        whole = False
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror}.") from None
+    if not whole:
+        raise RunError(f"{path} is damaged or cut short: start again in another folder.")
+    return header, payload
+
+
+def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[str, Any], PyTree]:
+    """A checkpoint's header and state, of the structure of `like`.
+
+    Raises `RunError` if it is damaged, foreign, or of another setup (the number of blocks may
+    differ: a run can be prolonged). No pickles are read.
+    """
+    header, payload = read(path)
+    differing = _differences(header["setup"], setup)
+    if differing:
+        raise RunError(
+            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
+            "started with, or choose another folder."
+        )
+    try:
+        with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+            leaves = [file[name] for name in file.files]
+    except (ValueError, zipfile.BadZipFile):
+        raise RunError(f"{path} does not hold arrays; it was not written by mmrl.") from None
+    shapes, structure = jax.tree.flatten(jax.eval_shape(_unwrap_keys, like))
+    if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in shapes]:
+        raise RunError(f"{path} holds other arrays than this version of mmrl expects.")
+    arrays = jax.tree.unflatten(structure, [jnp.asarray(x) for x in leaves])
+    return header, jax.tree.map(
+        lambda x, to: jax.random.wrap_key_data(x) if _is_key(to) else x, arrays, like
+    )
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    old, new = ({**x, **x["config"], "config": None, "blocks": None} for x in (old, new))
+    names = sorted(old.keys() | new.keys())
+    return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names if old.get(k) != new.get(k)]
+
+
+def _is_key(x: Any) -> bool:
+    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _unwrap_keys(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+
+
+def replace(path: pathlib.Path, content: bytes) -> None:
+    """Put a whole new file in the place of the old one: after a crash it is one or the other."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+class writing:
+    """Turns a failure to write under `path` into a `RunError` that says so."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, OSError):
+            raise RunError(
+                f"Cannot write to {self.path}: {error.strerror or error}. Choose a folder you may "
+                "write to, or make room; what was saved before is intact."
+            ) from None
