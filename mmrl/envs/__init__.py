@@ -1,0 +1,56 @@
+"""Environments: POPGym's tasks and probes beside gymnax's own, under one `make`.
+
+Importing this package is cheap. gymnax takes some seconds to load, so it is imported when an
+environment is first asked for; `register` does that too, for code that calls `gymnax.make`.
+"""
+
+import difflib
+import inspect
+from typing import Any
+
+
+def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
+    """The environment called `env_id`, built with `kwargs`, and its default parameters.
+
+    As `gymnax.make`, for gymnax's environments, "popgym-<Task><Level>-v0" and "probe-<Name>-v0".
+    Raises `ValueError` for a name that is not registered, with the nearest ones, and for arguments
+    that the environment does not take, with those that it takes.
+    """
+    import gymnax
+    from gymnax import registration
+
+    names = registered()
+    if env_id not in names:
+        nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
+        raise ValueError(
+            f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
+            f"{', '.join(nearest)}. mmrl.envs.registered() lists all {len(names)}."
+        )
+    signature = inspect.signature(registration._registry[env_id])
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        takes = ", ".join(str(p) for p in signature.parameters.values()) or "none"
+        raise ValueError(
+            f"`kwargs` of {env_id} do not fit, got {kwargs}: {error}. It takes: {takes}."
+        ) from None
+    return gymnax.make(env_id, **kwargs)
+
+
+def registered() -> list[str]:
+    """The ids that `make` knows: gymnax's own, then ours."""
+    import gymnax
+
+    register()
+    return list(gymnax.registered_envs)
+
+
+def register() -> None:
+    """Make our environments known to `gymnax.make` too. Calling it again changes nothing."""
+    import gymnax
+
+    from mmrl.envs import popgym, probes
+
+    for env_id, factory in {**popgym.SPECS, **probes.SPECS}.items():
+        if env_id not in gymnax.registered_envs:
+            gymnax.register(env_id, factory)

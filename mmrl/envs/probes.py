@@ -1,0 +1,257 @@
+"""Seven tiny environments whose optimal values are known in closed form.
+
+An agent that fails on a game tells nothing about its error; an agent that fails on one of these
+does. Each adds one thing that an agent must get right to the one before it (after A. Jones's probe
+environments, "Debugging RL, without the agonizing pain", 2021):
+
+| id | what must work | Q* |
+|---|---|---|
+| `probe-Constant-v0` | the value loss | 1 |
+| `probe-Observation-v0` | the network sees the observation | ±1 |
+| `probe-Delay-v0` | discount and bootstrapping | γ^(steps left - 1) |
+| `probe-Truncation-v0` | a time limit is no end; `next_obs` is not the reset's | 1/(1-γ), γ/(1-γ) |
+| `probe-Choice-v0` | the policy | -1, +1 |
+| `probe-Match-v0` | a policy that depends on the observation | ±1 |
+| `probe-Memory-v0` | memory: the cue is gone when the question comes | γ^(steps left - 1), ±1 |
+
+All have two actions and see one-hot vectors. Compare an agent's values with `optimal_q` along the
+tape that it collected.
+"""
+
+import abc
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from gymnax.environments import environment
+from jaxtyping import Array, Bool, Float, Int
+
+from mmrl.envs.popgym.base import Action, Numbers, Params, Task, one_hot
+
+Obs = Float[Array, " obs"]
+ObsTape = Float[Array, "time obs"]
+BeginTape = Bool[Array, " time"]
+QTape = Float[Array, "time action"]
+Reward = Float[Array, ""]
+Gamma = Float[Array, ""] | float
+
+
+@struct.dataclass
+class ProbeState(environment.EnvState):
+    """`cue` is 0 or 1, drawn at the reset; some probes make no use of it."""
+
+    time: jax.Array
+    cue: jax.Array
+
+
+class Probe(Task):
+    """An episode of `num_steps` steps that terminates; a subclass says what it shows and pays.
+
+    `optimal_return` is the expected undiscounted return of the best policy.
+    """
+
+    optimal_return: float
+    actions = 2
+    state_size = 2
+    start_numbers = 1
+    step_numbers = 0
+
+    def __init__(self, num_steps: int, obs_size: int):
+        if num_steps < 1:
+            raise ValueError(f"`num_steps` must be at least 1, got {num_steps}.")
+        self.num_steps, self.obs_size = num_steps, obs_size
+
+    @abc.abstractmethod
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        """What this action pays in this state."""
+
+    @abc.abstractmethod
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        """Q*(o_{≤t}, ·) at each step of a tape that starts where an episode does."""
+
+    def start(self, u: Numbers, params: Params) -> ProbeState:
+        return ProbeState(time=jnp.int32(0), cue=(u[0] < 0.5).astype(jnp.int32))
+
+    def advance(
+        self, u: Numbers, state: ProbeState, action: Action, params: Params
+    ) -> tuple[ProbeState, Reward]:
+        return ProbeState(time=state.time + 1, cue=state.cue), self.reward(state, action)
+
+    def is_terminated(self, state: ProbeState, params: Params) -> Bool[Array, ""]:
+        return jnp.asarray(state.time >= self.num_steps)
+
+    def state_obs(self, state: ProbeState, params: Params) -> Float[Array, " state"]:
+        """(cue, share of the episode that has passed)."""
+        return jnp.stack([state.cue, state.time / self.num_steps]).astype(jnp.float32)
+
+
+class Constant(Probe):
+    """One step, r = 1. Q* = 1: can the value learn a constant?"""
+
+    optimal_return = 1.0
+
+    def __init__(self):
+        super().__init__(num_steps=1, obs_size=1)
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        return jnp.ones(1)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        return jnp.float32(1)
+
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        return jnp.ones((len(obs), 2))
+
+
+class Observation(Probe):
+    """One step, r = ±1 by the cue in view. Q* = ±1: does the value depend on the observation?"""
+
+    optimal_return = 0.0
+
+    def __init__(self):
+        super().__init__(num_steps=1, obs_size=2)
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        return one_hot(state.cue, 2)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        return _sign(state.cue == 1)
+
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        return _both(_sign(obs[:, 1] == 1))
+
+
+class Delay(Probe):
+    """`num_steps` steps, r = 1 at the last only. Q* = γ^(num_steps-1-t): does value travel back?"""
+
+    optimal_return = 1.0
+
+    def __init__(self, num_steps: int = 2):
+        super().__init__(num_steps=num_steps, obs_size=num_steps)
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        return one_hot(state.time, self.num_steps)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        return (state.time == self.num_steps - 1).astype(jnp.float32)
+
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        return _both(gamma ** (self.num_steps - 1.0 - _steps_since(begin)))
+
+
+class Truncation(Probe):
+    """A → B → B …, r = 1 in B, cut after two steps. Q*(B) = 1/(1-γ), Q*(A) = γ/(1-γ).
+
+    An episode starts in A or B at random and goes on for ever, were it not for the time limit: who
+    takes that for an end finds Q(B) ≤ 1 + γ, who bootstraps from the observation after the reset
+    finds Q(B) too low by γ/(2 + γ).
+    """
+
+    optimal_return = 1.5
+
+    def __init__(self):
+        super().__init__(num_steps=2, obs_size=2)
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        return one_hot(self._in_b(state), 2)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        return self._in_b(state).astype(jnp.float32)
+
+    def is_terminated(self, state: ProbeState, params: Params) -> Bool[Array, ""]:
+        return jnp.array(False)
+
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        return _both(jnp.where(obs[:, 1] == 1, 1.0, gamma) / (1.0 - gamma))
+
+    def _in_b(self, state: ProbeState) -> Int[Array, ""]:
+        return jnp.where(state.time > 0, 1, state.cue)
+
+
+class Choice(Probe):
+    """One step, r = -1 for action 0 and +1 for action 1: does the policy prefer what pays?"""
+
+    optimal_return = 1.0
+
+    def __init__(self):
+        super().__init__(num_steps=1, obs_size=1)
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        return jnp.ones(1)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        return _sign(jnp.asarray(action) == 1)
+
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        return jnp.tile(jnp.array([-1.0, 1.0]), (len(obs), 1))
+
+
+class Match(Probe):
+    """One step, r = ±1 as the action equals the cue in view: does the policy look?"""
+
+    optimal_return = 1.0
+
+    def __init__(self):
+        super().__init__(num_steps=1, obs_size=2)
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        return one_hot(state.cue, 2)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        return _sign(jnp.asarray(action) == state.cue)
+
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        return 2.0 * obs - 1.0
+
+
+class Memory(Probe):
+    """The cue is shown at t = 0, the question asked at t = num_steps - 1; r = ±1 there, 0 before.
+
+    Observes (cue one-hot | nothing, question). Q* = γ^(num_steps-1-t) before the question, ±1 at
+    it. Without memory no policy does better than 0 on average.
+    """
+
+    optimal_return = 1.0
+    optimal_return_without_memory = 0.0
+
+    def __init__(self, num_steps: int = 5):
+        if num_steps < 2:
+            raise ValueError(f"`num_steps` must be at least 2 to forget anything, got {num_steps}.")
+        super().__init__(num_steps=num_steps, obs_size=3)
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        cue = jnp.where(state.time == 0, one_hot(state.cue, 2), 0.0)
+        asked = (state.time == self.num_steps - 1).astype(jnp.float32)
+        return jnp.append(cue, asked)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        right = _sign(jnp.asarray(action) == state.cue)
+        return jnp.where(state.time == self.num_steps - 1, right, 0.0)
+
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        since = _steps_since(begin)
+        cue = obs[jnp.arange(len(obs)) - since, :2]
+        waiting = _both(gamma ** (self.num_steps - 1.0 - since))
+        return jnp.where(obs[:, 2:] == 1, 2.0 * cue - 1.0, waiting)
+
+
+SPECS: dict[str, Callable[..., Probe]] = {
+    f"probe-{probe.__name__}-v0": probe
+    for probe in (Constant, Observation, Delay, Truncation, Choice, Match, Memory)
+}
+
+
+def _sign(yes: Bool[Array, "*time"]) -> Float[Array, "*time"]:
+    return jnp.where(yes, jnp.float32(1), jnp.float32(-1))
+
+
+def _both(value: Float[Array, " time"]) -> QTape:
+    """The same value for both actions."""
+    return jnp.stack([value, value], axis=1)
+
+
+def _steps_since(begin: BeginTape) -> Int[Array, " time"]:
+    """How many steps ago the episode began."""
+    time = jnp.arange(len(begin))
+    return time - jax.lax.cummax(jnp.where(begin, time, 0))

@@ -1,0 +1,236 @@
+"""A wrapper *is* a gymnax `Environment`: how all of them work.
+
+It changes what a step returns (`after_step`) and what a reset returns (`after_reset`) while the two
+are still apart; only the outermost `step` merges them. So `info["final_observation"]`, the begin
+flag and an empty previous action after a reset come out right without a line that treats them. Two
+wrappers with equal arguments around equal environments are equal, and compile once.
+"""
+
+import abc
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from mmrl.envs.popgym.base import Task
+
+Obs = Shaped[Array, "..."]
+Reset = tuple[Obs, Any]
+"""What `reset_env` returns: obs, state."""
+Step = tuple[Obs, Any, Any, Any, dict[Any, Any]]
+"""What `step_env` returns: obs, state, reward, terminated, info."""
+
+
+class Wrapper(environment.Environment):
+    """The inner environment unchanged; a subclass overrides what it changes.
+
+    Attributes of the inner environment are under `.env` and `.unwrapped`; nothing is forwarded by
+    name, so a wrapper copies, pickles and compares like any object.
+
+    Raises `ValueError` around an environment with a `step` of its own (a gymnax wrapper, DeepSea),
+    because what such a `step` does would be lost.
+    """
+
+    def __init__(self, env: Any):
+        kept = getattr(type(env), "step", None) in (environment.Environment.step, Task.step)
+        if not (kept or (isinstance(env, Wrapper) and type(env).step is Wrapper.step)):
+            raise ValueError(
+                "`env` must be a gymnax Environment that does not override step, got "
+                f"{type(env).__name__}: apply wrappers of mmrl.envs first, others around them, "
+                "VmapAutoReset last."
+            )
+        self.env = env
+
+    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        """What a reset of the inner environment becomes. `key` is the inner one's: see `keys`."""
+        return reset
+
+    def after_step(
+        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
+    ) -> Step:
+        """What a step of the inner environment from our state `before` becomes."""
+        return step
+
+    def keys(self, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+        """(the inner environment's key, ours): the same one, since most wrappers use none."""
+        return key, key
+
+    def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
+        inner, key = self.keys(key)
+        reset = self.env.reset_env(inner, self.inner_params(params))
+        return self.after_reset(key, reset, params)
+
+    def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
+        inner, key = self.keys(key)
+        step = self.env.step_env(inner, self.inner_state(state), action, self.inner_params(params))
+        return self.after_step(key, state, action, step, params)
+
+    def step_and_reset(
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+    ) -> tuple[Step, Reset]:
+        """One step, and the first observation and state of a next episode should this one end."""
+        inner, key = self.keys(key)
+        step, reset = step_and_reset(
+            self.env, inner, self.inner_state(state), action, self.inner_params(params)
+        )
+        step = self.after_step(key, state, action, step, params)
+        return step, self.after_reset(jax.random.fold_in(key, 1), reset, params)
+
+    @partial(jax.jit, static_argnames="self")
+    def step(
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any = None
+    ) -> tuple[Obs, Any, Any, Any, Any, dict[Any, Any]]:
+        """One step with automatic reset: obs, state, reward, terminated, truncated, info."""
+        params = self.default_params if params is None else params
+        step, reset = self.step_and_reset(key, state, action, params)
+        obs, state, reward, terminated, info = step
+        truncated = self.is_truncated(state, params)
+        ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
+        last = jnp.logical_or(terminated, truncated)
+        obs, state = jax.tree.map(partial(jax.lax.select, last), reset, (obs, state))
+        return obs, state, reward, terminated, truncated, {**info, **ends}
+
+    @property
+    def unwrapped(self) -> environment.Environment:
+        """The innermost environment."""
+        return self.env.unwrapped if isinstance(self.env, Wrapper) else self.env
+
+    def inner_state(self, state: Any) -> Any:
+        """The inner environment's state inside ours: the same, unless a wrapper has its own."""
+        return state
+
+    def inner_params(self, params: Any) -> Any:
+        """The inner environment's parameters behind ours."""
+        return params
+
+    def state_obs(self, state: Any, params: Any) -> Float[Array, " state"]:
+        """The Markov state as a vector; `ValueError` if the inner environment does not offer it."""
+        if not hasattr(self.env, "state_obs"):
+            raise ValueError(
+                f"`env` must offer state_obs(state, params), got {self.env.name}: the POPGym tasks "
+                "and the probes of mmrl.envs do; for another, write it in a subclass."
+            )
+        return self.env.state_obs(self.inner_state(state), self.inner_params(params))
+
+    def is_terminated(self, state: Any, params: Any) -> Any:
+        return self.env.is_terminated(self.inner_state(state), self.inner_params(params))
+
+    def is_truncated(self, state: Any, params: Any) -> Any:
+        return self.env.is_truncated(self.inner_state(state), self.inner_params(params))
+
+    @property
+    def default_params(self) -> Any:
+        return self.env.default_params
+
+    @property
+    def name(self) -> str:
+        return self.env.name
+
+    @property
+    def num_actions(self) -> int:
+        return self.env.num_actions
+
+    def action_space(self, params: Any = None) -> spaces.Space:
+        params = self.default_params if params is None else params
+        return self.env.action_space(self.inner_params(params))
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        return self.env.observation_space(self.inner_params(params))
+
+    def state_space(self, params: Any) -> spaces.Space:
+        return self.env.state_space(self.inner_params(params))
+
+    @property
+    def supports_transition_gradients(self) -> bool:
+        return self.env.supports_transition_gradients
+
+    @property
+    def transition_gradients_enabled(self) -> bool:
+        return self.env.transition_gradients_enabled
+
+    def with_transition_gradients(self) -> "Wrapper":
+        """This wrapper around the inner environment's differentiable form."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, env=self.env.with_transition_gradients())
+        return copy
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(vars(self).values())))
+
+    def __repr__(self) -> str:
+        own = [f", {name}={value!r}" for name, value in vars(self).items() if name != "env"]
+        inner = repr(self.env) if isinstance(self.env, Wrapper) else self.env.name
+        return f"{type(self).__name__}({inner}{''.join(own)})"
+
+
+class ObservationWrapper(Wrapper):
+    """o ↦ view(o, …): a wrapper that only changes what is seen. A subclass writes `view`."""
+
+    @abc.abstractmethod
+    def view(
+        self, key: PRNGKeyArray, obs: Obs, state: Any, cause: tuple[Any, Any] | None, params: Any
+    ) -> Obs:
+        """The new observation. `cause` is (action, reward), or None right after a reset."""
+
+    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        obs, state = reset
+        return self.view(key, obs, state, None, params), state
+
+    def after_step(
+        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
+    ) -> Step:
+        obs, state, reward, *rest = step
+        return self.view(key, obs, state, (action, reward), params), state, reward, *rest
+
+
+def step_and_reset(
+    env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any
+) -> tuple[Step, Reset]:
+    """A step and a reset with the chance that `env.step` would give to each."""
+    if isinstance(env, Wrapper):
+        return env.step_and_reset(key, state, action, params)
+    if isinstance(env, Task):
+        return _task_step_and_reset(env, key, state, action, params)
+    key_step, key_reset = jax.random.split(key)
+    return env.step_env(key_step, state, action, params), env.reset_env(key_reset, params)
+
+
+def _task_step_and_reset(
+    task: Task, key: PRNGKeyArray, state: Any, action: Any, params: Any
+) -> tuple[Step, Reset]:
+    """One call of the generator, as `Task.step`: on a CPU such calls take most of the time."""
+    u = jax.random.uniform(key, (task.step_numbers + task.start_numbers,))
+    after, reward = task.advance(u[: task.step_numbers], state, action, params)
+    first = task.start(u[task.step_numbers :], params)
+    after, first = jax.lax.stop_gradient((after, first))
+    terminated = task.is_terminated(after, params)
+    step = (task.look(after, params), after, reward, terminated, {})
+    return step, (task.look(first, params), first)
+
+
+def bounds(space: Any) -> tuple[Float[Array, "*obs"], Float[Array, "*obs"]]:
+    """The lowest and highest observation of a Box, each of the observation's own shape."""
+    low = jnp.broadcast_to(jnp.asarray(space.low, jnp.float32), space.shape)
+    return low, jnp.broadcast_to(jnp.asarray(space.high, jnp.float32), space.shape)
+
+
+def box(low: Float[Array, " obs"], high: Float[Array, " obs"]) -> spaces.Box:
+    """The Box of vectors between `low` and `high`."""
+    return spaces.Box(low, high, low.shape, jnp.float32)
+
+
+def vector_size(env: Any, wrapper: str) -> int:
+    """The width of the observation; `ValueError` if that is no vector."""
+    space = env.observation_space(env.default_params)
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ValueError(
+            f"`env` must observe a vector for {wrapper}, got {space!r}: put FlattenObservation "
+            "inside."
+        )
+    return int(space.shape[0])

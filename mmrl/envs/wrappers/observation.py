@@ -1,0 +1,182 @@
+"""Wrappers that change what the agent sees: hide, disturb, reveal, or remind."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnax.environments import environment, spaces
+from jaxtyping import PRNGKeyArray
+
+from mmrl.envs.wrappers.base import Obs, ObservationWrapper, bounds, box, vector_size
+
+
+class FlattenObservation(ObservationWrapper):
+    """o ↦ a float32 vector: arrays row by row, a discrete observation one-hot."""
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        space = self.env.observation_space(params)
+        if isinstance(space, spaces.Discrete):
+            return jax.nn.one_hot(obs, space.n, dtype=jnp.float32)
+        return jnp.ravel(obs).astype(jnp.float32)
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        space = self.env.observation_space(params)
+        if isinstance(space, spaces.Discrete):
+            return box(jnp.zeros(space.n), jnp.ones(space.n))
+        low, high = bounds(space)
+        return box(low.ravel(), high.ravel())
+
+
+class MaskObservation(ObservationWrapper):
+    """o ↦ o[indices]: hide all other elements, from the first observation on."""
+
+    def __init__(self, env: Any, indices: Sequence[int]):
+        super().__init__(env)
+        width = vector_size(env, "MaskObservation")
+        if not indices or any(not 0 <= i < width for i in indices):
+            raise ValueError(
+                f"`indices` must name elements 0..{width - 1} of the observation, got "
+                f"{list(indices)}."
+            )
+        self.indices = tuple(int(i) for i in indices)
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        return obs[jnp.array(self.indices)]
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        low, high = bounds(self.env.observation_space(params))
+        return box(low[jnp.array(self.indices)], high[jnp.array(self.indices)])
+
+
+class NoisyObservation(ObservationWrapper):
+    """o ↦ clip(o + σ ε), ε ~ N(0, 1) per element, clipped to the inner bounds; the first o too.
+
+    `sigma` is in the observation's own units. The last observation of an episode is as noisy as any
+    other.
+    """
+
+    def __init__(self, env: Any, sigma: float, clip: bool = True):
+        super().__init__(env)
+        vector_size(env, "NoisyObservation")
+        if not sigma >= 0:
+            raise ValueError(f"`sigma` must be at least 0, got {sigma}.")
+        self.sigma, self.clip = float(sigma), bool(clip)
+
+    def keys(self, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+        key, key_noise = jax.random.split(key)
+        return key, key_noise
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        noisy = obs + self.sigma * jax.random.normal(key, obs.shape, obs.dtype)
+        space = self.env.observation_space(params)
+        return jnp.clip(noisy, *bounds(space)) if self.clip else noisy
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        low, high = bounds(self.env.observation_space(params))
+        return box(low, high) if self.clip else _unbounded(low.size)
+
+
+class StateObservation(ObservationWrapper):
+    """o ↦ the Markov state: the fully observed twin of a task, in which memory is of no use.
+
+    Raises `ValueError` if the environment does not offer `state_obs`.
+    """
+
+    def __init__(self, env: Any):
+        super().__init__(env)
+        self.observation_space(self.default_params)
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        return self.state_obs(state, params)
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        width = jax.eval_shape(self.reset_env, jax.random.key(0), params)[0].size
+        declared = type(self.unwrapped).state_space is not environment.Environment.state_space
+        space = self.env.state_space(params) if declared else None
+        fits = isinstance(space, spaces.Box) and tuple(space.shape) == (width,)
+        return box(*bounds(space)) if fits else _unbounded(width)
+
+
+class PreviousAction(ObservationWrapper):
+    """o_t ↦ [o_t, one_hot(a_{t-1})].
+
+    At the first observation of an episode nothing was done yet: `null="zero"` appends zeros,
+    `null="action0"` one_hot(0), as popgym does, which cannot be told from action 0.
+    """
+
+    def __init__(self, env: Any, null: str = "zero"):
+        super().__init__(env)
+        vector_size(env, "PreviousAction")
+        if null not in ("zero", "action0"):
+            raise ValueError(f'`null` must be "zero" or "action0", got {null!r}.')
+        space = env.action_space(env.default_params)
+        if not isinstance(space, spaces.Discrete):
+            raise ValueError(f"`env` must have a Discrete action space, got {space!r}.")
+        self.null, self.size = null, int(space.n)
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        # No action is one_hot(-1): all zeros.
+        null = 0 if self.null == "action0" else -1
+        action = null if cause is None else cause[0]
+        return jnp.concatenate([obs, jax.nn.one_hot(action, self.size, dtype=obs.dtype)])
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        return _append(self.env.observation_space(params), self.size, 0.0, 1.0)
+
+
+class PreviousReward(ObservationWrapper):
+    """o_t ↦ [o_t, scale · r_{t-1}], with 0 at the first observation of an episode."""
+
+    def __init__(self, env: Any, scale: float = 1.0):
+        super().__init__(env)
+        vector_size(env, "PreviousReward")
+        self.scale = float(scale)
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        reward = 0.0 if cause is None else self.scale * cause[1]
+        return jnp.concatenate([obs, jnp.asarray(reward, obs.dtype)[None]])
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        return _append(self.env.observation_space(params), 1, -jnp.inf, jnp.inf)
+
+
+class BeginFlag(ObservationWrapper):
+    """o_t ↦ [o_t, b_t], where b_t = 1 at the first observation of an episode and 0 elsewhere.
+
+    `one_hot=True` appends (1 - b_t, b_t), as popgym's Antialias does once flattened. A memory
+    should take `begin` from the rollout: this is for a network that is to *see* the flag.
+    """
+
+    def __init__(self, env: Any, one_hot: bool = False):
+        super().__init__(env)
+        vector_size(env, "BeginFlag")
+        self.one_hot = bool(one_hot)
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        begin = int(cause is None)
+        flag = [1 - begin, begin] if self.one_hot else [begin]
+        return jnp.concatenate([obs, jnp.array(flag, obs.dtype)])
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        return _append(self.env.observation_space(params), 1 + self.one_hot, 0.0, 1.0)
+
+
+def paper_stack(env: Any, previous_action: bool = True) -> BeginFlag:
+    """o_t ↦ [o_t, one_hot(a_{t-1}), 1 - b_t, b_t]: what the networks of Morad et al. 2024 see.
+
+    They left the previous action out in RepeatFirst and RepeatPrevious, where it does not matter.
+    """
+    inner = PreviousAction(env, null="action0") if previous_action else env
+    return BeginFlag(inner, one_hot=True)
+
+
+def _unbounded(width: int) -> spaces.Box:
+    return box(jnp.full(width, -jnp.inf), jnp.full(width, jnp.inf))
+
+
+def _append(space: Any, count: int, low: float, high: float) -> spaces.Box:
+    """The space with `count` further elements, each between `low` and `high`."""
+    lows, highs = bounds(space)
+    more = jnp.ones(count)
+    return box(jnp.concatenate([lows, low * more]), jnp.concatenate([highs, high * more]))
