@@ -55,6 +55,8 @@ $(VENV)/dev:
 	@touch $@ $(VENV)/runtime
 
 $(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"mmrl needs Python 3.11 or later. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	$(PYTHON) -m venv $(VENV)
 	-@$(BIN)/python -m pip install --quiet --constraint requirements.lock uv
 

@@ -1,6 +1,7 @@
 """The ladder: imports point down, heavy packages stay on their rung, files stay short."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,13 @@ def test_files_stay_short(file: Path):
 
 def test_every_file_stands_on_a_rung():
     assert {rung_of(file) for file in FILES} <= {*LADDER, *PROGRAMS, *FOUNDATION}
+
+
+def test_the_readme_shows_the_ladder():
+    readme = (PACKAGE.parent / "README.md").read_text("utf-8")
+    shown = re.findall(r"^\| `mmrl\.(\w+)`", readme, flags=re.MULTILINE)
+    built = {rung_of(file) for file in FILES}
+    assert shown == [rung for rung in LADDER if rung in built]
 
 
 def test_the_ladder_has_no_cycle():

@@ -10,8 +10,10 @@ import tomllib
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import mmrl
@@ -145,3 +147,16 @@ def test_flag_reaches_xla(first: str, tmp_path: Path):
     run(f"{first}\njax.jit(lambda x: x + 1)(1.0)", f"--xla_dump_to={tmp_path}")
     options = "".join(path.read_text() for path in tmp_path.glob("*debug_options"))
     assert "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED" in options
+
+
+# The README
+
+
+def test_the_example_in_the_readme_runs():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    example = readme.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(example, names)
+    np.testing.assert_allclose(names["returns"], [0.81, 0.9, 1.0], rtol=1e-6)
+    assert names["features"].shape == (100, 32)
+    assert names["feature"].shape == (32,)
