@@ -21,6 +21,8 @@ Action = Integer[Array, ""] | int
 Numbers = Float[Array, " numbers"]
 Params = environment.EnvParams
 Info = dict[str, Any]
+# A field of a state is an array, but jax also builds states around placeholders: not checked.
+Leaf = Any
 
 
 class Task(environment.Environment, abc.ABC):

@@ -1,12 +1,11 @@
 """Say the first suit of the episode at every step: hold one item."""
 
-import jax
 import jax.numpy as jnp
 from flax import struct
 from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from mmrl.envs.popgym.base import Action, Numbers, Params, one_hot, plus_minus
+from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
 from mmrl.envs.popgym.cards import (
     DECK,
     SUITS,
@@ -20,12 +19,12 @@ from mmrl.envs.popgym.cards import (
 
 @struct.dataclass
 class State(environment.EnvState):
-    """`first`: the suit to repeat; `card`: the suit in view; `left`: what the deck holds."""
+    """What happened since the deck was shuffled."""
 
-    time: jax.Array
-    first: jax.Array
-    card: jax.Array
-    left: jax.Array
+    time: Leaf  # int32: steps taken
+    first: Leaf  # int32: the suit to repeat
+    card: Leaf  # int32: the suit in view
+    left: Leaf  # int32 [4]: cards of each suit still in the deck
 
 
 class RepeatFirst(CardTask):

@@ -1,12 +1,11 @@
 """Say the suit shown k - 1 steps ago: recall at a fixed lag."""
 
-import jax
 import jax.numpy as jnp
 from flax import struct
 from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from mmrl.envs.popgym.base import Action, Numbers, Params, one_hot, plus_minus
+from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
 from mmrl.envs.popgym.cards import (
     DECK,
     SUITS,
@@ -20,11 +19,11 @@ from mmrl.envs.popgym.cards import (
 
 @struct.dataclass
 class State(environment.EnvState):
-    """`cards`: the last k suits, newest last, 0 before the first; `left`: what the deck holds."""
+    """What happened since the deck was shuffled."""
 
-    time: jax.Array
-    cards: jax.Array
-    left: jax.Array
+    time: Leaf  # int32: steps taken
+    cards: Leaf  # int32 [k]: the last suits, newest last, 0 before the first
+    left: Leaf  # int32 [4]: cards of each suit still in the deck
 
 
 class RepeatPrevious(CardTask):

@@ -1,0 +1,91 @@
+"""Balance a pole without seeing velocities: the first task with a continuous observation."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from gymnax.environments import environment, spaces
+from gymnax.environments.classic_control import cartpole
+from jaxtyping import Array, Bool, Float
+
+from mmrl.envs.popgym.base import Action, Leaf, Numbers, Task, check_positive
+
+Params = cartpole.EnvParams
+PHYSICS = cartpole.CartPole()
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    """gymnax's cart-pole and the noise on what is seen of it."""
+
+    time: Leaf  # int32: steps taken
+    x: Leaf  # float32: position of the cart [m]
+    x_dot: Leaf  # float32 [m/s]
+    theta: Leaf  # float32: angle of the pole from upright [rad]
+    theta_dot: Leaf  # float32 [rad/s]
+    noise: Leaf  # float32 [2]: on x and theta, in standard deviations
+
+
+class PositionOnlyCartPole(Task):
+    """gymnax's CartPole seen as o = clip((x, θ) + σ z, ±2 limits), z ~ N(0, 1), with r_t = 1/T.
+
+    x in metres, θ in radians. An episode terminates when |x| > 2.4 or |θ| > 12°, and is truncated
+    after T = num_steps steps; both may happen at once. Every step pays, the failing one too, so a
+    return lies in (0, 1]. `sigma` > 0 is popgym's NoisyPositionOnlyCartPole.
+    """
+
+    def __init__(self, num_steps: int = 200, sigma: float = 0.0):
+        check_positive("num_steps", num_steps, "num_steps=200 is the Easy level")
+        if not 0 <= sigma < float("inf"):
+            raise ValueError(
+                f"`sigma` must be a finite number ≥ 0, got {sigma!r}: it is the standard "
+                "deviation of the noise in metres and radians; 0.1 is the Easy level."
+            )
+        self.num_steps, self.sigma, self.actions = num_steps, float(sigma), 2
+        self.obs_size, self.state_size = 2, 4
+        noises = 2 if sigma > 0 else 0
+        self.start_numbers, self.step_numbers = 4 + noises, noises
+
+    @property
+    def default_params(self) -> Params:
+        """gymnax's constants of the cart and the pole; `max_steps_in_episode` is T."""
+        return Params(max_steps_in_episode=self.num_steps)
+
+    def start(self, u: Numbers, params: Params) -> State:
+        x, x_dot, theta, theta_dot = 0.1 * u[:4] - 0.05
+        return State(jnp.int32(0), x, x_dot, theta, theta_dot, self._noise(u[4:]))
+
+    def advance(
+        self, u: Numbers, state: State, action: Action, params: Params
+    ) -> tuple[State, Float[Array, ""]]:
+        # The physics draws nothing, so it needs no key.
+        pole = PHYSICS.step_env(None, state, action, params)[1]  # pyright: ignore
+        return State(**vars(pole), noise=self._noise(u)), jnp.float32(1 / self.num_steps)
+
+    def look(self, state: State, params: Params) -> Float[Array, " obs"]:
+        """x [m] and θ [rad], with noise, clipped to the observation space."""
+        high = self._limits(params)
+        return jnp.clip(jnp.stack([state.x, state.theta]) + self.sigma * state.noise, -high, high)
+
+    def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
+        """|x| > 2.4 m or |θ| > 12°."""
+        return PHYSICS.is_terminated(state, params)  # pyright: ignore
+
+    def observation_space(self, params: Params | None = None) -> spaces.Box:
+        high = self._limits(self.default_params if params is None else params)
+        return spaces.Box(-high, high, (self.obs_size,), jnp.float32)
+
+    def state_space(self, params: Params | None = None) -> spaces.Box:
+        return spaces.Box(-jnp.inf, jnp.inf, (self.state_size,), jnp.float32)
+
+    def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
+        """x, ẋ, θ, θ̇, without noise."""
+        return jnp.stack([state.x, state.x_dot, state.theta, state.theta_dot])
+
+    def _limits(self, params: Params) -> Float[Array, " obs"]:
+        return jnp.array([2 * params.x_threshold, 2 * params.theta_threshold_radians], jnp.float32)
+
+    def _noise(self, u: Numbers) -> Float[Array, " obs"]:
+        """z = Φ⁻¹(u), with u moved to the middle of its cell of width 2⁻²³: never infinite."""
+        if self.sigma == 0:
+            return jnp.zeros(self.obs_size)
+        return jnp.sqrt(2.0) * jax.scipy.special.erfinv(2 * u - 1 + 2.0**-23)
