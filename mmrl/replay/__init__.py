@@ -1,1 +1,1 @@
-"""Replay: pure init / add / sample on pytrees with static shapes. Nothing here sees a memory, an environment or a loss."""
+"""Replay: pure init / add / sample on pytrees of static shapes; no memory, environment or loss."""

@@ -1,11 +1,12 @@
-"""Tape-based batching: the ordered transitions D and the episode starts I of Morad et al. (2024), Eqs. 30-35, as a ring.
+"""Tape-based batching: the list D of transitions and I of episode starts, in rings of static shape.
 
-Every worker writes its own ring of `depth = capacity / workers` steps, so that workers never interleave inside an episode.
-I is a table with one row for each step of D: row i says how long the episode is that begins at step i, or 0. A ring
-overwrites the first step of an episode before its others; clearing the rows that are written over therefore discards
-whole episodes (Eqs. 33-34) without a loop, the table is never full, and no counter grows with time, so none overflows.
+Morad et al. (2024), Eqs. 30-35. Every worker writes its own ring of capacity / workers steps, so
+that two workers never interleave inside an episode. I is a table with one row for each step of D:
+row i says how long the episode is that begins in step i, or 0. A ring overwrites the first step of
+an episode before its others, so that clearing the rows that are written over discards whole
+episodes (Eqs. 33-34): no loop, no limit to their number, and no counter that grows and overflows.
 
-Beside the steps, a tape holds 16 bytes per step: length, priority, and two sum trees for drawing by priority.
+Beside the steps a tape takes 16 bytes per step: length, priority, and two sum trees to draw by.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -17,31 +18,40 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl.replay import tree
 
-# The first race for a batch draws batch / SHORT episodes. Only if these are too short to fill it, a longer race is run.
+# A batch is drawn as a race of batch / SHORT episodes; only if they are too short to fill it, of
+# more. Episodes of SHORT steps on average thus take the fast path.
 SHORT = 16
-# Priorities are kept in this range: positive, so that every episode can be drawn, and finite.
+# Priorities are clipped to this range: positive, so that no episode is out of reach, and finite.
 PRIORITIES = (1e-6, 1e6)
 
 
 @runtime_checkable
 class Rollout(Protocol):
-    """What `add` takes: a pytree of arrays [worker, time, ...] with `last` [worker, time], true at an episode's last step."""
+    """What `add` takes: a pytree of [worker, time, ...] with `last`, True where an episode ends."""
 
     @property
     def last(self) -> Any: ...
 
 
 class Tape(eqx.Module):
-    """Steps of all workers, worker by worker, and the table of the episodes that are stored whole."""
+    """The steps of all workers, and the table of the episodes that are stored whole."""
 
-    steps: PyTree[Shaped[Array, "capacity ..."]]  # D: row `worker * depth + position`
-    length: Int[Array, " capacity"]  # I: steps of the whole episode that begins in this row, 0 if none does
-    priority: Float[Array, " capacity"]  # of the episode that begins in this row
-    trees: tuple[tree.Tree, tree.Tree]  # sums of w = priority^α and of w · (length - 1) over the stored episodes
-    alpha: Float[Array, ""]  # α: 0 draws uniformly, 1 in proportion to priority
-    peak: Float[Array, ""]  # the highest priority ever set, which new episodes get
-    cursor: Int[Array, ""]  # the position in each ring that is written next
-    unfinished: Int[Array, " worker"]  # steps so far of the episode in progress, at most depth
+    # D. Worker w's ring is the rows w · depth to (w + 1) · depth - 1.
+    steps: PyTree[Shaped[Array, "capacity ..."]]
+    # I. The steps of the whole episode that begins in this row, 0 if none does.
+    length: Int[Array, " capacity"]
+    # Of the episode that begins in this row.
+    priority: Float[Array, " capacity"]
+    # Sums of w = priority^α and of w · (length - 1) over the episodes of I.
+    trees: tuple[tree.Tree, tree.Tree]
+    # α: 0 draws episodes uniformly, 1 in proportion to their priority.
+    alpha: Float[Array, ""]
+    # The highest priority set so far, which new episodes get.
+    peak: Float[Array, ""]
+    # The place in every ring that is written next.
+    cursor: Int[Array, ""]
+    # Steps so far of the episode in progress, at most depth.
+    unfinished: Int[Array, " worker"]
 
     @property
     def workers(self) -> int:
@@ -55,33 +65,39 @@ class Tape(eqx.Module):
 
 
 class Sample(eqx.Module):
-    """A tape of `batch` steps: whole episodes one after the other, of which only the last may be cut."""
+    """A batch as one tape: episodes (or segments) one after another, zeros where there is no data.
 
-    steps: PyTree[Shaped[Array, "batch ..."]]  # zeros where there is no data
-    begin: Bool[Array, " batch"]  # the first step of an episode; also every step without data (none leaks into another)
-    mask: Bool[Array, " batch"]  # True: real data. All True once the tape holds `batch` steps in whole episodes
-    episode: Int[Array, " batch"]  # which of the sampled episodes the step belongs to: an index into `rows`
-    rows: Int[Array, " episode"]  # the table rows of the sampled episodes; `capacity` where there is none
+    `begin` is True at the first step of each, and at every step past the last episode. `mask` is
+    True at real steps. `rows` says where on the tape the sampled episodes begin (`capacity` where
+    there is none), and `episode` which of them a step belongs to, as an index into `rows`.
+    """
+
+    steps: PyTree[Shaped[Array, "batch ..."]]
+    begin: Bool[Array, " batch"]
+    mask: Bool[Array, " batch"]
+    episode: Int[Array, " batch"]
+    rows: Int[Array, " episode"]
 
 
 def init(
     example: PyTree, capacity: int, *, workers: int = 1, alpha: float | Float[Array, ""] = 0.0
 ) -> Tape:
-    """An empty tape for `capacity` steps in all, shared evenly among `workers`; `example` is one step, without axes.
+    """D = I = (): room for `capacity` steps, shared evenly among `workers`.
 
-    Episodes are drawn with probability ∝ priority^α. `alpha` may be traced; 0 (the default) is the paper's uniform draw.
+    `example` is one step, without axes. Episodes will be drawn with probability ∝ priority^α;
+    `alpha` may be traced, and 0 is the uniform draw of the paper.
 
-    Raises ValueError if `capacity` or `workers` is not positive or does not divide evenly.
+    Raises ValueError if `capacity` is not a positive multiple of `workers`, or `workers` < 1.
     """
     if workers < 1:
         raise ValueError(f"`workers` must be at least 1, got {workers}.")
     if capacity < 1 or capacity % workers:
         raise ValueError(
-            f"`capacity` must be a positive multiple of `workers` = {workers}, got {capacity}: "
-            f"every worker has a ring of its own. Try {workers * max(1, round(capacity / workers))}."
+            f"`capacity` must be a positive multiple of `workers` = {workers}, since each worker "
+            f"has its own ring, got {capacity}. Try {workers * max(1, round(capacity / workers))}."
         )
     if not jax.tree.leaves(example):
-        raise ValueError("`example` must hold at least one array: one step as `add` will store it.")
+        raise ValueError("`example` must hold an array: give one step, as `add` will store it.")
 
     def empty(leaf: Any) -> Array:
         leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
@@ -100,46 +116,42 @@ def init(
 
 
 def add(tape: Tape, rollout: Rollout) -> Tape:
-    """D ← concat(D, ρ), I ← the episodes of D that are whole (Eqs. 30-34), for ρ of [worker, time, ...].
+    """D ← concat(D, ρ), I ← the whole episodes of D (Eqs. 30-34), for ρ of [worker, time, ...].
 
-    The steps of a worker continue where its last rollout stopped. An episode enters the table with its last step, at the
-    highest priority so far, and leaves it, whole, with the first of its steps that is overwritten. An episode longer than
-    a ring is never stored whole, and so never sampled. O(worker · time), whatever the capacity. Donate or carry the
-    tape, and do not pass it through `lax.cond` under `vmap`, which would copy it.
+    Each worker goes on where its last rollout stopped. An episode enters I with its last step, with
+    the highest priority so far, and leaves it, whole, when its first step is overwritten. One that
+    is longer than a ring is never whole, and so never sampled. O(worker · time), whatever the
+    capacity. Donate the tape or carry it in a loop; `lax.cond` under `vmap` would copy it.
 
-    Raises ValueError if the rollout has other leaves than the tape or is longer than a ring.
+    Raises ValueError if the rollout's leaves are not those of the tape, or longer than a ring.
     """
     time = _check(tape, rollout)
-    workers, depth = tape.workers, tape.depth
-    base = jnp.arange(workers)[:, None] * depth
+    capacity, depth = tape.length.shape[0], tape.depth
+    ring = jnp.arange(tape.workers)[:, None] * depth
     index = jnp.arange(time)[None]
-    rows = base + (tape.cursor + index) % depth
-    flat = rows.reshape(-1)
+    rows = (ring + (tape.cursor + index) % depth).reshape(-1)
     steps = jax.tree.map(
-        lambda d, x: d.at[flat].set(x.reshape(-1, *d.shape[1:]), unique_indices=True),
+        lambda d, x: d.at[rows].set(x.reshape(-1, *d.shape[1:]), unique_indices=True),
         tape.steps,
         rollout,
     )
-
-    # The index in this rollout at which each step's episode began; negative if it began in an earlier rollout.
+    # The index at which the episode of each step began, negative if in an earlier rollout.
     opened = -tape.unfinished[:, None]
     after = jax.lax.cummax(jnp.where(rollout.last, index + 1, opened), axis=1)
     began = jnp.concatenate([opened, after[:, :-1]], axis=1)
+    # Its first step may be overwritten later in this very rollout.
     whole = rollout.last & (time - began <= depth)
-    first = jnp.where(whole, base + (tape.cursor + began) % depth, tape.length.shape[0])
-    length = tape.length.at[flat].set(0, unique_indices=True)
-    length = length.at[first].set(index + 1 - began, mode="drop")
-    priority = tape.priority.at[first].set(tape.peak, mode="drop")
-
-    open_row = base + (tape.cursor + opened) % depth
-    changed = jnp.concatenate([rows, open_row], axis=1).reshape(-1)
+    first = jnp.where(whole, ring + (tape.cursor + began) % depth, capacity)
+    continued = (ring + (tape.cursor + opened) % depth).reshape(-1)
+    changed = jnp.concatenate([rows, continued])
+    length = tape.length.at[rows].set(0, unique_indices=True)
     tape = eqx.tree_at(
         lambda t: (t.steps, t.length, t.priority, t.cursor, t.unfinished),
         tape,
         (
             steps,
-            length,
-            priority,
+            length.at[first].set(index + 1 - began, mode="drop"),
+            tape.priority.at[first].set(tape.peak, mode="drop"),
             (tape.cursor + time) % depth,
             jnp.minimum(time - after[:, -1], depth),
         ),
@@ -148,29 +160,27 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
 
 
 def _check(tape: Tape, rollout: Rollout) -> int:
-    """The number of time steps of a rollout that fits the tape; ValueError for one that does not."""
+    """The time steps of a rollout that fits the tape; ValueError for one that does not."""
     ours, theirs = jax.tree.structure(tape.steps), jax.tree.structure(rollout)
     if ours != theirs:
-        raise ValueError(
-            f"`rollout` must have the structure of the tape's `example`, {ours}, got {theirs}."
-        )
+        raise ValueError(f"`rollout` must be a pytree like `example`, {ours}, got {theirs}.")
     last = rollout.last
-    if last.ndim != 2 or last.shape[0] != tape.workers:
+    if last.ndim != 2 or last.shape[0] != tape.workers or last.dtype != bool:
         raise ValueError(
-            f"`rollout.last` must have the shape [worker, time] with {tape.workers} workers, "
-            f"got {last.shape}. Give `init` the right `workers`, or `rollout` a worker axis."
+            f"`rollout.last` must be a bool [worker, time] of {tape.workers} workers, got "
+            f"{last.dtype}{list(last.shape)}. Set `workers` of `init`, or stack the rollouts."
         )
     time = last.shape[1]
     if not 1 <= time <= tape.depth:
         raise ValueError(
-            f"`rollout` must have 1 to {tape.depth} steps per worker (capacity / workers), got {time}. "
-            "Raise `capacity` or shorten the rollout."
+            f"`rollout` must have 1 to {tape.depth} steps per worker (capacity / workers), got "
+            f"{time}. Raise `capacity` or shorten the rollout."
         )
     for stored, leaf in zip(jax.tree.leaves(tape.steps), jax.tree.leaves(rollout), strict=True):
         wanted = (*last.shape, *stored.shape[1:])
         if leaf.shape != wanted or leaf.dtype != stored.dtype:
             raise ValueError(
-                f"`rollout` must have leaves like the tape's `example`, here {stored.dtype}{list(wanted)}, "
+                f"`rollout` must have leaves like `example`, here {stored.dtype}{list(wanted)}, "
                 f"got {leaf.dtype}{list(leaf.shape)}."
             )
     return time
@@ -194,44 +204,46 @@ def _reweigh(tape: Tape, rows: Int[Array, " n"]) -> Tape:
 
 
 def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
-    """The same tape, drawn with probability ∝ priority^α from now on. Builds the trees anew, in O(capacity)."""
+    """The same tape, drawn with probability ∝ priority^α from now on. O(capacity)."""
     alpha = jnp.asarray(alpha, jnp.float32)
-    first, second = _weights(tape.length, tape.priority, alpha)
-    new = (tree.build(first), tree.build(second), alpha)
-    return eqx.tree_at(lambda t: (*t.trees, t.alpha), tape, new)
+    one, other = _weights(tape.length, tape.priority, alpha)
+    new = ((tree.build(one), tree.build(other)), alpha)
+    return eqx.tree_at(lambda t: (t.trees, t.alpha), tape, new)
 
 
 def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"]) -> Tape:
-    """The tape with priority `values` for the episodes that begin at `rows` (as in `Sample.rows`).
+    """priority[rows] ← values, for the episodes that begin in `rows` (as in `Sample.rows`).
 
-    Values are clipped to `PRIORITIES`. Rows that hold no episode and values that are not finite change nothing. A row
-    given twice must have equal values. Set priorities before the next `add`, which may put another episode in a row.
+    Values are clipped to `PRIORITIES`. A row without an episode and a value that is not finite
+    change nothing; a row given twice takes one of its values. Set priorities before the next `add`,
+    which may put another episode in the row.
     """
-    values = jnp.clip(values, *PRIORITIES)
+    capacity = tape.length.shape[0]
     stored = tape.length.at[rows].get(mode="fill", fill_value=0) > 0
-    good = stored & jnp.isfinite(values)
-    rows = jnp.where(good, rows, tape.length.shape[0])
+    rows = jnp.where(stored & jnp.isfinite(values), rows, capacity)
+    values = jnp.clip(values, *PRIORITIES)
     priority = tape.priority.at[rows].set(values, mode="drop")
-    peak = jnp.maximum(tape.peak, jnp.where(good, values, 0.0).max(initial=0.0))
-    tape = eqx.tree_at(lambda t: (t.priority, t.peak), tape, (priority, peak))
-    return _reweigh(tape, rows)
+    highest = jnp.max(values, where=rows < capacity, initial=0.0)
+    new = (priority, jnp.maximum(tape.peak, highest))
+    return _reweigh(eqx.tree_at(lambda t: (t.priority, t.peak), tape, new), rows)
 
 
 def valid(tape: Tape) -> Bool[Array, " capacity"]:
-    """The rows at which a whole episode begins: the index I of Eq. 30. Its length is `tape.length` there."""
+    """I: the rows in which a whole episode begins. It has `tape.length[row]` steps."""
     return tape.length > 0
 
 
 def sample(
     tape: Tape, key: PRNGKeyArray, batch: int, *, alpha: float | Float[Array, ""] | None = None
 ) -> Sample:
-    """B = concat(D[I[j] : I[j+1]], …)[:B] over episodes j drawn without replacement (Eq. 35), for B = `batch` steps.
+    """B = concat(D[I[j] : I[j+1]], …)[:B], over episodes j drawn without replacement (Eq. 35).
 
-    The next episode is j with probability ∝ priority_j^α among those not yet drawn. The batch is full whenever the tape
-    holds `batch` steps in whole episodes; else it holds all of them, and `mask` marks the rest. At most the last episode
-    is cut, at its end, so that late steps of an episode are seen less often than early ones.
+    The next episode is j with probability ∝ priority_j^α among those not drawn yet. The batch is
+    full whenever the tape holds `batch` steps in whole episodes; else it holds all of them. At most
+    the last episode is cut, at its end: late steps are seen less often than early ones.
 
-    Cost is O(batch + log capacity). `alpha` overrides the tape's own in O(capacity), and should stay None in a loop.
+    O(batch + log capacity). `alpha` overrides the tape's own at a cost of O(capacity): in a loop,
+    leave it None and give it to `init`.
 
     Raises ValueError if `batch` is not positive.
     """
@@ -246,39 +258,43 @@ def sample(
     mask = at < end[-1]
     episode = jnp.minimum(jnp.searchsorted(end, at, side="right"), rows.shape[0] - 1)
     offset = at - (end - length)[episode]
-    begin = (offset == 0) | ~mask
-    return Sample(gather(tape, rows[episode], offset, mask), begin, mask, episode, rows)
+    steps = gather(tape, rows[episode], offset, mask)
+    return Sample(steps, (offset == 0) | ~mask, mask, episode, rows)
 
 
 def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode"]:
-    """Table rows of enough episodes to fill the batch, in the order drawn; `capacity` once there are no more.
+    """Enough episodes to fill the batch, in the order drawn; `capacity` once there are no more.
 
-    A race of `batch` rows always suffices, but one of `batch / SHORT` most often does. The long race, which starts with
-    the results of the short one, is the body of a loop that runs once or never: under `vmap`, `lax.cond` would run it
-    always.
+    A race of `batch` rows always suffices, one of `batch / SHORT` usually. The longer race, which
+    begins as the short one does, is the body of a loop that runs once or never: under `vmap`,
+    `lax.cond` would run it always.
     """
-    capacity = tape.length.shape[0]
+    capacity, weights = tape.length.shape[0], tape.trees[0]
     most = min(batch, capacity)
+    short = min(most, -(-batch // SHORT))
+    now, later = jax.random.split(key)
+    noise = tree.noise(weights, now, short)
 
-    def drawn(count: int) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
-        rows, times = tree.race(tape.trees[0], key, count)
+    def drawn(noise: tree.Noise, count: int) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
+        rows, times = tree.race(weights, noise, count)
         rows = jnp.where(jnp.isfinite(times), rows, capacity)
         steps = tape.length.at[rows].get(mode="fill", fill_value=0).sum()
-        full = (steps >= batch) | (rows[-1] == capacity) | (rows.shape[0] == most)
-        return jnp.pad(rows, (0, most - rows.shape[0]), constant_values=capacity), full
+        enough = (steps >= batch) | (rows[-1] == capacity) | (count == most)
+        return jnp.pad(rows, (0, most - count), constant_values=capacity), enough
 
-    short = max(1, batch // SHORT)
-    return jax.lax.while_loop(
-        lambda state: ~state[1], lambda state: (drawn(most)[0], jnp.array(True)), drawn(short)
-    )[0]
+    def longer(_: tuple) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
+        more = tree.noise(weights, later, most - short)
+        return drawn(tree.extend(noise, more), most)
+
+    return jax.lax.while_loop(lambda state: ~state[1], longer, drawn(noise, short))[0]
 
 
 def gather(
     tape: Tape, first: Int[Array, " n"], offset: Int[Array, " n"], mask: Bool[Array, " n"]
 ) -> PyTree[Shaped[Array, "n ..."]]:
-    """The steps `offset` after the rows `first`, around the ring of the same worker; zeros where `mask` is False."""
-    base = first // tape.depth * tape.depth
-    rows = jnp.where(mask, base + (first - base + offset) % tape.depth, 0)
+    """D[first + offset], around the ring of the same worker; zeros where `mask` is False."""
+    ring = first // tape.depth * tape.depth
+    rows = jnp.where(mask, ring + (first - ring + offset) % tape.depth, 0)
 
     def take(leaf: Array) -> Array:
         real = mask.reshape(-1, *(1,) * (leaf.ndim - 1))
@@ -290,13 +306,13 @@ def gather(
 def episode_priority(
     drawn: Sample, errors: Float[Array, " batch"], eta: float | Float[Array, ""] = 0.9
 ) -> Float[Array, " episode"]:
-    """p = η maxᵢ |δᵢ| + (1 - η) meanᵢ |δᵢ| over the real steps of each sampled episode (Kapturowski et al. 2019, §2.3).
+    """p = η max|δ| + (1 - η) mean|δ| over the real steps of each episode (Kapturowski et al. 2019).
 
-    `set_priority(tape, drawn.rows, episode_priority(drawn, errors))` writes it back. Episodes without steps get 0.
+    `set_priority(tape, drawn.rows, episode_priority(drawn, errors))` writes it back.
     """
     size = drawn.rows.shape[0]
     errors = jnp.where(drawn.mask, jnp.abs(errors), 0.0)
     count = jax.ops.segment_sum(drawn.mask.astype(errors.dtype), drawn.episode, size)
     mean = jax.ops.segment_sum(errors, drawn.episode, size) / jnp.maximum(count, 1.0)
-    most = jnp.maximum(jax.ops.segment_max(errors, drawn.episode, size), 0.0)
-    return eta * most + (1 - eta) * mean
+    highest = jnp.maximum(jax.ops.segment_max(errors, drawn.episode, size), 0.0)
+    return eta * highest + (1 - eta) * mean
