@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
@@ -39,7 +40,7 @@ class Transition(eqx.Module):
     truncated: Bool[Array, "*time"]
 
     @property
-    def last(self) -> Bool[Array, "*time"]:
+    def last(self) -> Bool[Array | np.ndarray, "*time"]:
         """terminated ∨ truncated: no further step of this episode follows."""
         return self.terminated | self.truncated
 

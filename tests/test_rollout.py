@@ -156,39 +156,49 @@ def test_vmap_equals_one_at_a_time():
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(alone), jax.device_get(batched))
 
 
-@functools.partial(jax.jit, static_argnames=("episodes", "max_steps"))
-def evaluated(key, episodes, max_steps):
-    return rollout.evaluate(policy, ENV, PARAMS, jnp.int32(0), key, episodes, max_steps)
+@functools.partial(jax.jit, static_argnames="max_steps")
+def evaluated(keys, max_steps):
+    """Twelve episodes for each key."""
+    return jax.vmap(
+        lambda key: rollout.evaluate(policy, ENV, PARAMS, jnp.int32(0), key, 12, max_steps)
+    )(keys)
 
 
-def by_hand(key, episodes, max_steps):
-    """The same episodes, one Python step at a time."""
+@jax.jit
+def one_step(keys, states):
+    actions = jax.vmap(lambda k: policy(0, None, None, k)[1])(keys[:, 0])
+    step = jax.vmap(ENV.step, in_axes=(0, 0, 0, None))
+    _, states, reward, terminated, truncated, _ = step(keys[:, 1], states, actions, PARAMS)
+    return states, reward, terminated | truncated
+
+
+def by_hand(key, max_steps):
+    """(return, length, ended) of twelve first episodes, added up in Python."""
     key, key_start = jax.random.split(key)
-    reset, step = jax.jit(ENV.reset), jax.jit(ENV.step)
-    out = []
-    starts = jax.random.split(key_start, episodes)
-    keys = [jax.random.split(jax.random.fold_in(key, t), (episodes, 2)) for t in range(max_steps)]
-    for episode in range(episodes):
-        _, state = reset(starts[episode], PARAMS)
+    _, states = jax.vmap(ENV.reset, in_axes=(0, None))(jax.random.split(key_start, 12), PARAMS)
+    steps = []
+    for t in range(max_steps):
+        keys = jax.random.split(jax.random.fold_in(key, t), (12, 2))
+        states, *step = one_step(keys, states)
+        steps.append(jax.device_get(step))
+    for episode in range(12):
         total, length, ended = 0.0, 0, False
-        while not ended and length < max_steps:
-            key_policy, key_env = keys[length][episode]
-            _, action = policy(0, None, None, key_policy)
-            _, state, reward, terminated, truncated, _ = step(key_env, state, action, PARAMS)
-            total, length, ended = total + float(reward), length + 1, bool(terminated | truncated)
-        out.append((total, length, ended))
-    return zip(*out, strict=True)
+        for reward, last in steps:
+            if not ended:
+                total, length, ended = total + reward[episode], length + 1, last[episode]
+        yield total, length, ended
 
 
 @pytest.mark.parametrize("max_steps", [3, 10])
-def test_evaluate_equals_a_loop(max_steps):
-    key = jax.random.key(5)
-    result = evaluated(key, 12, max_steps)
-    returns, lengths, ended = by_hand(key, 12, max_steps)
-    np.testing.assert_array_equal(result.returns, returns)
-    np.testing.assert_array_equal(result.lengths, lengths)
-    np.testing.assert_array_equal(result.ended, ended)
-    assert len(set(lengths)) > 1 and all(ended) == (max_steps == 10)
+def test_evaluate_equals_a_loop_also_under_vmap(max_steps):
+    keys = jax.random.split(jax.random.key(5), 3)
+    result = evaluated(keys, max_steps)
+    for i in range(3):
+        returns, lengths, ended = zip(*by_hand(keys[i], max_steps), strict=True)
+        np.testing.assert_array_equal(result.returns[i], returns)
+        np.testing.assert_array_equal(result.lengths[i], lengths)
+        np.testing.assert_array_equal(result.ended[i], ended)
+        assert len(set(lengths)) > 1 and all(ended) == (max_steps == 10)
 
 
 def test_evaluate_ignores_what_follows_the_first_episode():
@@ -203,15 +213,6 @@ def test_evaluate_ignores_what_follows_the_first_episode():
     n = np.asarray(result.lengths)
     np.testing.assert_array_equal(result.returns, 10.0 * n * (n - 1) / 2 + n)
     assert result.ended.all()
-
-
-def test_evaluate_under_vmap():
-    keys = jax.random.split(jax.random.key(8), 3)
-    batched = jax.vmap(lambda k: evaluated(k, 4, 10))(keys)
-    alone = [evaluated(k, 4, 10) for k in keys]
-    for i in range(3):
-        np.testing.assert_array_equal(batched.returns[i], alone[i].returns)
-        np.testing.assert_array_equal(batched.lengths[i], alone[i].lengths)
 
 
 def test_a_gymnax_environment_with_weak_types():

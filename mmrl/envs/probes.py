@@ -143,9 +143,9 @@ class Delay(Probe):
 class Truncation(Probe):
     """A → B → B …, r = 1 in B, cut after two steps. Q*(B) = 1/(1-γ), Q*(A) = γ/(1-γ).
 
-    An episode starts in A or B at random and goes on for ever, were it not for the time limit: who
-    takes that for an end finds Q(B) ≤ 1 + γ, who bootstraps from the observation after the reset
-    finds Q(B) too low by γ/(2 + γ).
+    An episode starts in A or B at random and would go on for ever, were it not for the time limit.
+    Learning from random episodes, who takes the limit for an end finds Q(B) = 3/(3-γ), and who
+    bootstraps from the observation after the reset finds Q(B) = 3/((1-γ)(3+γ)).
     """
 
     optimal_return = 1.5

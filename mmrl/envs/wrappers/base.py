@@ -185,8 +185,9 @@ class ObservationWrapper(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        obs, state, reward, *rest = step
-        return self.view(key, obs, state, (action, reward), params), state, reward, *rest
+        obs, state, reward, terminated, info = step
+        obs = self.view(key, obs, state, (action, reward), params)
+        return obs, state, reward, terminated, info
 
 
 def step_and_reset(
