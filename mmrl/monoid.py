@@ -114,8 +114,12 @@ class Decay(Monoid):
         b: tuple[Complex[Array, "trace context"], Float[Array, ""]],
     ) -> tuple[Complex[Array, "trace context"], Float[Array, ""]]:
         (a_trace, a_time), (b_trace, b_time) = a, b
-        rate = -self.alpha[:, None] + 1j * self.omega[None, :]
-        return a_trace * jnp.exp(b_time * rate) + b_trace, a_time + b_time
+        return a_trace * self.gain(b_time) + b_trace, a_time + b_time
+
+    def gain(self, time: Float[Array, ""]) -> Complex[Array, "trace context"]:
+        """exp(t (-α + iω)): what t steps leave. (X, t) is the affine map (gain(t), X) in short."""
+        fade, turn = jnp.exp(-time * self.alpha), jnp.exp(1j * (time * self.omega))
+        return fade[:, None] * turn[None, :]
 
 
 class Max(Monoid):
