@@ -30,7 +30,7 @@ LADDER["show"] = set(LADDER)
 LADDER["checks"] = set(LADDER) - {"show"}
 
 # Programs stand on the top rung: they may import everything, nothing below may import them.
-PROGRAMS = {"__main__", "bench", "demo"}
+PROGRAMS = {"__main__", "commands"}
 # What runs before everything else, and imports nothing.
 FOUNDATION = {"__init__", "_xla"}
 
@@ -128,7 +128,7 @@ def test_the_ladder_has_no_cycle():
         ("rollout", "import gymnax.environments"),
         ("losses", "import optax"),
         ("agents", "from matplotlib import pyplot"),
-        ("demo", "import matplotlib.pyplot"),
+        ("commands", "import matplotlib.pyplot"),
         ("_xla", "from mmrl.monoid import Sum"),
         ("elsewhere", "from mmrl.monoid import Sum"),
     ],
@@ -145,7 +145,7 @@ def test_a_step_up_is_seen(rung: str, source: str):
         ("envs", "import gymnax"),
         ("agents", "import optax\nfrom mmrl.replay import tape"),
         ("show", "import matplotlib.pyplot as plt\nfrom mmrl.runs import load"),
-        ("demo", "import mmrl\nfrom mmrl.show import curves"),
+        ("commands", "import mmrl\nfrom mmrl.show import curves"),
         ("runs", "from mmrl import __version__"),
         ("__init__", "from mmrl._xla import avoid_cpu_deadlock"),
     ],

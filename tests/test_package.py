@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
 import mmrl
 from mmrl import _xla
 from mmrl._xla import avoid_cpu_deadlock
+from mmrl.scan import scan
 
 ROOT = Path(__file__).parent.parent
+PROVIDERS = importlib.metadata.packages_distributions()
 FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 
 
@@ -50,8 +53,7 @@ def undeclared(nodes: Iterable[ast.AST], declared: set[str]) -> set[str]:
     modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
     here = {"mmrl", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
     outside = {module.partition(".")[0] for module in modules} - here - sys.stdlib_module_names
-    providers = importlib.metadata.packages_distributions()
-    return {m for m in outside if not declared & set(map(distribution, providers.get(m, [])))}
+    return {m for m in outside if not declared & set(map(distribution, PROVIDERS.get(m, [])))}
 
 
 def parsed(folder: str) -> dict[Path, ast.Module]:
@@ -160,3 +162,20 @@ def test_the_example_in_the_readme_runs():
     np.testing.assert_allclose(names["returns"], [0.81, 0.9, 1.0], rtol=1e-6)
     assert names["features"].shape == (100, 32)
     assert names["feature"].shape == (32,)
+
+
+# The tests' own strictness (conftest.py)
+
+
+def test_annotations_are_checked_at_run_time():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        scan("not a monoid", jnp.zeros(3))  # type: ignore[arg-type]
+
+
+def test_silent_broadcasting_is_an_error():
+    with pytest.raises(ValueError, match="rank_promotion"):
+        jnp.zeros((3, 2)) + jnp.zeros(2)
+
+
+def test_x64_is_for_those_who_ask(x64: None):
+    assert jnp.zeros(()).dtype == jnp.float64
