@@ -1,0 +1,464 @@
+"""Every wrapper against the bare environment's record, rebuilt in numpy by its definition."""
+
+import copy
+import functools
+import pickle
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from gymnax.environments import environment, spaces
+from gymnax.wrappers import LogWrapper
+
+from mmrl import envs, rollout
+from mmrl.envs import wrappers
+
+WORKERS, STEPS = 3, 40
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    time: jax.Array
+    tag: jax.Array
+
+
+class Tagged(environment.Environment):
+    """Episodes of 1 to 6 steps; odd tags terminate, even ones truncate. Shows (tag, time)."""
+
+    @property
+    def default_params(self):
+        return environment.EnvParams(max_steps_in_episode=1000)
+
+    @property
+    def num_actions(self):
+        return 3
+
+    def reset_env(self, key, params):
+        state = State(time=jnp.int32(0), tag=jax.random.randint(key, (), 0, 60))
+        return self.observe(key, state, None, params), state
+
+    def step_env(self, key, state, action, params):
+        state = state.replace(time=state.time + 1)
+        reward = 1.0 + action + 10.0 * state.time
+        obs = self.observe(key, state, action, params)
+        return obs, state, reward, self.over(state) & (state.tag % 2 == 1), {}
+
+    def over(self, state):
+        return state.time >= 1 + state.tag % 6
+
+    def observe(self, key, state, action, params):
+        return jnp.stack([state.tag, state.time]).astype(jnp.float32)
+
+    def state_obs(self, state, params):
+        return jnp.stack([state.tag, state.time, state.tag]).astype(jnp.float32)
+
+    def is_terminated(self, state, params):
+        return self.over(state) & (state.tag % 2 == 1)
+
+    def is_truncated(self, state, params):
+        late = state.time >= params.max_steps_in_episode
+        return late | (self.over(state) & (state.tag % 2 == 0))
+
+    def action_space(self, params=None):
+        return spaces.Discrete(3)
+
+    def observation_space(self, params):
+        return spaces.Box(0.0, jnp.array([59.0, 6.0]), (2,), jnp.float32)
+
+
+TAGGED = Tagged()
+TASK, _ = envs.make("popgym-RepeatPreviousEasy-v0", k=2)
+BARE = {"gymnax": TAGGED, "task": TASK}
+
+
+@functools.cache
+def rolled(env):
+    """[worker, time] of random actions; the same keys for every environment."""
+    params = env.default_params
+
+    def policy(state, obs, begin, key):
+        return state, jax.random.randint(key, (), 0, env.num_actions)
+
+    def one(key):
+        carry = rollout.start(env, params, None, key)
+        return rollout.collect(policy, env, params, carry, jax.random.fold_in(key, 1), STEPS)[1]
+
+    return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), WORKERS)))
+
+
+@pytest.fixture(params=BARE)
+def env(request):
+    return BARE[request.param]
+
+
+def same_but_observations(env, bare):
+    """The wrapped record, once everything else of it has been found unchanged."""
+    got, want = rolled(env), rolled(bare)
+    for field in ("action", "reward", "begin", "terminated", "truncated"):
+        np.testing.assert_array_equal(getattr(got, field), getattr(want, field), err_msg=field)
+    space = env.observation_space(env.default_params)
+    assert got.obs.shape[2:] == got.next_obs.shape[2:] == space.shape
+    for seen in (got.obs, got.next_obs):
+        assert seen.dtype == np.float32
+        assert (seen >= np.asarray(space.low)).all() and (seen <= np.asarray(space.high)).all()
+    return got, want
+
+
+def previous(x, begin, first):
+    """x of the step before, `first` where an episode begins."""
+    shifted = np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], axis=1)
+    shape = begin.shape + (1,) * (x.ndim - 2)
+    return np.where(begin.reshape(shape), first, shifted)
+
+
+def test_the_bare_record_has_both_ends():
+    tape = rolled(TAGGED)
+    assert tape.terminated.sum() > 5 and tape.truncated.sum() > 5
+    assert not (tape.terminated & tape.truncated).any()
+
+
+def test_the_base_changes_nothing(env):
+    got, want = same_but_observations(wrappers.Wrapper(env), env)
+    np.testing.assert_array_equal(got.obs, want.obs)
+    np.testing.assert_array_equal(got.next_obs, want.next_obs)
+
+
+def test_mask(env):
+    got, want = same_but_observations(wrappers.MaskObservation(env, [1]), env)
+    np.testing.assert_array_equal(got.obs, want.obs[..., [1]])
+    np.testing.assert_array_equal(got.next_obs, want.next_obs[..., [1]])
+
+
+@pytest.mark.parametrize("null", ["zero", "action0"])
+def test_previous_action(env, null):
+    got, want = same_but_observations(wrappers.PreviousAction(env, null), env)
+    one_hot = np.eye(env.num_actions, dtype=np.float32)
+    done = one_hot[want.action]
+    first = one_hot[0] * (null == "action0")
+    shown = np.concatenate([want.obs, previous(done, want.begin, first)], -1)
+    np.testing.assert_array_equal(got.obs, shown)
+    np.testing.assert_array_equal(got.next_obs, np.concatenate([want.next_obs, done], -1))
+
+
+def test_previous_reward(env):
+    got, want = same_but_observations(wrappers.PreviousReward(env, scale=2.0), env)
+    paid = 2 * want.reward[..., None]
+    shown = np.concatenate([want.obs, previous(paid, want.begin, 0)], -1)
+    np.testing.assert_array_equal(got.obs, shown)
+    np.testing.assert_array_equal(got.next_obs, np.concatenate([want.next_obs, paid], -1))
+    assert not np.signbit(got.obs[want.begin][:, -1]).any()
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_begin_flag(env, one_hot):
+    got, want = same_but_observations(wrappers.BeginFlag(env, one_hot), env)
+    flag = want.begin[..., None]
+    flag = np.concatenate([~flag, flag], -1) if one_hot else flag
+    later = np.broadcast_to([1.0, 0.0] if one_hot else [0.0], flag.shape)
+    np.testing.assert_array_equal(got.obs, np.concatenate([want.obs, flag], -1))
+    np.testing.assert_array_equal(got.next_obs, np.concatenate([want.next_obs, later], -1))
+
+
+def test_state_observation():
+    got, want = same_but_observations(wrappers.StateObservation(TAGGED), TAGGED)
+    np.testing.assert_array_equal(got.obs, want.obs[..., [0, 1, 0]])
+    np.testing.assert_array_equal(got.next_obs, want.next_obs[..., [0, 1, 0]])
+    got, want = same_but_observations(wrappers.StateObservation(TASK), TASK)
+    newest = slice(4, 8)  # k = 2 suits, the newest last
+    np.testing.assert_array_equal(got.obs[..., newest], want.obs)
+    np.testing.assert_array_equal(got.next_obs[..., newest], want.next_obs)
+
+
+def test_noise(env):
+    """All that these two environments show is whole numbers, so rounding removes the noise."""
+    noisy = rolled(wrappers.NoisyObservation(env, 0.1, clip=False))
+    clipped = rolled(wrappers.NoisyObservation(env, 0.1))
+    space = env.observation_space(env.default_params)
+    for field in ("obs", "next_obs"):
+        seen = getattr(noisy, field)
+        noise = seen - np.round(seen)
+        assert abs(noise.mean()) < 0.02 and abs(noise.std() - 0.1) < 0.01, field
+        assert len(np.unique(noise)) > 0.9 * noise.size
+        expected = np.clip(seen, space.low, space.high)
+        np.testing.assert_array_equal(getattr(clipped, field), expected)
+    inside = ~noisy.last[:, :-1]
+    np.testing.assert_array_equal(noisy.next_obs[:, :-1][inside], noisy.obs[:, 1:][inside])
+    np.testing.assert_array_equal(noisy.begin[:, 1:], noisy.last[:, :-1])
+    first = noisy.obs[noisy.begin]
+    assert len(first) >= WORKERS and (first != np.round(first)).all()
+
+
+def test_noise_upon_noise_is_independent():
+    once = wrappers.NoisyObservation(TAGGED, 0.1, clip=False)
+    twice = wrappers.NoisyObservation(once, 0.1, clip=False)
+    keys = jax.random.split(jax.random.key(0), 500)
+    seen, _ = jax.jit(jax.vmap(twice.reset, in_axes=(0, None)))(keys, twice.default_params)
+    noise = np.asarray(seen - jnp.round(seen))
+    assert abs(noise.std() - 0.1 * np.sqrt(2)) < 0.01
+
+
+def test_scale_reward(env):
+    got, want = rolled(wrappers.ScaleReward(env, 0.5)), rolled(env)
+    np.testing.assert_array_equal(got.reward, np.float32(0.5) * want.reward)
+    np.testing.assert_array_equal(got.obs, want.obs)
+    assert got.reward.dtype == np.float32
+
+
+def test_time_limit():
+    tape = rolled(wrappers.TimeLimit(TAGGED, 4))
+    tag, time = tape.obs[..., 0].astype(int), tape.obs[..., 1].astype(int) + 1
+    natural = time == 1 + tag % 6
+    np.testing.assert_array_equal(tape.terminated, natural & (tag % 2 == 1))
+    np.testing.assert_array_equal(tape.truncated, (natural & (tag % 2 == 0)) | (time == 4))
+    assert time.max() == 4 and (tape.terminated & tape.truncated).any()
+
+
+def test_a_time_limit_leaves_the_task_its_own_clock():
+    """A deck's rewards and end do not move with the limit, and a longer limit does nothing."""
+    short = wrappers.TimeLimit(TASK, 10)
+    tape, bare = rolled(short), rolled(TASK)
+    np.testing.assert_array_equal(np.flatnonzero(tape.last[0]), [9, 19, 29, 39])
+    assert tape.truncated.sum() == 12 and not tape.terminated.any()
+    np.testing.assert_array_equal(tape.reward[:, :10], bare.reward[:, :10])
+    assert short.default_params.max_steps_in_episode == 10
+    long = wrappers.TimeLimit(TASK, 1000)
+    assert long.default_params == TASK.default_params
+
+
+def test_a_time_limit_may_be_traced():
+    short = wrappers.TimeLimit(TAGGED, 3)
+
+    @jax.jit
+    def length(limit):
+        params = short.default_params.replace(max_steps_in_episode=limit)
+        _, state = short.reset(jax.random.key(0), params)
+        state = state.replace(tag=jnp.int32(5), time=jnp.int32(1))
+        return short.step(jax.random.key(1), state, 0, params)[3:5]
+
+    assert [tuple(map(bool, length(n))) for n in (2, 3)] == [(False, True), (False, False)]
+
+
+@functools.cache
+def accounts(env):
+    """(reward, last, info["episode"]) [time] of one environment."""
+    params = env.default_params
+
+    def step(carry, key):
+        state, _ = carry
+        action = jax.random.randint(key, (), 0, env.num_actions)
+        _, state, reward, terminated, truncated, info = env.step(key, state, action, params)
+        return (state, reward), (reward, terminated | truncated, info["episode"])
+
+    def run(key):
+        _, state = env.reset(key, params)
+        return jax.lax.scan(step, (state, jnp.float32(0)), jax.random.split(key, 80))[1]
+
+    return jax.device_get(jax.jit(run)(jax.random.key(4)))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda env: wrappers.EpisodeStatistics(env),
+        lambda env: wrappers.EpisodeStatistics(wrappers.TimeLimit(env, 4)),
+        lambda env: wrappers.ScaleReward(wrappers.EpisodeStatistics(env), 2.0),
+        lambda env: wrappers.BeginFlag(wrappers.EpisodeStatistics(env)),
+    ],
+)
+def test_episode_statistics(env, wrap):
+    reward, last, episode = accounts(wrap(env))
+    scale = 2.0 if isinstance(wrap(env), wrappers.ScaleReward) else 1.0
+    total, length = 0.0, 0
+    for t in range(len(reward)):
+        total, length = total + reward[t] / scale, length + 1
+        np.testing.assert_allclose(episode["return"][t], total, rtol=1e-5, atol=1e-6)
+        assert episode["length"][t] == length and episode["ended"][t] == last[t]
+        if last[t]:
+            total, length = 0.0, 0
+    assert last.any()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            lambda: wrappers.EpisodeStatistics(wrappers.BeginFlag(wrappers.ScaleReward(TASK, 2.0))),
+            r"ScaleReward\(EpisodeStatistics",
+        ),
+        (
+            lambda: wrappers.TimeLimit(wrappers.EpisodeStatistics(TASK), 3),
+            r"EpisodeStatistics\(TimeLimit",
+        ),
+        (lambda: wrappers.BeginFlag(LogWrapper(TASK)), "`env` must be a gymnax Environment"),
+        (lambda: wrappers.Wrapper(gymnax.make("DeepSea-bsuite")[0]), "DeepSea"),
+        (lambda: wrappers.Wrapper(wrappers.VmapAutoReset(TASK, 2)), "VmapAutoReset last"),
+        (lambda: wrappers.Wrapper(3), "int"),
+        (lambda: wrappers.BeginFlag(gymnax.make("Catch-bsuite")[0]), "FlattenObservation"),
+        (lambda: wrappers.MaskObservation(TASK, [4]), "elements 0..3"),
+        (lambda: wrappers.MaskObservation(TASK, [-1]), "elements 0..3"),
+        (lambda: wrappers.MaskObservation(TASK, []), "`indices`"),
+        (lambda: wrappers.NoisyObservation(TASK, -1.0), "`sigma`"),
+        (lambda: wrappers.NoisyObservation(TASK, float("nan")), "`sigma`"),
+        (lambda: wrappers.PreviousAction(TASK, "one"), "`null`"),
+        (lambda: wrappers.PreviousAction(gymnax.make("Pendulum-v1")[0]), "Discrete action"),
+        (lambda: wrappers.StateObservation(gymnax.make("CartPole-v1")[0]), "state_obs"),
+        (lambda: wrappers.TimeLimit(TASK, 0), "`steps`"),
+        (lambda: wrappers.VmapAutoReset(TASK, 0), "`num_envs`"),
+    ],
+)
+def test_misuse_says_what_to_do(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        wrong()
+
+
+@pytest.mark.parametrize("env_id", ["Catch-bsuite", "FrozenLake-misc"])
+def test_flatten(env_id):
+    bare, _ = gymnax.make(env_id)
+    got, want = same_but_observations(wrappers.FlattenObservation(bare), bare)
+    if want.obs.ndim == 2:
+        flat = np.eye(got.obs.shape[-1], dtype=np.float32)[want.obs]
+    else:
+        flat = want.obs.reshape(got.obs.shape)
+    np.testing.assert_array_equal(got.obs, flat)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "popgym-RepeatPreviousEasy-v0"])
+def test_vmap_auto_reset(env_id):
+    """Step by step what each environment would do alone, with a reset only where one is due."""
+    env = wrappers.BeginFlag(wrappers.TimeLimit(envs.make(env_id)[0], 12))
+    many = wrappers.VmapAutoReset(env, 5)
+    params = many.default_params
+    step = jax.jit(jax.vmap(env.step_env, in_axes=(0, 0, 0, None)))
+    reset = jax.jit(jax.vmap(env.reset_env, in_axes=(0, None)))
+    obs, state = many.reset(jax.random.key(0), params)
+    ends = 0
+    for t in range(40):
+        key, actions = jax.random.key(t), jnp.arange(5) % 2
+        key_step, key_reset = jax.random.split(key)
+        final, after, reward, terminated, _ = step(
+            jax.random.split(key_step, 5), state, actions, params
+        )
+        first = reset(jax.random.split(key_reset, 5), params)
+        obs, state, *got, info = many.step(key, state, actions, params)
+        last = np.asarray(got[1] | got[2])
+        np.testing.assert_array_equal(got[0], reward)
+        np.testing.assert_array_equal(got[1], terminated)
+        np.testing.assert_array_equal(got[2], after.time >= 12)
+        np.testing.assert_array_equal(info["final_observation"], final)
+        np.testing.assert_array_equal(obs, np.where(last[:, None], first[0], final))
+        np.testing.assert_array_equal(state.time, np.where(last, 0, after.time))
+        ends += last.sum()
+    assert ends > 10 and obs.shape[0] == 5
+
+
+PAPER_WIDTHS = {
+    "popgym-RepeatFirstEasy-v0": (False, 6),
+    "popgym-RepeatPreviousPaper-v0": (False, 6),
+    "popgym-CountRecallEasy-v0": (True, 33),
+    "popgym-PositionOnlyCartPoleEasy-v0": (True, 6),
+    "popgym-AutoencodeEasy-v0": (True, 12),
+    "popgym-MultiarmedBanditEasy-v0": (True, 14),
+}
+
+
+@pytest.mark.parametrize("env_id", PAPER_WIDTHS)
+def test_the_papers_stack_has_the_papers_width(env_id):
+    previous_action, width = PAPER_WIDTHS[env_id]
+    bare, params = envs.make(env_id)
+    env = wrappers.paper_stack(bare, previous_action)
+    assert env.observation_space(params).shape == (width,)
+    assert jax.eval_shape(env.reset, jax.random.key(0), params)[0].shape == (width,)
+
+
+def test_the_papers_stack_equals_popgyms_wrappers():
+    """What popgym's PreviousAction, Antialias and Flatten append, over the end of an episode."""
+    import popgym
+    from popgym.wrappers import Antialias, Flatten, PreviousAction
+
+    theirs = Flatten(Antialias(PreviousAction(popgym.envs.autoencode.AutoencodeEasy())))
+    env = wrappers.paper_stack(envs.make("popgym-AutoencodeEasy-v0")[0])
+    _, state = env.reset(jax.random.key(0))
+    appended = [theirs.reset(seed=0)[0][6:]]
+    ours = [env.reset(jax.random.key(0))[0][6:]]
+    actions = np.random.default_rng(0).integers(0, 4, 110)
+    for action in actions:
+        seen, _, terminated, truncated, _ = theirs.step(int(action))
+        obs, state, _, _, _, info = env.step(jax.random.key(1), state, int(action))
+        np.testing.assert_array_equal(info["final_observation"][6:], seen[6:])
+        ours.append(obs[6:])
+        appended.append(theirs.reset()[0][6:] if terminated or truncated else seen[6:])
+    np.testing.assert_array_equal(np.stack(ours), np.stack(appended))
+    assert np.stack(ours)[:, -1].sum() == 2
+
+
+def test_wrappers_are_values():
+    """Equal wrappers are one static argument; copies and pickles work, unlike gymnax's own."""
+    build = lambda: wrappers.paper_stack(envs.make("popgym-RepeatFirstEasy-v0")[0])  # noqa: E731
+    env = build()
+    for twin in (build(), copy.copy(env), copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert twin == env and hash(twin) == hash(env)
+    assert wrappers.BeginFlag(TASK) != wrappers.BeginFlag(TASK, one_hot=True)
+    assert wrappers.BeginFlag(TASK) != wrappers.PreviousReward(TASK)
+    assert repr(wrappers.TimeLimit(wrappers.BeginFlag(TASK), 3)).startswith("TimeLimit(BeginFlag(")
+
+
+def test_a_wrapper_is_an_environment():
+    env = wrappers.EpisodeStatistics(wrappers.PreviousReward(wrappers.TimeLimit(TAGGED, 2)))
+    params = env.default_params
+    assert isinstance(env, environment.Environment) and env.unwrapped is TAGGED
+    assert params.max_steps_in_episode == 2 and env.num_actions == 3 and env.name == "Tagged"
+    assert env.action_space().n == env.action_space(params).n == 3
+    obs, state = env.reset(jax.random.key(0))
+    assert env.observation_space(params).contains(obs) and state.time == 0
+    assert env.state_obs(state, params).shape == (3,)
+    assert not env.is_terminated(state, params) and not env.is_truncated(state, params)
+    assert len(env.step(jax.random.key(0), state, 1)) == 6
+    logged = LogWrapper(env)
+    _, state = logged.reset(jax.random.key(0), params)
+    assert "returned_episode_returns" in logged.step(jax.random.key(0), state, 1, params)[-1]
+
+
+def test_transition_gradients_pass_through():
+    bare, params = gymnax.make("Pendulum-v1")
+    env = wrappers.BeginFlag(bare)
+    assert env.supports_transition_gradients and not env.transition_gradients_enabled
+    smooth = env.with_transition_gradients()
+    assert smooth.transition_gradients_enabled and not env.transition_gradients_enabled
+
+    def slope(env):
+        _, state = env.reset(jax.random.key(0), params)
+        step = lambda a: env.step(jax.random.key(1), state, a, params)[0].sum()  # noqa: E731
+        return float(jax.grad(step)(jnp.float32(0.5)))
+
+    assert slope(env) == 0 and slope(smooth) != 0
+
+
+@pytest.mark.parametrize("env_id", ["popgym-RepeatPreviusEasy-v0", "", "Cartpole-v1"])
+def test_unknown_names_suggest_the_nearest(env_id):
+    with pytest.raises(ValueError, match="`env_id`") as error:
+        envs.make(env_id)
+    nearest = str(error.value).split("Nearest: ")[1].split(". ")[0].split(", ")
+    assert len(nearest) == 3 and set(nearest) <= set(envs.registered())
+
+
+def test_the_nearest_name_is_the_meant_one():
+    with pytest.raises(ValueError, match="Nearest: CartPole-v1,"):
+        envs.make("Cartpole-v1")
+    with pytest.raises(ValueError, match="Nearest: popgym-RepeatPreviousEasy-v0,"):
+        envs.make("popgym-RepeatPreviusEasy-v0")
+
+
+def test_wrong_arguments_list_the_right_ones():
+    with pytest.raises(ValueError, match=r"`kwargs` of probe-Memory-v0 .*num_steps: int = 5"):
+        envs.make("probe-Memory-v0", steps=3)
+
+
+def test_registering_twice_changes_nothing():
+    before = envs.registered()
+    envs.register()
+    assert envs.registered() == before and len(set(before)) == len(before)
+    assert gymnax.make("popgym-RepeatFirstEasy-v0")[0] == envs.make("popgym-RepeatFirstEasy-v0")[0]
+    assert {"CartPole-v1", "probe-Memory-v0", "popgym-RepeatPreviousPaper-v0"} <= set(before)
