@@ -17,6 +17,7 @@ Implementation details
 """
 
 import dataclasses
+import math
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mmrl import losses
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
-from mmrl.rollout import Carry, collect, evaluate, start
+from mmrl.rollout import Carry, Policy, collect, evaluate, start
 
 static = partial(dataclasses.field, metadata={"static": True})
 
@@ -51,7 +52,6 @@ class Config:
     rollout: int = static(default=16)  # steps per environment and iteration
     updates: int = static(default=4)  # gradient steps per iteration
     capacity: int = static(default=16_384)  # steps on the tape, over all environments
-    warmup: int = static(default=112)  # random steps per environment before learning
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run
     episodes: int = static(default=32)  # per evaluation
@@ -93,30 +93,31 @@ def check(config: Config, env: Any, params: Any) -> None:
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
     for field in dataclasses.fields(config):
-        value, least = getattr(config, field.name), 0 if field.name == "warmup" else 1
-        if field.type in (int, "int") and value < least:
-            raise ValueError(f"`{field.name}` must be at least {least}; got {value}.")
+        if field.type is int and getattr(config, field.name) < 1:
+            raise ValueError(
+                f"`{field.name}` must be at least 1; got {getattr(config, field.name)}."
+            )
     if config.batching == "segments" and config.batch % config.segment_length:
+        whole = max(config.batch // config.segment_length, 1) * config.segment_length
         raise ValueError(
             f"`batch` must be a multiple of `segment_length`; got {config.batch} and "
-            f"{config.segment_length}. Take {config.batch // config.segment_length or 1} whole "
-            f"segments: batch={(config.batch // config.segment_length or 1) * config.segment_length}."
+            f"{config.segment_length}. Take batch={whole}, which is whole segments."
         )
-    longest = max(config.rollout, config.warmup)
-    if config.capacity < longest * config.environments:
+    one_rollout = config.rollout * config.environments
+    if config.capacity < one_rollout:
         raise ValueError(
-            f"`capacity` must hold one rollout of {longest} steps in {config.environments} "
-            f"environments, {longest * config.environments} steps; got {config.capacity}."
+            f"`capacity` must hold one rollout of {config.rollout} steps in {config.environments} "
+            f"environments, {one_rollout} steps; got {config.capacity}."
         )
     if not hasattr(env.action_space(params), "n"):
         raise ValueError("`env` must have discrete actions for DQN; got a continuous action space.")
 
 
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
-    """Fresh networks and environments, and a tape warmed up with random actions."""
+    """Fresh networks and environments, and an empty tape: learning waits for a whole episode."""
     check(config, env, params)
-    net_key, env_key, warm_key, key = jax.random.split(key, 4)
-    obs_size = int(jnp.prod(jnp.array(env.observation_space(params).shape)))
+    net_key, env_key, key = jax.random.split(key, 3)
+    obs_size = math.prod(env.observation_space(params).shape)
     net = Net(
         obs_size,
         env.action_space(params).n,
@@ -128,10 +129,10 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
     )
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
-    act = partial(collect, policy(net, jnp.ones(())), env, params, steps=1)
+    act = partial(collect, greedy(net), env, params, steps=1)
     example = jax.eval_shape(act, jax.tree.map(lambda x: x[0], carries), key)[1]
     example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), example)
-    state = State(
+    return State(
         net=net,
         target=net,
         optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
@@ -140,20 +141,27 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
         key=key,
         iteration=jnp.zeros((), jnp.int32),
     )
-    if not config.warmup:
-        return state
-    return act_and_store(config, env, params, state, warm_key, jnp.ones(()), config.warmup)[0]
 
 
-def policy(net: Net, epsilon: Float[Array, ""]):
-    """ε-greedy: a uniformly random action with probability ε, else argmax_a Q(s, a)."""
+def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
+    """A uniformly random action with probability ε, else argmax_a Q(s, a)."""
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)
-        explore, choose = jax.random.split(key)
-        random = jax.random.randint(choose, (), 0, q.size)
-        greedy = jnp.argmax(q).astype(random.dtype)
-        return memory_state, jnp.where(jax.random.uniform(explore) < epsilon, random, greedy)
+        # One draw serves both questions: given u < ε, u / ε is again uniform.
+        u = jax.random.uniform(key)
+        random = jnp.floor(u / jnp.maximum(epsilon, 1e-6) * q.size).astype(jnp.int32)
+        return memory_state, jnp.where(u < epsilon, random, jnp.argmax(q).astype(jnp.int32))
+
+    return act
+
+
+def greedy(net: Net) -> Policy:
+    """argmax_a Q(s, a)."""
+
+    def act(memory_state, obs, begin, key):
+        memory_state, q = net.step(memory_state, obs, begin)
+        return memory_state, jnp.argmax(q).astype(jnp.int32)
 
     return act
 
@@ -165,9 +173,12 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     )
 
 
-def act_and_store(config, env, params, state, key, epsilon, steps):
-    """Algorithm 4's collection: `steps` steps in every environment, appended to the tape."""
-    act = partial(collect, policy(state.net, epsilon), env, params, steps=steps)
+def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray):
+    """Algorithm 4's collection: a rollout in every environment, appended to the tape."""
+    progress = jnp.minimum(state.iteration / config.epsilon_decay, 1)
+    epsilon = config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
+    behavior = epsilon_greedy(state.net, epsilon)
+    act = partial(collect, behavior, env, params, steps=config.rollout)
     carries, rollout = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))
     state = eqx.tree_at(
         lambda s: (s.carries, s.tape), state, (carries, tape.add(state.tape, rollout))
@@ -220,9 +231,7 @@ def learn(config: Config, state: State, key: PRNGKeyArray):
 def iterate(config: Config, env: Any, params: Any, state: State):
     """Act, store, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
-    progress = jnp.minimum(state.iteration / config.epsilon_decay, 1)
-    epsilon = config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
-    state, rollout = act_and_store(config, env, params, state, act_key, epsilon, config.rollout)
+    state, rollout = act_and_store(config, env, params, state, act_key)
     # The tape is only read while learning: it stays out of the carry, where XLA might copy it.
     learner, held = eqx.partition(state, _is_learner(state))
 
@@ -254,7 +263,7 @@ def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, M
     key, eval_key = jax.random.split(state.key)
     state = eqx.tree_at(lambda s: s.key, state, key)
     outcome = evaluate(
-        policy(state.net, jnp.zeros(())),
+        greedy(state.net),
         env,
         params,
         state.net.init(),

@@ -14,8 +14,19 @@ unbroken one would have, on the same machine and versions.
 """
 
 from mmrl.runs.checkpoint import RunError, load, read, save
-from mmrl.runs.results import append, interval, provenance
-from mmrl.runs.run import AGENTS, Program, Report, Run, Setup, describe, program, restore
+from mmrl.runs.results import append, interquartile_mean, interval, provenance
+from mmrl.runs.run import (
+    AGENTS,
+    Program,
+    Report,
+    Run,
+    Setup,
+    describe,
+    program,
+    reopen,
+    restore,
+    saved,
+)
 
 __all__ = [
     "AGENTS",
@@ -26,11 +37,14 @@ __all__ = [
     "Setup",
     "append",
     "describe",
+    "interquartile_mean",
     "interval",
     "load",
     "program",
     "provenance",
     "read",
+    "reopen",
     "restore",
     "save",
+    "saved",
 ]

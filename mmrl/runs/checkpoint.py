@@ -1,15 +1,17 @@
 """Checkpoints: a whole state on disk, replaced as a whole, checked before it is believed.
 
-A file is a magic line, one line of JSON (a header with a checksum), and the leaves as an npz. No
-pickles are written or read.
+A file is a magic line, a checksum of all that follows, one line of JSON (the header) and the leaves
+as an npz. No pickles are written or read.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import pathlib
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -25,41 +27,35 @@ class RunError(Exception):
 
 
 def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
-    """Write a checkpoint: a magic line, a JSON header with a checksum, the leaves as one npz."""
+    """Put a checkpoint of `header` (JSON data) and `state` (arrays and keys) at `path`."""
     buffer = io.BytesIO()
     np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(_unwrap_keys(state))))
-    payload = buffer.getvalue()
-    header = {**header, "sha256": hashlib.sha256(payload).hexdigest()}
-    replace(path, _MAGIC + json.dumps(header).encode() + b"\n" + payload)
+    content = json.dumps(header).encode() + b"\n" + buffer.getvalue()
+    replace(path, _MAGIC + _checksum(content) + content)
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     """A checkpoint's header and payload. Raises `RunError` unless it is whole and ours."""
     try:
-        with path.open("rb") as file:
-            if file.readline() != _MAGIC:
-                raise RunError(f"{path} is not an mmrl checkpoint, or of a later version.")
-            header, payload = json.loads(file.readline()), file.read()
-            whole = hashlib.sha256(payload).hexdigest() == header["sha256"]
+        content = path.read_bytes()
     except FileNotFoundError:
-        raise RunError(
-            f"There is no checkpoint in {path.parent}: nothing to resume. Leave `--resume` out to "
-            "start a run there."
-        ) from None
-    except (ValueError, KeyError):
-        whole = False
+        raise RunError(f"There is no checkpoint in {path.parent}.") from None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
-    if not whole:
+    if not content.startswith(_MAGIC):
+        raise RunError(f"{path} is not a checkpoint of this version of mmrl.")
+    checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
+    if checksum + b"\n" != _checksum(content):
         raise RunError(f"{path} is damaged or cut short: start again in another folder.")
-    return header, payload
+    header, _, payload = content.partition(b"\n")
+    return json.loads(header), payload
 
 
 def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[str, Any], PyTree]:
     """A checkpoint's header and state, of the structure of `like`.
 
     Raises `RunError` if it is damaged, foreign, or of another setup (the number of blocks may
-    differ: a run can be prolonged). No pickles are read.
+    differ: a run can be prolonged).
     """
     header, payload = read(path)
     differing = _differences(header["setup"], setup)
@@ -71,7 +67,7 @@ def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as file:
             leaves = [file[name] for name in file.files]
-    except (ValueError, zipfile.BadZipFile):
+    except (ValueError, EOFError, zipfile.BadZipFile):
         raise RunError(f"{path} does not hold arrays; it was not written by mmrl.") from None
     shapes, structure = jax.tree.flatten(jax.eval_shape(_unwrap_keys, like))
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in shapes]:
@@ -82,6 +78,36 @@ def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[
     )
 
 
+def replace(path: pathlib.Path, content: bytes) -> None:
+    """Put a whole new file in the place of the old one: after a crash it is one or the other."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        partial.unlink(missing_ok=True)  # on a full disk it would only be in the way
+        raise
+    os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def writing(path: pathlib.Path) -> Iterator[None]:
+    """Turn a failure to write under `path` into a `RunError` that says so."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"Cannot write to {path}: {error.strerror or error}. Choose a folder you may write to, "
+            "or make room; what was saved before is intact."
+        ) from None
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode() + b"\n"
+
+
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     old, new = ({**x, **x["config"], "config": None, "blocks": None} for x in (old, new))
     names = sorted(old.keys() | new.keys())
@@ -89,35 +115,8 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _is_key(x: Any) -> bool:
-    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _unwrap_keys(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
-
-
-def replace(path: pathlib.Path, content: bytes) -> None:
-    """Put a whole new file in the place of the old one: after a crash it is one or the other."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-
-
-class writing:
-    """Turns a failure to write under `path` into a `RunError` that says so."""
-
-    def __init__(self, path: pathlib.Path):
-        self.path = path
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if isinstance(error, OSError):
-            raise RunError(
-                f"Cannot write to {self.path}: {error.strerror or error}. Choose a folder you may "
-                "write to, or make room; what was saved before is intact."
-            ) from None

@@ -1,32 +1,58 @@
 """Results that can be trusted later: intervals over seeds, and rows with their provenance."""
 
 import datetime
+import functools
 import importlib.metadata
 import json
 import os
 import pathlib
 import platform
+import shlex
+import subprocess
 import sys
-from typing import Any
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
 from mmrl.runs.checkpoint import writing
 
+PACKAGES = ("mmrl", "jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
+RESAMPLES = 10_000
+
 
 def provenance() -> dict[str, Any]:
     """Where a number comes from: device, versions, date and command."""
-    packages = ("mmrl", "jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
+    program = "mmrl" if "mmrl" in sys.argv[0] else sys.argv[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["mmrl" if "mmrl" in sys.argv[0] else sys.argv[0], *sys.argv[1:]]),
+        "command": shlex.join([program, *sys.argv[1:]]),
         "device": f"{jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores",
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "revision": revision(),
     }
+
+
+@functools.cache
+def revision() -> str | None:
+    """The commit of the checkout that mmrl runs from, "+" if it was changed since; else None."""
+    root = pathlib.Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
+    """The mean of the middle half: ⌊n/4⌋ values are cut on each side.  Agarwal et al. 2021."""
+    cut = values.shape[-1] // 4
+    return np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
 
 
 def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
@@ -38,16 +64,9 @@ def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
     values = np.asarray(values, float)
     if values.size == 0:
         raise ValueError("`values` must hold at least one seed's result; got none.")
-
-    def iqm(x, axis=-1):
-        return scipy.stats.trim_mean(x, 0.25, axis=axis)
-
-    if np.ptp(values) == 0:
-        return float(iqm(values)), float(values[0]), float(values[0])
-    low, high = scipy.stats.bootstrap(
-        (values,), iqm, n_resamples=10_000, method="percentile", rng=0
-    ).confidence_interval
-    return float(iqm(values)), float(low), float(high)
+    drawn = np.random.default_rng(0).integers(values.size, size=(RESAMPLES, values.size))
+    low, high = np.percentile(interquartile_mean(values[drawn]), (2.5, 97.5))
+    return float(interquartile_mean(values)), float(low), float(high)
 
 
 def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
@@ -58,7 +77,15 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     path = pathlib.Path(path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            file.write(json.dumps({**row, **provenance()}).encode() + b"\n")
+        with path.open("a+b") as file:
+            file.write(_rest_of_line(file) + json.dumps({**row, **provenance()}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _rest_of_line(file: BinaryIO) -> bytes:
+    """What ends a line that a kill cut short, so that the next one stands alone."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return b""
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read(1) == b"\n" else b"\n"

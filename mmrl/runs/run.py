@@ -17,10 +17,11 @@ from jaxtyping import Float, PyTree
 from mmrl.agents import dqn
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction
-from mmrl.runs.checkpoint import RunError, load, replace, save, writing
+from mmrl.runs.checkpoint import RunError, load, read, replace, save, writing
 from mmrl.runs.results import provenance
 
 AGENTS = {"dqn": dqn}
+CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Report:
 
     block: int  # counts from 1
     blocks: int
-    env_steps: int  # per seed so far, warm-up included
+    env_steps: int  # per seed so far
     returns: Float[np.ndarray, " seed"]  # mean over the evaluation's episodes
     loss: Float[np.ndarray, " seed"]
     fill: Float[np.ndarray, " seed"]  # share of real steps in a batch
@@ -54,7 +55,7 @@ class Program(NamedTuple):
     env: Any
     params: Any
     init: Callable[[Any, Any], Any]  # (config, keys [seed]) -> state
-    block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics); takes the state over
+    block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
 
 
 @functools.cache
@@ -75,7 +76,8 @@ def program(agent: str, env_id: str, previous_action: bool, begin_flag: bool) ->
     def init(config, keys):
         return jax.vmap(lambda key: module.init(config, env, params, key))(keys)
 
-    @functools.partial(jax.jit, donate_argnums=1)
+    # The old state is not given away: an interrupted block must leave it whole.
+    @jax.jit
     def block(config, state):
         return jax.vmap(lambda s: module.block(config, env, params, s))(state)
 
@@ -85,14 +87,15 @@ def program(agent: str, env_id: str, previous_action: bool, begin_flag: bool) ->
 class Run:
     """Iterate to train; `state` and `history` are those after the last complete block.
 
-    With `path` every block ends with a checkpoint there, and `resume` goes on from it; without,
-    nothing is written. Raises `RunError` if the folder holds a run already, cannot be written, or
-    its checkpoint is damaged or of another setup, and if a reward or loss is no longer finite.
+    With `path` every block ends with a checkpoint there, and `resume` goes on from it, or from the
+    start if the run was killed before its first one; without, nothing is written. An interrupted
+    block changes nothing: iterate again to repeat it. Raises `RunError` if the folder holds a run
+    already, or none to resume, if it cannot be written, if its checkpoint is damaged or of another
+    setup, and if a reward or loss is no longer finite.
     """
 
     def __init__(self, setup: Setup, path: str | os.PathLike | None = None, resume: bool = False):
-        if not setup.seeds:
-            raise ValueError("`seeds` must name at least one seed; got none.")
+        _check_seeds(setup.seeds)
         self.setup = setup
         self.path = None if path is None else pathlib.Path(path)
         self.program = program(setup.agent, setup.env, setup.previous_action, setup.begin_flag)
@@ -120,9 +123,7 @@ class Run:
                 seconds=time.perf_counter() - began,
             )
             row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
-            self.state, self.history = state, [*self.history, row]
-            if self.path is not None:
-                self._save(self.path)
+            self._keep(state, [*self.history, row])
             yield report
 
     def _start(self) -> PyTree:
@@ -131,42 +132,73 @@ class Run:
 
     def _env_steps(self, blocks: int) -> int:
         config = self.setup.config
-        return config.environments * (config.warmup + blocks * config.block * config.rollout)
+        return blocks * config.block * config.rollout * config.environments
 
     def _check_finite(self, finite: np.ndarray) -> None:
         if finite.all():
             return
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
-        kept = f" The checkpoint of block {len(self.history)} is kept." if self.path else ""
+        kept = f" The checkpoint of block {len(self.history)} is kept." if self.history else ""
         raise RunError(
-            f"A reward or loss became NaN or infinite in block {len(self.history) + 1}, seeds {bad}."
-            f"{kept} Check that {self.setup.env} returns finite rewards, or lower `learning_rate` "
-            f"(now {self.setup.config.learning_rate})."
+            f"A reward or loss became NaN or infinite in block {len(self.history) + 1}, seeds {bad}"
+            f".{kept if self.path else ''} Check that {self.setup.env} returns finite rewards, or "
+            f"lower `learning_rate` (now {self.setup.config.learning_rate})."
         )
 
+    def _keep(self, state: PyTree, history: list[dict[str, Any]]) -> None:
+        """Make a block count: on disk first, so that memory is never ahead of it."""
+        if self.path is not None:
+            with writing(self.path):
+                save(self.path / CHECKPOINT, {**_header(self.setup), "history": history}, state)
+                replace(self.path / RESULTS, _results(self.setup, history))
+        self.state, self.history = state, history
+
     def _open(self, path: pathlib.Path, resume: bool) -> None:
-        checkpoint = path / "checkpoint"
-        if resume:
-            like = jax.eval_shape(self._start)
-            header, self.state = load(checkpoint, like, describe(self.setup))
-            self.history = header["history"]
-        elif checkpoint.exists():
+        if not resume and saved(path) is not None:
             raise RunError(
                 f"{path} already holds a run. Resume it (`--resume`) or choose another folder."
             )
+        if resume and saved(path) is None:
+            raise RunError(
+                f"There is no run in {path}: nothing to resume. Leave `--resume` out to start one."
+            )
+        if resume and (path / CHECKPOINT).exists():
+            self._load(path)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            replace(path / "results.json", b"{}" if not resume else self._results())
+            replace(path / RESULTS, _results(self.setup, self.history))
 
-    def _save(self, path: pathlib.Path) -> None:
-        with writing(path):
-            header = {"setup": describe(self.setup), "history": self.history}
-            save(path / "checkpoint", header, self.state)
-            replace(path / "results.json", self._results())
+    def _load(self, path: pathlib.Path) -> None:
+        like = jax.eval_shape(self._start)
+        header, self.state = load(path / CHECKPOINT, like, describe(self.setup))
+        self.history = header["history"]
 
-    def _results(self) -> bytes:
-        rows = {"setup": describe(self.setup), **provenance(), "history": self.history}
-        return json.dumps(rows, indent=1).encode()
+
+def reopen(path: str | os.PathLike) -> Run:
+    """The run saved in a folder, to look at, evaluate or plot. Nothing is written there.
+
+    Raises `RunError` if there is no checkpoint, or a damaged one.
+    """
+    path = pathlib.Path(path)
+    run = Run(restore(read(path / CHECKPOINT)[0]["setup"]))
+    run._load(path)
+    return run
+
+
+def saved(path: str | os.PathLike) -> Setup | None:
+    """The setup of the run in a folder, also of one killed before its first checkpoint, or None.
+
+    Raises `RunError` if the run cannot be read.
+    """
+    checkpoint, results = pathlib.Path(path) / CHECKPOINT, pathlib.Path(path) / RESULTS
+    try:
+        if checkpoint.exists():
+            return restore(read(checkpoint)[0]["setup"])
+        return restore(json.loads(results.read_text())["setup"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError):
+        raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
 
 
 def describe(setup: Setup) -> dict[str, Any]:
@@ -175,8 +207,27 @@ def describe(setup: Setup) -> dict[str, Any]:
 
 
 def restore(data: dict[str, Any]) -> Setup:
-    """The setup that `describe` described."""
-    config = dict(data["config"])
-    config["memory_sizes"] = tuple((name, size) for name, size in config["memory_sizes"])
-    config = AGENTS[data["agent"]].Config(**config)
-    return Setup(**{**data, "config": config, "seeds": tuple(data["seeds"])})
+    """The setup that `describe` described. Raises `RunError` for that of another version."""
+    try:
+        config = dict(data["config"])
+        config["memory_sizes"] = tuple((name, size) for name, size in config["memory_sizes"])
+        config = AGENTS[data["agent"]].Config(**config)
+        return Setup(**{**data, "config": config, "seeds": tuple(data["seeds"])})
+    except (KeyError, TypeError) as error:
+        raise RunError(f"This run is of another version of mmrl: {error}.") from None
+
+
+def _check_seeds(seeds: tuple[int, ...]) -> None:
+    good = all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in seeds)
+    if not seeds or not good or len(set(seeds)) < len(seeds):
+        raise ValueError(
+            f"`seeds` must be different whole numbers from 0 to 2³² - 1, at least one; got {seeds}."
+        )
+
+
+def _header(setup: Setup) -> dict[str, Any]:
+    return {"setup": describe(setup), **provenance()}
+
+
+def _results(setup: Setup, history: list[dict[str, Any]]) -> bytes:
+    return json.dumps({**_header(setup), "history": history}, indent=1).encode()
