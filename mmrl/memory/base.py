@@ -9,9 +9,15 @@ One call for all of them, whether the recurrence is a monoid (`Memory`) or not (
 
 `begin[t]` travels with `xs[t]`: where it is true, everything before `xs[t]` is forgotten first. The
 state is what comes *after* the last observation, so calls can be chained at any point of a tape.
+
+Nothing crosses a `begin`, not even a NaN: later outputs and their gradients with respect to later
+observations stay as they were. (A gradient with respect to *parameters* sums over all steps, so
+an observation that is NaN spoils it, as it does in any network.)
 """
 
 import abc
+import numbers
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,11 +25,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from mmrl.monoid import Monoid, Resettable
-from mmrl.scan import scan
+from mmrl.scan import scan_and_last
 
 
 class SequenceModel(eqx.Module):
-    """What every memory offers. Sizes are features per step; there is no batch axis."""
+    """What every memory offers. Sizes are features per step; there is no batch axis.
+
+    Every call raises `ValueError` for arrays of the wrong shape, for flags that are not boolean
+    and for a state that is not one of this model's.
+    """
 
     input_size: eqx.AbstractVar[int]
     output_size: eqx.AbstractVar[int]
@@ -99,25 +109,28 @@ class Memory(SequenceModel):
         begin: Bool[Array, " time"],
         *,
         method: str = "auto",
-    ) -> PyTree:
-        """h_t = state • f(x_0) • … • f(x_t) with resets, for every t.  Eqs. 6 and 20-22."""
+    ) -> tuple[PyTree, PyTree]:
+        """(h_t = state • f(x_0) • … • f(x_t) with resets for every t; the last).  Eqs. 7, 20-22."""
         elements = jax.vmap(self.encode)(xs), begin
         start = state, jnp.zeros((), bool)
-        return scan(Resettable(self.monoid), elements, start, method=method)[0]
+        hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method)
+        return hs[0], last[0]
 
     def __call__(self, state, xs, begin, *, method="auto"):
-        hs = self.states(state, xs, begin, method=method)
-        return _last(hs, state), jax.vmap(self.decode)(hs, xs)
+        check_call(self, state, begin, tape=True, xs=xs)
+        hs, last = self.states(state, xs, begin, method=method)
+        return last, jax.vmap(self.decode)(hs, xs)
 
     def step(self, state, x, begin):
+        check_call(self, state, begin, tape=False, x=x)
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), (self.encode(x), begin))
         return h, self.decode(h, x)
 
     def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
-        hs = self.states(state, xs, begin, method=method)
+        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        hs, last = self.states(state, xs, begin, method=method)
         next_hs = jax.vmap(self.monoid)(hs, jax.vmap(self.encode)(next_xs))
-        ys, next_ys = jax.vmap(self.decode)(hs, xs), jax.vmap(self.decode)(next_hs, next_xs)
-        return _last(hs, state), ys, next_ys
+        return last, jax.vmap(self.decode)(hs, xs), jax.vmap(self.decode)(next_hs, next_xs)
 
 
 class Recurrent(SequenceModel):
@@ -140,39 +153,80 @@ class Recurrent(SequenceModel):
         begin: Bool[Array, " time"],
         *,
         method: str = "auto",
-    ) -> PyTree:
-        """h_t for every t, one step after another."""
+    ) -> tuple[PyTree, PyTree]:
+        """(h_t for every t, the last), one step after another."""
         if method not in ("auto", "sequential"):
             raise ValueError(
                 f"`method` must be 'auto' or 'sequential' for {type(self).__name__}, whose "
-                f"recurrence is not associative; got {method!r}. Choose a `Memory` to run in parallel."
+                f"recurrence is not associative; got {method!r}. Only a `Memory` runs in parallel."
             )
 
         def step(h, inputs):
             h = self._reset_then_absorb(h, *inputs)
             return h, h
 
-        return jax.lax.scan(step, state, (xs, begin))[1]
+        last, hs = jax.lax.scan(step, state, (xs, begin))
+        return hs, last
 
     def __call__(self, state, xs, begin, *, method="auto"):
-        hs = self.states(state, xs, begin, method=method)
-        return _last(hs, state), jax.vmap(self.read)(hs, xs)
+        check_call(self, state, begin, tape=True, xs=xs)
+        hs, last = self.states(state, xs, begin, method=method)
+        return last, jax.vmap(self.read)(hs, xs)
 
     def step(self, state, x, begin):
+        check_call(self, state, begin, tape=False, x=x)
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
 
     def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
-        hs = self.states(state, xs, begin, method=method)
+        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        hs, last = self.states(state, xs, begin, method=method)
         next_hs = jax.vmap(self.cell)(hs, next_xs)
-        ys, next_ys = jax.vmap(self.read)(hs, xs), jax.vmap(self.read)(next_hs, next_xs)
-        return _last(hs, state), ys, next_ys
+        return last, jax.vmap(self.read)(hs, xs), jax.vmap(self.read)(next_hs, next_xs)
 
     def _reset_then_absorb(self, h, x, begin):
         fresh = jax.tree.map(lambda e, h: jnp.where(begin, e, h), self.init(), h)
         return self.cell(fresh, x)
 
 
-def _last(hs: PyTree, state: PyTree) -> PyTree:
-    """The state after the tape; an empty tape leaves it as it was."""
-    return jax.tree.map(lambda h, h0: h[-1] if h.shape[0] else h0, hs, state)
+def check_sizes(**sizes: Any) -> None:
+    """Raises `ValueError` unless every size is a whole number of at least 1."""
+    for name, size in sizes.items():
+        if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1; got {size!r}.")
+
+
+def check_call(
+    model: SequenceModel, state: PyTree, begin: Any, *, tape: bool, **inputs: Any
+) -> None:
+    """Raises `ValueError` for what would else fail deep inside a scan. Free once jitted."""
+    shapes = [jnp.shape(x) for x in inputs.values()]
+    steps = shapes[0][:1] if tape else ()
+    for name, shape in zip(inputs, shapes, strict=True):
+        if shape != (*steps, model.input_size):
+            axes = f"(time, {model.input_size})" if tape else f"({model.input_size},)"
+            length = f" with time = {steps}" if steps and shape is not shapes[0] else ""
+            raise ValueError(
+                f"`{name}` must have shape {axes}{length}; got {shape}. Make each observation one "
+                "vector; there is no batch axis, so batch with `jax.vmap`."
+            )
+    if jnp.result_type(begin) != jnp.bool_:
+        raise ValueError(
+            f"`begin` must be boolean, true where an episode starts; got {jnp.result_type(begin)}. "
+            "Use `begin.astype(bool)`, and not the flags of the steps that ended an episode."
+        )
+    if jnp.shape(begin) != steps:
+        raise ValueError(
+            f"`begin` must have shape {steps}, one flag per observation; got {jnp.shape(begin)}. "
+            "`begin[t]` belongs to `xs[t]`."
+        )
+    wanted, got = _shapes(jax.eval_shape(model.init)), _shapes(state)
+    if wanted != got:
+        raise ValueError(
+            f"`state` must have the shapes {wanted}; got {got}. Start from `model.init()` and "
+            "pass on the state that the last call returned."
+        )
+
+
+def _shapes(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.shape, tree)

@@ -5,16 +5,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory
+from mmrl.memory.base import Memory, check_sizes
 from mmrl.monoid import Affine
 
 
 class LRU(Memory):
-    """h_t = λ ⊙ h_{t-1} + γ ⊙ B x_t,  y_t = Re(C h_t) + D ⊙ x_t.  Eqs. 67-71; Orvieto et al., Eq. 7.
+    """h_t = λ ⊙ h_{t-1} + γ ⊙ B x_t,  y_t = Re(C h_t) + D x_t.  Eqs. 67-71; Orvieto et al., Eq. 7.
 
-    λ = exp(-exp(ν) + i exp(θ)) has |λ| < 1 whatever the parameters; γ = √(1 - |λ|²) keeps h at unit
-    scale (missing from Eq. 71). `decay` is the range of |λ| at the start, `phase` (radians per
-    step) the largest argument. D is a full matrix here, so that sizes may differ.
+    λ = exp(-exp(ν) + i exp(θ)) has |λ| ≤ 1 whatever the parameters. γ = √(1 - |λ|²), missing from
+    Eq. 71, gives h the scale of x; Orvieto et al. start there and then train γ by itself, which
+    adds nothing to a trained B, so that here it stays tied to λ. D is a full matrix, since sizes
+    may differ. `state_size` counts complex units. At the start |λ|² is uniform over `decay`², and
+    the argument of λ over (0, `phase`) radians per step.
     """
 
     input_size: int = eqx.field(static=True)
@@ -36,12 +38,17 @@ class LRU(Memory):
         phase: float = 6.28,
         key: PRNGKeyArray,
     ):
+        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        low, high = decay
+        if not 0 <= low < high < 1:
+            raise ValueError(f"`decay` must be 0 ≤ low < high < 1, a range of |λ|; got {decay}.")
+        if phase <= 1e-4:
+            raise ValueError(f"`phase` must be positive, in radians per step; got {phase}.")
         keys = jax.random.split(key, 5)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((state_size,), jnp.complex64)
-        low, high = decay
         modulus_squared = jax.random.uniform(keys[0], (state_size,), minval=low**2, maxval=high**2)
-        self.nu = jnp.log(-0.5 * jnp.log(modulus_squared))
+        self.nu = jnp.log(-0.5 * jnp.log(jnp.maximum(modulus_squared, 1e-6)))
         self.theta = jnp.log(jax.random.uniform(keys[1], (state_size,), minval=1e-4, maxval=phase))
         self.read_in = jax.random.normal(keys[2], (2, state_size, input_size)) / jnp.sqrt(
             2.0 * input_size

@@ -1,0 +1,103 @@
+"""Memory models by name: maps from observations to Markov states.
+
+    model = memory.make("lru", input_size=8, output_size=32, state_size=16, key=key)
+    state, ys = model(model.init(), xs, begin)
+
+`base.py` tells how they are called. Every file beside it is one model, or a family of them.
+"""
+
+import difflib
+import inspect
+from typing import Any
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from mmrl.memory.base import Memory, Recurrent, SequenceModel, check_sizes
+from mmrl.memory.ffm import FFM
+from mmrl.memory.frame_stack import FrameStack
+from mmrl.memory.gated_delta import GatedDelta
+from mmrl.memory.linear_attention import LinearAttention
+from mmrl.memory.lru import LRU
+from mmrl.memory.max_plus import MaxPlus
+from mmrl.memory.min_gru import MinGRU
+from mmrl.memory.none import Memoryless
+from mmrl.memory.residual import Residual
+from mmrl.memory.rnn import GRU, LSTM, Elman
+from mmrl.memory.s5 import S5
+
+__all__ = [
+    "FFM",
+    "GRU",
+    "LRU",
+    "LSTM",
+    "NAMES",
+    "S5",
+    "Elman",
+    "FrameStack",
+    "GatedDelta",
+    "LinearAttention",
+    "MaxPlus",
+    "Memory",
+    "Memoryless",
+    "MinGRU",
+    "Recurrent",
+    "Residual",
+    "SequenceModel",
+    "make",
+]
+
+_MODELS = {
+    "linear_attention": LinearAttention,
+    "lru": LRU,
+    "s5": S5,
+    "ffm": FFM,
+    "min_gru": MinGRU,
+    "max_plus": MaxPlus,
+    "gated_delta": GatedDelta,
+    "frame_stack": FrameStack,
+    "elman": Elman,
+    "gru": GRU,
+    "lstm": LSTM,
+    "none": Memoryless,
+}
+NAMES = tuple(_MODELS)
+
+
+def make(
+    name: str,
+    input_size: int,
+    output_size: int,
+    *,
+    key: PRNGKeyArray,
+    layers: int = 1,
+    **sizes: Any,
+) -> SequenceModel:
+    """The model called `name`, one of `NAMES`; with several `layers`, a `Residual` stack of it.
+
+    `sizes` are the keyword arguments of the model's own constructor, such as `state_size`. The
+    layers of a stack are `output_size` wide.
+
+    Raises `ValueError` for an unknown name, an unknown keyword and a size below 1.
+    """
+    if name not in _MODELS:
+        near = difflib.get_close_matches(str(name), NAMES, n=3, cutoff=0.4) or NAMES
+        raise ValueError(f"`name` must be a memory; got {name!r}. Did you mean {_list(near)}?")
+    model = _MODELS[name]
+    allowed = set(inspect.signature(model).parameters) - {"input_size", "output_size", "key"}
+    unknown = sorted(set(sizes) - allowed)
+    if unknown:
+        raise ValueError(
+            f"`sizes` of {name!r} must be among {_list(sorted(allowed)) or 'none at all'}; "
+            f"got {_list(unknown)}."
+        )
+    check_sizes(layers=layers)
+    if layers == 1:
+        return model(input_size, output_size, key=key, **sizes)
+    stack_key, *keys = jax.random.split(key, layers + 1)
+    memories = [model(output_size, output_size, key=k, **sizes) for k in keys]
+    return Residual(input_size, output_size, memories, key=stack_key)
+
+
+def _list(names) -> str:
+    return ", ".join(f"`{name}`" for name in names)

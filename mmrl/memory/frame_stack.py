@@ -1,0 +1,33 @@
+"""Frame stacking, Mnih et al. 2015: remember the last few observations as they are."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from mmrl.memory.base import Memory, check_sizes
+from mmrl.monoid import Window
+
+
+class FrameStack(Memory):
+    """y_t = W [x_{t-k+1} ‖ … ‖ x_t], with zeros for what lies before the episode.
+
+    The delay line every other memory has to beat: exact for k steps, blind beyond. `frames` is k.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Window
+    read_out: eqx.nn.Linear
+
+    def __init__(self, input_size: int, output_size: int, *, frames: int = 4, key: PRNGKeyArray):
+        check_sizes(input_size=input_size, output_size=output_size, frames=frames)
+        self.input_size, self.output_size = input_size, output_size
+        self.monoid = Window(frames, (input_size,))
+        self.read_out = eqx.nn.Linear(frames * input_size, output_size, key=key)
+
+    def encode(self, x):
+        items, _ = self.monoid.identity()
+        return items.at[-1].set(x), jnp.ones(())
+
+    def decode(self, h, x):
+        return self.read_out(h[0].ravel())

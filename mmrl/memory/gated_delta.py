@@ -1,0 +1,65 @@
+"""Gated DeltaNet, Yang et al. 2025: a table of values by key that is overwritten, not added to."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from mmrl.memory.base import Memory, check_sizes
+from mmrl.monoid import MatrixAffine
+
+
+class GatedDelta(Memory):
+    """S_t = α S_{t-1} (I - β k kᵀ) + β v kᵀ,  y_t = W S_t q.  Yang et al. 2025, Eq. 10.
+
+    α, β, k, q and v are functions of x_t, |k| = |q| = 1. A step with β = 1 replaces what is stored
+    under k by v and leaves every orthogonal key alone. α = σ(·) in (0, 1) forgets everything a
+    little. β = 2 σ(·) in (0, 2) rather than (0, 1): β > 1 gives negative eigenvalues, with which a
+    memory can count modulo 2 (Grazzi et al. 2025). The paper's short convolution and output gate
+    are left out. `value_size` × `key_size` is the shape of S. A step costs key_size³, the product
+    of the transitions: keep keys short.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: MatrixAffine
+    key: eqx.nn.Linear
+    query: eqx.nn.Linear
+    value: eqx.nn.Linear
+    gates: eqx.nn.Linear
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        key_size: int = 8,
+        value_size: int = 16,
+        key: PRNGKeyArray,
+    ):
+        check_sizes(input_size=input_size, output_size=output_size)
+        check_sizes(key_size=key_size, value_size=value_size)
+        keys = jax.random.split(key, 5)
+        self.input_size, self.output_size = input_size, output_size
+        self.monoid = MatrixAffine(value_size, key_size)
+        self.key = eqx.nn.Linear(input_size, key_size, use_bias=False, key=keys[0])
+        self.query = eqx.nn.Linear(input_size, key_size, use_bias=False, key=keys[1])
+        self.value = eqx.nn.Linear(input_size, value_size, key=keys[2])
+        gates = eqx.nn.Linear(input_size, 2, key=keys[3])
+        # α ≈ 0.98 and β ≈ 1: at first a slowly fading table.
+        self.gates = eqx.tree_at(lambda g: g.bias, gates, jnp.array([4.0, 0.0]))
+        self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[4])
+
+    def encode(self, x):
+        k, v = unit(self.key(x)), self.value(x)
+        alpha, beta = jax.nn.sigmoid(self.gates(x)) * jnp.array([1.0, 2.0])
+        return alpha * (jnp.eye(k.size) - beta * jnp.outer(k, k)), beta * jnp.outer(v, k)
+
+    def decode(self, h, x):
+        return self.read_out(h[1] @ unit(self.query(x)))
+
+
+def unit(x: Float[Array, " key"]) -> Float[Array, " key"]:
+    """x / √(|x|² + 10⁻⁶): length 1, or less near zero, where the direction means nothing."""
+    return x * jax.lax.rsqrt(x @ x + 1e-6)

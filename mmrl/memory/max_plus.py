@@ -1,0 +1,44 @@
+"""Max-plus memory: remembers the best match so far, and lets it fade."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from mmrl.memory.base import Memory, check_sizes
+from mmrl.monoid import Max
+
+
+class MaxPlus(Memory):
+    """m_t = max(m_{t-1} - softplus(W_w x_t), W x_t),  y_t = C m_t.
+
+    The max operator that Morad et al. 2024 leave as future work. It notices an event once and is
+    not diluted by what follows. The fade is a subtraction: a factor would not be associative. At
+    the start a unit fades by 0.001 to 0.1 per step.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Max
+    fade: eqx.nn.Linear
+    write: eqx.nn.Linear
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
+    ):
+        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        keys = jax.random.split(key, 3)
+        self.input_size, self.output_size = input_size, output_size
+        self.monoid = Max((state_size,))
+        fade = eqx.nn.Linear(input_size, state_size, key=keys[0])
+        wanted = jnp.geomspace(1e-3, 0.1, state_size)
+        self.fade = eqx.tree_at(lambda f: f.bias, fade, jnp.log(jnp.expm1(wanted)))
+        self.write = eqx.nn.Linear(input_size, state_size, key=keys[1])
+        self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
+
+    def encode(self, x):
+        return -jax.nn.softplus(self.fade(x)), self.write(x)
+
+    def decode(self, h, x):
+        return self.read_out(h[1])

@@ -1,0 +1,41 @@
+"""minGRU, Feng et al. 2024: a GRU whose gate does not look at the state, and so is a monoid."""
+
+import equinox as eqx
+import jax
+from jaxtyping import PRNGKeyArray
+
+from mmrl.memory.base import Memory, check_sizes
+from mmrl.monoid import Affine
+
+
+class MinGRU(Memory):
+    """h_t = (1 - z) ⊙ h_{t-1} + z ⊙ W x_t,  z = σ(W_z x_t),  y_t = C h_t.  Feng et al. 2024, §3.1.
+
+    Affine with a gain that depends on the observation, which the LRU's does not: an uninteresting
+    step can leave the memory as it was. h is a weighted mean of what was seen.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Affine
+    gate: eqx.nn.Linear
+    candidate: eqx.nn.Linear
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
+    ):
+        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        keys = jax.random.split(key, 3)
+        self.input_size, self.output_size = input_size, output_size
+        self.monoid = Affine((state_size,))
+        self.gate = eqx.nn.Linear(input_size, state_size, key=keys[0])
+        self.candidate = eqx.nn.Linear(input_size, state_size, key=keys[1])
+        self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
+
+    def encode(self, x):
+        logit = self.gate(x)
+        return jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit) * self.candidate(x)
+
+    def decode(self, h, x):
+        return self.read_out(h[1])

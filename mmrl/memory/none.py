@@ -1,0 +1,38 @@
+"""No memory at all: the control that every other model has to beat."""
+
+import equinox as eqx
+import jax
+from jaxtyping import PRNGKeyArray
+
+from mmrl.memory.base import SequenceModel, check_call, check_sizes
+
+
+class Memoryless(SequenceModel):
+    """y_t = W x_t + b. The state is the empty tuple: the monoid of one element.
+
+    Same call as the others, so that an agent with it differs in nothing but the memory.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    read_out: eqx.nn.Linear
+
+    def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray):
+        check_sizes(input_size=input_size, output_size=output_size)
+        self.input_size, self.output_size = input_size, output_size
+        self.read_out = eqx.nn.Linear(input_size, output_size, key=key)
+
+    def init(self):
+        return ()
+
+    def __call__(self, state, xs, begin, *, method="auto"):
+        check_call(self, state, begin, tape=True, xs=xs)
+        return (), jax.vmap(self.read_out)(xs)
+
+    def step(self, state, x, begin):
+        check_call(self, state, begin, tape=False, x=x)
+        return (), self.read_out(x)
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        return (), jax.vmap(self.read_out)(xs), jax.vmap(self.read_out)(next_xs)

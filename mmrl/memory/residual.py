@@ -1,0 +1,109 @@
+"""Deep memories: a stack of sequence models, each in a residual block."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from mmrl.memory.base import SequenceModel, check_call, check_sizes
+
+
+class Block(eqx.Module):
+    """x ↦ x + (W₁ u + b₁) ⊙ σ(W₂ u + b₂),  u = GELU(memory(LN(x))).  Eq. 66, with the residual.
+
+    `before` and `after` are what happens to one step on either side of the memory.
+    """
+
+    norm: eqx.nn.LayerNorm
+    memory: SequenceModel
+    value: eqx.nn.Linear
+    gate: eqx.nn.Linear
+
+    def __init__(self, memory: SequenceModel, *, key: PRNGKeyArray):
+        value_key, gate_key = jax.random.split(key)
+        width = memory.output_size
+        self.norm = eqx.nn.LayerNorm(width)
+        self.memory = memory
+        self.value = eqx.nn.Linear(width, width, key=value_key)
+        self.gate = eqx.nn.Linear(width, width, key=gate_key)
+
+    def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
+        """LN(x), what the memory reads."""
+        return self.norm(x)
+
+    def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
+        """The block's output, from its input x and the memory's output y."""
+        u = jax.nn.gelu(y)
+        return x + self.value(u) * jax.nn.sigmoid(self.gate(u))
+
+
+class Residual(SequenceModel):
+    """W_out ∘ block_L ∘ … ∘ block_1 ∘ W_in: memories on top of one another.
+
+    The state is the tuple of the memories' states. Each of `memories` reads and writes vectors of
+    one width, the same for all. Layers of different kinds may be mixed.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    read_in: eqx.nn.Linear
+    blocks: tuple[Block, ...]
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        memories: Sequence[SequenceModel],
+        *,
+        key: PRNGKeyArray,
+    ):
+        check_sizes(input_size=input_size, output_size=output_size)
+        widths = {size for m in memories for size in (m.input_size, m.output_size)}
+        if len(widths) != 1:
+            raise ValueError(
+                "`memories` must be one or more models whose input and output sizes are all the "
+                f"same; got the sizes {sorted(widths)}."
+            )
+        (width,) = widths
+        keys = jax.random.split(key, len(memories) + 2)
+        self.input_size, self.output_size = input_size, output_size
+        self.read_in = eqx.nn.Linear(input_size, width, key=keys[0])
+        self.blocks = tuple(Block(m, key=k) for m, k in zip(memories, keys[2:], strict=True))
+        self.read_out = eqx.nn.Linear(width, output_size, key=keys[1])
+
+    def init(self):
+        return tuple(block.memory.init() for block in self.blocks)
+
+    def __call__(self, state, xs, begin, *, method="auto"):
+        check_call(self, state, begin, tape=True, xs=xs)
+        xs, after = jax.vmap(self.read_in)(xs), []
+        for block, h in zip(self.blocks, state, strict=True):
+            h, ys = block.memory(h, jax.vmap(block.before)(xs), begin, method=method)
+            xs = jax.vmap(block.after)(xs, ys)
+            after.append(h)
+        return tuple(after), jax.vmap(self.read_out)(xs)
+
+    def step(self, state, x, begin):
+        check_call(self, state, begin, tape=False, x=x)
+        x, after = self.read_in(x), []
+        for block, h in zip(self.blocks, state, strict=True):
+            h, y = block.memory.step(h, block.before(x), begin)
+            x = block.after(x, y)
+            after.append(h)
+        return tuple(after), self.read_out(x)
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+        # Layer by layer: the next layer's hypothetical input is this layer's hypothetical output,
+        # while its state comes from what did happen.
+        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        xs, next_xs, after = jax.vmap(self.read_in)(xs), jax.vmap(self.read_in)(next_xs), []
+        for block, h in zip(self.blocks, state, strict=True):
+            before = jax.vmap(block.before)
+            h, ys, next_ys = block.memory.lookahead(
+                h, before(xs), begin, before(next_xs), method=method
+            )
+            xs, next_xs = jax.vmap(block.after)(xs, ys), jax.vmap(block.after)(next_xs, next_ys)
+            after.append(h)
+        return tuple(after), jax.vmap(self.read_out)(xs), jax.vmap(self.read_out)(next_xs)
