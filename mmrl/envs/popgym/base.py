@@ -99,12 +99,12 @@ class Task(environment.Environment, abc.ABC):
         first = self.start(u[self.step_numbers :], params)
         terminated = jnp.asarray(self.is_terminated(after, params))
         truncated = jnp.asarray(self.is_truncated(after, params))
-        ended = terminated | truncated
-        state = jax.tree.map(lambda new, old: jax.lax.select(ended, new, old), first, after)
-        state = jax.lax.stop_gradient(state)
-        final = jax.lax.stop_gradient(self.look(after, params))
+        pick = partial(jax.lax.select, terminated | truncated)
+        begun, final = self.look(first, params), self.look(after, params)
+        obs, state = jax.tree.map(pick, (begun, first), (final, after))
+        obs, state, final = jax.lax.stop_gradient((obs, state, final))
         info = {"terminated": terminated, "truncated": truncated, "final_observation": final}
-        return self.look(state, params), state, reward, terminated, truncated, info
+        return obs, state, reward, terminated, truncated, info
 
     @property
     def default_params(self) -> Params:

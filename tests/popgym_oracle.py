@@ -1,0 +1,220 @@
+"""popgym 1.0.7 as the judge: our episodes are replayed in the original with the same chance.
+
+Black box: an episode of ours tells by its observations which cards were dealt; the original gets a
+deck in that order and the same actions, and must then say the same at every step. Where chance
+does not show in the observations (the mines, the arms' odds, the pole's velocity) it is read off
+`state_obs`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import popgym.envs as originals
+from popgym.core.deck import Deck
+from popgym.envs.repeat_previous import RepeatPrevious
+from popgym.wrappers import DiscreteAction
+
+Choose = Callable[[Any, Any, Any], Any]
+
+
+class Episode(NamedTuple):
+    """One whole episode as numpy arrays; `obs` has one row more than the rest."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    state: np.ndarray | None
+
+
+def task_and_level(id: str) -> tuple[str, str]:
+    """("RepeatFirst", "Easy") of "popgym-RepeatFirstEasy-v0"."""
+    match = re.fullmatch(r"popgym-(\w+)(Easy|Medium|Hard|Paper)-v0", id)
+    assert match is not None, id
+    return match[1], match[2]
+
+
+def original(id: str) -> gymnasium.Env:
+    """The task as popgym has it, with multi-discrete actions raveled row by row."""
+    task, level = task_and_level(id)
+    if level == "Paper":
+        return RepeatPrevious(num_decks=2, k=10)
+    return DiscreteAction(getattr(originals, task + level)())
+
+
+# ------------------------------------------------------------------ acting in ours
+
+
+def choose_randomly(env: Any, skill: Any, state: Any, key: Any) -> Any:
+    """Any action, equally likely."""
+    return jax.random.randint(key, (), 0, env.num_actions)
+
+
+def choose_balance(env: Any, skill: Any, state: Any, key: Any) -> Any:
+    """With probability `skill` what keeps the pole up, else any action."""
+    lean = state.theta + 0.3 * state.theta_dot + 0.05 * state.x + 0.1 * state.x_dot
+    random = choose_randomly(env, skill, state, key)
+    return jnp.where(jax.random.uniform(key) < skill, (lean > 0).astype(jnp.int32), random)
+
+
+def choose_square(env: Any, skill: Any, state: Any, key: Any) -> Any:
+    """Any square, but rarely a mine with high `skill`: games are also won, or run out of time."""
+    weight = jnp.array([1.0, 0.0, 0.3]) + jnp.array([0.0, 1.0, 0.0]) * (1 - skill)
+    return jax.random.categorical(key, jnp.log(weight + 1e-9)[state.squares])
+
+
+POLICIES: dict[str, Choose] = {
+    "PositionOnlyCartPole": choose_balance,
+    "NoisyPositionOnlyCartPole": choose_balance,
+    "MineSweeper": choose_square,
+}
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def roll(env: Any, choose: Any, workers: int, steps: int, with_state: bool, key: Any) -> Any:
+    """obs, action, reward, terminated, truncated, final observation, state: [time, worker, …]."""
+    params = env.default_params
+    skill = jnp.maximum(0.0, 1 - 5 * jnp.arange(workers) / workers)
+
+    def step(carry: Any, key: Any) -> Any:
+        obs, state = carry
+        keys = jax.random.split(key, (2, workers))
+        action = jax.vmap(partial(choose, env))(skill, state, keys[0])
+        out = jax.vmap(env.step, (0, 0, 0, None))(keys[1], state, action, params)
+        seen = jax.vmap(env.state_obs, (0, None))(state, params) if with_state else None
+        record = (obs, action, *out[2:5], out[5]["final_observation"], seen)
+        return out[:2], record
+
+    first, *rest = jax.random.split(key, 2)
+    carry = jax.vmap(env.reset, (0, None))(jax.random.split(first, workers), params)
+    return jax.lax.scan(step, carry, jax.random.split(rest[0], steps))[1]
+
+
+def episodes(rolled: Any) -> Iterator[Episode]:
+    """Cut a rollout into its whole episodes, worker by worker."""
+    obs, action, reward, terminated, truncated, final, state = jax.tree.map(np.asarray, rolled)
+    ended = terminated | truncated
+    # Inside an episode the next observation is the final one of the step before.
+    np.testing.assert_array_equal(obs[1:][~ended[:-1]], final[:-1][~ended[:-1]])
+    for w in range(ended.shape[1]):
+        ends = np.flatnonzero(ended[:, w]) + 1
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+            at = (slice(begin, end), w)
+            seen = np.concatenate([obs[begin : begin + 1, w], final[at]])
+            states = None if state is None else state[at]
+            yield Episode(seen, action[at], reward[at], terminated[at], truncated[at], states)
+
+
+# ------------------------------------------------------------------ the same chance in theirs
+
+
+def stack(deck: Deck, kinds: np.ndarray, dealt: np.ndarray) -> None:
+    """Make the next `deck.reset` stack the deck so that cards of the kinds `dealt` come in turn."""
+    np.testing.assert_array_equal(np.sort(kinds), np.sort(dealt), "not a deck, dealt to its end")
+    order = np.empty(deck.num_cards, int)
+    order[np.argsort(dealt, kind="stable")] = np.argsort(kinds, kind="stable")
+
+    def reset(shuffle: bool = True, rng: Any = None) -> None:
+        Deck.reset(deck, shuffle=False)
+        deck.idx = order[::-1].copy()  # popgym deals from the end
+
+    deck.reset = reset
+
+
+def stack_suits(env: Any, episode: Episode) -> None:
+    n = env.deck.num_cards
+    stack(env.deck, env.deck.suits_idx, episode.obs[:n, -4:].argmax(1))
+
+
+def stack_values_and_queries(env: Any, episode: Episode) -> None:
+    m = env.num_distinct_cards
+    stack(env.value_deck, env.deck_idx_type, episode.obs[:, :m].argmax(1))
+    stack(env.query_deck, env.deck_idx_type, episode.obs[:, m:].argmax(1))
+
+
+class Loaded:
+    """A generator that returns what it was loaded with."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def choice(self, *args: Any, **kwargs: Any) -> Any:
+        return self.value
+
+    def random(self, size: int | None = None, dtype: Any = None) -> Any:
+        return self.value
+
+
+def lay_mines(env: Any, episode: Episode) -> None:
+    mines = np.flatnonzero(episode.state[0].reshape(-1, 3)[:, 1])
+    assert len(mines) == env.num_mines
+    env.np_random = Loaded(mines)
+
+
+def set_odds(env: Any, episode: Episode) -> None:
+    env.np_random = Loaded(episode.state[0])
+
+
+def toss_coin(env: Any, episode: Episode, t: int) -> None:
+    env.np_random = Loaded(1.0 - episode.obs[t + 1, 1])
+
+
+def place_pole(env: Any, episode: Episode, t: int) -> None:
+    env.state, env.steps_beyond_terminated = episode.state[t].astype(float), None
+
+
+def nothing(env: Any, episode: Episode, t: int = 0) -> None:
+    pass
+
+
+CHANCE: dict[str, tuple[Any, Any]] = {  # task: (before the reset, before each step)
+    "RepeatPrevious": (stack_suits, nothing),
+    "RepeatFirst": (stack_suits, nothing),
+    "Autoencode": (stack_suits, nothing),
+    "CountRecall": (stack_values_and_queries, nothing),
+    "PositionOnlyCartPole": (nothing, place_pole),
+    "NoisyPositionOnlyCartPole": (nothing, place_pole),
+    "MultiarmedBandit": (set_odds, toss_coin),
+    "MineSweeper": (lay_mines, nothing),
+}
+
+
+# ------------------------------------------------------------------ the verdict
+
+
+def flat(space: Any, value: Any, memo: dict) -> np.ndarray:
+    """`gymnasium.spaces.flatten` as float32, remembered for discrete values."""
+    if isinstance(space, gymnasium.spaces.Box):
+        return np.asarray(value, np.float32).ravel()
+    name = tuple(value.tolist()) if isinstance(value, np.ndarray) else value
+    if name not in memo:
+        memo[name] = gymnasium.spaces.flatten(space, value).astype(np.float32)
+    return memo[name]
+
+
+def replay(task: str, env: Any, episode: Episode, states: bool = False) -> Episode:
+    """The same episode as the original `env` plays it, with its own states if asked for."""
+    before_reset, before_step = CHANCE[task]
+    bare, memo = env.unwrapped, {}
+    before_reset(bare, episode)
+    obs, rows, seen = [flat(env.observation_space, env.reset()[0], memo)], [], []
+    for t, action in enumerate(episode.action.tolist()):
+        if states:
+            space, state = env.get_wrapper_attr("state_space"), bare.get_state()
+            seen.append(gymnasium.spaces.flatten(space, state).astype(np.float32))
+        before_step(bare, episode, t)
+        after, *row = env.step(action)[:4]
+        obs.append(flat(env.observation_space, after, memo))
+        rows.append(row)
+    reward, terminated, truncated = (np.array(column) for column in zip(*rows, strict=True))
+    state = np.stack(seen) if states else None
+    return Episode(
+        np.stack(obs), episode.action, reward.astype(np.float32), terminated, truncated, state
+    )
