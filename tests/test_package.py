@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import itertools
 import os
 import re
 import subprocess
@@ -30,7 +31,8 @@ FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 def run(code: str, xla_flags: str = "") -> str:
     """Standard output of a fresh interpreter with no memory of this one's XLA_FLAGS."""
     env = {**os.environ, "XLA_FLAGS": xla_flags}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -60,10 +62,22 @@ def parsed(folder: str) -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text("utf-8")) for path in (ROOT / folder).rglob("*.py")}
 
 
-def test_every_imported_package_is_declared():
+def dependencies() -> tuple[set[str], set[str]]:
+    """The distributions that everybody installs, and those of the extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    runtime = set(map(distribution, project["dependencies"]))
-    extras = {distribution(r) for rs in project["optional-dependencies"].values() for r in rs}
+    extras = itertools.chain.from_iterable(project["optional-dependencies"].values())
+    return set(map(distribution, project["dependencies"])), set(map(distribution, extras))
+
+
+def test_the_lock_pins_every_dependency_and_names_no_index():
+    lock = (ROOT / "requirements.lock").read_text("utf-8")
+    pinned = {distribution(line) for line in lock.splitlines() if "==" in line}
+    assert set.union(*dependencies()) <= pinned
+    assert "://" not in lock
+
+
+def test_every_imported_package_is_declared():
+    runtime, extras = dependencies()
     for path, tree in {**parsed("mmrl"), **parsed("tests")}.items():
         missing = undeclared(ast.walk(tree), runtime | extras)
         assert not missing, f"{path.name} imports {missing}"
