@@ -1,0 +1,97 @@
+"""The `mmrl` command: `mmrl --help`, or `python -m mmrl --help`."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import tyro
+
+import mmrl
+
+# What each command of `mmrl.commands` does; their modules are slow to import, this one is not.
+COMMANDS = {
+    "train": "Train an agent on several seeds, with progress, checkpoints and exact resume.",
+    "evaluate": "Let a trained agent play, in our environment or in the original popgym.",
+    "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
+    "bench": "Time mmrl against its peers (in a checkout).",
+    "doctor": "Say what mmrl runs on and whether it works.",
+}
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0, 2 after bad input, 130 after Ctrl-C.
+
+    A user's mistake ends in one message without a traceback; MMRL_TRACEBACK=1 shows it.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        if arguments[:1] == ["--version"]:
+            print(f"mmrl {mmrl.__version__}")
+            return 0
+        if not arguments or arguments[0] not in COMMANDS:
+            return _overview(arguments)
+        return importlib.import_module(f"mmrl.commands.{arguments[0]}").main(arguments[1:])
+    except KeyboardInterrupt as stopped:
+        _say(str(stopped) or "Stopped.")
+        return _leave(INTERRUPTED)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        message = _message(error)
+        if message is None or os.environ.get("MMRL_TRACEBACK"):
+            raise
+        _say(message)
+        return BAD_INPUT
+
+
+def _overview(arguments: list[str]) -> int:
+    """`mmrl --help`, and what tyro says to an unknown command."""
+
+    def command(description: str):
+        def nothing() -> None: ...
+
+        nothing.__doc__ = description
+        return nothing
+
+    tyro.extras.subcommand_cli_from_dict(
+        {name: command(description) for name, description in COMMANDS.items()},
+        prog="mmrl",
+        description="Recurrent reinforcement learning through one idea: a memory is a monoid. "
+        "`mmrl COMMAND --help` lists a command's options.",
+        args=arguments or ["--help"],
+    )
+    return 0
+
+
+def _message(error: Exception) -> str | None:
+    """What to tell the user about an error that is theirs to mend; None for one of ours."""
+    from mmrl.runs import RunError
+
+    if isinstance(error, ValueError | RunError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'A file'}: {error.strerror or error}."
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return "There is not enough memory: lower `capacity`, `batch`, or the number of seeds."
+    return None
+
+
+def _say(message: str) -> None:
+    print(f"mmrl: {message}", file=sys.stderr, flush=True)
+
+
+def _leave(code: int) -> int:
+    """End without waiting for a block that computes in another thread. Files are always whole."""
+    import threading
+
+    if any(thread.name == "mmrl" for thread in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The commands of `mmrl`: one module each, with `main(arguments) -> exit code`."""

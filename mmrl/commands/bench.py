@@ -1,0 +1,135 @@
+"""`mmrl bench`: mmrl's speed as ratios to its peers, each measured in one run.
+
+A benchmark is a file tests/benchmarks/bench_<name>.py of the checkout with a function
+
+    run(quick: bool) -> list of rows
+
+A row is a dict: `name` (what is timed), `peer` (against what), `ratio` (how many times faster than
+the peer; above 1 is good), and `target`: a least ratio, or (least, most), or None. Whatever else it
+holds is saved with it. `quick` asks for small sizes, which show that a benchmark runs, not how fast
+anything is: its ratios are not judged.
+"""
+
+import dataclasses
+import datetime
+import importlib.util
+import json
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from mmrl.runs import RunError, provenance
+from mmrl.runs.checkpoint import replace, writing
+
+FOLDER = pathlib.Path(__file__).parents[2] / "tests" / "benchmarks"
+MISSED = 1  # exit code
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Time mmrl against its peers; print and save one table of ratios."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Which benchmarks, e.g. scan tape. Default: all."""
+    quick: bool = False
+    """Small sizes: does everything run?"""
+    out: pathlib.Path = pathlib.Path("results/bench")
+    """Where the table is saved, as JSON and Markdown."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmarks; the exit code is 1 if a ratio misses its target or a benchmark fails."""
+    options = tyro.cli(Options, args=arguments, prog="mmrl bench")
+    files, console = find(options.names), Console()
+    rows: list[dict[str, Any]] = []
+    for name, path in files.items():
+        began = time.perf_counter()
+        with console.status(f"{name} ..."):
+            rows += _run(name, path, options.quick)
+        console.print(f"{name}: {time.perf_counter() - began:.0f} s", highlight=False)
+    console.print(_table(rows))
+    console.print(f"Saved as {_save(rows, options)} and .md")
+    return MISSED if any(row["verdict"] in ("missed", "failed") for row in rows) else 0
+
+
+def find(names: Sequence[str], folder: pathlib.Path = FOLDER) -> dict[str, pathlib.Path]:
+    """The benchmarks called `names`, or all. Raises `RunError` if there are none here."""
+    files = {path.stem.removeprefix("bench_"): path for path in sorted(folder.glob("bench_*.py"))}
+    if not files:
+        raise RunError(
+            f"There are no benchmarks in {folder}: they are part of the repository, not of the "
+            "installed package. Run `make bench` in a clone."
+        )
+    unknown = [name for name in names if name not in files]
+    if unknown:
+        raise ValueError(f"`names` must be among {', '.join(files)}; got {', '.join(unknown)}.")
+    return {name: path for name, path in files.items() if not names or name in names}
+
+
+def verdict(ratio: float, target: Any) -> str:
+    """Whether a ratio is at least its target, or inside it: "reached", "missed" or "-"."""
+    if target is None:
+        return "-"
+    least, most = target if isinstance(target, list | tuple) else (target, float("inf"))
+    return "reached" if least <= ratio <= most else "missed"
+
+
+def _run(name: str, path: pathlib.Path, quick: bool) -> list[dict[str, Any]]:
+    """A benchmark's rows with their verdicts; one that fails is a row too."""
+    try:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        rows = module.run(quick)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        return [{"benchmark": name, "name": reason, "verdict": "failed"}]
+    judged = [{**row, "target": None if quick else row.get("target")} for row in rows]
+    return [
+        {"benchmark": name, **row, "verdict": verdict(row["ratio"], row["target"])}
+        for row in judged
+    ]
+
+
+COLUMNS = ("benchmark", "what", "against", "ratio", "target", "")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    target = row.get("target")
+    if isinstance(target, list | tuple):
+        wanted = f"{target[0]:g} to {target[1]:g}"
+    else:
+        wanted = "" if target is None else f"≥ {target:g}"
+    ratio = f"{row['ratio']:.2f}×" if "ratio" in row else ""
+    return row["benchmark"], row["name"], row.get("peer", ""), ratio, wanted, row["verdict"]
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(*COLUMNS, title="mmrl against its peers: how many times faster")
+    colors = {"reached": "green", "missed": "red", "failed": "red"}
+    for row in rows:
+        table.add_row(*_cells(row), style=colors.get(row["verdict"], ""))
+    return table
+
+
+def _save(rows: list[dict[str, Any]], options: Options) -> pathlib.Path:
+    """Write the table under a name that no earlier one has; returns the JSON file."""
+    now = datetime.datetime.now(datetime.UTC)
+    path = options.out / f"{now:%Y-%m-%d-%H%M%S}{'-quick' * options.quick}.json"
+    origin = provenance()
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    facts = f"{origin['device']}, {origin['date']}, revision {origin['revision']}"
+    with writing(options.out):
+        options.out.mkdir(parents=True, exist_ok=True)
+        replace(
+            path, json.dumps({**origin, "quick": options.quick, "rows": rows}, indent=1).encode()
+        )
+        replace(path.with_suffix(".md"), f"{table}\n\n{facts}, `{origin['command']}`\n".encode())
+    return path

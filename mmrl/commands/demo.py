@@ -1,0 +1,219 @@
+"""`mmrl demo`: what this project is about, in a few minutes on a laptop.
+
+Two tasks that need memory, three agents: one network with a memory trained on tapes (whole
+episodes), the same network trained on segments of 10 steps, and a network without memory. All three
+see the same number of steps in each update and have the same loss.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from mmrl.agents.dqn import Config
+from mmrl.commands.terminal import duration, in_background, sparkline
+from mmrl.runs import Run, Setup, append, interquartile_mean, interval, saved
+from mmrl.runs.checkpoint import replace, writing
+from mmrl.show.curves import figure, learning_curves
+
+TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
+LENGTH = 10  # steps in a segment
+ARMS: dict[str, dict[str, Any]] = {
+    "LRU, tape": {},
+    f"LRU, segments of {LENGTH}": {"batching": "segments", "segment_length": LENGTH},
+    "no memory, tape": {"memory": "none"},
+}
+CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, ±1 in all
+RESULTS, CURVES = "results.jsonl", "curves.png"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Train agents that remember, and one that cannot, on two tasks of POPGym.
+
+    Every demo gets a folder of its own; one that was interrupted is taken up again.
+    """
+
+    out: pathlib.Path = pathlib.Path("results/demo")
+    """Where the folders, and the results of all demos, are kept."""
+    seeds: int = 5
+    """Independent agents of each kind."""
+    threads: int = 2
+    """Agents trained at a time."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train, print the table, save curves, results and checkpoints."""
+    options = tyro.cli(Options, args=arguments, prog="mmrl demo")
+    if options.threads < 1:
+        raise ValueError(f"`threads` must be at least 1; got {options.threads}.")
+    demo(setups(tuple(range(options.seeds))), options.out, options.threads)
+    return 0
+
+
+def setups(seeds: tuple[int, ...], config: Config | None = None) -> dict[tuple[str, str], Setup]:
+    """What is trained, by task and arm. The batch becomes a whole number of segments."""
+    config = Config() if config is None else config
+    config = dataclasses.replace(config, batch=config.batch // LENGTH * LENGTH)
+    return {
+        (task, arm): Setup(
+            env=f"popgym-{task}-v0", config=dataclasses.replace(config, **changes), seeds=seeds
+        )
+        for task in TASKS
+        for arm, changes in ARMS.items()
+    }
+
+
+def demo(plan: dict[tuple[str, str], Setup], out: pathlib.Path, threads: int) -> pathlib.Path:
+    """Train all of `plan`; returns the folder with the curves and the runs."""
+    console, began = Console(), time.perf_counter()
+    folder = _folder(out, plan)
+    try:
+        runs = _train(plan, folder, threads, console)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Stopped. What is complete is saved in {folder}; go on with the same command."
+        ) from None
+    rows = [_row(*names, run) for names, run in runs.items()]
+    with writing(out):
+        _draw(runs, folder / CURVES)
+    for row in rows:
+        append(out / RESULTS, {"demo": folder.name, **row})
+    replace(folder / "complete", b"")
+    console.print(_table(rows))
+    console.print(f"{len(rows)} agents in {duration(time.perf_counter() - began)} minutes.\n")
+    _next_steps(console, rows, out, folder)
+    return folder
+
+
+def _folder(out: pathlib.Path, plan: dict[tuple[str, str], Setup]) -> pathlib.Path:
+    """The folder of the last demo if it was interrupted, or else a new one with the next number."""
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        numbers = [int(path.name) for path in out.iterdir() if path.name.isdecimal()]
+        last = out / str(max(numbers, default=0))
+        if numbers and not (last / "complete").exists() and _fits(last, plan):
+            return last
+        new = out / str(max(numbers, default=0) + 1)
+        new.mkdir()
+    return new
+
+
+def _fits(folder: pathlib.Path, plan: dict[tuple[str, str], Setup]) -> bool:
+    """Whether the runs in a folder, as far as there are any, are those of the plan."""
+    return all(saved(folder / _name(*names)) in (None, setup) for names, setup in plan.items())
+
+
+def _name(task: str, arm: str) -> str:
+    return f"{task}-{arm}".replace(",", "").replace(" ", "-")
+
+
+def _train(
+    plan: dict[tuple[str, str], Setup], folder: pathlib.Path, threads: int, console: Console
+) -> dict[tuple[str, str], Run]:
+    """Train everything with live progress; complete runs are only read."""
+    runs: dict[tuple[str, str], Run] = {}
+
+    def job(names: tuple[str, str], setup: Setup):
+        path = folder / _name(*names)
+        yield "compiling"
+        runs[names] = Run(setup, path, resume=saved(path) is not None)
+        yield from runs[names]
+        yield "done"
+
+    console.print(f"Training {len(plan)} kinds of agents in {folder}; Ctrl-C stops, and loses none")
+    keys, status = list(plan), dict.fromkeys(plan, "waiting")
+    jobs = [functools.partial(job, names, setup) for names, setup in plan.items()]
+    with Live(_progress(plan, runs, status), console=console, refresh_per_second=4) as live:
+        for index, item in in_background(jobs, threads):
+            status[keys[index]] = item if isinstance(item, str) else f"{item.seconds:.1f} s/block"
+            live.update(_progress(plan, runs, status))
+            if not console.is_terminal and item == "done":
+                console.print(f"{', '.join(keys[index])}: done")
+    return {names: runs[names] for names in plan}
+
+
+def _progress(plan, runs, status) -> Table:
+    table = Table("task", "agent", "blocks", "return so far", "IQM", "", box=None)
+    for names, setup in plan.items():
+        history = runs[names].history if names in runs else []
+        curve = np.array([interquartile_mean(np.array(row["returns"])) for row in history])
+        table.add_row(
+            *names,
+            f"{len(curve):2d}/{setup.config.blocks}",
+            sparkline(curve, CHANCE, BEST).ljust(setup.config.blocks, "·"),
+            f"{curve[-1]:5.2f}" if len(curve) else "",
+            status[names],
+        )
+    return table
+
+
+def _row(task: str, arm: str, run: Run) -> dict[str, Any]:
+    """One line of the results: what the agents of one kind reached."""
+    final = np.array(run.history[-1]["returns"])
+    middle, low, high = interval(final)
+    return {
+        "task": task,
+        "agent": arm,
+        "interquartile_mean": middle,
+        "interval_95": [low, high],
+        "min_over_seeds": float(final.min()),
+        "returns": final.tolist(),
+        "seeds": list(run.setup.seeds),
+        "episodes": run.setup.config.episodes,
+        "env_steps": run.history[-1]["env_steps"],
+        "seconds": round(sum(row["seconds"] for row in run.history), 1),
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    title = f"Greedy return after training, {len(rows[0]['seeds'])} seeds (best 1, chance -0.5)"
+    table = Table("task", "agent", title=title)
+    for name in ("middle", "95 % interval", "lowest seed", "env steps", "seconds"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        low, high = row["interval_95"]
+        table.add_row(
+            row["task"],
+            row["agent"],
+            f"{row['interquartile_mean']:.2f}",
+            f"{low:.2f} to {high:.2f}",
+            f"{row['min_over_seeds']:.2f}",
+            f"{row['env_steps']:,}",
+            f"{row['seconds']:.0f}",
+            end_section=row["agent"] == list(ARMS)[-1],
+        )
+    return table
+
+
+def _draw(runs: dict[tuple[str, str], Run], path: pathlib.Path) -> None:
+    fig, axes = figure(len(TASKS))
+    for task, ax in zip(TASKS, axes, strict=True):
+        histories = {arm: run.history for (of, arm), run in runs.items() if of == task}
+        curves = {arm: np.array([row["returns"] for row in h]).T for arm, h in histories.items()}
+        steps = np.array([row["env_steps"] for row in next(iter(histories.values()))])
+        learning_curves(curves, steps, title=task, ax=ax, chance=CHANCE, best=BEST)
+    fig.savefig(path)
+
+
+def _next_steps(console: Console, rows, out: pathlib.Path, folder: pathlib.Path) -> None:
+    best = folder / _name(TASKS[1], next(iter(ARMS)))
+    learned = [row["min_over_seeds"] >= 0.95 for row in rows if row["agent"] == next(iter(ARMS))]
+    if all(learned):
+        console.print("On tapes, every seed of both tasks remembered what it had to.")
+    else:
+        console.print(
+            "[yellow]Not every seed on a tape reached 0.95: see the lowest seed above.[/]"
+        )
+    console.print(f"  the curves        {folder / CURVES}")
+    console.print(f"  every number      {out / RESULTS}")
+    console.print(f"  watch one play    mmrl evaluate {best} --original")
+    console.print("  train your own    mmrl train --help")

@@ -1,0 +1,149 @@
+"""`mmrl doctor`: what mmrl runs on, and whether it works there."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import platform
+import shutil
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import tyro
+from rich.console import Console
+
+import mmrl
+from mmrl.agents.dqn import Config
+from mmrl.commands.terminal import in_background
+from mmrl.runs import Run, Setup
+
+SICK = 1  # exit code
+MARKS = {"good": "[green]✓[/]", "note": "[yellow]![/]", "bad": "[red]✗[/]"}
+TRIED = "0.10."  # versions of jax with which mmrl is tested
+SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+
+# One step, the right answer is in view: learned in a few updates.
+SMOKE = Setup(
+    env="probe-Match-v0",
+    seeds=(0,),
+    config=Config(
+        memory="none",
+        width=16,
+        batch=64,
+        environments=8,
+        rollout=8,
+        updates=8,
+        capacity=1024,
+        block=16,
+        blocks=3,
+        learning_rate=1e-2,
+        reward_scale=1.0,
+        epsilon_decay=16.0,
+        tau=0.1,
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What was looked at, how it is ("good", "note", "bad"), and what to do about it."""
+
+    subject: str
+    state: str
+    words: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Say what mmrl runs on, and train something tiny to see whether it works."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print all findings; the exit code is 1 if one is bad."""
+    tyro.cli(Options, args=arguments, prog="mmrl doctor")
+    console, found = Console(), []
+    for examine in (versions, device, scheduler, cache, folder, popgym, smoke_run):
+        found.append(examine())
+        finding = found[-1]
+        console.print(f"{MARKS[finding.state]} {finding.subject:10s} {finding.words}")
+    sick = any(finding.state == "bad" for finding in found)
+    console.print("Something is wrong: see ✗ above." if sick else "All is well.")
+    return SICK if sick else 0
+
+
+def versions() -> Finding:
+    """The versions that decide whether two runs can be compared."""
+    packages = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
+    names = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    words = f"mmrl {mmrl.__version__}, Python {platform.python_version()}, {names}"
+    if jax.__version__.startswith(TRIED):
+        return Finding("versions", "good", words)
+    return Finding("versions", "note", f"{words}. mmrl is tested with jax {TRIED}*")
+
+
+def device() -> Finding:
+    """What jax computes on; a GPU that it does not see is worth a word."""
+    devices = jax.devices()
+    words = f"{len(devices)} x {devices[0].device_kind}, {os.cpu_count()} CPU cores"
+    if devices[0].platform == "cpu" and shutil.which("nvidia-smi"):
+        remedy = "This machine has an NVIDIA GPU that jax does not use: pip install 'mmrl[cuda]'"
+        return Finding("device", "note", f"{words}. {remedy}")
+    return Finding("device", "good", words)
+
+
+def scheduler() -> Finding:
+    """Whether XLA's CPU backend runs with the scheduler that cannot deadlock."""
+    if jax.devices()[0].platform != "cpu":
+        return Finding("scheduler", "good", "not on a CPU: no flag needed")
+    if SCHEDULER in os.environ.get("XLA_FLAGS", ""):
+        return Finding("scheduler", "good", "XLA_FLAGS keeps training from hanging on a CPU")
+    return Finding(
+        "scheduler",
+        "note",
+        f"Training may hang on a CPU with few cores. If it does: export XLA_FLAGS={SCHEDULER}",
+    )
+
+
+def cache() -> Finding:
+    """Whether compiled programs are kept."""
+    where = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if where:
+        return Finding("cache", "good", f"compiled programs are kept in {where}")
+    advice = "export JAX_COMPILATION_CACHE_DIR=~/.cache/mmrl to start sooner the second time"
+    return Finding("cache", "good", f"compiled programs are not kept ({advice})")
+
+
+def folder() -> Finding:
+    """Whether results can be written where we are."""
+    here = pathlib.Path.cwd()
+    if os.access(here, os.W_OK):
+        free = shutil.disk_usage(here).free / 2**30
+        return Finding("folder", "good", f"{here}, {free:.1f} GiB free")
+    words = f"{here} cannot be written to: go elsewhere, or give `--out` to train and demo"
+    return Finding("folder", "note", words)
+
+
+def popgym() -> Finding:
+    """Whether `mmrl evaluate --original` can work."""
+    if importlib.util.find_spec("popgym"):
+        words = f"{importlib.metadata.version('popgym')}, for `mmrl evaluate --original`"
+        return Finding("popgym", "good", words)
+    return Finding("popgym", "good", "not installed; only `mmrl evaluate --original` needs it")
+
+
+def smoke_run() -> Finding:
+    """Train something tiny and see whether it learns."""
+    began = time.perf_counter()
+    try:
+        reports = [report for _, report in in_background([lambda: Run(SMOKE)])]
+    except Exception as error:
+        return Finding("training", "bad", f"fails: {type(error).__name__}: {error}")
+    final = float(np.mean(reports[-1].returns))
+    words = f"return {final:.2f} after {reports[-1].env_steps} steps; compiling and learning took"
+    words = f"{words} {time.perf_counter() - began:.1f} s"
+    if final < 0.9:
+        return Finding("training", "bad", f"does not learn: {words}. It should reach 1.00")
+    return Finding("training", "good", words)

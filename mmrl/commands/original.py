@@ -1,0 +1,102 @@
+"""A trained network plays the original popgym: the proof that our tasks are the same tasks.
+
+The original's observations are flattened to one-hot vectors, as `mmrl.envs` gives them, and get the
+same additions that `mmrl.runs` makes: [o_t, one_hot(a_{t-1}) or zeros, b_t].
+"""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PyTree
+
+from mmrl.envs.popgym import LEVELS
+from mmrl.nets import Net
+from mmrl.runs import Run
+
+VERSION = "1.0.7"
+
+
+def original(env_id: str) -> Callable[[], Any]:
+    """What builds popgym's own environment for our id.
+
+    Raises `ValueError` if the environment is not one of popgym's, or popgym is not installed.
+    """
+    if importlib.util.find_spec("popgym") is None:
+        raise ValueError(
+            f"The original environments need popgym: pip install popgym=={VERSION}, or leave "
+            "`--original` out."
+        )
+    import popgym.envs
+
+    name = env_id.removeprefix("popgym-").removesuffix("-v0")
+    if env_id == "popgym-RepeatPreviousPaper-v0":
+        return lambda: popgym.envs.RepeatPrevious(**LEVELS["RepeatPrevious"][1]["Paper"])
+    if env_id.startswith("popgym-") and hasattr(popgym.envs, name):
+        return getattr(popgym.envs, name)
+    raise ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
+
+
+def play(run: Run, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
+    """Returns of the greedy policy of every seed's network over `episodes` original episodes.
+
+    Every network meets the same `episodes` decks, boards or starts.
+    """
+    envs = [original(run.setup.env)() for _ in range(episodes)]
+    nets = [jax.tree.map(lambda x, i=i: x[i], run.state.net) for i in range(len(run.setup.seeds))]
+    return np.stack([_play(net, run, envs, seed) for net in nets])
+
+
+def _play(net: Net, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, " episodes"]:
+    """One network, one episode of every environment, all side by side."""
+    count = len(envs)
+    obs = np.stack([_flat(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(envs)])
+    memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), net.init())
+    actions, begin = np.full(count, -1), np.ones(count, bool)
+    returns, running = np.zeros(count), np.ones(count, bool)
+    while running.any():
+        memory, actions = _act(net, memory, features(run, obs, actions, begin), begin)
+        actions, begin = np.asarray(actions), np.zeros(count, bool)
+        for i in np.flatnonzero(running):
+            seen, reward, terminated, truncated, _ = envs[i].step(_action(envs[i], actions[i]))
+            obs[i], running[i] = _flat(envs[i], seen), not (terminated or truncated)
+            returns[i] += reward
+    return returns
+
+
+def features(
+    run: Run,
+    obs: Float[np.ndarray, "episodes obs"],
+    actions: Int[np.ndarray, " episodes"],
+    begin: np.ndarray,
+) -> Float[np.ndarray, "episodes features"]:
+    """[o_t, one_hot(a_{t-1}), b_t], as the run's wrappers build it; action -1 is none."""
+    size = run.program.env.action_space(run.program.params).n
+    columns = [obs]
+    if run.setup.previous_action:
+        columns.append(actions[:, None] == np.arange(size))
+    if run.setup.begin_flag:
+        columns.append(begin[:, None])
+    return np.concatenate(columns, axis=1, dtype=np.float32)
+
+
+@eqx.filter_jit
+def _act(net: Net, memory: PyTree, obs: Any, begin: Any) -> tuple[PyTree, Any]:
+    memory, q = jax.vmap(net.step)(memory, obs, begin)
+    return memory, jnp.argmax(q, axis=-1)
+
+
+def _flat(env: Any, obs: Any) -> Float[np.ndarray, " obs"]:
+    import gymnasium
+
+    return np.asarray(gymnasium.spaces.flatten(env.observation_space, obs), np.float32)
+
+
+def _action(env: Any, action: int) -> Any:
+    """Ours is one number; popgym's may be several, row by row."""
+    sizes = getattr(env.action_space, "nvec", None)
+    return int(action) if sizes is None else np.array(np.unravel_index(action, sizes))

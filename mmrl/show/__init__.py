@@ -1,0 +1,1 @@
+"""Arrays in, figure out. The only rung that draws."""

@@ -1,0 +1,142 @@
+"""Learning curves: what agents reached after so many steps, and how sure we are of it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float, Integer
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+
+from mmrl.runs import interval
+
+# Okabe & Ito's colours, which the colour-blind can tell apart, with a second cue beside each.
+STYLES = (
+    {"color": "#0072B2", "linestyle": "-", "marker": "o"},
+    {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+    {"color": "#009E73", "linestyle": "-.", "marker": "^"},
+    {"color": "#CC79A7", "linestyle": ":", "marker": "D"},
+    {"color": "#E69F00", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
+    {"color": "#56B4E9", "linestyle": (0, (8, 2)), "marker": "P"},
+    {"color": "#000000", "linestyle": "-", "marker": "X"},
+)
+INK, GRID = "#333333", "#E6E6E6"
+
+
+def figure(
+    panels: int = 1, *, width: float = 6.0, height: float = 4.2
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `panels` axes side by side that share the vertical one; sizes in inches.
+
+    It belongs to no window and no global state: save it with `fig.savefig(path)`.
+    """
+    fig = Figure(figsize=(6 * panels, 4.2), layout="constrained", dpi=150)
+    axes = fig.subplots(1, panels, sharey=True, squeeze=False)[0]
+    return fig, list(axes)
+
+
+def learning_curves(
+    returns: Mapping[str, Float[np.ndarray, "seed eval"]],
+    env_steps: Integer[np.ndarray, " eval"],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+    chance: float | None = None,
+    best: float | None = None,
+) -> Axes:
+    """Interquartile mean over seeds of the return at each evaluation, with its 95 % interval.
+
+    `returns` maps a label to one curve per seed; thin lines are the seeds, the band is a percentile
+    bootstrap (Agarwal et al. 2021). `env_steps` is per seed. `chance` and `best` are marked by
+    thin lines. Raises `ValueError` for more than seven curves, or lengths that do not fit.
+    """
+    if not 1 <= len(returns) <= len(STYLES):
+        raise ValueError(f"`returns` must hold 1 to {len(STYLES)} curves; got {len(returns)}.")
+    for label, curves in returns.items():
+        if curves.ndim != 2 or curves.shape[1] != len(env_steps):
+            raise ValueError(
+                f"`returns[{label!r}]` must have shape [seed, {len(env_steps)}], one column per "
+                f"entry of `env_steps`; got {list(curves.shape)}."
+            )
+    ax = figure()[1][0] if ax is None else ax
+    ends = {
+        label: _curve(ax, env_steps, curves, style)
+        for (label, curves), style in zip(returns.items(), STYLES, strict=False)
+    }
+    _references(ax, {"best": best, "chance": chance})
+    ax.set_xlim(0, float(env_steps[-1]))
+    _dress(ax, title, {len(curves) for curves in returns.values()})
+    _label(ax, float(env_steps[-1]), ends)
+    return ax
+
+
+def _curve(ax: Axes, env_steps, curves, style) -> float:
+    """Draw one arm; returns the height at which its line ends."""
+    middle, low, high = np.array([interval(column) for column in curves.T]).T
+    color = style["color"]
+    ax.plot(env_steps, curves.T, color=color, linewidth=0.6, alpha=0.35)
+    ax.fill_between(env_steps, low, high, color=color, alpha=0.18, linewidth=0)
+    ax.plot(
+        env_steps,
+        middle,
+        linewidth=2,
+        markersize=5,
+        markevery=0.12,
+        clip_on=False,
+        zorder=3,
+        **style,
+    )
+    return float(middle[-1])
+
+
+def _references(ax: Axes, heights: Mapping[str, float | None]) -> None:
+    for name, height in heights.items():
+        if height is not None:
+            ax.axhline(height, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
+            text = ax.annotate(
+                name,
+                (0, height),
+                xycoords=("axes fraction", "data"),
+                xytext=(3, 3 if name == "best" else -9),
+                textcoords="offset points",
+                color=INK,
+                fontsize=8,
+            )
+            text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+
+
+def _dress(ax: Axes, title: str, seeds: set[int]) -> None:
+    number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+    ax.set_title(title, loc="left", color=INK, fontweight="bold")
+    ax.set_xlabel(
+        f"environment steps per seed\n{number} seeds: interquartile mean, 95 % bootstrap interval",
+        color=INK,
+    )
+    ax.set_ylabel("mean return of an episode", color=INK)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g} k" if x else "0")
+    ax.tick_params(colors=INK, length=0)
+    ax.grid(axis="y", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
+
+
+def _label(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
+    """Write each label beside the end of its line, moved apart where they would overlap."""
+    low, high = ax.get_ylim()
+    gap, below = 0.055 * (high - low), -np.inf
+    order = sorted(zip(heights.items(), STYLES, strict=False), key=lambda item: item[0][1])
+    for (label, height), style in order:
+        below = max(height, below + gap)
+        ax.annotate(
+            label,
+            (end, below),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            color=style["color"],
+            fontweight="bold",
+            annotation_clip=False,
+        )
