@@ -47,7 +47,7 @@ class Config:
     dueling: bool = static(default=True)
     batching: str = static(default="tape")  # or "segments"
     segment_length: int = static(default=10)  # L, steps; for "segments"
-    batch: int = static(default=512)  # B, steps per gradient step
+    batch: int = static(default=500)  # B, steps per gradient step
     environments: int = static(default=16)
     rollout: int = static(default=16)  # steps per environment and iteration
     updates: int = static(default=4)  # gradient steps per iteration
