@@ -104,18 +104,20 @@ def _draw(
 ) -> tuple[Int[Array, " count"], Int[Array, " count"]]:
     """`count` episodes with P ∝ w · ⌈n / L⌉ for one of n steps, and a segment of each, uniformly.
 
-    The number of segments depends on L, which the tape's trees, of w and w · (n - 1), do not know.
+    The number of segments depends on L, which the tape's sums, of w and w · (n - 1), do not know.
     But ⌈n / L⌉ is at most 1 + (n - 1) / L and more than half of that. So we draw with probability
     ∝ w + w · (n - 1) / L, accept with the ratio of the two, and try again until `count` rows are
     accepted: twice on average at the worst. Without any episode, the row `capacity` is given.
     """
-    capacity, levels = tape.length.shape[0], len(tape.trees[0])
+    capacity, levels = tape.length.shape[0], len(tape.sums)
+
+    scales = jnp.array([1.0, 1.0 / length])
 
     def attempt(state: tuple) -> tuple:
         key, first, segment, done = state
         key, now = jax.random.split(key)
         uniform = jax.random.uniform(now, (levels + 2, count))
-        found = tree.draw(tape.trees, 1.0 / length, uniform[:levels])
+        found = tree.draw(tape.sums, scales, uniform[:levels])
         n = tape.length.at[found].get(mode="fill", fill_value=0)
         segments = -(-n // length)
         accepted = uniform[levels] * (1 + (n - 1) / length) < segments
@@ -125,7 +127,7 @@ def _draw(
         segment = segment.at[place].set(which, mode="drop")
         return key, first, segment, done + accepted.sum()
 
-    empty = tape.trees[0][0].sum() == 0
+    empty = tape.sums[0][0].sum() == 0
     nobody = jnp.full(count, capacity, jnp.int32)
     start = (key, nobody, jnp.zeros(count, jnp.int32), jnp.where(empty, count, 0))
     _, first, segment, _ = jax.lax.while_loop(lambda state: state[3] < count, attempt, start)

@@ -6,7 +6,7 @@ row i says how long the episode is that begins in step i, or 0. A ring overwrite
 an episode before its others, so that clearing the rows that are written over discards whole
 episodes (Eqs. 33-34): no loop, no limit to their number, and no counter that grows and overflows.
 
-Beside the steps a tape takes 16 bytes per step: length, priority, and two sum trees to draw by.
+Beside the steps a tape takes 16 bytes per step: length, priority, and a sum tree to draw by.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -42,8 +42,8 @@ class Tape(eqx.Module):
     length: Int[Array, " capacity"]
     # Of the episode that begins in this row.
     priority: Float[Array, " capacity"]
-    # Sums of w = priority^α and of w · (length - 1) over the episodes of I.
-    trees: tuple[tree.Tree, tree.Tree]
+    # Sums of w = priority^α and of w · (length - 1) over the episodes of I: two columns.
+    sums: tree.Tree
     # α: 0 draws episodes uniformly, 1 in proportion to their priority.
     alpha: Float[Array, ""]
     # The highest priority set so far, which new episodes get.
@@ -107,7 +107,7 @@ def init(
         steps=jax.tree.map(empty, example),
         length=jnp.zeros(capacity, jnp.int32),
         priority=jnp.ones(capacity, jnp.float32),
-        trees=(tree.build(jnp.zeros(capacity)), tree.build(jnp.zeros(capacity))),
+        sums=tree.build(jnp.zeros((2, capacity), jnp.float32)),
         alpha=jnp.asarray(alpha, jnp.float32),
         peak=jnp.ones((), jnp.float32),
         cursor=jnp.zeros((), jnp.int32),
@@ -121,7 +121,8 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     Each worker goes on where its last rollout stopped. An episode enters I with its last step, with
     the highest priority so far, and leaves it, whole, when its first step is overwritten. One that
     is longer than a ring is never whole, and so never sampled. O(worker · time), whatever the
-    capacity. Donate the tape or carry it in a loop; `lax.cond` under `vmap` would copy it.
+    capacity, if the tape is donated or carried by a loop. What would copy it: `lax.cond` under
+    `vmap`, and to sample from the tape as it was before an `add` in the same step of a loop.
 
     Raises ValueError if the rollout's leaves are not those of the tape, or longer than a ring.
     """
@@ -188,27 +189,25 @@ def _check(tape: Tape, rollout: Rollout) -> int:
 
 def _weights(
     length: Int[Array, " n"], priority: Float[Array, " n"], alpha: Float[Array, ""]
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """What the two trees sum: w = priority^α and w · (length - 1); 0 where no episode begins."""
+) -> Float[Array, "2 n"]:
+    """w = priority^α and w · (length - 1), the two columns of `Tape.sums`; 0 without an episode."""
     w = jnp.where(length > 0, priority**alpha, 0.0)
-    return w, w * (length - 1)
+    return jnp.stack([w, w * (length - 1)])
 
 
 def _reweigh(tape: Tape, rows: Int[Array, " n"]) -> Tape:
-    """The tape with its trees brought up to date at `rows`; a row past the end changes nothing."""
+    """The tape with its sums brought up to date at `rows`; a row past the end changes nothing."""
     length = tape.length.at[rows].get(mode="fill", fill_value=0)
     priority = tape.priority.at[rows].get(mode="fill", fill_value=1)
-    weights = _weights(length, priority, tape.alpha)
-    trees = tuple(tree.update(t, rows, w) for t, w in zip(tape.trees, weights, strict=True))
-    return eqx.tree_at(lambda t: t.trees, tape, trees)
+    sums = tree.update(tape.sums, rows, _weights(length, priority, tape.alpha).T)
+    return eqx.tree_at(lambda t: t.sums, tape, sums)
 
 
 def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
     """The same tape, drawn with probability ∝ priority^α from now on. O(capacity)."""
     alpha = jnp.asarray(alpha, jnp.float32)
-    one, other = _weights(tape.length, tape.priority, alpha)
-    new = ((tree.build(one), tree.build(other)), alpha)
-    return eqx.tree_at(lambda t: (t.trees, t.alpha), tape, new)
+    sums = tree.build(_weights(tape.length, tape.priority, alpha))
+    return eqx.tree_at(lambda t: (t.sums, t.alpha), tape, (sums, alpha))
 
 
 def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"]) -> Tape:
@@ -254,6 +253,7 @@ def sample(
     rows = _episodes(tape, key, batch)
     length = tape.length.at[rows].get(mode="fill", fill_value=0)
     end = jnp.cumsum(length)
+    rows = jnp.where(end - length < batch, rows, tape.length.shape[0])
     at = jnp.arange(batch)
     mask = at < end[-1]
     episode = jnp.minimum(jnp.searchsorted(end, at, side="right"), rows.shape[0] - 1)
@@ -269,24 +269,25 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     begins as the short one does, is the body of a loop that runs once or never: under `vmap`,
     `lax.cond` would run it always.
     """
-    capacity, weights = tape.length.shape[0], tape.trees[0]
+    capacity = tape.length.shape[0]
     most = min(batch, capacity)
     short = min(most, -(-batch // SHORT))
     now, later = jax.random.split(key)
-    noise = tree.noise(weights, now, short)
+    noise = tree.noise(tape.sums, now, short)
 
     def drawn(noise: tree.Noise, count: int) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
-        rows, times = tree.race(weights, noise, count)
+        rows, times = tree.race(tape.sums, noise, count)
         rows = jnp.where(jnp.isfinite(times), rows, capacity)
         steps = tape.length.at[rows].get(mode="fill", fill_value=0).sum()
-        enough = (steps >= batch) | (rows[-1] == capacity) | (count == most)
+        enough = (steps >= batch) | (rows[-1] == capacity)
         return jnp.pad(rows, (0, most - count), constant_values=capacity), enough
 
     def longer(_: tuple) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
-        more = tree.noise(weights, later, most - short)
-        return drawn(tree.extend(noise, more), most)
+        more = tree.noise(tape.sums, later, most - short)
+        return drawn(tree.extend(noise, more), most)[0], jnp.array(True)
 
-    return jax.lax.while_loop(lambda state: ~state[1], longer, drawn(noise, short))[0]
+    first = drawn(noise, short)
+    return first[0] if short == most else jax.lax.while_loop(lambda s: ~s[1], longer, first)[0]
 
 
 def gather(

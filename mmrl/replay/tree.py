@@ -1,9 +1,11 @@
 """Sums of a table in a wide tree: change weights, draw by weight, with or without replacement.
 
-A tree is a tuple `(top, level, …, leaves)` of arrays. `top` holds at most `TOP` sums; row i of the
-next level holds the `BRANCH` numbers that add up to number i of the level above; the last level is
-the table itself, padded with zeros. It is the segment tree of the Sum monoid. A node is always the
-sum of its children as they are now, never its old value plus a change: rounding does not pile up.
+The rows of the table hold one or more weights each: a "column" is one weight of all rows. A tree is
+a tuple `(top, level, …, leaves)` of arrays. `top` [column, node] holds at most `TOP` sums a column;
+the next level [node, column, branch] holds for each of them the `BRANCH` numbers that it sums, and
+so on; the last level is the table itself, padded with zeros. It is the segment tree of the Sum
+monoid. A node is always the sum of its children as they are now, never its old value plus a
+change, so that rounding does not pile up.
 """
 
 import itertools
@@ -12,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-# A row of 32 floats is two cache lines, and tables of 33k to 1M rows get the same two lower levels.
+# 32 floats are two cache lines, and tables of 33k to 1M rows get the same two lower levels.
 BRANCH = 32
 TOP = 1024
 
@@ -20,17 +22,18 @@ Tree = tuple[Float[Array, "..."], ...]
 Noise = tuple[Float[Array, "..."], ...]
 
 
-def build(weights: Float[Array, " row"]) -> Tree:
+def build(weights: Float[Array, "column row"]) -> Tree:
     """The tree over `weights` (≥ 0), in O(row). A table of at most `TOP` rows is its own top."""
     levels = []
-    while weights.shape[0] > TOP:
-        children = jnp.pad(weights, (0, -weights.shape[0] % BRANCH)).reshape(-1, BRANCH)
+    while weights.shape[1] > TOP:
+        padded = jnp.pad(weights, [(0, 0), (0, -weights.shape[1] % BRANCH)])
+        children = padded.reshape(padded.shape[0], -1, BRANCH).swapaxes(0, 1)
         levels.insert(0, children)
-        weights = children.sum(axis=1)
+        weights = children.sum(axis=2).T
     return (weights, *levels)
 
 
-def update(tree: Tree, rows: Int[Array, " n"], weights: Float[Array, " n"]) -> Tree:
+def update(tree: Tree, rows: Int[Array, " n"], weights: Float[Array, "n column"]) -> Tree:
     """The tree with `weights` at `rows` of its table, in O(n · levels).
 
     A row past the end must come with weight 0, because it may fall into the padding. Equal rows
@@ -38,11 +41,14 @@ def update(tree: Tree, rows: Int[Array, " n"], weights: Float[Array, " n"]) -> T
     """
     levels = list(tree)
     for i in range(len(levels) - 1, 0, -1):
-        branch = levels[i].shape[1]
-        levels[i] = levels[i].at[rows // branch, rows % branch].set(weights, mode="drop")
-        rows = rows // branch
-        weights = levels[i].at[rows].get(mode="fill", fill_value=0).sum(axis=1)
-    return (levels[0].at[rows].set(weights, mode="drop"), *levels[1:])
+        _, columns, branch = levels[i].shape
+        parent, child = jnp.divmod(rows, branch)
+        # Flat, because XLA would copy the whole level to scatter along its outer and inner axes.
+        place = (parent * columns * branch + child)[:, None] + branch * jnp.arange(columns)[None]
+        flat = levels[i].reshape(-1).at[place].set(weights, mode="drop")
+        levels[i], rows = flat.reshape(levels[i].shape), parent
+        weights = levels[i].at[rows].get(mode="fill", fill_value=0).sum(axis=2)
+    return (levels[0].at[:, rows].set(weights.T, mode="drop"), *levels[1:])
 
 
 def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
@@ -51,7 +57,7 @@ def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
     One call draws all of them: a random call takes longer to compile than the rest of a race.
     """
     top, *levels = tree
-    sizes = [top.shape[0], *(count * level.shape[1] for level in levels)]
+    sizes = [top.shape[1], *(count * level.shape[2] for level in levels)]
     flat = jax.random.exponential(key, (sum(sizes),))
     first, *rest = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
     return (first, *(x.reshape(count, -1) for x in rest))
@@ -66,7 +72,7 @@ def extend(first: Noise, more: Noise) -> Noise:
 def race(
     tree: Tree, noise: Noise, count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """argsort(t)[:count] and its times, where row i arrives at tᵢ ~ Exp(wᵢ).
+    """argsort(t)[:count] and its times, where row i arrives at tᵢ ~ Exp(wᵢ), w the first column.
 
     This is sampling by weight *without* replacement: the first is row i with probability wᵢ / Σw,
     the next is drawn by weight among the others, and so on; the same law as the top of log wᵢ +
@@ -78,14 +84,14 @@ def race(
     A row of weight 0 arrives at infinity. A table of fewer than `count` rows gives them all.
     """
     top, *levels = tree
-    times = jnp.where(top > 0, noise[0] / top, jnp.inf)
-    times, nodes = _earliest(times, jnp.arange(top.shape[0]), count)
+    times = jnp.where(top[0] > 0, noise[0] / top[0], jnp.inf)
+    times, nodes = _earliest(times, jnp.arange(top.shape[1]), count)
     for level, e in zip(levels, noise[1:], strict=True):
-        weights = level[nodes]
+        weights = level[nodes, 0]
         waits = jnp.where(weights > 0, e[: nodes.shape[0]] / weights, jnp.inf)
         waits = times[:, None] + (waits - waits.min(axis=1, keepdims=True))
         times = jnp.where(weights > 0, waits, jnp.inf)
-        children = nodes[:, None] * level.shape[1] + jnp.arange(level.shape[1])[None]
+        children = nodes[:, None] * level.shape[2] + jnp.arange(level.shape[2])[None]
         times, nodes = _earliest(times.reshape(-1), children.reshape(-1), count)
     return nodes, times
 
@@ -99,20 +105,19 @@ def _earliest(
 
 
 def draw(
-    trees: tuple[Tree, Tree], scale: float, uniform: Float[Array, "level count"]
+    tree: Tree, scales: Float[Array, " column"], uniform: Float[Array, "level count"]
 ) -> Int[Array, " count"]:
-    """Independent rows, each i with probability ∝ wᵢ + scale · vᵢ (*with* replacement).
+    """Independent rows, each with probability ∝ the sum of scale · weight over the columns.
 
-    The trees of w and v must have the same shape; then their sum is the tree of the sums. From the
-    top down, each node passes the draw on to a child by weight, with uniform numbers of its own for
-    every level: the 24 bits of one would be used up after 16M rows. If all weights are 0, some row
-    is drawn.
+    This is sampling *with* replacement. From the top down, each node passes the draw on to a child
+    by weight, with uniform numbers of its own for every level: the 24 bits of one would be used up
+    after 16M rows. If all weights are 0, some row is drawn.
     """
-    w, v = trees
-    nodes = _pick((w[0] + scale * v[0])[None], uniform[0])
-    for level in range(1, len(w)):
-        child = _pick(w[level][nodes] + scale * v[level][nodes], uniform[level])
-        nodes = nodes * w[level].shape[1] + child
+    top, *levels = tree
+    nodes = _pick((top * scales[:, None]).sum(axis=0)[None], uniform[0])
+    for level, u in zip(levels, uniform[1:], strict=True):
+        weights = (level[nodes] * scales[None, :, None]).sum(axis=1)
+        nodes = nodes * level.shape[2] + _pick(weights, u)
     return nodes
 
 
