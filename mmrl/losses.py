@@ -15,7 +15,7 @@ def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float
 
 
 def huber(x: Float[Array, "*shape"], delta: float = 1.0) -> Float[Array, "*shape"]:
-    """x²/2 for |x| ≤ δ, δ(|x| - δ/2) beyond: squared near zero, of bounded gradient.  Huber 1964."""
+    """x²/2 for |x| ≤ δ, δ(|x| - δ/2) beyond: squared near zero, linear far out.  Huber 1964."""
     small = jnp.clip(jnp.abs(x), max=delta)
     return small * (jnp.abs(x) - 0.5 * small)
 

@@ -10,9 +10,9 @@ the smallest tape: 1 is flat, the target is within 15 % of it.
 import time
 from functools import partial
 
-import mmrl  # noqa: F401  (before JAX starts)
 import jax
 
+import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import dqn
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag
