@@ -21,6 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 """`(policy_state, obs, begin, key) -> (policy_state, action)`."""
+Recorded = Array | np.ndarray
+"""On a device, or fetched from it to be drawn or counted."""
 
 
 class Transition(eqx.Module):
@@ -31,16 +33,16 @@ class Transition(eqx.Module):
     `obs`; `terminated` and `truncated` go with `next_obs`, and both may be true at once.
     """
 
-    obs: PyTree[Shaped[Array, "..."]]
-    action: PyTree[Shaped[Array, "..."]]
-    reward: Float[Array, "*time"]
-    next_obs: PyTree[Shaped[Array, "..."]]
-    begin: Bool[Array, "*time"]
-    terminated: Bool[Array, "*time"]
-    truncated: Bool[Array, "*time"]
+    obs: PyTree[Shaped[Recorded, "..."]]
+    action: PyTree[Shaped[Recorded, "..."]]
+    reward: Float[Recorded, "*time"]
+    next_obs: PyTree[Shaped[Recorded, "..."]]
+    begin: Bool[Recorded, "*time"]
+    terminated: Bool[Recorded, "*time"]
+    truncated: Bool[Recorded, "*time"]
 
     @property
-    def last(self) -> Bool[Array | np.ndarray, "*time"]:
+    def last(self) -> Bool[Recorded, "*time"]:
         """terminated ∨ truncated: no further step of this episode follows."""
         return self.terminated | self.truncated
 

@@ -1,0 +1,14 @@
+"""Pictures of recorded episodes: numpy arrays in, one SVG string out.
+
+No plotting library, no jax, no gymnax: a picture is a pure function of what was recorded, a few
+kilobytes of text that a notebook shows with `IPython.display.SVG`. Every picture names itself to a
+screen reader, never tells things apart by colour alone, and follows the reader's dark theme.
+"""
+
+from mmrl.envs.render.bandit import bandit
+from mmrl.envs.render.cards import card_strip, count_recall
+from mmrl.envs.render.cart_pole import cart_pole
+from mmrl.envs.render.episode import episode_svg
+from mmrl.envs.render.mine_sweeper import mine_sweeper
+
+__all__ = ["bandit", "card_strip", "cart_pole", "count_recall", "episode_svg", "mine_sweeper"]

@@ -1,0 +1,233 @@
+"""From a recorded episode to its picture."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy import ndarray
+
+from mmrl.envs.render.bandit import bandit
+from mmrl.envs.render.cards import GAP, NOTHING, card_strip, count_recall
+from mmrl.envs.render.cart_pole import cart_pole
+from mmrl.envs.render.mine_sweeper import mine_sweeper
+
+_WINDOW = 13  # cards in view when one frame is drawn
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """Arrays [time, ...] of one environment: a `Transition` will do."""
+
+    @property
+    def obs(self) -> Any: ...
+    @property
+    def action(self) -> Any: ...
+    @property
+    def reward(self) -> Any: ...
+    @property
+    def next_obs(self) -> Any: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """What there is to draw: steps 0 to `now`, and the name and level of the task."""
+
+    task: str
+    level: str
+    obs: Float[ndarray, "time obs"]
+    action: Int[ndarray, " time"]
+    reward: Float[ndarray, " time"]
+    next_obs: Float[ndarray, "time obs"]
+    hidden: Float[ndarray, "time state"] | None
+    settings: Mapping[str, int]
+    one_frame: bool
+
+    @property
+    def now(self) -> int:
+        return len(self.reward) - 1
+
+    @property
+    def note(self) -> str:
+        total = round(float(self.reward.sum()), 2) + 0.0
+        return f"step {self.now}, return {total:.2f}".replace("-", "−")
+
+    def setting(self, name: str, easy: int, medium: int, hard: int) -> int:
+        """The argument as given, or else the level's."""
+        levels = {"Medium": medium, "Hard": hard}
+        return self.settings.get(name, levels.get(self.level, easy))
+
+
+def episode_svg(
+    env_id: str,
+    steps: Steps,
+    *,
+    frame: int | None = None,
+    hidden: Float[ndarray, "time state"] | None = None,
+    **settings: int,
+) -> str:
+    """The picture of an episode of `env_id`: all of it, or how it stands at step `frame`.
+
+    `steps` are the arrays of one environment from the beginning of an episode; what follows a
+    second `begin` is left out, and so are elements that wrappers appended to the observation.
+    `hidden` is what the agent did not see, `state_obs` at each step: it adds the velocity, the odds
+    or the mines. `settings` are arguments that are not the level's: `types` (CountRecall),
+    `num_arms` (MultiarmedBandit), `size` (MineSweeper).
+
+    Raises `ValueError` for an environment without a picture, a batch, or a `frame` outside.
+    """
+    match = re.fullmatch(r"(?:popgym-)?([A-Za-z]+?)(Easy|Medium|Hard|Paper|)-v\d", env_id)
+    task, level = match.groups() if match else ("", "")
+    if task not in _DRAWN:
+        raise ValueError(
+            f"`env_id` has no picture, got {env_id!r}: drawn are {', '.join(sorted(_DRAWN))}."
+        )
+    obs, action, reward, next_obs = _first_episode(steps)
+    if frame is not None and not 0 <= frame < len(reward):
+        raise ValueError(f"`frame` must be a step in 0..{len(reward) - 1}, got {frame}.")
+    until = len(reward) if frame is None else frame + 1
+    episode = Episode(
+        task=task,
+        level=level,
+        obs=obs[:until],
+        action=action[:until],
+        reward=reward[:until],
+        next_obs=next_obs[:until],
+        hidden=None if hidden is None else np.asarray(hidden)[:until],
+        settings=settings,
+        one_frame=frame is not None,
+    )
+    return _DRAWN[task](episode)
+
+
+def _first_episode(steps: Steps) -> list[Shaped[ndarray, "time ..."]]:
+    """Observations, actions, rewards and next observations of the first episode on the tape."""
+    data = [np.asarray(x) for x in (steps.obs, steps.action, steps.reward, steps.next_obs)]
+    if data[2].ndim != 1 or len(data[2]) == 0:
+        raise ValueError(
+            "`steps` must be arrays [time, ...] of one environment, with at least one step, got "
+            f"rewards of shape {list(data[2].shape)}: take one worker, x[0] of every leaf."
+        )
+    begins = np.flatnonzero(np.asarray(getattr(steps, "begin", ())))
+    return [x[: begins[1]] if len(begins) > 1 else x for x in data]
+
+
+def _repeat_first(episode: Episode) -> str:
+    cards = episode.obs[:, :4].argmax(-1)
+    return _strip(episode, cards, 0, "RepeatFirst: say the first suit")
+
+
+def _repeat_previous(episode: Episode) -> str:
+    """The task pays from step k - 1 on, which shows its lag."""
+    cards = episode.obs[:, :4].argmax(-1)
+    paid = np.flatnonzero(episode.reward)
+    if not paid.size:
+        return _strip(episode, cards, None, "RepeatPrevious: not asked yet")
+    asked = episode.now - int(paid[0])
+    title = f"RepeatPrevious: say the suit of {paid[0]} steps ago"
+    return _strip(episode, cards, asked, title)
+
+
+def _autoencode(episode: Episode) -> str:
+    """WATCH, then PLAY: the last card is shown with PLAY, and after that nothing is in view."""
+    play = np.flatnonzero(episode.obs[:, 0])
+    last = int(play[0]) if play.size else len(episode.obs)
+    cards = episode.obs[:, 2:6].argmax(-1)
+    cards = np.where(np.arange(len(cards)) > last, NOTHING, cards)
+    asked = 2 * last - episode.now if play.size else None
+    return _strip(episode, cards, asked, "Autoencode: watch, then say the cards backwards")
+
+
+def _strip(episode: Episode, cards: Int[ndarray, " time"], asked: int | None, title: str) -> str:
+    """The whole episode in rows, or the last cards, and before them the one that is asked for."""
+    steps = np.arange(len(cards))
+    columns = 26 if len(cards) <= 104 else 52
+    if episode.one_frame:
+        steps = steps[-_WINDOW:]
+        if asked is not None and asked < steps[0]:
+            steps = np.array([asked, GAP, *steps[2:]])
+        cards = np.where(steps == GAP, GAP, cards[steps])
+    return card_strip(
+        cards,
+        episode.action[steps],
+        episode.reward[steps],
+        steps=steps,
+        asked=asked if episode.one_frame else None,
+        columns=columns,
+        title=title,
+        note=episode.note,
+    )
+
+
+def _count_recall(episode: Episode) -> str:
+    types = episode.setting("types", 2, 4, 13)
+    return count_recall(
+        episode.obs[:, :types].argmax(-1),
+        episode.obs[:, types : 2 * types].argmax(-1),
+        episode.action,
+        episode.reward,
+        types,
+        first=max(0, episode.now + 1 - _WINDOW) if episode.one_frame else 0,
+        columns=26 if episode.now < 104 else 52,
+        title="CountRecall: how often was it shown?",
+        note=episode.note,
+    )
+
+
+def _cart_pole(episode: Episode) -> str:
+    hides = episode.task != "CartPole"
+    return cart_pole(
+        episode.obs[:, :2] if hides else episode.obs[:, [0, 2]],
+        episode.action,
+        hidden=episode.hidden if hides else episode.obs[:, :4],
+        hides_velocity=hides,
+        title=episode.task,
+        note=episode.note,
+    )
+
+
+def _bandit(episode: Episode) -> str:
+    arms = episode.setting("num_arms", 10, 20, 30)
+    return bandit(
+        episode.action,
+        (episode.reward > 0).astype(np.int32),
+        arms,
+        odds=None if episode.hidden is None else episode.hidden[-1, :arms],
+        title="MultiarmedBandit: find the arm that pays",
+        note=episode.note,
+    )
+
+
+def _mine_sweeper(episode: Episode) -> str:
+    size = episode.setting("size", 4, 6, 8)
+    hidden = episode.hidden
+    return mine_sweeper(
+        episode.action,
+        episode.next_obs[:, : _mine_numbers(episode)].argmax(-1),
+        episode.reward,
+        size,
+        mines=None if hidden is None else hidden[0].reshape(-1, 3)[:, 1] > 0.5,
+        title="MineSweeper",
+        note=episode.note,
+    )
+
+
+def _mine_numbers(episode: Episode) -> int:
+    """How many elements of the observation are the number shown, before what wrappers appended."""
+    mines = episode.setting("num_mines", 2, 6, 10)
+    return min(mines + 1, 10)
+
+
+_DRAWN: dict[str, Callable[[Episode], str]] = {
+    "RepeatFirst": _repeat_first,
+    "RepeatPrevious": _repeat_previous,
+    "Autoencode": _autoencode,
+    "CountRecall": _count_recall,
+    "PositionOnlyCartPole": _cart_pole,
+    "NoisyPositionOnlyCartPole": _cart_pole,
+    "CartPole": _cart_pole,
+    "MultiarmedBandit": _bandit,
+    "MineSweeper": _mine_sweeper,
+}

@@ -1,0 +1,364 @@
+"""Pictures are well-formed, accessible, self-contained, and show the data that they were given."""
+
+import re
+import subprocess
+import sys
+import types
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from mmrl.envs import render
+from mmrl.envs.render import cards, svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+RNG = np.random.default_rng(0)
+
+
+def episode(obs, action, reward, next_obs=None):
+    obs = np.asarray(obs, np.float32)
+    follows = np.concatenate([obs[1:], obs[-1:]]) if next_obs is None else np.float32(next_obs)
+    action, reward = np.asarray(action, np.int32), np.asarray(reward, np.float32)
+    return types.SimpleNamespace(obs=obs, action=action, reward=reward, next_obs=follows)
+
+
+def deck_episode(steps, target, start=0):
+    """Random cards and answers, paid ±1 from step `start` on for the card `target(t)`."""
+    suits, answers = RNG.integers(0, 4, (2, steps))
+    right = np.array([suits[target(t)] == answers[t] for t in range(steps)])
+    reward = np.where(right, 0.02, -0.02) * (np.arange(steps) >= start)
+    return suits, answers, reward
+
+
+def repeat_previous(steps=51, lag=3):
+    suits, answers, reward = deck_episode(steps, lambda t: t - lag, lag)
+    return episode(np.eye(4)[suits], answers, reward)
+
+
+def repeat_first(steps=51):
+    suits, answers, reward = deck_episode(steps, lambda t: 0)
+    return episode(np.eye(4)[suits], answers, reward)
+
+
+def autoencode(deck=12):
+    steps = 2 * deck - 1
+    suits, answers, reward = deck_episode(steps, lambda t: 2 * deck - 2 - t, deck - 1)
+    suits[deck:] = 0
+    watch = (np.arange(steps) < deck - 1).astype(int)
+    return episode(np.concatenate([np.eye(2)[watch], np.eye(4)[suits]], 1), answers, reward)
+
+
+def count_recall(types_, steps=51):
+    values, queries = RNG.integers(0, types_, (2, steps))
+    counts = [(values[: t + 1] == queries[t]).sum() for t in range(steps)]
+    answers = counts + RNG.integers(0, 2, steps)
+    obs = np.concatenate([np.eye(types_)[values], np.eye(types_)[queries]], 1)
+    return episode(obs, answers, np.where(answers == counts, 0.02, -0.02))
+
+
+def cart_pole(steps=60, columns=(0, 2)):
+    state = np.cumsum(RNG.normal(0, 0.01, (steps, 4)), 0).astype(np.float32)
+    return episode(state[:, columns], RNG.integers(0, 2, steps), np.full(steps, 1 / 200)), state
+
+
+def bandit(arms=10, steps=200):
+    odds = RNG.random(arms).astype(np.float32)
+    action = RNG.integers(0, arms, steps)
+    won = (RNG.random(steps) < odds[action]).astype(int)
+    obs = np.eye(2)[np.concatenate([[0], won[:-1]])]
+    return episode(obs, action, np.where(won, 1, -1) / steps), np.tile(odds, (steps, 1))
+
+
+def mine_sweeper():
+    """Looks at squares 0, 5, 0 (again) and 3, a mine; square 12 hides the other one."""
+    squares = np.zeros(16, int)
+    squares[[3, 12]] = 1
+    near = np.eye(3)[[0, 0, 0, 1]]
+    steps = episode(np.eye(3)[[0, 0, 0, 0]], [0, 5, 0, 3], [1 / 14, 1 / 14, -1 / 24, -0.57], near)
+    return steps, np.tile(np.eye(3)[squares].reshape(1, -1), (4, 1)).astype(np.float32)
+
+
+EPISODES = {
+    "popgym-RepeatPreviousEasy-v0": (repeat_previous(), None),
+    "popgym-RepeatPreviousPaper-v0": (repeat_previous(103, 9), None),
+    "popgym-RepeatFirstEasy-v0": (repeat_first(), None),
+    "popgym-RepeatFirstMedium-v0": (repeat_first(415), None),
+    "popgym-AutoencodeEasy-v0": (autoencode(), None),
+    "popgym-CountRecallEasy-v0": (count_recall(2), None),
+    "popgym-CountRecallMedium-v0": (count_recall(4, 103), None),
+    "popgym-CountRecallHard-v0": (count_recall(13), None),
+    "popgym-PositionOnlyCartPoleEasy-v0": cart_pole(),
+    "popgym-NoisyPositionOnlyCartPoleHard-v0": cart_pole(),
+    "CartPole-v1": (cart_pole(columns=(0, 1, 2, 3))[0], None),
+    "popgym-MultiarmedBanditEasy-v0": bandit(),
+    "popgym-MultiarmedBanditHard-v0": bandit(30, 600),
+    "popgym-MineSweeperEasy-v0": mine_sweeper(),
+}
+
+
+def draw(env_id, **kwargs):
+    """The root of a whole episode's picture, with the hidden state where there is one."""
+    steps, hidden = EPISODES[env_id]
+    return ET.fromstring(render.episode_svg(env_id, steps, hidden=hidden, **kwargs))
+
+
+def marks(root, name="data-mark"):
+    return [e.get(name) for e in root.iter() if e.get(name) is not None]
+
+
+def texts(root):
+    return [e.text for e in root.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("frame", [None, 0, 3])
+@pytest.mark.parametrize("env_id", EPISODES)
+def test_one_mark_per_step(env_id, frame):
+    steps, _ = EPISODES[env_id]
+    until = len(steps.reward) if frame is None else frame + 1
+    assert len(marks(draw(env_id, frame=frame))) == until
+
+
+@pytest.mark.parametrize("env_id", EPISODES)
+@pytest.mark.parametrize("frame", [None, 3])
+def test_accessible_and_self_contained(env_id, frame):
+    steps, hidden = EPISODES[env_id]
+    text = render.episode_svg(env_id, steps, frame=frame, hidden=hidden)
+    root = ET.fromstring(text)
+    assert root.tag == f"{SVG}svg" and root.get("role") == "img"
+    title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+    assert title.text == root.get("aria-label") and len(desc.text) > 20
+    assert [child.tag for child in root][:2] == [f"{SVG}title", f"{SVG}desc"]
+    assert text.count("http") == 1 and "href" not in text and "url(" not in text
+    assert "prefers-color-scheme:dark" in root.find(f"{SVG}style").text
+    known = {"svg", "title", "desc", "style", "g", "rect", "circle", "line", "path", "text"}
+    assert {e.tag.removeprefix(SVG) for e in root.iter()} <= known
+    assert len(text) < 1000 * len(steps.reward) + 6000
+
+
+@pytest.mark.parametrize("env_id", EPISODES)
+@pytest.mark.parametrize("frame", [None, 0, 3])
+def test_nothing_is_clipped(env_id, frame):
+    root = draw(env_id, frame=frame)
+    width, height = float(root.get("width")), float(root.get("height"))
+    assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
+    for element in root.iter():
+        box = {k: float(element.get(k, 0)) for k in ("x", "y", "width", "height", "cx", "cy", "r")}
+        ends = [float(element.get(k)) for k in ("x1", "x2") if element.get(k)]
+        if element.tag == f"{SVG}text":
+            wide = 0.62 * float(element.get("font-size")) * len(element.text or "")
+            shift = {"end": 1.0, "middle": 0.5}.get(element.get("text-anchor"), 0.0)
+            ends = [box["x"] - shift * wide, box["x"] + (1 - shift) * wide]
+            box["width"] = 0
+        elif element.tag in (f"{SVG}rect", f"{SVG}circle"):
+            ends = [box["x"] + box["cx"] - box["r"], box["x"] + box["width"] + box["cx"] + box["r"]]
+        low = box["y"] + box["height"] + box["cy"] + box["r"]
+        assert all(0 <= x <= width for x in ends) and 0 <= low <= height, ET.tostring(element)
+
+
+def test_headings_do_not_collide():
+    for env_id in EPISODES:
+        left, right = list(draw(env_id).iter(f"{SVG}text"))[:2]
+        end = 14 + 0.62 * 13 * len(left.text)
+        assert end < float(right.get("x")) - 0.58 * 12 * len(right.text), env_id
+
+
+def test_a_strip_shows_the_cards_and_the_verdicts():
+    steps, _ = EPISODES["popgym-RepeatPreviousEasy-v0"]
+    root = draw("popgym-RepeatPreviousEasy-v0")
+    assert marks(root, "data-card") == [str(c) for c in steps.obs.argmax(-1)]
+    names = {0: "none", 1: "right", -1: "wrong"}
+    assert marks(root) == [names[int(s)] for s in np.sign(steps.reward)]
+    assert "say the suit of 3 steps ago" in root.find(f"{SVG}title").text
+    right, wrong = (steps.reward > 0).sum(), (steps.reward < 0).sum()
+    assert f"{right} right, {wrong} wrong, 3 not asked" in root.find(f"{SVG}desc").text
+
+
+def ringed(root):
+    """The step number above the ring, or None."""
+    for element in root.iter(f"{SVG}rect"):
+        if element.get("data-ring") == "asked":
+            x = float(element.get("x")) + 1.5 + 14
+            over = [t.text for t in root.iter(f"{SVG}text") if float(t.get("x")) == x]
+            return int(over[0])
+    return None
+
+
+@pytest.mark.parametrize(
+    ("env_id", "frame", "asked"),
+    [
+        ("popgym-RepeatPreviousEasy-v0", 2, None),
+        ("popgym-RepeatPreviousEasy-v0", 3, 0),
+        ("popgym-RepeatPreviousPaper-v0", 50, 41),
+        ("popgym-RepeatFirstEasy-v0", 40, 0),
+        ("popgym-AutoencodeEasy-v0", 10, None),
+        ("popgym-AutoencodeEasy-v0", 11, 11),
+        ("popgym-AutoencodeEasy-v0", 22, 0),
+    ],
+)
+def test_a_frame_rings_the_card_asked_for(env_id, frame, asked):
+    root = draw(env_id, frame=frame)
+    assert ringed(root) == asked
+    assert len(marks(root)) <= frame + 1
+
+
+def test_a_frame_shows_the_last_cards_only():
+    steps, _ = EPISODES["popgym-RepeatFirstEasy-v0"]
+    root = draw("popgym-RepeatFirstEasy-v0", frame=40)
+    suits = steps.obs.argmax(-1)
+    assert marks(root, "data-card") == [str(c) for c in [suits[0], *suits[30:41]]]
+    assert "…" in texts(root)
+
+
+def test_autoencode_hides_the_cards_while_playing():
+    steps, _ = EPISODES["popgym-AutoencodeEasy-v0"]
+    shown = marks(draw("popgym-AutoencodeEasy-v0"), "data-card")
+    assert shown == [str(c) for c in steps.obs[:12, 2:].argmax(-1)] + ["-1"] * 11
+
+
+@pytest.mark.parametrize(("level", "types_"), [("Easy", 2), ("Medium", 4), ("Hard", 13)])
+def test_count_recall_counts(level, types_):
+    env_id = f"popgym-CountRecall{level}-v0"
+    steps, _ = EPISODES[env_id]
+    root = draw(env_id)
+    values = steps.obs[:, :types_].argmax(-1)
+    assert marks(root, "data-card") == [str(v) for v in values]
+    counts = np.bincount(values, minlength=types_).tolist()
+    assert str(counts) in root.find(f"{SVG}desc").text
+    assert texts(root)[-types_:] == [str(c) for c in counts] or types_ == 13
+
+
+def test_cart_pole_leans_and_moves():
+    seen = np.array([[0.5, 0.1]] * 30, np.float32)
+    hidden = np.array([[0.5, -1.0, 0.1, 0.0]] * 30, np.float32)
+    actions = np.arange(30, dtype=np.int32) % 2
+    root = ET.fromstring(render.cart_pole(seen, actions, hidden=hidden))
+    pole = next(e for e in root.iter(f"{SVG}line") if e.get("data-pole") == "true")
+    x1, y1, x2, y2 = (float(pole.get(k)) for k in ("x1", "y1", "x2", "y2"))
+    assert x1 > 260 and y2 < y1 and np.isclose((x2 - x1) / (y1 - y2), np.tan(0.1), atol=0.01)
+    assert sorted(marks(root, "data-ghost")) == ["1", "2", "3", "4", "5"]
+    assert marks(root) == ["left", "right"] * 15
+    assert any("velocity −1.00 m/s (hidden)" in t for t in texts(root))
+    bare = ET.fromstring(render.cart_pole(seen, actions))
+    assert not any("velocity" in t for t in texts(bare))
+
+
+def test_noise_is_drawn_as_a_second_pole():
+    steps, hidden = cart_pole()
+    noisy = types.SimpleNamespace(**{**vars(steps), "obs": steps.obs + 0.2})
+    drawn = [render.episode_svg("popgym-NoisyPositionOnlyCartPoleEasy-v0", s, hidden=hidden)
+             for s in (steps, noisy)]  # fmt: skip
+    assert ['data-pole="seen"' in d for d in drawn] == [False, True]
+
+
+def test_bandit_adds_up():
+    steps, hidden = EPISODES["popgym-MultiarmedBanditEasy-v0"]
+    root = draw("popgym-MultiarmedBanditEasy-v0")
+    won = steps.reward > 0
+    assert marks(root) == ["paid" if w else "lost" for w in won]
+    for arm in range(10):
+        pulled = steps.action == arm
+        assert f"{(won & pulled).sum()} / {pulled.sum()}" in texts(root)
+    outline = [e for e in root.iter(f"{SVG}rect") if e.get("class") == "mm-stroke-ink"]
+    widths = [float(e.get("width")) for e in outline]
+    np.testing.assert_allclose(widths, 130 * hidden[0], atol=0.06)
+
+
+def test_mine_sweeper_shows_numbers_and_mines():
+    root = draw("popgym-MineSweeperEasy-v0")
+    assert marks(root) == ["gain", "gain", "loss", "loss"]
+    assert marks(root, "data-square") == [str(i) for i in range(16)]
+    assert marks(root, "data-mine").count("hit") == 1 == marks(root, "data-mine").count("hidden")
+    assert "0, 2" in texts(root)
+    steps, _ = EPISODES["popgym-MineSweeperEasy-v0"]
+    blind = ET.fromstring(render.episode_svg("popgym-MineSweeperEasy-v0", steps))
+    assert marks(blind, "data-mine") == ["hit"]
+
+
+def test_only_the_first_episode_is_drawn_and_wrappers_are_ignored():
+    steps = repeat_previous(20)
+    plain = render.episode_svg("popgym-RepeatPreviousEasy-v0", steps)
+    twice = types.SimpleNamespace(
+        obs=np.tile(np.pad(steps.obs, ((0, 0), (0, 6)), constant_values=1), (2, 1)),
+        action=np.tile(steps.action, 2),
+        reward=np.tile(steps.reward, 2),
+        next_obs=np.tile(np.pad(steps.next_obs, ((0, 0), (0, 6))), (2, 1)),
+        begin=np.arange(40) % 20 == 0,
+    )
+    assert render.episode_svg("popgym-RepeatPreviousEasy-v0", twice) == plain
+
+
+def test_a_transition_will_do():
+    from mmrl import rollout
+
+    steps, hidden = EPISODES["popgym-MineSweeperEasy-v0"]
+    begin = np.array([True, False, False, False])
+    tape = rollout.Transition(
+        **vars(steps), begin=begin, terminated=~begin, truncated=np.zeros(4, bool)
+    )
+    same = render.episode_svg("popgym-MineSweeperEasy-v0", steps, hidden=hidden)
+    assert render.episode_svg("popgym-MineSweeperEasy-v0", tape, hidden=hidden) == same
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: render.episode_svg("Pong-misc", repeat_first(5)), "`env_id` has no picture"),
+        (lambda: render.episode_svg("probe-Memory-v0", repeat_first(5)), "CountRecall"),
+        (
+            lambda: render.episode_svg("popgym-RepeatFirstEasy-v0", repeat_first(5), frame=5),
+            r"`frame` must be a step in 0\.\.4",
+        ),
+        (
+            lambda: render.episode_svg(
+                "popgym-RepeatFirstEasy-v0",
+                types.SimpleNamespace(
+                    obs=np.zeros((2, 5, 4)),
+                    action=np.zeros((2, 5), int),
+                    reward=np.zeros((2, 5)),
+                    next_obs=np.zeros((2, 5, 4)),
+                ),
+            ),
+            "take one worker",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_text_is_escaped():
+    text = render.card_strip(np.array([0, 1]), title='<b> & "c"', note="<i>")
+    assert ET.fromstring(text).get("aria-label") == '<b> & "c"'
+
+
+def test_a_strip_of_cards_alone():
+    root = ET.fromstring(render.card_strip(np.array([0, cards.NOTHING, cards.GAP, 3])))
+    assert marks(root, "data-card") == ["0", "-1", "3"] and not marks(root)
+
+
+def luminance(colour):
+    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (r, g, b)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_contrast(theme):
+    """WCAG 2.1: 4.5 for text, 3 for the shapes that carry meaning."""
+    paper = luminance(svg.ROLES["paper"][theme])
+    for role, least in {"ink": 4.5, "dim": 4.5, "good": 3.0, "bad": 3.0}.items():
+        shade = luminance(svg.ROLES[role][theme])
+        ratio = (max(shade, paper) + 0.05) / (min(shade, paper) + 0.05)
+        assert ratio >= least, (role, ratio)
+
+
+def test_it_needs_neither_jax_nor_gymnax():
+    program = (
+        "import sys, numpy as np; from mmrl.envs import render;"
+        "render.card_strip(np.array([0, 1]));"
+        "print([m for m in ('jax', 'gymnax', 'matplotlib') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert re.sub(r"\s", "", out.stdout) == "[]", out.stderr
