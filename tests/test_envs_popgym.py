@@ -79,7 +79,7 @@ def test_equals_the_original_over_a_thousand_episodes(id):
         won = [e for e in played if (e.reward > 0).sum() == SPECS[id]().num_steps]
         assert ends == {(True, False), (False, True)} and len(won) > 5
     if "CartPole" in task:
-        assert ends == {(True, False), (False, True)}
+        assert ends >= {(True, False), (False, True)}
 
 
 @pytest.mark.parametrize(("num_decks", "k"), [(1, 1), (1, 2), (2, 5), (1, 51)])

@@ -1,0 +1,122 @@
+"""Random rollouts of the POPGym tasks against popgym's numpy and against gymnax's CartPole.
+
+    python tests/benchmarks/bench_envs.py
+
+Ours is `env.step` with its automatic reset, vmapped and scanned in one compiled program; popgym is
+one environment in a Python loop; CartPole is the cheapest of gymnax's own, rolled out as ours is.
+Keys and actions are drawn beforehand for all three, so the environments alone are timed.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mmrl  # noqa: F401, I001  (before JAX starts)
+import gymnax
+import jax
+import numpy as np
+import popgym.envs as originals
+
+from mmrl.envs.popgym import SPECS
+
+TARGETS = {("RepeatPreviousEasy", 64): 50.0, ("RepeatFirstHard", 64): 40.0}
+COUNTS = (1, 64, 1024)  # environments
+STEPS = {1: 40_000, 64: 10_000, 1024: 1_000}  # per environment and round
+LOOP_STEPS = 40_000
+
+
+def rollout(env: Any, count: int, steps: int) -> Callable[[], float]:
+    """A function that makes one random rollout and returns environment steps per second."""
+    params = env.default_params
+    keys = jax.random.split(jax.random.key(0), (steps, count))
+    actions = jax.random.randint(jax.random.key(1), (steps, count), 0, env.num_actions)
+
+    def step(state, chance):
+        key, action = chance
+        obs, state, *seen, _ = jax.vmap(env.step, (0, 0, 0, None))(key, state, action, params)
+        return state, (obs, seen)
+
+    @jax.jit
+    def roll(keys, actions):
+        _, state = jax.vmap(env.reset, (0, None))(keys[0], params)
+        return jax.lax.scan(step, state, (keys, actions))
+
+    def timed() -> float:
+        began = time.perf_counter()
+        jax.block_until_ready(roll(keys, actions))
+        return steps * count / (time.perf_counter() - began)
+
+    timed()  # compiles
+    return timed
+
+
+def loop(env: Any, steps: int) -> Callable[[], float]:
+    """The same of one original environment in a Python loop."""
+    actions = np.random.default_rng(0).integers(0, env.action_space.n, steps).tolist()
+    env.reset(seed=0)
+
+    def timed() -> float:
+        began = time.perf_counter()
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        return steps / (time.perf_counter() - began)
+
+    return timed
+
+
+def measure(contestants: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, float]:
+    """The best rate of each, in interleaved rounds, so that a busy machine slows all alike."""
+    rates: dict[Any, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, timed in contestants.items():
+            rates[name].append(timed())
+    return {name: max(seen) for name, seen in rates.items()}
+
+
+def rows(task: str, rate: dict[Any, float]) -> list[dict]:
+    """One row per number of environments and peer."""
+    found = []
+    for count in COUNTS:
+        peers = {"popgym in a Python loop": "popgym", f"gymnax CartPole × {count}": ("pole", count)}
+        for peer_name, peer in peers.items():
+            target = TARGETS.get((task, count)) if peer == "popgym" else None
+            found.append(
+                {
+                    "name": f"{task} × {count}",
+                    "ours": rate["ours", count],
+                    "peer": rate[peer],
+                    "ratio": rate["ours", count] / rate[peer],
+                    "peer_name": peer_name,
+                    "unit": "env steps per second",
+                    "target": target,
+                }
+            )
+    return found
+
+
+def run(quick: bool = False) -> list[dict]:
+    """Environment steps per second of two tasks, and their ratios to popgym and to CartPole."""
+    rounds, shrink = (1, 100) if quick else (7, 1)
+    pole = gymnax.make("CartPole-v1")[0]
+    found = []
+    for task in ("RepeatPreviousEasy", "RepeatFirstHard"):
+        env = SPECS[f"popgym-{task}-v0"]()
+        contestants: dict[Any, Callable[[], float]] = {
+            "popgym": loop(getattr(originals, task)(), LOOP_STEPS // shrink)
+        }
+        for count in COUNTS:
+            contestants["ours", count] = rollout(env, count, STEPS[count] // shrink)
+            contestants["pole", count] = rollout(pole, count, STEPS[count] // shrink)
+        found += rows(task, measure(contestants, rounds))
+    return found
+
+
+if __name__ == "__main__":
+    for row in run():
+        target = "" if row["target"] is None else f"  (target {row['target']:g})"
+        print(
+            f"{row['name']:26} {row['ours']:12,.0f} / {row['peer']:12,.0f} {row['unit']}"
+            f" = {row['ratio']:7.2f} × {row['peer_name']}{target}"
+        )
