@@ -30,9 +30,10 @@ EXAMPLE = Step(
 
 def steps(ids, last) -> Step:
     """Steps whose every leaf can be told from their id; 0 is the id of no step."""
-    ids = jnp.asarray(ids, jnp.int32)
-    image = jnp.broadcast_to((ids % 251)[..., None, None], (*ids.shape, 2, 3)).astype(jnp.uint8)
-    return Step(ids, {"image": image}, jnp.asarray(last, bool))
+    xp = np if isinstance(ids, np.ndarray) else jnp  # numpy does not compile
+    ids = xp.asarray(ids, "int32")
+    image = xp.broadcast_to((ids % 251)[..., None, None], (*ids.shape, 2, 3)).astype("uint8")
+    return Step(ids, {"image": image}, xp.asarray(last, bool))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,3 +228,264 @@ def test_equals_a_plain_model(name, monkeypatch):
         np.testing.assert_allclose(ours, wanted, rtol=1e-6, atol=0)
     never = {case for case, times in seen.items() if times == 0}
     assert never == NEVER[name], dict(seen)
+
+
+# Eager calls would compile every operation on its own.
+add = jax.jit(tape.add)
+sample = jax.jit(tape.sample, static_argnums=2)
+set_priority = jax.jit(tape.set_priority)
+set_alpha = jax.jit(tape.set_alpha)
+episode_priority = jax.jit(tape.episode_priority)
+
+
+def filled(lengths, *, capacity=None, alpha=0.0) -> tape.Tape:
+    """A tape of one worker with episodes of these lengths, ids counting from 1."""
+    total = sum(lengths)
+    last = np.zeros(total, bool)
+    last[np.cumsum(lengths) - 1] = True
+    build = jax.jit(
+        lambda x: tape.add(tape.init(EXAMPLE, capacity or total, alpha=alpha), steps(*x))
+    )
+    return build((1 + np.arange(total)[None], last[None]))
+
+
+def assert_same(a, b) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def orders(weights, count):
+    """Every order in which `count` rows may be drawn without replacement, and its probability."""
+    for order in itertools.permutations(range(len(weights)), count):
+        left, p = sum(weights), 1.0
+        for row in order:
+            p, left = p * weights[row] / left, left - weights[row]
+        yield order, p
+
+
+def assert_law(drawn, weights, enough=1e-4) -> None:
+    """Chi-square: the orders drawn [draws, count] have the law of successive sampling."""
+    law = {order: p for order, p in orders(weights, drawn.shape[1]) if p > 0}
+    seen = Counter(map(tuple, drawn.tolist()))
+    assert set(seen) <= set(law)
+    expected = np.array(list(law.values())) * len(drawn)
+    assert expected.min() > 5, "too few draws for the test"
+    found = np.array([seen[order] for order in law])
+    assert stats.chisquare(found, expected).pvalue > enough
+
+
+DRAWS = 40_000
+
+
+@pytest.mark.parametrize("top", [2, 1024])
+def test_race_is_successive_sampling(top, monkeypatch):
+    """P(i, j, k) = wᵢ/Σ · wⱼ/(Σ - wᵢ) · wₖ/(Σ - wᵢ - wⱼ), from a deep tree and from a flat one."""
+    monkeypatch.setattr(tree, "TOP", top)
+    monkeypatch.setattr(tree, "BRANCH", 2)
+    weights = [1.0, 0.0, 4.0, 0.5, 2.0, 0.0, 3.0]
+    sums = tree.build(jnp.array([weights]))
+
+    def race(key):
+        short, long = jax.random.split(key)
+        noise = tree.noise(sums, short, 2)
+        longer = tree.extend(noise, tree.noise(sums, long, 3))
+        return tree.race(sums, noise, 2)[0], *tree.race(sums, longer, 5)
+
+    short, long, times = jax.jit(jax.vmap(race))(jax.random.split(jax.random.key(1), DRAWS))
+    np.testing.assert_array_equal(short, long[:, :2])
+    assert (np.diff(times) >= 0).all() and np.isfinite(times).all()
+    assert_law(np.array(long[:, :3]), weights)
+
+
+def test_race_is_over_when_no_weight_is_left():
+    sums = tree.build(jnp.array([[0.0, 2.0, 0.0]]))
+    rows, times = tree.race(sums, tree.noise(sums, jax.random.key(0), 9), 9)
+    assert rows.shape == (3,) and rows[0] == 1
+    assert np.isfinite(times[0]) and np.isinf(times[1:]).all()
+
+
+def test_priorities_up_to_the_power_alpha():
+    """The order of the episodes in a batch is successive sampling with w = priority^α."""
+    lengths, priority, alpha = [1, 6, 2, 1], np.array([1.0, 5.0, 0.3, 2.0]), 0.7
+    t = filled(lengths, alpha=alpha)
+    rows = np.flatnonzero(t.length)
+    t = set_priority(t, rows, np.float32(priority))
+    keys = jax.random.split(jax.random.key(2), DRAWS)
+    # One episode is raced for at first: the other three come from the longer race.
+    drawn = jax.jit(jax.vmap(lambda key: sample(t, key, 10).rows))(keys)
+    assert tape.SHORT >= 10
+    assert_law(np.searchsorted(rows, drawn[:, :3]), (priority**alpha).tolist())
+
+
+def test_a_long_first_episode_changes_nothing():
+    """A batch that the first episode fills and one that needs more follow one law.
+
+    To draw anew whenever the first episodes are too short would favour the long ones.
+    """
+    t = filled([1, 1, 7, 1])
+    keys = jax.random.split(jax.random.key(3), DRAWS)
+    first = jax.jit(jax.vmap(lambda key: sample(t, key, 7).rows[0]))(keys)
+    rows = np.flatnonzero(t.length)
+    assert_law(np.searchsorted(rows, first)[:, None], [1.0, 1.0, 1.0, 1.0])
+
+
+def test_alpha_of_a_sample_overrides_that_of_the_tape():
+    t = filled([2, 1, 3, 2, 1])
+    rows = np.flatnonzero(t.length)
+    t = set_priority(t, rows, np.float32([1.0, 8.0, 0.1, 2.0, 5.0]))
+    draw = jax.jit(jax.vmap(lambda t, a, key: sample(t, key, 5, alpha=a), (None, 0, None)))
+    key, alphas = jax.random.key(4), np.float32([0.0, 0.5, 2.0])
+    overridden = draw(t, alphas, key)
+    for i, alpha in enumerate(alphas):
+        wanted = sample(set_alpha(t, alpha), key, 5)
+        assert_same(at(overridden, i), wanted)
+    assert_same(at(overridden, 0), sample(t, key, 5))
+
+
+def test_new_episodes_get_the_highest_priority_ever_set():
+    t = filled([2, 2], capacity=16)
+    assert t.priority[0] == t.priority[2] == 1
+    t = set_priority(t, np.array([0]), np.float32([7.0]))
+    t = set_priority(t, np.array([0]), np.float32([0.5]))
+    t = add(t, steps(np.array([[5, 6]]), np.array([[False, True]])))
+    np.testing.assert_array_equal(t.priority[np.array([0, 2, 4])], [0.5, 1, 7])
+
+
+def test_set_priority_ignores_what_is_no_episode_and_no_number():
+    t = filled([2, 3, 1], alpha=1.0)
+    rows = np.array([0, 1, 2, 5, 6, 6])
+    values = np.float32([np.nan, 9.0, 2.0, np.inf, 4.0, 4.0])
+    after = set_priority(t, rows, values)
+    np.testing.assert_array_equal(after.priority, [1, 1, 2, 1, 1, 1])
+    assert after.peak == 2
+    np.testing.assert_array_equal(after.sums[0][0], [1, 0, 2, 0, 0, 1])
+    low = set_priority(t, rows, np.float32([-3.0, 1, 1e30, 1, 1, 1]))
+    np.testing.assert_allclose(low.priority[np.array([0, 2])], tape.PRIORITIES, rtol=1e-6)
+
+
+def test_episode_priority_mixes_maximum_and_mean():
+    """p = η max|δ| + (1 - η) mean|δ|, the last episode over the steps that were sampled."""
+    t = filled([2, 1, 3], capacity=12)
+    drawn = sample(t, jax.random.key(0), 5)
+    errors = np.float32([3.0, -1.0, 0.5, 2.0, -4.0])
+    found = episode_priority(drawn, errors, 0.75)
+    count = int(drawn.begin.sum())
+    runs = np.split(np.abs(np.array(errors)), np.flatnonzero(drawn.begin)[1:])
+    np.testing.assert_allclose(
+        found[:count], [0.75 * run.max() + 0.25 * run.mean() for run in runs], rtol=1e-6
+    )
+    short = sample(t, jax.random.key(0), 9)
+    garbage = np.where(short.mask, np.float32(1), np.float32(np.nan))
+    np.testing.assert_allclose(episode_priority(short, garbage)[:3], 1.0, rtol=1e-6)
+    unchanged = set_priority(t, short.rows, episode_priority(short, garbage))
+    np.testing.assert_allclose(unchanged.priority, t.priority, rtol=1e-6)
+
+
+def test_one_long_rollout_is_two_short_ones():
+    generator = np.random.default_rng(5)
+    ids, last = 1 + np.arange(60).reshape(2, 30), generator.random((2, 30)) < 0.2
+    t = tape.init(EXAMPLE, 80, workers=2)
+    t = add(t, steps(ids[:, ::-1], np.zeros((2, 30), bool)))
+    once = add(t, steps(ids, last))
+    twice = add(t, steps(ids[:, :13], last[:, :13]))
+    twice = add(twice, steps(ids[:, 13:], last[:, 13:]))
+    assert_same(once, twice)
+    assert once.length.any() and (once.unfinished > 0).any()
+
+
+def test_no_number_grows_with_time():
+    """There is no count of all steps that could overflow: an endless episode saturates."""
+
+    def body(t, _):
+        return add(t, steps(jnp.ones((2, 5)), jnp.zeros((2, 5)))), None
+
+    t = tape.init(EXAMPLE, 32, workers=2)
+    t = jax.jit(lambda t: jax.lax.scan(body, t, length=100)[0])(t)
+    np.testing.assert_array_equal(t.unfinished, [16, 16])
+    assert t.cursor == 500 % 16
+    # The endless episode ends, and is not stored; the next one is.
+    last = np.tile([0, 1, 0, 1, 0], (2, 1))
+    t = add(t, steps(np.ones((2, 5)), last))
+    assert sorted(t.length.tolist())[-3:] == [0, 2, 2]
+    np.testing.assert_array_equal(t.unfinished, [1, 1])
+
+
+def test_seeds_under_vmap_are_seeds_alone():
+    """Some seeds need the longer race and some do not."""
+    generator = np.random.default_rng(6)
+    ids = 1 + np.tile(np.arange(80).reshape(2, 40), (4, 1, 1))
+    last = generator.random((4, 2, 40)) < np.array([0.02, 0.1, 0.5, 1.0])[:, None, None]
+
+    def run(ids, last, key):
+        t = add(tape.init(EXAMPLE, 80, workers=2), steps(ids, last))
+        return t, sample(t, key, 48)
+
+    keys = jax.random.split(jax.random.key(7), 4)
+    together = jax.jit(jax.vmap(run))(ids, last, keys)
+    alone = jax.jit(run)
+    for i in range(4):
+        assert_same(at(together, i), alone(ids[i], last[i], keys[i]))
+    episodes = (together[1].rows < 80).sum(axis=1)
+    assert episodes[0] <= 3 < episodes[3]
+
+
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_a_loop_copies_nothing_of_the_capacity(seeds):
+    """add, sample and set_priority in a loop write in place: no copy in the compiled program."""
+    capacity = 1 << 17
+
+    def body(t, x):
+        t = add(t, steps(jnp.ones((16, 16)) * x[0], jnp.ones((16, 16))))
+        drawn = sample(t, x[1], 64)
+        errors = drawn.steps.id.astype(jnp.float32)
+        return set_priority(t, drawn.rows, episode_priority(drawn, errors)), None
+
+    def loop(t):
+        keys = jax.random.split(jax.random.key(0), 10)
+        return jax.lax.scan(body, t, (jnp.arange(10), keys))[0]
+
+    t = eqx.filter_eval_shape(tape.init, EXAMPLE, capacity, workers=16)
+    t = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), t)
+    program = jax.jit(jax.vmap(loop), donate_argnums=0).lower(t).compile().as_text()
+    copies = re.findall(r"= \w+\[([\d,]+)\]\S* (?:copy|select|transpose)\(", program)
+    assert copies, "the pattern no longer fits the program's text"
+    assert max(np.prod([int(n) for n in shape.split(",")]) for shape in copies) < capacity
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"capacity": 0}, "`capacity` must be a positive multiple of `workers` = 1"),
+        ({"capacity": 10, "workers": 4}, "Try 8"),
+        ({"capacity": 8, "workers": 0}, "`workers` must be at least 1, got 0"),
+        ({"capacity": 8, "example": ()}, "`example` must hold an array"),
+    ],
+)
+def test_init_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tape.init(**{"example": EXAMPLE, **arguments})
+
+
+def test_add_refuses_what_does_not_fit():
+    t = tape.init(EXAMPLE, 8, workers=2)
+    good = steps(np.ones((2, 4)), np.ones((2, 4)))
+    jax.eval_shape(tape.add, t, good)
+    for bad, message in [
+        (steps(np.ones((2, 5)), np.ones((2, 5))), "1 to 4 steps per worker .* got 5"),
+        (steps(np.ones((2, 0)), np.ones((2, 0))), "got 0"),
+        (steps(np.ones((1, 4)), np.ones((1, 4))), r"2 workers, got bool\[1, 4\]"),
+        (steps(np.ones(4), np.ones(4)), r"`rollout.last` must be a bool \[worker, time\]"),
+        (
+            eqx.tree_at(lambda s: s.id, good, jnp.ones((2, 4))),
+            r"int32\[2, 4\], got float32\[2, 4\]",
+        ),
+        (eqx.tree_at(lambda s: s.id, good, good.id[..., None]), r"got int32\[2, 4, 1\]"),
+        (eqx.tree_at(lambda s: s.pixels, good, good.id), "`rollout` must be a pytree like"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            jax.eval_shape(tape.add, t, bad)
+
+
+def test_sample_refuses_an_empty_batch():
+    with pytest.raises(ValueError, match="`batch` must be at least 1 step, got 0"):
+        sample(filled([2]), jax.random.key(0), 0)
