@@ -8,13 +8,16 @@ reach it: this is what Section 4.2 holds against segments.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl.replay import tree
 from mmrl.replay.tape import Sample, Tape, gather
 
 
-def split(episode: PyTree[Shaped[Array, "time ..."]], length: int) -> list[PyTree]:
+def split(
+    episode: PyTree[Shaped[Array | np.ndarray, "time ..."]], length: int
+) -> list[PyTree[Shaped[Array | np.ndarray, "..."]]]:
     """F_j = (T_jL, …, T_(j+1)L-1), the last fragment with what remains of the episode (Eq. 23).
 
     The paper prints the last index of fragment 1 as 2(L - 1), and 2(jL - 1) in Eq. 29, which would
@@ -34,7 +37,7 @@ def mask(steps: int | Int[Array, ""], length: int) -> Bool[Array, " segment"]:
 
 
 def pad(
-    fragment: PyTree[Shaped[Array, "fragment ..."]], length: int
+    fragment: PyTree[Shaped[Array | np.ndarray, "fragment ..."]], length: int
 ) -> tuple[PyTree[Shaped[Array, "segment ..."]], Bool[Array, " segment"]]:
     """σ, m = concat(F, 0^(length - card F)), mask(card F, length) (Eqs. 24-25).
 
@@ -52,7 +55,7 @@ def pad(
 
 
 def rows(
-    episode: PyTree[Shaped[Array, "time ..."]], length: int
+    episode: PyTree[Shaped[Array | np.ndarray, "time ..."]], length: int
 ) -> tuple[PyTree[Shaped[Array, "row segment ..."]], Bool[Array, "row segment"]]:
     """σ_j, m_j = pad(F_j, L) for every F_j in split(E, L), stacked as in the dataset (Eqs. 26-27).
 

@@ -1,0 +1,175 @@
+"""Segments of one episode against loops typed from the paper, and rows drawn from a tape."""
+
+from collections import Counter
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from mmrl.replay import segments, tape, tree
+
+
+class Step(eqx.Module):
+    id: jax.Array
+    last: jax.Array
+
+
+EXAMPLE = Step(np.zeros((), np.int32), np.zeros((), bool))
+add = jax.jit(tape.add)
+sample = jax.jit(segments.sample, static_argnums=(2, 3))
+
+
+def filled(lengths, capacity=None, alpha=0.0) -> tape.Tape:
+    """A tape of one worker with episodes of these lengths, ids counting from 1."""
+    last = np.zeros(sum(lengths), bool)
+    last[np.cumsum(lengths) - 1] = True
+    rollout = Step(1 + np.arange(len(last), dtype=np.int32)[None], last[None])
+    build = jax.jit(lambda x: tape.add(tape.init(EXAMPLE, capacity or len(last), alpha=alpha), x))
+    return build(rollout)
+
+
+def dataset(lengths, length) -> list[list[int]]:
+    """The rows of Eq. 27 without their padding, in the ids of `filled`: a plain loop."""
+    rows, first = [], 1
+    for steps in lengths:
+        episode = list(range(first, first + steps))
+        while episode:
+            rows.append(episode[:length])
+            episode = episode[length:]
+        first += steps
+    return rows
+
+
+@pytest.mark.parametrize("steps", [1, 6, 7])
+@pytest.mark.parametrize("length", [1, 3, 9])
+def test_split_and_pad_are_the_equations(steps, length):
+    episode = {"o": np.arange(1.0, 1 + 2 * steps).reshape(steps, 2), "r": np.arange(1, 1 + steps)}
+    wanted = dataset([steps], length)
+    fragments = segments.split(episode, length)
+    # Every step once and in order: with the index 2(L - 1) of the printed Eq. 23 this fails.
+    assert [f["r"].tolist() for f in fragments] == wanted
+    np.testing.assert_array_equal(np.concatenate([f["o"] for f in fragments]), episode["o"])
+    found, masks = segments.rows(episode, length)
+    assert found["o"].shape == (len(wanted), length, 2)
+    for row, fragment, r, o, mask in zip(
+        wanted, fragments, found["r"], found["o"], masks, strict=True
+    ):
+        real = len(row)
+        assert r.tolist() == row + [0] * (length - real)
+        assert mask.tolist() == [True] * real + [False] * (length - real)
+        np.testing.assert_array_equal(o[:real], fragment["o"])
+        assert not o[real:].any()
+
+
+def test_pad_keeps_types_and_shapes():
+    fragment = {"image": np.ones((2, 4, 3), np.uint8), "flag": np.ones(2, bool)}
+    segment, mask = segments.pad(fragment, 5)
+    assert segment["image"].shape == (5, 4, 3) and segment["image"].dtype == np.uint8
+    assert segment["flag"].tolist() == mask.tolist() == [True, True, False, False, False]
+    assert segments.mask(2, 5).tolist() == mask.tolist()
+
+
+LENGTHS = [1, 7, 3, 6, 4, 10, 2]
+
+
+@pytest.mark.parametrize("length", [1, 3, 12])
+def test_sampled_rows_are_rows_of_the_dataset(length):
+    t = filled(LENGTHS, capacity=40)
+    wanted = dataset(LENGTHS, length)
+    draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 5 * length, length)))
+    drawn = jax.device_get(draw(jax.random.split(jax.random.key(length), 200)))
+    ids, mask = (x.reshape(-1, length) for x in (drawn.steps.id, drawn.mask))
+    np.testing.assert_array_equal(
+        drawn.begin.reshape(-1, length), np.tile(np.arange(length) == 0, (1000, 1))
+    )
+    np.testing.assert_array_equal(drawn.episode, np.tile(np.repeat(np.arange(5), length), (200, 1)))
+    starts = np.cumsum([0, *LENGTHS])
+    seen = Counter()
+    for row, real, first in zip(ids, mask, drawn.rows.reshape(-1), strict=True):
+        steps = row[real].tolist()
+        assert steps in wanted
+        np.testing.assert_array_equal(real, np.arange(length) < len(steps))
+        assert not row[~real].any()
+        assert first == starts[np.searchsorted(starts, steps[0]) - 1]
+        seen["padded" if len(steps) < length else "full"] += 1
+        seen[tuple(steps)] += 1
+    assert {tuple(row) for row in wanted} <= set(seen), "a row is out of reach"
+    assert (seen["padded"] > 0) == (length > 1) and (seen["full"] > 0) == (length < 12)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_every_segment_is_as_likely(alpha, monkeypatch):
+    """P(row) ∝ priority^α, whatever the lengths: chi-square, from a tree of several levels."""
+    monkeypatch.setattr(tree, "TOP", 4)
+    monkeypatch.setattr(tree, "BRANCH", 3)
+    length, priority = 3, np.float32([1, 3, 0.5, 2, 1, 4, 8])
+    t = filled(LENGTHS, capacity=40, alpha=alpha)
+    t = jax.jit(tape.set_priority)(t, np.cumsum([0, *LENGTHS[:-1]]), priority)
+    draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 4 * length, length).steps.id))
+    found = draw(jax.random.split(jax.random.key(1), 10_000)).reshape(-1, length)[:, 0]
+    rows = dataset(LENGTHS, length)
+    episode = np.searchsorted(np.cumsum(LENGTHS), [row[0] for row in rows])
+    weights = priority[episode] ** alpha
+    counts = Counter(found.tolist())
+    observed = np.array([counts[row[0]] for row in rows])
+    assert observed.sum() == len(found)
+    expected = weights / weights.sum() * len(found)
+    assert stats.chisquare(observed, expected, sum_check=False).pvalue > 1e-4
+
+
+def test_one_segment_is_the_tape():
+    """An episode no longer than a segment: both ways of batching give the same batch."""
+    t, key = filled([8], capacity=30), jax.random.key(0)
+    ours, wanted = sample(t, key, 8, 8), jax.jit(tape.sample, static_argnums=2)(t, key, 8)
+    for name in ("steps", "begin", "mask", "episode"):
+        a, b = getattr(ours, name), getattr(wanted, name)
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_rows_go_around_the_ring():
+    t = filled([5, 4], capacity=12)
+    later = Step(np.arange(10, 18, dtype=np.int32)[None], np.arange(8)[None] == 6)
+    t = add(t, later)  # 7 steps from place 9 to place 3: the episode of 5 steps is gone
+    drawn = sample(t, jax.random.key(0), 60, 3)
+    rows = {tuple(row) for row in drawn.steps.id.reshape(-1, 3).tolist()}
+    assert rows == {(6, 7, 8), (9, 0, 0), (10, 11, 12), (13, 14, 15), (16, 0, 0)}
+
+
+def test_an_empty_tape_gives_an_empty_batch():
+    drawn = sample(tape.init(EXAMPLE, 12), jax.random.key(0), 6, 3)
+    assert not drawn.mask.any() and not drawn.steps.id.any()
+    assert drawn.rows.tolist() == [12, 12]
+    np.testing.assert_array_equal(drawn.begin, [1, 0, 0, 1, 0, 0])
+
+
+def test_seeds_under_vmap_are_seeds_alone():
+    """An empty tape, one with one episode and a full one."""
+    t = [tape.init(EXAMPLE, 33), filled([5], capacity=33), filled(LENGTHS, capacity=33)]
+    t = jax.tree.map(lambda *xs: jnp.stack(xs), *t)
+    keys = jax.random.split(jax.random.key(2), 3)
+    together = jax.jit(jax.vmap(lambda t, key: segments.sample(t, key, 40, 4)))(t, keys)
+    for i in range(3):
+        alone = sample(jax.tree.map(lambda x, i=i: x[i], t), keys[i], 40, 4)
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b), together, alone)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t, e: segments.sample(t, jax.random.key(0), 12, 0), "`length` must be at least 1"),
+        (lambda t, e: segments.sample(t, jax.random.key(0), 12, 5), "= 5, got 12. Try 10"),
+        (lambda t, e: segments.sample(t, jax.random.key(0), 0, 5), "= 5, got 0. Try 5"),
+        (lambda t, e: segments.split(e, 0), "`length` must be at least 1 step .* got 0"),
+        (lambda t, e: segments.split({"o": e["o"][:0]}, 2), "`episode` must have leaves of one"),
+        (lambda t, e: segments.pad(e, 2), "`fragment` must have at most `length` = 2 steps, got 3"),
+        (lambda t, e: segments.pad(e, -1), "`length` must be at least 1"),
+    ],
+)
+def test_refuses(call, message):
+    episode = {"o": jnp.ones((3, 2))}
+    t = jax.eval_shape(lambda: tape.init(EXAMPLE, 12))
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda t: call(t, episode), t)
