@@ -123,7 +123,8 @@ class Memory(SequenceModel):
 
     def step(self, state, x, begin):
         check_call(self, state, begin, tape=False, x=x)
-        h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), (self.encode(x), begin))
+        element = self.encode(x), jnp.asarray(begin)
+        h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
         return h, self.decode(h, x)
 
     def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
@@ -205,7 +206,7 @@ def check_call(
     for name, shape in zip(inputs, shapes, strict=True):
         if shape != (*steps, model.input_size):
             axes = f"(time, {model.input_size})" if tape else f"({model.input_size},)"
-            length = f" with time = {steps}" if steps and shape is not shapes[0] else ""
+            length = f" with time = {steps[0]}" if steps and shape is not shapes[0] else ""
             raise ValueError(
                 f"`{name}` must have shape {axes}{length}; got {shape}. Make each observation one "
                 "vector; there is no batch axis, so batch with `jax.vmap`."
