@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -88,8 +89,8 @@ def demo(plan: dict[tuple[str, str], Setup], out: pathlib.Path, threads: int) ->
     for row in rows:
         append(out / RESULTS, {"demo": folder.name, **row})
     replace(folder / "complete", b"")
-    console.print(_table(rows))
-    console.print(f"{len(rows)} agents in {duration(time.perf_counter() - began)} minutes.\n")
+    console.print(_table(runs, rows))
+    console.print(f"All in {duration(time.perf_counter() - began)} minutes.\n")
     _next_steps(console, rows, out, folder)
     return folder
 
@@ -129,10 +130,12 @@ def _train(
         yield from runs[names]
         yield "done"
 
-    console.print(f"Training {len(plan)} kinds of agents in {folder}; Ctrl-C stops, and loses none")
+    console.print(
+        f"Training {len(plan)} kinds of agents in {folder}. Ctrl-C stops, and loses none."
+    )
     keys, status = list(plan), dict.fromkeys(plan, "waiting")
     jobs = [functools.partial(job, names, setup) for names, setup in plan.items()]
-    with Live(_progress(plan, runs, status), console=console, refresh_per_second=4) as live:
+    with Live(_progress(plan, runs, status), console=console, transient=True) as live:
         for index, item in in_background(jobs, threads):
             status[keys[index]] = item if isinstance(item, str) else f"{item.seconds:.1f} s/block"
             live.update(_progress(plan, runs, status))
@@ -142,18 +145,28 @@ def _train(
 
 
 def _progress(plan, runs, status) -> Table:
-    table = Table("task", "agent", "blocks", "return so far", "IQM", "", box=None)
+    """How far every kind of agent has come."""
+    table = Table("", "blocks", "return", "IQM", "", box=None)
     for names, setup in plan.items():
-        history = runs[names].history if names in runs else []
-        curve = np.array([interquartile_mean(np.array(row["returns"])) for row in history])
+        curve = _curve(runs[names]) if names in runs else np.array([])
+        _heading(table, names)
         table.add_row(
-            *names,
+            f"  {names[1]}",
             f"{len(curve):2d}/{setup.config.blocks}",
             sparkline(curve, CHANCE, BEST).ljust(setup.config.blocks, "·"),
             f"{curve[-1]:5.2f}" if len(curve) else "",
             status[names],
         )
     return table
+
+
+def _heading(table: Table, names: tuple[str, str]) -> None:
+    if names[1] == next(iter(ARMS)):
+        table.add_row(f"[bold]{names[0]}[/]")
+
+
+def _curve(run: Run) -> np.ndarray:
+    return np.array([interquartile_mean(np.array(row["returns"])) for row in run.history])
 
 
 def _row(task: str, arm: str, run: Run) -> dict[str, Any]:
@@ -174,22 +187,23 @@ def _row(task: str, arm: str, run: Run) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    title = f"Greedy return after training, {len(rows[0]['seeds'])} seeds (best 1, chance -0.5)"
-    table = Table("task", "agent", title=title)
-    for name in ("middle", "95 % interval", "lowest seed", "env steps", "seconds"):
-        table.add_column(name, justify="right")
-    for row in rows:
+def _table(runs: dict[tuple[str, str], Run], rows: list[dict[str, Any]]) -> Table:
+    steps = max(row["env_steps"] for row in rows)
+    title = f"Greedy return of {len(rows[0]['seeds'])} seeds after {steps:,} environment steps each"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("best 1, chance -0.5", no_wrap=True)
+    table.add_column("in training")
+    for name in ("IQM, 95 % interval", "lowest", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for (names, run), row in zip(runs.items(), rows, strict=True):
         low, high = row["interval_95"]
+        _heading(table, names)
         table.add_row(
-            row["task"],
-            row["agent"],
-            f"{row['interquartile_mean']:.2f}",
-            f"{low:.2f} to {high:.2f}",
+            f"  {names[1]}",
+            sparkline(_curve(run), CHANCE, BEST),
+            f"{row['interquartile_mean']:.2f} [{low:5.2f}, {high:5.2f}]",
             f"{row['min_over_seeds']:.2f}",
-            f"{row['env_steps']:,}",
             f"{row['seconds']:.0f}",
-            end_section=row["agent"] == list(ARMS)[-1],
         )
     return table
 
@@ -215,5 +229,5 @@ def _next_steps(console: Console, rows, out: pathlib.Path, folder: pathlib.Path)
         )
     console.print(f"  the curves        {folder / CURVES}")
     console.print(f"  every number      {out / RESULTS}")
-    console.print(f"  watch one play    mmrl evaluate {best} --original")
+    console.print(f"  watch one play    mmrl evaluate {best}")
     console.print("  train your own    mmrl train --help")

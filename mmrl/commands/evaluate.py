@@ -62,15 +62,16 @@ def greedy_returns(run: Run, episodes: int, seed: int) -> Float[np.ndarray, "see
 
 
 def _show(run: Run, returns: Float[np.ndarray, "seed episodes"], options: Options) -> None:
-    setup, where = run.setup, "the original popgym" if options.original else "mmrl"
-    table = Table("seed", "mean return", "lowest", "highest", title=f"{setup.env} in {where}")
+    setup, console = run.setup, Console()
+    where = "the original popgym" if options.original else "mmrl"
+    console.print(f"[bold]{setup.env}[/] in {where}, {options.episodes} greedy episodes each")
+    table = Table("seed", "mean return", "lowest", "highest")
     for seed, episodes in zip(setup.seeds, returns, strict=True):
         row = (episodes.mean(), episodes.min(), episodes.max())
         table.add_row(str(seed), *(f"{value:.3f}" for value in row))
     middle, low, high = interval(returns.mean(1))
-    console = Console()
     console.print(table)
     console.print(
-        f"Interquartile mean over {len(returns)} seeds {middle:.3f} (95 % interval {low:.3f} to "
-        f"{high:.3f}), {options.episodes} episodes each, greedy, after block {len(run.history)}."
+        f"Interquartile mean over seeds {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}; "
+        f"after block {len(run.history)}."
     )

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from mmrl.runs import Report, Run, interquartile_mean
 
 BARS = "▁▂▃▄▅▆▇█"
-MANY = 8  # seeds; more are summed up
+OTHERS = 45  # characters of a line beside the seeds
 
 _DONE = object()
 
@@ -56,7 +56,8 @@ def in_background(
 def watch(run: Run, console: Console) -> None:
     """Train, with one line per block and a bar that says how long it will take."""
     blocks, done = run.setup.config.blocks, len(run.history)
-    console.print(_headings(run), style="bold", highlight=False)
+    room = (console.width - OTHERS) // 7
+    console.print(_headings(run.setup.seeds, room), style="bold", highlight=False)
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} blocks"),
@@ -72,7 +73,7 @@ def watch(run: Run, console: Console) -> None:
         for _, report in in_background([lambda: run]):
             seconds.append(report.seconds)
             progress.update(bar, completed=report.block, left=f"{_left(report, seconds)} left")
-            progress.console.print(_line(report), highlight=False)
+            progress.console.print(_line(report, room), highlight=False)
 
 
 def sparkline(values: Float[np.ndarray, " eval"], low: float, high: float) -> str:
@@ -86,26 +87,22 @@ def duration(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def per_seed(values: Float[np.ndarray, " seed"]) -> str:
-    """Every seed's value, or the extremes of many."""
-    if len(values) > MANY:
-        return f"{np.min(values):6.2f} … {np.max(values):6.2f}"
-    return " ".join(f"{value:6.2f}" for value in values)
+def _headings(seeds: Sequence[int], room: int) -> str:
+    each = "".join(f"seed {seed}"[-6:].rjust(7) for seed in seeds)
+    if len(seeds) > room:
+        each = f"  {len(seeds)} seeds".ljust(17)
+    return f"block  env steps{each}    IQM     loss  fill       s"
 
 
-def _headings(run: Run) -> str:
-    seeds = run.setup.seeds
-    names = " ".join(f"seed {s}"[-6:].rjust(6) for s in seeds)
-    names = names if len(seeds) <= MANY else f"{len(seeds)} seeds".center(15)
-    return f"block   env steps   mean return: {names}  middle     loss   fill  seconds"
-
-
-def _line(report: Report) -> str:
-    middle = float(interquartile_mean(report.returns))
+def _line(report: Report, room: int) -> str:
+    """Every seed's return, or the extremes of many; their interquartile mean; how learning goes."""
+    returns = report.returns
+    each = "".join(f"{value:7.2f}" for value in returns)
+    if len(returns) > room:
+        each = f"{np.min(returns):7.2f} …{np.max(returns):8.2f}"
     return (
-        f"{report.block:5d}  {report.env_steps:10,d}                {per_seed(report.returns)}  "
-        f"{middle:6.2f}  {np.mean(report.loss):7.4f}  {np.mean(report.fill):5.0%}  "
-        f"{report.seconds:7.1f}"
+        f"{report.block:5d}{report.env_steps:11,d}{each}{interquartile_mean(returns):7.2f}"
+        f"{np.mean(report.loss):9.4f}{np.mean(report.fill):6.0%}{report.seconds:8.1f}"
     )
 
 

@@ -99,7 +99,7 @@ class Run:
         self.setup = setup
         self.path = None if path is None else pathlib.Path(path)
         self.program = program(setup.agent, setup.env, setup.previous_action, setup.begin_flag)
-        AGENTS[setup.agent].check(setup.config, self.program.env, self.program.params)
+        self._shapes = jax.eval_shape(self._start)  # so that bad settings leave no trace on disk
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
         if self.path is not None:
@@ -169,8 +169,7 @@ class Run:
             replace(path / RESULTS, _results(self.setup, self.history))
 
     def _load(self, path: pathlib.Path) -> None:
-        like = jax.eval_shape(self._start)
-        header, self.state = load(path / CHECKPOINT, like, describe(self.setup))
+        header, self.state = load(path / CHECKPOINT, self._shapes, describe(self.setup))
         self.history = header["history"]
 
 
