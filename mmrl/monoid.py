@@ -157,7 +157,11 @@ class LogSumExp(Monoid):
         b: tuple[Float[Array, "*h"], Float[Array, "*h"]],
     ) -> tuple[Float[Array, "*h"], Float[Array, "*h"]]:
         (a_fade, a_log), (b_fade, b_log) = a, b
-        return a_fade + b_fade, jnp.logaddexp(a_log + b_fade, b_log)
+        faded = a_log + b_fade
+        # JAX's derivative of log(0 + 0) is NaN; there is nothing to differentiate, so it is 0.
+        empty = jnp.maximum(faded, b_log) == -jnp.inf
+        both = jnp.logaddexp(jnp.where(empty, 0, faded), jnp.where(empty, 0, b_log))
+        return a_fade + b_fade, jnp.where(empty, -jnp.inf, both)
 
 
 class Moments(Monoid):
@@ -190,6 +194,7 @@ class EWMA(Monoid):
 
     The bias-corrected moving average of Hilton et al. 2022 (Appendix A), with f(x) = (β, 1, x). It is
     stored as a mean, not a sum, so a constant stays constant however long the average runs.
+    β = 0 starts anew: it leaves no trace of the past.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -206,7 +211,8 @@ class EWMA(Monoid):
         faded = b_beta * a_weight
         weight = faded + b_weight
         share = b_weight / jnp.where(weight > 0, weight, 1)
-        return a_beta * b_beta, weight, a_mean + share * (b_mean - a_mean)
+        past = jnp.where(faded > 0, a_mean, b_mean)
+        return a_beta * b_beta, weight, past + share * (b_mean - past)
 
 
 class TopK(Monoid):
@@ -214,13 +220,14 @@ class TopK(Monoid):
 
     Elements are (keys [k] in falling order, payload with leaves [k, ...]); an unused slot has key
     -∞ and payload zero. With keys drawn uniformly at random it is reservoir sampling (Vitter 1985)
-    that many actors may run apart and merge. Ties go to the earlier item.
+    that many actors may run apart and merge. Ties go to the earlier item. k is at least 1.
     """
 
     k: int = eqx.field(static=True)
     example: PyTree[jax.ShapeDtypeStruct] = eqx.field(static=True)
 
     def __init__(self, k: int, example: PyTree):
+        _check_k(k)
         self.k = k
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
 
@@ -241,11 +248,14 @@ class TopK(Monoid):
 class Window(Monoid):
     """The last k items of the concatenation: frame stacking as a monoid.
 
-    Elements are (items [k, ...] with the newest last, count ≤ k); unused items are zero.
+    Elements are (items [k, ...] with the newest last, count ≤ k); unused items are zero. k ≥ 1.
     """
 
     k: int = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def __check_init__(self):
+        _check_k(self.k)
 
     def identity(self) -> tuple[Float[Array, "k ..."], Float[Array, ""]]:
         return jnp.zeros((self.k, *self.shape)), jnp.zeros(())
@@ -295,5 +305,14 @@ class Resettable(Monoid):
         (a_inner, a_begin), (b_inner, b_begin) = a, b
         # Resetting the past before combining, not the result after: the NaN also stays out of
         # the gradient, which flows through both branches of a `where`.
-        past = jax.tree.map(lambda e, h: jnp.where(b_begin, e, h), self.inner.identity(), a_inner)
+        past = jax.tree.map(
+            lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h),
+            self.inner.identity(),
+            a_inner,
+        )
         return self.inner(past, b_inner), a_begin | b_begin
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise ValueError(f"`k` must be at least 1 item; got {k}.")

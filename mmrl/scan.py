@@ -11,17 +11,16 @@ O(log T) parallel steps. What it costs: the ways differ in work, depth and compi
     chunked         < 2T              C + T/C           long tapes on a GPU, quick to compile
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Bool, Inexact, Int, PyTree, Shaped
+from jaxtyping import Array, Int, PyTree, Shaped
 
-from mmrl.monoid import Affine, Decay, Monoid, Resettable
+from mmrl.monoid import Monoid
 
 METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked", "auto")
 
@@ -65,14 +64,13 @@ def scan_and_last(
     length = _length(xs)
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
-    if chunk < 1:
-        raise ValueError(f"`chunk` must be at least 1 step; got {chunk}.")
+    _check_chunk(chunk)
     start = _start(monoid, xs, init)
     if length == 0:
         return xs, start
     method = _auto() if method == "auto" else method
     if method == "sequential":
-        return _sequential(monoid, xs, start, reverse)
+        return _sequential(monoid, xs, start, reverse=reverse)
     if reverse:
         xs = jax.tree.map(lambda x: x[::-1], xs)
     op = jax.vmap(monoid)
@@ -98,14 +96,8 @@ def fold(
     length, start = _length(xs), _start(monoid, xs, init)
     if _auto() == "sequential":
         return jax.lax.scan(lambda h, x: (monoid(h, x), None), start, xs)[0]
-    op = jax.vmap(monoid)
     while length > 1:
-        pairs = op(
-            *(jax.tree.map(lambda x, i=i: x[i : length - length % 2 : 2], xs) for i in (0, 1))
-        )
-        rest = jax.tree.map(lambda x: x[length - length % 2 :], xs)
-        xs = jax.tree.map(lambda p, r: jnp.concatenate([p, r]), pairs, rest)
-        length = (length + 1) // 2
+        xs, length = _halve(monoid, xs, length), (length + 1) // 2
     return monoid(start, jax.tree.map(lambda x: x[0], xs)) if length else start
 
 
@@ -122,8 +114,10 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
     Carrying out the levels in order turns the elements x_t into the prefixes h_t. The methods
     "hillis_steele" and "blelloch" are run from this very table; the others compute the same tree.
 
-    Raises `ValueError` for a method without a schedule of its own ("auto" or unknown).
+    Raises `ValueError` for a method without a schedule of its own ("auto" or unknown), or a chunk
+    below 1.
     """
+    _check_chunk(chunk)
     t = np.arange(length)
     steps = [2**i for i in range(max(length - 1, 0).bit_length())]
     if method == "sequential":
@@ -151,18 +145,32 @@ def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
     return sum(level.left.size for level in levels), len(levels)
 
 
+def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
+    """x_0 • x_1, x_2 • x_3, …, and the last element where the length is odd."""
+    even = length - length % 2
+    left, right = (jax.tree.map(lambda x, i=i: x[i:even:2], xs) for i in (0, 1))
+    pairs = jax.vmap(monoid)(left, right)
+    return jax.tree.map(lambda p, x: jnp.concatenate([p, x[even:]]), pairs, xs)
+
+
 def _auto() -> str:
     return "sequential" if jax.default_backend() == "cpu" else "associative"
 
 
-def _length(xs: PyTree[Shaped[Array, "time ..."]]) -> int:
-    lengths = {x.shape[0] if x.ndim else None for x in jax.tree.leaves(xs)}
+def _check_chunk(chunk: int) -> None:
+    if chunk < 1:
+        raise ValueError(f"`chunk` must be at least 1 step; got {chunk}.")
+
+
+def _length(xs: PyTree[Shaped[Array, "..."]]) -> int:
+    shapes = [x.shape for x in jax.tree.leaves(xs)]
+    lengths = {shape[0] if shape else None for shape in shapes}
     if len(lengths) != 1 or None in lengths:
         raise ValueError(
-            "`xs` must be a pytree of arrays with one common leading time axis; got lengths "
-            f"{sorted(map(str, lengths))}. Stack the elements, or broadcast constants over time."
+            "`xs` must be a pytree of arrays with one common leading time axis; got shapes "
+            f"{shapes}. Stack the elements, or broadcast constants over time."
         )
-    return lengths.pop()
+    return shapes[0][0]
 
 
 def _start(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
@@ -186,90 +194,63 @@ def _start(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
     return jax.tree.map(fit, first, xs)
 
 
-def _sequential(monoid: Monoid, xs: PyTree, start: PyTree, reverse: bool) -> tuple[PyTree, PyTree]:
-    inner = monoid.inner if isinstance(monoid, Resettable) else monoid
-    if isinstance(inner, Affine | Decay):
-        return _sequential_affine(monoid, xs, start, reverse)
+@eqx.filter_custom_jvp
+def _sequential(
+    monoid: Monoid, xs: PyTree, start: PyTree, *, reverse: bool
+) -> tuple[PyTree, PyTree]:
+    """Every prefix, and the last of them, in one pass."""
 
     def step(h, x):
         h = monoid(h, x)
         return h, h
 
-    last, hs = jax.lax.scan(step, start, xs, reverse=reverse)
+    last, hs = jax.lax.scan(step, start, xs, reverse=reverse, unroll=_unroll(xs))
     return hs, last
 
 
-def _sequential_affine(
-    monoid: Monoid, xs: PyTree, start: PyTree, reverse: bool
-) -> tuple[PyTree, PyTree]:
-    """One loop for the sums, one for the gains (or times) and flags, which few callers read."""
-    resets = isinstance(monoid, Resettable)
-    inner = monoid.inner if resets else monoid
-    if not resets:
-        xs, start = (xs, jnp.zeros(_length(xs), bool)), (start, jnp.zeros((), bool))
-    (elements, begin), (first, flag) = xs, start
-    if isinstance(inner, Decay):
-        (sums, rests), (first_sum, rest), merge = elements, first, jnp.add
-        gains, empty = jax.vmap(inner.gain)(rests), jnp.zeros_like(rest)
-    else:
-        (gains, sums), (rest, first_sum), merge = elements, first, jnp.multiply
-        rests, empty = gains, jnp.ones_like(rest)
+@_sequential.def_jvp
+def _sequential_jvp(primals, tangents, *, reverse):
+    """ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t: a recurrence again, a linear one.
 
-    def step(past, x):
-        (rest, flag), (x, begin) = past, x
-        now = merge(jnp.where(begin, empty, rest), x), flag | begin
-        return now, now
-
-    end, (rests, flags) = jax.lax.scan(step, (rest, flag), (rests, begin), reverse=reverse)
-    sums = _affine(gains, sums, begin, first_sum, reverse)
-    last = end[0], sums[0 if reverse else -1]
-    hs = rests, sums
-    if isinstance(inner, Decay):
-        hs, last = hs[::-1], last[::-1]
-    return ((hs, flags), (last, end[1])) if resets else (hs, last)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(4,))
-def _affine(
-    gains: Inexact[Array, "time *h"],
-    sums: Inexact[Array, "time *h"],
-    begin: Bool[Array, " time"],
-    start: Inexact[Array, "*h"],
-    reverse: bool,
-) -> Inexact[Array, "time *h"]:
-    """h_t = gains_t (0 if begin_t else h_{t-1}) + sums_t, in a loop that is as lean backwards.
-
-    ḣ_t = gains_t (0 if begin_t else ḣ_{t-1}) + (ġains_t h_{t-1} + ṡums_t): the derivative is the
-    same recurrence driven by other inputs. Saying so keeps the products with h_{t-1} out of the
-    loop, which halves its time; JAX, left alone, differentiates inside it.
+    JAX alone would differentiate the loop and leave all of this inside it. Taking the derivatives
+    of all steps at once, before the loop, makes the way back several times as fast.
     """
-    return _affine_loop(gains, sums, begin, start, reverse)
+    (monoid, xs, start), (d_monoid, d_xs, d_start) = primals, tangents
+    hs, last = _sequential(monoid, xs, start, reverse=reverse)
+
+    def shift(e, h):
+        return jnp.concatenate([h[1:], e[None]] if reverse else [e[None], h[:-1]])
+
+    def derivatives(h, x, dx):
+        moving, fixed = eqx.partition(h, eqx.is_inexact_array)
+
+        def product(monoid, moving, x):
+            return eqx.filter(monoid(eqx.combine(moving, fixed), x), eqx.is_inexact_array)
+
+        along = jax.linearize(lambda h: product(monoid, h, x), moving)[1]
+        push = eqx.filter_jvp(lambda m, x: product(m, moving, x), (monoid, x), (d_monoid, dx))[1]
+        return along, push
+
+    def step(dh, derivative):
+        along, push = derivative
+        dh = eqx.apply_updates(along(dh), push)
+        return dh, dh
+
+    slopes = jax.vmap(derivatives)(jax.tree.map(shift, start, hs), xs, d_xs)
+    still = jax.tree.map(jnp.zeros_like, eqx.filter(start, eqx.is_inexact_array))
+    d_start = eqx.combine(d_start, still)
+    d_last, d_hs = jax.lax.scan(step, d_start, slopes, reverse=reverse, unroll=_unroll(xs))
+    return (hs, last), (d_hs, d_last)
 
 
-def _affine_loop(gains, sums, begin, start, reverse):
-    def step(h, x):
-        gain, push, begin = x
-        h = gain * jnp.where(begin, 0, h) + push
-        return h, h
+def _unroll(xs: PyTree) -> int:
+    """Steps per turn of the loop: a loop over two or three numbers is mostly loop.
 
-    return jax.lax.scan(step, start, (gains, sums, begin), reverse=reverse)[1]
-
-
-def _affine_tangent(reverse, primals, tangents):
-    gains, sums, begin, start = primals
-    d_gains, d_sums, _, d_start = tangents
-    hs = _affine(gains, sums, begin, start, reverse)
-    push = jnp.zeros_like(hs) if isinstance(d_sums, SymbolicZero) else d_sums
-    if not isinstance(d_gains, SymbolicZero):
-        parts = (hs[1:], start[None]) if reverse else (start[None], hs[:-1])
-        here = begin.reshape(-1, *[1] * (hs.ndim - 1))
-        push = push + d_gains * jnp.where(here, 0, jnp.concatenate(parts))
-    if isinstance(d_start, SymbolicZero):
-        d_start = jnp.zeros_like(start)
-    return hs, _affine_loop(gains, push, begin, d_start, reverse)
-
-
-_affine.defjvp(_affine_tangent, symbolic_zeros=True)
+    Not for larger elements. XLA compiles a loop in one piece only while its body is small, and
+    past that size each step costs twenty times as much.
+    """
+    leaves = jax.tree.leaves(xs)
+    return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
 
 
 def _execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
