@@ -192,8 +192,8 @@ class Moments(Monoid):
 class EWMA(Monoid):
     """(β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w.
 
-    The bias-corrected moving average of Hilton et al. 2022 (Appendix A), with f(x) = (β, 1, x). It is
-    stored as a mean, not a sum, so a constant stays constant however long the average runs.
+    The bias-corrected moving average of Hilton et al. 2022 (Appendix A), with f(x) = (β, 1, x).
+    Stored as a mean, not a sum, so a constant stays constant however long the average runs.
     β = 0 starts anew: it leaves no trace of the past.
     """
 
