@@ -270,6 +270,11 @@ def test_mine_sweeper_shows_numbers_and_mines():
     assert marks(root, "data-square") == [str(i) for i in range(16)]
     assert marks(root, "data-mine").count("hit") == 1 == marks(root, "data-mine").count("hidden")
     assert "0, 2" in texts(root)
+    hidden = next(e for e in root.iter() if e.get("data-mine") == "hidden")
+    square = next(e for e in root.iter() if e.get("data-square") == "12")
+    middle, top = (float(v) for v in re.match(r"M(\S+) ([^L]+)L", hidden.get("d")).groups())
+    assert middle == float(square.get("x")) + 22
+    assert top - float(square.get("y")) == pytest.approx(11)
     steps, _ = EPISODES["popgym-MineSweeperEasy-v0"]
     blind = ET.fromstring(render.episode_svg("popgym-MineSweeperEasy-v0", steps))
     assert marks(blind, "data-mine") == ["hit"]

@@ -32,7 +32,7 @@ class Diary(environment.Environment):
         return self.observe(key, state, None, params), state
 
     def step_env(self, key, state, action, params):
-        reward = 10.0 * state.time + action
+        reward = 10 * state.time + action  # an integer, as some environments pay
         state = state.replace(time=state.time + 1)
         obs = self.observe(key, state, action, params)
         return obs, state, reward, self.is_terminated(state, params), {}
