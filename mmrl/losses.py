@@ -58,4 +58,5 @@ def td_loss(td_error: Float[Array, " time"], mask: Bool[Array, " time"]) -> Floa
     The paper's code averages Huber losses on the tape but takes the Huber loss of the mean absolute
     error on segments, which is another loss; a comparison of the two has to use one.
     """
-    return masked_mean(huber(td_error), mask)
+    # Masked twice: behind the loss alone, 0 · NaN would still reach the gradient.
+    return masked_mean(huber(jnp.where(mask, td_error, 0)), mask)

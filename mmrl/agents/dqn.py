@@ -97,6 +97,8 @@ def check(config: Config, env: Any, params: Any) -> None:
             raise ValueError(
                 f"`{field.name}` must be at least 1; got {getattr(config, field.name)}."
             )
+        if field.type is float:
+            _check_range(field.name, getattr(config, field.name))
     if config.batching == "segments" and config.batch % config.segment_length:
         whole = max(config.batch // config.segment_length, 1) * config.segment_length
         raise ValueError(
@@ -109,8 +111,23 @@ def check(config: Config, env: Any, params: Any) -> None:
             f"`capacity` must hold one rollout of {config.rollout} steps in {config.environments} "
             f"environments, {one_rollout} steps; got {config.capacity}."
         )
+    whole_episode = params.max_steps_in_episode * config.environments
+    if config.capacity < whole_episode:
+        raise ValueError(
+            f"`capacity` must hold an episode of {params.max_steps_in_episode} steps in each of "
+            f"{config.environments} environments, {whole_episode} steps; got {config.capacity}: "
+            "longer episodes would never be learned from."
+        )
     if not hasattr(env.action_space(params), "n"):
         raise ValueError("`env` must have discrete actions for DQN; got a continuous action space.")
+
+
+def _check_range(name: str, value: Any) -> None:
+    """A share or a probability lies in [0, 1], any other scalar is positive; traced ones pass."""
+    share = name in ("gamma", "epsilon_start", "epsilon_end", "tau")
+    if isinstance(value, int | float) and not (0 <= value <= 1 if share else 0 < value < math.inf):
+        wanted = "between 0 and 1" if share else "positive and finite"
+        raise ValueError(f"`{name}` must be {wanted}; got {value}.")
 
 
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
@@ -143,6 +160,12 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
     )
 
 
+def epsilon(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """ε of an iteration: a straight line from `epsilon_start` to `epsilon_end`, then constant."""
+    progress = jnp.minimum(iteration / config.epsilon_decay, 1)
+    return config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
+
+
 def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
     """A uniformly random action with probability ε, else argmax_a Q(s, a)."""
 
@@ -151,6 +174,7 @@ def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
         # One draw serves both questions: given u < ε, u / ε is again uniform.
         u = jax.random.uniform(key)
         random = jnp.floor(u / jnp.maximum(epsilon, 1e-6) * q.size).astype(jnp.int32)
+        random = jnp.minimum(random, q.size - 1)  # u / ε may round up to 1
         return memory_state, jnp.where(u < epsilon, random, jnp.argmax(q).astype(jnp.int32))
 
     return act
@@ -175,9 +199,7 @@ def optimizer(config: Config) -> optax.GradientTransformation:
 
 def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray):
     """Algorithm 4's collection: a rollout in every environment, appended to the tape."""
-    progress = jnp.minimum(state.iteration / config.epsilon_decay, 1)
-    epsilon = config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
-    behavior = epsilon_greedy(state.net, epsilon)
+    behavior = epsilon_greedy(state.net, epsilon(config, state.iteration))
     act = partial(collect, behavior, env, params, steps=config.rollout)
     carries, rollout = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))
     state = eqx.tree_at(

@@ -16,7 +16,7 @@ from jaxtyping import Float, PyTree
 
 from mmrl.agents import dqn
 from mmrl.envs import make
-from mmrl.envs.wrappers import BeginFlag, PreviousAction
+from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction
 from mmrl.runs.checkpoint import RunError, load, read, replace, save, writing
 from mmrl.runs.results import provenance
 
@@ -68,6 +68,8 @@ def program(agent: str, env_id: str, previous_action: bool, begin_flag: bool) ->
         near = difflib.get_close_matches(agent, AGENTS, 1) or list(AGENTS)
         raise ValueError(f"`agent` must be one of {list(AGENTS)}; got {agent!r}. Try {near[0]!r}.")
     env, params = make(env_id)
+    space = env.observation_space(params)
+    env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
     env = PreviousAction(env) if previous_action else env
     env = BeginFlag(env) if begin_flag else env
     module = AGENTS[agent]
@@ -99,6 +101,7 @@ class Run:
         self.setup = setup
         self.path = None if path is None else pathlib.Path(path)
         self.program = program(setup.agent, setup.env, setup.previous_action, setup.begin_flag)
+        AGENTS[setup.agent].check(setup.config, self.program.env, self.program.params)
         self._shapes = jax.eval_shape(self._start)  # so that bad settings leave no trace on disk
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
