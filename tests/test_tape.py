@@ -452,6 +452,16 @@ def test_a_loop_copies_nothing_of_the_capacity(seeds):
     assert max(np.prod([int(n) for n in shape.split(",")]) for shape in copies) < capacity
 
 
+def test_the_longer_race_runs_only_if_needed():
+    """XLA moves what is constant out of loops; this loop must keep its work, or it always runs."""
+    t = jax.eval_shape(lambda: jax.vmap(lambda _: tape.init(EXAMPLE, 1 << 15))(jnp.arange(3)))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3))
+    program = jax.jit(jax.vmap(lambda t, key: tape.sample(t, key, 512))).lower(t, keys).compile()
+    before, entry = program.as_text().split("\nENTRY")
+    noise = re.compile(r' = .* while\(.*op_name="[^"]*while/body[^"]*_exponential')
+    assert noise.search(before) and not noise.search(entry)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

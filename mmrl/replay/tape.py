@@ -282,11 +282,12 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
         enough = (steps >= batch) | (rows[-1] == capacity)
         return jnp.pad(rows, (0, most - count), constant_values=capacity), enough
 
-    def longer(_: tuple) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
-        more = tree.noise(tape.sums, later, most - short)
-        return drawn(tree.extend(noise, more), most)[0], jnp.array(True)
+    def longer(state: tuple) -> tuple:
+        # The key comes with the state and changes: XLA would run a constant body before the loop.
+        more = tree.noise(tape.sums, state[2], most - short)
+        return drawn(tree.extend(noise, more), most)[0], jnp.array(True), now
 
-    first = drawn(noise, short)
+    first = (*drawn(noise, short), later)
     return first[0] if short == most else jax.lax.while_loop(lambda s: ~s[1], longer, first)[0]
 
 
