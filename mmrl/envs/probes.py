@@ -27,7 +27,7 @@ from flax import struct
 from gymnax.environments import environment
 from jaxtyping import Array, Bool, Float, Int
 
-from mmrl.envs.popgym.base import Action, Numbers, Params, Task, one_hot
+from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, Task, one_hot
 
 Obs = Float[Array, " obs"]
 ObsTape = Float[Array, "time obs"]
@@ -41,8 +41,8 @@ Gamma = Float[Array, ""] | float
 class ProbeState(environment.EnvState):
     """`cue` is 0 or 1, drawn at the reset; some probes make no use of it."""
 
-    time: jax.Array
-    cue: jax.Array
+    time: Leaf
+    cue: Leaf
 
 
 class Probe(Task):
