@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mmrl.replay import tape, tree
+from mmrl.replay import segments, tape, tree
 
 
 class Step(eqx.Module):
@@ -460,6 +460,24 @@ def test_the_longer_race_runs_only_if_needed():
     before, entry = program.as_text().split("\nENTRY")
     noise = re.compile(r' = .* while\(.*op_name="[^"]*while/body[^"]*_exponential')
     assert noise.search(before) and not noise.search(entry)
+
+
+def test_64_bit_changes_no_type(x64):
+    """Indices and weights keep their 32 bits, so a loop can carry the tape."""
+    t = jax.eval_shape(lambda: tape.init(EXAMPLE, 4096, workers=2))
+    rollout = jax.eval_shape(lambda: steps(jnp.ones((2, 5)), jnp.ones((2, 5))))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    drawn = jax.eval_shape(lambda t, key: tape.sample(t, key, 17), t, key)
+    rows, values = drawn.rows, jax.ShapeDtypeStruct((17,), jnp.float64)
+    for after in (
+        jax.eval_shape(tape.add, t, rollout),
+        jax.eval_shape(tape.set_priority, t, rows, values),
+        jax.eval_shape(lambda t: tape.set_alpha(t, 0.5), t),
+    ):
+        assert after == t
+    assert drawn.rows.dtype == drawn.episode.dtype == jnp.int32
+    by_segments = jax.eval_shape(lambda t, key: segments.sample(t, key, 17, 17), t, key)
+    assert by_segments.rows.dtype == by_segments.episode.dtype == jnp.int32
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
     count = batch // length
     first, segment = _draw(tape, key, count, length)
     stored = tape.length.at[first].get(mode="fill", fill_value=0)
-    row, within = jnp.divmod(jnp.arange(batch), length)
+    row, within = jnp.divmod(jnp.arange(batch, dtype=jnp.int32), length)
     offset = segment[row] * length + within
     real = offset < stored[row]
     return Sample(gather(tape, first[row], offset, real), within == 0, real, row, first)
@@ -114,24 +114,24 @@ def _draw(
     """
     capacity, levels = tape.length.shape[0], len(tape.sums)
 
-    scales = jnp.array([1.0, 1.0 / length])
+    scales = jnp.array([1.0, 1.0 / length], jnp.float32)
 
     def attempt(state: tuple) -> tuple:
         key, first, segment, done = state
         key, now = jax.random.split(key)
-        uniform = jax.random.uniform(now, (levels + 2, count))
+        uniform = jax.random.uniform(now, (levels + 2, count), jnp.float32)
         found = tree.draw(tape.sums, scales, uniform[:levels])
         n = tape.length.at[found].get(mode="fill", fill_value=0)
         segments = -(-n // length)
         accepted = uniform[levels] * (1 + (n - 1) / length) < segments
         which = jnp.minimum((uniform[levels + 1] * segments).astype(jnp.int32), segments - 1)
-        place = jnp.where(accepted, done + jnp.cumsum(accepted) - 1, count)
+        place = jnp.where(accepted, done + jnp.cumsum(accepted, dtype=jnp.int32) - 1, count)
         first = first.at[place].set(found, mode="drop")
         segment = segment.at[place].set(which, mode="drop")
-        return key, first, segment, done + accepted.sum()
+        return key, first, segment, done + accepted.sum(dtype=jnp.int32)
 
     empty = tape.sums[0][0].sum() == 0
     nobody = jnp.full(count, capacity, jnp.int32)
-    start = (key, nobody, jnp.zeros(count, jnp.int32), jnp.where(empty, count, 0))
+    start = (key, nobody, jnp.zeros(count, jnp.int32), jnp.where(empty, count, 0).astype(jnp.int32))
     _, first, segment, _ = jax.lax.while_loop(lambda state: state[3] < count, attempt, start)
     return first, segment

@@ -9,6 +9,7 @@ episodes (Eqs. 33-34): no loop, no limit to their number, and no counter that gr
 Beside the steps a tape takes 16 bytes per step: length, priority, and a sum tree to draw by.
 """
 
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -128,8 +129,8 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     """
     time = _check(tape, rollout)
     capacity, depth = tape.length.shape[0], tape.depth
-    ring = jnp.arange(tape.workers)[:, None] * depth
-    index = jnp.arange(time)[None]
+    ring = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
+    index = jnp.arange(time, dtype=jnp.int32)[None]
     rows = (ring + (tape.cursor + index) % depth).reshape(-1)
     steps = jax.tree.map(
         lambda d, x: d.at[rows].set(x.reshape(-1, *d.shape[1:]), unique_indices=True),
@@ -146,16 +147,13 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     continued = (ring + (tape.cursor + opened) % depth).reshape(-1)
     changed = jnp.concatenate([rows, continued])
     length = tape.length.at[rows].set(0, unique_indices=True)
-    tape = eqx.tree_at(
-        lambda t: (t.steps, t.length, t.priority, t.cursor, t.unfinished),
+    tape = replace(
         tape,
-        (
-            steps,
-            length.at[first].set(index + 1 - began, mode="drop"),
-            tape.priority.at[first].set(tape.peak, mode="drop"),
-            (tape.cursor + time) % depth,
-            jnp.minimum(time - after[:, -1], depth),
-        ),
+        steps=steps,
+        length=length.at[first].set(index + 1 - began, mode="drop"),
+        priority=tape.priority.at[first].set(tape.peak, mode="drop"),
+        cursor=(tape.cursor + time) % depth,
+        unfinished=jnp.minimum(time - after[:, -1], depth),
     )
     return _reweigh(tape, changed)
 
@@ -199,15 +197,15 @@ def _reweigh(tape: Tape, rows: Int[Array, " n"]) -> Tape:
     """The tape with its sums brought up to date at `rows`; a row past the end changes nothing."""
     length = tape.length.at[rows].get(mode="fill", fill_value=0)
     priority = tape.priority.at[rows].get(mode="fill", fill_value=1)
-    sums = tree.update(tape.sums, rows, _weights(length, priority, tape.alpha).T)
-    return eqx.tree_at(lambda t: t.sums, tape, sums)
+    weights = _weights(length, priority, tape.alpha)
+    return replace(tape, sums=tree.update(tape.sums, rows, weights.T))
 
 
 def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
     """The same tape, drawn with probability ∝ priority^α from now on. O(capacity)."""
     alpha = jnp.asarray(alpha, jnp.float32)
     sums = tree.build(_weights(tape.length, tape.priority, alpha))
-    return eqx.tree_at(lambda t: (t.sums, t.alpha), tape, (sums, alpha))
+    return replace(tape, sums=sums, alpha=alpha)
 
 
 def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"]) -> Tape:
@@ -220,11 +218,11 @@ def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"])
     capacity = tape.length.shape[0]
     stored = tape.length.at[rows].get(mode="fill", fill_value=0) > 0
     rows = jnp.where(stored & jnp.isfinite(values), rows, capacity)
-    values = jnp.clip(values, *PRIORITIES)
+    values = jnp.clip(values.astype(jnp.float32), *PRIORITIES)
     priority = tape.priority.at[rows].set(values, mode="drop")
     highest = jnp.max(values, where=rows < capacity, initial=0.0)
-    new = (priority, jnp.maximum(tape.peak, highest))
-    return _reweigh(eqx.tree_at(lambda t: (t.priority, t.peak), tape, new), rows)
+    peak = jnp.maximum(tape.peak, highest)
+    return _reweigh(replace(tape, priority=priority, peak=peak), rows)
 
 
 def valid(tape: Tape) -> Bool[Array, " capacity"]:
@@ -252,9 +250,9 @@ def sample(
         tape = set_alpha(tape, alpha)
     rows = _episodes(tape, key, batch)
     length = tape.length.at[rows].get(mode="fill", fill_value=0)
-    end = jnp.cumsum(length)
+    end = jnp.cumsum(length, dtype=jnp.int32)
     rows = jnp.where(end - length < batch, rows, tape.length.shape[0])
-    at = jnp.arange(batch)
+    at = jnp.arange(batch, dtype=jnp.int32)
     mask = at < end[-1]
     episode = jnp.minimum(jnp.searchsorted(end, at, side="right"), rows.shape[0] - 1)
     offset = at - (end - length)[episode]

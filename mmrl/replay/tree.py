@@ -58,7 +58,7 @@ def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
     """
     top, *levels = tree
     sizes = [top.shape[1], *(count * level.shape[2] for level in levels)]
-    flat = jax.random.exponential(key, (sum(sizes),))
+    flat = jax.random.exponential(key, (sum(sizes),), jnp.float32)
     first, *rest = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
     return (first, *(x.reshape(count, -1) for x in rest))
 
@@ -85,13 +85,14 @@ def race(
     """
     top, *levels = tree
     times = jnp.where(top[0] > 0, noise[0] / top[0], jnp.inf)
-    times, nodes = _earliest(times, jnp.arange(top.shape[1]), count)
+    times, nodes = _earliest(times, jnp.arange(top.shape[1], dtype=jnp.int32), count)
     for level, e in zip(levels, noise[1:], strict=True):
         weights = level[nodes, 0]
         waits = jnp.where(weights > 0, e[: nodes.shape[0]] / weights, jnp.inf)
         waits = times[:, None] + (waits - waits.min(axis=1, keepdims=True))
         times = jnp.where(weights > 0, waits, jnp.inf)
-        children = nodes[:, None] * level.shape[2] + jnp.arange(level.shape[2])[None]
+        child = jnp.arange(level.shape[2], dtype=jnp.int32)
+        children = nodes[:, None] * level.shape[2] + child[None]
         times, nodes = _earliest(times.reshape(-1), children.reshape(-1), count)
     return nodes, times
 
@@ -124,5 +125,5 @@ def draw(
 def _pick(weights: Float[Array, "rows n"], uniform: Float[Array, " count"]) -> Int[Array, " count"]:
     """For each draw a column by weight, from its own row of weights or from the only one."""
     sums = jnp.cumsum(weights, axis=1)
-    picked = (sums <= uniform[:, None] * sums[:, -1:]).sum(axis=1)
+    picked = (sums <= uniform[:, None] * sums[:, -1:]).sum(axis=1, dtype=jnp.int32)
     return jnp.minimum(picked, weights.shape[1] - 1)
