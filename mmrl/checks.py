@@ -62,8 +62,9 @@ def _error(x: PyTree, y: PyTree) -> Float[Array, ""]:
     def leaf(x, y):
         if x.dtype == bool:
             return jnp.max((x != y).astype(float), initial=0)
-        difference = jnp.abs(jnp.where(x == y, 0, x - y)) / (1 + jnp.abs(x))
-        return jnp.max(jnp.where(x == y, 0, jnp.nan_to_num(difference, nan=jnp.inf)), initial=0)
+        relative = jnp.abs(x - y) / (1 + jnp.abs(x))
+        error = jnp.where(jnp.isnan(relative), jnp.inf, relative)
+        return jnp.max(jnp.where(x == y, 0, error), initial=0)
 
     return jnp.max(jnp.stack(jax.tree.leaves(jax.tree.map(leaf, x, y))))
 

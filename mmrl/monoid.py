@@ -125,8 +125,8 @@ class Decay(Monoid):
 class Max(Monoid):
     """(w, m) • (w', m') = (w + w', max(m + w', m')): the largest value, faded by w ≤ 0.
 
-    Max-plus affine maps, the "max operator" that the paper leaves as future work. A decay
-    that multiplied m instead would not be associative. w = 0 is the plain running maximum.
+    Max-plus affine maps, the "max operator" that the paper leaves as future work. Fading the past
+    at each combine, max(γ m, m'), is not associative: w must tell how much. w = 0 fades nothing.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
