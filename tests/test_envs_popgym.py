@@ -133,6 +133,17 @@ def test_cards_come_as_from_a_shuffled_deck():
     assert chi_square(pair_counts(cards[51], cards[52], 4), np.full(16, 1 / 16)) > ALPHA
 
 
+def test_the_next_deck_does_not_depend_on_this_one():
+    env = SPECS["popgym-RepeatFirstEasy-v0"]()
+    params = env.default_params.replace(max_steps_in_episode=1)
+    state = env.reset(jax.random.key(0), params)[1]
+    keys = jax.random.split(jax.random.key(1), 5000)
+    obs, *_, info = jax.vmap(env.step, (0, None, None, None))(keys, state, 0, params)
+    last, first = np.asarray(info["final_observation"]).argmax(1), np.asarray(obs).argmax(1)
+    expected = np.outer(np.asarray(state.left) / 51, np.full(4, 1 / 4)).ravel()
+    assert chi_square(pair_counts(last, first, 4), expected) > ALPHA
+
+
 def test_values_and_queries_are_independent():
     env = SPECS["popgym-CountRecallMedium-v0"]()
     obs = np.asarray(
@@ -221,6 +232,14 @@ def test_a_smaller_limit_truncates_and_resets(id):
         _, state, _, terminated, truncated, _ = env.step(jax.random.key(t), state, action, params)
         assert (bool(terminated), bool(truncated)) == (False, t == 1)
     assert state.time == 0
+
+
+def test_a_mine_that_was_hit_stays_a_mine():
+    env = SPECS["popgym-MineSweeperEasy-v0"]()
+    state = env.reset(jax.random.key(0))[1]
+    mine = jnp.argmax(state.squares == 1)
+    _, after, _, terminated, _ = env.step_env(jax.random.key(0), state, mine, env.default_params)
+    assert terminated and (after.squares == state.squares).all()
 
 
 def test_a_pole_may_fall_at_the_time_limit():

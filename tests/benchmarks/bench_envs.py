@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import mmrl  # noqa: F401, I001  (before JAX starts)
 import gymnax
 import jax
 import numpy as np

@@ -21,6 +21,8 @@ Action = Integer[Array, ""] | int
 Numbers = Float[Array, " numbers"]
 Params = environment.EnvParams
 Info = dict[str, Any]
+Step = tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Info]
+Reset = tuple[Float[Array, " obs"], Any]
 # A field of a state is an array, but jax also builds states around placeholders: not checked.
 Leaf = Any
 
@@ -68,43 +70,53 @@ class Task(environment.Environment, abc.ABC):
         """o = look(s): the key and the action change nothing."""
         return self.look(state, params)
 
-    def reset_env(self, key: PRNGKeyArray, params: Params) -> tuple[Float[Array, " obs"], Any]:
+    def reset_env(self, key: PRNGKeyArray, params: Params) -> Reset:
         """The first observation and state."""
-        state = self.start(jax.random.uniform(key, (self.start_numbers,)), params)
-        return self.look(state, params), state
+        return self._reset(jax.random.uniform(key, (self.start_numbers,)), params)
 
-    def step_env(
-        self, key: PRNGKeyArray, state: Any, action: Action, params: Params
-    ) -> tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Info]:
+    def step_env(self, key: PRNGKeyArray, state: Any, action: Action, params: Params) -> Step:
         """One step without reset: observation, state, reward, terminated, info."""
         u = jax.random.uniform(key, (self.step_numbers,))
-        state, reward = self.advance(u, state, action, params)
-        obs, state = jax.lax.stop_gradient((self.look(state, params), state))
-        return obs, state, reward, self.is_terminated(state, params), {}
+        return self._step(u, state, action, params)
 
     @partial(jax.jit, static_argnames=("self",))
     def step(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params | None = None
     ) -> tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Bool[Array, ""], Info]:
-        """One step with automatic reset, as gymnax does it, from one call of the generator.
+        """One step with automatic reset, as gymnax does it.
 
-        gymnax splits the key, and step and reset draw on their own; on a CPU those three calls
-        take most of the time. Returns observation, state, reward, terminated, truncated, info;
-        after an end the first two begin the next episode, and info's `final_observation` is the
-        last of the old one.
+        Returns observation, state, reward, terminated, truncated, info. After an end the first two
+        begin the next episode, and info's `final_observation` is the last of the old one.
         """
         params = self.default_params if params is None else params
-        u = jax.random.uniform(key, (self.step_numbers + self.start_numbers,))
-        after, reward = self.advance(u[: self.step_numbers], state, action, params)
-        first = self.start(u[self.step_numbers :], params)
-        terminated = jnp.asarray(self.is_terminated(after, params))
+        step, reset = self.step_and_reset(key, state, action, params)
+        final, after, reward, terminated, _ = step
         truncated = jnp.asarray(self.is_truncated(after, params))
         pick = partial(jax.lax.select, terminated | truncated)
-        begun, final = self.look(first, params), self.look(after, params)
-        obs, state = jax.tree.map(pick, (begun, first), (final, after))
-        obs, state, final = jax.lax.stop_gradient((obs, state, final))
+        obs, state = jax.tree.map(pick, reset, (final, after))
         info = {"terminated": terminated, "truncated": truncated, "final_observation": final}
         return obs, state, reward, terminated, truncated, info
+
+    def step_and_reset(
+        self, key: PRNGKeyArray, state: Any, action: Action, params: Params
+    ) -> tuple[Step, Reset]:
+        """(`step_env`, `reset_env`) from one call of the generator.
+
+        gymnax splits the key, and step and reset draw on their own: on a CPU those three calls
+        take most of the time.
+        """
+        u = jax.random.uniform(key, (self.step_numbers + self.start_numbers,))
+        step = self._step(u[: self.step_numbers], state, action, params)
+        return step, self._reset(u[self.step_numbers :], params)
+
+    def _step(self, u: Numbers, state: Any, action: Action, params: Params) -> Step:
+        state, reward = jax.lax.stop_gradient(self.advance(u, state, action, params))
+        obs = self.look(state, params)
+        return obs, state, reward, jnp.asarray(self.is_terminated(state, params)), {}
+
+    def _reset(self, u: Numbers, params: Params) -> Reset:
+        state = jax.lax.stop_gradient(self.start(u, params))
+        return self.look(state, params), state
 
     @property
     def default_params(self) -> Params:
