@@ -191,13 +191,36 @@ def test_noise(env):
     assert len(first) >= WORKERS and (first != np.round(first)).all()
 
 
-def test_noise_upon_noise_is_independent():
-    once = wrappers.NoisyObservation(TAGGED, 0.1, clip=False)
-    twice = wrappers.NoisyObservation(once, 0.1, clip=False)
-    keys = jax.random.split(jax.random.key(0), 500)
-    seen, _ = jax.jit(jax.vmap(twice.reset, in_axes=(0, None)))(keys, twice.default_params)
-    noise = np.asarray(seen - jnp.round(seen))
-    assert abs(noise.std() - 0.1 * np.sqrt(2)) < 0.01
+class Chance(Tagged):
+    """Begins with an observation of pure chance."""
+
+    def reset_env(self, key, params):
+        return jax.random.normal(key, (2,)), super().reset_env(key, params)[1]
+
+
+def test_noise_is_independent_of_other_chance():
+    """The sum of two independent draws of the same size is larger by √2, of twice the same by 2."""
+    once = wrappers.NoisyObservation(Chance(), 1.0, clip=False)
+    twice = wrappers.NoisyObservation(once, np.sqrt(2), clip=False)
+    keys = jax.random.split(jax.random.key(0), 2000)
+
+    @jax.jit
+    @jax.vmap
+    def first(key):
+        return once.reset_env(key, None)[0], twice.reset_env(key, None)[0]
+
+    seen_once, seen_twice = first(keys)
+    assert abs(seen_once.std() - np.sqrt(2)) < 0.08
+    assert abs(seen_twice.std() - 2) < 0.12
+
+
+def test_noise_of_a_reset_is_not_that_of_the_last_step():
+    noisy = rolled(wrappers.NoisyObservation(TAGGED, 0.1, clip=False))
+    ends, begins = noisy.next_obs[:, :-1], noisy.obs[:, 1:]
+    both = noisy.last[:, :-1]
+    assert both.any()
+    difference = (ends - np.round(ends))[both] - (begins - np.round(begins))[both]
+    assert (np.abs(difference) > 1e-5).all()
 
 
 def test_scale_reward(env):
