@@ -52,10 +52,14 @@ def discounted(
     Without `next_values` nothing is bootstrapped; without `last` the tape is one episode, which
     also ends wherever γ_t = 0.
     """
-    next_values = jnp.zeros_like(rewards) if next_values is None else next_values
-    last = jnp.zeros(rewards.shape, bool) if last is None else last
-    last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
-    return _backward(_episode_maps(rewards, discount, next_values, last))
+    given = {} if next_values is None else {"next_values": next_values}
+    flags = jnp.zeros(rewards.shape, bool) if last is None else last
+    flags = _ends(flags, rewards=rewards, discount=discount, **given)
+    if next_values is not None:
+        rewards = rewards + jnp.where(flags, discount * next_values, 0)
+    if last is None:
+        return scan(Affine(), (discount, rewards), reverse=True)[1]
+    return _backward(((discount, rewards), flags))
 
 
 def n_step(
@@ -76,9 +80,9 @@ def n_step(
     if n < 1:
         raise ValueError(f"`n` must be at least 1 step; got {n}.")
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
-    (gain, total), ended = _windows(_episode_maps(rewards, discount, next_values, last), n)
-    bootstrap = jnp.where(ended, 0, _shift(next_values, n - 1, 0))
-    return total + gain * bootstrap
+    total = rewards + jnp.where(last, discount * next_values, 0)
+    (gain, total), ended = _windows(((discount, total), last), n)
+    return total + gain * jnp.where(ended, 0, _shift(next_values, n - 1, 0))
 
 
 def lambda_return(
@@ -227,10 +231,6 @@ def _windows(maps: Maps, n: int) -> Maps:
         if digit == "1":
             windows, width = grow(windows, width, maps), width + 1
     return windows
-
-
-def _episode_maps(rewards, discount, next_values, last) -> Maps:
-    return (discount, rewards + jnp.where(last, discount * next_values, 0)), last
 
 
 def _shift(x: Shaped[Array, " time"], steps: int, fill: Any) -> Shaped[Array, " time"]:
