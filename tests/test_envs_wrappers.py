@@ -251,6 +251,20 @@ def test_a_time_limit_leaves_the_task_its_own_clock():
     assert long.default_params == TASK.default_params
 
 
+class Paced(Tagged):
+    """Pays by its own time limit, as popgym's cart-pole does."""
+
+    def step_env(self, key, state, action, params):
+        obs, state, _, *rest = super().step_env(key, state, action, params)
+        return obs, state, jnp.float32(1 / params.max_steps_in_episode), *rest
+
+
+def test_a_time_limit_does_not_change_what_is_paid():
+    env = wrappers.TimeLimit(wrappers.TimeLimit(Paced(), 5), 3)
+    _, state = env.reset(jax.random.key(0))
+    assert env.step(jax.random.key(1), state, 0)[2] == np.float32(1 / 1000)
+
+
 def test_a_time_limit_may_be_traced():
     short = wrappers.TimeLimit(TAGGED, 3)
 
