@@ -367,3 +367,59 @@ def test_it_needs_neither_jax_nor_gymnax():
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert re.sub(r"\s", "", out.stdout) == "[]", out.stderr
+
+
+def recorded(env_id):
+    """One episode of random actions in the real environment, and its hidden states."""
+    import jax
+
+    from mmrl import envs, rollout
+
+    env, params = envs.make(env_id)
+
+    def policy(state, obs, begin, key):
+        return state, jax.random.randint(key, (), 0, env.num_actions)
+
+    def step(carry, keys):
+        hidden = env.state_obs(carry.env_state, params)
+        carry, transition = rollout.unroll(policy, env, params, carry, keys[None])
+        return carry, (jax.tree.map(lambda x: x[0], transition), hidden)
+
+    @jax.jit
+    def run(key):
+        keys = jax.random.split(key, (params.max_steps_in_episode, 2))
+        return jax.lax.scan(step, rollout.start(env, params, None, key), keys)[1]
+
+    return jax.device_get(run(jax.random.key(0)))
+
+
+@pytest.mark.parametrize("task", ["RepeatPrevious", "RepeatFirst", "Autoencode", "CountRecall"])
+def test_a_real_episode_is_judged_as_it_was_paid(task):
+    """An answer is right in the picture (ringed card, count of the type) if and only if it paid."""
+    env_id = f"popgym-{task}Easy-v0"
+    tape, _ = recorded(env_id)
+    for frame in range(4, len(tape.reward), 7):
+        root = ET.fromstring(render.episode_svg(env_id, tape, frame=frame))
+        if task == "CountRecall":
+            counts = re.findall(r"\d+", root.find(f"{SVG}desc").text.split("[")[1])
+            answer = int(counts[tape.obs[frame, 2:].argmax()])
+        elif ringed(root) is None:
+            assert tape.reward[frame] == 0
+            continue
+        else:
+            answer = tape.obs[ringed(root), -4:].argmax()
+        assert (answer == tape.action[frame]) == (tape.reward[frame] > 0)
+
+
+@pytest.mark.parametrize(
+    "task", ["PositionOnlyCartPole", "NoisyPositionOnlyCartPole", "MultiarmedBandit", "MineSweeper"]
+)
+def test_a_real_episode_is_drawn(task):
+    env_id = f"popgym-{task}Easy-v0"
+    tape, hidden = recorded(env_id)
+    root = ET.fromstring(render.episode_svg(env_id, tape, hidden=hidden))
+    last = np.flatnonzero(tape.last)
+    assert len(marks(root)) == (last[0] + 1 if len(last) else len(tape.last))
+    assert marks(root, "data-mine").count("hidden") + marks(root, "data-mine").count("hit") == (
+        2 if task == "MineSweeper" else 0
+    )
