@@ -179,6 +179,18 @@ def test_arms_pay_with_their_odds():
         assert 2 * stats.norm.sf(abs(z)) > ALPHA
 
 
+def test_poles_start_as_in_the_original():
+    id = "popgym-PositionOnlyCartPoleEasy-v0"
+    env, judge = SPECS[id](), oracle.original(id)
+    start = jax.jit(jax.vmap(env.reset_env, (0, None)))
+    states = start(jax.random.split(jax.random.key(5), 2000), env.default_params)[1]
+    ours = np.stack([states.x, states.x_dot, states.theta, states.theta_dot], axis=1)
+    theirs = [(judge.reset(seed=i), judge.unwrapped.get_state())[1] for i in range(2000)]
+    for axis, column in enumerate(np.array(theirs).T):
+        assert stats.ks_2samp(ours[:, axis], column).pvalue > ALPHA
+    np.testing.assert_allclose(np.corrcoef(ours.T), np.eye(4), atol=0.1)
+
+
 @pytest.mark.parametrize("level", ["Easy", "Medium", "Hard"])
 def test_noise_has_the_law_of_the_original(level):
     id = f"popgym-NoisyPositionOnlyCartPole{level}-v0"
