@@ -1,0 +1,32 @@
+"""Explorers that compute in the browser, so that they answer on a page without a kernel too.
+
+    from mmrl.show.widgets import ScanPlayer
+    ScanPlayer(method="blelloch")
+
+Each is a class of traits: what a control sets, and the arrays that it starts from. In a notebook
+the traits are live, `player.method`, and may be set from Python.
+"""
+
+try:
+    from mmrl.show.widgets.explorers import (
+        AttentionExplorer,
+        MemoryExplorer,
+        ResetExplorer,
+        ReturnsExplorer,
+        ScanPlayer,
+        SegmentsExplorer,
+    )
+except ModuleNotFoundError as error:
+    if error.name not in ("anywidget", "traitlets"):
+        raise
+    text = 'Widgets need anywidget: pip install "mmrl[notebooks]".'
+    raise ModuleNotFoundError(text, name=error.name) from error
+
+__all__ = [
+    "AttentionExplorer",
+    "MemoryExplorer",
+    "ResetExplorer",
+    "ReturnsExplorer",
+    "ScanPlayer",
+    "SegmentsExplorer",
+]

@@ -1,0 +1,277 @@
+// What every widget is made of: text, controls, a frame that redraws. Pure functions first.
+
+/** A number in at most `digits` significant digits, with a real minus sign. */
+export function num(value, digits = 3) {
+  if (typeof value !== "number" || Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  const plain = value === 0 || (size >= 1e-4 && size < 1e6);
+  const text = plain ? String(Number(value.toPrecision(digits))) : value.toExponential(1);
+  return text.replace("-", "−");
+}
+
+export const percent = (share) => `${num(100 * share, share < 0.1 ? 2 : 3)} %`;
+export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+export const range = (length, f = (i) => i) => Array.from({ length }, (_, i) => f(i));
+
+/**
+ * What can be drawn of an array that somebody gave, and what to say about the rest of it.
+ * `raw` is {values, length} as `mmrl.show.widgets.series` sends it, where null is not finite,
+ * or a plain array. Returns {values, notes}; `values` is never empty.
+ */
+export function series(raw, { name, most, fallback, unit = "step" }) {
+  const given = Array.isArray(raw) ? raw : (raw?.values ?? []);
+  const length = Array.isArray(raw) ? raw.length : (raw?.length ?? given.length);
+  if (!given.length) {
+    return { values: fallback, notes: [`\`${name}\` is empty, so an example is shown instead.`] };
+  }
+  const notes = [];
+  const values = given.slice(0, most).map((x) => (Number.isFinite(x) ? x : 0));
+  const bad = given.slice(0, most).findIndex((x) => !Number.isFinite(x));
+  if (length > most) {
+    notes.push(`\`${name}\` has ${length} ${unit}s; the first ${most} are shown.`);
+  }
+  if (bad >= 0) {
+    const count = given.slice(0, most).filter((x) => !Number.isFinite(x)).length;
+    const verb = count === 1 ? "entry that is" : "entries that are";
+    notes.push(`\`${name}\` has ${count} ${verb} not finite (${unit} ${bad} first); drawn as 0.`);
+  }
+  return { values, notes };
+}
+
+/** The value that a key asks a slider for, or null if the key is none of a slider's. */
+export function slide(key, value, { min, max, step }) {
+  const page = Math.max(step, Math.round((max - min) / 10 / step) * step);
+  const by = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step };
+  Object.assign(by, { PageUp: page, PageDown: -page });
+  if (key === "Home") return min;
+  if (key === "End") return max;
+  if (!(key in by)) return null;
+  // Steps are counted from `min`, so that 0.1 + 0.2 stays 0.3.
+  const count = Math.round((value + by[key] - min) / step);
+  return clamp(Number((min + count * step).toPrecision(12)), min, max);
+}
+
+const make = (namespace) => (tag, attributes, ...children) => {
+  const node = document.createElementNS(namespace, tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value != null) node.setAttribute(name, value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child != null));
+  return node;
+};
+/** An HTML element: html("p", {class: "x"}, "text", child). */
+export const html = make("http://www.w3.org/1999/xhtml");
+/** An SVG element. */
+export const svg = make("http://www.w3.org/2000/svg");
+
+/** A picture with a name for a screen reader. `label` says what is seen. */
+export function picture(width, height, label, ...children) {
+  const box = { viewBox: `0 0 ${width} ${height}`, width, height, role: "img" };
+  return svg("svg", { ...box, "aria-label": label }, ...children);
+}
+
+/** Diagonal stripes to fill shapes with, a cue that does not need colour: {fill, defs}. */
+export function stripes(color) {
+  const id = unique();
+  const box = { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
+  const bar = svg("rect", { width: 2.4, height: 6, class: `f-${color}` });
+  return { fill: `url(#${id})`, defs: svg("defs", {}, svg("pattern", box, bar)) };
+}
+
+let ids = 0;
+// Each widget is a module with its own counter, so the counter alone would repeat on a page.
+const unique = () => `mmrl-${Math.random().toString(36).slice(2, 9)}-${ids++}`;
+
+/**
+ * Puts a widget into `el`: a title, controls, pictures and a sentence that says what they show.
+ *
+ * `controls(ui)` adds the controls; `draw(ui)` returns {pictures, summary, notes} and runs again
+ * whenever a trait in `names` or the width changes. Returns the clean-up that anywidget calls.
+ */
+export function frame({ model, el }, { title, names, controls, draw }) {
+  const settings = html("div", { class: "mmrl-controls" });
+  const stage = html("div", { class: "mmrl-stage" });
+  const summary = html("p", { class: "mmrl-summary", "aria-live": "polite" });
+  const notes = html("p", { class: "mmrl-notes", role: "status" });
+  const head = html("div", { class: "mmrl-title" }, title);
+  // The attribute keeps JupyterLab's shortcuts away from keys that are pressed in here.
+  const shell = { class: "mmrl", role: "group", "aria-label": title };
+  const root = html("div", { ...shell, "data-lm-suppress-shortcuts": "true" });
+  root.append(head, settings, stage, summary, notes);
+  el.replaceChildren(root);
+
+  const cleanups = [];
+  const ui = {
+    root, settings, stage, cleanups, syncs: [],
+    width: 640,
+    get: (name) => model.get(name),
+    set(name, value) {
+      model.set(name, value);
+      model.save_changes();
+    },
+  };
+  const redraw = () => {
+    for (const sync of ui.syncs) sync();
+    try {
+      const seen = draw(ui);
+      stage.replaceChildren(...seen.pictures);
+      summary.textContent = seen.summary;
+      notes.textContent = (seen.notes ?? []).join(" ");
+    } catch (error) {
+      notes.textContent = `This cannot be drawn (${error.message}). Move a control to go on.`;
+    }
+  };
+  controls(ui);
+  for (const name of names) model.on(`change:${name}`, redraw);
+  const watch = new ResizeObserver(() => {
+    // A scroll bar that a redraw brings takes less than this; following it would never end.
+    const width = Math.round(stage.clientWidth);
+    if (!width || Math.abs(width - ui.width) < 20) return;
+    ui.width = width;
+    requestAnimationFrame(redraw);
+  });
+  watch.observe(stage);
+  redraw();
+  return () => {
+    watch.disconnect();
+    for (const name of names) model.off(`change:${name}`, redraw);
+    for (const cleanup of cleanups) cleanup();
+  };
+}
+
+const plain = (event) => !(event.ctrlKey || event.metaKey || event.altKey);
+
+function take(event) {
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** A slider for a trait. `log` sliders move in powers of ten; `when` says when it is shown. */
+export function slider(ui, name, { label, min, max, step, log = false, format = num, when }) {
+  const id = unique();
+  const scale = log ? { to: Math.log10, from: (x) => 10 ** x } : { to: (x) => x, from: (x) => x };
+  const ends = { min: scale.to(min), max: scale.to(max), step };
+  const input = html("input", { type: "range", id, ...ends });
+  const output = html("output", { for: id });
+  const box = html("div", { class: "mmrl-slider" }, html("label", { for: id }, label), input, output);
+  const set = (at) => ui.set(name, Number(scale.from(at).toPrecision(12)));
+  input.addEventListener("input", () => set(Number(input.value)));
+  // JupyterLab swallows the arrows of a native slider; this handler gets them first.
+  input.addEventListener("keydown", (event) => {
+    const value = plain(event) ? slide(event.key, Number(input.value), ends) : null;
+    if (value === null) return;
+    take(event);
+    set(value);
+  });
+  ui.syncs.push(() => {
+    const value = clamp(Number(ui.get(name)), min, max);
+    input.value = scale.to(value);
+    output.textContent = format(value);
+    input.setAttribute("aria-valuetext", format(value));
+    box.hidden = when ? !when() : false;
+  });
+  ui.settings.append(box);
+}
+
+/** One of a few options for a trait: [[value, text], …]. */
+export function choice(ui, name, { label, options, when }) {
+  const group = unique();
+  const inputs = options.map(([value]) => html("input", { type: "radio", name: group, value }));
+  const labels = options.map(([, text], i) => html("label", {}, inputs[i], html("span", {}, text)));
+  const row = html("div", { class: "mmrl-options" }, labels);
+  const box = html("fieldset", { class: "mmrl-choice" }, html("legend", {}, label), row);
+  const set = (i) => ui.set(name, options[i][0]);
+  inputs.forEach((input, i) => input.addEventListener("change", () => set(i)));
+  box.addEventListener("keydown", (event) => {
+    const now = Math.max(0, inputs.findIndex((input) => input.checked));
+    const at = plain(event)
+      ? slide(event.key, now, { min: 0, max: options.length - 1, step: 1 })
+      : null;
+    if (at === null || event.key.startsWith("Page")) return;
+    take(event);
+    set(at);
+    inputs[at].focus();
+  });
+  ui.syncs.push(() => {
+    inputs.forEach((input, i) => (input.checked = options[i][0] === ui.get(name)));
+    box.hidden = when ? !when() : false;
+  });
+  ui.settings.append(box);
+}
+
+/** A check box for a boolean trait. */
+export function toggle(ui, name, { label, when }) {
+  const input = html("input", { type: "checkbox" });
+  const box = html("label", { class: "mmrl-toggle" }, input, html("span", {}, label));
+  input.addEventListener("change", () => ui.set(name, input.checked));
+  ui.syncs.push(() => {
+    input.checked = Boolean(ui.get(name));
+    box.hidden = when ? !when() : false;
+  });
+  ui.settings.append(box);
+}
+
+/** A position that means the end, however far away that is. */
+export const END = 9999;
+
+/** Buttons First, Back, Play, Next, Last for a whole-numbered trait from 0 to `last()`. */
+export function player(ui, name, { last, what, pause = 700 }) {
+  let timer = null;
+  const go = (value) => ui.set(name, clamp(value, 0, last()));
+  const stop = () => {
+    clearInterval(timer);
+    timer = null;
+    play.textContent = "Play";
+  };
+  const button = (text, action, title) => {
+    const node = html("button", { type: "button", title }, text);
+    node.addEventListener("click", action);
+    return node;
+  };
+  const halt = (f) => () => {
+    stop();
+    go(f());
+  };
+  const now = () => clamp(ui.get(name), 0, last());
+  const play = button("Play", () => {
+    if (timer) return stop();
+    if (now() >= last()) go(0);
+    play.textContent = "Pause";
+    timer = setInterval(() => {
+      go(now() + 1);
+      if (now() >= last()) stop();
+    }, pause);
+  }, `Play every ${what}`);
+  ui.cleanups.push(stop);
+  const box = html("div", { class: "mmrl-player", role: "group", "aria-label": `${what} by ${what}` });
+  box.append(
+    button("First", halt(() => 0), `Before the first ${what}`),
+    button("Back", halt(() => now() - 1), `One ${what} back`),
+    play,
+    button("Next", halt(() => now() + 1), `One ${what} on`),
+    button("Last", () => (stop(), ui.set(name, END)), `After the last ${what}`),
+  );
+  ui.settings.append(box);
+}
+
+/** Calls `move(x, y)` in the first picture's pixels while a pointer is held down on the stage. */
+export function drag(ui, { start, move }) {
+  let held = null;
+  const at = (event) => {
+    const box = ui.stage.querySelector("svg").getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  ui.stage.addEventListener("pointerdown", (event) => {
+    held = start(...at(event));
+    if (held === null) return;
+    event.preventDefault();
+    ui.stage.setPointerCapture(event.pointerId);
+  });
+  ui.stage.addEventListener("pointermove", (event) => held !== null && move(held, ...at(event)));
+  for (const end of ["pointerup", "pointercancel"]) {
+    ui.stage.addEventListener(end, () => (held = null));
+  }
+}

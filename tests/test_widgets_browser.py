@@ -1,0 +1,185 @@
+"""Each widget in a headless Chromium, as on a page without a kernel: keys, themes, bad input."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.show import widgets
+
+sys.path.insert(0, str(Path(__file__).parent / "browser"))
+from page import find_chromium, page, visit
+
+CHROMIUM = find_chromium()
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
+CLASSES = [getattr(widgets, name) for name in widgets.__all__]
+
+
+def examine(
+    shown: Sequence[Any], script: str, folder: Path, theme: str = "light"
+) -> list[tuple[str, dict[str, Any]]]:
+    """(name, report) of every widget shown. Starting Chromium takes longest, so it starts once."""
+    reports = visit(str(CHROMIUM), page(shown, theme, script), folder)
+    return [(type(w).__name__, report) for w, report in zip(shown, reports, strict=True)]
+
+
+DRIVE = """
+const seen = () => root.querySelector(".mmrl-stage").innerHTML + root.innerText;
+const press = (node, key) => {
+  const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+  node.focus();
+  node.dispatchEvent(event);
+  return event.defaultPrevented;
+};
+Object.assign(report, { controls: [], times: [] });
+const kinds = '[type="range"], [type="radio"]:checked, [type="checkbox"]';
+const find = () => root.querySelectorAll(kinds);
+for (let i = 0; i < find().length; i++) {
+  if (!find()[i].getClientRects().length) continue;
+  const before = { ...traits };
+  let [changed, taken] = [false, true];
+  for (const key of ["ArrowLeft", "ArrowRight", "ArrowRight", "Home", "End"]) {
+    const [node, now, start] = [find()[i], seen(), performance.now()];
+    if (node.type === "checkbox") node.click();
+    else taken &&= press(node, key);
+    root.getBoundingClientRect();  // waits for the new layout
+    report.times.push(performance.now() - start);
+    changed ||= seen() !== now;
+  }
+  const { id } = find()[i];
+  const label = root.querySelector(`label[for="${id}"]`) ?? find()[i].closest("fieldset, label");
+  report.controls.push({ name: label?.textContent ?? "", changed, taken });
+  for (const [key, value] of Object.entries(before)) model.set(key, value);
+}
+report.typed = press(root.querySelector("input"), "a");
+report.suppress = root.dataset.lmSuppressShortcuts;
+report.saved = model.saved;
+"""
+
+
+def test_every_control_answers_to_the_keyboard(tmp_path: Path):
+    # Each choice in turn, since some controls only appear with one of them.
+    shown = [cls() for cls in CLASSES]
+    shown += [widgets.ScanPlayer(method="chunked"), widgets.ScanPlayer(monoid="affine")]
+    shown += [widgets.ReturnsExplorer(kind=kind) for kind in ("n_step", "vtrace")]
+    shown += [widgets.MemoryExplorer(family=family) for family in ("s5", "ffm")]
+    for name, found in examine(shown, DRIVE, tmp_path):
+        assert found["controls"], f"{name} has nothing to press"
+        for control in found["controls"]:
+            assert control["name"].strip(), f"{name} has a control without a label"
+            assert control["changed"], f"{name}: {control['name']!r} changes nothing"
+            assert control["taken"], f"{name}: {control['name']!r} leaves its keys to the page"
+        assert not found["typed"], f"{name}: other keys belong to the page"
+        assert found["suppress"] == "true" and found["saved"] > 0
+        assert np.median(found["times"]) < 50, f"{name}: milliseconds from a key to a new layout"
+
+
+PLAY = """
+const button = (text) => [...root.querySelectorAll("button")].find((b) => b.textContent === text);
+report.levels = ["First", "Back", "Next", "Next", "Back", "Last"].map((text) => {
+  button(text).click();
+  return traits.level;
+});
+report.still = traits.level;
+button("Play").click();
+await settle(1700);
+report.playing = [traits.level, Boolean(button("Pause"))];
+button("Pause").click();
+await settle(1700);
+report.paused = traits.level;
+"""
+
+
+def test_the_player_steps_plays_and_never_starts_by_itself(tmp_path: Path):
+    [(_, found)] = examine([widgets.ScanPlayer(length=16)], PLAY, tmp_path)
+    assert found["levels"] == [0, 0, 1, 2, 1, 9999] and found["still"] == 9999
+    assert found["playing"] == [2, True] and found["paused"] == 2
+
+
+DRAG = """
+const box = root.querySelector("svg").getBoundingClientRect();
+const grip = root.querySelectorAll(".grip")[0].getBoundingClientRect();
+const stage = root.querySelector(".mmrl-stage");
+stage.setPointerCapture = () => {};
+const point = (type, x) => stage.dispatchEvent(
+  new PointerEvent(type, { clientX: x, clientY: box.top + 60, bubbles: true, pointerId: 1 }));
+const from = grip.left + grip.width / 2;
+point("pointermove", from + 90);
+report.hover = traits.first;
+point("pointerdown", from);
+point("pointermove", from - 60);
+report.left = traits.first;
+point("pointermove", from + 2000);
+point("pointerup", from);
+point("pointermove", from);
+report.right = [traits.first, traits.second];
+"""
+
+
+def test_a_boundary_can_be_dragged_but_not_past_the_next(tmp_path: Path):
+    [(_, found)] = examine([widgets.ResetExplorer()], DRAG, tmp_path)
+    assert found["hover"] == 8 and 0 < found["left"] < 8 and found["right"] == [15, 16]
+
+
+LOOK = """
+const svgs = [...root.querySelectorAll("svg")];
+report.labels = svgs.map((node) => [node.getAttribute("role"), node.getAttribute("aria-label")]);
+report.live = root.querySelector(".mmrl-summary").getAttribute("aria-live");
+report.summary = root.querySelector(".mmrl-summary").textContent;
+report.notes = root.querySelector(".mmrl-notes").textContent;
+report.paper = getComputedStyle(root).backgroundColor;
+report.ink = getComputedStyle(root).color;
+el.style.width = "404px";
+await settle();
+const right = (node) => node.getClientRects().length ? node.getBoundingClientRect().right : 0;
+report.over = Math.max(...[...root.querySelectorAll("*")].map(right)) - right(root);
+cleanup();
+report.left = Object.values(listeners).flat().length;
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_seen_is_said_and_fits(theme: str, tmp_path: Path):
+    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 25, 29)"}[theme]
+    for name, found in examine([cls() for cls in CLASSES], LOOK, tmp_path, theme):
+        assert found["labels"] and all(role == "img" and text for role, text in found["labels"])
+        assert found["live"] == "polite" and any(c.isdigit() for c in found["summary"])
+        assert not re.search("NaN|undefined|Infinity", found["summary"]), name
+        assert paper == found["paper"] != found["ink"], name
+        assert found["over"] <= 0, f"{name} is wider than a narrow page"
+        assert found["left"] == 0, f"{name}: listeners outlive the widget"
+        assert found["notes"] == "", name
+
+
+SERIES: dict[str, dict[str, dict[str, str]]] = {
+    "ScanPlayer": {"values": {"monoid": "sum"}},
+    "ReturnsExplorer": {"log_ratios": {"kind": "vtrace"}},
+    "ResetExplorer": {"values": {}},
+    "SegmentsExplorer": {"lengths": {}},
+    "MemoryExplorer": {"real": {"family": "given"}, "frequencies": {"family": "s5"}},
+    "AttentionExplorer": {"symbols": {}},
+}
+BAD: dict[str, tuple[Any, str]] = {
+    "nan": ([1.0, np.nan, 2.0], "not finite"),
+    "empty": ([], "is empty"),
+    "enormous": (np.arange(2_000_000), "has 2000000"),
+    "one": ([1.0], ""),
+    "huge": ([1e300, -1e300, 0.0], ""),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_arrays_are_met_with_a_calm_word(kind: str, tmp_path: Path):
+    values, word = BAD[kind]
+    shown = [
+        getattr(widgets, name)(**{trait: values}, **settings)
+        for name, traits in SERIES.items()
+        for trait, settings in traits.items()
+    ]
+    for name, found in examine(shown, LOOK, tmp_path):
+        assert word in found["notes"], name
+        assert found["labels"] and "cannot be drawn" not in found["notes"], name
