@@ -32,12 +32,10 @@ from mmrl.nets import Net
 from mmrl.replay import segments, tape
 from mmrl.rollout import Carry, Policy, collect, evaluate, start
 
-static = partial(dataclasses.field, metadata={"static": True})
+static = partial(eqx.field, static=True)
 
 
-@partial(jax.tree_util.register_dataclass)
-@dataclasses.dataclass(frozen=True)
-class Config:
+class Config(eqx.Module):
     """Fields marked `static` shape the program; the others are traced, so a change of them never
     recompiles and one compiled program serves a sweep."""
 
@@ -85,7 +83,7 @@ class Metrics(eqx.Module):
     lengths: Int[Array, "*blocks episodes"]
     loss: Float[Array, "*blocks"]
     fill: Float[Array, "*blocks"]  # share of real steps in a batch
-    finite: Bool[Array, "*blocks"]  # were all rewards and losses finite?
+    finite: Bool[Array, "*blocks"]  # were all rewards and losses finite, in the evaluation too?
 
 
 def check(config: Config, env: Any, params: Any) -> None:
@@ -293,9 +291,8 @@ def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, M
         config.episodes,
         params.max_steps_in_episode,
     )
-    return state, Metrics(
-        outcome.returns, outcome.lengths, jnp.mean(value), jnp.mean(fill), jnp.all(finite)
-    )
+    finite = jnp.all(finite) & jnp.all(jnp.isfinite(outcome.returns))
+    return state, Metrics(outcome.returns, outcome.lengths, jnp.mean(value), jnp.mean(fill), finite)
 
 
 def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:

@@ -52,7 +52,8 @@ def revision() -> str | None:
 def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
     """The mean of the middle half: ⌊n/4⌋ values are cut on each side.  Agarwal et al. 2021."""
     cut = values.shape[-1] // 4
-    return np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
+    middle = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut]
+    return np.asarray(middle.mean(axis=-1))
 
 
 def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:

@@ -102,6 +102,8 @@ class Run:
         self.path = None if path is None else pathlib.Path(path)
         self.program = program(setup.agent, setup.env, setup.previous_action, setup.begin_flag)
         AGENTS[setup.agent].check(setup.config, self.program.env, self.program.params)
+        # The program does not depend on how often it is repeated: a longer run is no other program.
+        self._config = dataclasses.replace(setup.config, blocks=1)
         self._shapes = jax.eval_shape(self._start)  # so that bad settings leave no trace on disk
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
@@ -113,7 +115,7 @@ class Run:
         while len(self.history) < config.blocks:
             began = time.perf_counter()
             state = self._start() if self.state is None else self.state
-            state, metrics = self.program.block(config, state)
+            state, metrics = self.program.block(self._config, state)
             metrics = jax.device_get(metrics)
             self._check_finite(metrics.finite)
             report = Report(
@@ -131,7 +133,7 @@ class Run:
 
     def _start(self) -> PyTree:
         keys = jax.vmap(jax.random.key)(np.asarray(self.setup.seeds, np.uint32))
-        return self.program.init(self.setup.config, keys)
+        return self.program.init(self._config, keys)
 
     def _env_steps(self, blocks: int) -> int:
         config = self.setup.config
@@ -199,7 +201,7 @@ def saved(path: str | os.PathLike) -> Setup | None:
         return restore(json.loads(results.read_text())["setup"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
 
 

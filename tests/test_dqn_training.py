@@ -1,0 +1,154 @@
+"""DQN as one compiled program: blocks, seeds, scalars, and probes learned to their known values."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl import rollout, runs
+from mmrl.agents import dqn
+from mmrl.envs import probes
+
+ENV = "probe-Memory-v0"
+TINY = dqn.Config(
+    memory_sizes=(("state_size", 4),),
+    width=8,
+    batch=16,
+    environments=4,
+    rollout=4,
+    updates=2,
+    capacity=64,
+    block=2,
+    blocks=3,
+    episodes=4,
+)
+
+
+@pytest.fixture(scope="module")
+def program() -> runs.Program:
+    return runs.program("dqn", ENV, False, True)
+
+
+def keys(*seeds: int) -> jax.Array:
+    return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+
+
+def train(program: runs.Program, config: dqn.Config, *seeds: int) -> tuple[Any, list[Any]]:
+    state, metrics = program.init(config, keys(*seeds)), []
+    for _ in range(config.blocks):
+        state, values = program.block(config, state)
+        metrics.append(values)
+    return state, metrics
+
+
+def assert_close(a: Any, b: Any, tolerance: float) -> None:
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance),
+        eqx.filter((a.net, a.target, a.tape.steps), eqx.is_array),
+        eqx.filter((b.net, b.target, b.tape.steps), eqx.is_array),
+    )
+
+
+def test_scalars_do_not_recompile(program: runs.Program):
+    state, _ = train(program, TINY, 0, 1)
+    compiled = program.block._cache_size(), program.init._cache_size()
+    for change in ({"learning_rate": 1e-4}, {"gamma": 0.7, "tau": 0.5}, {"epsilon_decay": 3.0}):
+        other, _ = train(program, dataclasses.replace(TINY, **change), 0, 1)
+        assert np.abs(other.net.head.value.weight - state.net.head.value.weight).max() > 0
+    assert (program.block._cache_size(), program.init._cache_size()) == compiled
+
+
+def test_the_target_follows(program: runs.Program):
+    """θ⁻ ← θ⁻ + τ (θ - θ⁻): with τ = 1 they are one; with τ = 0 it never moves."""
+    first = program.init(TINY, keys(0, 1))
+    for tau, like in ((1.0, "net"), (0.0, None)):
+        state, _ = program.block(dataclasses.replace(TINY, tau=tau), first)
+        wanted = getattr(state, like) if like else first.target
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), state.target, wanted)
+        assert np.abs(state.net.encoder.linear.weight - first.net.encoder.linear.weight).max() > 0
+
+
+def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
+    state = jax.tree.map(lambda x: x[0], train(program, TINY, 0, 1)[0])
+    config = dataclasses.replace(TINY, tau=0.3)
+    new, (value, fill) = jax.jit(dqn.learn)(config, state, jax.random.key(3))
+    assert fill == 1 and value > 0
+    jax.tree.map(
+        lambda old, net, target: np.testing.assert_allclose(
+            target, old + 0.3 * (net - old), rtol=1e-5, atol=1e-6
+        ),
+        *(eqx.filter(x, eqx.is_inexact_array) for x in (state.target, new.net, new.target)),
+    )
+
+
+def test_a_whole_run_is_its_blocks(program: runs.Program):
+    """`train` under jit and vmap equals block after block."""
+    state, metrics = train(program, TINY, 0, 1)
+    whole = jax.jit(jax.vmap(lambda k: dqn.train(TINY, program.env, program.params, k)))
+    other, all_metrics = whole(keys(0, 1))
+    assert_close(state, other, 1e-4)
+    blocks = np.stack([m.returns for m in metrics], axis=1)
+    np.testing.assert_allclose(all_metrics.returns, blocks, atol=1e-5)
+    assert all_metrics.returns.shape == (2, TINY.blocks, TINY.episodes)
+
+
+def test_a_seed_does_not_depend_on_its_neighbours(program: runs.Program):
+    together, _ = train(program, TINY, 0, 1)
+    apart, _ = train(program, TINY, 1, 7)
+    pick = [jax.tree.map(lambda x, i=i: x[i], s) for s, i in ((together, 1), (apart, 0))]
+    assert_close(*pick, 0.0)
+
+
+def test_learning_waits_for_a_whole_episode(program: runs.Program):
+    """An iteration acts for 4 of an episode's 5 steps: the first one has nothing to learn from."""
+    _, metrics = train(program, TINY, 0, 1)
+    np.testing.assert_array_equal(metrics[0].fill, 0.5)  # the second one has 20 steps for 16 places
+    np.testing.assert_array_equal(metrics[1].fill, 1)
+    assert all(m.finite.all() for m in metrics)
+
+
+PROBING = dqn.Config(
+    memory="none",
+    width=32,
+    batch=64,
+    environments=8,
+    rollout=8,
+    capacity=512,
+    block=60,
+    blocks=5,
+    episodes=16,
+    learning_rate=3e-3,
+    gamma=0.8,
+    epsilon_end=0.5,
+    tau=0.1,
+    reward_scale=1.0,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [env_id for env_id in probes.SPECS])
+def test_probes_are_learned_to_their_values(name: str):
+    # Only one probe needs memory; Truncation needs none: its values continue beyond what is seen.
+    memory = "lru" if name == "probe-Memory-v0" else "none"
+    config = dataclasses.replace(PROBING, memory=memory)
+    run = runs.Run(runs.Setup(env=name, config=config, seeds=(0, 1), begin_flag=False))
+    *_, report = run
+    env, params = run.program.env, run.program.params
+
+    @jax.jit
+    @jax.vmap
+    def values(net, key):
+        random = dqn.epsilon_greedy(net, jnp.ones(()))
+        carry = rollout.start(env, params, net.init(), key)
+        _, seen = rollout.collect(random, env, params, carry, key, 100)
+        q = net(net.init(), seen.obs, seen.begin)[1]
+        return q, env.optimal_q(seen.obs, seen.begin, config.gamma)
+
+    q, optimal = values(run.state.net, keys(2, 3))
+    np.testing.assert_allclose(q, optimal, atol=0.1)
+    np.testing.assert_allclose(report.returns, env.optimal_return, atol=0.6)
