@@ -282,7 +282,7 @@ def test_race_is_successive_sampling(top, monkeypatch):
     """P(i, j, k) = wᵢ/Σ · wⱼ/(Σ - wᵢ) · wₖ/(Σ - wᵢ - wⱼ), from a deep tree and from a flat one."""
     monkeypatch.setattr(tree, "TOP", top)
     monkeypatch.setattr(tree, "BRANCH", 2)
-    weights = [1.0, 0.0, 4.0, 0.5, 2.0, 0.0, 3.0]
+    weights = [1.0, 0.0, 0.0, 0.0, 4.0, 0.5, 2.0, 0.0, 3.0]
     sums = tree.build(jnp.array([weights]))
 
     def race(key):
@@ -302,6 +302,18 @@ def test_race_is_over_when_no_weight_is_left():
     rows, times = tree.race(sums, tree.noise(sums, jax.random.key(0), 9), 9)
     assert rows.shape == (3,) and rows[0] == 1
     assert np.isfinite(times[0]) and np.isinf(times[1:]).all()
+
+
+def test_draw_never_finds_a_row_without_weight(monkeypatch):
+    """Not even with the smallest and the largest uniform numbers there are."""
+    monkeypatch.setattr(tree, "TOP", 2)
+    monkeypatch.setattr(tree, "BRANCH", 2)
+    sums = tree.build(jnp.array([[0, 0, 0, 0.1, 0.7, 0, 0.2, 0], [0, 0, 0, 0, 1.0, 0, 0.3, 0]]))
+    assert len(sums) == 3
+    edges = np.nextafter(np.float32([0, 1]), np.float32([0, 0]))
+    uniform = np.stack(np.meshgrid(edges, edges, edges)).reshape(3, -1)
+    rows = tree.draw(sums, jnp.array([1.0, 0.5]), jnp.asarray(uniform))
+    assert set(rows.tolist()) == {3, 4, 6}
 
 
 def test_priorities_up_to_the_power_alpha():
@@ -374,6 +386,10 @@ def test_episode_priority_mixes_maximum_and_mean():
     np.testing.assert_allclose(
         found[:count], [0.75 * run.max() + 0.25 * run.mean() for run in runs], rtol=1e-6
     )
+    # A segment and its padding are one row: errors on the padding do not count.
+    rows = jax.jit(segments.sample, static_argnums=(2, 3))(t, jax.random.key(0), 12, 4)
+    garbage = np.where(rows.mask, np.float32(1), np.float32(np.nan))
+    np.testing.assert_allclose(jax.jit(tape.episode_priority)(rows, garbage), 1.0, rtol=1e-6)
     short = sample(t, jax.random.key(0), 9)
     garbage = np.where(short.mask, np.float32(1), np.float32(np.nan))
     np.testing.assert_allclose(episode_priority(short, garbage)[:3], 1.0, rtol=1e-6)
