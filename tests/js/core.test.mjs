@@ -4,7 +4,7 @@ import { num, percent, range, series, slide } from "../../mmrl/show/widgets/js/c
 import { ticks } from "../../mmrl/show/widgets/js/plot.mjs";
 
 test("numbers are short, with a real minus and a word for what is none", () => {
-  const cases = [[0, "0"], [-0.125, "−0.125"], [1234.567, "1230"], [NaN, "NaN"], [-Infinity, "−∞"], [1e-9, "1.0e−9"], [undefined, "NaN"]];
+  const cases = [[0, "0"], [-0.125, "−0.125"], [1234.567, "1230"], [NaN, "NaN"], [-Infinity, "−∞"], [1e-9, "1.0e−9"], [1e7, "1.0e7"], [undefined, "NaN"]];
   for (const [value, text] of cases) assert.equal(num(value), text);
   assert.equal(percent(0.04567), "4.6 %");
   assert.equal(percent(0.5), "50 %");

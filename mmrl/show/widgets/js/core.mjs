@@ -6,7 +6,7 @@ export function num(value, digits = 3) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
   const plain = value === 0 || (size >= 1e-4 && size < 1e6);
-  const text = plain ? String(Number(value.toPrecision(digits))) : value.toExponential(1);
+  const text = plain ? String(Number(value.toPrecision(digits))) : value.toExponential(1).replace("e+", "e");
   return text.replace("-", "−");
 }
 
@@ -34,8 +34,9 @@ export function series(raw, { name, most, fallback, unit = "step" }) {
   }
   if (bad >= 0) {
     const count = given.slice(0, most).filter((x) => !Number.isFinite(x)).length;
-    const verb = count === 1 ? "entry that is" : "entries that are";
-    notes.push(`\`${name}\` has ${count} ${verb} not finite (${unit} ${bad} first); drawn as 0.`);
+    const what = count === 1 ? "entry that is" : "entries that are";
+    const where = `${unit} ${bad}${count > 1 ? " first" : ""}`;
+    notes.push(`\`${name}\` has ${count} ${what} not finite (${where}); drawn as 0.`);
   }
   return { values, notes };
 }

@@ -69,7 +69,7 @@ function state(ui) {
   if (family === "given") Object.assign(settings, { real: read("real", [0.9]), imag: read("imag", [0]) });
   const units = FAMILIES[family](settings).sort((a, b) => b.rate - a.rate);
   const growing = units.filter((unit) => unit.rate < 0).length;
-  if (growing) notes.push(`${plural(growing, "eigenvalue")} outside the unit circle: what they hold grows.`);
+  if (growing) notes.push(`${plural(growing, "eigenvalue")} outside the unit circle: what is stored there grows.`);
   const index = clamp(Math.round((ui.get("unit") / 100) * (units.length - 1)), 0, units.length - 1);
   return { units, index, unit: units[index], notes };
 }
@@ -96,8 +96,9 @@ function drawPlane(size, { units, index }) {
 
 function drawResponse(width, { unit }, horizon) {
   const { envelope, response } = impulse(unit, horizon);
-  const axis = plot([40, 24, width - 14, 178], { x: { low: 0, high: horizon, label: "steps since the impulse" }, y: { low: -1, high: 1, ticks: [-1, 0, 1] } });
-  const points = (values) => values.map((v, t) => [axis.x(t), axis.y(clamp(v, -1.2, 1.2))]);
+  const high = clamp(Math.max(...envelope), 1, 3);
+  const axis = plot([40, 24, width - 14, 178], { x: { low: 0, high: horizon, label: "steps since the impulse" }, y: { low: -high, high } });
+  const points = (values) => values.map((v, t) => [axis.x(t), axis.y(Math.abs(v) > high ? NaN : v)]);
   const dashes = { class: "f-none s-ink", "stroke-dasharray": "5 3", "stroke-width": 1.3 };
   const half = halfLife(unit);
   const mark = half <= horizon
@@ -130,10 +131,11 @@ function draw(ui) {
   // Sampled at whole steps, a turn by more than half a circle looks like a slower one backwards.
   const turn = Math.abs(Math.atan2(Math.sin(now.unit.turn), Math.cos(now.unit.turn)));
   const period = turn > 1e-6 ? `one turn in ${num((2 * Math.PI) / turn)} steps` : "no turning";
+  const half = halfLife(now.unit);
   const summary =
     `${now.units.length} units; half-lives from ${num(lives[0])} to ${num(lives.at(-1))} steps, median ` +
     `${num(lives[Math.floor((lives.length - 1) / 2)])}. The marked one: |λ| = ${num(Math.exp(-now.unit.rate), 4)}, ` +
-    `half left after ${num(halfLife(now.unit))} steps, ${period}.`;
+    `${Number.isFinite(half) ? `half left after ${num(half)} steps` : "it never fades"}, ${period}.`;
   const charts = [drawResponse(rest, now, ui.get("horizon")), drawHalfLives(rest, now)];
   const column = document.createElement("div");
   column.append(...charts);

@@ -140,9 +140,9 @@ function draw(ui) {
   const nans = now.hs.filter((h, t) => Number.isNaN(h) && !Number.isNaN(now.alone[t])).length;
   const verdict = now.share
     ? `${percent(now.share)} of all influence on the states comes from other episodes.`
-    : "No input reaches a state of another episode.";
+    : "No finite input reaches a state of another episode.";
   const poisoned = ui.get("poison")
-    ? ` The NaN at step ${POISON} spoils ${nans} states of later episodes${nans && ui.get("mode") === "multiply" ? ": 0 · NaN is NaN." : "."}`
+    ? ` The NaN at step ${POISON} spoils ${nans || "no"} states of later episodes${nans && ui.get("mode") === "multiply" ? ": 0 · NaN is NaN." : "."}`
     : "";
   const summary = `Episodes begin at steps 0, ${now.first} and ${now.second}; gain ${num(ui.get("gain"))}. ${verdict}${poisoned}`;
   return { pictures: [drawTape(wide, now), drawMatrix(side, now)], summary, notes: now.notes };

@@ -13,19 +13,19 @@ export const MONOIDS = {
     name: "sum",
     lift: (x) => x,
     combine: (a, b) => a + b,
-    show: (a) => num(a),
+    show: (a, digits) => num(a, digits),
   },
   affine: {
     name: "affine",
     lift: (x, t, gain) => [gain, x],
     combine: ([a, x], [b, y]) => [b * a, b * x + y],
-    show: ([, x]) => num(x),
+    show: ([, x], digits) => num(x, digits),
   },
   max: {
     name: "max with fading",
     lift: (x, t, gain) => [Math.log(gain), x],
     combine: ([w, m], [v, n]) => [w + v, Math.max(m + v, n)],
-    show: ([, m]) => num(m),
+    show: ([, m], digits) => num(m, digits),
   },
 };
 
@@ -91,6 +91,9 @@ function state(ui) {
   return { xs, monoid, levels, level, rows, notes };
 }
 
+/** The width of a short text, in sizes of its font. */
+const wide = (text) => [...text].reduce((sum, c) => sum + (c === "." ? 0.32 : c === "−" ? 0.84 : 0.62), 0);
+
 function drawTree(ui, { xs, monoid, levels, level, rows }) {
   const width = Math.max(300, ui.width);
   const left = 58;
@@ -118,10 +121,11 @@ function drawTree(ui, { xs, monoid, levels, level, rows }) {
       }
       const fill = !shown ? "f-paper s-line" : whole ? "f-blue s-blue" : "f-paper s-blue";
       nodes.append(svg("circle", { cx: x(t), cy: y(i), r: radius, class: fill, "stroke-width": 1.5 }));
-      const text = monoid.show(cell.element);
-      // A text that would not fit into its circle is left to the row of results below.
-      if (!shown || text.length * 6.1 > 2 * radius + 3) return;
-      const style = `font-size:${radius < 12 ? 9 : 11}px;fill:${whole ? "var(--on-blue)" : "var(--ink)"}`;
+      const size = radius < 12 ? 9 : 11;
+      // A text that fits with no number of digits is left to the results below.
+      const text = [3, 2].map((digits) => monoid.show(cell.element, digits)).find((s) => wide(s) * size <= 2 * radius);
+      if (!shown || !text) return;
+      const style = `font-size:${size}px;fill:${whole ? "var(--on-blue)" : "var(--ink)"}`;
       nodes.append(svg("text", { x: x(t), y: y(i) + 4, "text-anchor": "middle", style }, text));
     });
   });

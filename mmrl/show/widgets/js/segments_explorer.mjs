@@ -53,16 +53,20 @@ export function flow(boxes, columns, { wrap, gap = 0 }) {
 const EXAMPLE = [37, 8, 52, 21, 5, 30, 14, 3];
 const MOST = 24;
 const LONGEST = 200;
+const MOST_STEPS = 600;
 const COLORS = ["blue", "green", "purple", "dim"];
 const HEIGHT = 18;
 
 function tidy(ui) {
   const { values, notes } = series(ui.get("lengths"), { name: "lengths", most: MOST, fallback: EXAMPLE, unit: "episode" });
   const whole = values.map((x) => clamp(Math.round(x), 1, LONGEST));
+  // More would fill the page and show nothing new.
+  const kept = whole.filter((_, i) => sum(whole.slice(0, i + 1)) <= MOST_STEPS || i === 0);
+  if (kept.length < whole.length) notes.push(`Episodes beyond ${MOST_STEPS} steps in all are left out.`);
   if (whole.some((x, i) => x !== values[i])) {
     notes.push(`\`lengths\` were rounded to whole steps between 1 and ${LONGEST}.`);
   }
-  return { lengths: whole, notes };
+  return { lengths: kept, notes };
 }
 
 function band(width, { title, alt, runs, cell, batch }) {
