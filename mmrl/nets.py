@@ -69,7 +69,7 @@ class Net(eqx.Module):
     encoder: Dense
     memory: SequenceModel
     trunk: tuple[Dense, Dense]
-    head: eqx.Module
+    head: LinearHead | DuelingHead
 
     def __init__(
         self,
