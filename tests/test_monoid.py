@@ -132,7 +132,7 @@ def perturb(monoid: Monoid) -> Monoid:
     return eqx.combine(moved, rest)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_laws_in_single_precision(name):
     monoid, abc = triples(name)
     errors = laws(monoid, *abc)
@@ -400,28 +400,25 @@ def test_a_reset_is_the_episode_alone():
 
 
 @pytest.mark.parametrize("method", ["sequential", "associative", "chunked"])
-@pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ["affine", "max", "logsumexp", "ewma"])
-def test_no_poison_crosses_a_reset_forwards_or_backwards(name, poison, method):
+def test_no_poison_crosses_a_reset_forwards_or_backwards(name, method):
     monoid, elements = make(f"resettable {name}", Draw(0))
     x = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:12], elements)[0]
     begin = jnp.arange(12) == 6
-    poisoned = jax.tree.map(lambda leaf: leaf.at[3].set(poison), x)
 
-    @jax.jit
     def later(x):
         hs = scan(monoid, (x, begin), method=method, chunk=4)[0]
-        return jax.tree.map(lambda leaf: leaf[6:], hs)
+        hs = jax.tree.map(lambda leaf: leaf[6:], hs)
+        return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(hs)), hs
 
-    def total(x):
-        return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(later(x)))
-
-    assert eqx.tree_equal(later(poisoned), later(x))
-    gradient = jax.jit(jax.grad(total))
-    clean, poisoned = gradient(x), gradient(poisoned)
-    assert all(np.all(leaf[:6] == 0) for leaf in jax.tree.leaves(clean))
-    for ours, theirs in zip(jax.tree.leaves(poisoned), jax.tree.leaves(clean), strict=True):
-        np.testing.assert_array_equal(ours[6:], theirs[6:])
+    values_and_gradient = jax.jit(jax.grad(later, has_aux=True))
+    gradient, values = values_and_gradient(x)
+    assert all(np.all(leaf[:6] == 0) for leaf in jax.tree.leaves(gradient))
+    for poison in (np.nan, np.inf):
+        poisoned = values_and_gradient(jax.tree.map(lambda leaf, p=poison: leaf.at[3].set(p), x))
+        assert eqx.tree_equal(poisoned[1], values)
+        for ours, clean in zip(*map(jax.tree.leaves, (poisoned[0], gradient)), strict=True):
+            np.testing.assert_array_equal(ours[6:], clean[6:])
 
 
 def test_logsumexp_of_nothing_has_a_gradient_of_zero():
