@@ -163,6 +163,19 @@ SERIES: dict[str, dict[str, dict[str, str]]] = {
     "MemoryExplorer": {"real": {"family": "given"}, "frequencies": {"family": "s5"}},
     "AttentionExplorer": {"symbols": {}},
 }
+ENDS = """
+const labels = [...root.querySelectorAll("label")];
+const slider = (text) => labels.find((label) => label.textContent === text).control;
+model.set("first", 20);
+report.ends = [slider("2nd episode at").value, slider("3rd episode at").value];
+"""
+
+
+def test_a_slider_shows_what_is_drawn(tmp_path: Path):
+    [(_, found)] = examine([widgets.ResetExplorer()], ENDS, tmp_path)
+    assert found["ends"] == ["20", "21"]
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "nan": ([1.0, np.nan, 2.0], "not finite"),
     "empty": ([], "is empty"),

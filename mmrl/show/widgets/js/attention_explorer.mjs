@@ -106,7 +106,7 @@ function controls(ui) {
   choice(ui, "feature", { label: "feature map φ", options: Object.entries(FEATURES).map(([k, f]) => [k, f.name]) });
   slider(ui, "scale", { label: "size of q and k", min: 0.5, max: 8, step: 0.5 });
   slider(ui, "key_size", { label: "key size", min: 1, max: 32, step: 1 });
-  slider(ui, "step", { label: "step t", min: 0, max: MOST - 1, step: 1 });
+  slider(ui, "step", { label: "step t", min: 0, max: () => state(ui).symbols.length - 1, step: 1 });
 }
 
 const render = (context) =>

@@ -150,25 +150,30 @@ function take(event) {
   event.stopPropagation();
 }
 
-/** A slider for a trait. `log` sliders move in powers of ten; `when` says when it is shown. */
+/**
+ * A slider for a trait. `min` and `max` may be functions, for ends that depend on other traits.
+ * `log` sliders move in powers of ten; `when` says when it is shown.
+ */
 export function slider(ui, name, { label, min, max, step, log = false, format = num, when }) {
   const id = unique();
   const scale = log ? { to: Math.log10, from: (x) => 10 ** x } : { to: (x) => x, from: (x) => x };
-  const ends = { min: scale.to(min), max: scale.to(max), step };
-  const input = html("input", { type: "range", id, ...ends });
+  const end = (limit) => (typeof limit === "function" ? limit() : limit);
+  const ends = () => ({ min: scale.to(end(min)), max: scale.to(end(max)), step });
+  const input = html("input", { type: "range", id, ...ends() });
   const output = html("output", { for: id });
   const box = html("div", { class: "mmrl-slider" }, html("label", { for: id }, label), input, output);
   const set = (at) => ui.set(name, Number(scale.from(at).toPrecision(12)));
   input.addEventListener("input", () => set(Number(input.value)));
   // JupyterLab swallows the arrows of a native slider; this handler gets them first.
   input.addEventListener("keydown", (event) => {
-    const value = plain(event) ? slide(event.key, Number(input.value), ends) : null;
+    const value = plain(event) ? slide(event.key, Number(input.value), ends()) : null;
     if (value === null) return;
     take(event);
     set(value);
   });
   ui.syncs.push(() => {
-    const value = clamp(Number(ui.get(name)), min, max);
+    const value = clamp(Number(ui.get(name)), end(min), end(max));
+    Object.assign(input, ends());
     input.value = scale.to(value);
     output.textContent = format(value);
     input.setAttribute("aria-valuetext", format(value));

@@ -150,8 +150,8 @@ function draw(ui) {
 
 function controls(ui) {
   choice(ui, "mode", { label: "at a boundary", options: MODES });
-  slider(ui, "first", { label: "2nd episode at", min: 1, max: MOST - 2, step: 1 });
-  slider(ui, "second", { label: "3rd episode at", min: 2, max: MOST - 1, step: 1 });
+  slider(ui, "first", { label: "2nd episode at", min: 1, max: () => Math.max(1, state(ui).xs.length - 2), step: 1 });
+  slider(ui, "second", { label: "3rd episode at", min: () => state(ui).first + 1, max: () => Math.max(state(ui).first + 1, state(ui).xs.length - 1), step: 1 });
   slider(ui, "gain", { label: "gain a", min: 0, max: 1, step: 0.02 });
   toggle(ui, "poison", { label: `make the input at step ${POISON} NaN` });
   const stepAt = (x) => {

@@ -139,7 +139,7 @@ function controls(ui) {
   choice(ui, "kind", { label: "target", options: KINDS });
   slider(ui, "gamma", { label: "discount γ", min: 0, max: 1, step: 0.01 });
   slider(ui, "lam", { label: "trace λ", min: 0, max: 1, step: 0.01, when: uses("lambda_return", "gae", "vtrace") });
-  slider(ui, "n", { label: "steps n", min: 1, max: 24, step: 1, when: uses("n_step") });
+  slider(ui, "n", { label: "steps n", min: 1, max: () => ui.get("length"), step: 1, when: uses("n_step") });
   slider(ui, "spread", { label: "off-policy by", min: 0, max: 2, step: 0.1, when: uses("vtrace") });
   slider(ui, "rho_max", { label: "clip ρ̄", min: 0, max: 4, step: 0.1, when: uses("vtrace") });
   slider(ui, "c_max", { label: "clip c̄", min: 0, max: 4, step: 0.1, when: uses("vtrace") });

@@ -79,11 +79,12 @@ export function run(monoid, elements, levels) {
 const EXAMPLE = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3];
 const MOST = 16;
 
+const given = (ui) => series(ui.get("values"), { name: "values", most: MOST, fallback: EXAMPLE });
+
 function state(ui) {
-  const { values, notes } = series(ui.get("values"), { name: "values", most: MOST, fallback: EXAMPLE });
+  const { values, notes } = given(ui);
   const length = Math.min(ui.get("length"), values.length);
   const xs = values.slice(0, length);
-  if (ui.get("length") > values.length) notes.push(`Only ${plural(values.length, "value")} given.`);
   const monoid = MONOIDS[ui.get("monoid")];
   const levels = schedule(length, ui.get("method"), ui.get("chunk"));
   const level = Math.min(ui.get("level"), levels.length);
@@ -164,7 +165,7 @@ function draw(ui) {
 function controls(ui) {
   choice(ui, "method", { label: "method", options: METHODS });
   choice(ui, "monoid", { label: "monoid", options: Object.entries(MONOIDS).map(([k, m]) => [k, m.name]) });
-  slider(ui, "length", { label: "tape length T", min: 2, max: MOST, step: 1 });
+  slider(ui, "length", { label: "tape length T", min: () => Math.min(2, given(ui).values.length), max: () => given(ui).values.length, step: 1 });
   slider(ui, "chunk", { label: "chunk", min: 2, max: 8, step: 1, when: () => ui.get("method") === "chunked" });
   const fades = () => ["affine", "max"].includes(ui.get("monoid"));
   slider(ui, "gain", { label: "gain a", min: 0.1, max: 1, step: 0.05, when: fades });
