@@ -37,7 +37,7 @@ def figure(
 
 
 def learning_curves(
-    returns: Mapping[str, Float[np.ndarray, "seed eval"]],
+    returns: Mapping[str, Float[np.ndarray, "_seed _eval"]],
     env_steps: Integer[np.ndarray, " eval"],
     *,
     title: str = "",
