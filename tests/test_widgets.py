@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from mmrl.show import widgets
 from mmrl.show.widgets.base import FOLDER, IMPORT, MOST, source
 
 TESTS = Path(__file__).parent
-CLASSES = [getattr(widgets, name) for name in widgets.__all__]
+CLASSES = [c for c in vars(widgets).values() if isinstance(c, type)]
 each_widget = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 
 
@@ -297,6 +297,31 @@ def test_python_hears_what_the_browser_sets():
     player.observe(lambda change: heard.append(change["new"]), "method")
     player.set_state({"method": "blelloch", "values": {"values": [1.0, None], "length": 2}})
     assert heard == ["blelloch"] and player.values.length == 2
+
+
+class Steps(NamedTuple):
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    next_obs: np.ndarray
+    begin: np.ndarray
+
+
+def cards(length: int, *begins: int) -> Steps:
+    obs = np.eye(4)[np.arange(length) % 4]
+    begin = np.isin(np.arange(length), (0, *begins))
+    return Steps(obs, np.zeros(length, int), np.full(length, 0.1), obs, begin)
+
+
+def test_an_episode_has_one_small_picture_per_step():
+    player = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(9, 6))
+    assert len(player.frames) == player.rewards.length == 6
+    assert "RepeatFirst" in player.title
+    assert all(text.startswith("<svg") and "<style" not in text for text in player.frames)
+    long = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(1000))
+    assert len(long.frames) == long.rewards.length == 210
+    with pytest.raises(ValueError, match="`env_id` has no picture"):
+        widgets.episode_player("popgym-Chess-v0", cards(3))
 
 
 @pytest.mark.parametrize("hidden", ["anywidget", "traitlets"])

@@ -16,7 +16,7 @@ from page import find_chromium, page, visit
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-CLASSES = [getattr(widgets, name) for name in widgets.__all__]
+CLASSES = [c for c in vars(widgets).values() if isinstance(c, type)]
 
 
 def examine(
@@ -162,6 +162,7 @@ SERIES: dict[str, dict[str, dict[str, str]]] = {
     "SegmentsExplorer": {"lengths": {}},
     "MemoryExplorer": {"real": {"family": "given"}, "frequencies": {"family": "s5"}},
     "AttentionExplorer": {"symbols": {}},
+    "EpisodePlayer": {"rewards": {}},
 }
 ENDS = """
 const labels = [...root.querySelectorAll("label")];

@@ -8,7 +8,9 @@ the traits are live, `player.method`, and may be set from Python.
 """
 
 try:
+    from mmrl.show.widgets.episodes import EpisodePlayer, episode_player
     from mmrl.show.widgets.explorers import (
+        END,
         AttentionExplorer,
         MemoryExplorer,
         ResetExplorer,
@@ -23,10 +25,13 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(text, name=error.name) from error
 
 __all__ = [
+    "END",
     "AttentionExplorer",
+    "EpisodePlayer",
     "MemoryExplorer",
     "ResetExplorer",
     "ReturnsExplorer",
     "ScanPlayer",
     "SegmentsExplorer",
+    "episode_player",
 ]

@@ -70,7 +70,7 @@ export const svg = make("http://www.w3.org/2000/svg");
 
 /** A picture with a name for a screen reader. `label` says what is seen. */
 export function picture(width, height, label, ...children) {
-  const box = { viewBox: `0 0 ${width} ${height}`, width, height, role: "img" };
+  const box = { class: "mmrl-chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" };
   return svg("svg", { ...box, "aria-label": label }, ...children);
 }
 

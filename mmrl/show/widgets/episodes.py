@@ -1,0 +1,95 @@
+"""The player of recorded episodes: pictures from `mmrl.envs.render`, turned over in the browser."""
+
+import re
+from typing import Any, NamedTuple
+
+import anywidget
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from traitlets import Int, List, Unicode, default
+
+from mmrl.envs.render import episode_svg
+from mmrl.envs.render.episode import Steps
+from mmrl.envs.render.svg import ROLES
+from mmrl.show.widgets.base import Series, source, style
+from mmrl.show.widgets.explorers import END
+
+MOST_FRAMES = 210  # CartPole's longest POPGym episode is 200 steps
+
+
+def _roles() -> str:
+    """The colours of the pictures, following the page's theme like everything around them."""
+    rules = (
+        f".mmrl svg .mm-{attribute}-{role} {{ {attribute}: light-dark({light}, {dark}); }}"
+        for attribute in ("fill", "stroke")
+        for role, (light, dark) in ROLES.items()
+    )
+    return "\n".join(rules)
+
+
+class EpisodePlayer(anywidget.AnyWidget):
+    """One picture per step of an episode, and its rewards; `episode_player` makes one.
+
+    `frames` are texts of SVG, `step` is the one in view, from 0, and `mmrl.show.widgets.END` the
+    last. Without arguments it shows an example.
+    """
+
+    _esm = source("episode_player")
+    _css = style() + _roles()
+    frames = List(Unicode()).tag(sync=True)
+    rewards = Series()
+    step = Int(END, min=0).tag(sync=True)
+    title = Unicode("Episode player").tag(sync=True)
+
+    @default("frames")
+    def _example_frames(self) -> list[str]:
+        return _frames("popgym-RepeatFirstEasy-v0", _EXAMPLE)
+
+    @default("rewards")
+    def _example_rewards(self) -> Any:
+        return Series().validate(self, _EXAMPLE.reward)
+
+
+def episode_player(
+    env_id: str,
+    steps: Steps,
+    *,
+    hidden: Float[ndarray, "time state"] | None = None,
+    **settings: int,
+) -> EpisodePlayer:
+    """The player of one episode of `env_id`; arguments and errors are those of `episode_svg`.
+
+    Of an episode of more than 210 steps the first 210 are shown, so that a page stays small.
+    """
+    frames = _frames(env_id, steps, hidden=hidden, **settings)
+    rewards = np.asarray(steps.reward)[: len(frames)]
+    return EpisodePlayer(frames=frames, rewards=rewards, title=f"An episode of {env_id}")
+
+
+def _frames(env_id: str, steps: Steps, **settings: Any) -> list[str]:
+    begins = np.flatnonzero(np.asarray(getattr(steps, "begin", ())))
+    length = int(begins[1]) if len(begins) > 1 else len(steps.reward)
+    pictures = (
+        episode_svg(env_id, steps, frame=t, **settings) for t in range(min(length, MOST_FRAMES))
+    )
+    # The player's own style sheet knows the roles, and themes that a picture alone cannot see.
+    return [re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL) for text in pictures]
+
+
+class _Steps(NamedTuple):
+    obs: ndarray
+    action: ndarray
+    reward: ndarray
+    next_obs: ndarray
+
+
+_CARDS = np.array([2, 0, 3, 3, 1, 2, 0, 1, 2, 3, 0, 1])
+_SAID = np.array([2, 2, 2, 3, 2, 2, 2, 2, 2, 2, 0, 2])
+_RIGHT = np.equal(_SAID, _CARDS[0])
+_EXAMPLE = _Steps(
+    obs=np.eye(4)[_CARDS],
+    action=_SAID,
+    reward=np.where(_RIGHT, 1, -1) / len(_CARDS),
+    next_obs=np.eye(4)[np.roll(_CARDS, -1)],
+)
