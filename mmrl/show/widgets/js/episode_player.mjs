@@ -29,7 +29,7 @@ function image(text) {
 
 function drawRewards(ui, { rewards, step }) {
   const width = Math.max(280, ui.width);
-  const box = [46, 24, width - 8, 92];
+  const box = [60, 24, width - 8, 92];
   const [low, high] = [Math.min(0, ...rewards), Math.max(0, ...rewards)];
   const x = { low: -0.6, high: rewards.length - 0.4, label: "step t" };
   const axis = plot(box, { x, y: { low, high: high > low ? high : 1, ticks: [...new Set([low, 0, high])] } });
