@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import gymnax
 import jax
 import numpy as np
 import popgym.envs as originals
 
-from mmrl.envs.popgym import SPECS
+from mmrl.envs import make
 
 TARGETS = {("RepeatPreviousEasy", 64): 50.0, ("RepeatFirstHard", 64): 40.0}
 COUNTS = (1, 64, 1024)  # environments
@@ -97,11 +96,11 @@ def rows(task: str, rate: dict[Any, float]) -> list[dict]:
 
 def run(quick: bool = False) -> list[dict]:
     """Environment steps per second of two tasks, and their ratios to popgym and to CartPole."""
-    rounds, shrink = (1, 100) if quick else (7, 1)
-    pole = gymnax.make("CartPole-v1")[0]
+    rounds, shrink = (1, 100) if quick else (15, 1)
+    pole = make("CartPole-v1")[0]
     found = []
     for task in ("RepeatPreviousEasy", "RepeatFirstHard"):
-        env = SPECS[f"popgym-{task}-v0"]()
+        env = make(f"popgym-{task}-v0")[0]
         contestants: dict[Any, Callable[[], float]] = {
             "popgym": loop(getattr(originals, task)(), LOOP_STEPS // shrink)
         }
