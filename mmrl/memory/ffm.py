@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import Decay
 
 
@@ -65,12 +65,12 @@ class FFM(Memory):
         return Decay(jnp.exp(self.log_alpha), jnp.exp(self.log_omega))
 
     def encode(self, x):
-        u = self.write(x) * jax.nn.sigmoid(self.write_gate(x))
+        u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
         columns = jnp.broadcast_to(u[:, None], (self.log_alpha.size, self.log_omega.size))
         return columns.astype(jnp.complex64), jnp.ones(())
 
     def decode(self, h, x):
         trace, _ = h
-        z = self.mix(jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))
-        gate = jax.nn.sigmoid(self.gate(x))
-        return self.norm(z * gate) + self.skip(x) * (1 - gate)
+        z = dense(self.mix, jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))
+        gate = jax.nn.sigmoid(dense(self.gate, x))
+        return self.norm(z * gate) + dense(self.skip, x) * (1 - gate)

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import Window
 
 
@@ -30,4 +30,4 @@ class FrameStack(Memory):
         return items.at[-1].set(x), jnp.ones(())
 
     def decode(self, h, x):
-        return self.read_out(h[0].ravel())
+        return dense(self.read_out, h[0].ravel())

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import MatrixAffine
 
 
@@ -52,12 +52,12 @@ class GatedDelta(Memory):
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[4])
 
     def encode(self, x):
-        k, v = unit(self.key(x)), self.value(x)
-        alpha, beta = jax.nn.sigmoid(self.gates(x)) * jnp.array([1.0, 2.0])
+        k, v = unit(dense(self.key, x)), dense(self.value, x)
+        alpha, beta = jax.nn.sigmoid(dense(self.gates, x)) * jnp.array([1.0, 2.0])
         return alpha * (jnp.eye(k.size) - beta * jnp.outer(k, k)), beta * jnp.outer(v, k)
 
     def decode(self, h, x):
-        return self.read_out(h[1] @ unit(self.query(x)))
+        return dense(self.read_out, h[1] @ unit(dense(self.query, x)))
 
 
 def unit(x: Float[Array, " key"]) -> Float[Array, " key"]:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import Sum
 
 
@@ -57,11 +57,11 @@ class LinearAttention(Memory):
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[3])
 
     def encode(self, x):
-        k, v = self.feature_map(self.key(x)), self.value(x)
+        k, v = self.feature_map(dense(self.key, x)), dense(self.value, x)
         return jnp.outer(k, v), k
 
     def decode(self, h, x):
         values, weights = h
-        q = self.feature_map(self.query(x))
+        q = self.feature_map(dense(self.query, x))
         # Only features that underflow to zero need the 1e-6.
-        return self.read_out(q @ values / (q @ weights + 1e-6))
+        return dense(self.read_out, q @ values / (q @ weights + 1e-6))

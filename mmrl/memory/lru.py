@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import Affine
 
 
@@ -65,7 +65,9 @@ class LRU(Memory):
 
     def encode(self, x):
         gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(self.nu)))  # exact where 1 - |λ|² cancels
-        return self.eigenvalues, gain * (self.read_in[0] @ x + 1j * (self.read_in[1] @ x))
+        real, imag = gain[None, :, None] * self.read_in
+        return self.eigenvalues, jax.lax.complex(x @ real.T, x @ imag.T)
 
     def decode(self, h, x):
-        return self.read_out[0] @ h[1].real - self.read_out[1] @ h[1].imag + self.skip(x)
+        real, imag = self.read_out
+        return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import Max
 
 
@@ -38,7 +38,7 @@ class MaxPlus(Memory):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
     def encode(self, x):
-        return -jax.nn.softplus(self.fade(x)), self.write(x)
+        return -jax.nn.softplus(dense(self.fade, x)), dense(self.write, x)
 
     def decode(self, h, x):
-        return self.read_out(h[1])
+        return dense(self.read_out, h[1])

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import Affine
 
 
@@ -34,8 +34,8 @@ class MinGRU(Memory):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
     def encode(self, x):
-        logit = self.gate(x)
-        return jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit) * self.candidate(x)
+        logit = dense(self.gate, x)
+        return jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit) * dense(self.candidate, x)
 
     def decode(self, h, x):
-        return self.read_out(h[1])
+        return dense(self.read_out, h[1])

@@ -4,7 +4,9 @@ import equinox as eqx
 import jax
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import SequenceModel, check_call, check_sizes
+from mmrl.memory.base import SequenceModel, check_call, check_sizes, dense
+
+_along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
 
 
 class Memoryless(SequenceModel):
@@ -27,12 +29,12 @@ class Memoryless(SequenceModel):
 
     def __call__(self, state, xs, begin, *, method="auto"):
         check_call(self, state, begin, tape=True, xs=xs)
-        return (), jax.vmap(self.read_out)(xs)
+        return (), _along(self.read_out, xs)
 
     def step(self, state, x, begin):
         check_call(self, state, begin, tape=False, x=x)
-        return (), self.read_out(x)
+        return (), dense(self.read_out, x)
 
     def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
-        return (), jax.vmap(self.read_out)(xs), jax.vmap(self.read_out)(next_xs)
+        return (), _along(self.read_out, xs), _along(self.read_out, next_xs)

@@ -6,7 +6,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import SequenceModel, check_call, check_sizes
+from mmrl.memory.base import SequenceModel, check_call, check_sizes, dense
+
+_along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
 
 
 class Block(eqx.Module):
@@ -35,7 +37,7 @@ class Block(eqx.Module):
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
         """The block's output, from its input x and the memory's output y."""
         u = jax.nn.gelu(y)
-        return x + self.value(u) * jax.nn.sigmoid(self.gate(u))
+        return x + dense(self.value, u) * jax.nn.sigmoid(dense(self.gate, u))
 
 
 class Residual(SequenceModel):
@@ -78,27 +80,27 @@ class Residual(SequenceModel):
 
     def __call__(self, state, xs, begin, *, method="auto"):
         check_call(self, state, begin, tape=True, xs=xs)
-        xs, after = jax.vmap(self.read_in)(xs), []
+        xs, after = _along(self.read_in, xs), []
         for block, h in zip(self.blocks, state, strict=True):
             h, ys = block.memory(h, jax.vmap(block.before)(xs), begin, method=method)
             xs = jax.vmap(block.after)(xs, ys)
             after.append(h)
-        return tuple(after), jax.vmap(self.read_out)(xs)
+        return tuple(after), _along(self.read_out, xs)
 
     def step(self, state, x, begin):
         check_call(self, state, begin, tape=False, x=x)
-        x, after = self.read_in(x), []
+        x, after = dense(self.read_in, x), []
         for block, h in zip(self.blocks, state, strict=True):
             h, y = block.memory.step(h, block.before(x), begin)
             x = block.after(x, y)
             after.append(h)
-        return tuple(after), self.read_out(x)
+        return tuple(after), dense(self.read_out, x)
 
     def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
         # Layer by layer: the next layer's hypothetical input is this layer's hypothetical output,
         # while its state comes from what did happen.
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
-        xs, next_xs, after = jax.vmap(self.read_in)(xs), jax.vmap(self.read_in)(next_xs), []
+        xs, next_xs, after = _along(self.read_in, xs), _along(self.read_in, next_xs), []
         for block, h in zip(self.blocks, state, strict=True):
             before = jax.vmap(block.before)
             h, ys, next_ys = block.memory.lookahead(
@@ -106,4 +108,4 @@ class Residual(SequenceModel):
             )
             xs, next_xs = jax.vmap(block.after)(xs, ys), jax.vmap(block.after)(next_xs, next_ys)
             after.append(h)
-        return tuple(after), jax.vmap(self.read_out)(xs), jax.vmap(self.read_out)(next_xs)
+        return tuple(after), _along(self.read_out, xs), _along(self.read_out, next_xs)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Recurrent, check_sizes
+from mmrl.memory.base import Recurrent, check_sizes, dense
 
 
 class Elman(Recurrent):
@@ -38,7 +38,7 @@ class Elman(Recurrent):
         return jnp.tanh(self.read_in(x) + self.recur(h))
 
     def read(self, h, x):
-        return self.read_out(h)
+        return dense(self.read_out, h)
 
 
 class GRU(Recurrent):
@@ -68,7 +68,7 @@ class GRU(Recurrent):
         return self.gru(x, h)
 
     def read(self, h, x):
-        return self.read_out(h)
+        return dense(self.read_out, h)
 
 
 class LSTM(Recurrent):
@@ -102,4 +102,4 @@ class LSTM(Recurrent):
         return self.lstm(x, h)
 
     def read(self, h, x):
-        return self.read_out(h[0])
+        return dense(self.read_out, h[0])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Complex128, Float, Float64, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes
+from mmrl.memory.base import Memory, check_sizes, dense
 from mmrl.monoid import Affine
 
 
@@ -77,10 +77,12 @@ class S5(Memory):
     def encode(self, x):
         rate, step = self._rate(), jnp.exp(self.log_step)
         hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), exact for short steps
-        return jnp.exp(rate), hold * (self.read_in[0] @ x + 1j * (self.read_in[1] @ x))
+        held = hold[:, None] * jax.lax.complex(*self.read_in)
+        return jnp.exp(rate), jax.lax.complex(x @ held.real.T, x @ held.imag.T)
 
     def decode(self, h, x):
-        return 2 * (self.read_out[0] @ h[1].real - self.read_out[1] @ h[1].imag) + self.skip(x)
+        real, imag = 2 * self.read_out
+        return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)
 
     def _rate(self):
         return (-jnp.exp(self.log_decay) + 1j * self.frequency) * jnp.exp(self.log_step)
