@@ -33,6 +33,11 @@ CONFIG = dqn.Config(
 )
 SETUP = Setup(env="probe-Memory-v0", config=CONFIG, seeds=(0, 1))
 
+# The same for the command line, but for the number of blocks.
+_SIZES = ("width", "batch", "environments", "rollout", "updates", "capacity", "block", "episodes")
+ARGUMENTS = ["--seeds", "0", "1", "--memory-sizes", "state_size", "4"]
+ARGUMENTS += [word for name in _SIZES for word in (f"--{name}", str(getattr(CONFIG, name)))]
+
 
 def setup(**changes: Any) -> Setup:
     """`SETUP` with other settings, of the run or of its config."""

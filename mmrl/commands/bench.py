@@ -58,12 +58,12 @@ def main(arguments: Sequence[str]) -> int:
     return MISSED if any(row["verdict"] in ("missed", "failed") for row in rows) else 0
 
 
-def find(names: Sequence[str], folder: pathlib.Path = FOLDER) -> dict[str, pathlib.Path]:
+def find(names: Sequence[str]) -> dict[str, pathlib.Path]:
     """The benchmarks called `names`, or all. Raises `RunError` if there are none here."""
-    files = {path.stem.removeprefix("bench_"): path for path in sorted(folder.glob("bench_*.py"))}
+    files = {path.stem.removeprefix("bench_"): path for path in sorted(FOLDER.glob("bench_*.py"))}
     if not files:
         raise RunError(
-            f"There are no benchmarks in {folder}: they are part of the repository, not of the "
+            f"There are no benchmarks in {FOLDER}: they are part of the repository, not of the "
             "installed package. Run `make bench` in a clone."
         )
     unknown = [name for name in names if name not in files]

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,12 @@ ARMS: dict[str, dict[str, Any]] = {
     "no memory, tape": {"memory": "none"},
 }
 CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, ±1 in all
+LEARNED = 0.95
 RESULTS, CURVES = "results.jsonl", "curves.png"
+
+Names = tuple[str, str]
+"""A task and an agent."""
+Plan = dict[Names, Setup]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +59,14 @@ class Options:
 def main(arguments: Sequence[str]) -> int:
     """Train, print the table, save curves, results and checkpoints."""
     options = tyro.cli(Options, args=arguments, prog="mmrl demo")
-    if options.threads < 1:
-        raise ValueError(f"`threads` must be at least 1; got {options.threads}.")
+    for name in ("seeds", "threads"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"`{name}` must be at least 1; got {getattr(options, name)}.")
     demo(setups(tuple(range(options.seeds))), options.out, options.threads)
     return 0
 
 
-def setups(seeds: tuple[int, ...], config: Config | None = None) -> dict[tuple[str, str], Setup]:
+def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
     """What is trained, by task and arm. The batch becomes a whole number of segments."""
     config = Config() if config is None else config
     config = dataclasses.replace(config, batch=config.batch // LENGTH * LENGTH)
@@ -73,7 +79,7 @@ def setups(seeds: tuple[int, ...], config: Config | None = None) -> dict[tuple[s
     }
 
 
-def demo(plan: dict[tuple[str, str], Setup], out: pathlib.Path, threads: int) -> pathlib.Path:
+def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
     """Train all of `plan`; returns the folder with the curves and the runs."""
     console, began = Console(), time.perf_counter()
     folder = _folder(out, plan)
@@ -95,7 +101,7 @@ def demo(plan: dict[tuple[str, str], Setup], out: pathlib.Path, threads: int) ->
     return folder
 
 
-def _folder(out: pathlib.Path, plan: dict[tuple[str, str], Setup]) -> pathlib.Path:
+def _folder(out: pathlib.Path, plan: Plan) -> pathlib.Path:
     """The folder of the last demo if it was interrupted, or else a new one with the next number."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -108,7 +114,7 @@ def _folder(out: pathlib.Path, plan: dict[tuple[str, str], Setup]) -> pathlib.Pa
     return new
 
 
-def _fits(folder: pathlib.Path, plan: dict[tuple[str, str], Setup]) -> bool:
+def _fits(folder: pathlib.Path, plan: Plan) -> bool:
     """Whether the runs in a folder, as far as there are any, are those of the plan."""
     return all(saved(folder / _name(*names)) in (None, setup) for names, setup in plan.items())
 
@@ -117,22 +123,18 @@ def _name(task: str, arm: str) -> str:
     return f"{task}-{arm}".replace(",", "").replace(" ", "-")
 
 
-def _train(
-    plan: dict[tuple[str, str], Setup], folder: pathlib.Path, threads: int, console: Console
-) -> dict[tuple[str, str], Run]:
+def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> dict[Names, Run]:
     """Train everything with live progress; complete runs are only read."""
-    runs: dict[tuple[str, str], Run] = {}
+    runs: dict[Names, Run] = {}
 
-    def job(names: tuple[str, str], setup: Setup):
+    def job(names: Names, setup: Setup) -> Iterator[Any]:
         path = folder / _name(*names)
         yield "compiling"
         runs[names] = Run(setup, path, resume=saved(path) is not None)
         yield from runs[names]
         yield "done"
 
-    console.print(
-        f"Training {len(plan)} kinds of agents in {folder}. Ctrl-C stops, and loses none."
-    )
+    console.print(f"{len(plan)} kinds of agents are trained in {folder}; Ctrl-C loses nothing.")
     keys, status = list(plan), dict.fromkeys(plan, "waiting")
     jobs = [functools.partial(job, names, setup) for names, setup in plan.items()]
     with Live(_progress(plan, runs, status), console=console, transient=True) as live:
@@ -144,12 +146,12 @@ def _train(
     return {names: runs[names] for names in plan}
 
 
-def _progress(plan, runs, status) -> Table:
+def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> Table:
     """How far every kind of agent has come."""
     table = Table("", "blocks", "return", "IQM", "", box=None)
     for names, setup in plan.items():
         curve = _curve(runs[names]) if names in runs else np.array([])
-        _heading(table, names)
+        _heading(table, plan, names)
         table.add_row(
             f"  {names[1]}",
             f"{len(curve):2d}/{setup.config.blocks}",
@@ -160,8 +162,9 @@ def _progress(plan, runs, status) -> Table:
     return table
 
 
-def _heading(table: Table, names: tuple[str, str]) -> None:
-    if names[1] == next(iter(ARMS)):
+def _heading(table: Table, plan: Iterable[Names], names: Names) -> None:
+    """A row with the task's name above its first agent."""
+    if names == next(other for other in plan if other[0] == names[0]):
         table.add_row(f"[bold]{names[0]}[/]")
 
 
@@ -187,7 +190,7 @@ def _row(task: str, arm: str, run: Run) -> dict[str, Any]:
     }
 
 
-def _table(runs: dict[tuple[str, str], Run], rows: list[dict[str, Any]]) -> Table:
+def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
     steps = max(row["env_steps"] for row in rows)
     title = f"Greedy return of {len(rows[0]['seeds'])} seeds after {steps:,} environment steps each"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
@@ -197,7 +200,7 @@ def _table(runs: dict[tuple[str, str], Run], rows: list[dict[str, Any]]) -> Tabl
         table.add_column(name, justify="right", no_wrap=True)
     for (names, run), row in zip(runs.items(), rows, strict=True):
         low, high = row["interval_95"]
-        _heading(table, names)
+        _heading(table, runs, names)
         table.add_row(
             f"  {names[1]}",
             sparkline(_curve(run), CHANCE, BEST),
@@ -208,9 +211,10 @@ def _table(runs: dict[tuple[str, str], Run], rows: list[dict[str, Any]]) -> Tabl
     return table
 
 
-def _draw(runs: dict[tuple[str, str], Run], path: pathlib.Path) -> None:
-    fig, axes = figure(len(TASKS))
-    for task, ax in zip(TASKS, axes, strict=True):
+def _draw(runs: dict[Names, Run], path: pathlib.Path) -> None:
+    tasks = list(dict.fromkeys(task for task, _ in runs))
+    fig, axes = figure(len(tasks))
+    for task, ax in zip(tasks, axes, strict=True):
         histories = {arm: run.history for (of, arm), run in runs.items() if of == task}
         curves = {arm: np.array([row["returns"] for row in h]).T for arm, h in histories.items()}
         steps = np.array([row["env_steps"] for row in next(iter(histories.values()))])
@@ -218,16 +222,18 @@ def _draw(runs: dict[tuple[str, str], Run], path: pathlib.Path) -> None:
     fig.savefig(path)
 
 
-def _next_steps(console: Console, rows, out: pathlib.Path, folder: pathlib.Path) -> None:
-    best = folder / _name(TASKS[1], next(iter(ARMS)))
-    learned = [row["min_over_seeds"] >= 0.95 for row in rows if row["agent"] == next(iter(ARMS))]
+def _next_steps(
+    console: Console, rows: list[dict[str, Any]], out: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """What came out, in a sentence, and what to look at now."""
+    first = rows[0]["agent"]
+    learned = [row["min_over_seeds"] >= LEARNED for row in rows if row["agent"] == first]
     if all(learned):
-        console.print("On tapes, every seed of both tasks remembered what it had to.")
+        console.print(f"{first}: every seed remembered what it had to, on every task.")
     else:
-        console.print(
-            "[yellow]Not every seed on a tape reached 0.95: see the lowest seed above.[/]"
-        )
+        console.print(f"[yellow]{first}: not every seed reached {LEARNED}; see the lowest.[/]")
     console.print(f"  the curves        {folder / CURVES}")
     console.print(f"  every number      {out / RESULTS}")
-    console.print(f"  watch one play    mmrl evaluate {best}")
+    play = f"mmrl evaluate {folder / _name(rows[0]['task'], first)}"
+    console.print(f"  watch one play    {play}", soft_wrap=True)
     console.print("  train your own    mmrl train --help")

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.table import Table
 
 import mmrl
 from mmrl.agents.dqn import Config
@@ -64,12 +65,15 @@ class Options:
 def main(arguments: Sequence[str]) -> int:
     """Print all findings; the exit code is 1 if one is bad."""
     tyro.cli(Options, args=arguments, prog="mmrl doctor")
-    console, found = Console(), []
+    console, sick = Console(), False
     for examine in (versions, device, scheduler, cache, folder, popgym, smoke_run):
-        found.append(examine())
-        finding = found[-1]
-        console.print(f"{MARKS[finding.state]} {finding.subject:10s} {finding.words}")
-    sick = any(finding.state == "bad" for finding in found)
+        finding = examine()
+        sick = sick or finding.state == "bad"
+        row = Table.grid(padding=(0, 1))
+        row.add_column(width=1)
+        row.add_column(width=9)
+        row.add_row(MARKS[finding.state], finding.subject, finding.words)
+        console.print(row)
     console.print("Something is wrong: see ✗ above." if sick else "All is well.")
     return SICK if sick else 0
 

@@ -72,6 +72,6 @@ def _show(run: Run, returns: Float[np.ndarray, "seed episodes"], options: Option
     middle, low, high = interval(returns.mean(1))
     console.print(table)
     console.print(
-        f"Interquartile mean over seeds {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}; "
-        f"after block {len(run.history)}."
+        f"IQM over seeds {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}; "
+        f"after block {len(run.history)}"
     )

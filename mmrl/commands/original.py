@@ -62,7 +62,7 @@ def _play(net: Net, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, "
         memory, actions = _act(net, memory, features(run, obs, actions, begin), begin)
         actions, begin = np.asarray(actions), np.zeros(count, bool)
         for i in np.flatnonzero(running):
-            seen, reward, terminated, truncated, _ = envs[i].step(_action(envs[i], actions[i]))
+            seen, reward, terminated, truncated, _ = envs[i].step(_action(envs[i], int(actions[i])))
             obs[i], running[i] = _flat(envs[i], seen), not (terminated or truncated)
             returns[i] += reward
     return returns
@@ -99,4 +99,4 @@ def _flat(env: Any, obs: Any) -> Float[np.ndarray, " obs"]:
 def _action(env: Any, action: int) -> Any:
     """Ours is one number; popgym's may be several, row by row."""
     sizes = getattr(env.action_space, "nvec", None)
-    return int(action) if sizes is None else np.array(np.unravel_index(action, sizes))
+    return action if sizes is None else np.array(np.unravel_index(action, sizes))

@@ -24,33 +24,39 @@ def in_background(
     """(job, item) for every item of every job as it comes, with `threads` jobs at a time.
 
     XLA does not answer to Ctrl-C while it compiles or computes; here the main thread only waits,
-    and can leave at once. An exception in a job is raised here, and no further job starts.
+    and can leave at once. An exception in a job is raised here. Once this iterator is left, a job
+    ends with its next item, and no other starts.
     """
     items: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-    waiting = list(enumerate(jobs))[::-1]
+    waiting, left = list(enumerate(jobs))[::-1], threading.Event()
 
     def work() -> None:
-        while waiting:
+        while waiting and not left.is_set():
             index, job = waiting.pop()
             try:
                 for item in job():
                     items.put((index, item))
+                    if left.is_set():
+                        return
             except BaseException as error:
-                waiting.clear()
                 items.put((index, error))
+                return
         items.put((-1, _DONE))
 
     for _ in range(threads):
         threading.Thread(target=work, name="mmrl", daemon=True).start()
     running = threads
-    while running:
-        index, item = items.get()
-        if isinstance(item, BaseException):
-            raise item
-        if item is _DONE:
-            running -= 1
-        else:
-            yield index, item
+    try:
+        while running:
+            index, item = items.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is _DONE:
+                running -= 1
+            else:
+                yield index, item
+    finally:
+        left.set()
 
 
 def watch(run: Run, console: Console) -> None:
@@ -91,7 +97,7 @@ def _headings(seeds: Sequence[int], room: int) -> str:
     each = "".join(f"seed {seed}"[-6:].rjust(7) for seed in seeds)
     if len(seeds) > room:
         each = f"  {len(seeds)} seeds".ljust(17)
-    return f"block  env steps{each}    IQM     loss  fill       s"
+    return f"block  env steps{each}    IQM     loss  fill      s"
 
 
 def _line(report: Report, room: int) -> str:
@@ -102,7 +108,7 @@ def _line(report: Report, room: int) -> str:
         each = f"{np.min(returns):7.2f} …{np.max(returns):8.2f}"
     return (
         f"{report.block:5d}{report.env_steps:11,d}{each}{interquartile_mean(returns):7.2f}"
-        f"{np.mean(report.loss):9.4f}{np.mean(report.fill):6.0%}{report.seconds:8.1f}"
+        f"{np.mean(report.loss):9.4f}{np.mean(report.fill):6.0%}{report.seconds:7.1f}"
     )
 
 

@@ -54,16 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     options, path = _options(arguments)
     run = Run(options.setup, path, resume=options.resume)
     console = Console()
-    console.print(
-        f"[bold]{options.env}[/]  {options.dqn.memory} on {_batching(options.dqn)}  →  {path}"
-    )
+    agent = f"{options.dqn.memory} on {_batching(options.dqn)}"
+    console.print(f"[bold]{options.env}[/]  {agent}  →  {path}", soft_wrap=True)
     if run.history:
         console.print(f"resumed after block {len(run.history)} of {options.dqn.blocks}")
     try:
         watch(run, console)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_farewell(run, path)) from None
-    console.print(f"Done. Watch it play: mmrl evaluate {path}")
+    console.print(f"Done. Watch it play: mmrl evaluate {path}", soft_wrap=True)
     return 0
 
 

@@ -1,0 +1,63 @@
+"""Trained networks play the original popgym as they play our port."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from test_runs import CONFIG
+
+from mmrl.agents import dqn
+from mmrl.commands import evaluate, original
+from mmrl.envs.popgym import LEVELS
+from mmrl.runs import Run, Setup
+
+NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
+
+
+@pytest.mark.parametrize("env", [f"popgym-{name}-v0" for name in NAMES])
+def test_the_original_shows_what_the_port_shows(env: str):
+    """Shapes of observations and numbers of actions agree, also with the additions of a run."""
+    setup = Setup(env=env, previous_action=True)
+    run = Run(dataclasses.replace(setup, config=dataclasses.replace(CONFIG, capacity=4096)))
+    theirs = original.original(env)()
+    seen = original._flat(theirs, theirs.reset(seed=0)[0])[None]
+    features = original.features(run, seen, np.array([-1]), np.array([True]))
+    space = run.program.env.observation_space(run.program.params)
+    assert features.shape == (1, *space.shape)
+    last = run.program.env.action_space(run.program.params).n - 1
+    theirs.step(original._action(theirs, int(last)))
+
+
+def test_features_are_those_of_the_wrappers():
+    config = dataclasses.replace(CONFIG, capacity=256)
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, previous_action=True))
+    env, params = run.program.env, run.program.params
+    obs, state = env.reset(jax.random.key(0), params)
+    for action, begin in ((-1, True), (2, False)):
+        cards = np.asarray(obs)[None, :4]
+        features = original.features(run, cards, np.array([action]), np.array([begin]))
+        np.testing.assert_array_equal(features[0], obs)
+        obs, *_ = env.step(jax.random.key(1), state, 2, params)
+
+
+@pytest.mark.slow
+def test_a_network_is_worth_the_same_in_the_original():
+    config = dqn.Config(width=16, batch=200, environments=8, capacity=4096, blocks=12, episodes=32)
+    run = Run(Setup(env="popgym-RepeatPreviousEasy-v0", config=config, seeds=(0, 1)))
+    assert len(list(run)) == 12
+    ours, theirs = evaluate.greedy_returns(run, 100, 0), original.play(run, 100)
+    assert ours.mean(1).min() > 0.5  # it learned something that could be lost
+    np.testing.assert_allclose(ours.mean(1), theirs.mean(1), atol=0.05)
+
+
+def test_what_is_not_in_popgym_has_no_original():
+    for env_id in ("probe-Memory-v0", "popgym-RepeatFirstPaper-v0", "CartPole-v1"):
+        with pytest.raises(ValueError, match=f"needs a task of popgym; got '{env_id}'"):
+            original.original(env_id)
+
+
+def test_without_popgym_the_original_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install popgym==1\.0\.7"):
+        original.original("popgym-RepeatFirstEasy-v0")
