@@ -206,6 +206,16 @@ class PrintedReset(Resettable):
         return self.inner(past, b[0]), a[1] | b[1]
 
 
+class Not(Monoid):
+    """The opposite of the earlier flag: no monoid at all."""
+
+    def identity(self):
+        return jnp.zeros((), bool)
+
+    def __call__(self, a, b):
+        return ~a
+
+
 def rejected(wrong: Monoid, name: str) -> set[str]:
     draw = Draw(seed=0)
     abc = [products(wrong, make(name, draw)[1], jax.random.key(i)) for i in range(3)]
@@ -226,6 +236,11 @@ def test_a_normaliser_that_is_not_summed_is_associative_but_breaks_an_identity()
 def test_resets_that_forget_the_flag_or_multiply_are_rejected():
     assert "associativity" in rejected(LeakyReset(Affine()), "resettable affine")
     assert rejected(PrintedReset(Max((4,))), "resettable max")
+
+
+def test_laws_count_a_wrong_flag_as_one():
+    flags = jnp.array([True, False])
+    assert laws(Not(), flags, flags, flags)["left identity"] == 1.0
 
 
 def test_laws_count_a_nan_as_infinitely_wrong():
