@@ -3,6 +3,10 @@
 Two tasks that need memory, three agents: one network with a memory trained on tapes (whole
 episodes), the same network trained on segments of 10 steps, and a network without memory. All three
 see the same number of steps in each update and have the same loss.
+
+RepeatPreviousPaper asks for the card that was shown 9 steps ago. In a segment of 10 steps only the
+last one still has that card behind it: the agent learns from a tenth of its steps, late and not to
+the end. A segment of 9 steps could not teach it at all.
 """
 
 import dataclasses
