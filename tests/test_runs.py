@@ -91,9 +91,11 @@ def test_a_checkpoint_holds_everything(finished: pathlib.Path):
 
 
 def test_a_resumed_run_equals_an_unbroken_one(finished: pathlib.Path, tmp_path: pathlib.Path):
+    compiled = runs.program("dqn", SETUP.env, False, True).block._cache_size()
     for blocks in (1, 2, 3):
         reports = list(Run(setup(blocks=blocks), tmp_path / "run", resume=blocks > 1))
         assert [report.block for report in reports] == [blocks]
+    assert runs.program("dqn", SETUP.env, False, True).block._cache_size() == compiled
     assert payload(tmp_path / "run") == payload(finished)
     rows = [json.loads((p / "results.json").read_text()) for p in (finished, tmp_path / "run")]
     first, second = ([{**r, "seconds": 0, "blocks": 0} for r in row["history"]] for row in rows)
