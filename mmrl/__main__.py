@@ -87,9 +87,12 @@ def _leave(code: int) -> int:
     """End without waiting for a block that computes in another thread. Files are always whole."""
     import threading
 
-    if any(thread.name == "mmrl" for thread in threading.enumerate()):
-        sys.stdout.flush()
-        os._exit(code)
+    for thread in threading.enumerate():
+        if thread.name == "mmrl":
+            thread.join(timeout=0.5)
+            if thread.is_alive():
+                sys.stdout.flush()
+                os._exit(code)
     return code
 
 
