@@ -14,7 +14,7 @@ unbroken one would have, on the same machine and versions.
 """
 
 from mmrl.runs.checkpoint import RunError, load, read, save
-from mmrl.runs.results import append, interquartile_mean, interval, provenance
+from mmrl.runs.results import append, interquartile_mean, interval, provenance, published
 from mmrl.runs.run import (
     AGENTS,
     Program,
@@ -42,6 +42,7 @@ __all__ = [
     "load",
     "program",
     "provenance",
+    "published",
     "read",
     "reopen",
     "restore",

@@ -1,6 +1,7 @@
 """Learning curves: what agents reached after so many steps, and how sure we are of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -140,3 +141,16 @@ def _label(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
             fontweight="bold",
             annotation_clip=False,
         )
+
+
+def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Where measured rows come from, in words: seeds, device, date and commands."""
+    seeds = sorted({seed for row in rows for seed in row.get("seeds", ())})
+    dates = sorted({row["date"][:10] for row in rows})
+    lines = [
+        f"Seeds {', '.join(map(str, seeds))}." if seeds else "",
+        f"Measured on {'; '.join(sorted({row['device'] for row in rows}))}, "
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, with",
+        *(f"    {command}" for command in dict.fromkeys(row["command"] for row in rows)),
+    ]
+    return "\n".join(filter(None, lines))

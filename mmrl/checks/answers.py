@@ -1,0 +1,160 @@
+"""Exercises: what a right answer does on many cases, and what each known mistake does instead.
+
+A right answer is told so. An answer left open, `...`, is no error, so that a notebook runs to its
+end. Anything else raises `NotYet`: one calm line that names the mistake.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+Arguments = tuple[Any, ...]
+
+
+class NotYet(Exception):
+    """An answer is not right yet; the message is a hint."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the hint, without the lines of code that led here."""
+        return [f"✗ {self}"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that readers give, and the hint that helps them on."""
+
+    answer: Any  # of the same kind as the right answer: a function, or a value
+    hint: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Exercise:
+    """Call it with an answer.
+
+    `wanted` is a right answer: a function, then `cases` draws its arguments, one tuple per case; or
+    a number, an array or a pytree of them, then there are no cases. An answer is right if it equals
+    `wanted` within `tolerance`, absolute for numbers below 1 and relative above, on every case.
+    Flags and whole numbers, texts too, must be equal.
+    """
+
+    name: str  # chapter and number, "2.1"
+    wanted: Any
+    cases: Callable[[np.random.Generator], list[Arguments]] | None = None
+    mistakes: tuple[Mistake, ...] = ()
+    tolerance: float = 1e-4
+
+    def __call__(self, answer: Any) -> None:
+        """Say that `answer` is right, or still open; else raise `NotYet` with a hint."""
+        cases = self._cases()
+        if answer is ... or (callable(answer) and self._open(answer, cases[0])):
+            print(f"Exercise {self.name} is not answered yet: replace the dots above.")
+            return
+        trouble = next(filter(None, (self._compare(answer, case) for case in cases)), None)
+        if trouble is None:
+            print(f"✓ Exercise {self.name}: right, on {self._extent(len(cases))}.")
+            return
+        raise NotYet(f"Exercise {self.name}: {self._hint(answer, cases) or trouble}")
+
+    def _cases(self) -> list[Arguments]:
+        return [()] if self.cases is None else self.cases(np.random.default_rng(0))
+
+    def _extent(self, cases: int) -> str:
+        return "the value asked for" if self.cases is None else f"all {cases} cases"
+
+    def _open(self, answer: Callable, case: Arguments) -> bool:
+        try:
+            return answer(*case) is ...
+        except Exception:  # it is `_compare` that reports it
+            return False
+
+    def _hint(self, answer: Any, cases: list[Arguments]) -> str | None:
+        """The hint of the mistake that the answer repeats on every case."""
+        results = [_result(answer, case) for case in cases]
+        for mistake in self.mistakes:
+            same = (
+                _difference(result, _result(mistake.answer, case), self.tolerance) is None
+                for result, case in zip(results, cases, strict=True)
+            )
+            if not any(isinstance(result, Failure) for result in results) and all(same):
+                return mistake.hint
+        return None
+
+    def _compare(self, answer: Any, case: Arguments) -> str | None:
+        """What is wrong with the answer in one case, in words; None if nothing."""
+        result = _result(answer, case)
+        if result is ...:
+            return "a part of it is still `...`."
+        wanted = self.wanted(*case) if callable(self.wanted) else self.wanted
+        if isinstance(result, Failure):
+            return f"{result.words}{_given(case)}."
+        difference = _difference(result, wanted, self.tolerance)
+        return None if difference is None else f"{difference}{_given(case)}."
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What happened in place of a result."""
+
+    words: str
+
+
+def _result(answer: Any, case: Arguments) -> Any:
+    if not callable(answer):
+        return answer
+    try:
+        return answer(*case)
+    except Exception as error:
+        return Failure(f"it stopped with {type(error).__name__}: {error}".rstrip("."))
+
+
+def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
+    """How a result differs from the wanted one, in words; None if it does not."""
+    leaves, targets = (jax.tree.leaves(x, is_leaf=lambda x: x is None) for x in (result, wanted))
+    if len(leaves) != len(targets):
+        return f"it gives {len(leaves)} values or arrays; wanted are {len(targets)}"
+    parts = zip(leaves, targets, strict=True)
+    return next(filter(None, (_leaf(*part, tolerance) for part in parts)), None)
+
+
+def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
+    try:
+        result, wanted = np.asarray(result), np.asarray(wanted)
+    except (TypeError, ValueError):
+        return f"it gives {type(result).__name__}, which is no number or array"
+    exact, numeric = wanted.dtype.kind in "biuU", result.dtype.kind in "biufc"
+    if not numeric and wanted.dtype.kind != result.dtype.kind:
+        return f"it gives {type(result.item() if result.ndim == 0 else result).__name__}, no number"
+    if result.shape != wanted.shape:
+        return f"its shape is {list(result.shape)}; wanted is {list(wanted.shape)}"
+    if wanted.dtype.kind == "U":
+        return None if np.array_equal(result, wanted) else f"it gives {result}, which is not right"
+    if wanted.dtype.kind != "c" and result.dtype.kind == "c":
+        return "it gives complex numbers; wanted are real ones"
+    if np.isnan(result).any() and not np.isnan(wanted).any():
+        return "it gives NaN, which is no number: look for 0/0, ∞ - ∞, or 0 · ∞"
+    slack = 0 if exact else tolerance * (1 + np.abs(np.where(np.isfinite(wanted), wanted, 0)))
+    with np.errstate(invalid="ignore"):
+        wrong = ~((result == wanted) | (np.abs(result - np.asarray(wanted, complex)) <= slack))
+    wrong &= ~(np.isnan(result) & np.isnan(wanted)) if not exact else True
+    if not wrong.any():
+        return None
+    where = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place = f" at index {list(where)}" if where else ""
+    return f"it gives {_short(result[where])}{place}; wanted is {_short(wanted[where])}"
+
+
+def _short(value: np.generic) -> str:
+    return f"{value:.5g}" if value.dtype.kind in "fc" else str(value)
+
+
+def _given(case: Arguments) -> str:
+    """The case, as far as it can be shown in a line."""
+    if not case:
+        return ""
+    with np.printoptions(precision=3, threshold=8, edgeitems=3, suppress=True):
+        words = ", ".join(str(np.asarray(x)) if hasattr(x, "shape") else str(x) for x in case)
+    words = " ".join(words.split())
+    return f" (for {words})" if len(words) <= 120 else f" (for {words[:110]} …)"
