@@ -1,0 +1,29 @@
+"""What the course measures: every number and curve of the book comes from one of these.
+
+A module has one function,
+
+    run(out, minutes, quick) -> Iterator[str]
+
+that appends rows to `out/<name>.jsonl`, each with its provenance, and yields a line of progress for
+each. It skips what the file already holds, stops before `minutes` are over, and ends by saying what
+remains. `quick` asks for sizes that only show that everything runs; such rows say `"quick": true`.
+"""
+
+import importlib
+import pathlib
+from collections.abc import Iterator
+
+EXPERIMENTS = {
+    "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
+    "training_times": "Seconds per gradient step, on a tape and on segments.",
+}
+"""Name of the module and what it measures."""
+
+
+def run(
+    name: str, out: pathlib.Path, minutes: float = float("inf"), quick: bool = False
+) -> Iterator[str]:
+    """Run an experiment, one line of progress at a time. Raises `ValueError` for no such name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
+    yield from importlib.import_module(f"{__name__}.{name}").run(out, minutes, quick)
