@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 Arguments = tuple[Any, ...]
+LONGEST = 120  # characters of a case or an error in a hint
 
 
 class NotYet(Exception):
@@ -49,7 +50,7 @@ class Exercise:
     def __call__(self, answer: Any) -> None:
         """Say that `answer` is right, or still open; else raise `NotYet` with a hint."""
         cases = self._cases()
-        if answer is ... or (callable(answer) and self._open(answer, cases[0])):
+        if _open(_result(answer, cases[0])):
             print(f"Exercise {self.name} is not answered yet: replace the dots above.")
             return
         trouble = next(filter(None, (self._compare(answer, case) for case in cases)), None)
@@ -64,29 +65,26 @@ class Exercise:
     def _extent(self, cases: int) -> str:
         return "the value asked for" if self.cases is None else f"all {cases} cases"
 
-    def _open(self, answer: Callable, case: Arguments) -> bool:
-        try:
-            return answer(*case) is ...
-        except Exception:  # it is `_compare` that reports it
-            return False
-
     def _hint(self, answer: Any, cases: list[Arguments]) -> str | None:
         """The hint of the mistake that the answer repeats on every case."""
         results = [_result(answer, case) for case in cases]
+        if any(isinstance(result, Failure) for result in results):
+            return None
         for mistake in self.mistakes:
-            same = (
-                _difference(result, _result(mistake.answer, case), self.tolerance) is None
-                for result, case in zip(results, cases, strict=True)
-            )
-            if not any(isinstance(result, Failure) for result in results) and all(same):
+            theirs = (_result(mistake.answer, case) for case in cases)
+            pairs = zip(results, theirs, strict=True)
+            if all(self._same(*pair) for pair in pairs):
                 return mistake.hint
         return None
+
+    def _same(self, result: Any, other: Any) -> bool:
+        return not isinstance(other, Failure) and _difference(result, other, self.tolerance) is None
 
     def _compare(self, answer: Any, case: Arguments) -> str | None:
         """What is wrong with the answer in one case, in words; None if nothing."""
         result = _result(answer, case)
-        if result is ...:
-            return "a part of it is still `...`."
+        if _open(result):
+            return f"a part of it is still `...`{_given(case)}."
         wanted = self.wanted(*case) if callable(self.wanted) else self.wanted
         if isinstance(result, Failure):
             return f"{result.words}{_given(case)}."
@@ -104,15 +102,28 @@ class Failure:
 def _result(answer: Any, case: Arguments) -> Any:
     if not callable(answer):
         return answer
+    # An answer may work in place; what it was given must stay as it was.
+    case = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, case)
     try:
         return answer(*case)
     except Exception as error:
-        return Failure(f"it stopped with {type(error).__name__}: {error}".rstrip("."))
+        words = " ".join(str(error).split())
+        words = words if len(words) <= LONGEST else f"{words[:LONGEST]} …"
+        return Failure(f"it stopped with {type(error).__name__}: {words}".rstrip(".: "))
+
+
+def _open(result: Any) -> bool:
+    """Is there a `...` in it, or did it stop at one?"""
+    if isinstance(result, Failure):
+        return "ellipsis" in result.words.lower()
+    return any(leaf is ... for leaf in jax.tree.leaves(result))
 
 
 def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
     """How a result differs from the wanted one, in words; None if it does not."""
     leaves, targets = (jax.tree.leaves(x, is_leaf=lambda x: x is None) for x in (result, wanted))
+    if isinstance(result, list | tuple) and not isinstance(wanted, list | tuple | dict):
+        leaves = [result]  # a list of numbers is as good as an array
     if len(leaves) != len(targets):
         return f"it gives {len(leaves)} values or arrays; wanted are {len(targets)}"
     parts = zip(leaves, targets, strict=True)
@@ -120,9 +131,11 @@ def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
 
 
 def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
+    if result is None:
+        return "it gives None, as a function without a `return` does"
     try:
         result, wanted = np.asarray(result), np.asarray(wanted)
-    except (TypeError, ValueError):
+    except Exception:  # rows of unequal length, a tracer, a key
         return f"it gives {type(result).__name__}, which is no number or array"
     exact, numeric = wanted.dtype.kind in "biuU", result.dtype.kind in "biufc"
     if not numeric and wanted.dtype.kind != result.dtype.kind:
@@ -155,6 +168,13 @@ def _given(case: Arguments) -> str:
     if not case:
         return ""
     with np.printoptions(precision=3, threshold=8, edgeitems=3, suppress=True):
-        words = ", ".join(str(np.asarray(x)) if hasattr(x, "shape") else str(x) for x in case)
+        words = ", ".join(_words(x) for x in case)
     words = " ".join(words.split())
-    return f" (for {words})" if len(words) <= 120 else f" (for {words[:110]} …)"
+    return f" (for {words})" if len(words) <= LONGEST else f" (for {words[:LONGEST]} …)"
+
+
+def _words(x: Any) -> str:
+    try:
+        return str(np.asarray(x)) if hasattr(x, "shape") else str(x)
+    except Exception:  # a key of `jax.random`, for one
+        return str(x)
