@@ -32,7 +32,7 @@ def figure(
 
     It belongs to no window and no global state: save it with `fig.savefig(path)`.
     """
-    fig = Figure(figsize=(6 * panels, 4.2), layout="constrained", dpi=150)
+    fig = Figure(figsize=(width * panels, height), layout="constrained", dpi=150)
     axes = fig.subplots(1, panels, sharey=True, squeeze=False)[0]
     return fig, list(axes)
 
