@@ -1,0 +1,91 @@
+"""What resets keep apart: which observations reach which states, and what a wrong flag costs."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.ticker import FixedLocator
+
+from mmrl.show.curves import INK, STYLES, figure, learning_curves
+
+KEPT, LEAKED, LOST = STYLES[0]["color"], STYLES[1]["color"], "#BBBBBB"
+
+
+def counts(
+    influence: Float[np.ndarray, "time time"], begin: Bool[np.ndarray, " time"]
+) -> tuple[int, int]:
+    """(leaked, lost) entries of ∂h_t/∂x_s: those that cross a boundary, and those within an episode
+    that are 0."""
+    own, other = _belongs(np.asarray(begin))
+    reached = np.asarray(influence) != 0
+    return int((reached & other).sum()), int((~reached & own).sum())
+
+
+def influence(
+    matrix: Float[np.ndarray, "time time"],
+    begin: Bool[np.ndarray, " time"],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """|∂h_t/∂x_s| with rows t and columns s: within an episode, across a boundary, and missing.
+
+    `begin` are the true starts. What crosses a boundary is marked ×, what is 0 though both steps
+    are of one episode ○; darker means stronger.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    matrix, begin = np.abs(np.asarray(matrix)), np.asarray(begin)
+    own, other = _belongs(begin)
+    strength = (0.25 + 0.75 * matrix / max(matrix.max(), 1e-12))[..., None]
+    image = np.ones((*matrix.shape, 3))
+    for where, color in ((own, KEPT), (other, LEAKED)):
+        tint = 1 - strength * (1 - np.array(to_rgb(color)))
+        image = np.where((where & (matrix > 0))[..., None], tint, image)
+    ax.imshow(image, interpolation="nearest")
+    rows, columns = np.nonzero(other & (matrix > 0))
+    ax.scatter(columns, rows, s=9, marker="x", color=INK, linewidths=0.8)
+    rows, columns = np.nonzero(own & (matrix == 0))
+    ax.scatter(columns, rows, s=9, marker="o", facecolors="none", edgecolors=LEAKED, linewidths=0.8)
+    starts = np.flatnonzero(begin)[1:] - 0.5
+    for start in starts:
+        ax.axhline(start, color=INK, linewidth=0.8, alpha=0.5)
+        ax.axvline(start, color=INK, linewidth=0.8, alpha=0.5)
+    leaked, lost = counts(matrix, begin)
+    ax.set_title(f"{title}\n{leaked} leaked ×, {lost} lost ○", loc="left", color=INK, fontsize=10)
+    ax.set_xlabel("observation at step s", color=INK)
+    ax.set_ylabel("state at step t", color=INK)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(FixedLocator([0, *(starts + 0.5)]))
+    ax.tick_params(colors=INK, length=0)
+    ax.spines[:].set_color(LOST)
+    return ax
+
+
+def trained(
+    returns: Mapping[str, Float[np.ndarray, "_seed _eval"]],
+    updates: Integer[np.ndarray, " eval"],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Learning curves over gradient steps on one tape, for flags that differ only in training."""
+    ax = learning_curves(returns, updates, title=title, ax=ax, chance=0.0, best=1.0)
+    seeds = {len(curves) for curves in returns.values()}
+    ax.set_xlabel(
+        f"gradient steps\n{min(seeds)} seeds: interquartile mean, 95 % bootstrap interval",
+        color=INK,
+    )
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    ax.set_ylim(-0.15, 1.1)
+    return ax
+
+
+def _belongs(
+    begin: Bool[np.ndarray, " time"],
+) -> tuple[Bool[np.ndarray, "time time"], Bool[np.ndarray, "time time"]]:
+    """(t, s) of one episode, and of two, with s no later than t."""
+    episode = np.cumsum(begin)
+    same, past = episode[:, None] == episode, np.tri(len(begin), dtype=bool)
+    return same & past, ~same & past
