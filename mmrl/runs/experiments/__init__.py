@@ -16,6 +16,7 @@ from collections.abc import Iterator
 EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
     "returns_timing": "Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",
+    "sensitivity": "How much each past observation matters to Q (Figures 3 and 7 of the paper).",
     "training_times": "Seconds per gradient step, on a tape and on segments.",
 }
 """Name of the module and what it measures."""
