@@ -13,6 +13,7 @@ import pytest
 from test_runs import ARGUMENTS, SETUP, payload
 
 import mmrl
+from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
 from mmrl.commands import evaluate, train
 from mmrl.runs import Run, reopen
@@ -56,6 +57,13 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         main([command, "--help"])
     assert ended.value.code == 0
     assert f"mmrl {command}" in capsys.readouterr().out
+
+
+def test_training_help_names_every_memory(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    assert not [name for name in memory.NAMES if name not in shown]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):

@@ -36,23 +36,26 @@ static = partial(eqx.field, static=True)
 
 
 class Config(eqx.Module):
-    """Fields marked `static` shape the program; the others are traced, so a change of them never
-    recompiles and one compiled program serves a sweep."""
+    """Sizes and names shape the program: a change of them compiles anew. The real numbers are
+    traced: a change of them never recompiles, and one compiled program serves a sweep."""
 
-    memory: str = static(default="lru")  # a name in `mmrl.memory.NAMES`
-    memory_sizes: tuple[tuple[str, int], ...] = static(default=())  # for `mmrl.memory.make`
+    # ffm, frame_stack, gated_delta, linear_attention, lru, max_plus, min_gru, s5, elman, gru, lstm
+    # or none
+    memory: str = static(default="lru")
+    # pairs of a size of this memory and its value, e.g. state_size 32
+    memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = static(default=64)  # features between encoder, memory and head
-    dueling: bool = static(default=True)
-    batching: str = static(default="tape")  # or "segments"
-    segment_length: int = static(default=10)  # L, steps; for "segments"
+    dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
+    batching: str = static(default="tape")  # tape: whole episodes; segments: pieces of them
+    segment_length: int = static(default=10)  # L, steps; with segments, divides the batch
     batch: int = static(default=500)  # B, steps per gradient step
-    environments: int = static(default=16)
+    environments: int = static(default=16)  # played side by side
     rollout: int = static(default=16)  # steps per environment and iteration
     updates: int = static(default=4)  # gradient steps per iteration
     capacity: int = static(default=16_384)  # steps on the tape, over all environments
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run
-    episodes: int = static(default=32)  # per evaluation
+    episodes: int = static(default=32)  # in an evaluation
 
     learning_rate: float = 3e-3  # of Adam
     gamma: float = 0.5  # γ, per step
@@ -60,8 +63,8 @@ class Config(eqx.Module):
     epsilon_end: float = 0.05  # ε from iteration `epsilon_decay` on
     epsilon_decay: float = 80.0  # iterations
     tau: float = 0.02  # share of θ that θ⁻ takes in per gradient step (the paper's 1 - β)
-    reward_scale: float = 25.0
-    max_grad_norm: float = 1.0
+    reward_scale: float = 25.0  # rewards are multiplied by it in the loss
+    max_grad_norm: float = 1.0  # longer gradients are shortened to this length
 
 
 class State(eqx.Module):

@@ -64,6 +64,8 @@ def watch(run: Run, console: Console) -> None:
     blocks, done = run.setup.config.blocks, len(run.history)
     room = (console.width - OTHERS) // 7
     console.print(_headings(run.setup.seeds, room), style="bold", highlight=False)
+    if not console.is_terminal:  # where no bar says so
+        console.print("compiling, which takes half a minute or so")
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} blocks"),

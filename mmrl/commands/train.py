@@ -23,8 +23,8 @@ class Options:
     on with --resume: the result is bit for bit that of an unbroken run.
     """
 
-    env: Annotated[str, tyro.conf.Positional] = ""
-    """Environment id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
+    """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
     out: pathlib.Path | None = None
     """Folder of the run. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
