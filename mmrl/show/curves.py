@@ -1,5 +1,6 @@
 """Learning curves: what agents reached after so many steps, and how sure we are of it."""
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,9 +33,19 @@ def figure(
 
     It belongs to no window and no global state: save it with `fig.savefig(path)`.
     """
-    fig = Figure(figsize=(width * panels, height), layout="constrained", dpi=150)
+    fig = _Shown(figsize=(width * panels, height), layout="constrained", dpi=150)
     axes = fig.subplots(1, panels, sharey=True, squeeze=False)[0]
     return fig, list(axes)
+
+
+class _Shown(Figure):
+    """A figure that a notebook shows as the value of a cell, without pyplot having been imported."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        wide, high = self.get_size_inches() * 100
+        return buffer.getvalue(), {"width": round(wide), "height": round(high)}
 
 
 def learning_curves(
