@@ -28,8 +28,8 @@ def original(env_id: str) -> Callable[[], Any]:
     """
     if importlib.util.find_spec("popgym") is None:
         raise ValueError(
-            f"The original environments need popgym: `pip install popgym=={VERSION}`, or in a checkout "
-            "`pip install -e '.[dev]'`; or leave `--original` out."
+            f"The original environments need popgym: `pip install popgym=={VERSION}`, or in a "
+            "checkout `pip install -e '.[dev]'`; or leave `--original` out."
         )
     import popgym.envs
 
