@@ -39,7 +39,7 @@ def figure(
 
 
 class _Shown(Figure):
-    """A figure that a notebook shows as the value of a cell, without pyplot having been imported."""
+    """A figure that a notebook shows as the value of a cell, without any help from pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         buffer = io.BytesIO()
