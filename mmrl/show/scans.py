@@ -1,0 +1,99 @@
+"""Scans: what the bracketings of one product cost, and how much they round."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+
+from mmrl.show.curves import GRID, INK, STYLES, figure
+
+
+def rounding(
+    errors: Mapping[str, Float[np.ndarray, " time"]], *, title: str = "", ax: Axes | None = None
+) -> Axes:
+    """The largest relative error among the prefixes of each octave 2ᵏ ≤ t < 2ᵏ⁺¹, by method.
+
+    Both axes are logarithmic; an octave without any error is left out. A thin line marks 2⁻²⁴,
+    what rounding one float32 number may cost.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    for (name, error), style in zip(errors.items(), STYLES, strict=False):
+        ends = 2 ** np.arange(int(np.log2(len(error))) + 1)
+        most = np.array([np.max(error[end - 1 : 2 * end - 1]) for end in ends])
+        _line(ax, ends[most > 0], most[most > 0], style, label=name)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.axhline(2.0**-24, color=INK, linewidth=0.8, alpha=0.6)
+    ax.annotate("one rounding", (1, 2.0**-24), xytext=(2, 4), textcoords="offset points", color=INK)
+    ax.set_xlabel("length of the prefix in elements", color=INK)
+    ax.set_ylabel("relative error", color=INK)
+    ax.legend(frameon=False, labelcolor=INK)
+    _dress(ax, title)
+    return ax
+
+
+def race(
+    seconds: Mapping[str, float], reference: str, *, title: str = "", ax: Axes | None = None
+) -> Axes:
+    """One bar per entrant: its milliseconds, and how many times those of `reference`."""
+    ax = figure()[1][0] if ax is None else ax
+    names, times = list(seconds), 1000 * np.array(list(seconds.values()))
+    colors = [STYLES[1 if name == reference else 0]["color"] for name in names]
+    hatches = ["//" if name == reference else "" for name in names]
+    ax.barh(names, times, color=colors, hatch=hatches, edgecolor="white", height=0.7)
+    for i, ms in enumerate(times):
+        words = f"{ms:.3g} ms ({ms / (1000 * seconds[reference]):.2g}×)"
+        ax.annotate(
+            words, (ms, i), xytext=(4, 0), textcoords="offset points", va="center", color=INK
+        )
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.45 * times.max())
+    ax.set_xlabel("milliseconds (less is better)", color=INK)
+    _dress(ax, title)
+    ax.grid(axis="x", color=GRID, linewidth=0.8)
+    ax.grid(visible=False, axis="y")
+    return ax
+
+
+def learned(
+    path: Float[np.ndarray, "_step _unit"],
+    wanted: Float[np.ndarray, " _unit"],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Half-lives in steps of the tape while gradient descent looks for them, on a log axis."""
+    ax = figure()[1][0] if ax is None else ax
+    for column, goal, style in zip(path.T, wanted, STYLES, strict=False):
+        ax.axhline(goal, color=INK, linewidth=0.8, alpha=0.6)
+        _line(ax, np.arange(len(column)), column, style, markevery=0.1)
+        text = ax.annotate(
+            f"wanted: {goal:g}",
+            (0, goal),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 4),
+            textcoords="offset points",
+            color=style["color"],
+            fontweight="bold",
+        )
+        text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+    ax.set_yscale("log")
+    ax.set_xlabel("steps of gradient descent", color=INK)
+    ax.set_ylabel("half-life of the filter (steps)", color=INK)
+    _dress(ax, title)
+    return ax
+
+
+def _line(ax: Axes, x, y, style, **kwargs) -> None:
+    ax.plot(x, y, linewidth=2, markersize=5, **kwargs, **style)
+
+
+def _dress(ax: Axes, title: str) -> None:
+    ax.set_title(title, loc="left", color=INK, fontweight="bold")
+    ax.tick_params(colors=INK, length=0)
+    ax.grid(axis="y", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
