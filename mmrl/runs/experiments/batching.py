@@ -87,25 +87,23 @@ class Cell:
 
 def cells() -> list[Cell]:
     """The whole grid, the most telling cells first."""
-    lags, others = list(TASKS)[:2], list(TASKS)[2:]
-    main, rest = MEMORIES[:2], MEMORIES[2:]
-    few, many = (TAPE, 10, 50), (20, 100)
-    grid = [
-        *(Cell(t, m, n) for m in main for t in lags for n in few),
-        *(Cell(t, m, n) for m in main for t in lags for n in many),
-        *(Cell(t, "lru", n, q) for t in lags for n, q in _quirky(10)),
-        *(Cell(t, "lru", n) for t in others for n in few),
-        *(Cell(t, m, n) for m in rest for t in lags for n in few),
-        *(Cell(t, "lru", n, q) for t in lags for n, q in _quirky(50)),
-    ]
-    whole = [Cell(t, m, n) for m in MEMORIES for t in TASKS for n in (TAPE, *LENGTHS)]
-    return list(dict.fromkeys([*grid, *whole]))
-
-
-def _quirky(length: int) -> list[tuple[int, tuple[str, ...]]]:
-    """A tape has one quirk, segments have two."""
+    (lag, hold), rest = list(TASKS)[:2], list(TASKS)[2:]
     loss, target = quirks.NAMES
-    return [(TAPE, (target,)), (length, (loss,)), (length, (target,)), (length, (loss, target))]
+    main = [
+        *(Cell(task, "lru", n) for task in (lag, hold) for n in (TAPE, 10, 50)),
+        *(Cell(lag, "gru", n) for n in (TAPE, 10)),
+        *(Cell(lag, "lru", n, q) for n, q in ((TAPE, (target,)), (10, (loss, target)))),
+        *(Cell(hold, "gru", n) for n in (TAPE, 10)),
+        *(Cell(lag, "lru", n) for n in (20, 100)),
+        *(Cell(lag, "lru", 10, (q,)) for q in (loss, target)),
+        *(Cell(task, "lru", n) for task in rest for n in (TAPE, 10)),
+        *(Cell(lag, m, n) for m in ("ffm", "s5", "linear_attention") for n in (TAPE, 10)),
+        *(Cell(hold, "lru", n, q) for n, q in ((TAPE, (target,)), (10, (loss, target)))),
+    ]
+    several = ((loss,), (target,), (loss, target))
+    quirky = [Cell(task, "lru", n, q) for task in (lag, hold) for n in (10, 50) for q in several]
+    whole = [Cell(t, m, n) for m in MEMORIES for t in TASKS for n in (TAPE, *LENGTHS)]
+    return list(dict.fromkeys([*main, *whole, *quirky]))
 
 
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:

@@ -1,0 +1,153 @@
+"""What batching does: what each step of an episode gets, and what agents reach on either side."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from mmrl.show.curves import GRID, INK, STYLES, figure
+
+LOOKS: Sequence[dict[str, Any]] = STYLES
+MARKS = {"lru": 0, "gru": 1, "ffm": 2, "s5": 3, "linear_attention": 4}
+WORDS = {
+    "lru": "LRU",
+    "gru": "GRU",
+    "ffm": "FFM",
+    "s5": "S5",
+    "linear_attention": "linear attention",
+}
+
+
+def by_step(
+    values: Mapping[str, Float[np.ndarray, " time"]],
+    *,
+    ylabel: str,
+    chance: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """One line per label of a quantity at every step of an episode; labels stand at the ends."""
+    ax = figure()[1][0] if ax is None else ax
+    ends: dict[str, tuple[float, str]] = {}
+    most = 0
+    for (label, line), style in zip(values.items(), LOOKS, strict=False):
+        time = np.arange(len(line))
+        ax.plot(time, line, linewidth=2, markersize=5, markevery=0.1, clip_on=False, **style)
+        ends[label], most = (float(line[-1]), str(style["color"])), max(most, len(line))
+    if chance is not None:
+        ax.axhline(chance, color=INK, linewidth=0.8, alpha=0.6)
+        ax.annotate("chance", (0, chance), xytext=(3, -11), textcoords="offset points", fontsize=8)
+    ax.set_xlim(0, most - 1)
+    ax.set_ylim(bottom=0)
+    _label_ends(ax, most - 1, ends)
+    return _dress(ax, "step of the episode, t", ylabel)
+
+
+def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, ax: Axes) -> Axes:
+    """Interquartile means with intervals, a column per way of batching, a mark per memory.
+
+    `rows` are those of one task, as `mmrl experiment batching` writes them.
+    """
+    lengths = sorted({row["segment_length"] for row in rows}, key=lambda n: n or np.inf)
+    memories = [name for name in MARKS if any(row["memory"] == name for row in rows)]
+    for row in rows:
+        shift = 0.13 * (memories.index(row["memory"]) - (len(memories) - 1) / 2)
+        _mark(ax, lengths.index(row["segment_length"]) + shift, row, STYLES[MARKS[row["memory"]]])
+    for height, word in ((chance, "chance"), (best, "best")):
+        ax.axhline(height, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
+        ax.annotate(word, (-0.45, height), xytext=(0, 3), textcoords="offset points", fontsize=8)
+    ax.set_xticks(range(len(lengths)), [f"L = {n}" if n else "tape" for n in lengths])
+    ax.set_xlim(-0.5, len(lengths) - 0.5)
+    _legend(ax, [(WORDS[name], STYLES[MARKS[name]]) for name in memories])
+    return _dress(ax, "segments of L steps, or whole episodes", "greedy return, last evaluation")
+
+
+def quirks(rows: Sequence[Mapping[str, Any]], *, ax: Axes) -> Axes:
+    """Interquartile means with intervals: a line per combination of quirks and way of batching."""
+    names = [_setting(row) for row in rows]
+    for height, (row, style) in enumerate(zip(rows, map(_side, rows), strict=True)):
+        low, high = row["interval_95"]
+        middle = row["interquartile_mean"]
+        ax.plot(
+            [low, high], [-height] * 2, color=style["color"], linewidth=2, solid_capstyle="butt"
+        )
+        ax.plot(middle, -height, markersize=7, linestyle="", **_point(style))
+        ax.annotate(
+            f"{middle:.2f}", (high, -height), xytext=(8, -3), textcoords="offset points", fontsize=9
+        )
+    ax.set_yticks([-i for i in range(len(rows))], names)
+    ax.set_ylim(-len(rows) + 0.4, 0.6)
+    return _dress(ax, "greedy return, last evaluation", "", grid="x")
+
+
+def times(rows: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
+    """Milliseconds per gradient step: one mark per way of batching, one line per memory."""
+    ax = figure()[1][0] if ax is None else ax
+    memories = [name for name in MARKS if any(row["memory"] == name for row in rows)]
+    lengths = sorted({row["segment_length"] for row in rows})
+    for height, memory in enumerate(memories):
+        mine = [row for row in rows if row["memory"] == memory]
+        values = [1000 * row["seconds"] for row in mine]
+        ax.plot([min(values), max(values)], [-height] * 2, color=GRID, linewidth=3, zorder=1)
+        for row, value in zip(mine, values, strict=True):
+            style = STYLES[lengths.index(row["segment_length"])]
+            ax.plot(value, -height, markersize=7, linestyle="", **_point(style))
+    ax.set_yticks([-i for i in range(len(memories))], [WORDS[name] for name in memories])
+    ax.set_xlim(left=0)
+    names = ["tape" if n == 0 else f"segments, L = {n}" for n in lengths]
+    _legend(ax, list(zip(names, STYLES, strict=False)))
+    return _dress(ax, "milliseconds per gradient step", "", grid="x")
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    side = f"L = {row['segment_length']}" if row["segment_length"] else "tape"
+    return f"{side}: {' and '.join(row['quirks']) or 'as here'}"
+
+
+def _side(row: Mapping[str, Any]) -> dict[str, Any]:
+    return STYLES[1 if row["segment_length"] else 0]
+
+
+def _mark(ax: Axes, x: float, row: Mapping[str, Any], style: Mapping[str, Any]) -> None:
+    low, high = row["interval_95"]
+    ax.plot([x, x], [low, high], color=style["color"], linewidth=2, solid_capstyle="butt", zorder=2)
+    ax.plot(x, row["interquartile_mean"], markersize=6, linestyle="", zorder=3, **_point(style))
+
+
+def _point(style: Mapping[str, Any]) -> dict[str, Any]:
+    return {"color": style["color"], "marker": style["marker"]}
+
+
+def _label_ends(ax: Axes, end: float, ends: Mapping[str, tuple[float, str]]) -> None:
+    low, high = ax.get_ylim()
+    below = -np.inf
+    for label, (height, color) in sorted(ends.items(), key=lambda item: item[1][0]):
+        below = max(height, below + 0.06 * (high - low))
+        ax.annotate(
+            label,
+            (end, below),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            color=color,
+            fontweight="bold",
+            annotation_clip=False,
+        )
+
+
+def _legend(ax: Axes, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    for name, style in entries:
+        ax.plot([], [], linestyle="", label=name, **_point(style))
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
+
+
+def _dress(ax: Axes, xlabel: str, ylabel: str, grid: str = "y") -> Axes:
+    ax.set_xlabel(xlabel, color=INK)
+    ax.set_ylabel(ylabel, color=INK)
+    ax.tick_params(colors=INK, length=0)
+    ax.grid(axis="x" if grid == "x" else "y", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
+    return ax
