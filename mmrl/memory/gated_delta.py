@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes, dense
+from mmrl.memory.base import Memory, check_sizes, dense, outer
 from mmrl.monoid import MatrixAffine
 
 
@@ -54,7 +54,7 @@ class GatedDelta(Memory):
     def encode(self, x):
         k, v = unit(dense(self.key, x)), dense(self.value, x)
         alpha, beta = jax.nn.sigmoid(dense(self.gates, x)) * jnp.array([1.0, 2.0])
-        return alpha * (jnp.eye(k.size) - beta * jnp.outer(k, k)), beta * jnp.outer(v, k)
+        return alpha * (jnp.eye(k.size) - beta * outer(k, k)), beta * outer(v, k)
 
     def decode(self, h, x):
         return dense(self.read_out, h[1] @ unit(dense(self.query, x)))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes, dense
+from mmrl.memory.base import Memory, check_sizes, dense, outer
 from mmrl.monoid import Sum
 
 
@@ -58,7 +58,7 @@ class LinearAttention(Memory):
 
     def encode(self, x):
         k, v = self.feature_map(dense(self.key, x)), dense(self.value, x)
-        return jnp.outer(k, v), k
+        return outer(k, v), k
 
     def decode(self, h, x):
         values, weights = h
