@@ -124,6 +124,8 @@ def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
     leaves, targets = (jax.tree.leaves(x, is_leaf=lambda x: x is None) for x in (result, wanted))
     if isinstance(result, list | tuple) and not isinstance(wanted, list | tuple | dict):
         leaves = [result]  # a list of numbers is as good as an array
+    if result is None and len(targets) > 1:
+        return "it gives None: does the function return what it found?"
     if len(leaves) != len(targets):
         return f"it gives {len(leaves)} values or arrays; wanted are {len(targets)}"
     parts = zip(leaves, targets, strict=True)
