@@ -148,5 +148,5 @@ def sensitivity(
 
     steps = jnp.arange(len(actions))
     q, backward = jax.vjp(taken, obs)
-    chosen = steps == (steps if at is None else at)[:, None]
+    chosen = steps[None] == (steps if at is None else at)[:, None]
     return jax.vmap(backward)(chosen.astype(q.dtype))[0]

@@ -19,11 +19,14 @@ import pytest
 import traitlets
 
 from mmrl import returns
+from mmrl.memory import LRU
 from mmrl.memory.ffm import FFM
 from mmrl.memory.linear_attention import elu_plus_one
 from mmrl.memory.s5 import diagonalise, hippo
 from mmrl.monoid import Affine, Max, Resettable, Sum
+from mmrl.nets import sensitivity
 from mmrl.replay import segments
+from mmrl.runs.experiments.sensitivity import lower
 from mmrl.scan import count, scan, schedule
 from mmrl.show import widgets
 from mmrl.show.widgets.base import FOLDER, IMPORT, MOST, source
@@ -208,6 +211,24 @@ def attention():
     yield dict(queries=queries, keys=keys, wanted=np.asarray(wanted))
 
 
+def sensitivities():
+    # The memory is linear, so resets at the segments remove what lies outside and nothing else.
+    steps = 11
+    memory = LRU(2, 1, state_size=3, key=jax.random.key(0))
+    xs = jax.random.normal(jax.random.key(1), (steps, 2))
+
+    def sizes(begin):
+        slopes = sensitivity(memory, xs, jnp.zeros(steps, int), jnp.asarray(begin))
+        return np.linalg.norm(np.asarray(slopes, float), axis=-1)
+
+    whole = sizes(np.arange(steps) == 0)
+    for size in (1, 4, 20):
+        inside = sizes(np.arange(steps) % size == 0)
+        outside = 1 - inside.sum(1) / whole.sum(1)
+        ages = np.cumsum(whole[-1, ::-1]) / whole[-1].sum()
+        yield dict(values=lower(whole), size=size, outside=outside, ages=ages)
+
+
 VECTORS = {
     "schedule": schedules,
     "prefixes": prefixes,
@@ -217,6 +238,7 @@ VECTORS = {
     "segments": segment_accounts,
     "eigenvalues": eigenvalues,
     "attention": attention,
+    "sensitivities": sensitivities,
 }
 
 

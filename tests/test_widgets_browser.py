@@ -163,6 +163,7 @@ SERIES: dict[str, dict[str, dict[str, str]]] = {
     "MemoryExplorer": {"real": {"family": "given"}, "frequencies": {"family": "s5"}},
     "AttentionExplorer": {"symbols": {}},
     "EpisodePlayer": {"rewards": {}},
+    "SensitivityExplorer": {"tape": {}, "segments": {"log": True}},
 }
 ENDS = """
 const labels = [...root.querySelectorAll("label")];

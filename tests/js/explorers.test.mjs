@@ -8,6 +8,7 @@ import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/re
 import { weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
 import { METHODS, MONOIDS, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
 import { account, flow, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
+import { average, before, cumulative, first, shares, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
 
 const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a}, not ${b}`);
 
@@ -88,4 +89,27 @@ test("attention weights sum to one and look back only", () => {
       assert.ok(Math.abs(row.reduce((a, b) => a + b, 0) - 1) < 1e-5);
     });
   }
+});
+
+test("a triangle has rows of 1, 2, 3, … and forgets what fills none", () => {
+  assert.deepEqual(triangle([1, 2, 3, 4, 5, 6, 7]), [[1], [2, 3], [4, 5, 6]]);
+  assert.deepEqual(triangle([7]), [[7]]);
+});
+
+test("what a segment sees and what it does not are one", () => {
+  const row = [3, -1, 0, 4, 2, 1e300, 5];
+  near(shares(row).reduce((a, b) => a + b, 0), 1);
+  assert.deepEqual(shares([0, 0]), [0, 0]);
+  for (const size of [1, 2, 3, 7, 20]) {
+    const from = first(6, size);
+    near(before(row, from) + cumulative(row)[6 - from], 1);
+  }
+  assert.deepEqual([first(9, 10), first(10, 10), first(5, 1)], [0, 10, 5]);
+});
+
+test("a longer segment never cuts off more, and one as long as the episode nothing", () => {
+  const rows = range(12, (n) => range(n + 1, (i) => 1 + ((7 * i) % 5)));
+  assert.equal(average(rows, 12), 0);
+  assert.ok(average(rows, 2) > average(rows, 4) && average(rows, 4) > average(rows, 8));
+  near(before(rows[11], 11), 1 - rows[11][11] / rows[11].reduce((a, b) => a + b, 0));
 });

@@ -8,6 +8,7 @@ import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/re
 import { TARGETS, weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
 import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
 import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
+import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
 
 const path = process.env.MMRL_VECTORS;
 const vectors = path ? JSON.parse(readFileSync(path, "utf8")) : {};
@@ -70,4 +71,11 @@ each("eigenvalues", ({ family, settings, real, imag }) => {
 
 each("attention", ({ queries, keys, wanted }) => {
   attention(queries, keys, "elu").forEach((row, t) => close(row, wanted[t].slice(0, t + 1), `step ${t}`));
+});
+
+each("sensitivities", ({ values, size, outside, ages }) => {
+  const rows = triangle(values);
+  close(rows.map((row, n) => before(row, first(n, size))), outside, `L = ${size}`);
+  close(average(rows, size), outside.reduce((a, b) => a + b, 0) / outside.length, `L = ${size}, mean`);
+  close(cumulative(rows.at(-1)), ages, "by age");
 });

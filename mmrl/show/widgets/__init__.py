@@ -18,6 +18,7 @@ try:
         ScanPlayer,
         SegmentsExplorer,
     )
+    from mmrl.show.widgets.sensitivity import SensitivityExplorer
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "traitlets"):
         raise
@@ -33,5 +34,6 @@ __all__ = [
     "ReturnsExplorer",
     "ScanPlayer",
     "SegmentsExplorer",
+    "SensitivityExplorer",
     "episode_player",
 ]
