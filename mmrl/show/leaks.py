@@ -78,7 +78,6 @@ def trained(
         color=INK,
     )
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-    ax.set_ylim(-0.15, 1.1)
     return ax
 
 

@@ -1,0 +1,117 @@
+"""Returns: how long they take in many ways, and what critics learn from them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from mmrl.runs import interval
+from mmrl.show.curves import GRID, INK, STYLES, figure
+
+
+def timing(
+    rows: Sequence[Mapping[str, Any]], *, reference: str, title: str = "", ax: Axes | None = None
+) -> Axes:
+    """How many times as fast as `reference` each form is: a row per form, a mark per batch.
+
+    `rows` hold "episodes", "longest" and "ms", a time for each form, as
+    `mmrl experiment returns_timing` writes them. The axis is logarithmic.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    speed = {
+        name: [row["ms"][reference] / row["ms"][name] for row in rows] for name in rows[0]["ms"]
+    }
+    names = sorted(speed, key=lambda name: -np.mean(np.log(speed[name])))
+    for i, name in enumerate(names):
+        ax.plot((min(speed[name]), max(speed[name])), (i, i), color=GRID, linewidth=6, zorder=1)
+    for j, (row, style) in enumerate(zip(rows, STYLES, strict=False)):
+        steps = f"{row['episodes']} episodes of 1 to {row['longest'] - 1} steps"
+        ax.plot(
+            [speed[name][j] for name in names],
+            range(len(names)),
+            linestyle="none",
+            color=style["color"],
+            marker=style["marker"],
+            markersize=7,
+            label=steps,
+        )
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}×")
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.set_xlabel(f"times as fast as a {reference}", color=INK)
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=2, frameon=False, labelcolor=INK)
+    return _dress(ax, title, "x")
+
+
+def error_by_trace(
+    errors: Float[np.ndarray, "_trace _seed"],
+    lams: Float[np.ndarray, " _trace"],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Interquartile mean over seeds of the error at each λ, with its 95 % interval."""
+    ax = figure()[1][0] if ax is None else ax
+    middle, low, high = np.array([interval(row) for row in errors]).T
+    places = np.arange(len(lams))  # λ crowds near 1: one place for each instead
+    color = STYLES[0]["color"]
+    ax.plot(np.repeat(places, errors.shape[1]), errors.ravel(), ".", color=color, alpha=0.25)
+    ax.errorbar(places, middle, (middle - low, high - middle), color=color, marker="o", linewidth=2)
+    best = int(np.argmin(middle))
+    ax.annotate(
+        f"least: λ = {lams[best]:g}",
+        (best, middle[best]),
+        xytext=(0, -22),
+        textcoords="offset points",
+        ha="center",
+        color=color,
+        fontweight="bold",
+    )
+    ax.set_xticks(places, [f"{lam:g}" for lam in lams])
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel(
+        f"λ, each at its own best learning rate\n{errors.shape[1]} seeds: interquartile mean, "
+        "95 % bootstrap interval",
+        color=INK,
+    )
+    ax.set_ylabel("error of the values (root mean square)", color=INK)
+    return _dress(ax, title)
+
+
+def state_values(
+    learned: Mapping[str, Float[np.ndarray, "_seed _state"]],
+    truth: Float[np.ndarray, " _state"],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Values by state: the truth, and what was learned, with 95 % intervals over seeds."""
+    ax = figure()[1][0] if ax is None else ax
+    states = np.arange(1, len(truth) + 1)
+    ax.plot(states, truth, color=INK, linewidth=1.2, label="truth")
+    for (label, values), style in zip(learned.items(), STYLES, strict=False):
+        middle, low, high = np.array([interval(column) for column in values.T]).T
+        ax.fill_between(states, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        line = {key: style[key] for key in ("color", "linestyle", "marker")}
+        ax.plot(states, middle, linewidth=2, markersize=5, markevery=2, label=label, **line)
+    ax.axhline(0, color=GRID, linewidth=0.8)
+    seeds = {len(values) for values in learned.values()}
+    ax.set_xlabel(
+        f"state\n{min(seeds)} seeds: interquartile mean, 95 % bootstrap interval", color=INK
+    )
+    ax.set_ylabel("value", color=INK)
+    ax.legend(frameon=False, labelcolor="linecolor")
+    return _dress(ax, title)
+
+
+def _dress(ax: Axes, title: str, axis: Literal["x", "y"] = "y") -> Axes:
+    ax.set_title(title, loc="left", color=INK, fontweight="bold")
+    ax.tick_params(colors=INK, length=0)
+    ax.grid(axis=axis, color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
+    return ax
