@@ -1,0 +1,19 @@
+"""Training that can be watched, paused, stopped, compared and kept.
+
+    explorer = TrainingExplorer(memory="lru")
+    explorer                            # press Train
+    explorer.run("GRU", memory="gru")   # or train from a cell
+
+Controls and curves live in the kernel; on a page without one they show how they were left.
+"""
+
+try:
+    from mmrl.show.training.explorer import TrainingExplorer
+    from mmrl.show.training.watch import watch
+except ModuleNotFoundError as error:
+    if error.name not in ("anywidget", "ipywidgets", "traitlets"):
+        raise
+    text = 'The explorer needs ipywidgets: pip install "mmrl[notebooks]".'
+    raise ModuleNotFoundError(text, name=error.name) from error
+
+__all__ = ["TrainingExplorer", "watch"]

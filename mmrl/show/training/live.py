@@ -1,0 +1,168 @@
+"""Learning curves while they grow: those of `curves`, drawn again within milliseconds."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from mmrl.runs import interval
+from mmrl.show.curves import INK, STYLES, _dress
+
+MARKS = "○□△◇▽✚✖"  # the markers of `STYLES`, for text
+EMPTY = "no curve yet"
+DPI = 130
+_LONGEST = 26  # characters of a name beside its line
+
+
+class Point(NamedTuple):
+    """One evaluation. The interval over seeds is computed once, when it arrives."""
+
+    env_steps: int
+    returns: Float[np.ndarray, " seed"]
+    interval: tuple[float, float, float]
+
+
+class Curve:
+    """What one run's evaluations brought so far; `style` is its place in `STYLES`.
+
+    One thread may add a point while another draws: `points` only ever grows, by whole points.
+    """
+
+    def __init__(self, name: str, style: int):
+        self.name, self.style = name, style
+        self.points: list[Point] = []
+
+    def add(self, env_steps: int, returns: Float[np.ndarray, " seed"]) -> None:
+        """One more evaluation."""
+        self.points.append(Point(env_steps, np.asarray(returns), interval(returns)))
+
+    def __str__(self) -> str:
+        if not self.points:
+            return f"{self.name}: not evaluated yet"
+        steps, _, (middle, low, high) = self.points[-1]
+        return f"{self.name}: {middle:.2f} [{low:.2f}, {high:.2f}] at {steps:,} steps"
+
+
+class LiveCurves:
+    """A figure that keeps its artists and moves them, one set for each entry of `STYLES`."""
+
+    def __init__(self):
+        # No layout engine: finding a layout would take longer than drawing.
+        self.figure = Figure(figsize=(6.8, 3.9), dpi=DPI)
+        self.figure.subplots_adjust(left=0.1, right=0.72, top=0.9, bottom=0.17)
+        self.ax = self.figure.subplots()
+        self._lines = [_Line(self.ax, style) for style in STYLES]
+        self._bounds = [_Bound(self.ax) for _ in range(3)]
+        self._hint = self.ax.text(
+            0.5, 0.5, "", transform=self.ax.transAxes, ha="center", color=INK, fontsize=11
+        )
+
+    def draw(
+        self,
+        curves: Sequence[Curve],
+        *,
+        title: str = "",
+        end: int = 1,
+        bounds: Mapping[str, float] | None = None,
+    ) -> bytes:
+        """A PNG of `curves` up to `end` steps; at most three `bounds` are marked by thin lines."""
+        bounds = dict(bounds or {})
+        # What arrives from now on is drawn the next time.
+        shown = [(curve, tuple(curve.points)) for curve in curves]
+        shown = sorted((pair for pair in shown if pair[1]), key=lambda pair: pair[1][-1].interval)
+        _dress(self.ax, title, {len(points[0].returns) for _, points in shown} or {0})
+        self._hint.set_text("" if shown else EMPTY)
+        heights = [x for _, points in shown for point in points for x in point.returns]
+        heights += [*bounds.values()]
+        low, high = (min(heights), max(heights)) if heights else (-1, 1)
+        margin = 0.06 * max(high - low, 0.1)
+        self.ax.set_xlim(0, end)
+        self.ax.set_ylim(low - margin, high + margin)
+        for line in self._lines:
+            line.hide()
+        below, gap = -np.inf, 0.055 * (high - low + 2 * margin)
+        for curve, points in shown:
+            below = max(points[-1].interval[0], below + gap)
+            self._lines[curve.style].show(curve.name, points, (float(end), below))
+        for bound, item in zip(self._bounds, [*bounds.items(), None, None, None], strict=False):
+            bound.show(item)
+        return self._png()
+
+    def _png(self) -> bytes:
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png")
+        return file.getvalue()
+
+
+class _Line:
+    """The artists of one curve: its seeds, their band and middle, and the name."""
+
+    def __init__(self, ax: Axes, style: Mapping):
+        color = style["color"]
+        (self.seeds,) = ax.plot([], [], color=color, linewidth=0.6, alpha=0.35)
+        self.band = ax.fill_between([], [], [], color=color, alpha=0.18, linewidth=0)
+        (self.middle,) = ax.plot(
+            [], [], linewidth=2, markersize=5, markevery=0.12, clip_on=False, zorder=3, **style
+        )
+        self.label = ax.annotate(
+            "",
+            (0, 0),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            color=color,
+            fontsize=9,
+            fontweight="bold",
+            annotation_clip=False,
+        )
+
+    def hide(self) -> None:
+        for artist in (self.seeds, self.band, self.middle, self.label):
+            artist.set_visible(False)
+
+    def show(self, name: str, points: Sequence[Point], beside: tuple[float, float]) -> None:
+        steps, returns = (
+            np.array([p.env_steps for p in points]),
+            np.array([p.returns for p in points]).T,
+        )
+        middle, low, high = np.array([p.interval for p in points]).T
+        # All seeds are one line that NaN breaks: the number of artists never changes.
+        breaks = np.full((len(returns), 1), np.nan)
+        self.seeds.set_data(
+            np.tile(np.append(steps, np.nan), len(returns)), np.hstack([returns, breaks]).ravel()
+        )
+        self.band.set_data(steps, low, high)
+        self.middle.set_data(steps, middle)
+        self.label.set_text(name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…")
+        self.label.xy = beside
+        for artist in (self.seeds, self.band, self.middle, self.label):
+            artist.set_visible(True)
+
+
+class _Bound:
+    """A thin line across, and what it stands for."""
+
+    def __init__(self, ax: Axes):
+        self.line = ax.axhline(0, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
+        self.text = ax.annotate(
+            "",
+            (0, 0),
+            xycoords=("axes fraction", "data"),
+            xytext=(3, 3),
+            textcoords="offset points",
+            color=INK,
+            fontsize=8,
+        )
+        self.text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+
+    def show(self, item: tuple[str, float] | None) -> None:
+        name, height = item or ("", 0.0)
+        self.line.set_visible(item is not None)
+        self.line.set_ydata([height, height])
+        self.text.set_text(name)
+        self.text.xy = (0, height)

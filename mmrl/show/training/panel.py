@@ -1,0 +1,196 @@
+"""What the training explorer looks like: its boxes, buttons, picture and table."""
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import ipywidgets
+import traitlets
+
+from mmrl.memory import NAMES
+from mmrl.show.curves import STYLES
+from mmrl.show.training.live import MARKS
+from mmrl.show.training.trial import Trial
+from mmrl.show.widgets.base import style
+
+if TYPE_CHECKING:
+    from mmrl.show.training.explorer import TrainingExplorer
+
+ENVIRONMENTS = (
+    "popgym-RepeatFirstEasy-v0",
+    "popgym-RepeatPreviousEasy-v0",
+    "popgym-RepeatPreviousPaper-v0",
+    "popgym-CountRecallEasy-v0",
+    "popgym-AutoencodeEasy-v0",
+    "popgym-PositionOnlyCartPoleEasy-v0",
+    "probe-Memory-v0",
+)
+# Ipywidgets takes its colours from JupyterLab; elsewhere, and in the dark, they follow ours.
+LOOK = """
+.mmrl.mmrl-training {
+  --jp-widgets-label-color: var(--ink); --jp-widgets-readout-color: var(--ink);
+  --jp-widgets-color: var(--ink); --jp-ui-font-color1: var(--ink);
+  --jp-widgets-input-color: var(--ink); --jp-widgets-input-background-color: var(--paper);
+  --jp-widgets-input-border-color: var(--line); --jp-border-color1: var(--line);
+  overflow: visible;
+}
+.mmrl-training .widget-html-content { line-height: 1.45; color: var(--ink); }
+.mmrl-training select, .mmrl-training input { color: var(--ink); background-color: var(--paper); }
+.mmrl-training option { color: var(--ink); background: var(--paper); }
+.mmrl-training :disabled { opacity: 0.6; }
+.mmrl-training img { border-radius: 8px; height: auto; }
+.mmrl-training progress { width: 9em; margin-left: 8px; accent-color: var(--blue); }
+.mmrl-training .swatch { background: #ffffff; border-radius: 4px; padding: 0 4px; }
+"""
+HELP = (
+    "<p class='mmrl-notes'>Training runs in the notebook's kernel: in JupyterLab, VS Code or "
+    "Colab the buttons work; a page without a kernel shows how the panel was left.</p>"
+)
+ROW = ipywidgets.Layout(display="flex", flex_flow="row wrap", width="100%")
+
+
+def short(env_id: str) -> str:
+    """An environment's id for people: "popgym-RepeatFirstEasy-v0" is RepeatFirst, Easy."""
+    name = re.sub(r"^popgym-|-v\d+$", "", env_id)
+    return re.sub(r"(?<=[a-z])(Easy|Medium|Hard|Paper)$", r", \1", name)
+
+
+class Panel:
+    """The widgets of one explorer, tied to its settings and methods."""
+
+    def __init__(self, explorer: "TrainingExplorer"):
+        self.explorer = explorer
+        self.boxes = _boxes(explorer)
+        self.buttons = {
+            "Train": explorer.train,
+            "Pause": explorer.pause,
+            "Stop": explorer.stop,
+            "Clear": explorer.clear,
+            "Save": explorer.save,
+        }
+        self.buttons = {name: _button(name, action) for name, action in self.buttons.items()}
+        self.buttons["Train"].style.button_color = "#0072B2"
+        self.buttons["Train"].style.text_color = "#FFFFFF"
+        self.folder = ipywidgets.Text("results/explorer", **_described("Save in folder"))
+        self.status, self.table = ipywidgets.HTML(), ipywidgets.HTML()
+        self.image = ipywidgets.Image(format="png", layout={"width": "720px", "max_width": "100%"})
+        self.removers = ipywidgets.Box(layout=ROW)
+        self.children = (
+            ipywidgets.HTML(f"<style>{style()}{LOOK}</style>", layout={"display": "none"}),
+            ipywidgets.Box(tuple(self.boxes.values()), layout=ROW),
+            ipywidgets.Box((*self.buttons.values(), self.folder), layout=ROW),
+            self.status,
+            self.image,
+            self.table,
+            self.removers,
+            ipywidgets.HTML(HELP),
+        )
+
+    def say(self, text: str, trial: Trial | None) -> None:
+        """One line, and how far the run under way is."""
+        active = trial is not None and trial.active
+        bar = ""
+        if trial is not None and active:
+            done, blocks = len(trial.reports), trial.setup.config.blocks
+            value = f" value='{done}'" if done else ""  # without one it says "busy"
+            bar = f"<progress aria-label='blocks trained' max='{blocks}'{value}></progress>"
+        self.status.value = f"<div role='status'>{html.escape(text)}{bar}</div>"
+        held = trial is not None and trial.status in ("pausing", "paused")
+        self.buttons["Pause"].description = "Go on" if held else "Pause"
+        for name, enabled in {"Train": not active, "Pause": active, "Stop": active}.items():
+            self.buttons[name].disabled = not enabled
+
+    def show(
+        self, trials: Sequence[Trial], png: bytes, title: str, bounds: Mapping[str, float]
+    ) -> None:
+        """The picture, its description, the table, and a button to remove each run."""
+        self.image.value = png
+        marks = [f"{name} is {height:.2f}" for name, height in bounds.items()]
+        curves = [str(trial.curve) for trial in trials] or ["no curve yet"]
+        # The title of an image is also its text for a screen reader.
+        self.image.tooltip = f"Learning curves in {title}. {'; '.join([*curves, *marks])}."
+        self.table.value = _table(trials)
+        names = [trial.curve.name for trial in trials]
+        if [button.tooltip for button in self.removers.children] != names:
+            self.removers.children = tuple(
+                _button(f"Remove {name}", partial(self.explorer.remove, name), tooltip=name)
+                for name in names
+            )
+        self.boxes["segment_length"].set_trait("disabled", self.explorer.batching == "tape")
+
+
+def _boxes(explorer: "TrainingExplorer") -> dict[str, ipywidgets.DOMWidget]:
+    """One box per setting; no box bounds its number, so that bad ones can be explained."""
+    boxes = {
+        "env": ipywidgets.Dropdown(options=_offered(explorer.env), **_described("Environment")),
+        "memory": ipywidgets.Dropdown(options=NAMES, **_described("Memory")),
+        "batching": ipywidgets.Dropdown(options=("tape", "segments"), **_described("Batching")),
+        "segment_length": ipywidgets.IntText(**_described("Segment L, steps")),
+        "gamma": ipywidgets.FloatText(step=0.05, **_described("Discount γ")),
+        "learning_rate": ipywidgets.FloatText(step=0.001, **_described("Learning rate")),
+        "seeds": ipywidgets.IntText(**_described("Seeds")),
+        "blocks": ipywidgets.IntText(**_described("Blocks")),
+        "name": ipywidgets.Text(placeholder="from the settings", **_described("Name of run")),
+    }
+    links: dict[str, traitlets.link] = {}
+
+    def offer(change: dict) -> None:
+        if change["new"] not in dict(boxes["env"].options).values():
+            links["env"].unlink()  # new options choose the first one for a moment
+            boxes["env"].options = _offered(change["new"])
+            links["env"].link()
+
+    explorer.observe(offer, "env")  # before the link, which chooses among the options
+    links |= {name: traitlets.link((explorer, name), (box, "value")) for name, box in boxes.items()}
+    return boxes
+
+
+def _offered(env_id: str) -> list[tuple[str, str]]:
+    return [(short(name), name) for name in dict.fromkeys([*ENVIRONMENTS, env_id])]
+
+
+def _described(text: str) -> dict:
+    return {
+        "description": text,
+        "style": {"description_width": "112px"},
+        "layout": {"width": "270px", "max_width": "100%"},
+    }
+
+
+def _button(text: str, action, **options) -> ipywidgets.Button:
+    button = ipywidgets.Button(description=text, layout={"width": "auto"}, **options)
+    button.on_click(lambda _: action())
+    return button
+
+
+def _table(trials: Sequence[Trial]) -> str:
+    """The runs side by side: what they reached, and what they cost."""
+    if not trials:
+        return ""
+    rows = "".join(_row(trial) for trial in trials)
+    heads = ("run", "return [95 % interval]", "steps per seed", "first block", "later blocks")
+    return (
+        "<table><caption class='mmrl-notes'>Return: interquartile mean over seeds at the last "
+        "evaluation. The first block includes compiling.</caption><thead><tr>"
+        + "".join(f"<th scope='col'>{head}</th>" for head in heads)
+        + f"</tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def _row(trial: Trial) -> str:
+    curve, seconds = trial.curve, [report.seconds for report in trial.reports]
+    swatch = f"<span class='swatch' style='color:{STYLES[curve.style]['color']}'>"
+    cells = ["–"] * 4
+    if seconds and curve.points:
+        steps, _, (middle, low, high) = curve.points[-1]
+        later = sum(seconds[1:]) / max(len(seconds) - 1, 1)
+        cells = [
+            f"{middle:.2f} [{low:.2f}, {high:.2f}]",
+            f"{steps:,}",
+            f"{seconds[0]:.1f} s",
+            f"{later:.2f} s each" if seconds[1:] else "–",
+        ]
+    name = f"{swatch}{MARKS[curve.style]}</span> {html.escape(curve.name)}"
+    return f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

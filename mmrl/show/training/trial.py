@@ -1,0 +1,104 @@
+"""One training run in the background, told to pause or stop between two blocks."""
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from mmrl.runs import Report, Run, RunError, Setup
+from mmrl.show.training.live import Curve
+
+COMPILING = "compiling (10 to 30 s for new settings, at once for known ones) …"
+ACTIVE = ("compiling", "training", "pausing", "paused")
+
+
+class Trial:
+    """One run in a thread of its own. `tell` is called there, without arguments, at every change.
+
+    XLA cannot be interrupted, so a pause begins with the next block's end; a stop counts at once,
+    and the block under way is dropped when it is done.
+    """
+
+    def __init__(self, setup: Setup, curve: Curve, tell: Callable[[], None]):
+        self.setup, self.curve, self.tell = setup, curve, tell
+        self.status = "compiling"  # or another of `ACTIVE`, or "done", "stopped", "failed"
+        self.run: Run | None = None
+        self.reports: list[Report] = []
+        self.error: Exception | None = None
+        self.over = False  # also for XLA, which goes on for a while after a stop
+        self.finished = threading.Event()  # all has been told
+        self._go, self._lock = threading.Event(), threading.Lock()
+        self._go.set()
+        threading.Thread(target=self._work, name=curve.name, daemon=True).start()
+
+    @property
+    def active(self) -> bool:
+        return self.status in ACTIVE
+
+    def pause(self) -> None:
+        """Stop after this block, or go on."""
+        with self._lock:
+            if self.status in ("pausing", "paused"):
+                self.status = "training"
+                self._go.set()
+            elif self.active:
+                self.status = "pausing"
+                self._go.clear()
+
+    def stop(self) -> None:
+        """Be over now; what is compiled or computed at this moment ends unseen."""
+        with self._lock:
+            self.status = "stopped" if self.active else self.status
+            self._go.set()
+
+    def _work(self) -> None:
+        try:
+            self.run = Run(self.setup)
+            for report in self.run:
+                if not self._count(report):
+                    break
+                self.tell()
+                self._go.wait()
+                if not self.active:
+                    break
+            self._end("done")
+        except Exception as error:  # all of them are shown, none may vanish with the thread
+            self.error = error
+            self._end("failed")
+        finally:
+            self.over = True
+            try:
+                self.tell()
+            finally:
+                self.finished.set()
+
+    def _count(self, report: Report) -> bool:
+        """Take a block in, unless the run was stopped meanwhile."""
+        with self._lock:
+            if self.active:
+                self.reports.append(report)
+                self.curve.add(report.env_steps, report.returns)
+                self.status = "training" if self._go.is_set() else "paused"
+            return self.active
+
+    def _end(self, status: str) -> None:
+        with self._lock:
+            self.status = status if self.active else self.status
+
+    def __str__(self) -> str:
+        """How it stands, for people."""
+        done, blocks = len(self.reports), self.setup.config.blocks
+        times = [report.seconds for report in self.reports]
+        pace = float(np.mean(times[1:] or times)) if times else 0.0  # the first one compiled
+        if self.status == "failed":
+            known = isinstance(self.error, ValueError | RunError)
+            return f"{'' if known else f'{type(self.error).__name__}: '}{self.error}"
+        if self.status == "stopped":
+            rest = "" if self.over else ". XLA ends its work in the background; go on"
+            return f"stopped after block {done} of {blocks}{rest}"
+        if self.status == "pausing":
+            return "pauses at the end of this block"
+        if not done:
+            return COMPILING
+        left = f", about {pace * (blocks - done):.0f} s left" if self.active else ""
+        return f"{self.status}, block {done} of {blocks}, {pace:.2g} s per block{left}"

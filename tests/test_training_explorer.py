@@ -1,0 +1,370 @@
+"""The training explorer without a browser: settings, buttons, threads, bad input, what is kept."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmrl.agents.dqn import Config
+from mmrl.runs import Report, Run, RunError, Setup, program
+from mmrl.show.curves import STYLES
+from mmrl.show.training import TrainingExplorer, watch
+from mmrl.show.training import trial as trials
+from mmrl.show.training.live import MARKS, Curve, LiveCurves
+
+ENV, OTHER = "popgym-RepeatPreviousEasy-v0", "probe-Memory-v0"
+TINY = Config(
+    width=8, environments=2, rollout=8, updates=1, batch=20, capacity=512, block=1, episodes=2
+)
+
+
+class Slow(Run):
+    """In place of `Run`: a block ends when the test lets it."""
+
+    gate = threading.Semaphore(0)
+    begun = threading.Semaphore(0)
+
+    def __init__(self, setup: Setup):
+        self.setup, self.state = setup, None
+
+    def __iter__(self) -> Iterator[Report]:
+        for block in range(1, self.setup.config.blocks + 1):
+            Slow.begun.release()
+            Slow.gate.acquire()
+            returns = np.full(len(self.setup.seeds), block / 10)
+            yield Report(
+                block, self.setup.config.blocks, 100 * block, returns, returns, returns, 2.0
+            )
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Slow]]:
+    Slow.gate, Slow.begun = threading.Semaphore(0), threading.Semaphore(0)
+    monkeypatch.setattr(trials, "Run", Slow)
+    yield Slow
+    Slow.gate.release(1000)  # let every thread end
+
+
+def explorer(**settings) -> TrainingExplorer:
+    return TrainingExplorer(config=TINY, **{"env": ENV, "seeds": 2, "blocks": 3, **settings})
+
+
+def status(shown: TrainingExplorer) -> str:
+    return shown._panel.status.value
+
+
+def press(shown: TrainingExplorer, name: str) -> None:
+    shown._panel.buttons[name].click()
+
+
+def until(true: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < limit, "waited for half a minute"
+        time.sleep(0.005)
+
+
+def only(shown: TrainingExplorer):
+    [trial] = shown.trials.values()
+    return trial
+
+
+# What is seen before anything happens
+
+
+def test_it_starts_empty_and_says_what_to_do():
+    shown = explorer()
+    assert "press Train" in status(shown) and "role='status'" in status(shown)
+    assert bytes(shown._panel.image.value).startswith(b"\x89PNG")
+    assert "no curve yet" in shown._panel.image.tooltip  # what a screen reader says
+    enabled = {name: not button.disabled for name, button in shown._panel.buttons.items()}
+    assert enabled == {"Train": True, "Pause": False, "Stop": False, "Clear": True, "Save": True}
+    assert {"mmrl", "mmrl-training"} <= set(shown._dom_classes)
+
+
+def test_every_control_has_a_label_and_follows_its_trait():
+    shown = explorer()
+    boxes = shown._panel.boxes
+    assert all(box.description for box in [*boxes.values(), shown._panel.folder])
+    assert set(boxes) == set(shown.class_own_traits())
+    shown.gamma, shown.memory = 0.9, "gru"
+    assert boxes["gamma"].value == 0.9 and boxes["memory"].value == "gru"
+    boxes["batching"].value, boxes["segment_length"].value = "segments", 20
+    assert shown.batching == "segments" and shown.segment_length == 20
+    assert not boxes["segment_length"].disabled
+    boxes["batching"].value = "tape"
+    assert boxes["segment_length"].disabled
+    shown.env = "popgym-AutoencodeHard-v0"  # not in the list at first
+    assert boxes["env"].value == "popgym-AutoencodeHard-v0"
+
+
+# Buttons, with blocks that end when the test says so
+
+
+def test_training_goes_on_in_the_background(slow):
+    shown = explorer(blocks=2)
+    press(shown, "Train")
+    assert "compiling" in status(shown) and "<progress" in status(shown)
+    assert shown._panel.buttons["Train"].disabled
+    press(shown, "Train")  # a click on its way already
+    shown.train()
+    assert "is being trained: wait, or press Stop first" in status(shown)
+    slow.gate.release()
+    until(lambda: "block 1 of 2" in status(shown))
+    assert "2 s per block" in status(shown) and "left" in status(shown)
+    slow.gate.release()
+    until(only(shown).finished.is_set)
+    assert "done, block 2 of 2" in status(shown)
+    assert [point.env_steps for point in only(shown).curve.points] == [100, 200]
+    assert "lru: 0.20 [0.20, 0.20] at 200 steps" in shown._panel.image.tooltip
+    assert (
+        "<th scope='row'>" in shown._panel.table.value
+        and not shown._panel.buttons["Train"].disabled
+    )
+
+
+def test_stop_during_the_first_block_is_answered_at_once(slow):
+    shown = explorer()
+    press(shown, "Train")
+    slow.begun.acquire()  # it compiles now
+    first = only(shown)
+    press(shown, "Stop")
+    assert "stopped after block 0 of 3" in status(shown) and "in the background" in status(shown)
+    press(shown, "Stop")  # twice is no harm
+    shown.memory = "gru"
+    press(shown, "Train")  # at once, while the first one still compiles
+    slow.begun.acquire()
+    assert "gru: compiling" in status(shown)
+    slow.gate.release(2)
+    until(first.finished.is_set)
+    until(lambda: "block 1 of 3" in status(shown))
+    assert not first.reports and [name for _, name in shown.trials] == ["gru"]
+
+
+def test_pause_waits_for_the_block_and_goes_on(slow):
+    shown = explorer()
+    press(shown, "Pause")  # nothing to pause
+    press(shown, "Train")
+    press(shown, "Pause")
+    assert "pauses at the end of this block" in status(shown)
+    assert shown._panel.buttons["Pause"].description == "Go on"
+    slow.gate.release(3)
+    until(lambda: "paused, block 1 of 3" in status(shown))
+    time.sleep(0.05)
+    assert len(only(shown).reports) == 1
+    press(shown, "Pause")
+    until(lambda: "done" in status(shown))
+    assert len(only(shown).reports) == 3
+
+
+def test_a_paused_run_can_be_stopped_and_keeps_its_blocks(slow):
+    shown = explorer()
+    press(shown, "Train")
+    press(shown, "Pause")
+    slow.gate.release()
+    until(lambda: "paused" in status(shown))
+    press(shown, "Stop")
+    until(only(shown).finished.is_set)
+    assert "stopped after block 1 of 3" in status(shown) and len(only(shown).reports) == 1
+
+
+def test_clear_stops_and_removes(slow):
+    shown = explorer()
+    press(shown, "Train")
+    running = only(shown)
+    press(shown, "Clear")
+    assert not shown.trials and running.status == "stopped" and "press Train" in status(shown)
+    slow.gate.release(5)
+    until(running.finished.is_set)
+    assert not shown.trials and "no curve yet" in shown._panel.image.tooltip
+
+
+def test_runs_are_overlaid_named_replaced_and_removed(slow):
+    slow.gate.release(1000)
+    shown = explorer(blocks=1)
+    for memory in ("lru", "gru", "none"):
+        shown.run(memory=memory)
+    shown.run("mine", gamma=0.9, memory="lru")
+    shown.run(batching="segments")
+    names = [name for _, name in shown.trials]
+    assert names == ["lru", "gru", "none", "mine", "lru, segments 10, γ 0.9"]
+    assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 3, 4]
+    shown.run("mine", seeds=1)  # the same cell again: it takes its own place
+    assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 4, 3]
+    removers = {button.description: button for button in shown._panel.removers.children}
+    removers["Remove gru"].click()
+    assert [t.curve.style for t in shown.trials.values()] == [0, 2, 4, 3]  # colours stay
+    assert "Remove gru" not in {b.description for b in shown._panel.removers.children}
+    shown.remove("gru")  # twice is no harm
+    shown.env = OTHER
+    assert "no curve yet" in shown._panel.image.tooltip and not shown._panel.removers.children
+    shown.env = ENV
+    assert "mine: " in shown._panel.image.tooltip
+
+
+def test_an_eighth_run_is_refused_in_words(slow):
+    slow.gate.release(1000)
+    shown = explorer(blocks=1)
+    for i in range(len(STYLES)):
+        shown.run(f"run {i}")
+    press(shown, "Train")
+    assert "holds 7 runs: remove one first" in status(shown) and len(shown.trials) == 7
+
+
+def test_names_are_text_not_markup(slow):
+    slow.gate.release(1000)
+    shown = explorer(blocks=1)
+    shown.run("<b>a & b</b>")
+    assert "&lt;b&gt;a &amp; b" in shown._panel.table.value and "<b>" not in status(shown)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"segment_length": 0, "batching": "segments"}, "`segment_length` must be from 1 to 20"),
+        ({"segment_length": 10**9}, "`segment_length` must be from 1 to 20; got 1000000000"),
+        ({"gamma": 1.5}, "`gamma` must be between 0 and 1; got 1.5"),
+        ({"gamma": float("nan")}, "`gamma` must be between 0 and 1; got nan"),
+        ({"learning_rate": -1.0}, "`learning_rate` must be positive and finite"),
+        ({"seeds": 0}, "`seeds` must be from 1 to 20; got 0"),
+        ({"blocks": 10**6}, "`blocks` must be from 1 to 500"),
+        ({"env": "popgym-RepeatFrist-v0"}, "Nearest: popgym-RepeatFirst"),
+        ({"env": "Pendulum-v1"}, "`env` must have discrete actions"),
+        ({"env": "popgym-RepeatFirstHard-v0"}, "`capacity` must hold"),
+    ],
+)
+def test_bad_settings_are_told_in_a_line(settings: dict, said: str):
+    shown = explorer(**settings)
+    press(shown, "Train")
+    until(lambda: said in status(shown))
+    until(lambda: not shown.trials and not shown._panel.buttons["Train"].disabled)
+    assert "Traceback" not in status(shown) and "<progress" not in status(shown)
+    with pytest.raises(ValueError, match=said[:20]):
+        shown.run()
+
+
+def test_other_troubles_are_told_too(slow, monkeypatch: pytest.MonkeyPatch):
+    def broken(self):
+        raise MemoryError("no room for 10 GB")
+
+    monkeypatch.setattr(Slow, "__iter__", broken)
+    shown = explorer()
+    press(shown, "Train")
+    until(lambda: "MemoryError: no room" in status(shown))
+    with pytest.raises(MemoryError):
+        shown.run()
+
+
+def test_a_setting_that_does_not_exist_is_named():
+    with pytest.raises(ValueError, match=r"`momentum` is no setting .* there are batching, blocks"):
+        explorer().run(momentum=0.9)
+
+
+# What is kept
+
+
+def test_save_writes_what_is_shown_and_overwrites_nothing(slow, tmp_path: Path):
+    slow.gate.release(1000)
+    shown = explorer(blocks=2)
+    shown._panel.folder.value = str(tmp_path / "kept")
+    assert shown.save() is None and "Nothing to save" in status(shown)
+    shown.run("a")
+    shown.run("b", gamma=0.7)
+    press(shown, "Save")
+    found = json.loads((tmp_path / "kept" / "results.json").read_text())
+    assert [run["name"] for run in found["runs"]] == ["a", "b"] and "date" in found
+    assert found["runs"][1]["setup"]["config"]["gamma"] == 0.7
+    assert found["runs"][0]["returns"] == [[0.1, 0.2], [0.1, 0.2]]  # [seed, block]
+    assert found["runs"][0]["env_steps"] == [100, 200]
+    assert (tmp_path / "kept" / "curves.png").read_bytes() == bytes(shown._panel.image.value)
+    assert shown.save() == tmp_path / "kept-2" and str(tmp_path / "kept-2") in status(shown)
+    assert not list(tmp_path.rglob("*.partial"))
+    (tmp_path / "file").write_text("")
+    shown._panel.folder.value = str(tmp_path / "file")
+    assert shown.save() is None and "Cannot write to" in status(shown)
+
+
+# The real thing, small
+
+
+def test_it_trains_and_sliders_do_not_recompile():
+    shown = explorer()
+    run = shown.run("first")
+    returns = [point.returns for point in shown.trials[ENV, "first"].curve.points]
+    np.testing.assert_array_equal(returns, [row["returns"] for row in run.history])
+    assert run.setup.config.batch == 20 and run.setup.seeds == (0, 1)
+    alone = Run(run.setup)
+    np.testing.assert_array_equal(next(iter(alone)).returns, returns[0])
+    block = program("dqn", ENV, False, True).block
+    compiled = block._cache_size()
+    shown.run("second", gamma=0.9, learning_rate=1e-2, blocks=4)
+    assert block._cache_size() == compiled
+    assert len(shown.trials[ENV, "second"].reports) == 4
+    assert run.state is not None and len(watch(run, seed=1).frames) == 51
+
+
+def test_an_untrained_agent_can_be_watched():
+    run = Run(Setup(env=ENV, config=TINY, seeds=(3,)))
+    player = watch(run)
+    assert len(player.frames) == 51 and ENV in player.title and run.state is None
+    with pytest.raises(ValueError, match="`seed` must be from 0 to 0; got 1"):
+        watch(run, seed=1)
+
+
+def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):
+    shown = explorer()
+    threading.Timer(0.2, shown.stop).start()
+    with pytest.raises(RunError, match="stopped before its first block"):
+        shown.run()
+
+
+# The picture
+
+
+def curve(style: int, name: str = "run") -> Curve:
+    rng, grown = np.random.default_rng(style), Curve(name, style)
+    for block in range(16):
+        grown.add(2560 * (block + 1), rng.normal(scale=0.1, size=5) + block / 16 - style / 10)
+    return grown
+
+
+def test_the_figure_keeps_its_artists_and_is_quick():
+    live, curves = LiveCurves(), [curve(i) for i in range(7)]
+    live.draw(curves)
+    artists = list(live.ax.get_children())
+    took = []
+    for _ in range(5):
+        began = time.process_time()
+        png = live.draw(curves, end=41_000, bounds={"best": 1.0, "chance": -0.5})
+        took.append(time.process_time() - began)
+    assert live.ax.get_children() == artists and png.startswith(b"\x89PNG")
+    assert np.median(took) < 0.15, "seconds of this process for one picture"
+
+
+def test_the_picture_shows_the_numbers():
+    live, [first, second] = (
+        LiveCurves(),
+        [curve(0, "one"), curve(3, "a name that is much too long")],
+    )
+    live.draw([first, second], title="A task", end=50_000, bounds={"best": 1.0})
+    line = live._lines[3]
+    np.testing.assert_allclose(
+        line.middle.get_ydata(), [point.interval[0] for point in second.points]
+    )
+    np.testing.assert_array_equal(line.middle.get_xdata(), [p.env_steps for p in second.points])
+    seeds = np.reshape(line.seeds.get_ydata(), (5, 17))
+    np.testing.assert_allclose(seeds[:, :16], np.array([p.returns for p in second.points]).T)
+    assert np.isnan(seeds[:, 16]).all()
+    assert line.label.get_text() == "a name that is much too l…" and line.label.get_visible()
+    assert not live._lines[1].label.get_visible()
+    assert [b.text.get_text() for b in live._bounds] == ["best", "", ""]
+    live.draw([])
+    assert live._hint.get_text() and not line.middle.get_visible()
+    assert len(MARKS) == len(STYLES)
