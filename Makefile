@@ -6,18 +6,29 @@ BIN := $(VENV)/bin
 # Compiled programs are kept, so that the second run of anything starts sooner.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
+# Notebooks run with this Python, whatever kernels the user has elsewhere.
+export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
+# Jupyter asks for this before it runs as root, as in a container.
+LAB_FLAGS := $(if $(filter 0,$(shell id -u)),--allow-root)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast lint bench lock clean
+.PHONY: help demo lab book test fast lint bench lock clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/runtime ## Train agents that remember, and one that cannot
 	$(BIN)/python -m mmrl demo
+
+lab: $(VENV)/lab ## Open the course in JupyterLab, at chapter 00
+	$(BIN)/jupyter lab $(LAB_FLAGS) notebooks/00_start_here.ipynb
+
+book: $(VENV)/book ## Run every notebook and build the site
+	$(BIN)/python book/tools/build.py
 
 test: lint ## Lint, check types and run every test
 	$(PYTEST)
@@ -40,19 +51,31 @@ lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Pyth
 
 clean: ## Remove .venv and every cache; results stay
 	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist
+	rm -rf book/_build book/api book/static/vendor
 
 # One file marks each finished installation, so that it is not repeated.
-$(VENV)/runtime $(VENV)/dev: pyproject.toml requirements.lock mmrl/__init__.py | $(VENV)/pyvenv.cfg
+$(VENV)/runtime $(VENV)/lab $(VENV)/book $(VENV)/dev: \
+		pyproject.toml requirements.lock mmrl/__init__.py | $(VENV)/pyvenv.cfg
 
 $(VENV)/runtime:
 	@echo "Installing mmrl into $(VENV) (once, about a minute)"
 	@$(call install,.)
 	@touch $@
 
+$(VENV)/lab:
+	@echo "Installing mmrl and JupyterLab into $(VENV) (once, about a minute)"
+	@$(call install,".[notebooks]")
+	@touch $@ $(VENV)/runtime
+
+$(VENV)/book:
+	@echo "Installing mmrl, JupyterLab and Jupyter Book into $(VENV) (once, about a minute)"
+	@$(call install,".[book]")
+	@touch $@ $(VENV)/runtime $(VENV)/lab
+
 $(VENV)/dev:
 	@echo "Installing mmrl and its development tools into $(VENV) (once, about two minutes)"
 	@$(call install,".[dev]")
-	@touch $@ $(VENV)/runtime
+	@touch $@ $(VENV)/runtime $(VENV)/lab $(VENV)/book
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

@@ -1,0 +1,68 @@
+"""Write book/api: one page for each module of the ladder in the README, from its docstrings."""
+
+import ast
+import pkgutil
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+API = ROOT / "book" / "api"
+ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
+
+
+def rungs() -> dict[str, str]:
+    """The modules of the ladder and what each holds, in reading order, as the README says it."""
+    return dict(ROW.findall((ROOT / "README.md").read_text("utf-8")))
+
+
+def modules(rung: str) -> list[str]:
+    """The modules that the page of a rung shows.
+
+    A package with `__all__` is shown as one; of others all public modules are shown.
+    """
+    name, folder = f"mmrl.{rung}", ROOT / "mmrl" / rung
+    init = folder / "__init__.py"
+    if not folder.is_dir() or (init.exists() and _has_all(init)):
+        return [name]
+    parts = sorted(info.name for info in pkgutil.iter_modules([str(folder)]))
+    shown = [f"{name}.{part}" for part in parts if not part.startswith("_")]
+    return [name, *shown] if init.exists() else shown
+
+
+def _has_all(path: Path) -> bool:
+    targets = [
+        n.targets for n in ast.parse(path.read_text("utf-8")).body if isinstance(n, ast.Assign)
+    ]
+    return any(isinstance(t, ast.Name) and t.id == "__all__" for row in targets for t in row)
+
+
+def page(rung: str) -> str:
+    parts = [f"# mmrl.{rung}"]
+    for name in modules(rung):
+        parts += [] if name == f"mmrl.{rung}" else [f"## {name}"]
+        parts.append(_directive(name))
+    return "\n\n".join(parts) + "\n"
+
+
+def _directive(module: str) -> str:
+    return f"```{{eval-rst}}\n.. automodule:: {module}\n```"
+
+
+def index() -> str:
+    rows = "\n".join(f"| [`mmrl.{rung}`]({rung}.md) | {words} |" for rung, words in rungs().items())
+    return (
+        "# The library\n\n"
+        "Thirteen names, from bottom to top. That is the reading order, and the only direction in "
+        "which modules import each other. These pages are made of the docstrings; *[source]* "
+        "beside a name leads to the code, which is short and meant to be read.\n\n"
+        f"| module | what it holds |\n|---|---|\n{rows}\n"
+    )
+
+
+def write() -> None:
+    """Write all pages, and remove those of modules that are gone."""
+    API.mkdir(exist_ok=True)
+    for path in API.glob("*.md"):
+        path.unlink()
+    for name, text in {**{rung: page(rung) for rung in rungs()}, "index": index()}.items():
+        (API / f"{name}.md").write_text(text, "utf-8")

