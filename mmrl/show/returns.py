@@ -95,8 +95,17 @@ def state_values(
     for (label, values), style in zip(learned.items(), STYLES, strict=False):
         middle, low, high = np.array([interval(column) for column in values.T]).T
         ax.fill_between(states, low, high, color=style["color"], alpha=0.18, linewidth=0)
-        line = {key: style[key] for key in ("color", "linestyle", "marker")}
-        ax.plot(states, middle, linewidth=2, markersize=5, markevery=2, label=label, **line)
+        ax.plot(
+            states,
+            middle,
+            color=style["color"],
+            linestyle=style["linestyle"],
+            marker=style["marker"],
+            markersize=5,
+            markevery=2,
+            linewidth=2,
+            label=label,
+        )
     ax.axhline(0, color=GRID, linewidth=0.8)
     seeds = {len(values) for values in learned.values()}
     ax.set_xlabel(

@@ -32,7 +32,7 @@ from mmrl.scan import scan
 
 GAMMA = 0.99
 BATCHES = ((10, 100), (100, 100), (1000, 100), (1000, 10), (100, 1000))  # episodes, longest
-ROUNDS, SELDOM = 120, 12  # the slow forms run in every twelfth round
+ROUNDS, SELDOM = 160, 4  # the slow forms run in every fourth round
 
 OURS = "ours: one backward scan with resets"
 LOOP = "compiled call per episode"
