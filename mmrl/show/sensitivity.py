@@ -1,0 +1,115 @@
+"""What Q looks back at, and what truncation takes away: by age, by segment length, by agent."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float, Integer
+from matplotlib.axes import Axes
+
+from mmrl.runs import interval
+from mmrl.show.curves import GRID, INK, STYLES, figure
+
+
+def by_age(
+    sizes: Mapping[str, Float[np.ndarray, "_seed _age"]],
+    *,
+    needed: int | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Which share of Σ_i |∂Q/∂o_i| an observation holds, by its age in steps.
+
+    `sizes` maps an agent to one row per seed, which is divided by its sum. Thick: the mean over
+    seeds; thin: each seed. `needed` marks the age of the observation that the task asks for. The
+    vertical axis is logarithmic and ends at 10⁻⁴. Raises `ValueError` for a row that sums to 0.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    for (label, rows), style in zip(sizes.items(), STYLES, strict=False):
+        share, ages = _shares(label, rows), np.arange(rows.shape[1])
+        ax.plot(ages, share.T, color=style["color"], linewidth=0.5, alpha=0.3)
+        look = {"linewidth": 1.8, "markersize": 5, "markevery": 0.1, **style}
+        ax.plot(ages, share.mean(0), label=label, **look)
+    if needed is not None:
+        ax.axvline(needed, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        ax.annotate(" needed", (needed, 1), xytext=(2, -10), color=INK, fontsize=9, **place)
+    ax.set_yscale("log")
+    ax.set_ylim(1e-4, 1.2)
+    ax.set_xlabel("age of the observation in steps", color=INK)
+    ax.set_ylabel("share of the sum", color=INK)
+    ax.legend(frameon=False, labelcolor=INK, loc="upper right")
+    _dress(ax, title)
+    return ax
+
+
+def outside(
+    shares: Mapping[str, Mapping[str, Float[np.ndarray, " _seed"]]],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """The share that lies out of reach, one line per agent and one mark per way to measure it.
+
+    `shares[agent][measure]` holds one value per seed: the mark is their interquartile mean, the bar
+    its 95 % bootstrap interval.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    measures = list(dict.fromkeys(name for row in shares.values() for name in row))
+    for k, (name, style) in enumerate(zip(measures, STYLES, strict=False)):
+        height = np.arange(len(shares)) + 0.18 * (k - (len(measures) - 1) / 2)
+        values = np.array([interval(np.asarray(row[name])) for row in shares.values()]).T
+        middle, low, high = 100 * values
+        color = style["color"]
+        ax.hlines(height, low, high, color=color, linewidth=2, alpha=0.6)
+        ax.scatter(middle, height, s=50, color=color, marker=style["marker"], label=name)
+    ax.set_yticks(range(len(shares)), list(shares), color=INK)
+    ax.invert_yaxis()
+    ax.set_xlim(0, 100)
+    ax.set_xlabel("% of the sum", color=INK)
+    ax.legend(frameon=False, labelcolor=INK, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+    _dress(ax, title)
+    ax.grid(axis="x", color=GRID, linewidth=0.8)
+    return ax
+
+
+def against_length(
+    curves: Mapping[str, Float[np.ndarray, " _length"]],
+    lengths: Integer[np.ndarray, " _length"],
+    *,
+    ylabel: str,
+    dots: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """What a segment length costs: a line for each of `curves`, and `dots` that were measured."""
+    ax = figure()[1][0] if ax is None else ax
+    for (label, values), style in zip(curves.items(), STYLES, strict=False):
+        ax.plot(lengths, values, linewidth=1.8, **{**style, "marker": ""})
+        for x, y in (dots or {}).get(label, ()):
+            ax.plot(x, y, color=style["color"], marker=style["marker"], markersize=7)
+        end = (lengths[-1], values[-1])
+        place = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+        ax.annotate(label, end, color=style["color"], annotation_clip=False, **place)
+    ax.set_xscale("log")
+    ax.set_xlabel("segment length L in steps", color=INK)
+    ax.set_ylabel(ylabel, color=INK)
+    _dress(ax, title)
+    return ax
+
+
+def _shares(label: str, rows: Float[np.ndarray, "seed age"]) -> Float[np.ndarray, "seed age"]:
+    total = np.abs(rows).sum(axis=1, keepdims=True)
+    if not (np.isfinite(total).all() and (total > 0).all()):
+        raise ValueError(
+            f"`sizes[{label!r}]` must have a finite sum above 0 in every row; got {total.ravel()}."
+        )
+    return np.abs(rows) / total
+
+
+def _dress(ax: Axes, title: str) -> None:
+    ax.set_title(title, loc="left", color=INK, fontsize=10, fontweight="bold")
+    ax.tick_params(colors=INK, length=0)
+    ax.grid(axis="y", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
