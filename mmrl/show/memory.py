@@ -1,0 +1,73 @@
+"""Memories: how long their units remember, and what they have learned to recall."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float, Integer
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+
+from mmrl.show.curves import GRID, INK, STYLES, figure, learning_curves
+
+
+def half_lives(
+    lives: Mapping[str, Float[np.ndarray, " unit"]], *, title: str = "", ax: Axes | None = None
+) -> Axes:
+    """One row per memory: a tick for the half-life of each unit, and their median, on a log axis.
+
+    A unit that never forgets has an infinite half-life, and stands at the right edge.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    finite = np.concatenate([x[np.isfinite(x)] for x in lives.values()])
+    edge = 10 * finite.max()
+    for row, (values, style) in enumerate(zip(lives.values(), STYLES, strict=False)):
+        values, color = np.minimum(values, edge), style["color"]
+        ax.plot(values, np.full(len(values), row), "|", color=color, markersize=26)
+        middle = float(np.median(values))
+        ax.plot([middle], [row], marker=style["marker"], color=color, markersize=9, mec="white")
+        words = "never" if middle >= edge else f"median {middle:.3g} steps"
+        ax.annotate(
+            words,
+            (middle, row),
+            xytext=(0, 18),
+            textcoords="offset points",
+            ha="right" if middle >= edge else "center",
+            color=INK,
+        )
+    ax.set_xscale("log")
+    ax.set_yticks(range(len(lives)), list(lives))
+    ax.set_ylim(len(lives) - 0.5, -0.7)
+    ax.set_xlabel("half-life of a unit, in steps", color=INK)
+    ax.set_title(title, loc="left", color=INK, fontweight="bold")
+    ax.tick_params(colors=INK, length=0)
+    ax.grid(axis="x", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
+    return ax
+
+
+def recall_curves(
+    returns: Mapping[str, Float[np.ndarray, "_seed _eval"]],
+    env_steps: Integer[np.ndarray, " eval"],
+    blind: float,
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """`learning_curves`, and a line at the best that a memory blind to order can do."""
+    named = {name.replace("_", " "): curves for name, curves in returns.items()}
+    ax = learning_curves(named, env_steps, title=title, ax=ax, chance=-0.5, best=1.0)
+    ax.axhline(blind, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+    text = ax.annotate(
+        "best without order",
+        (0.98, blind),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="right",
+        color=INK,
+        fontsize=8,
+    )
+    text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+    return ax
