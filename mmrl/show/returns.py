@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from mmrl.runs import interval
 from mmrl.show.curves import GRID, INK, STYLES, figure
@@ -63,8 +64,8 @@ def error_by_trace(
     best = int(np.argmin(middle))
     ax.annotate(
         f"least: λ = {lams[best]:g}",
-        (best, middle[best]),
-        xytext=(0, -22),
+        (best, 0),
+        xytext=(0, 5),
         textcoords="offset points",
         ha="center",
         color=color,
@@ -112,6 +113,7 @@ def state_values(
         f"state\n{min(seeds)} seeds: interquartile mean, 95 % bootstrap interval", color=INK
     )
     ax.set_ylabel("value", color=INK)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(frameon=False, labelcolor="linecolor")
     return _dress(ax, title)
 
