@@ -243,9 +243,31 @@ def show(value: Any) -> str:
     return str(value)
 
 
+def leave_equations(app: Any, doctree: nodes.document) -> None:
+    """Display equations as they are written: Sphinx would wrap lines so that \\tag fails."""
+    for node in doctree.findall(nodes.math_block):
+        text = node.astext()
+        if r"\tag" in text and not node.get("nowrap"):
+            node["nowrap"] = True
+            node.children = []
+            node += nodes.Text(rf"\[{text}\]")
+
+
+def without_thebe(
+    app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Jupyter Book always adds Thebe, which we do not use, and adds its settings twice."""
+    scripts = context["script_files"]
+    context["script_files"] = [
+        script for script in scripts if "thebe" not in f"{script}{script.attributes}".lower()
+    ]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("doctree-read", leave_equations)
+    app.connect("html-page-context", without_thebe, priority=900)
     app.add_directive("results", Results)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -114,11 +114,12 @@ def _pack(package: str) -> None:
         return
     ask = [*npm, "config", "get", "registry"]
     registry = subprocess.run(ask, env=environment, capture_output=True, text=True).stdout.strip()
+    said = [line for line in done.stderr.splitlines() if "error" in line and "   " not in line]
     raise Unreachable(
         f"npm could not fetch {package} from {registry}.\n"
         "The site needs it once; after that everything works offline. Look at your connection, "
         "or name a mirror:\n    npm_config_registry=https://… make book\n"
-        f"npm said: {done.stderr.strip() or 'nothing'}"
+        f"npm said: {'; '.join(said[:4]) or 'nothing'}"
     )
 
 

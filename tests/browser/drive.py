@@ -1,0 +1,175 @@
+"""Move every control of the widgets on a page, by keys and by mouse, and see whether it changes.
+
+The page may be one of the site, or JupyterLab: both show the same roots, `.mmrl`.
+"""
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from chrome import Page
+
+SCRIPT = """
+globalThis.mm = (() => {
+  const kinds = 'input[type="range"], input[type="radio"], input[type="checkbox"], button, .grip';
+  const roots = () => [...document.querySelectorAll(".mmrl")]
+    .filter((n) => n.querySelector(".mmrl-stage"));
+  const shown = (node) => node.getClientRects().length > 0;
+  const controls = (i) => [...roots()[i].querySelectorAll(kinds)].filter(
+    (n) => shown(n) && (n.type !== "radio" || n.checked) && n.textContent !== "Play");
+  const name = (n) => n.getAttribute("aria-label")
+    ?? n.closest("fieldset")?.querySelector("legend")?.textContent
+    ?? n.labels?.[0]?.textContent ?? n.textContent.trim();
+  const box = (node) => {
+    const { left, top, width, height } = node.getBoundingClientRect();
+    return { left, top, width, height };
+  };
+  return {
+    count: () => roots().length,
+    title: (i) => roots()[i].getAttribute("aria-label"),
+    // The pictures and what is said of them, without names that are new in every picture.
+    seen: (i) => (roots()[i].querySelector(".mmrl-stage").innerHTML
+      + roots()[i].querySelector(".mmrl-summary").textContent).replace(/mmrl-[a-z0-9]+-\\d+/g, ""),
+    list: (i) => controls(i).map(
+      (n) => [n.tagName === "INPUT" ? n.type : n.tagName, name(n) || "grip"]),
+    place(i, j) {
+      const node = controls(i)[j];
+      if (!node) return null;
+      node.scrollIntoView({ block: "center" });
+      return box(node);
+    },
+    focus(i, j) {
+      controls(i)[j]?.focus({ preventScroll: true });
+      return document.activeElement === controls(i)[j];
+    },
+    // The other options of the choice that control j belongs to.
+    options: (i, j) => [...controls(i)[j].closest("fieldset").querySelectorAll("label")].map(box),
+    // From a key's own time to the first moment after the picture that follows the change.
+    watch(i) {
+      globalThis.mmTimes = [];
+      const root = roots()[i];
+      let pressed = null;
+      root.addEventListener("keydown", (event) => { pressed = event.timeStamp; }, true);
+      new MutationObserver(() => {
+        if (pressed === null) return;
+        const start = pressed;
+        pressed = null;
+        requestAnimationFrame(() => {
+          const { port1, port2 } = new MessageChannel();
+          port1.onmessage = () => mmTimes.push(performance.now() - start);
+          port2.postMessage(null);
+        });
+      }).observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
+    },
+    times: () => mmTimes,
+  };
+})();
+"""
+KEYS = ("ArrowLeft", "ArrowRight", "ArrowRight", "Home", "End")
+
+
+@dataclass
+class Driven:
+    """What one widget did."""
+
+    title: str
+    controls: int = 0
+    unmoved: list[str] = field(default_factory=list)  # what changed nothing, and how it was tried
+    times: list[float] = field(default_factory=list)  # milliseconds from a key to the new picture
+
+    def __str__(self) -> str:
+        times = sorted(self.times)
+        return (
+            f"{self.title[:48]:50}{self.controls:3} controls, key to picture "
+            f"{statistics.median(times):5.1f} ms (best {times[0]:.1f}, worst {times[-1]:.1f}, "
+            f"n = {len(times)})"
+        )
+
+
+def drive(page: Page) -> list[Driven]:
+    """Every widget of the page that is open."""
+    page.run(SCRIPT + "null")
+    return [_widget(page, i) for i in range(page.run("mm.count()"))]
+
+
+def _widget(page: Page, i: int) -> Driven:
+    driven = Driven(page.run(f"mm.title({i})"))
+    page.run(f"mm.watch({i})")
+    # What is shown depends on choices made on the way, so the list is asked for again.
+    j = 0
+    while j < len(found := page.run(f"mm.list({i})")):
+        kind, name = found[j]
+        tried = (_by_keys, _by_mouse) if kind != "g" and kind != "rect" else (_by_mouse,)
+        for attempt in tried:
+            if not attempt(page, i, j, kind):
+                driven.unmoved.append(f"{name} ({kind}) {attempt.__name__.removeprefix('_')}")
+        driven.controls += 1
+        j += 1
+    driven.times = page.run("mm.times()")
+    return driven
+
+
+def _by_keys(page: Page, i: int, j: int, kind: str) -> bool:
+    keys = {"BUTTON": ("Enter", " "), "checkbox": (" ",)}.get(kind, KEYS)
+    changed = False
+    for key in keys:
+        page.run(f"mm.place({i}, {j})")
+        if not page.run(f"mm.focus({i}, {j})"):
+            break
+        before = page.run(f"mm.seen({i})")
+        page.key(key)
+        changed |= _settled(page, i, before)
+    return changed or _spent(page, i, j, kind)
+
+
+def _by_mouse(page: Page, i: int, j: int, kind: str) -> bool:
+    box = page.run(f"mm.place({i}, {j})")
+    changed = False
+    for number in range(3 if kind != "radio" else len(page.run(f"mm.options({i}, {j})"))):
+        box = page.run(f"mm.place({i}, {j})")
+        if box is None:
+            break
+        before = page.run(f"mm.seen({i})")
+        _point(page, i, j, kind, box, number)
+        changed |= _settled(page, i, before)
+    return changed or _spent(page, i, j, kind)
+
+
+def _point(page: Page, i: int, j: int, kind: str, box: dict[str, float], number: int) -> None:
+    middle = (box["left"] + box["width"] / 2, box["top"] + box["height"] / 2)
+    if kind == "range":
+        page.click(box["left"] + box["width"] * (0.25, 0.75, 0.5)[number], middle[1])
+    elif kind == "radio":
+        option = page.run(f"mm.options({i}, {j})")[number]
+        page.click(option["left"] + option["width"] / 2, option["top"] + option["height"] / 2)
+    elif kind in ("checkbox", "BUTTON"):
+        page.click(*middle)
+    else:
+        page.drag(middle, (middle[0] + (60, -120, 60)[number], middle[1]))
+
+
+def _settled(page: Page, i: int, before: str) -> bool:
+    """Whether the widget shows something else now, or does within two pictures."""
+    twice = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
+    return page.run(f"mm.seen({i})") != before or bool(
+        page.run(f"{twice}.then(() => mm.seen({i}))") != before
+    )
+
+
+def _spent(page: Page, i: int, j: int, kind: str) -> bool:
+    """A button at the end of its way: *Next* after the last step. Its opposite has to work."""
+    if kind != "BUTTON":
+        return False
+    names: list[Any] = [name for kind, name in page.run(f"mm.list({i})")]
+    opposite = {"Next": "First", "Last": "First", "Back": "Last", "First": "Last"}
+    name = names[j] if j < len(names) else None
+    if name not in opposite:
+        return False
+    page.run(f"mm.place({i}, {names.index(opposite[name])})")
+    page.run(f"mm.focus({i}, {names.index(opposite[name])})")
+    page.key("Enter")
+    before = page.run(f"mm.seen({i})")
+    page.run(f"mm.place({i}, {j})")
+    page.run(f"mm.focus({i}, {j})")
+    page.key("Enter")
+    return _settled(page, i, before)
