@@ -1,6 +1,7 @@
 """What Q looks back at, and what truncation takes away: by age, by segment length, by agent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -72,26 +73,34 @@ def outside(
     return ax
 
 
-def against_length(
-    curves: Mapping[str, Float[np.ndarray, " _length"]],
-    lengths: Integer[np.ndarray, " _length"],
+def lines(
+    curves: Mapping[str, Float[np.ndarray, " _x"]],
+    x: Integer[np.ndarray, " _x"],
     *,
+    xlabel: str,
     ylabel: str,
-    dots: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    log: bool = False,
+    references: Mapping[str, float] | None = None,
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """What a segment length costs: a line for each of `curves`, and `dots` that were measured."""
+    """One line per entry of `curves` over `x`, its label at its end; thin lines at `references`.
+
+    `log` is of the horizontal axis.
+    """
     ax = figure()[1][0] if ax is None else ax
+    place: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
     for (label, values), style in zip(curves.items(), STYLES, strict=False):
-        ax.plot(lengths, values, linewidth=1.8, **{**style, "marker": ""})
-        for x, y in (dots or {}).get(label, ()):
-            ax.plot(x, y, color=style["color"], marker=style["marker"], markersize=7)
-        end = (lengths[-1], values[-1])
-        place = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-        ax.annotate(label, end, color=style["color"], annotation_clip=False, **place)
-    ax.set_xscale("log")
-    ax.set_xlabel("segment length L in steps", color=INK)
+        ax.plot(x, values, color=style["color"], linestyle=style["linestyle"], linewidth=1.8)
+        end = (float(x[-1]), float(values[-1]))
+        look: dict[str, Any] = {"color": style["color"], "annotation_clip": False, **place}
+        ax.annotate(label, end, xytext=(6, 0), **look)
+    for label, height in (references or {}).items():
+        ax.axhline(height, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
+        ax.annotate(label, (float(x[0]), height), xytext=(2, 7), color=INK, fontsize=9, **place)
+    if log:
+        ax.set_xscale("log")
+    ax.set_xlabel(xlabel, color=INK)
     ax.set_ylabel(ylabel, color=INK)
     _dress(ax, title)
     return ax
