@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, NullLocator
 
 from mmrl.show.curves import GRID, INK, STYLES, figure
 
@@ -15,18 +16,18 @@ def rounding(
 ) -> Axes:
     """The largest relative error among the prefixes of each octave 2ᵏ ≤ t < 2ᵏ⁺¹, by method.
 
-    Both axes are logarithmic; an octave without any error is left out. A thin line marks 2⁻²⁴,
-    what rounding one float32 number may cost.
+    Both axes are logarithmic; an octave without any error, or not whole, is left out. A thin line
+    marks 2⁻²⁴, what rounding one float32 number may cost.
     """
     ax = figure()[1][0] if ax is None else ax
     for (name, error), style in zip(errors.items(), STYLES, strict=False):
-        ends = 2 ** np.arange(int(np.log2(len(error))) + 1)
+        ends = 2 ** np.arange(int(np.log2(len(error))))
         most = np.array([np.max(error[end - 1 : 2 * end - 1]) for end in ends])
         _line(ax, ends[most > 0], most[most > 0], style, label=name)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.axhline(2.0**-24, color=INK, linewidth=0.8, alpha=0.6)
-    ax.annotate("one rounding", (1, 2.0**-24), xytext=(2, 4), textcoords="offset points", color=INK)
+    _write(ax, "one rounding", 2.0**-24, INK)
     ax.set_xlabel("length of the prefix in elements", color=INK)
     ax.set_ylabel("relative error", color=INK)
     ax.legend(frameon=False, labelcolor=INK)
@@ -44,12 +45,13 @@ def race(
     hatches = ["//" if name == reference else "" for name in names]
     ax.barh(names, times, color=colors, hatch=hatches, edgecolor="white", height=0.7)
     for i, ms in enumerate(times):
-        words = f"{ms:.3g} ms ({ms / (1000 * seconds[reference]):.2g}×)"
+        number = f"{ms:,.0f}" if ms >= 100 else f"{ms:.2g}"
+        words = f"{number} ms ({ms / (1000 * seconds[reference]):.2g}×)"
         ax.annotate(
             words, (ms, i), xytext=(4, 0), textcoords="offset points", va="center", color=INK
         )
-    ax.invert_yaxis()
-    ax.set_xlim(0, 1.45 * times.max())
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_xlim(0, 1.5 * times.max())
     ax.set_xlabel("milliseconds (less is better)", color=INK)
     _dress(ax, title)
     ax.grid(axis="x", color=GRID, linewidth=0.8)
@@ -69,17 +71,11 @@ def learned(
     for column, goal, style in zip(path.T, wanted, STYLES, strict=False):
         ax.axhline(goal, color=INK, linewidth=0.8, alpha=0.6)
         _line(ax, np.arange(len(column)), column, style, markevery=0.1)
-        text = ax.annotate(
-            f"wanted: {goal:g}",
-            (0, goal),
-            xycoords=("axes fraction", "data"),
-            xytext=(6, 4),
-            textcoords="offset points",
-            color=style["color"],
-            fontweight="bold",
-        )
-        text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+        _write(ax, f"wanted: {goal:g}", goal, style["color"])
     ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("steps of gradient descent", color=INK)
     ax.set_ylabel("half-life of the filter (steps)", color=INK)
     _dress(ax, title)
@@ -88,6 +84,21 @@ def learned(
 
 def _line(ax: Axes, x, y, style, **kwargs) -> None:
     ax.plot(x, y, linewidth=2, markersize=5, **kwargs, **style)
+
+
+def _write(ax: Axes, words: str, height: float, color: str) -> None:
+    """`words` at the right end of a horizontal line, just above it."""
+    text = ax.annotate(
+        words,
+        (1, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 8),
+        textcoords="offset points",
+        ha="right",
+        color=color,
+        fontweight="bold",
+    )
+    text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
 
 def _dress(ax: Axes, title: str) -> None:
