@@ -1,6 +1,7 @@
 """The training explorer without a browser: settings, buttons, threads, bad input, what is kept."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 from mmrl.agents.dqn import Config
 from mmrl.runs import Report, Run, RunError, Setup, program
 from mmrl.show.curves import STYLES
-from mmrl.show.training import TrainingExplorer, watch
+from mmrl.show.training import AgentPlayer, TrainingExplorer
 from mmrl.show.training import trial as trials
 from mmrl.show.training.live import MARKS, Curve, LiveCurves
 
@@ -57,6 +58,10 @@ def status(shown: TrainingExplorer) -> str:
     return shown._panel.status.value
 
 
+def alt(shown: TrainingExplorer) -> str:
+    return re.findall('<img alt="([^"]*)"', shown._panel.picture.value)[0]
+
+
 def press(shown: TrainingExplorer, name: str) -> None:
     shown._panel.buttons[name].click()
 
@@ -79,8 +84,8 @@ def only(shown: TrainingExplorer):
 def test_it_starts_empty_and_says_what_to_do():
     shown = explorer()
     assert "press Train" in status(shown) and "role='status'" in status(shown)
-    assert bytes(shown._panel.image.value).startswith(b"\x89PNG")
-    assert "no curve yet" in shown._panel.image.tooltip  # what a screen reader says
+    assert shown.png.startswith(b"\x89PNG")
+    assert "no curve yet" in alt(shown)  # what a screen reader says
     enabled = {name: not button.disabled for name, button in shown._panel.buttons.items()}
     assert enabled == {"Train": True, "Pause": False, "Stop": False, "Clear": True, "Save": True}
     assert {"mmrl", "mmrl-training"} <= set(shown._dom_classes)
@@ -120,7 +125,7 @@ def test_training_goes_on_in_the_background(slow):
     until(only(shown).finished.is_set)
     assert "done, block 2 of 2" in status(shown)
     assert [point.env_steps for point in only(shown).curve.points] == [100, 200]
-    assert "lru: 0.20 [0.20, 0.20] at 200 steps" in shown._panel.image.tooltip
+    assert "lru: 0.20 [0.20, 0.20] at 200 steps" in alt(shown)
     assert (
         "<th scope='row'>" in shown._panel.table.value
         and not shown._panel.buttons["Train"].disabled
@@ -180,7 +185,7 @@ def test_clear_stops_and_removes(slow):
     assert not shown.trials and running.status == "stopped" and "press Train" in status(shown)
     slow.gate.release(5)
     until(running.finished.is_set)
-    assert not shown.trials and "no curve yet" in shown._panel.image.tooltip
+    assert not shown.trials and "no curve yet" in alt(shown)
 
 
 def test_runs_are_overlaid_named_replaced_and_removed(slow):
@@ -201,9 +206,9 @@ def test_runs_are_overlaid_named_replaced_and_removed(slow):
     assert "Remove gru" not in {b.description for b in shown._panel.removers.children}
     shown.remove("gru")  # twice is no harm
     shown.env = OTHER
-    assert "no curve yet" in shown._panel.image.tooltip and not shown._panel.removers.children
+    assert "no curve yet" in alt(shown) and not shown._panel.removers.children
     shown.env = ENV
-    assert "mine: " in shown._panel.image.tooltip
+    assert "mine: " in alt(shown)
 
 
 def test_an_eighth_run_is_refused_in_words(slow):
@@ -283,7 +288,7 @@ def test_save_writes_what_is_shown_and_overwrites_nothing(slow, tmp_path: Path):
     assert found["runs"][1]["setup"]["config"]["gamma"] == 0.7
     assert found["runs"][0]["returns"] == [[0.1, 0.2], [0.1, 0.2]]  # [seed, block]
     assert found["runs"][0]["env_steps"] == [100, 200]
-    assert (tmp_path / "kept" / "curves.png").read_bytes() == bytes(shown._panel.image.value)
+    assert (tmp_path / "kept" / "curves.png").read_bytes() == shown.png
     assert shown.save() == tmp_path / "kept-2" and str(tmp_path / "kept-2") in status(shown)
     assert not list(tmp_path.rglob("*.partial"))
     (tmp_path / "file").write_text("")
@@ -307,15 +312,16 @@ def test_it_trains_and_sliders_do_not_recompile():
     shown.run("second", gamma=0.9, learning_rate=1e-2, blocks=4)
     assert block._cache_size() == compiled
     assert len(shown.trials[ENV, "second"].reports) == 4
-    assert run.state is not None and len(watch(run, seed=1).frames) == 51
+    assert run.state is not None and len(AgentPlayer(run, seed=1).frames) == 51
 
 
 def test_an_untrained_agent_can_be_watched():
     run = Run(Setup(env=ENV, config=TINY, seeds=(3,)))
-    player = watch(run)
-    assert len(player.frames) == 51 and ENV in player.title and run.state is None
+    player = AgentPlayer(run)
+    assert len(player.frames) == 51 and "no training" in player.title and run.state is None
+    assert AgentPlayer(run, steps=5).frames == player.frames[:5]
     with pytest.raises(ValueError, match="`seed` must be from 0 to 0; got 1"):
-        watch(run, seed=1)
+        AgentPlayer(run, seed=1)
 
 
 def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):

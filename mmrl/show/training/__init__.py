@@ -9,11 +9,11 @@ Controls and curves live in the kernel; on a page without one they show how they
 
 try:
     from mmrl.show.training.explorer import TrainingExplorer
-    from mmrl.show.training.watch import watch
+    from mmrl.show.training.player import AgentPlayer
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "ipywidgets", "traitlets"):
         raise
     text = 'The explorer needs ipywidgets: pip install "mmrl[notebooks]".'
     raise ModuleNotFoundError(text, name=error.name) from error
 
-__all__ = ["TrainingExplorer", "watch"]
+__all__ = ["AgentPlayer", "TrainingExplorer"]

@@ -56,7 +56,7 @@ class TrainingExplorer(ipywidgets.VBox):
         self._first = {key: getattr(self, key) for key in ("gamma", "learning_rate")}
         self.trials: dict[tuple[str, str], Trial] = {}  # by environment and name
         self._current: Trial | None = None
-        self._figure, self._shown = LiveCurves(), 0.0
+        self.png, self._figure, self._shown = b"", LiveCurves(), 0.0
         self._lock = threading.RLock()  # of all that is shown: several threads show it
         self._panel = Panel(self)
         self.children = self._panel.children
@@ -147,7 +147,7 @@ class TrainingExplorer(ipywidgets.VBox):
                 folder.mkdir(parents=True, exist_ok=True)
                 content = json.dumps({**provenance(), "runs": rows}, indent=1)
                 replace(folder / "results.json", content.encode())
-                replace(folder / "curves.png", bytes(self._panel.image.value))
+                replace(folder / "curves.png", self.png)
         except RunError as error:
             return self._say(str(error))
         self._say(f"Saved {len(rows)} runs in {folder.resolve()}.")
@@ -238,8 +238,8 @@ class TrainingExplorer(ipywidgets.VBox):
         bounds = self.bounds.get(self.env, {})
         title = short(self.env)
         curves = [trial.curve for trial in trials]
-        png = self._figure.draw(curves, title=title, end=end, bounds=bounds)
-        self._panel.show(trials, png, title, bounds)
+        self.png = self._figure.draw(curves, title=title, end=end, bounds=bounds)
+        self._panel.show(trials, self.png, title, bounds)
         self._shown = time.monotonic()
 
 

@@ -15,7 +15,7 @@ from mmrl.show.curves import INK, STYLES, _dress
 
 MARKS = "○□△◇▽✚✖"  # the markers of `STYLES`, for text
 EMPTY = "no curve yet"
-DPI = 130
+INCHES, DPI = (6.8, 3.9), 130
 _LONGEST = 26  # characters of a name beside its line
 
 
@@ -53,7 +53,7 @@ class LiveCurves:
 
     def __init__(self):
         # No layout engine: finding a layout would take longer than drawing.
-        self.figure = Figure(figsize=(6.8, 3.9), dpi=DPI)
+        self.figure = Figure(figsize=INCHES, dpi=DPI)
         self.figure.subplots_adjust(left=0.1, right=0.72, top=0.9, bottom=0.17)
         self.ax = self.figure.subplots()
         self._lines = [_Line(self.ax, style) for style in STYLES]

@@ -1,5 +1,6 @@
 """What the training explorer looks like: its boxes, buttons, picture and table."""
 
+import base64
 import html
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ import traitlets
 
 from mmrl.memory import NAMES
 from mmrl.show.curves import STYLES
-from mmrl.show.training.live import MARKS
+from mmrl.show.training.live import INCHES, MARKS
 from mmrl.show.training.trial import Trial
 from mmrl.show.widgets.base import style
 
@@ -40,7 +41,8 @@ LOOK = """
 .mmrl-training select, .mmrl-training input { color: var(--ink); background-color: var(--paper); }
 .mmrl-training option { color: var(--ink); background: var(--paper); }
 .mmrl-training :disabled { opacity: 0.6; }
-.mmrl-training img { border-radius: 8px; height: auto; }
+.mmrl-training img { max-width: 100%; height: auto; border-radius: 8px; }
+.mmrl-training caption { text-align: left; caption-side: bottom; }
 .mmrl-training progress { width: 9em; margin-left: 8px; accent-color: var(--blue); }
 .mmrl-training .swatch { background: #ffffff; border-radius: 4px; padding: 0 4px; }
 """
@@ -48,6 +50,7 @@ HELP = (
     "<p class='mmrl-notes'>Training runs in the notebook's kernel: in JupyterLab, VS Code or "
     "Colab the buttons work; a page without a kernel shows how the panel was left.</p>"
 )
+WIDTH, HEIGHT = (round(720 * side / INCHES[0]) for side in INCHES)  # on the page
 ROW = ipywidgets.Layout(display="flex", flex_flow="row wrap", width="100%")
 
 
@@ -75,14 +78,14 @@ class Panel:
         self.buttons["Train"].style.text_color = "#FFFFFF"
         self.folder = ipywidgets.Text("results/explorer", **_described("Save in folder"))
         self.status, self.table = ipywidgets.HTML(), ipywidgets.HTML()
-        self.image = ipywidgets.Image(format="png", layout={"width": "720px", "max_width": "100%"})
+        self.picture = ipywidgets.HTML()  # an Image would have no room for a description
         self.removers = ipywidgets.Box(layout=ROW)
         self.children = (
             ipywidgets.HTML(f"<style>{style()}{LOOK}</style>", layout={"display": "none"}),
             ipywidgets.Box(tuple(self.boxes.values()), layout=ROW),
             ipywidgets.Box((*self.buttons.values(), self.folder), layout=ROW),
             self.status,
-            self.image,
+            self.picture,
             self.table,
             self.removers,
             ipywidgets.HTML(HELP),
@@ -105,12 +108,14 @@ class Panel:
     def show(
         self, trials: Sequence[Trial], png: bytes, title: str, bounds: Mapping[str, float]
     ) -> None:
-        """The picture, its description, the table, and a button to remove each run."""
-        self.image.value = png
+        """The picture with its description, the table, and a button to remove each run."""
         marks = [f"{name} is {height:.2f}" for name, height in bounds.items()]
         curves = [str(trial.curve) for trial in trials] or ["no curve yet"]
-        # The title of an image is also its text for a screen reader.
-        self.image.tooltip = f"Learning curves in {title}. {'; '.join([*curves, *marks])}."
+        said = f"Learning curves in {title}. {'; '.join([*curves, *marks])}."
+        self.picture.value = (
+            f'<img alt="{html.escape(said)}" width="{WIDTH}" height="{HEIGHT}" decoding="sync" '
+            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+        )
         self.table.value = _table(trials)
         names = [trial.curve.name for trial in trials]
         if [button.tooltip for button in self.removers.children] != names:
@@ -127,7 +132,7 @@ def _boxes(explorer: "TrainingExplorer") -> dict[str, ipywidgets.DOMWidget]:
         "env": ipywidgets.Dropdown(options=_offered(explorer.env), **_described("Environment")),
         "memory": ipywidgets.Dropdown(options=NAMES, **_described("Memory")),
         "batching": ipywidgets.Dropdown(options=("tape", "segments"), **_described("Batching")),
-        "segment_length": ipywidgets.IntText(**_described("Segment L, steps")),
+        "segment_length": ipywidgets.IntText(**_described("Segment L")),
         "gamma": ipywidgets.FloatText(step=0.05, **_described("Discount γ")),
         "learning_rate": ipywidgets.FloatText(step=0.001, **_described("Learning rate")),
         "seeds": ipywidgets.IntText(**_described("Seeds")),

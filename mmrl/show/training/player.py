@@ -1,0 +1,52 @@
+"""An agent at play."""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from mmrl.rollout import Transition, collect, start
+from mmrl.runs import AGENTS, Run
+from mmrl.show.widgets import EpisodePlayer
+from mmrl.show.widgets.episodes import _frames
+
+
+class AgentPlayer(EpisodePlayer):
+    """The greedy agent of one seed in one episode; before its first block, the untrained one.
+
+    `seed` counts from 0 among the run's seeds, `episode` chooses the random numbers. With `steps`
+    only that many are shown: a page with fewer pictures loads sooner. Raises `ValueError` for a
+    seed that the run does not have, or an environment without a picture.
+    """
+
+    def __init__(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None):
+        if not 0 <= seed < len(run.setup.seeds):
+            raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")
+        tape = jax.tree.map(lambda x: x[:steps], _play(run, seed, episode))
+        frames = _frames(run.setup.env, tape)
+        done = f"{len(run.history)} blocks of training" if run.history else "no training"
+        EpisodePlayer.__init__(
+            self,
+            frames=frames,
+            rewards=np.asarray(tape.reward)[: len(frames)],
+            title=f"{run.setup.env}: {run.setup.config.memory} after {done}",
+        )
+
+
+def _play(run: Run, seed: int, episode: int) -> Transition:
+    env, params = run.program.env, run.program.params
+    agent = AGENTS[run.setup.agent]
+    state = run.state
+    if state is None:
+        config = dataclasses.replace(run.setup.config, blocks=1)
+        keys = jax.vmap(jax.random.key)(np.asarray(run.setup.seeds, np.uint32))
+        state = run.program.init(config, keys)
+    net = jax.tree.map(lambda x: x[seed], state.net)
+
+    @jax.jit
+    def play(net, key):
+        first, rest = jax.random.split(key)
+        carry = start(env, params, net.init(), first)
+        return collect(agent.greedy(net), env, params, carry, rest, params.max_steps_in_episode)[1]
+
+    return jax.device_get(play(net, jax.random.key(episode)))
