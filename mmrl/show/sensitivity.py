@@ -89,21 +89,32 @@ def lines(
     `log` is of the horizontal axis.
     """
     ax = figure()[1][0] if ax is None else ax
-    place: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
-    for (label, values), style in zip(curves.items(), STYLES, strict=False):
+    for (_, values), style in zip(curves.items(), STYLES, strict=False):
         ax.plot(x, values, color=style["color"], linestyle=style["linestyle"], linewidth=1.8)
-        end = (float(x[-1]), float(values[-1]))
-        look: dict[str, Any] = {"color": style["color"], "annotation_clip": False, **place}
-        ax.annotate(label, end, xytext=(6, 0), **look)
+    _label_ends(ax, float(x[-1]), {label: float(values[-1]) for label, values in curves.items()})
     for label, height in (references or {}).items():
         ax.axhline(height, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
-        ax.annotate(label, (float(x[0]), height), xytext=(2, 7), color=INK, fontsize=9, **place)
+        below = height == min((references or {}).values())
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data")}
+        place |= {"xytext": (0, -12 if below else 4), "textcoords": "offset points"}
+        ax.annotate(label, (0.45, height), color=INK, fontsize=9, **place)
     if log:
         ax.set_xscale("log")
     ax.set_xlabel(xlabel, color=INK)
     ax.set_ylabel(ylabel, color=INK)
     _dress(ax, title)
     return ax
+
+
+def _label_ends(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
+    """Write each label beside the end of its line, moved apart where they would overlap."""
+    low, high = ax.get_ylim()
+    gap, below = 0.06 * (high - low), -np.inf
+    order = sorted(zip(heights.items(), STYLES, strict=False), key=lambda item: item[0][1])
+    place: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+    for (label, height), style in order:
+        below = max(height, below + gap)
+        ax.annotate(label, (end, below), color=style["color"], annotation_clip=False, **place)
 
 
 def _shares(label: str, rows: Float[np.ndarray, "seed age"]) -> Float[np.ndarray, "seed age"]:
