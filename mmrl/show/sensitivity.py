@@ -100,6 +100,7 @@ def lines(
         ax.annotate(label, (0.45, height), color=INK, fontsize=9, **place)
     if log:
         ax.set_xscale("log")
+    ax.set_xlim(float(x[0]), float(x[-1]))
     ax.set_xlabel(xlabel, color=INK)
     ax.set_ylabel(ylabel, color=INK)
     _dress(ax, title)
@@ -109,7 +110,7 @@ def lines(
 def _label_ends(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
     """Write each label beside the end of its line, moved apart where they would overlap."""
     low, high = ax.get_ylim()
-    gap, below = 0.06 * (high - low), -np.inf
+    gap, below = 0.05 * (high - low), -np.inf
     order = sorted(zip(heights.items(), STYLES, strict=False), key=lambda item: item[0][1])
     place: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
     for (label, height), style in order:
