@@ -61,6 +61,7 @@ def scan_and_last(
     It equals the last prefix, or `init` after an empty tape. Taken from here, XLA need not keep
     the parts of the other prefixes that nobody reads, such as the gains of `Affine`.
     """
+    xs = jax.tree.map(jnp.asarray, xs)
     length = _length(xs)
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")

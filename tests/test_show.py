@@ -68,6 +68,14 @@ def test_labels_stand_beside_their_lines_without_touching(ax: Axes):
     assert {text.get_color() for text in labels} == drawn
 
 
+def test_labels_of_lines_that_end_together_stay_beside_the_axes():
+    ends = {name: np.linspace(0, 1, len(STEPS))[None] for name in "abcd"}
+    ax = learning_curves(ends, STEPS)
+    ax.figure.draw_without_rendering()
+    places = [text.xy[1] for text in ax.texts if text.get_text() in ends]
+    assert len(set(places)) == 4 and max(places) <= ax.get_ylim()[1]
+
+
 def test_a_figure_belongs_to_no_window(tmp_path: pathlib.Path):
     fig, axes = figure(2)
     learning_curves({"a": curves(1.0)}, STEPS, ax=axes[1])

@@ -99,8 +99,8 @@ def writing(path: pathlib.Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"Cannot write to {path}: {error.strerror or error}. Choose a folder that you may write "
-            "to, not below a file, on a disk with room; what was saved before is intact."
+            f"Cannot write to {path}: {error.strerror or error}. Choose a folder that you may "
+            "write to, not below a file, on a disk with room; what was saved before is intact."
         ) from None
 
 

@@ -138,13 +138,13 @@ def _dress(ax: Axes, title: str, seeds: set[int]) -> None:
 def _label(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
     """Write each label beside the end of its line, moved apart where they would overlap."""
     low, high = ax.get_ylim()
-    gap, below = 0.055 * (high - low), -np.inf
+    gap = 0.055 * (high - low)
     order = sorted(zip(heights.items(), STYLES, strict=False), key=lambda item: item[0][1])
-    for (label, height), style in order:
-        below = max(height, below + gap)
+    places = _apart([height for (_, height), _ in order], gap, high)
+    for ((label, _), style), place in zip(order, places, strict=True):
         ax.annotate(
             label,
-            (end, below),
+            (end, place),
             xytext=(8, 0),
             textcoords="offset points",
             va="center",
@@ -152,6 +152,13 @@ def _label(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
             fontweight="bold",
             annotation_clip=False,
         )
+
+
+def _apart(heights: Sequence[float], gap: float, top: float) -> np.ndarray:
+    """Ascending heights moved up until all are `gap` apart, then down below `top`."""
+    steps = gap * np.arange(len(heights))
+    places = np.maximum.accumulate(np.asarray(heights) - steps) + steps
+    return np.minimum(places, top - gap * np.arange(len(heights))[::-1])
 
 
 def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
