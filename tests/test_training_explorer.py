@@ -1,5 +1,6 @@
 """The training explorer without a browser: settings, buttons, threads, bad input, what is kept."""
 
+import _thread
 import json
 import re
 import threading
@@ -329,6 +330,16 @@ def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):
     threading.Timer(0.2, shown.stop).start()
     with pytest.raises(RunError, match="stopped before its first block"):
         shown.run()
+
+
+def test_an_interrupted_cell_stops_the_run(slow):
+    shown = explorer()
+    threading.Timer(0.3, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        shown.run()
+    assert "stopped after block 0 of 3" in status(shown)
+    shown.train()  # the cell again, at once
+    assert "compiling" in status(shown)
 
 
 # The picture

@@ -159,8 +159,8 @@ def _offered(env_id: str) -> list[tuple[str, str]]:
 def _described(text: str) -> dict:
     return {
         "description": text,
-        "style": {"description_width": "112px"},
-        "layout": {"width": "270px", "max_width": "100%"},
+        "style": {"description_width": "98px"},
+        "layout": {"width": "276px", "max_width": "100%"},
     }
 
 

@@ -1,0 +1,47 @@
+"""A hidden state, what is seen of it, and what can be believed."""
+
+import numpy as np
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+
+from mmrl.show.curves import GRID, INK, STYLES, figure
+
+
+def belief_over_time(
+    states: Int[np.ndarray, " time"],
+    obs: Int[np.ndarray, " time"],
+    belief: Float[np.ndarray, " time"],
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """P(s_t = 1 | o_0, …, o_t) along a tape, above the hidden state and the observations of it.
+
+    States and observations are 0 or 1; crosses are observations that differ from the state.
+    """
+    ax = figure(width=7.6, height=3.2)[1][0] if ax is None else ax
+    time, blue, orange = np.arange(len(states)), STYLES[0]["color"], STYLES[1]["color"]
+    ax.fill_between(time, states, step="mid", color=GRID, linewidth=0)
+    ax.plot(time, belief, color=blue, linewidth=2)
+    right = obs == states
+    ax.plot(time[right], obs[right], "o", color=INK, markersize=4, clip_on=False)
+    ax.plot(time[~right], obs[~right], "X", color=orange, markersize=7, clip_on=False)
+    ax.axhline(0.5, color=INK, linewidth=0.6, alpha=0.5)
+    end = float(time[-1]) + 1
+    labels = (
+        (belief[-1], "belief", blue),
+        (0.78, "gray: state is 1", INK),
+        (0.64, "● right observation", INK),
+        (0.36, "✖ wrong observation", orange),
+    )
+    for height, text, color in labels:
+        ax.annotate(
+            text, (end, float(height)), color=color, fontsize=9, va="center", annotation_clip=False
+        )
+    ax.set_xlabel("step t", color=INK)
+    ax.set_ylabel("probability that the state is 1", color=INK)
+    ax.set_xlim(0, end - 1)
+    ax.set_ylim(-0.02, 1.02)
+    ax.tick_params(colors=INK, length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
+    return ax
