@@ -134,7 +134,7 @@ def visit(tab: Page, site: Path, name: str, width: int, theme: str) -> None:
 
 
 VIOLATIONS = """
-axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations
+axe.run(document, {resultTypes: ["violations"], preload: false}).then((found) => found.violations
   .filter((v) => v.impact === "serious" || v.impact === "critical")
   .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.target.join(" ")}: ${n.failureSummary}`)))
 """

@@ -263,11 +263,38 @@ def without_thebe(
     ]
 
 
+# What the theme, MyST-NB and Sphinx write that a screen reader reads wrongly, and what is right.
+MENDED = (
+    # The text inside is the name: another one would hide it.
+    (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    (r'(<button class="btn search-button-field[^>]*) aria-label="Search"', r"\1"),
+    (
+        r'(<button class="[^"]*theme-switch-button[^>]*) aria-label="Color mode"([^>]*>)',
+        r'\1\2<span class="visually-hidden">Color mode</span>',
+    ),
+    # An arrow says nothing.
+    (r'<summary>(<span class="toctree-toggle")', r'<summary aria-label="Pages below">\1'),
+    # A parameter is nobody's definition.
+    (r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>', r"<div>\n\1</div>"),
+    (r'<dd>(<em class="sig-param">.*)</dd>', r'<div class="parameter">\1</div>'),
+)
+
+
+def mend(app: Any, error: Exception | None) -> None:
+    """Make the finished pages accessible where no setting or template of ours can."""
+    for path in Path(app.outdir).rglob("*.html") if error is None else ():
+        text = path.read_text("utf-8")
+        for wrong, right in MENDED:
+            text = re.sub(wrong, right, text)
+        path.write_text(text, "utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("doctree-read", leave_equations)
     app.connect("html-page-context", without_thebe, priority=900)
+    app.connect("build-finished", mend)
     app.add_directive("results", Results)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

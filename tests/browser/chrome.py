@@ -31,17 +31,20 @@ class Page:
         self.problems: list[str] = []
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method: str, **parameters: Any) -> Any:
         """One command of the protocol, and what it returned."""
         self.count += 1
         self.socket.send(json.dumps({"id": self.count, "method": method, "params": parameters}))
-        while True:
+        end = time.monotonic() + 90
+        while time.monotonic() < end:
             message = json.loads(self.socket.recv())
             if message.get("id") == self.count:
                 assert "error" not in message, f"{method}: {message['error']}"
                 return message["result"]
             self._note(message.get("method"), message.get("params", {}))
+        raise AssertionError(f"{method} does not come to an end: {str(parameters)[:300]}")
 
     def _note(self, event: str, about: dict[str, Any]) -> None:
         if event == "Network.requestWillBeSent":
@@ -133,8 +136,10 @@ def browser(chromium: str, folder: Path) -> Iterator[Page]:
     try:
         port = _port(profile / "DevToolsActivePort", process, folder / "chromium.log")
         page = Page(_tab(port))
-        yield page
-        page.socket.close()
+        try:
+            yield page
+        finally:
+            page.socket.close()
     finally:
         process.terminate()
         process.wait(timeout=20)
