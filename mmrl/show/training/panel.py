@@ -39,6 +39,8 @@ LOOK = """
 }
 .mmrl-training .widget-html-content { line-height: 1.45; color: var(--ink); }
 .mmrl-training select, .mmrl-training input { color: var(--ink); background-color: var(--paper); }
+.mmrl-training select { appearance: auto; background-image: none; padding-right: 2px; }
+.mmrl-training ::placeholder { color: var(--dim); opacity: 1; }
 .mmrl-training option { color: var(--ink); background: var(--paper); }
 .mmrl-training :disabled { opacity: 0.6; }
 .mmrl-training img { max-width: 100%; height: auto; border-radius: 8px; }
@@ -159,7 +161,7 @@ def _offered(env_id: str) -> list[tuple[str, str]]:
 def _described(text: str) -> dict:
     return {
         "description": text,
-        "style": {"description_width": "98px"},
+        "style": {"description_width": "94px"},
         "layout": {"width": "276px", "max_width": "100%"},
     }
 
