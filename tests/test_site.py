@@ -222,6 +222,8 @@ def test_every_module_of_the_ladder_has_a_page():
     for rung in api.rungs():
         assert all(f"automodule:: {name}" in api.page(rung) for name in api.modules(rung))
         assert f"]({rung}.md)" in api.index()
+    listed = re.findall(r"file: api/(\w+)", (execute.ROOT / "book" / "_toc.yml").read_text("utf-8"))
+    assert listed == ["index", *api.rungs()]
 
 
 def test_a_short_run_is_not_published(monkeypatch: pytest.MonkeyPatch):

@@ -9,17 +9,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import api
 import execute
 import vendor
-import yaml
+from locks import lock
 
 BOOK = Path(__file__).parent.parent
 SITE = BOOK / "_build" / "html"
 STAMP = BOOK / "_build" / "stamp"
-TOC = BOOK / "_build" / "toc.yml"
 # Settings that make runs shorter, and their numbers meaningless.
 FAST = ("MMRL_FAST",)
 
@@ -38,12 +36,12 @@ def build() -> Path:
         execute.execute_all()
     except (vendor.Unreachable, execute.Failed) as error:
         raise NotBuilt(str(error)) from None
-    with execute.lock(BOOK / "_build" / "lock"):
+    with lock(BOOK / "_build" / "lock"):
         key = _key()
         if not (STAMP.exists() and STAMP.read_text() == key):
             STAMP.unlink(missing_ok=True)
             api.write()
-            _sphinx(_toc())
+            _sphinx()
             STAMP.write_text(key)
     return SITE
 
@@ -59,36 +57,13 @@ def _key() -> str:
     return digest.hexdigest()
 
 
-def _toc() -> bool:
-    """Write the table of contents, without chapters that are not there. Whether it is complete."""
-    toc = yaml.safe_load((BOOK / "_toc.yml").read_text("utf-8"))
-    gone = [c["file"] for part in toc["parts"] for c in part["chapters"] if not _source(c)]
-    for part in toc["parts"]:
-        part["chapters"] = [chapter for chapter in part["chapters"] if _source(chapter)]
-        for chapter in part["chapters"]:
-            if chapter["file"] == "api/index":
-                chapter["sections"] = [{"file": f"api/{rung}"} for rung in api.rungs()]
-    toc["parts"] = [part for part in toc["parts"] if part["chapters"]]
-    TOC.write_text(yaml.safe_dump(toc, allow_unicode=True, sort_keys=False), "utf-8")
-    for name in gone:
-        print(f"Not in the site, because there is no such file: {name}", flush=True)
-    return not gone
-
-
-def _source(chapter: dict[str, Any]) -> bool:
-    return any((BOOK / f"{chapter['file']}{suffix}").exists() for suffix in (".md", ".ipynb"))
-
-
-def _sphinx(complete: bool) -> None:
+def _sphinx() -> None:
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    command = [*program, "build", str(BOOK), "--all", "--toc", str(TOC)]
-    command += ["-q", "-W", "--keep-going"] if complete else ["-q"]
+    command = [*program, "build", str(BOOK), "--all", "-q", "-W", "--keep-going"]
     done = subprocess.run(command, env=execute.environment(), capture_output=True, text=True)
     warnings = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
     if done.returncode:
         raise NotBuilt("\n".join(warnings) or done.stdout[-4000:] + done.stderr[-4000:])
-    for line in warnings:
-        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,16 @@ freely. Several processes may ask at once: each notebook is run by one of them, 
 MyST-NB's own cache is not used: it sees neither a change in mmrl nor one of a picture's alt text.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import nbformat
+from locks import lock
 
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -144,11 +142,3 @@ def environment() -> dict[str, str]:
     # A notebook does not run under the strict settings of the tests that may have asked for it.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
     return {**kept, **inherited}
-
-
-@contextmanager
-def lock(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

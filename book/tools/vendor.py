@@ -15,6 +15,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+from locks import lock
+
 BOOK = Path(__file__).parent.parent
 VENDOR = BOOK / "static" / "vendor"
 ARCHIVES = BOOK.parent / ".cache" / "npm"
@@ -55,8 +57,12 @@ class Unreachable(Exception):
 def vendor() -> None:
     """Fill book/static/vendor, unless it holds these versions already."""
     key = stamp()
-    if _read(VENDOR / "stamp") == key:
-        return
+    with lock(ARCHIVES / "lock"):
+        if _read(VENDOR / "stamp") != key:
+            _fill(key)
+
+
+def _fill(key: str) -> None:
     print("Fetching what the pages load (require.js, html-manager, MathJax) by npm", flush=True)
     shutil.rmtree(VENDOR, ignore_errors=True)
     for package, (digest, parts) in PACKAGES.items():
@@ -90,8 +96,9 @@ def _archive(package: str, digest: str) -> Path:
     """The archive of `package`, fetched once."""
     ARCHIVES.mkdir(parents=True, exist_ok=True)
     path = ARCHIVES / f"{package.removeprefix('@').replace('/', '-').replace('@', '-')}.tgz"
-    if not path.exists():
-        _pack(package)
+    with lock(path.with_suffix(".lock")):
+        if not path.exists():
+            _pack(package)
     found = "sha512-" + base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
     if found != digest:
         path.unlink()
