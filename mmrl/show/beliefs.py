@@ -27,11 +27,12 @@ def belief_over_time(
     ax.plot(time[~right], obs[~right], "X", color=orange, markersize=7, clip_on=False)
     ax.axhline(0.5, color=INK, linewidth=0.6, alpha=0.5)
     end = float(time[-1]) + 1
+    top = 0.36 if belief[-1] > 0.5 else 0.92  # away from the end of the line
     labels = (
         (belief[-1], "belief", blue),
-        (0.78, "gray: state is 1", INK),
-        (0.64, "● right observation", INK),
-        (0.36, "✖ wrong observation", orange),
+        (top, "gray: state is 1", INK),
+        (top - 0.14, "● right observation", INK),
+        (top - 0.28, "✖ wrong observation", orange),
     )
     for height, text, color in labels:
         ax.annotate(
