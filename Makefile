@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # Jupyter asks for this before it runs as root, as in a container.
-LAB_FLAGS := $(if $(filter 0,$(shell id -u)),--allow-root)
+LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo lab book test fast lint bench lock clean
@@ -25,7 +25,8 @@ demo: $(VENV)/runtime ## Train agents that remember, and one that cannot
 	$(BIN)/python -m mmrl demo
 
 lab: $(VENV)/lab ## Open the course in JupyterLab, at chapter 00
-	$(BIN)/jupyter lab $(LAB_FLAGS) notebooks/00_start_here.ipynb
+	$(BIN)/jupyter lab $(LAB_ROOT) --ServerApp.root_dir=$(CURDIR)/notebooks \
+		--LabApp.default_url=/lab/tree/00_start_here.ipynb
 
 book: $(VENV)/book ## Run every notebook and build the site
 	$(BIN)/python book/tools/build.py
