@@ -78,7 +78,7 @@ class Panel:
         self.buttons = {name: _button(name, action) for name, action in self.buttons.items()}
         self.buttons["Train"].style.button_color = "#0072B2"
         self.buttons["Train"].style.text_color = "#FFFFFF"
-        self.folder = ipywidgets.Text("results/explorer", **_described("Save in folder"))
+        self.folder = ipywidgets.Text("results/explorer", **_described("Save to folder"))
         self.status, self.table = ipywidgets.HTML(), ipywidgets.HTML()
         self.picture = ipywidgets.HTML()  # an Image would have no room for a description
         self.removers = ipywidgets.Box(layout=ROW)
@@ -161,8 +161,8 @@ def _offered(env_id: str) -> list[tuple[str, str]]:
 def _described(text: str) -> dict:
     return {
         "description": text,
-        "style": {"description_width": "94px"},
-        "layout": {"width": "276px", "max_width": "100%"},
+        "style": {"description_width": "96px"},
+        "layout": {"width": "268px", "max_width": "100%"},
     }
 
 
