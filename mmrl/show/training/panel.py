@@ -78,7 +78,7 @@ class Panel:
         self.buttons = {name: _button(name, action) for name, action in self.buttons.items()}
         self.buttons["Train"].style.button_color = "#0072B2"
         self.buttons["Train"].style.text_color = "#FFFFFF"
-        self.folder = ipywidgets.Text("results/explorer", **_described("Save to folder"))
+        self.folder = ipywidgets.Text("results/explorer", **_described("Folder"))
         self.status, self.table = ipywidgets.HTML(), ipywidgets.HTML()
         self.picture = ipywidgets.HTML()  # an Image would have no room for a description
         self.removers = ipywidgets.Box(layout=ROW)
