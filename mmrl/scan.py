@@ -284,4 +284,6 @@ def _chunked(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:
     before = jax.lax.scan(lambda h, x: (op(h, x), h), one, totals)[1]
     before = jax.tree.map(lambda x: x[:, 0], before)
     hs = jax.vmap(op, in_axes=(None, 0))(before, local)
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])[:length], hs)
+    return jax.tree.map(
+        lambda x: jnp.swapaxes(x, 0, 1).reshape(chunks * chunk, *x.shape[2:])[:length], hs
+    )
