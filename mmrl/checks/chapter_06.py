@@ -42,7 +42,7 @@ padding = Exercise(
 
 
 def _batch(begins, end, order, size):
-    ends = np.append(begins[1:], end)
+    ends = np.r_[begins[1:], end]
     rows = [np.arange(begins[j], ends[j]) for j in order]
     return np.concatenate(rows)[:size]
 
@@ -58,7 +58,7 @@ def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
 
 
 def _backwards(begins, end, order, size):
-    ends = np.append(begins[1:], end)
+    ends = np.r_[begins[1:], end]
     rows = [np.arange(begins[j], ends[j]) for j in order]
     inside = np.cumsum([len(row) for row in rows])
     last = int(np.argmax(inside >= size)) if (inside >= size).any() else len(rows) - 1
@@ -67,7 +67,7 @@ def _backwards(begins, end, order, size):
 
 
 def _whole(begins, end, order, size):
-    ends, rows, space = np.append(begins[1:], end), [np.zeros(0, int)], size
+    ends, rows, space = np.r_[begins[1:], end], [np.zeros(0, int)], size
     for j in order:
         if ends[j] - begins[j] > space:
             break
@@ -77,7 +77,7 @@ def _whole(begins, end, order, size):
 
 
 def _overfull(begins, end, order, size):
-    ends, rows, filled = np.append(begins[1:], end), [], 0
+    ends, rows, filled = np.r_[begins[1:], end], [], 0
     for j in order:
         if filled < size:
             rows.append(np.arange(begins[j], ends[j]))
