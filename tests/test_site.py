@@ -210,6 +210,14 @@ def test_a_docstring_reads_as_it_was_written():
     )
 
 
+def test_a_table_of_a_docstring_becomes_a_table():
+    text = "|a| is no table.\n\n| id | Q* |\n|---|---|\n| `x` | 1 |"
+    assert "\n".join(pages.to_rst(text.split("\n"))) == (
+        "\\|a\\| is no table.\n\n.. list-table::\n    :header-rows: 1\n\n"
+        "    * - id\n      - Q\\*\n    * - \\ ``x``\\ \n      - 1\n"
+    )
+
+
 def test_results_of_any_shape_make_a_table():
     rows = [{"a": 1, "b": [0.123456] * 9, "command": "x <y>"}, {"c": None, "d": {"e": 2.0}}]
     text = pages.table("name.jsonl", rows)

@@ -45,7 +45,7 @@ def _kind(row: str) -> str:
         return "literal"
     if BULLET.match(row):
         return "list"
-    return "table" if row.startswith("| ") and row.endswith(" |") else "text"
+    return "table" if row.startswith(("| ", "|-")) and row.endswith("|") else "text"
 
 
 def _goes_on(kind: str, row: str) -> bool:
