@@ -94,7 +94,8 @@ class Page:
             deviceScaleFactor=1,
             mobile=False,
         )
-        features = [{"name": "prefers-color-scheme", "value": theme}]
+        wishes = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def key(self, key: str) -> None:
