@@ -174,6 +174,9 @@ def test_equations_are_set(name: str, site: Path, tab: Page):
     written = html(site, name).count('class="math notranslate')
     assert tab.run('document.querySelectorAll("mjx-container").length') >= written
     assert tab.run('document.querySelectorAll("mjx-merror, [data-mjx-error]").length') == 0
+    # A long one scrolls, and is not cut off where nobody sees that it is.
+    boxes = '[...document.querySelectorAll("div.math")]'
+    assert tab.run(f"{boxes}.every((box) => getComputedStyle(box).overflowX === 'auto')")
 
 
 @pytest.mark.slow
