@@ -26,7 +26,7 @@ CHROMIUM = find_chromium()
 in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
-OTHERS = ["index", "intro", "notation", "results", "teach", "bibliography", "api/index"]
+OTHERS = ["intro", "notation", "results", "teach", "bibliography", "api/index"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000
 
@@ -53,9 +53,14 @@ def html(site: Path, name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CHAPTERS + API + OTHERS[1:])
+@pytest.mark.parametrize("name", CHAPTERS + API + OTHERS)
 def test_a_page_is_there_and_small(name: str, site: Path):
     assert len(html(site, name).encode()) < MOST_BYTES
+
+
+@pytest.mark.slow
+def test_the_first_page_leads_to_the_introduction(site: Path):
+    assert 'url=intro.html"' in html(site, "index")
 
 
 @pytest.mark.slow
@@ -150,7 +155,7 @@ document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [
 @pytest.mark.slow
 @in_chromium
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (420, "dark")])
-@pytest.mark.parametrize("name", CHAPTERS + OTHERS[:-1] + API)
+@pytest.mark.parametrize("name", CHAPTERS + OTHERS + API)
 def test_a_page_is_whole(name: str, width: int, theme: str, site: Path, tab: Page, axe: str):
     if name in API and theme == "light" and name != "api/scan":
         pytest.skip("one of these pages stands for all: they are made by one program")

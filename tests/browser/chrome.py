@@ -19,6 +19,10 @@ CODES = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Hom
 CODES |= {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34}
 
 
+class Refused(Exception):
+    """Chromium did not do what it was told."""
+
+
 class Page:
     """One tab. `requests` are the addresses that it asked for, `problems` its errors."""
 
@@ -41,7 +45,8 @@ class Page:
         while time.monotonic() < end:
             message = json.loads(self.socket.recv())
             if message.get("id") == self.count:
-                assert "error" not in message, f"{method}: {message['error']}"
+                if "error" in message:
+                    raise Refused(f"{method}: {message['error']}")
                 return message["result"]
             self._note(message.get("method"), message.get("params", {}))
         raise AssertionError(f"{method} does not come to an end: {str(parameters)[:300]}")
@@ -73,9 +78,15 @@ class Page:
     def wait(self, condition: str, seconds: float = 30) -> None:
         """Until a JavaScript expression is true."""
         end = time.monotonic() + seconds
-        while not self.run(f"Boolean({condition})"):
+        while not self._holds(condition):
             assert time.monotonic() < end, f"after {seconds} s still not: {condition}"
             time.sleep(0.1)
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return self.run(f"Boolean({condition})")
+        except Refused:  # the page was left while it was asked
+            return False
 
     def open(self, url: str, condition: str = "true") -> None:
         """Load a page until `condition` holds; `requests` and `problems` begin anew."""
