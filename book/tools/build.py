@@ -6,6 +6,7 @@ second call takes no time, and a change of text some seconds.
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,7 @@ def build() -> Path:
         key = _key()
         if not (STAMP.exists() and STAMP.read_text() == key):
             STAMP.unlink(missing_ok=True)
+            shutil.rmtree(SITE, ignore_errors=True)  # with pages that are gone from the sources
             api.write()
             _sphinx()
             STAMP.write_text(key)
