@@ -53,7 +53,8 @@ def undeclared(nodes: Iterable[ast.AST], declared: set[str]) -> set[str]:
     nodes = list(nodes)
     modules = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
     modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
-    here = {"mmrl", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
+    folders = ROOT / "tests", ROOT / "book" / "tools"
+    here = {"mmrl", *(path.stem for folder in folders for path in folder.rglob("*.py"))}
     outside = {module.partition(".")[0] for module in modules} - here - sys.stdlib_module_names
     return {m for m in outside if not declared & set(map(distribution, PROVIDERS.get(m, [])))}
 
@@ -66,7 +67,10 @@ def dependencies() -> tuple[set[str], set[str]]:
     """The distributions that everybody installs, and those of the extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = itertools.chain.from_iterable(project["optional-dependencies"].values())
-    return set(map(distribution, project["dependencies"])), set(map(distribution, extras))
+    # An extra may contain another one of ours.
+    return set(map(distribution, project["dependencies"])), set(map(distribution, extras)) - {
+        "mmrl"
+    }
 
 
 def test_the_lock_pins_every_dependency_and_names_no_index():

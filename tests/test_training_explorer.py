@@ -47,8 +47,11 @@ class Slow(Run):
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Slow]]:
     Slow.gate, Slow.begun = threading.Semaphore(0), threading.Semaphore(0)
     monkeypatch.setattr(trials, "Run", Slow)
+    before = set(threading.enumerate())
     yield Slow
-    Slow.gate.release(1000)  # let every thread end
+    Slow.gate.release(1000)
+    for thread in set(threading.enumerate()) - before:  # else it takes the next test's blocks
+        thread.join(30)
 
 
 def explorer(**settings) -> TrainingExplorer:
