@@ -31,7 +31,8 @@ def test_every_widget_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.Captu
     with jupyter_lab(tmp_path) as address, browser(str(CHROMIUM), profile) as page:
         page.window(1280)
         run_all(page, address, "all.ipynb")
-        page.wait(f'document.querySelectorAll(".mmrl-stage svg").length >= {len(NAMES)}', 90)
+        drawn = '[...document.querySelectorAll(".mmrl")].filter(n => n.querySelector("svg"))'
+        page.wait(f"{drawn}.length >= {len(NAMES)}", 90)
         cell = (
             "[...document.querySelectorAll('.jp-Cell')].findIndex(n => n.matches('.jp-mod-active'))"
         )
