@@ -9,15 +9,15 @@ from mmrl.checks.answers import Exercise, Mistake
 half_life = Exercise(
     "5.1",
     wanted=lambda gamma, lam: np.log(0.5) / np.log(gamma * lam),
-    cases=lambda rng: [(0.99, 0.95), (0.95, 0.8), (0.9, 1.0), (1.0, 0.7), (0.999, 0.999)],
+    cases=lambda rng: [(0.99, 0.95), (0.95, 0.8), (0.9, 0.999), (0.999, 0.7), (0.5, 0.9)],
     mistakes=(
         Mistake(
-            lambda gamma, lam: np.log(0.5) / np.log(gamma) if gamma < 1 else 1e9,
+            lambda gamma, lam: np.log(0.5) / np.log(gamma),
             "that is the half-life of the discount alone. In GAE the gain of one step is γ times "
             "λ.",
         ),
         Mistake(
-            lambda gamma, lam: np.log(0.5) / np.log(lam) if lam < 1 else 1e9,
+            lambda gamma, lam: np.log(0.5) / np.log(lam),
             "that is the half-life of the trace alone. In GAE the gain of one step is γ times λ.",
         ),
         Mistake(
@@ -48,14 +48,21 @@ def _retrace(
     most: float = 1.0,
     apart: bool = True,
     correct: bool = True,
+    leak: str = "",
+    clip_trace: bool = False,
+    scale: bool = True,
 ) -> np.ndarray:
     """One step after another, from the end."""
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards) - 1, -1, -1):
+    targets, steps = np.zeros(len(rewards)), len(rewards)
+    traces = np.minimum(most, lam * ratio) if clip_trace else lam * np.minimum(most, ratio)
+    traces = traces if scale else np.minimum(most, ratio)
+    for t in range(steps - 1, -1, -1):
         targets[t] = rewards[t] + discount[t] * next_values[t]
-        if t + 1 < len(rewards) and not (apart and last[t]):
-            trace = discount[t] * lam * min(most, ratio[t + ahead])
+        if t + 1 < steps and not (apart and last[t]):
+            trace = discount[t] * traces[t + ahead]
             targets[t] += trace * (targets[t + 1] - (values[t + 1] if correct else 0.0))
+        elif leak == "roll" or (leak and t + 1 < steps):
+            targets[t] -= discount[t] * traces[(t + 1) % steps] * values[(t + 1) % steps]
     return targets
 
 
@@ -94,6 +101,24 @@ retrace = Exercise(
             _flawed(apart=False),
             "the target of an episode's last step reads on into the next episode. Give `last` to "
             "`backward`, and let nothing of step t + 1 into x at the last step.",
+        ),
+        Mistake(
+            _flawed(leak="append"),
+            "`backward` cuts the gain at an episode's last step, but your x there still holds "
+            "-γ c q of the next episode. Set c to 0 where `last`.",
+        ),
+        Mistake(
+            _flawed(leak="roll"),
+            "your x at an episode's last step holds -γ c q of the next episode, and at the end of "
+            "the tape that of its first step (`roll`). Set c to 0 where `last`.",
+        ),
+        Mistake(
+            _flawed(scale=False),
+            "λ is missing: the trace is λ min(1, ratio).",
+        ),
+        Mistake(
+            _flawed(clip_trace=True),
+            "λ stands outside of the minimum: λ min(1, ratio), not min(1, λ ratio).",
         ),
         Mistake(
             _flawed(correct=False),
@@ -142,6 +167,15 @@ optimal_stopping = Exercise(
             ),
             "what comes out of the inner map is multiplied by the outer gain c. In two places it "
             "is missing.",
+        ),
+        Mistake(
+            lambda first, then: (
+                max(then[0], then[1] + then[2] * first[0]),
+                first[1] + first[2] * then[1],
+                then[2] * first[2],
+            ),
+            "your b is composed in the other order: in then(first(y)) the payment b of `first` "
+            "passes b + c y of `then`.",
         ),
         Mistake(
             lambda first, then: (then[0], *_compose(first, then)[1:]),
