@@ -10,6 +10,11 @@ def _padding(lengths, size):
     return 1 - lengths.sum() / slots.sum()
 
 
+def _floored(lengths, size):
+    with np.errstate(divide="ignore"):
+        return 1 - lengths.sum() / (lengths // size * size).sum()
+
+
 def _padding_cases(rng: np.random.Generator) -> list[Arguments]:
     drawn = [(rng.integers(1, 60, 7), size) for size in (2, 10, 25)]
     return [*drawn, (np.array([51, 51]), 50), (np.array([20, 40]), 20), (np.array([3]), 10)]
@@ -30,8 +35,16 @@ padding = Exercise(
             "That is padding per real step. The share of a batch is padding per slot.",
         ),
         Mistake(
-            lambda lengths, size: np.sum(-lengths % size) / np.sum(lengths // size * size + 1e-9),
+            _floored,
             "⌊n/L⌋ leaves out the last, short fragment: it takes a whole row too, ⌈n/L⌉ in all.",
+        ),
+        Mistake(
+            lambda lengths, size: 1 - lengths.sum() / ((lengths // size + 1) * size).sum(),
+            "⌊n/L⌋ + 1 counts an empty row where L divides n: ⌈n/L⌉ rows are enough.",
+        ),
+        Mistake(
+            lambda lengths, size: 1 - lengths.sum() / (-(-lengths.sum() // size) * size),
+            "You round up the sum of the lengths. A row never holds two episodes: round up each.",
         ),
         Mistake(
             lambda lengths, size: lengths.sum() / (-(-lengths // size) * size).sum(),
@@ -44,7 +57,7 @@ padding = Exercise(
 def _batch(begins, end, order, size):
     ends = np.r_[begins[1:], end]
     rows = [np.arange(begins[j], ends[j]) for j in order]
-    return np.concatenate(rows)[:size]
+    return np.concatenate([np.zeros(0, int), *rows])[:size]
 
 
 def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
@@ -54,7 +67,9 @@ def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
         begins = np.cumsum(lengths) - lengths
         cases.append((begins, int(lengths.sum()), rng.permutation(episodes), size))
     # The episode that was stored last is drawn first: its end is not in I.
-    return [*cases, (np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
+    # The episode that was stored last is drawn first: its end is not in I. Then too few steps.
+    drawn = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
+    return [*cases, *drawn, (np.array([0, 4]), 9, np.array([1, 0]), 20)]
 
 
 def _backwards(begins, end, order, size):
@@ -85,12 +100,30 @@ def _overfull(begins, end, order, size):
     return np.concatenate(rows)
 
 
+def _without_newest(begins, end, order, size):
+    return _batch(begins, end, [j for j in order if j + 1 < len(begins)], size)
+
+
 batch = Exercise(
     "6.2",
     wanted=_batch,
     cases=_batch_cases,
     mistakes=(
-        Mistake(_overfull, "The batch is too long: the last episode is cut, `[:B]` (Eq. 6.7)."),
+        Mistake(_overfull, "The batch is too long: the last episode is cut, `[:B]` (Eq. 6.4)."),
+        Mistake(
+            lambda begins, end, order, size: _batch(begins, end, order, end),
+            "You take every episode. The batch has B steps: cut it, `[:B]` (Eq. 6.4).",
+        ),
+        Mistake(
+            _without_newest,
+            "The newest episode is missing. I does not say where it ends, `end` does.",
+        ),
+        Mistake(
+            lambda begins, end, order, size: np.pad(
+                _batch(begins, end, order, size), (0, max(size - end, 0))
+            ),
+            "If there are fewer than B steps, give all of them, and do not fill up.",
+        ),
         Mistake(
             _whole,
             "You leave out the episode that no longer fits. The tape takes it, and cuts its end, "
@@ -134,6 +167,12 @@ taught = Exercise(
         Mistake(
             lambda steps, size, lag: np.sum(np.arange(lag, steps) % size >= lag) / steps,
             "You divide by the real steps. Padding takes slots of a batch too: ⌈n/L⌉ L of them.",
+        ),
+        Mistake(
+            lambda steps, size, lag: (
+                np.sum(np.arange(lag, steps) % size >= lag) / max(steps - lag, 1)
+            ),
+            "You divide by the steps that are asked. Wanted is the share of all slots, ⌈n/L⌉ L.",
         ),
         Mistake(
             lambda steps, size, lag: max(size - lag, 0) / size,
