@@ -33,6 +33,11 @@ stored = Exercise(
             "last K steps multiply it by a.",
         ),
         Mistake(
+            lambda a, reach, ages: np.minimum(ages, reach) * a ** (np.minimum(ages, reach) - 1.0),
+            "The power is not cut: an old input was multiplied by a in all k places, although only "
+            "K of them get a gradient.",
+        ),
+        Mistake(
             lambda a, reach, ages: np.minimum(ages, reach) * a ** (ages * 1.0),
             "The power is one too high: the derivative of a^k is k a^(k-1).",
         ),
@@ -74,6 +79,10 @@ outside = Exercise(
             "came since its own segment began, at L⌊n/L⌋.",
         ),
         Mistake(
+            lambda sizes, length: _by_age(sizes, length + 1),
+            "You cut by age. Step n sees only what came since its own segment began, at L⌊n/L⌋.",
+        ),
+        Mistake(
             _of_sums,
             "That is the ratio of two sums over the whole matrix, in which steps with a large "
             "gradient count more. Take the share of each row first, then the mean.",
@@ -99,7 +108,7 @@ def _log_steps(moduli, share):
 
 
 def _spectrum(rng, size, low, high):
-    turn = rng.uniform(0.3, 2.8, size)
+    turn = rng.uniform(0.2, 1.4, size)
     return rng.uniform(low, high, size) * np.exp(1j * turn)
 
 
@@ -127,7 +136,7 @@ burn_in = Exercise(
             "One step too few: after it the error is still above the share. Round up.",
         ),
         Mistake(
-            lambda eigenvalues, share: _log_steps(np.abs(eigenvalues.real).max(), share),
+            lambda eigenvalues, share: _log_steps(eigenvalues.real.max(), share),
             "A complex eigenvalue shrinks by its modulus |λ|, not by its real part.",
         ),
     ),
