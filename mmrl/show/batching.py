@@ -20,6 +20,11 @@ WORDS = {
 }
 
 
+def label(row: Mapping[str, Any]) -> str:
+    """How a row's agents were batched, in a word."""
+    return f"L = {row['segment_length']}" if row["segment_length"] else "tape"
+
+
 def by_step(
     values: Mapping[str, Float[np.ndarray, " time"]],
     *,
@@ -101,8 +106,7 @@ def times(rows: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
 
 
 def _setting(row: Mapping[str, Any]) -> str:
-    side = f"L = {row['segment_length']}" if row["segment_length"] else "tape"
-    return f"{side}: {' and '.join(row['quirks']) or 'as here'}"
+    return f"{label(row)}: {' and '.join(row['quirks']) or 'no quirk'}"
 
 
 def _side(row: Mapping[str, Any]) -> dict[str, Any]:
