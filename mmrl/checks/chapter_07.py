@@ -43,6 +43,16 @@ target = Exercise(
             "The roles are exchanged: the online network chooses, the target network judges.",
         ),
         Mistake(
+            lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(q, axis=1),
+            "The online network chooses and judges. It judges too well what it chose: take the "
+            "value from `next_q_target`.",
+        ),
+        Mistake(
+            lambda r, d, gamma, q, judge: (1 - d) * _target(r, d, gamma, q, judge),
+            "The last reward still counts: only the value of what follows is multiplied by "
+            "1 - terminated.",
+        ),
+        Mistake(
             lambda r, d, gamma, q, judge: r + gamma * _taken(judge, np.argmax(q, axis=1)),
             "Nothing follows a terminated step: multiply by 1 - terminated.",
         ),
@@ -60,6 +70,14 @@ def _scan(xs, begin, decay):
 
 def _lookahead(xs, begin, next_xs, decay):
     return decay * _scan(xs, begin, decay) + next_xs
+
+
+def _carried(xs, begin, next_xs, decay):
+    h, hs = np.zeros_like(xs[0]), []
+    for x, b, next_x in zip(xs, begin, next_xs, strict=True):
+        h = decay * (x if b else decay * h + x) + next_x
+        hs.append(h)
+    return np.array(hs)
 
 
 def _lookahead_cases(rng: np.random.Generator) -> list[Arguments]:
@@ -94,6 +112,23 @@ lookahead = Exercise(
         Mistake(
             lambda xs, begin, next_xs, decay: decay * _scan(xs, begin & False, decay) + next_xs,
             "The memory is not reset: where `begin` is true, forget what came before.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: _scan(xs, begin, decay),
+            "That is the state at step t. Asked is the one after it: one more step, with "
+            "`next_xs[t]`.",
+        ),
+        Mistake(
+            _carried,
+            "You carry the look ahead into the next step, so that observations count twice. Keep "
+            "the state at t, and throw the look ahead away.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: (
+                decay * np.where(begin[:, None], 0, _scan(xs, begin, decay)) + next_xs
+            ),
+            "Where `begin` is true, what came before is forgotten, and not `xs[t]` itself: it is "
+            "the first observation of the new episode.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: np.where(
@@ -138,6 +173,18 @@ gradient = Exercise(
             lambda e, m: np.where(m, np.sign(e) / m.sum(), 0.0),
             "That is the gradient of the mean of |δ|. The Huber loss outside multiplies it by its "
             "own slope: the mean itself up to 1, and 1 beyond.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, np.abs(e[m]).mean() * np.sign(e) / m.sum(), 0.0),
+            "The Huber loss is linear beyond 1: its slope stops growing there.",
+        ),
+        Mistake(
+            lambda e, m: min(np.abs(e[m]).mean(), 1.0) * np.sign(e) / m.sum(),
+            "Padding gets a gradient. Where `mask` is false, nothing is learned: give 0.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, _gradient(e, m) * m.sum() / len(e), 0.0),
+            "You divide by all slots. The mean is over the real steps, Σ m of them.",
         ),
         Mistake(
             lambda e, m: min(np.abs(e).mean(), 1.0) * np.sign(e) / len(e),
