@@ -145,7 +145,11 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
     if result.shape != wanted.shape:
         return f"its shape is {list(result.shape)}; wanted is {list(wanted.shape)}"
     if wanted.dtype.kind == "U":
-        return None if np.array_equal(result, wanted) else f"it gives {result}, which is not right"
+        return (
+            None
+            if np.array_equal(result, wanted)
+            else f"it gives '{result}'; the answer here is another one"
+        )
     if wanted.dtype.kind != "c" and result.dtype.kind == "c":
         return "it gives complex numbers; wanted are real ones"
     if np.isnan(result).any() and not np.isnan(wanted).any():

@@ -90,5 +90,14 @@ returns = Exercise(
             lambda rewards, gamma: np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
             "these are the gains, the first half of each element. The returns are the second half.",
         ),
+        Mistake(
+            lambda rewards, gamma: np.stack(
+                [
+                    np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
+                    _discounted(rewards, gamma),
+                ]
+            ),
+            "that is the whole pair which `scan` gives, gains and returns: take its second half.",
+        ),
     ),
 )

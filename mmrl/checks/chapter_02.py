@@ -84,6 +84,11 @@ compose_clips = Exercise(
             "the second map send the first one's `low`?",
         ),
         Mistake(
+            lambda a, b: (a[0] + b[0], max(a[1] + b[0], b[1]), min(a[2] + b[0], b[2])),
+            "right while the two ranges overlap. If `a` ends wholly above or below the stops of "
+            "`b`, both ends stand at one stop: clip each of them on both sides.",
+        ),
+        Mistake(
             lambda a, b: _compose(b, a),
             "the order is turned round: `a` is the earlier one, so its clip happens first.",
         ),

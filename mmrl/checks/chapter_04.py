@@ -87,6 +87,14 @@ learned_start = Exercise(
             "h0 replaces the first observation of each episode. It comes before it: add the input.",
         ),
         Mistake(
+            lambda gains, inputs, begin, h0: (
+                np.where(begin, 0, gains),
+                np.where(begin, h0, inputs),
+            ),
+            "the first state of an episode is h0 itself here. It comes one step before: let the "
+            "gain fade it, and add the input.",
+        ),
+        Mistake(
             lambda gains, inputs, begin, h0: (np.where(begin, h0, gains), inputs),
             "h0 is a state, not a gain. What does the first step of an episode turn h0 into?",
         ),
