@@ -178,7 +178,7 @@ def in_place(xs: np.ndarray) -> np.ndarray:
         (value, 3 + 1e-5, "wanted is 3"),
         (value, np.nan, "NaN"),
         (value, lambda x: 3, "TypeError"),
-        (pair, lambda n: n, "1 values or arrays; wanted are 2"),
+        (pair, lambda n: n, "one value or array; wanted 2 values"),
         (pair, lambda n: (n + (n > 1), np.zeros(n)), r"wanted is 2 \(for 2\)"),
     ],
 )

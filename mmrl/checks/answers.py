@@ -127,9 +127,13 @@ def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
     if result is None and len(targets) > 1:
         return "it gives None: does the function return what it found?"
     if len(leaves) != len(targets):
-        return f"it gives {len(leaves)} values or arrays; wanted are {len(targets)}"
+        return f"it gives {_several(len(leaves))}; wanted {_several(len(targets))}"
     parts = zip(leaves, targets, strict=True)
     return next(filter(None, (_leaf(*part, tolerance) for part in parts)), None)
+
+
+def _several(count: int) -> str:
+    return "one value or array" if count == 1 else f"{count} values or arrays"
 
 
 def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
