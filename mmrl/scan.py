@@ -41,8 +41,8 @@ def scan(
     to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere (measured by
     `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked".
 
-    Raises `ValueError` for an unknown method, a chunk below 1, leaves of unequal length, or an
-    `init` that is not one element shaped like those of `xs`.
+    Raises `ValueError` for an unknown method, a chunk below 1, leaves of unequal length or of types
+    that the products do not have, or an `init` that is not one element shaped like those of `xs`.
     """
     return scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk)[0]
 
@@ -67,6 +67,7 @@ def scan_and_last(
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
     _check_chunk(chunk)
     start = _start(monoid, xs, init)
+    _check_types(monoid, start)
     if length == 0:
         return xs, start
     method = _auto() if method == "auto" else method
@@ -193,6 +194,17 @@ def _start(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
         return jnp.broadcast_to(e, x.shape[1:]).astype(x.dtype)
 
     return jax.tree.map(fit, first, xs)
+
+
+def _check_types(monoid: Monoid, element: PyTree) -> None:
+    """Products must have the elements' types: a scan in place would round them off in silence."""
+    product = jax.eval_shape(monoid, element, element)
+    before, after = ([str(x.dtype) for x in jax.tree.leaves(tree)] for tree in (element, product))
+    if before != after:
+        raise ValueError(
+            f"`xs` must have the types that its products have, {', '.join(after)}; got "
+            f"{', '.join(before)}. Convert it with `.astype`."
+        )
 
 
 @eqx.filter_custom_jvp

@@ -153,6 +153,13 @@ def test_complex_elements_agree_with_a_loop_in_double_precision():
         assert_close(found[way], np.array(hs))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_products_of_another_type_are_refused_not_rounded(method, unchecked):
+    xs = jnp.full(3, 0.9), jnp.array([0, 0, 1])
+    with pytest.raises(ValueError, match=r"float32, float32; got float32, int32.*astype"):
+        scan(Affine(), xs, reverse=True, method=method)
+
+
 def test_integers_are_summed_exactly():
     xs = {"steps": jnp.arange(37), "score": jnp.ones((37, 2), jnp.int32)}
     monoid = Sum(one(xs, 0))

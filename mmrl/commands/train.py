@@ -56,6 +56,9 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     agent = f"{options.dqn.memory} on {_batching(options.dqn)}"
     console.print(f"[bold]{options.env}[/]  {agent}  →  {path}", soft_wrap=True)
+    if len(run.history) >= options.dqn.blocks:
+        console.print(f"Complete after block {len(run.history)}: prolong it with more --blocks.")
+        return 0
     if run.history:
         console.print(f"resumed after block {len(run.history)} of {options.dqn.blocks}")
     try:
