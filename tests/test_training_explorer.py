@@ -148,9 +148,9 @@ def test_stop_during_the_first_block_is_answered_at_once(slow):
     press(shown, "Train")  # at once, while the first one still compiles
     slow.begun.acquire()
     assert "gru: compiling" in status(shown)
-    slow.gate.release(2)
+    slow.gate.release(4)  # three blocks of the second, and the one that the first is in
     until(first.finished.is_set)
-    until(lambda: "block 1 of 3" in status(shown))
+    until(lambda: "gru: done, block 3 of 3" in status(shown))
     assert not first.reports and [name for _, name in shown.trials] == ["gru"]
 
 
