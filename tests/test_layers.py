@@ -18,7 +18,7 @@ LADDER: dict[str, set[str]] = {
     "memory": {"monoid", "scan"},
     "envs": set(),
     "rollout": {"envs"},
-    "replay": {"monoid"},
+    "replay": {"monoid", "scan"},
     "nets": {"monoid", "scan", "memory"},
     # Not replay: a loss is the same on a tape as on segments.
     "losses": {"monoid", "scan", "returns"},

@@ -10,28 +10,20 @@ Beside the steps a tape takes 16 bytes per step: length, priority, and a sum tre
 """
 
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl.replay import tree
+from mmrl.replay import ring, tree
+from mmrl.replay.ring import Rollout
 
 # A batch is drawn as a race of batch / SHORT episodes; only if they are too short to fill it, of
 # more. Episodes of SHORT steps on average thus take the fast path.
 SHORT = 16
 # Priorities are clipped to this range: positive, so that no episode is out of reach, and finite.
 PRIORITIES = (1e-6, 1e6)
-
-
-@runtime_checkable
-class Rollout(Protocol):
-    """What `add` takes: a pytree of [worker, time, ...] with `last`, True where an episode ends."""
-
-    @property
-    def last(self) -> Any: ...
 
 
 class Tape(eqx.Module):
@@ -90,22 +82,9 @@ def init(
 
     Raises ValueError if `capacity` is not a positive multiple of `workers`, or `workers` < 1.
     """
-    if workers < 1:
-        raise ValueError(f"`workers` must be at least 1, got {workers}.")
-    if capacity < 1 or capacity % workers:
-        raise ValueError(
-            f"`capacity` must be a positive multiple of `workers` = {workers}, since each worker "
-            f"has its own ring, got {capacity}. Try {workers * max(1, round(capacity / workers))}."
-        )
-    if not jax.tree.leaves(example):
-        raise ValueError("`example` must hold an array: give one step, as `add` will store it.")
-
-    def empty(leaf: Any) -> Array:
-        leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
-        return jnp.zeros((capacity, *leaf.shape), leaf.dtype)
-
+    ring.check_sizes(example, capacity, workers)
     return Tape(
-        steps=jax.tree.map(empty, example),
+        steps=ring.empty(example, capacity),
         length=jnp.zeros(capacity, jnp.int32),
         priority=jnp.ones(capacity, jnp.float32),
         sums=tree.build(jnp.zeros((2, capacity), jnp.float32)),
@@ -127,62 +106,27 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
 
     Raises ValueError if the rollout's leaves are not those of the tape, or longer than a ring.
     """
-    time = _check(tape, rollout)
+    time = ring.check_rollout(tape.steps, tape.workers, tape.depth, rollout)
     capacity, depth = tape.length.shape[0], tape.depth
-    ring = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
+    base = jnp.arange(tape.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
-    rows = (ring + (tape.cursor + index) % depth).reshape(-1)
-    steps = jax.tree.map(
-        lambda d, x: d.at[rows].set(x.reshape(-1, *d.shape[1:]), unique_indices=True),
-        tape.steps,
-        rollout,
-    )
-    # The index at which the episode of each step began, negative if in an earlier rollout.
-    opened = -tape.unfinished[:, None]
-    after = jax.lax.cummax(jnp.where(rollout.last, index + 1, opened), axis=1)
-    began = jnp.concatenate([opened, after[:, :-1]], axis=1)
+    rows = (base + (tape.cursor + index) % depth).reshape(-1)
+    began, after = ring.began(tape.unfinished, rollout.last)
     # Its first step may be overwritten later in this very rollout.
     whole = rollout.last & (time - began <= depth)
-    first = jnp.where(whole, ring + (tape.cursor + began) % depth, capacity)
-    continued = (ring + (tape.cursor + opened) % depth).reshape(-1)
+    first = jnp.where(whole, base + (tape.cursor + began) % depth, capacity)
+    continued = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
     changed = jnp.concatenate([rows, continued])
     length = tape.length.at[rows].set(0, unique_indices=True)
     tape = replace(
         tape,
-        steps=steps,
+        steps=ring.write(tape.steps, rows, rollout),
         length=length.at[first].set(index + 1 - began, mode="drop"),
         priority=tape.priority.at[first].set(tape.peak, mode="drop"),
         cursor=(tape.cursor + time) % depth,
-        unfinished=jnp.minimum(time - after[:, -1], depth),
+        unfinished=jnp.minimum(time - after, depth),
     )
     return _reweigh(tape, changed)
-
-
-def _check(tape: Tape, rollout: Rollout) -> int:
-    """The time steps of a rollout that fits the tape; ValueError for one that does not."""
-    ours, theirs = jax.tree.structure(tape.steps), jax.tree.structure(rollout)
-    if ours != theirs:
-        raise ValueError(f"`rollout` must be a pytree like `example`, {ours}, got {theirs}.")
-    last = rollout.last
-    if last.ndim != 2 or last.shape[0] != tape.workers or last.dtype != bool:
-        raise ValueError(
-            f"`rollout.last` must be a bool [worker, time] of {tape.workers} workers, got "
-            f"{last.dtype}{list(last.shape)}. Set `workers` of `init`, or stack the rollouts."
-        )
-    time = last.shape[1]
-    if not 1 <= time <= tape.depth:
-        raise ValueError(
-            f"`rollout` must have 1 to {tape.depth} steps per worker (capacity / workers), got "
-            f"{time}. Raise `capacity` or shorten the rollout."
-        )
-    for stored, leaf in zip(jax.tree.leaves(tape.steps), jax.tree.leaves(rollout), strict=True):
-        wanted = (*last.shape, *stored.shape[1:])
-        if leaf.shape != wanted or leaf.dtype != stored.dtype:
-            raise ValueError(
-                f"`rollout` must have leaves like `example`, here {stored.dtype}{list(wanted)}, "
-                f"got {leaf.dtype}{list(leaf.shape)}."
-            )
-    return time
 
 
 def _weights(
@@ -293,14 +237,8 @@ def gather(
     tape: Tape, first: Int[Array, " n"], offset: Int[Array, " n"], mask: Bool[Array, " n"]
 ) -> PyTree[Shaped[Array, "n ..."]]:
     """D[first + offset], around the ring of the same worker; zeros where `mask` is False."""
-    ring = first // tape.depth * tape.depth
-    rows = jnp.where(mask, ring + (first - ring + offset) % tape.depth, 0)
-
-    def take(leaf: Array) -> Array:
-        real = mask.reshape(-1, *(1,) * (leaf.ndim - 1))
-        return jnp.where(real, leaf[rows], jnp.zeros((), leaf.dtype))
-
-    return jax.tree.map(take, tape.steps)
+    base = first // tape.depth * tape.depth
+    return ring.read(tape.steps, base + (first - base + offset) % tape.depth, mask)
 
 
 def episode_priority(

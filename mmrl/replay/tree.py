@@ -51,6 +51,15 @@ def update(tree: Tree, rows: Int[Array, " n"], weights: Float[Array, "n column"]
     return (levels[0].at[:, rows].set(weights.T, mode="drop"), *levels[1:])
 
 
+def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
+    """The weights at `rows` of the table; 0 for a row past the end."""
+    *_, leaves = tree
+    if len(tree) == 1:
+        return leaves.at[:, rows].get(mode="fill", fill_value=0).T
+    parent, child = jnp.divmod(rows, leaves.shape[2])
+    return leaves.at[parent, :, child].get(mode="fill", fill_value=0)
+
+
 def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
     """Independent Exp(1) numbers for a race of `count` rows: [top], then [count, branch] a level.
 

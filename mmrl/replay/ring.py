@@ -1,0 +1,112 @@
+"""Rings of steps, one per worker: what `tape` and `sequences` store their steps in.
+
+Worker w's ring is the rows w · depth to (w + 1) · depth - 1. All rings are written at the same
+place, `cursor`, one rollout after another, and go round.
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PyTree, Shaped
+
+
+@runtime_checkable
+class Rollout(Protocol):
+    """What `add` takes: a pytree of [worker, time, ...] with `last`, True where an episode ends."""
+
+    @property
+    def last(self) -> Any: ...
+
+
+def empty(example: PyTree, capacity: int) -> PyTree[Shaped[Array, "capacity ..."]]:
+    """Zeros for `capacity` times `example`, which has no such axis."""
+
+    def zeros(leaf: Any) -> Array:
+        leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
+        return jnp.zeros((capacity, *leaf.shape), leaf.dtype)
+
+    return jax.tree.map(zeros, example)
+
+
+def check_sizes(example: PyTree, capacity: int, workers: int, unit: int = 1) -> None:
+    """Raises ValueError unless `workers` rings of whole `unit`s hold `capacity` steps."""
+    if workers < 1:
+        raise ValueError(f"`workers` must be at least 1, got {workers}.")
+    if not jax.tree.leaves(example):
+        raise ValueError("`example` must hold an array: give one step, as `add` will store it.")
+    whole = workers * unit
+    if capacity < 1 or capacity % whole:
+        each = "has its own ring" + (f" of whole periods of {unit} steps" if unit > 1 else "")
+        raise ValueError(
+            f"`capacity` must be a positive multiple of {f'`workers` = {workers}'}"
+            f"{f' times {unit}' if unit > 1 else ''}, since each worker {each}, got {capacity}. "
+            f"Try {whole * max(1, round(capacity / whole))}."
+        )
+
+
+def check_rollout(
+    steps: PyTree[Shaped[Array, "capacity ..."]], workers: int, most: int, rollout: Rollout
+) -> int:
+    """The time steps of a rollout like `steps`, at most `most`; ValueError for one that is not."""
+    ours, theirs = jax.tree.structure(steps), jax.tree.structure(rollout)
+    if ours != theirs:
+        raise ValueError(f"`rollout` must be a pytree like `example`, {ours}, got {theirs}.")
+    last = rollout.last
+    if last.ndim != 2 or last.shape[0] != workers or last.dtype != bool:
+        raise ValueError(
+            f"`rollout.last` must be a bool [worker, time] of {workers} workers, got "
+            f"{last.dtype}{list(last.shape)}. Set `workers` of `init`, or stack the rollouts."
+        )
+    time = last.shape[1]
+    if not 1 <= time <= most:
+        raise ValueError(
+            f"`rollout` must have 1 to {most} steps per worker (capacity / workers), got "
+            f"{time}. Raise `capacity` or shorten the rollout."
+        )
+    for stored, leaf in zip(jax.tree.leaves(steps), jax.tree.leaves(rollout), strict=True):
+        wanted = (*last.shape, *stored.shape[1:])
+        if leaf.shape != wanted or leaf.dtype != stored.dtype:
+            raise ValueError(
+                f"`rollout` must have leaves like `example`, here {stored.dtype}{list(wanted)}, "
+                f"got {leaf.dtype}{list(leaf.shape)}."
+            )
+    return time
+
+
+def write(
+    steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, " n"], rollout: Rollout
+) -> PyTree[Shaped[Array, "capacity ..."]]:
+    """The rollout's steps at `rows`, which are all different and in [worker, time] order."""
+    return jax.tree.map(
+        lambda d, x: d.at[rows].set(x.reshape(-1, *d.shape[1:]), unique_indices=True),
+        steps,
+        rollout,
+    )
+
+
+def began(
+    unfinished: Int[Array, " worker"], last: Bool[Array, "worker time"]
+) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
+    """The index at which each step's episode began, and that of the step after the rollout.
+
+    An index is negative if the episode, of which `unfinished` steps came before, began in an
+    earlier rollout.
+    """
+    opened = -unfinished[:, None]
+    index = jnp.arange(last.shape[1], dtype=jnp.int32)[None]
+    after = jax.lax.cummax(jnp.where(last, index + 1, opened), axis=1)
+    return jnp.concatenate([opened, after[:, :-1]], axis=1), after[:, -1]
+
+
+def read(
+    steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, "*n"], mask: Bool[Array, "*n"]
+) -> PyTree[Shaped[Array, "..."]]:
+    """The steps at `rows`; zeros where `mask` is False."""
+    rows = jnp.where(mask, rows, 0)
+
+    def take(leaf: Array) -> Array:
+        real = mask.reshape(*mask.shape, *(1,) * (leaf.ndim - 1))
+        return jnp.where(real, leaf[rows], jnp.zeros((), leaf.dtype))
+
+    return jax.tree.map(take, steps)
