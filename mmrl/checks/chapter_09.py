@@ -1,0 +1,245 @@
+"""The exercises of chapter 09: R2D2."""
+
+import numpy as np
+
+from mmrl.checks.answers import Exercise, Mistake
+
+
+def _starts(steps, length, overlap):
+    period = length - overlap
+    return np.array([s for s in range(0, steps, period) if s == 0 or s + overlap < steps])
+
+
+def _full(steps, length, overlap):
+    return np.array([s for s in range(0, steps, length - overlap) if s + length <= steps])
+
+
+starts = Exercise(
+    "9.1",
+    wanted=_starts,
+    cases=lambda rng: [
+        (200, 80, 40), (103, 20, 5), (9, 20, 10), (30, 10, 0), (41, 20, 15), (25, 10, 5), (1, 4, 3),
+        (41, 10, 0),
+    ],
+    mistakes=(
+        Mistake(
+            _full,
+            "Only whole sequences are left. The last one of an episode is short, and holds the "
+            "terminal step: without it no reward at the end is ever learned from.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.arange(0, steps, length - overlap),
+            "The last sequences bring nothing new where s + overlap ≥ N: all their steps belong to "
+            "the sequence before. They would be trained more often than the rest.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.arange(0, steps, length),
+            "These sequences do not overlap: each begins length - overlap steps after the last.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, max(overlap, 1)) if s == 0 or s + overlap < steps]
+            ),
+            "You step by the overlap. The period is what is left of the length: length - overlap. "
+            "For 80 and 40 both are 40, which hides the slip.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, length - overlap) if s + overlap < steps]
+            ),
+            "An episode no longer than the overlap is left with no sequence at all; the one that "
+            "begins at 0 is always there.",
+        ),
+    ),
+)  # fmt: skip
+
+
+def _h(x):
+    return x / (np.sqrt(np.abs(x) + 1) + 1) + 1e-3 * x
+
+
+def _h_inverse(y):
+    b = 1 + 2e-3
+    q = 2 * y / (b + np.sqrt(b * b + 4e-3 * np.abs(y)))
+    return q * (np.abs(q) + 2)
+
+
+def _raw(rewards, terminated, gamma, value):
+    """Σ γ^k r_{t+k} + γ^n value, up to the first termination."""
+    total = value
+    for reward, stop in zip(rewards[::-1], terminated[::-1], strict=True):
+        total = reward + gamma * (1 - stop) * total
+    return total
+
+
+def _target(rewards, terminated, gamma, q, q_target):
+    return _h(_raw(rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)])))
+
+
+def _mixed(rewards, terminated, gamma, q, q_target):
+    """The returns in the space of h: h(Σ γ^k r) + γ^n Q."""
+    rest = _raw(0 * rewards, terminated, gamma, q_target[np.argmax(q)])
+    return _h(_raw(rewards, terminated, gamma, 0.0)) + rest
+
+
+def _one_gamma(rewards, terminated, gamma, q, q_target):
+    ended = np.cumsum(terminated) > 0
+    alive = np.append(True, ~ended[:-1])
+    total = np.sum(alive * rewards * gamma ** np.arange(len(rewards)))
+    return _h(total + gamma * (1 - ended[-1]) * _h_inverse(q_target[np.argmax(q)]))
+
+
+def _n_step_cases(rng):
+    cases = []
+    for n, stop in ((1, None), (3, None), (5, 2), (5, None), (4, 3), (2, None)):
+        terminated = np.arange(n) == (n if stop is None else stop)
+        q = rng.normal(size=4)
+        judged = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # they disagree
+        cases.append((rng.normal(size=n) * 5, terminated, 0.9, q, judged * 3))
+    return cases
+
+
+target = Exercise(
+    "9.2",
+    wanted=_target,
+    cases=_n_step_cases,
+    mistakes=(
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _h(
+                _raw(rewards, terminated, gamma, q_target[np.argmax(q)])
+            ),
+            "Q lives in the space of h, the rewards do not: h⁻¹ comes before they are added.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _raw(
+                rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)])
+            ),
+            "That is the raw return. The network predicts h of it: apply h at the end.",
+        ),
+        Mistake(
+            _mixed,
+            "You added in the space of h. h is not linear, h(a) + h(b) ≠ h(a + b): go back with "
+            "h⁻¹, add up, and apply h once.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _h(
+                _raw(rewards, terminated, gamma, _h_inverse(q_target.max()))
+            ),
+            "That is the maximum over the target network. Double Q-learning lets the online "
+            "network choose the action, by argmax, and the target network judge it.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _h(
+                _raw(rewards, terminated, gamma, _h_inverse(q.max()))
+            ),
+            "The online network both chooses and judges here; the target network is to judge.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _target(
+                rewards, 0 * terminated, gamma, q, q_target
+            ),
+            "What comes after a termination does not count: neither rewards nor the bootstrap.",
+        ),
+        Mistake(
+            _one_gamma,
+            "The bootstrap comes after n steps, so its discount is γ to the power n.",
+        ),
+    ),
+)
+
+
+def _priority(errors, trained, eta):
+    size = np.where(trained, np.abs(errors), 0)
+    return eta * size.max(1) + (1 - eta) * size.sum(1) / trained.sum(1)
+
+
+def _given(priority, alpha, beta, scale=np.max):
+    share = priority**alpha / (priority**alpha).sum()
+    weights = (len(share) * share) ** -beta
+    return share, weights / scale(weights)
+
+
+def _law(errors, trained, eta, alpha, beta):
+    return _given(_priority(errors, trained, eta), alpha, beta)
+
+
+def _law_cases(rng):
+    cases = []
+    for n, time, eta, alpha, beta in (
+        (4, 6, 0.9, 0.9, 0.6), (3, 5, 0.5, 0.5, 1.0), (6, 8, 0.2, 1.0, 0.4), (5, 4, 1.0, 0.7, 0.8),
+    ):  # fmt: skip
+        real = rng.integers(1, time, n)
+        trained = np.arange(time)[None] < real[:, None]
+        errors = np.where(trained, 1, 3) * rng.normal(size=(n, time))  # worse where not trained
+        cases.append((errors, trained, eta, alpha, beta))
+    return cases
+
+
+law = Exercise(
+    "9.3",
+    wanted=_law,
+    cases=_law_cases,
+    mistakes=(
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _law(
+                errors, np.ones_like(trained), eta, alpha, beta
+            ),
+            "Padding and burn-in have a say in your priorities: both max and mean are over the "
+            "steps where `trained` is true.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _given(
+                eta * np.where(trained, np.abs(errors), 0).max(1)
+                + (1 - eta) * np.where(trained, np.abs(errors), 0).mean(1),
+                alpha,
+                beta,
+            ),
+            "Your mean divides by the length of the window; divide by the trained steps alone, or "
+            "short sequences seem learned.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _law(errors, trained, 1 - eta, alpha, beta),
+            "η is the weight of the maximum, 1 - η that of the mean.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _law(errors, trained, eta, 1.0, beta),
+            "P is proportional to p to the power α; yours has α = 1.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: (
+                lambda p: (p, (len(p) * p) ** -beta / ((len(p) * p) ** -beta).max())
+            )(_priority(errors, trained, eta) ** alpha),
+            "p^α is no probability yet: divide by its sum over all sequences.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _law(errors, trained, eta, alpha, 1.0),
+            "The weight is 1/(N P) to the power β; yours has β = 1.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _law(errors, trained, eta, alpha, -beta),
+            "The sign of β: what is drawn more often counts less, (1/(N P))^β.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _given(
+                _priority(errors, trained, eta), alpha, beta, np.sum
+            ),
+            "The weights are divided by the largest of them, not by their sum: none is above 1, so "
+            "that a gradient only ever gets smaller.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _given(
+                _priority(errors, trained, eta), alpha, beta, lambda weights: 1.0
+            ),
+            "Divide the weights by the largest of them, so that none is above 1.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _given(
+                eta * np.where(trained, errors, -np.inf).max(1).clip(1e-9)
+                + (1 - eta) * np.where(trained, np.abs(errors), 0).sum(1) / trained.sum(1),
+                alpha,
+                beta,
+            ),
+            "The maximum is over |δ|: an error of -2 is as bad as one of 2.",
+        ),
+    ),
+)
