@@ -229,6 +229,45 @@ def sensitivities():
         yield dict(values=lower(whole), size=size, outside=outside, ages=ages)
 
 
+def cuts():
+    for length, overlap, burn_in, n in ((8, 4, 4, 3), (5, 3, 7, 1), (3, 0, 2, 6), (6, 5, 0, 2)):
+        lengths, windows, trained, copies = [23, 1, 6, 9], [], [], []
+        place = np.arange(burn_in + length + n - 1)
+        part = np.searchsorted([burn_in, burn_in + length], place, side="right")
+        for episode, total in enumerate(lengths):
+            starts = np.arange(0, total, length - overlap)
+            starts = starts[(starts == 0) | (starts + overlap < total)]
+            steps = starts[:, None] - burn_in + place
+            real = (steps >= 0) & (steps < total)
+            sizes = [(real & (part == k)).sum(1) for k in range(3)]
+            ends = (steps >= total).sum(1)
+            windows += np.stack([starts * 0 + episode, starts, *sizes, ends], 1).tolist()
+            trained += np.bincount(steps[real & (part == 1)], minlength=total).tolist()
+            copies += np.bincount(steps[real], minlength=total).tolist()
+        sizes = {"length": length, "overlap": overlap, "burn_in": burn_in, "n": n}
+        counts = {"trained": trained, "copies": copies}
+        yield dict(lengths=lengths, sizes=sizes, windows=windows, counts=counts)
+
+
+def priorities():
+    errors = np.random.default_rng(5).exponential(size=(11, 7))
+    errors[3] = 0.0  # its priority is the least one that the library knows
+    for eta, alpha, beta in ((0.9, 0.9, 0.6), (0.0, 0.5, 1.0), (1.0, 0.0, 0.3)):
+        p = eta * errors.max(1) + (1 - eta) * errors.mean(1)
+        law = np.clip(p, 1e-6, 1e6) ** alpha
+        P = law / law.sum()
+        w = (1 / (len(p) * P)) ** beta
+        w /= w.max()
+        share = P * w / np.sum(P * w)
+        state, hits = 2019, np.zeros(len(p), int)
+        for _ in range(200):
+            state = 48271 * state % (2**31 - 1)
+            hits[np.searchsorted(P.cumsum(), state / (2**31 - 1), side="right")] += 1
+        settings = {"eta": eta, "alpha": alpha, "beta": beta}
+        wanted = {"p": p, "P": P, "w": w, "share": share, "effective": 1 / np.sum(P**2)}
+        yield dict(errors=errors.ravel(), steps=7, settings=settings, wanted=wanted, hits=hits)
+
+
 VECTORS = {
     "schedule": schedules,
     "prefixes": prefixes,
@@ -239,6 +278,8 @@ VECTORS = {
     "eigenvalues": eigenvalues,
     "attention": attention,
     "sensitivities": sensitivities,
+    "cuts": cuts,
+    "priorities": priorities,
 }
 
 

@@ -164,6 +164,8 @@ SERIES: dict[str, dict[str, dict[str, str]]] = {
     "AttentionExplorer": {"symbols": {}},
     "EpisodePlayer": {"rewards": {}},
     "SensitivityExplorer": {"tape": {}, "segments": {"log": True}},
+    "SequenceCutter": {"lengths": {}},
+    "PriorityExplorer": {"errors": {}},
 }
 ENDS = """
 const labels = [...root.querySelectorAll("label")];

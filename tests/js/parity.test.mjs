@@ -4,11 +4,13 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { weights as attention } from "../../mmrl/show/widgets/js/attention_explorer.mjs";
 import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
+import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
 import { TARGETS, weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
 import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
 import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
+import { cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
 
 const path = process.env.MMRL_VECTORS;
 const vectors = path ? JSON.parse(readFileSync(path, "utf8")) : {};
@@ -78,4 +80,20 @@ each("sensitivities", ({ values, size, outside, ages }) => {
   close(rows.map((row, n) => before(row, first(n, size))), outside, `L = ${size}`);
   close(average(rows, size), outside.reduce((a, b) => a + b, 0) / outside.length, `L = ${size}, mean`);
   close(cumulative(rows.at(-1)), ages, "by age");
+});
+
+each("cuts", ({ lengths, sizes, windows, counts }) => {
+  const rows = cut(lengths, sizes);
+  const mine = rows.map(({ episode, s, prefix, steps, tail, pad }) => [episode, s, s - prefix, steps, tail, pad]);
+  assert.deepEqual(mine, windows, JSON.stringify(sizes));
+  assert.deepEqual(uses(lengths, rows), counts);
+});
+
+each("priorities", ({ errors, steps, settings, wanted, hits }) => {
+  const p = priorities(sequences(errors, steps), settings.eta);
+  const P = chances(p, settings.alpha);
+  const w = importance(P, settings.beta);
+  const mine = { p, P, w, share: gradient(P, w), effective: effective(P) };
+  for (const [name, value] of Object.entries(wanted)) close(mine[name], value, name);
+  assert.deepEqual(drawn(P, 200), hits);
 });

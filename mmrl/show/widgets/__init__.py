@@ -19,6 +19,7 @@ try:
         SegmentsExplorer,
     )
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
+    from mmrl.show.widgets.sequences import PriorityExplorer, SequenceCutter
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "traitlets"):
         raise
@@ -30,10 +31,12 @@ __all__ = [
     "AttentionExplorer",
     "EpisodePlayer",
     "MemoryExplorer",
+    "PriorityExplorer",
     "ResetExplorer",
     "ReturnsExplorer",
     "ScanPlayer",
     "SegmentsExplorer",
     "SensitivityExplorer",
+    "SequenceCutter",
     "episode_player",
 ]
