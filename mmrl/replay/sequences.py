@@ -22,16 +22,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl.monoid import Max, Product, Resettable, Sum
 from mmrl.replay import ring, tree
+from mmrl.replay.cutting import Cut
 from mmrl.replay.ring import Rollout
-from mmrl.scan import scan_and_last
 
 # Priorities are clipped to this range: positive, so that no sequence is out of reach, and finite.
 PRIORITIES = (1e-6, 1e6)
-
-# Of |δ| ≥ 0, so that 0 is no less an identity of the maximum than -∞.
-_FOLD = Resettable(Product((Max(), Sum(jnp.zeros(())))))
 
 
 class Sequences(eqx.Module):
@@ -45,8 +41,10 @@ class Sequences(eqx.Module):
     available: Int[Array, " capacity"]
     # Steps of its episode before it.
     past: Int[Array, " capacity"]
-    # Sums of p^α and of 1 over the sequences: two columns.
+    # Sums of p^α over the sequences.
     sums: tree.Tree
+    # How many sequences there are.
+    stored: Int[Array, ""]
     # Max|δ| and Σ|δ| of the sequences that are being written, one for each that may be.
     folds: PyTree[Float[Array, "worker open"]]
     # The place in every ring that is written next.
@@ -57,10 +55,8 @@ class Sequences(eqx.Module):
     alpha: Float[Array, ""]
     # η: 1 takes the largest |δ| of a sequence as its priority, 0 their mean.
     eta: Float[Array, ""]
-    length: int = eqx.field(static=True)
-    overlap: int = eqx.field(static=True)
-    burn_in: int = eqx.field(static=True)
-    tail: int = eqx.field(static=True)
+    # How episodes are cut.
+    cut: Cut
 
     @property
     def workers(self) -> int:
@@ -73,20 +69,15 @@ class Sequences(eqx.Module):
         return self.available.shape[-1] // self.workers
 
     @property
-    def period(self) -> int:
-        """Steps between the beginnings of two sequences."""
-        return self.length - self.overlap
-
-    @property
     def guard(self) -> int:
         """How close the place that is written next may come to a sequence before it is discarded:
         none of its prefix, and not its state, has been overwritten until then."""
-        return self.burn_in + self.period - 1
+        return self.cut.burn_in + self.cut.period - 1
 
     @property
-    def stored(self) -> Int[Array, ""]:
-        """How many sequences there are."""
-        return self.sums[0][1].sum().astype(jnp.int32)
+    def longest(self) -> int:
+        """Steps of the longest rollout that overwrites nothing of what it completes."""
+        return self.depth - self.guard - self.cut.full
 
 
 class Window(eqx.Module):
@@ -129,47 +120,32 @@ def init(
     `example` is one step and `state` one recurrent state, without axes. A ring loses up to
     2 · length + burn_in + tail of its steps to sequences that are partly written or overwritten.
 
-    Raises ValueError if a size cannot work: `length` ≥ 1 > 0 ≥ …, `capacity` a positive multiple of
-    workers · (length - overlap) whose rings hold a whole window and its guard.
+    Raises ValueError for a size that cannot work, and if `capacity` is not a multiple of workers ·
+    (length - overlap) or leaves a ring no room for a whole window.
     """
-    for name, value, least in (("length", length, 1), ("burn_in", burn_in, 0), ("tail", tail, 0)):
-        if value < least:
-            raise ValueError(f"`{name}` must be at least {least} steps, got {value}.")
-    if not 0 <= overlap < length:
-        raise ValueError(
-            f"`overlap` must be at least 0 and less than `length` = {length}, got {overlap}."
-        )
-    period = length - overlap
-    ring.check_sizes(example, capacity, workers, period)
-    within = -(-(length + tail) // period)
+    cut = Cut(length, overlap, burn_in, tail)
+    ring.check_sizes(example, capacity, workers, cut.period)
     rings = Sequences(
         steps=ring.empty(example, capacity),
-        states=ring.empty(state, capacity // period),
+        states=ring.empty(state, capacity // cut.period),
         available=jnp.zeros(capacity, jnp.int32),
         past=jnp.zeros(capacity, jnp.int32),
-        sums=tree.build(jnp.zeros((2, capacity), jnp.float32)),
-        folds=jax.tree.map(lambda e: jnp.full((workers, within), e), _FOLD.inner.identity()),
+        sums=tree.build(jnp.zeros((1, capacity), jnp.float32)),
+        stored=jnp.zeros((), jnp.int32),
+        folds=jax.tree.map(lambda x: jnp.stack([x] * workers), cut.no_folds()),
         cursor=jnp.zeros((), jnp.int32),
         unfinished=jnp.zeros(workers, jnp.int32),
         alpha=jnp.asarray(alpha, jnp.float32),
         eta=jnp.asarray(eta, jnp.float32),
-        length=length,
-        overlap=overlap,
-        burn_in=burn_in,
-        tail=tail,
+        cut=cut,
     )
-    if _longest(rings) < 1:
-        least = workers * period * -(-(rings.guard + length + tail + 1) // period)
+    if rings.longest < 1:
+        least = workers * cut.period * -(-(rings.guard + cut.full + 1) // cut.period)
         raise ValueError(
             f"`capacity` must leave each of {workers} workers room for a whole sequence, at least "
             f"{least} steps, got {capacity}."
         )
     return rings
-
-
-def _longest(sequences: Sequences) -> int:
-    """Steps of the longest rollout that overwrites nothing of the sequences that it completes."""
-    return sequences.depth - sequences.guard - sequences.length - sequences.tail
 
 
 def add(
@@ -188,72 +164,35 @@ def add(
     Raises ValueError if the rollout's leaves are not those of `init`, or too long for a ring.
     """
     here, capacity, depth = sequences, sequences.available.shape[0], sequences.depth
-    time = ring.check_rollout(here.steps, here.workers, _longest(here), rollout)
+    time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
     offset = index - began  # of a step in its episode
     rows = base + (here.cursor + index) % depth
-    start, available = _completed(here, offset, rollout.last)
+    start, available = here.cut.completed(offset, rollout.last)
     first = rows[..., None] - (offset[..., None] - start)
     first = jnp.where(first < base[..., None], first + depth, first)
     first = jnp.where(available > 0, first, capacity).reshape(-1)
-    folds, priority = _priority(here, offset, errors, start, available)
+    after_each, folds = jax.vmap(here.cut.fold)(here.folds, offset, errors)
+    priority = jax.vmap(here.cut.worth, (0, 0, 0, None))(after_each, start, available, here.eta)
     gone = (base + (here.cursor + here.guard + index) % depth).reshape(-1)
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
+    weights = jnp.concatenate([jnp.zeros(gone.size), weights])[:, None]
+    changed = jnp.concatenate([gone, first])
+    fewer = jnp.sum(here.available[gone] > 0)
     return replace(
         here,
         steps=ring.write(here.steps, rows.reshape(-1), rollout),
         states=_write_states(here, rows, offset, states),
         available=here.available.at[gone].set(0).at[first].set(available.reshape(-1), mode="drop"),
         past=here.past.at[first].set(start.reshape(-1), mode="drop"),
-        sums=_reweigh(here.sums, jnp.concatenate([gone, first]), weights, gone.size),
+        sums=tree.update(here.sums, changed, weights, _touched(here, time)),
+        stored=here.stored + jnp.sum(available > 0) - fewer,
         folds=folds,
         cursor=(here.cursor + time) % depth,
         unfinished=time - after,
     )
-
-
-def _completed(
-    here: Sequences, offset: Int[Array, "worker time"], last: Bool[Array, "worker time"]
-) -> tuple[Int[Array, "worker time n"], Int[Array, "worker time n"]]:
-    """The sequences that are whole once a step is written: where in the episode each begins, and
-    its steps with the tail, 0 for none.
-
-    With a full tail there is one; at an end also those whose tail, or which themselves, are cut.
-    """
-    newest = jnp.maximum((offset - here.overlap) // here.period, 0)
-    pending = 1 + -(-here.tail // here.period)
-    start = (newest[..., None] - jnp.arange(pending)) * here.period
-    steps, full = offset[..., None] + 1 - start, here.length + here.tail
-    whole = (steps == full) | (last[..., None] & (steps < full))
-    return start, jnp.where((start >= 0) & whole, steps, 0)
-
-
-def _priority(here: Sequences, offset, errors, start, available) -> tuple[PyTree, Array]:
-    """Max|δ| and Σ|δ| folded on over the open sequences, and η max + (1 - η) mean where one ends.
-
-    Sequence k of an episode uses fold k mod `open`, which is free again when the next one needs it.
-    """
-    within = here.folds[1].shape[1]
-    number = jnp.arange(within)
-    since = offset % here.period
-    age = (offset // here.period)[..., None] - number
-    place = since[..., None] + age % within * here.period  # of the step in that sequence
-    size = jnp.where(place < here.length, jnp.abs(errors)[..., None], 0)
-    zero = jnp.zeros_like(size)
-    elements = ((zero, size), size), place == 0
-
-    def along(elements, init):
-        return scan_and_last(_FOLD, elements, (init, jnp.zeros((), bool)))
-
-    (folds, _), (last, _) = jax.vmap(jax.vmap(along, in_axes=(1, 0), out_axes=(1, 0)))(
-        elements, here.folds
-    )
-    which = start // here.period % within
-    (_, most), total = jax.tree.map(lambda x: jnp.take_along_axis(x, which, axis=2), folds)
-    count = jnp.clip(available, 1, here.length)
-    return last, here.eta * most + (1 - here.eta) * total / count
 
 
 def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, "*n"]:
@@ -262,10 +201,14 @@ def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, 
     return jnp.clip(jnp.where(jnp.isfinite(priority), priority, least), least, most) ** alpha
 
 
-def _reweigh(sums: tree.Tree, rows: Array, weights: Array, gone: int = 0) -> tree.Tree:
-    """The tree with a sequence of weight w, none if w = 0, in `rows`, of which `gone` have none."""
-    weights = jnp.concatenate([jnp.zeros(gone, weights.dtype), weights])
-    return tree.update(sums, rows, jnp.stack([weights, weights > 0], axis=1).astype(jnp.float32))
+def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
+    """What covers all rows where an `add` may begin or discard a sequence: two stretches of every
+    ring, and the ends of a ring, at which they may break."""
+    begun = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
+    gone = tree.cover(here.cursor + here.guard, time)
+    ends = [] if here.depth % tree.BRANCH == 0 else [0, here.depth - 1]
+    within = jnp.concatenate([begun % here.depth, gone % here.depth, jnp.array(ends, jnp.int32)])
+    return (jnp.arange(here.workers)[:, None] * here.depth + within[None]).reshape(-1)
 
 
 def _write_states(here: Sequences, rows, offset, states) -> PyTree:
@@ -275,9 +218,9 @@ def _write_states(here: Sequences, rows, offset, states) -> PyTree:
     apart and its first needs no state. Where a second comes to a slot, the sequence of the first
     has not come to be, and the second takes its place.
     """
-    time, slots = rows.shape[1], here.available.shape[0] // here.period
-    wanted = ((offset + here.burn_in) % here.period == 0) & (offset > 0)
-    slot = jnp.where(wanted, rows // here.period, slots)
+    time, slots = rows.shape[1], here.available.shape[0] // here.cut.period
+    wanted = here.cut.opened(offset)
+    slot = jnp.where(wanted, rows // here.cut.period, slots)
     coming = jax.lax.cummin(jnp.where(wanted, jnp.arange(time), time), axis=1, reverse=True)
     coming = jnp.pad(coming[:, 1:], [(0, 0), (0, 1)], constant_values=time)
     padded = jnp.pad(slot, [(0, 0), (0, 1)], constant_values=-1)
@@ -302,12 +245,12 @@ def sample(
         raise ValueError(f"`batch` must be at least 1 sequence, got {batch}.")
     sums, capacity = sequences.sums, sequences.available.shape[0]
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
-    rows = tree.draw(sums, jnp.array([1.0, 0.0]), uniform)
-    weight, one = tree.weights(sums, rows).T
-    total, count = sums[0].sum(axis=1)
-    share = jnp.where(one > 0, count * weight / total, 1)  # N P
-    rows = jnp.where(one > 0, rows, capacity)
-    drawn = window(sequences, rows, sequences.burn_in)
+    rows = tree.draw(sums, jnp.ones(1), uniform)
+    real = sequences.available[rows] > 0
+    share = sequences.stored * tree.weights(sums, rows)[:, 0] / sums[0].sum()  # N P
+    share = jnp.where(real, share, 1)
+    rows = jnp.where(real, rows, capacity)
+    drawn = window(sequences, rows, sequences.cut.burn_in)
     return Sample(**vars(drawn), weights=(share / share.min()) ** -beta)
 
 
@@ -318,20 +261,20 @@ def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> 
     periods. Steps that have been overwritten are padding.
     """
     here, depth = sequences, sequences.depth
-    at = jnp.arange(-before, here.length + here.tail, dtype=jnp.int32)[None]
+    at = jnp.arange(-before, here.cut.full, dtype=jnp.int32)[None]
     available = here.available.at[rows].get(mode="fill", fill_value=0)[:, None]
     past = here.past.at[rows].get(mode="fill", fill_value=0)[:, None]
     base = jnp.minimum(rows // depth, here.workers - 1)[:, None] * depth
     place = rows[:, None] - base
     left = (place - here.cursor) % depth  # steps that the ring still holds before it
     mask = (at >= -jnp.minimum(past, left)) & (at < available)
-    slot = (base + (place - before) % depth)[:, 0] // here.period
+    slot = (base + (place - before) % depth)[:, 0] // here.cut.period
     return Window(
         steps=ring.read(here.steps, base + (place + at) % depth, mask),
         state=jax.tree.map(lambda d: d[slot], here.states),
         begin=(at == -past) & mask,
         mask=mask,
-        trained=mask & (at >= 0) & (at < here.length),
+        trained=mask & (at >= 0) & (at < here.cut.length),
         rows=rows,
     )
 
@@ -362,4 +305,4 @@ def set_priority(
     same = rows[:, None] == rows[None]
     values = jnp.max(jnp.where(same, values[None], -jnp.inf), axis=1)
     weights = jnp.where(rows < sequences.available.shape[0], _law(values, sequences.alpha), 0)
-    return replace(sequences, sums=_reweigh(sequences.sums, rows, weights))
+    return replace(sequences, sums=tree.update(sequences.sums, rows, weights[:, None]))

@@ -33,11 +33,17 @@ def build(weights: Float[Array, "column row"]) -> Tree:
     return (weights, *levels)
 
 
-def update(tree: Tree, rows: Int[Array, " n"], weights: Float[Array, "n column"]) -> Tree:
+def update(
+    tree: Tree,
+    rows: Int[Array, " n"],
+    weights: Float[Array, "n column"],
+    touched: Int[Array, " m"] | None = None,
+) -> Tree:
     """The tree with `weights` at `rows` of its table, in O(n · levels).
 
     A row past the end must come with weight 0, because it may fall into the padding. Equal rows
-    must come with equal weights.
+    must come with equal weights. Where `rows` lie close together, `touched` may name fewer rows,
+    at least one below every node that has one of `rows` below it: O(n + m · levels).
     """
     levels = list(tree)
     for i in range(len(levels) - 1, 0, -1):
@@ -46,9 +52,15 @@ def update(tree: Tree, rows: Int[Array, " n"], weights: Float[Array, "n column"]
         # Flat, because XLA would copy the whole level to scatter along its outer and inner axes.
         place = (parent * columns * branch + child)[:, None] + branch * jnp.arange(columns)[None]
         flat = levels[i].reshape(-1).at[place].set(weights, mode="drop")
-        levels[i], rows = flat.reshape(levels[i].shape), parent
+        levels[i] = flat.reshape(levels[i].shape)
+        rows, touched = parent if touched is None else touched // branch, None
         weights = levels[i].at[rows].get(mode="fill", fill_value=0).sum(axis=2)
     return (levels[0].at[:, rows].set(weights.T, mode="drop"), *levels[1:])
+
+
+def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
+    """Rows with one below every node that has one of first, …, first + count - 1 below it."""
+    return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
 
 
 def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:

@@ -1,0 +1,114 @@
+"""How an episode is cut into sequences: where they begin, when they are whole, what each is worth.
+
+Only arithmetic, with a step's `offset` in its episode; `sequences.py` stores what this says.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from mmrl.monoid import Max, Product, Resettable, Sum
+from mmrl.scan import scan_and_last
+
+_FOLD = Resettable(Product((Max(), Sum(jnp.zeros(())))))
+
+
+class Cut(eqx.Module):
+    """Sequences of `length` steps, each beginning `length - overlap` steps after the one before.
+
+    Its window has `burn_in` steps before it and `tail` after it, as far as the episode reaches.
+
+    Raises ValueError for a size that cannot work.
+    """
+
+    length: int = eqx.field(static=True, default=80)
+    overlap: int = eqx.field(static=True, default=40)
+    burn_in: int = eqx.field(static=True, default=40)
+    tail: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self):
+        for name, least in (("length", 1), ("burn_in", 0), ("tail", 0)):
+            if getattr(self, name) < least:
+                got = getattr(self, name)
+                raise ValueError(f"`{name}` must be at least {least} steps, got {got}.")
+        if not 0 <= self.overlap < self.length:
+            raise ValueError(
+                f"`overlap` must be at least 0 and less than `length` = {self.length}, got "
+                f"{self.overlap}."
+            )
+
+    @property
+    def period(self) -> int:
+        """Steps between the beginnings of two sequences."""
+        return self.length - self.overlap
+
+    @property
+    def full(self) -> int:
+        """Steps of a sequence with its tail."""
+        return self.length + self.tail
+
+    @property
+    def within(self) -> int:
+        """How many sequences may have begun without being whole."""
+        return -(-self.full // self.period)
+
+    def starts(self, steps: int) -> list[int]:
+        """Where the sequences of an episode of `steps` steps begin."""
+        return [0, *range(self.period, max(steps - self.overlap, 0), self.period)]
+
+    def completed(
+        self, offset: Int[Array, "*time"], last: Bool[Array, "*time"]
+    ) -> tuple[Int[Array, "*time n"], Int[Array, "*time n"]]:
+        """The sequences that are whole once a step is written: where in the episode each begins,
+        and its steps with the tail, 0 for none.
+
+        One with a full tail there is at most; at an end come those that the end cuts short.
+        """
+        newest = jnp.maximum((offset - self.overlap) // self.period, 0)
+        pending = 1 + -(-self.tail // self.period)
+        start = (newest[..., None] - jnp.arange(pending)) * self.period
+        steps = offset[..., None] + 1 - start
+        whole = (steps == self.full) | (last[..., None] & (steps < self.full))
+        return start, jnp.where((start >= 0) & whole, steps, 0)
+
+    def opened(self, offset: Int[Array, "*time"]) -> Bool[Array, "*time"]:
+        """Does a window begin in this step, not counting those that begin with their episode?"""
+        return ((offset + self.burn_in) % self.period == 0) & (offset > 0)
+
+    def no_folds(self) -> PyTree[Float[Array, " open"]]:
+        """Max|δ| and Σ|δ| of no step, for every sequence that may be open."""
+        return jax.tree.map(lambda e: jnp.full(self.within, e), _FOLD.inner.identity())
+
+    def fold(
+        self,
+        folds: PyTree[Float[Array, " open"]],
+        offset: Int[Array, " time"],
+        errors: Float[Array, " time"],
+    ) -> tuple[PyTree[Float[Array, "time open"]], PyTree[Float[Array, " open"]]]:
+        """Max|δ| and Σ|δ| of the open sequences, after every step and after the last.
+
+        Sequence k of an episode has fold k mod `within`, free again when the next needs it.
+        """
+        age = (offset // self.period)[:, None] - jnp.arange(self.within)
+        place = (offset % self.period)[:, None] + age % self.within * self.period
+        size = jnp.where(place < self.length, jnp.abs(errors)[:, None], 0)
+        elements = ((jnp.zeros_like(size), size), size), place == 0
+
+        def along(elements, init):
+            return scan_and_last(_FOLD, elements, (init, jnp.zeros((), bool)))
+
+        (after, _), (last, _) = jax.vmap(along, (1, 0), (1, 0))(elements, folds)
+        return after, last
+
+    def worth(
+        self,
+        after: PyTree[Float[Array, "time open"]],
+        start: Int[Array, "time n"],
+        available: Int[Array, "time n"],
+        eta: float | Float[Array, ""],
+    ) -> Float[Array, "time n"]:
+        """p = η max|δ| + (1 - η) mean|δ| of the sequences that `completed` found."""
+        fold = start // self.period % self.within
+        (_, most), total = jax.tree.map(lambda x: jnp.take_along_axis(x, fold, axis=1), after)
+        return eta * most + (1 - eta) * total / jnp.clip(available, 1, self.length)
