@@ -54,7 +54,8 @@ def test_the_seeds_of_all_rows_come_together():
 
 
 def test_bounds_are_thin_and_stand_beside_the_errors():
-    ax = r2d2.errors({"bound": np.ones(4), "mine": np.full(4, 0.5)}, bounds=["bound"])
+    curves = {"bound": np.ones(4), "mine": np.full(4, 0.5)}
+    ax = r2d2.errors(curves, xlabel="steps", ylabel="error", bounds=["bound"])
     bound, mine = ax.get_lines()
     assert bound.get_linewidth() < mine.get_linewidth() and ax.get_yscale() == "log"
 

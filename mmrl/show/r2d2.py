@@ -98,28 +98,34 @@ def measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarra
 
 
 def errors(
-    curves: Mapping[str, Float[np.ndarray, " _step"]],
+    curves: Mapping[str, Float[np.ndarray, " _x"]],
+    x: Float[np.ndarray, " _x"] | None = None,
     *,
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
     bounds: Sequence[str] = (),
-    xlabel: str = "steps of burn-in, l",
-    ylabel: str = "error of the state, relative",
+    title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One line per label of an error after l = 0, 1, … steps, on a logarithmic axis.
+    """One line per label of an error over `x`, by default 0, 1, …, on a logarithmic axis.
 
-    The labels in `bounds` are drawn thin and gray: nothing may lie above them.
+    The labels in `bounds` are drawn thin and dark. `log` is of the horizontal axis.
     """
     ax = figure()[1][0] if ax is None else ax
     looks = iter(STYLES)
     for label, line in curves.items():
         bound = label in bounds
-        style = {"color": INK, "linestyle": "-"} if bound else next(looks)
-        look = {"linewidth": 1.0 if bound else 2.0, "markersize": 5, "markevery": 0.1}
-        ax.plot(np.arange(len(line)), line, label=label, **{**look, **style})
+        style: dict[str, Any] = {"color": INK, "linestyle": "-"} if bound else dict(next(looks))
+        look: dict[str, Any] = {"linewidth": 1.0 if bound else 2.0, "markersize": 5}
+        at, look["markevery"] = np.arange(len(line)) if x is None else x, 0.1
+        ax.plot(at, line, label=STRATEGIES.get(label, label).replace("\n", " "), **look | style)
     ax.set_yscale("log")
+    if log:
+        ax.set_xscale("log")
     ax.set_xlabel(xlabel, color=INK)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9)
-    return _dress(ax, "", ylabel)
+    return _dress(ax, title, ylabel)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
