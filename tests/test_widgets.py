@@ -25,7 +25,7 @@ from mmrl.memory.linear_attention import elu_plus_one
 from mmrl.memory.s5 import diagonalise, hippo
 from mmrl.monoid import Affine, Max, Resettable, Sum
 from mmrl.nets import sensitivity
-from mmrl.replay import segments
+from mmrl.replay import segments, sequences
 from mmrl.runs.experiments.sensitivity import lower
 from mmrl.scan import count, scan, schedule
 from mmrl.show import widgets
@@ -254,7 +254,9 @@ def priorities():
     errors[3] = 0.0  # its priority is the least one that the library knows
     for eta, alpha, beta in ((0.9, 0.9, 0.6), (0.0, 0.5, 1.0), (1.0, 0.0, 0.3)):
         p = eta * errors.max(1) + (1 - eta) * errors.mean(1)
-        law = np.clip(p, 1e-6, 1e6) ** alpha
+        theirs = sequences.priority(jnp.asarray(errors), jnp.ones((11, 7), bool), eta)
+        np.testing.assert_allclose(theirs, p, rtol=1e-6)
+        law = np.clip(p, *sequences.PRIORITIES) ** alpha
         P = law / law.sum()
         w = (1 / (len(p) * P)) ** beta
         w /= w.max()

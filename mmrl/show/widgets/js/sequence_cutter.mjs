@@ -128,13 +128,13 @@ function drawRows(now) {
     const y = first + i * pitch;
     const at = starts[row.episode];
     const middle = y + high / 2;
-    const band = i === chosen ? svg("rect", { x: 0, y: middle - pitch / 2, width: width - 1, height: pitch, rx: 3, class: "f-fill" }) : null;
     const style = i === chosen ? "font-weight:700" : "";
     const name = pitch >= 12 || i === chosen ? svg("text", { x: LEFT - 9, y: middle + 4, "text-anchor": "end", class: i === chosen ? "" : "dim", style }, `${i + 1}`) : null;
-    return svg("g", {}, band, name, drawWindow({ ...now, row, i, y, high, at, hatch }));
+    return svg("g", {}, name, drawWindow({ ...now, row, i, y, high, at, hatch }));
   });
+  const band = svg("rect", { x: 0, y: first + chosen * pitch + (high - pitch) / 2, width: width - 1, height: pitch, rx: 3, class: "f-fill" });
   const alt = `${plural(lengths.length, "episode")} of ${lengths.join(", ")} steps on a tape; below it ${plural(rows.length, "sequence")}, one bar each.`;
-  return picture(width, bottom + 4, alt, hatch.defs, keys.nodes, bars, tape);
+  return picture(width, bottom + 4, alt, hatch.defs, keys.nodes, band, tape, bars);
 }
 
 function drawUses(now) {
@@ -178,7 +178,7 @@ function tell({ rows, chosen, burnIn, n }) {
   const end = s + steps;
   const start = prefix
     ? `takes the state that the actor had before step ${prefix}`
-    : "starts from an empty memory, as the episode does";
+    : "starts from the empty memory of the episode's first step";
   const short = s - prefix < burnIn ? " (cut short by the episode's beginning)" : "";
   const parts = [
     start,
@@ -202,7 +202,7 @@ function draw(ui) {
   const cover = untrained
     ? `${plural(untrained, "step")} of ${total} would never be trained.`
     : `A sequence starts every ${length - overlap === 1 ? "step" : `${length - overlap} steps`}, and each step of the tape is trained ` +
-      `${times(spread(trained))}: none is left out, not even the last of an episode (${times(spread(lasts))}).`;
+      `${times(spread(trained))}: none is left out, not even the terminal step of an episode (${times(spread(lasts))}).`;
   const store =
     `A buffer that copies whole windows holds ${plural(twice, "step")} of ${total} more than once, ` +
     `in ${places} places (${percent(1 - sum(copies) / places)} empty): ${num(places / total)} times the ring, ` +
