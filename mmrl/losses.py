@@ -52,11 +52,17 @@ def taken(q: Float[Array, "time action"], actions: Int[Array, " time"]) -> Float
     return jnp.take_along_axis(q, actions[:, None], axis=-1)[:, 0]
 
 
-def td_loss(td_error: Float[Array, " time"], mask: Bool[Array, " time"]) -> Float[Array, ""]:
-    """Mean Huber loss of the TD errors over real steps, whether they come from a tape or segments.
+def td_loss(
+    td_error: Float[Array, "*shape"],
+    mask: Bool[Array, "*shape"],
+    weights: Float[Array, "*#shape"] | float = 1.0,
+) -> Float[Array, ""]:
+    """Σ w_t huber(δ_t) / n over the n real steps, whether they come from a tape or segments.
+
+    Importance weights w_t make up for sampling some steps more often than others; 1 is the mean.
 
     The paper's code averages Huber losses on the tape but takes the Huber loss of the mean absolute
     error on segments, which is another loss; a comparison of the two has to use one.
     """
     # Masked twice: behind the loss alone, 0 · NaN would still reach the gradient.
-    return masked_mean(huber(jnp.where(mask, td_error, 0)), mask)
+    return masked_mean(weights * huber(jnp.where(mask, td_error, 0)), mask)

@@ -3,11 +3,12 @@
 Everything here is about **one** environment and has no batch axis; batch with `jax.vmap`. A policy
 is any function
 
-    (policy_state, obs, begin, key) -> (policy_state, action)
+    (policy_state, obs, begin, key) -> (policy_state, action)   or   (policy_state, action, extras)
 
 so a rollout knows nothing about networks. `begin` says that `obs` is the first of an episode. The
 rollout never resets the policy state: a memory does that itself, from `begin`, before it absorbs
-the observation.
+the observation. `extras` is any pytree that the policy wants to keep beside its action: a
+log-probability, a value, the state it acted from.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
-Policy = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
-"""`(policy_state, obs, begin, key) -> (policy_state, action)`."""
+Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
+"""`(policy_state, obs, begin, key) -> (policy_state, action[, extras])`."""
 Recorded = Array | np.ndarray
 """On a device, or fetched from it to be drawn or counted."""
 
@@ -30,7 +31,8 @@ class Transition(eqx.Module):
 
     `next_obs` is what the action led to, also on the last step of an episode, where the environment
     has already been reset and the following `obs` belongs to the next episode. `begin` goes with
-    `obs`; `terminated` and `truncated` go with `next_obs`, and both may be true at once.
+    `obs`; `terminated` and `truncated` go with `next_obs`, and both may be true at once. `extras`
+    is what the policy returned beside its action, None if nothing.
     """
 
     obs: PyTree[Shaped[Recorded, "..."]]
@@ -40,6 +42,7 @@ class Transition(eqx.Module):
     begin: Bool[Recorded, "*time"]
     terminated: Bool[Recorded, "*time"]
     truncated: Bool[Recorded, "*time"]
+    extras: PyTree[Shaped[Recorded, "..."]] = None
 
     @property
     def last(self) -> Bool[Recorded, "*time"]:
@@ -153,7 +156,7 @@ def _step(
     policy: Policy, env: Any, params: Any, carry: Carry, key_policy: Array, key_env: Array
 ) -> tuple[Carry, Transition]:
     """One step: the policy acts on (obs, begin); the environment answers and may reset itself."""
-    policy_state, action = policy(carry.policy_state, carry.obs, carry.begin, key_policy)
+    policy_state, action, *extras = policy(carry.policy_state, carry.obs, carry.begin, key_policy)
     obs, env_state, reward, terminated, truncated, info = env.step(
         key_env, carry.env_state, action, params
     )
@@ -165,6 +168,7 @@ def _step(
         begin=carry.begin,
         terminated=jnp.asarray(terminated, bool),
         truncated=jnp.asarray(truncated, bool),
+        extras=extras[0] if extras else None,
     )
     return Carry(env_state, obs, transition.last, policy_state), transition
 

@@ -16,7 +16,6 @@ Implementation details
 - Rewards stay raw on the tape; `reward_scale` applies in the loss.
 """
 
-import dataclasses
 import math
 from functools import partial
 from typing import Any
@@ -25,12 +24,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
+from mmrl.agents.common import Metrics, check_discrete, check_numbers, explore, greedy, score
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
-from mmrl.rollout import Carry, Policy, collect, evaluate, start
+from mmrl.rollout import Carry, Policy, collect, start
 
 static = partial(eqx.field, static=True)
 
@@ -79,27 +79,11 @@ class State(eqx.Module):
     iteration: Int[Array, ""]
 
 
-class Metrics(eqx.Module):
-    """What one block was like: an evaluation of the greedy policy, and means over its updates."""
-
-    returns: Float[Array, "*blocks episodes"]
-    lengths: Int[Array, "*blocks episodes"]
-    loss: Float[Array, "*blocks"]
-    fill: Float[Array, "*blocks"]  # share of real steps in a batch
-    finite: Bool[Array, "*blocks"]  # were all rewards and losses finite, in the evaluation too?
-
-
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
-    for field in dataclasses.fields(config):
-        if field.type is int and getattr(config, field.name) < 1:
-            raise ValueError(
-                f"`{field.name}` must be at least 1; got {getattr(config, field.name)}."
-            )
-        if field.type is float:
-            _check_range(field.name, getattr(config, field.name))
+    check_numbers(config, shares=("gamma", "epsilon_start", "epsilon_end", "tau"))
     if config.batching == "segments" and config.batch % config.segment_length:
         whole = max(config.batch // config.segment_length, 1) * config.segment_length
         raise ValueError(
@@ -119,16 +103,7 @@ def check(config: Config, env: Any, params: Any) -> None:
             f"{config.environments} environments, {whole_episode} steps; got {config.capacity}: "
             "longer episodes would never be learned from."
         )
-    if not hasattr(env.action_space(params), "n"):
-        raise ValueError("`env` must have discrete actions for DQN; got a continuous action space.")
-
-
-def _check_range(name: str, value: Any) -> None:
-    """A share or a probability lies in [0, 1], any other scalar is positive; traced ones pass."""
-    share = name in ("gamma", "epsilon_start", "epsilon_end", "tau")
-    if isinstance(value, int | float) and not (0 <= value <= 1 if share else 0 < value < math.inf):
-        wanted = "between 0 and 1" if share else "positive and finite"
-        raise ValueError(f"`{name}` must be {wanted}; got {value}.")
+    check_discrete(env, params)
 
 
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
@@ -172,21 +147,7 @@ def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)
-        # One draw serves both questions: given u < ε, u / ε is again uniform.
-        u = jax.random.uniform(key)
-        random = jnp.floor(u / jnp.maximum(epsilon, 1e-6) * q.size).astype(jnp.int32)
-        random = jnp.minimum(random, q.size - 1)  # u / ε may round up to 1
-        return memory_state, jnp.where(u < epsilon, random, jnp.argmax(q).astype(jnp.int32))
-
-    return act
-
-
-def greedy(net: Net) -> Policy:
-    """argmax_a Q(s, a)."""
-
-    def act(memory_state, obs, begin, key):
-        memory_state, q = net.step(memory_state, obs, begin)
-        return memory_state, jnp.argmax(q).astype(jnp.int32)
+        return memory_state, explore(q, epsilon, key)
 
     return act
 
@@ -285,15 +246,7 @@ def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, M
     )
     key, eval_key = jax.random.split(state.key)
     state = eqx.tree_at(lambda s: s.key, state, key)
-    outcome = evaluate(
-        greedy(state.net),
-        env,
-        params,
-        state.net.init(),
-        eval_key,
-        config.episodes,
-        params.max_steps_in_episode,
-    )
+    outcome = score(state.net, env, params, eval_key, config.episodes)
     finite = jnp.all(finite) & jnp.all(jnp.isfinite(outcome.returns))
     return state, Metrics(outcome.returns, outcome.lengths, jnp.mean(value), jnp.mean(fill), finite)
 

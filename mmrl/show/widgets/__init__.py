@@ -20,6 +20,7 @@ try:
     )
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
     from mmrl.show.widgets.sequences import PriorityExplorer, SequenceCutter
+    from mmrl.show.widgets.staleness import RescalingExplorer, StalenessExplorer
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "traitlets"):
         raise
@@ -32,11 +33,13 @@ __all__ = [
     "EpisodePlayer",
     "MemoryExplorer",
     "PriorityExplorer",
+    "RescalingExplorer",
     "ResetExplorer",
     "ReturnsExplorer",
     "ScanPlayer",
     "SegmentsExplorer",
     "SensitivityExplorer",
     "SequenceCutter",
+    "StalenessExplorer",
     "episode_player",
 ]
