@@ -67,7 +67,8 @@ class Cut(eqx.Module):
         """
         newest = jnp.maximum((offset - self.overlap) // self.period, 0)
         pending = 1 + -(-self.tail // self.period)
-        start = (newest[..., None] - jnp.arange(pending)) * self.period
+        back = jnp.arange(pending).reshape(*[1] * offset.ndim, -1)
+        start = (newest[..., None] - back) * self.period
         steps = offset[..., None] + 1 - start
         whole = (steps == self.full) | (last[..., None] & (steps < self.full))
         return start, jnp.where((start >= 0) & whole, steps, 0)
@@ -90,7 +91,7 @@ class Cut(eqx.Module):
 
         Sequence k of an episode has fold k mod `within`, free again when the next needs it.
         """
-        age = (offset // self.period)[:, None] - jnp.arange(self.within)
+        age = (offset // self.period)[:, None] - jnp.arange(self.within)[None]
         place = (offset % self.period)[:, None] + age % self.within * self.period
         size = jnp.where(place < self.length, jnp.abs(errors)[:, None], 0)
         elements = ((jnp.zeros_like(size), size), size), place == 0

@@ -49,9 +49,6 @@ def check_rollout(
     steps: PyTree[Shaped[Array, "capacity ..."]], workers: int, most: int, rollout: Rollout
 ) -> int:
     """The time steps of a rollout like `steps`, at most `most`; ValueError for one that is not."""
-    ours, theirs = jax.tree.structure(steps), jax.tree.structure(rollout)
-    if ours != theirs:
-        raise ValueError(f"`rollout` must be a pytree like `example`, {ours}, got {theirs}.")
     last = rollout.last
     if last.ndim != 2 or last.shape[0] != workers or last.dtype != bool:
         raise ValueError(
@@ -64,14 +61,22 @@ def check_rollout(
             f"`rollout` must have 1 to {most} steps per worker (capacity / workers), got "
             f"{time}. Raise `capacity` or shorten the rollout."
         )
-    for stored, leaf in zip(jax.tree.leaves(steps), jax.tree.leaves(rollout), strict=True):
-        wanted = (*last.shape, *stored.shape[1:])
-        if leaf.shape != wanted or leaf.dtype != stored.dtype:
-            raise ValueError(
-                f"`rollout` must have leaves like `example`, here {stored.dtype}{list(wanted)}, "
-                f"got {leaf.dtype}{list(leaf.shape)}."
-            )
+    check_leaves("rollout", steps, rollout, last.shape)
     return time
+
+
+def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]) -> None:
+    """Raises ValueError unless `given` is a pytree like `stored`, with these axes for its first."""
+    ours, theirs = jax.tree.structure(stored), jax.tree.structure(given)
+    if ours != theirs:
+        raise ValueError(f"`{name}` must be a pytree like that of `init`, {ours}, got {theirs}.")
+    for d, x in zip(jax.tree.leaves(stored), jax.tree.leaves(given), strict=True):
+        wanted = (*axes, *d.shape[1:])
+        if x.shape != wanted or x.dtype != d.dtype:
+            raise ValueError(
+                f"`{name}` must have leaves like those of `init`, here {d.dtype}{list(wanted)}, "
+                f"got {x.dtype}{list(x.shape)}."
+            )
 
 
 def write(

@@ -161,10 +161,13 @@ def add(
     stopped. A sequence with an error that is not finite gets the least priority. O(worker · time),
     whatever the capacity, if the storage is donated or carried by a loop.
 
-    Raises ValueError if the rollout's leaves are not those of `init`, or too long for a ring.
+    Raises ValueError if the leaves of `rollout` or `states` are not those of `init`, if `errors`
+    have another shape than `rollout.last`, and if the rollout is too long for a ring.
     """
     here, capacity, depth = sequences, sequences.available.shape[0], sequences.depth
     time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
+    ring.check_leaves("states", here.states, states, (here.workers, time))
+    ring.check_leaves("errors", jnp.zeros(1), errors, (here.workers, time))
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
@@ -264,6 +267,7 @@ def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> 
     at = jnp.arange(-before, here.cut.full, dtype=jnp.int32)[None]
     available = here.available.at[rows].get(mode="fill", fill_value=0)[:, None]
     past = here.past.at[rows].get(mode="fill", fill_value=0)[:, None]
+    past = jnp.where(available > 0, past, 0)
     base = jnp.minimum(rows // depth, here.workers - 1)[:, None] * depth
     place = rows[:, None] - base
     left = (place - here.cursor) % depth  # steps that the ring still holds before it

@@ -70,8 +70,8 @@ const NAMES = { textbook: "textbook", stable: "stable" };
 const LEFT = 52;
 // A slider for returns of both signs: 0 in the middle, then ten steps for each power of ten.
 const FIRST = -4;
-const place = (x) => (Math.abs(x) < 10 ** FIRST ? 0 : Math.sign(x) * (Math.log10(Math.abs(x)) - FIRST + 0.1));
-const value = (at) => (Math.abs(at) < 0.05 ? 0 : Number((Math.sign(at) * 10 ** (Math.abs(at) + FIRST - 0.1)).toPrecision(3)));
+export const place = (x) => (Math.abs(x) < 10 ** FIRST ? 0 : Math.sign(x) * (Math.log10(Math.abs(x)) - FIRST + 0.1));
+export const value = (at) => (Math.abs(at) < 0.05 ? 0 : Number((Math.sign(at) * 10 ** (Math.abs(at) + FIRST - 0.1)).toPrecision(3)));
 
 function state(ui) {
   const [x, eps, n, gamma, reward, inverse] = ["x", "epsilon", "n", "gamma", "reward", "inverse"].map(ui.get);

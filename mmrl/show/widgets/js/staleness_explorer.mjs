@@ -4,7 +4,7 @@ import { path, plot } from "./plot.mjs";
 import { averaged, crossing, gateBias, kept } from "./recurrence.mjs";
 
 const TRAINED = 40;
-const STARTS = [
+export const STARTS = [
   ["zero", "zero", "orange", "2 4"],
   ["burn_in", "burn-in", "purple", "8 4"],
   ["stored", "stored", "green", "10 3 2 3"],
