@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import staleness_oracle
 import traitlets
 
 from mmrl import returns
@@ -282,6 +283,9 @@ VECTORS = {
     "sensitivities": sensitivities,
     "cuts": cuts,
     "priorities": priorities,
+    "rescalings": staleness_oracle.rescalings,
+    "bootstraps": staleness_oracle.bootstraps,
+    "stale": staleness_oracle.stale,
 }
 
 

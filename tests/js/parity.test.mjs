@@ -5,6 +5,8 @@ import { test } from "node:test";
 import { weights as attention } from "../../mmrl/show/widgets/js/attention_explorer.mjs";
 import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
+import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
+import { INVERSES, rescale, target } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
 import { TARGETS, weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
 import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
@@ -96,4 +98,25 @@ each("priorities", ({ errors, steps, settings, wanted, hits }) => {
   const mine = { p, P, w, share: gradient(P, w), effective: effective(P) };
   for (const [name, value] of Object.entries(wanted)) close(mine[name], value, name);
   assert.deepEqual(drawn(P, 200), hits);
+});
+
+each("rescalings", ({ xs, eps, y, back, textbook, stable }) => {
+  close(xs.map((x) => rescale(x, eps)), y, `h, ε = ${eps}`);
+  close(y.map((x) => INVERSES.stable(x, eps)), back, `h⁻¹, ε = ${eps}`);
+  // Rounded after every operation, float32 is the same everywhere, to the last bit.
+  const trip = (kind) => xs.map((x) => INVERSES[kind](rescale(x, eps, Math.fround), eps, Math.fround) + 0);
+  assert.deepEqual([trip("textbook"), trip("stable")], [textbook, stable].map((row) => row.map((x) => x + 0)));
+});
+
+each("bootstraps", ({ settings, wanted }) => {
+  const mine = target(settings);
+  for (const [name, number] of Object.entries(wanted)) close(mine[name], number, `${name}, n = ${settings.n}`);
+});
+
+each("stale", ({ memory, size, xs, learner, actor, settings, deltas }) => {
+  const model = { ...MEMORIES[memory], size };
+  const paths = { exact: follow(model, learner, xs), acted: follow(model, actor, xs) };
+  const mine = errors(model, learner, xs, { ...paths, ...settings });
+  assert.deepEqual(Object.keys(mine), Object.keys(deltas));
+  for (const [name, values] of Object.entries(deltas)) close(mine[name], values, `${memory}, ${name}`);
 });
