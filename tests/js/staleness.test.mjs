@@ -47,7 +47,7 @@ test("every float32 number on the way to a target is a float32", () => {
 test("the slider of returns has both signs, 0 in the middle, and comes back", () => {
   for (const x of [-1e6, -250, -1e-4, 0, 0.03, 1, 1e6]) near(value(place(x)), x, 1e-12);
   for (const at of range(203, (i) => -10.1 + i / 10)) near(place(value(at)), Math.abs(at) < 0.05 ? 0 : at, 3e-3);
-  assert.deepEqual([0, 2.1, 11, 198, 500].map(roundUp), [2, 5, 20, 200, 500]);
+  assert.deepEqual([0, 0.3, 2.1, 11, 198, 500].map(roundUp), [0.02, 0.5, 5, 20, 200, 500]);
 });
 
 test("half is left after one half-life", () => {

@@ -28,10 +28,11 @@ class StalenessExplorer(anywidget.AnyWidget):
     """ΔQ = ‖Q(ĥ; θ) - Q(h; θ)‖₂ / |max_a Q(h; θ)| for four starts ĥ.  Kapturowski et al. 2019.
 
     Five random networks of 16 units, each on one random episode, by their geometric mean: LSTMs
-    whose forget gates, or LRUs whose λ, keep half for `half_life` steps. The actor that stored the
-    states had each parameter θ + `drift` · σ · z in place of θ, σ being the scale at which θ was
-    drawn and z a normal draw. A sequence of 40 steps is trained from step `start`, after up to
-    `burn_in` steps, in steps of the episode. `highlight` is one of the starts.
+    whose forget gates, by their bias alone, keep half for `half_life` steps, or LRUs whose λ do.
+    The actor that stored the states had θ + `drift` · σ · z in place of each weight θ, which was
+    drawn with standard deviation σ, and z is a normal draw; rates and angles of λ were multiplied
+    by exp(`drift` · z). 40 steps are trained from step `start` of the episode on, after a burn-in
+    over `burn_in` steps, or over all that there are. `highlight` is one of the starts.
     """
 
     _esm = source("staleness_explorer")
@@ -40,5 +41,5 @@ class StalenessExplorer(anywidget.AnyWidget):
     half_life = Float(20.0, min=1.0, max=100.0).tag(sync=True)
     drift = Float(0.1, min=0.0, max=0.5).tag(sync=True)
     burn_in = Int(20, min=0, max=40).tag(sync=True)
-    start = Int(80, min=0, max=120).tag(sync=True)
+    start = Int(80, min=0, max=100).tag(sync=True)
     highlight = Enum(("all", "zero", "burn_in", "stored", "stored_burn_in"), "all").tag(sync=True)

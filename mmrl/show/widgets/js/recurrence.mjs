@@ -2,7 +2,7 @@
 import { range } from "./core.mjs";
 
 const [INPUTS, UNITS, ACTIONS, NETWORKS] = [4, 16, 4, 5];
-const LONGEST = 160;
+const LONGEST = 140;
 const sigmoid = (z) => 1 / (1 + Math.exp(-z));
 // Several times as fast as Math.tanh, and exact to 16 digits after the point.
 const tanh = (z) => 1 - 2 / (Math.exp(2 * z) + 1);
@@ -103,7 +103,7 @@ export const deltaQ = (q, exact) => Math.hypot(...q.map((x, a) => x - exact[a]))
 
 /** A function of t: the state before step t of an episode that begins empty. Computed when asked for. */
 export function follow(memory, weights, xs) {
-  const states = [new Float64Array(memory.size)];
+  const states = [range(memory.size, () => 0)];
   return (t) => {
     while (states.length <= t) {
       const next = states.at(-1).slice();
@@ -120,7 +120,7 @@ export function follow(memory, weights, xs) {
  * the states that follow from the learner's and from the actor's weights.
  */
 export function errors(memory, weights, xs, { exact, acted, start, burnIn, steps, since = 0 }) {
-  const empty = new Float64Array(memory.size);
+  const empty = range(memory.size, () => 0);
   const from = start - burnIn;
   const first = Math.max(from, since);
   const qs = range(start + steps - first, (k) => memory.q(weights, exact(first + k + 1)));
@@ -144,10 +144,13 @@ export function errors(memory, weights, xs, { exact, acted, start, burnIn, steps
 export const geometric = (values) => Math.exp(values.reduce((sum, x) => sum + Math.log(x), 0) / values.length);
 
 const known = new Map();
+/** What `make` gives, made once per key; of many keys those used last are kept. */
 function remember(key, make) {
-  if (known.size > 600) known.clear();
-  if (!known.has(key)) known.set(key, make());
-  return known.get(key);
+  const value = known.has(key) ? known.get(key) : make();
+  known.delete(key);
+  known.set(key, value);
+  if (known.size > 500) known.delete(known.keys().next().value);
+  return value;
 }
 
 /** One seeded network, of an actor `drift` away from the learner, in one seeded episode. */
@@ -169,12 +172,16 @@ function network(name, seed, life, drift) {
 
 /** The geometric mean of `errors` over all networks. */
 export function averaged(name, life, drift, times) {
+  return remember(JSON.stringify([name, life, drift, times]), () => mean(name, life, drift, times));
+}
+
+function mean(name, life, drift, times) {
   const each = range(NETWORKS, (seed) => {
     const { memory, weights, xs, ...paths } = network(name, seed + 1, life, drift);
     return errors(memory, weights, xs, { ...paths, ...times });
   });
-  const mean = (start) => each[0][start].map((_, t) => geometric(each.map((one) => one[start][t])));
-  return Object.fromEntries(Object.keys(each[0]).map((start) => [start, mean(start)]));
+  const over = (start) => each[0][start].map((_, t) => geometric(each.map((one) => one[start][t])));
+  return Object.fromEntries(Object.keys(each[0]).map((start) => [start, over(start)]));
 }
 
 /** Where two curves over `lives` cross, between two of them on a log-log scale; null if nowhere. */

@@ -80,10 +80,11 @@ function state(ui) {
   return { ...settings, inverse, trips, ideal: target(settings), now: target(settings, inverse, float32) };
 }
 
-/** The smallest of 1, 2, 5, 10, 20, … that is no less than `x`, and 2 at least. */
+/** The smallest of 0.02, 0.05, 0.1, …, 1, 2, 5, 10, … that is no less than `x`. */
 export function roundUp(x) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(x, 2)));
-  return [1, 2, 5, 10].map((m) => m * power).find((m) => m >= Math.max(x, 2) * (1 - 1e-9));
+  const least = Math.max(x, 0.02) * (1 - 1e-9);
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((m) => Number((m * power).toPrecision(1))).find((m) => m >= least);
 }
 
 function drawCurve(width, { eps, ideal }) {
@@ -92,7 +93,7 @@ function drawCurve(width, { eps, ideal }) {
   const h = (x) => rescale(x, eps);
   const axis = plot([LEFT, 40, width - 12, 250], {
     x: { low, high: far, label: "return x" },
-    y: { low: 1.04 * h(low), high: 1.04 * h(far) },
+    y: { low: 1.15 * h(low), high: 1.04 * h(far) },
   });
   const curve = range(241, (i) => low + ((far - low) * i) / 240).map((x) => [axis.x(x), axis.y(h(x))]);
   const same = [Math.max(low, h(low)), Math.min(far, h(far))].map((x) => [axis.x(x), axis.y(x)]);
@@ -106,15 +107,18 @@ function drawCurve(width, { eps, ideal }) {
     svg("circle", { cx: from, cy: q, r: 5.5, class: "f-paper s-orange", "stroke-width": 2.2 }),
     svg("circle", { cx: to, cy: y, r: 5.5, class: "f-orange s-ink" }),
   ];
-  // The curve bends away from the line to 0, so beyond it and below it is room for words.
+  // Above a rising curve there is room for words on the left, below it on the right.
   const halo = "paint-order:stroke;stroke:var(--paper);stroke-width:4px";
-  const beside = (at, left) => (left ? { x: at - 9, "text-anchor": "end", style: halo } : { x: at + 9, style: halo });
-  const up = ideal.sum >= 0 && to > LEFT + 90;
+  const label = (x, y, above, text) => {
+    const spot = above ? { x: Math.max(x - 9, LEFT + 84), y: y - 9, "text-anchor": "end" } : { x: Math.min(x + 9, width - 84), y: y + 18 };
+    return svg("text", { ...spot, style: halo }, text);
+  };
+  const up = ideal.sum > 0 || (ideal.sum === 0 && ideal.back < 0);
   const words = [
     svg("text", { x: 0, y: 12 }, "h(x), from the network's q (open) to its target (filled)"),
     svg("text", { x: same[1][0] + 6, y: same[1][1] + 12, class: "dim" }, "y = x"),
-    svg("text", { ...beside(from, from > width - 80), y: clamp(q + 18, 54, 244) }, `q = ${num(ideal.q)}`),
-    svg("text", { ...beside(to, up), y: clamp(y - 9, 34, 244) }, `target ${num(ideal.y)}`),
+    label(from, q, ideal.back < 0, `q = ${num(ideal.q)}`),
+    label(to, y, up, `target ${num(ideal.y)}`),
   ];
   const alt = `The curve h from ${num(low)} to ${num(far)}, which rises like a square root. A return of ${num(ideal.back)} is ${num(ideal.q)} on it, the target's ${num(ideal.sum)} is ${num(ideal.y)}.`;
   return picture(width, 286, alt, axis.axes,
@@ -133,8 +137,8 @@ function drawErrors(width, { x, eps, inverse, trips }) {
     const points = largest(eps, kind, POWERS).map((worst, i) => {
       return [axis.x(10 ** ((POWERS[i] + POWERS[i + 1]) / 2)), axis.y(clamp(worst, 1e-8, 10))];
     });
-    const here = points[Math.round(points.length * 0.42)];
-    const name = svg("text", { x: here[0] + 4, y: here[1] - 10 }, NAMES[kind]);
+    const here = points[Math.round(points.length * 0.28)];
+    const name = svg("text", { x: here[0] + 4, y: here[1] + (kind === "stable" ? 20 : -10) }, NAMES[kind]);
     const weight = kind === inverse ? 3 : 1.6;
     return [path(points, { class: `f-none s-${color}`, "stroke-width": weight, "stroke-dasharray": dash }), name];
   });

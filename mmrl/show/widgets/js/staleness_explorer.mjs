@@ -10,7 +10,7 @@ export const STARTS = [
   ["stored", "stored", "green", "10 3 2 3"],
   ["stored_burn_in", "stored + burn-in", "blue", "none"],
 ];
-const LIVES = range(7, (i) => 10 ** (i / 3));
+const LIVES = range(6, (i) => 10 ** (0.4 * i));
 const Y = { low: 1e-4, high: 10, log: true, ticks: [1e-4, 1e-3, 0.01, 0.1, 1, 10] };
 const [LEFT, TOP, BOTTOM, HEIGHT] = [50, 44, 284, 322];
 
@@ -111,7 +111,7 @@ function table({ curves, first, shown }) {
 function verdict({ first, flip, life }) {
   if (first.stored === first.burn_in) return "Stored and burn-in are equal here.";
   const better = first.stored < first.burn_in ? "stored beats burn-in" : "burn-in beats stored";
-  if (!flip) return `With this memory ${better}, and with every half-life from 1 to 100 steps.`;
+  if (!flip) return `With this memory ${better}, as with every half-life from 1 to 100 steps.`;
   const other = life > flip ? "below" : "above";
   return `With this memory ${better}; ${other} a half-life of about ${num(flip, 2)} steps it is the other way round, because burn-in works by forgetting the state it began with.`;
 }
@@ -128,7 +128,7 @@ function draw(ui) {
   const notes = [];
   if (now.burnIn === now.start) notes.push("The burn-in reaches the beginning of the episode: from there every state is exact, and ΔQ is 0.");
   if (!now.drift) notes.push("The actor has the learner's parameters, so that what it stored is exact.");
-  if (!now.burnIn) notes.push("Without burn-in the lines lie on each other in pairs.");
+  if (!now.burnIn && now.start) notes.push("Without burn-in the lines lie on each other in pairs.");
   const main = drawSequence(wide >= 720 ? wide - side - 12 : wide, now);
   return { pictures: [main, drawFlip(side, now), table(now)], summary, notes };
 }
@@ -137,8 +137,8 @@ function controls(ui) {
   choice(ui, "memory", { label: "memory", options: [["lstm", "LSTM"], ["lru", "LRU"]] });
   slider(ui, "half_life", { label: "memory's half-life", min: 1, max: 100, step: 0.05, log: true, format: (x) => `${num(x, 2)} steps` });
   slider(ui, "drift", { label: "parameter drift", min: 0, max: 0.5, step: 0.01, format: percent });
-  slider(ui, "burn_in", { label: "burn-in, in steps", min: 0, max: 40, step: 1 });
-  slider(ui, "start", { label: "sequence starts at", min: 0, max: 120, step: 5 });
+  slider(ui, "burn_in", { label: "burn-in, in steps", min: 0, max: () => Math.min(40, ui.get("start")), step: 1 });
+  slider(ui, "start", { label: "sequence starts at", min: 0, max: 100, step: 5 });
   choice(ui, "highlight", { label: "highlight", options: [["all", "all"], ...STARTS.map(([key, text]) => [key, text])] });
 }
 
