@@ -232,7 +232,7 @@ def sensitivities():
 
 def cuts():
     for length, overlap, burn_in, n in ((8, 4, 4, 3), (5, 3, 7, 1), (3, 0, 2, 6), (6, 5, 0, 2)):
-        lengths, windows, trained, copies = [23, 1, 6, 9], [], [], []
+        lengths, windows, trained, copies = [23, 1, 6, 12], [], [], []
         place = np.arange(burn_in + length + n - 1)
         part = np.searchsorted([burn_in, burn_in + length], place, side="right")
         for episode, total in enumerate(lengths):
@@ -248,6 +248,30 @@ def cuts():
         sizes = {"length": length, "overlap": overlap, "burn_in": burn_in, "n": n}
         counts = {"trained": trained, "copies": copies}
         yield dict(lengths=lengths, sizes=sizes, windows=windows, counts=counts)
+
+
+class Flags(NamedTuple):
+    begin: jax.Array
+    last: jax.Array
+
+
+def test_sequences_are_those_of_the_replay():
+    vector = next(cuts())
+    size, sizes = sum(vector["lengths"]), dict(vector["sizes"])
+    ends = np.cumsum(vector["lengths"])
+    last = np.isin(np.arange(1, size + 1), ends)
+    steps = Flags(jnp.asarray(np.roll(last, 1))[None], jnp.asarray(last)[None])
+    example, sizes["tail"] = jax.tree.map(lambda x: x[0, 0], steps), sizes.pop("n") - 1
+    stored = sequences.init(example, jnp.zeros(()), 4 * size, **sizes)
+    stored = sequences.add(stored, steps, jnp.zeros((1, size)), jnp.ones((1, size)))
+    seen = sequences.window(stored, jnp.arange(4 * size), sizes["burn_in"])
+    real, trained = np.asarray(seen.mask), np.asarray(seen.trained)
+    part = np.where(trained, 1, 2 * (np.arange(real.shape[1]) >= sizes["burn_in"]))
+    found = [[(real & (part == k)).sum(1) for k in range(3)], [np.arange(len(real))]]
+    rows = np.concatenate(found).T[trained.any(1)]
+    wanted = np.array(vector["windows"])
+    starts = (ends - vector["lengths"])[wanted[:, 0]] + wanted[:, 1]
+    np.testing.assert_array_equal(rows, np.column_stack([wanted[:, 2:5], starts]))
 
 
 def priorities():
