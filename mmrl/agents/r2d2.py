@@ -68,7 +68,7 @@ class Config(eqx.Module):
     actor_period: int = static(default=10)  # gradient steps between copies of θ to the actors
 
     learning_rate: float = 1e-3  # of Adam; 1e-4
-    adam_eps: float = 1e-3  # ε of Adam
+    adam_eps: float = 1e-5  # ε of Adam; 1e-3, too much for the small gradients here
     gamma: float = 0.997  # γ, per step
     epsilon_base: float = 0.4  # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
     epsilon_exponent: float = 7.0
