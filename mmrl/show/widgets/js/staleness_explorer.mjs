@@ -94,10 +94,10 @@ function drawFlip(width, { life, firsts, flip, shown }) {
     marks.push(svg("circle", { cx: axis.x(flip), cy: y, r: 6, class: "f-none s-ink", "stroke-width": 2 }));
     const x = axis.x(flip);
     const words = { x: clamp(x, LEFT + 66, width - 76), y: TOP - 4, "text-anchor": "middle" };
-    marks.push(svg("text", words, `order flips at ${num(flip, 2)} steps`));
+    marks.push(svg("text", words, `order flips near ${num(flip, 1)} steps`));
     marks.push(svg("line", { x1: x, x2: x, y1: TOP, y2: y - 6, class: "s-ink", "stroke-dasharray": "2 3" }));
   }
-  const alt = `ΔQ at the first trained step over the half-life of the memory, one line per start. ${flip ? `Burn-in and stored cross at ${num(flip, 2)} steps.` : ""}`;
+  const alt = `ΔQ at the first trained step over the half-life of the memory, one line per start. ${flip ? `Burn-in and stored cross near ${num(flip, 1)} steps.` : ""}`;
   return picture(width, HEIGHT, alt, axis.axes, marks, lines, svg("text", { x: 0, y: 12 }, "ΔQ at the first trained step, by memory"));
 }
 
@@ -113,7 +113,7 @@ function verdict({ first, flip, life }) {
   const better = first.stored < first.burn_in ? "stored beats burn-in" : "burn-in beats stored";
   if (!flip) return `With this memory ${better}, as with every half-life from 1 to 100 steps.`;
   const other = life > flip ? "below" : "above";
-  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 2)} steps it is the other way round, because burn-in works by forgetting the state it began with.`;
+  return `With this memory ${better}; ${other} a half-life of about ${num(flip, 1)} steps it is the other way round, because burn-in works by forgetting the state it began with.`;
 }
 
 function draw(ui) {
