@@ -117,6 +117,10 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     first = jnp.where(whole, base + (tape.cursor + began) % depth, capacity)
     continued = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
     changed = jnp.concatenate([rows, continued])
+    # A stretch of every ring, which may break at its ends.
+    ends = [] if depth % tree.BRANCH == 0 else [0, depth - 1]
+    here = jnp.append(tree.cover(tape.cursor, time) % depth, jnp.array(ends, jnp.int32))
+    touched = jnp.concatenate([(base + here[None]).reshape(-1), continued])
     length = tape.length.at[rows].set(0, unique_indices=True)
     tape = replace(
         tape,
@@ -126,7 +130,7 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
         cursor=(tape.cursor + time) % depth,
         unfinished=jnp.minimum(time - after, depth),
     )
-    return _reweigh(tape, changed)
+    return _reweigh(tape, changed, touched)
 
 
 def _weights(
@@ -137,12 +141,12 @@ def _weights(
     return jnp.stack([w, w * (length - 1)])
 
 
-def _reweigh(tape: Tape, rows: Int[Array, " n"]) -> Tape:
+def _reweigh(tape: Tape, rows: Int[Array, " n"], touched: Array | None = None) -> Tape:
     """The tape with its sums brought up to date at `rows`; a row past the end changes nothing."""
     length = tape.length.at[rows].get(mode="fill", fill_value=0)
     priority = tape.priority.at[rows].get(mode="fill", fill_value=1)
     weights = _weights(length, priority, tape.alpha)
-    return replace(tape, sums=tree.update(tape.sums, rows, weights.T))
+    return replace(tape, sums=tree.update(tape.sums, rows, weights.T, touched))
 
 
 def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
