@@ -1,4 +1,4 @@
-"""The form of every chapter: so that all nine read, check and publish alike.
+"""The form of every chapter: so that all ten read, check and publish alike.
 
 Each rule yields what is wrong with a notebook and what its author should do about it.
 `pytest -n0 tests/test_notebooks_structure.py -k 03` examines chapter 03 alone.
@@ -28,6 +28,7 @@ SLUGS = (
     "06_segments_and_tapes",
     "07_train_it",
     "08_what_truncation_costs",
+    "09_r2d2",
 )
 SECTIONS = (
     "Predict",
@@ -95,7 +96,7 @@ class Cell:
     @property
     def widget(self) -> bool:
         return isinstance(self.last, ast.Call) and bool(
-            re.fullmatch(r"\w+(Explorer|Player)|episode_player", name_of(self.last.func))
+            re.fullmatch(r"\w+(Explorer|Player|Cutter)|episode_player", name_of(self.last.func))
         )
 
     @property
@@ -370,7 +371,7 @@ def links(chapter: Chapter) -> Iterator[str]:
         for path in re.findall(r"\[[^\]]*\]\(([^)]*)\)", plain):
             target = path.partition("#")[0].removesuffix(".ipynb")
             if target not in SLUGS or target == path:
-                yield f"{cell} links to {path!r}: only to chapters 00 to 08, by file name"
+                yield f"{cell} links to {path!r}: only to chapters 00 to 09, by file name"
             if target == chapter.slug:
                 yield f"{cell} links to its own chapter"
 
@@ -568,7 +569,7 @@ FLAWS: dict[str, tuple[str, str, str]] = {
     "no picture": ("Look.", f"![{'A picture. ' * 4}](figures/02_no.svg)", "does not exist"),
     "its place": ("Look.", f"![{'A picture. ' * 4}](other.svg)", "must be figures/"),
     "figure": ("fig, ax", "fig, ax = figure()", "does not end with the figure"),
-    "late link": ("Look.", "See [chapter 09](09_r2d2.ipynb).", "only to chapters 00 to 08"),
+    "late link": ("Look.", "See [chapter 10](10_ppo.ipynb).", "only to chapters 00 to 09"),
     "predict": ("## Predict", "## Predict\n\nWhich?", "must ask in a box"),
     "measured": ("## Measured", "## Measured\n\nIt is so.", "needs `published"),
     "provenance": ("## Measured", "## Measured\n\n`published(x)`", "provenance_note"),

@@ -14,7 +14,7 @@ def row(strategy: str, memory: str = "lstm", **changes: Any) -> dict[str, Any]:
     base = {
         "cell": f"Task, {memory}, {strategy}", "task": "Task", "memory": memory,
         "strategy": strategy, "seeds": [0, 1, 2], "returns": [[0.0, 0.5]] * 3,
-        "trained_transitions": [1000, 2_000_000], "cpu_seconds": 12.0,
+        "trained_transitions": [1000, 2_000_000], "cpu_seconds": [6.0, 12.0],
         "delta_q": {"zero": values, "stored": values}, "interquartile_mean": 0.5,
         "interval_95": [0.25, 0.75],
     }  # fmt: skip
@@ -49,8 +49,17 @@ def test_staleness_draws_medians_and_writes_out_what_is_too_small():
 
 
 def test_the_seeds_of_all_rows_come_together():
-    found = r2d2.measured([row("zero"), row("stored"), row("tape", delta_q={})])
+    found = r2d2.measured(
+        [row("zero"), row("stored"), row("tape", delta_q={}), row("zero", delta_q=None)]
+    )
     assert list(found) == ["zero", "stored"] and found["zero"]["first"].shape == (6,)
+
+
+def test_strategies_keep_their_order_whatever_the_order_of_a_dictionary():
+    curves = {"stored": np.ones(3), "zero": np.full(3, 2.0)}
+    ax = r2d2.errors(curves, np.array([1.0, 2.0, 4.0]), xlabel="drift", ylabel="ΔQ", log=True)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["zero", "stored"]
+    assert ax.get_xscale() == "log"
 
 
 def test_bounds_are_thin_and_stand_beside_the_errors():

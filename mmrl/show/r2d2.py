@@ -110,15 +110,17 @@ def errors(
 ) -> Axes:
     """One line per label of an error over `x`, by default 0, 1, …, on a logarithmic axis.
 
-    The labels in `bounds` are drawn thin and dark. `log` is of the horizontal axis.
+    Strategies come in their usual order. The labels in `bounds` are drawn thin and dark. `log` is
+    of the horizontal axis.
     """
     ax = figure()[1][0] if ax is None else ax
     looks = iter(STYLES)
-    for label, line in curves.items():
+    known = {label: curves[label] for label in STRATEGIES if label in curves}
+    for label, line in {**known, **curves}.items():
         bound = label in bounds
         style: dict[str, Any] = {"color": INK, "linestyle": "-"} if bound else dict(next(looks))
         look: dict[str, Any] = {"linewidth": 1.0 if bound else 2.0, "markersize": 5}
-        at, look["markevery"] = np.arange(len(line)) if x is None else x, 0.1
+        at, look["markevery"] = np.arange(len(line)) if x is None else x, max(1, len(line) // 10)
         ax.plot(at, line, label=STRATEGIES.get(label, label).replace("\n", " "), **look | style)
     ax.set_yscale("log")
     if log:
@@ -129,11 +131,11 @@ def errors(
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per row: return with its interval, what was trained, and what it cost."""
+    """One line per row: return with its interval, what was trained, and what it cost per seed."""
     lines = []
     for row in rows:
         low, high = row["interval_95"]
-        trained, seconds = row["trained_transitions"][-1], row["cpu_seconds"]
+        trained, seconds = row["trained_transitions"][-1], row["cpu_seconds"][-1]
         lines.append(
             f"{row['cell']:45s}{row['interquartile_mean']:6.2f}  [{low:5.2f}, {high:5.2f}]"
             f"{trained / 1e6:8.2f} M steps trained{seconds:8.0f} CPU-s"
