@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+Scalar = float | int | Float[Array, ""]
+
 
 def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:
     """Σ m_t x_t / Σ m_t; zero where nothing is real. A NaN under the mask does no harm."""
@@ -66,3 +68,79 @@ def td_loss(
     """
     # Masked twice: behind the loss alone, 0 · NaN would still reach the gradient.
     return masked_mean(weights * huber(jnp.where(mask, td_error, 0)), mask)
+
+
+def importance_ratio(
+    log_prob: Float[Array, "*shape"],
+    log_prob_behavior: Float[Array, "*shape"],
+    importance_max: Scalar = 100.0,
+) -> Float[Array, "*shape"]:
+    """π / max(μ, π / c): the importance weight, at most c.  Hilton et al. 2022, Appendix B.
+
+    μ is the policy that acted. A weight at its limit stays there, yet keeps the gradient ∇ log π:
+    it is the behavior policy that is raised, and no gradient goes there. No limit if c ≤ 0 or ∞.
+    """
+    return jnp.exp(log_prob - _raised(log_prob, log_prob_behavior, importance_max))
+
+
+def clip_loss(
+    log_prob: Float[Array, "*shape"],
+    log_prob_behavior: Float[Array, "*shape"],
+    log_prob_proximal: Float[Array, "*shape"],
+    advantages: Float[Array, "*shape"],
+    epsilon: Scalar,
+    importance_max: Scalar = 100.0,
+) -> Float[Array, "*shape"]:
+    """-(π_p/μ) min(ρ A, clip(ρ, 1-ε, 1+ε) A), ρ = π/π_p.  L^CLIP_decoupled, Hilton et al. 2022.
+
+    The behavior policy μ corrects for who acted, the proximal policy π_p limits the step. π_p = μ
+    is PPO's objective (Schulman et al. 2017, Eq. 7), with the limit of `importance_ratio` on top;
+    ε = ∞ is the importance-sampled policy gradient, and so is the gradient where π_p = π.
+
+    As in the paper's code, in logarithms: no quotient of two small numbers.
+    """
+    anchor = _raised(log_prob, log_prob_behavior, importance_max)
+    low, high = jnp.log1p(-jnp.minimum(epsilon, 1.0)), jnp.log1p(epsilon)
+    clipped = log_prob_proximal + jnp.clip(log_prob - log_prob_proximal, low, high)
+    free, held = jnp.exp(log_prob - anchor), jnp.exp(clipped - anchor)
+    return jnp.maximum(-advantages * free, -advantages * held)
+
+
+def kl_loss(
+    log_prob: Float[Array, "*shape"],
+    log_prob_behavior: Float[Array, "*shape"],
+    advantages: Float[Array, "*shape"],
+    penalty: Float[Array, "*shape"],
+    weight: Scalar,
+    importance_max: Scalar = 100.0,
+) -> Float[Array, "*shape"]:
+    """-(π/μ) A + β KL[π_p, π].  L^KLPEN_decoupled, Hilton et al. 2022; Schulman et al. 2017, Eq. 8.
+
+    `penalty` is the divergence itself, `proximal.kl(policy)`, or `squared_log_ratio`.
+    """
+    ratio = importance_ratio(log_prob, log_prob_behavior, importance_max)
+    return weight * penalty - ratio * advantages
+
+
+def squared_log_ratio(
+    log_prob: Float[Array, "*shape"], log_prob_proximal: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """(log π - log π_p)² / 2 at the actions taken: what the paper's code has for KL[π_p, π].
+
+    Near π_p its mean is the divergence, in either direction. On actions of π itself its gradient is
+    that of KL[π ‖ π_p] on average: the other direction than in the paper's formula.
+    """
+    return 0.5 * (log_prob - log_prob_proximal) ** 2
+
+
+def value_loss(
+    values: Float[Array, "*shape"], targets: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """(V - y)², without a half; nothing is clipped and no gradient reaches y."""
+    return (values - jax.lax.stop_gradient(targets)) ** 2
+
+
+def _raised(log_prob, log_prob_behavior, importance_max):
+    """log max(μ, π / c): as if the acting policy had been at least so likely to act like this."""
+    limit = jnp.where(jnp.asarray(importance_max) > 0, importance_max, jnp.inf)
+    return jnp.maximum(log_prob_behavior, jax.lax.stop_gradient(log_prob) - jnp.log(limit))

@@ -1,0 +1,251 @@
+"""Stochastic policies: distributions over actions, and the actor-critic that gives them.
+
+    obs ──policy net──► numbers of π(· | s), auxiliary value
+    obs ──critic────► value                     (or none: then the auxiliary value is the value)
+
+Same calls as `Net`: a tape, a step, a lookahead, each with one `Outputs` per step.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl.memory.base import dense
+from mmrl.nets.base import LinearHead, Net
+
+
+class Categorical(eqx.Module):
+    """π(a) = exp(z_a) / Σ_b exp(z_b): one of finitely many actions.
+
+    The numbers of one step, or of every step of a tape: all methods read the last axis. A logit of
+    -∞ forbids its action.
+    """
+
+    logits: Float[Array, "*time action"]
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "*time"]:
+        """a ~ π."""
+        return jax.random.categorical(key, self.logits).astype(jnp.int32)
+
+    def mode(self) -> Int[Array, "*time"]:
+        """argmax_a π(a)."""
+        return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
+
+    def log_prob(self, action: Int[Array, "*time"]) -> Float[Array, "*time"]:
+        """log π(a)."""
+        # Not an index: on a CPU the way back through a gather is a slow loop.
+        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
+        return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0), axis=-1)
+
+    def entropy(self) -> Float[Array, "*time"]:
+        """-Σ π log π, in nats."""
+        return -self._mean(jax.nn.log_softmax(self.logits))
+
+    def kl(self, other: "Categorical") -> Float[Array, "*time"]:
+        """KL[self ‖ other] = Σ π log(π / π'), in nats."""
+        own, theirs = jax.nn.log_softmax(self.logits), jax.nn.log_softmax(other.logits)
+        return self._mean(own) - self._mean(theirs)
+
+    def _mean(self, x: Float[Array, "*time action"]) -> Float[Array, "*time"]:
+        """Σ_a π(a) x_a; what has no probability counts nothing, be it infinite."""
+        p = jax.nn.softmax(self.logits)
+        return jnp.sum(p * jnp.where(p > 0, x, 0), axis=-1)
+
+
+class Gaussian(eqx.Module):
+    """π(a) = N(a; μ, diag σ²): a vector of independent real actions.
+
+    The numbers of one step, or of every step of a tape: all methods read the last axis.
+    """
+
+    mean: Float[Array, "*time action"]
+    log_std: Float[Array, "*time action"]
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "*time action"]:
+        """a ~ π."""
+        noise = jax.random.normal(key, self.mean.shape, self.mean.dtype)
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def mode(self) -> Float[Array, "*time action"]:
+        """μ."""
+        return self.mean
+
+    def log_prob(self, action: Float[Array, "*time action"]) -> Float[Array, "*time"]:
+        """log of the density at a."""
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return -jnp.sum(0.5 * z**2 + self.log_std + 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def entropy(self) -> Float[Array, "*time"]:
+        """Σ (log σ + log(2πe) / 2), in nats; negative for narrow policies."""
+        return jnp.sum(self.log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
+
+    def kl(self, other: "Gaussian") -> Float[Array, "*time"]:
+        """KL[self ‖ other] = Σ (log(σ'/σ) + (σ² + (μ - μ')²) / (2σ'²) - 1/2), in nats."""
+        wider = 2 * (self.log_std - other.log_std)  # log(σ²/σ'²)
+        apart = (self.mean - other.mean) * jnp.exp(-other.log_std)
+        # expm1, so that two policies that are nearly one have no difference of large numbers.
+        return 0.5 * jnp.sum(jnp.expm1(wider) - wider + apart**2, axis=-1)
+
+
+Distribution = Categorical | Gaussian
+
+
+class MLP(eqx.Module):
+    """obs → tanh → tanh → outputs: a network without memory, called as `Net` is.
+
+    The state is the empty tuple and `begin` is ignored: a tape is so many single steps, in any
+    order. Weights start orthogonal with gain √2, the head's with gain 1, biases at zero.
+    """
+
+    hidden: tuple[eqx.nn.Linear, eqx.nn.Linear]
+    head: LinearHead
+
+    def __init__(self, obs_size: int, outputs: int, *, width: int = 64, key: PRNGKeyArray):
+        keys = jax.random.split(key, 3)
+        self.hidden = (
+            _orthogonal(eqx.nn.Linear(obs_size, width, key=keys[0]), math.sqrt(2), keys[0]),
+            _orthogonal(eqx.nn.Linear(width, width, key=keys[1]), math.sqrt(2), keys[1]),
+        )
+        head = LinearHead(width, outputs, key=keys[2])
+        self.head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(head.linear, 1.0, keys[2]))
+
+    def init(self) -> tuple[()]:
+        """Nothing to remember."""
+        return ()
+
+    def __call__(
+        self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
+    ) -> tuple[PyTree, Float[Array, "time out"]]:
+        """The empty state, and the outputs at every step."""
+        return state, jax.vmap(self._read)(obs)
+
+    def step(
+        self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
+    ) -> tuple[PyTree, Float[Array, " out"]]:
+        """One observation: for acting."""
+        return state, self._read(obs)
+
+    def lookahead(
+        self,
+        state: PyTree,
+        obs: Float[Array, "time *obs"],
+        begin: Bool[Array, " time"],
+        next_obs: Float[Array, "time *obs"],
+    ) -> tuple[PyTree, Float[Array, "time out"], Float[Array, "time out"]]:
+        """Outputs at every step, and at the step after it."""
+        return state, jax.vmap(self._read)(obs), jax.vmap(self._read)(next_obs)
+
+    def _read(self, obs):
+        x = jnp.ravel(obs)
+        for layer in self.hidden:
+            x = jnp.tanh(dense(layer, x))
+        return dense(self.head.linear, x)
+
+
+class Outputs(NamedTuple):
+    """What an actor-critic makes of an observation and what came before it."""
+
+    policy: Distribution
+    value: Float[Array, "*time"]
+    aux_value: Float[Array, "*time"]  # the policy net's own; the value itself without a critic
+
+
+class ActorCritic(eqx.Module):
+    """π(· | s) and V(s), from two networks or a shared one.
+
+    `memory_name` is one of `mmrl.memory`, or "none" for an `MLP`. Its policy starts almost uniform
+    (or at mean 0), since the head's rows for it start a hundred times smaller; the standard
+    deviation of a `continuous` action is a parameter of its own and starts at 1. With two networks
+    the policy's has a second, auxiliary value: the "dual" architecture of Cobbe et al. 2021 (PPG).
+    """
+
+    policy: Net | MLP
+    critic: Net | MLP | None
+    log_std: Float[Array, " action"] | None
+
+    def __init__(
+        self,
+        obs_size: int,
+        actions: int,
+        *,
+        continuous: bool = False,
+        memory_name: str = "lru",
+        width: int = 64,
+        shared: bool = False,
+        key: PRNGKeyArray,
+        **memory_sizes: int,
+    ):
+        policy_key, critic_key = jax.random.split(key)
+
+        def make(outputs: int, key: PRNGKeyArray) -> Net | MLP:
+            if memory_name == "none":
+                return MLP(obs_size, outputs, width=width, key=key, **memory_sizes)
+            sizes: dict[str, Any] = dict(memory_name=memory_name, width=width, **memory_sizes)
+            return Net(obs_size, outputs, key=key, **sizes)
+
+        small = jnp.append(jnp.full(actions, 0.01), 1.0)
+        self.policy = eqx.tree_at(
+            lambda net: (net.head.linear.weight, net.head.linear.bias),
+            make(actions + 1, policy_key),
+            replace_fn=lambda x: x * small.reshape(-1, *[1] * (x.ndim - 1)),
+        )
+        self.critic = None if shared else make(1, critic_key)
+        self.log_std = jnp.zeros(actions) if continuous else None
+
+    def init(self) -> tuple[PyTree, PyTree]:
+        """Both memories' states before the first observation."""
+        return self.policy.init(), () if self.critic is None else self.critic.init()
+
+    def __call__(
+        self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
+    ) -> tuple[PyTree, Outputs]:
+        """The state after the tape, and the outputs at every step."""
+        state, (now,) = self._both(state, lambda net, state: net(state, obs, begin))
+        return state, now
+
+    def step(
+        self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
+    ) -> tuple[PyTree, Outputs]:
+        """One observation: for acting."""
+        state, (now,) = self._both(state, lambda net, state: net.step(state, obs, begin))
+        return state, now
+
+    def lookahead(
+        self,
+        state: PyTree,
+        obs: Float[Array, "time *obs"],
+        begin: Bool[Array, " time"],
+        next_obs: Float[Array, "time *obs"],
+    ) -> tuple[PyTree, Outputs, Outputs]:
+        """Outputs at every step, and at the step after it had `next_obs` followed: for targets."""
+        state, (now, ahead) = self._both(
+            state, lambda net, state: net.lookahead(state, obs, begin, next_obs)
+        )
+        return state, now, ahead
+
+    def _both(self, state: PyTree, call: Callable) -> tuple[PyTree, list[Outputs]]:
+        """Runs both networks by `call`: (net, state) -> (state, *numbers)."""
+        first, second = state
+        first, *numbers = call(self.policy, first)
+        values: list[Any] = [None] * len(numbers)
+        if self.critic is not None:
+            second, *values = call(self.critic, second)
+        return (first, second), [self._name(*pair) for pair in zip(numbers, values, strict=True)]
+
+    def _name(self, numbers, values) -> Outputs:
+        own, aux_value = numbers[..., :-1], numbers[..., -1]
+        if self.log_std is None:
+            policy = Categorical(own)
+        else:
+            policy = Gaussian(own, jnp.broadcast_to(self.log_std, own.shape))
+        return Outputs(policy, aux_value if values is None else values[..., 0], aux_value)
+
+
+def _orthogonal(layer: eqx.nn.Linear, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:
+    weight = jax.nn.initializers.orthogonal(gain)(key, layer.weight.shape)
+    return eqx.tree_at(lambda m: (m.weight, m.bias), layer, (weight, jnp.zeros(len(weight))))

@@ -1,0 +1,201 @@
+"""Distributions against SciPy; actor-critics: step, tape and lookahead agree, heads start small."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from mmrl.nets import MLP, ActorCritic, Categorical, Gaussian
+
+TIME, OBS, ACTIONS = 16, (3, 2), 4
+
+
+@pytest.fixture
+def logits() -> jax.Array:
+    return 2 * jax.random.normal(jax.random.key(0), (TIME, ACTIONS))
+
+
+def gaussians() -> tuple[Gaussian, Gaussian]:
+    keys = jax.random.split(jax.random.key(1), 4)
+    means, stds = ([jax.random.normal(k, (TIME, 3)) for k in pair] for pair in (keys[:2], keys[2:]))
+    return Gaussian(means[0], 0.5 * stds[0]), Gaussian(means[1], 0.5 * stds[1])
+
+
+# Distributions
+
+
+@pytest.mark.usefixtures("x64")
+def test_categorical_equals_scipy(logits: jax.Array):
+    logits = logits.astype(float)
+    p = np.asarray(jax.nn.softmax(logits))
+    policy, other = Categorical(logits), Categorical(logits[::-1])
+    np.testing.assert_allclose(policy.entropy(), scipy.stats.entropy(p, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(
+        policy.kl(other), scipy.stats.entropy(p, p[::-1], axis=1), rtol=1e-12
+    )
+    actions = jnp.arange(TIME) % ACTIONS
+    np.testing.assert_allclose(
+        policy.log_prob(actions), np.log(p[np.arange(TIME), actions]), rtol=1e-12
+    )
+    np.testing.assert_array_equal(policy.mode(), p.argmax(axis=1))
+
+
+@pytest.mark.usefixtures("x64")
+def test_gaussian_equals_scipy():
+    policy, other = jax.tree.map(lambda x: x.astype(float), gaussians())
+    normal = scipy.stats.norm(policy.mean, np.exp(policy.log_std))
+    actions = policy.sample(jax.random.key(2))
+    np.testing.assert_allclose(
+        policy.log_prob(actions), normal.logpdf(np.asarray(actions)).sum(axis=1), rtol=1e-12
+    )
+    np.testing.assert_allclose(policy.entropy(), normal.entropy().sum(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(policy.mode(), policy.mean)
+
+    def divergence(policy: Any, other: Any) -> float:
+        """∫ π (log π - log π') by quadrature, dimension by dimension."""
+        total = 0.0
+        for i in range(3):
+            own, theirs = (
+                scipy.stats.norm(d.mean[0, i], np.exp(d.log_std[0, i])) for d in (policy, other)
+            )
+            a = own.mean() + own.std() * np.linspace(-10, 10, 20_001)
+            total += np.trapezoid(own.pdf(a) * (own.logpdf(a) - theirs.logpdf(a)), a)
+        return total
+
+    np.testing.assert_allclose(policy.kl(other)[0], divergence(policy, other), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [Categorical, Gaussian])
+def test_a_policy_does_not_diverge_from_itself(kind: type, logits: jax.Array):
+    policy = Categorical(logits) if kind is Categorical else gaussians()[0]
+    np.testing.assert_array_equal(policy.kl(policy), 0)
+    gradient = jax.grad(lambda other: policy.kl(other).sum())(policy)
+    for leaf in jax.tree.leaves(gradient):
+        np.testing.assert_allclose(leaf, 0, atol=1e-6)
+
+
+def test_samples_are_as_frequent_as_they_are_likely():
+    policy = Categorical(jnp.log(jnp.array([0.5, 0.3, 0.15, 0.05])))
+    draws = jax.vmap(policy.sample)(jax.random.split(jax.random.key(3), 20_000))
+    test = scipy.stats.chisquare(np.bincount(draws), 20_000 * np.array([0.5, 0.3, 0.15, 0.05]))
+    assert test.pvalue > 1e-3
+    normal = Gaussian(jnp.array([1.0]), jnp.log(jnp.array([0.5])))
+    draws = jax.vmap(normal.sample)(jax.random.split(jax.random.key(4), 5_000))[:, 0]
+    assert scipy.stats.kstest(np.asarray(draws), scipy.stats.norm(1, 0.5).cdf).pvalue > 1e-3
+
+
+def test_extreme_and_forbidden_actions_do_no_harm():
+    policy = Categorical(jnp.array([1e4, -1e4, 0.0]))
+    forbidden = Categorical(jnp.array([0.0, -jnp.inf, 0.0]))
+
+    def numbers(policy: Categorical) -> jax.Array:
+        return (
+            policy.entropy() + policy.log_prob(jnp.array(0)) + policy.kl(Categorical(jnp.zeros(3)))
+        )
+
+    for p in (policy, forbidden):
+        value, gradient = jax.value_and_grad(numbers)(p)
+        assert jnp.isfinite(value) and jnp.isfinite(gradient.logits).all()
+    np.testing.assert_allclose(forbidden.entropy(), np.log(2), rtol=1e-6)
+    draws = jax.vmap(forbidden.sample)(jax.random.split(jax.random.key(5), 200))
+    assert set(np.asarray(draws).tolist()) == {0, 2}
+
+
+# Networks
+
+
+def make(name: str, **kwargs: Any) -> ActorCritic:
+    size = int(np.prod(OBS))
+    return ActorCritic(size, ACTIONS, memory_name=name, width=8, key=jax.random.key(6), **kwargs)
+
+
+@pytest.fixture(scope="module")
+def tape() -> tuple[jax.Array, jax.Array, jax.Array]:
+    keys = jax.random.split(jax.random.key(7), 2)
+    begin = jnp.zeros(TIME, bool).at[jnp.array([0, 5, 6])].set(True)
+    return (
+        jax.random.normal(keys[0], (TIME, *OBS)),
+        begin,
+        jax.random.normal(keys[1], (TIME, *OBS)),
+    )
+
+
+@pytest.mark.parametrize("name", ["lru", "gru", "none"])
+@pytest.mark.parametrize("form", [{}, {"shared": True}, {"continuous": True}])
+def test_tape_step_and_lookahead_agree(name: str, form: dict[str, bool], tape):
+    net, (obs, begin, next_obs) = make(name, **form), tape
+
+    @eqx.filter_jit
+    def by_steps(net):
+        def step(state, inputs):
+            o, b, o_next = inputs
+            state, now = net.step(state, o, b)
+            return state, (now, net.step(state, o_next, jnp.zeros((), bool))[1])
+
+        state, (now, ahead) = jax.lax.scan(step, net.init(), (obs, begin, next_obs))
+        return state, now, ahead
+
+    @eqx.filter_jit
+    def by_tape(net):
+        state, now = net(net.init(), obs, begin)
+        return net.lookahead(net.init(), obs, begin, next_obs), (state, now)
+
+    wanted, (got, short) = by_steps(net), by_tape(net)
+    close = dict(rtol=2e-4, atol=2e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), got, wanted)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), short, wanted[:2])
+
+
+def test_a_policy_starts_almost_uniform_and_a_value_does_not(tape):
+    obs, begin, _ = tape
+    for name in ("none", "lru"):
+        _, outputs = make(name)(make(name).init(), obs, begin)
+        assert np.abs(outputs.policy.logits).max() < 0.05
+        assert outputs.policy.entropy().min() > 0.99 * np.log(ACTIONS)
+        for value in (outputs.value, outputs.aux_value):
+            assert np.abs(value).max() > 0.1
+    _, outputs = make("none", continuous=True)(((), ()), obs, begin)
+    assert np.abs(outputs.policy.mean).max() < 0.05
+    np.testing.assert_array_equal(outputs.policy.log_std, 0)
+
+
+def test_what_is_shared(tape):
+    """Two networks: the value's gradient leaves the policy net alone. One: it does not."""
+    obs, begin, _ = tape
+
+    def total(net, which):
+        return jnp.sum(getattr(net(net.init(), obs, begin)[1], which))
+
+    apart, shared = make("none"), make("none", shared=True)
+    assert shared.critic is None
+    by_value = eqx.filter_grad(total)(apart, "value")
+    by_aux = eqx.filter_grad(total)(apart, "aux_value")
+    assert not any(np.any(x) for x in jax.tree.leaves(by_value.policy))
+    assert any(np.any(x) for x in jax.tree.leaves(by_value.critic))
+    assert any(np.any(x) for x in jax.tree.leaves(by_aux.policy))
+    assert not any(np.any(x) for x in jax.tree.leaves(by_aux.critic))
+    outputs = shared(shared.init(), obs, begin)[1]
+    np.testing.assert_array_equal(outputs.value, outputs.aux_value)
+
+
+def test_an_mlp_is_two_layers_of_tanh_that_start_orthogonal():
+    net = MLP(6, 3, width=16, key=jax.random.key(8))
+    x = jax.random.normal(jax.random.key(9), (6,))
+    first, second = net.hidden
+    y = jnp.tanh(second.weight @ jnp.tanh(first.weight @ x + first.bias) + second.bias)
+    np.testing.assert_allclose(
+        net.step((), x, jnp.array(True))[1], net.head.linear(y), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(second.weight @ second.weight.T, 2 * np.eye(16), atol=1e-5)
+    np.testing.assert_allclose(first.weight.T @ first.weight, 2 * np.eye(6), atol=1e-5)
+    weight = net.head.linear.weight
+    np.testing.assert_allclose(weight @ weight.T, np.eye(3), atol=1e-5)
+
+
+def test_sizes_of_a_memory_that_is_not_there_are_refused():
+    with pytest.raises(TypeError, match="state_size"):
+        make("none", state_size=4)
