@@ -1,0 +1,239 @@
+"""What R2D2 must compute, by plain loops: in a game of noise, cut into sequences as one likes."""
+
+import dataclasses
+import functools
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rlax
+from flax import struct
+from gymnax.environments import environment, spaces
+
+from mmrl.agents import r2d2
+from mmrl.nets import Net
+from mmrl.replay import sequences
+from mmrl.rollout import Transition
+
+OBS, ACTIONS, LONGEST, DEPTH = 3, 4, 14, 120
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    time: jax.Array
+    tag: jax.Array
+
+
+class Noise(environment.Environment):
+    """Observes and pays noise. Odd tags terminate, even ones truncate, after 1 to 14 steps."""
+
+    @property
+    def default_params(self):
+        return environment.EnvParams(max_steps_in_episode=LONGEST)
+
+    def reset_env(self, key, params):
+        state = State(time=jnp.int32(0), tag=jax.random.randint(key, (), 0, 2**20))
+        return self.noise(state)[1:], state
+
+    def step_env(self, key, state, action, params):
+        reward = 3 * self.noise(state)[0] + action
+        state = state.replace(time=state.time + 1)
+        ended = self.is_terminated(state, params)
+        return self.noise(state)[1:], state, reward, ended, {}
+
+    def noise(self, state):
+        key = jax.random.fold_in(jax.random.key(0), state.tag)
+        return jax.random.normal(jax.random.fold_in(key, state.time), (1 + OBS,))
+
+    def is_terminated(self, state, params):
+        return (state.time > state.tag % LONGEST) & (state.tag // LONGEST % 2 == 1)
+
+    def is_truncated(self, state, params):
+        return (state.time > state.tag % LONGEST) & (state.tag // LONGEST % 2 == 0)
+
+    def action_space(self, params=None):
+        return spaces.Discrete(ACTIONS)
+
+    def observation_space(self, params):
+        return spaces.Box(-jnp.inf, jnp.inf, (OBS,), jnp.float32)
+
+
+ENV = Noise()
+PARAMS = ENV.default_params
+CONFIG = r2d2.Config(
+    memory_sizes=(("state_size", 4),), width=8, length=4, overlap=2, burn_in=4, n_step=3,
+    environments=3, rollout=30, capacity=3 * DEPTH, gamma=0.9, reward_scale=2.0,
+)  # fmt: skip
+
+
+class Game(NamedTuple):
+    """What two rollouts brought, as its rings hold it; one network acted and learned nothing."""
+
+    state: r2d2.State
+    steps: Transition  # [worker, time], without what the actors kept
+    states: Any  # of the memory before each step, by `Net.step`
+    q: Any
+    other: Net  # a network whose parameters are 30 % another's
+
+
+@jax.jit
+def play(config, key):
+    state = r2d2.init(config, ENV, PARAMS, key)
+    for act_key in jax.random.split(key, 2):
+        state = r2d2.act_and_store(config, ENV, PARAMS, state, act_key)
+    return state
+
+
+@eqx.filter_jit
+@partial(jax.vmap, in_axes=(None, 0, 0))
+def walk(net, obs, begin):
+    """States before each step of a tape and Q at it, one observation after the other."""
+
+    def step(state, x):
+        after, q = net.step(state, *x)
+        return after, (state, q)
+
+    return jax.lax.scan(step, net.init(), (obs, begin))[1]
+
+
+def game(memory: str = "lstm") -> Game:
+    return _game(memory)
+
+
+@functools.cache
+def _game(memory: str) -> Game:
+    state = play(dataclasses.replace(CONFIG, memory=memory), jax.random.key(0))
+    rings = jax.tree.map(lambda x: x.reshape(3, DEPTH, *x.shape[1:])[:, :60], state.sequences.steps)
+    held = dataclasses.replace(state.held, extras=None)
+    steps = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), rings, held)
+    assert steps.terminated.sum() > 5 < steps.truncated.sum()
+    states, q = walk(state.net, steps.obs, steps.begin)
+    args = {"memory_name": memory, "width": 8, "dueling": True, "state_size": 4}
+    away = Net(OBS, ACTIONS, **args, key=jax.random.key(9))
+    other = jax.tree.map(
+        lambda a, b: 0.7 * a + 0.3 * b if eqx.is_inexact_array(a) else a, state.net, away
+    )
+    return Game(state, steps, states, np.asarray(q), other)
+
+
+def everything(storage: sequences.Sequences) -> sequences.Sample:
+    """All windows of a storage and a few empty ones, with weights between 0.2 and 1."""
+    rows = jnp.nonzero(storage.available, size=112, fill_value=3 * DEPTH)[0].astype(jnp.int32)
+    drawn = sequences.window(storage, rows, storage.cut.burn_in)
+    return sequences.Sample(**vars(drawn), weights=jnp.linspace(0.2, 1, 112))
+
+
+@jax.jit
+def store(config, steps, states):
+    """What was played, cut in another way."""
+    example, state = (jax.tree.map(lambda x: jnp.zeros_like(x[0, 0]), t) for t in (steps, states))
+    storage = sequences.init(
+        example, state, config.capacity, workers=3, length=config.length, overlap=config.overlap,
+        burn_in=config.burn_in, tail=config.n_step - 1, alpha=config.alpha,
+    )  # fmt: skip
+    return sequences.add(storage, steps, states, jnp.abs(steps.reward))
+
+
+def cut(config: r2d2.Config, memory: str = "lstm") -> sequences.Sample:
+    sample = jax.jit(everything)(store(config, game(memory).steps, game(memory).states))
+    assert 20 < (sample.rows < 3 * DEPTH).sum() < 112
+    return sample
+
+
+def place(rows: Any, count: int, last: int = 63) -> tuple[Any, Any]:
+    """Where `game` has the `count` steps from each row on; its last step for what it has not."""
+    worker, first = np.divmod(np.minimum(rows, 3 * DEPTH - 1), DEPTH)
+    return worker[:, None], np.minimum(first[:, None] + np.arange(count), last - 1)
+
+
+@eqx.filter_jit
+def stepwise(net, sample, config):
+    """Q at each step after the burn-in and at what followed it, by `Net.step` alone."""
+
+    def one(state, obs, next_obs, begin):
+        def step(state, x):
+            state, q = net.step(state, x[0], x[2])
+            return state, (q, net.step(state, x[1], jnp.zeros((), bool))[1])
+
+        split = [jax.tree.map(lambda x, p=part: x[p], (obs, next_obs, begin)) for part in parts]
+        if config.start == "zero":
+            state = jax.tree.map(lambda x, like: x.astype(like.dtype), net.init(), state)
+        state, _ = jax.lax.scan(step, state, split[0])
+        return jax.lax.scan(step, jax.lax.stop_gradient(state), split[1])[1]
+
+    parts = slice(0, config.burn_in), slice(config.burn_in, None)
+    steps = sample.steps
+    return jax.vmap(one)(sample.state, steps.obs, steps.next_obs, sample.begin)
+
+
+def h(x):
+    return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
+
+
+def inverse(y):
+    root = (np.sqrt(1 + 4e-3 * (abs(y) + 1 + 1e-3)) - 1) / 2e-3
+    return np.sign(y) * (root**2 - 1)
+
+
+def reads(config: r2d2.Config, sample: Any, i: int, t: int) -> list[int]:
+    """The steps after the burn-in whose rewards are in the target of step t."""
+    ends = np.flatnonzero(sample.steps.last[i, config.burn_in + t :])
+    return list(range(t, t + min([config.n_step, *(ends + 1)])))
+
+
+def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
+    """Targets of the trained steps, and what they would be if q were added in h's scale."""
+    at = config.burn_in
+    targets, naive = np.zeros((2, *next_q.shape[:2]))
+    reward, ended = (x[:, at:] for x in (sample.steps.reward, sample.steps.terminated))
+    for i, t in np.argwhere(sample.trained[:, at:]):
+        total, gain = 0.0, 1.0
+        for k in reads(config, sample, i, t):
+            total += gain * config.reward_scale * reward[i, k]
+            gain *= 0.0 if ended[i, k] else config.gamma
+        q = next_q_target[i, k, next_q[i, k].argmax()]
+        targets[i, t] = h(total + gain * inverse(q)) if config.rescale else total + gain * q
+        naive[i, t] = h(total) + gain * q
+    return targets, naive
+
+
+@partial(jax.jit, static_argnames=("n", "rescaled"))
+def by_rlax(q, action, q_target, best, reward, discount, *, n, rescaled):
+    pair = rlax.SIGNED_HYPERBOLIC_PAIR if rescaled else rlax.IDENTITY_PAIR
+    error = rlax.transformed_n_step_q_learning
+    return error(q, action, q_target, best, reward, discount, n, tx_pair=pair)
+
+
+def double(tree: Any) -> Any:
+    wide = {"f": "f8", "c": "c16"}
+    return jax.tree.map(lambda x: x.astype(wide.get(x.dtype.kind, x.dtype)), tree)
+
+
+def stale_by_loop(memory: str, net: Any, row: int, steps: int) -> list[list[float]]:
+    """ΔQ at the first and the last of a sequence's trained steps, for each of `STARTS`."""
+    _, seen, states, _, _ = game(memory)
+    worker, first = divmod(row, DEPTH)
+    step = eqx.filter_jit(lambda net, *x: net.step(*x))
+
+    def values(state, begun):
+        found = []
+        for t in range(begun, first + steps):
+            state, q = step(net, state, seen.obs[worker, t], seen.begin[worker, t])
+            found.append(np.asarray(q, float))
+        return np.stack(found)[first - begun :][[0, -1]]
+
+    def stored(t):
+        return jax.tree.map(lambda x: x[worker, t], states)
+
+    opened = max(t for t in range(first + 1) if seen.begin[worker, t])
+    prefix = max(opened, first - CONFIG.burn_in)
+    empty, truth = net.init(), values(net.init(), opened)
+    replays = [values(empty, first), values(empty, prefix), values(stored(first), first),
+               values(stored(prefix), prefix)]  # fmt: skip
+    return [
+        [np.linalg.norm(q - p) / abs(p.max()) for q, p in zip(replay, truth, strict=True)]
+        for replay in replays
+    ]
