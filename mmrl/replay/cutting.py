@@ -67,7 +67,7 @@ class Cut(eqx.Module):
         """
         newest = jnp.maximum((offset - self.overlap) // self.period, 0)
         pending = 1 + -(-self.tail // self.period)
-        back = jnp.arange(pending).reshape(*[1] * offset.ndim, -1)
+        back = jnp.arange(pending, dtype=jnp.int32).reshape(*[1] * offset.ndim, -1)
         start = (newest[..., None] - back) * self.period
         steps = offset[..., None] + 1 - start
         whole = (steps == self.full) | (last[..., None] & (steps < self.full))
@@ -79,7 +79,7 @@ class Cut(eqx.Module):
 
     def no_folds(self) -> PyTree[Float[Array, " open"]]:
         """Max|δ| and Σ|δ| of no step, for every sequence that may be open."""
-        return jax.tree.map(lambda e: jnp.full(self.within, e), _FOLD.inner.identity())
+        return jax.tree.map(lambda e: jnp.full(self.within, e, jnp.float32), _FOLD.inner.identity())
 
     def fold(
         self,
@@ -91,7 +91,7 @@ class Cut(eqx.Module):
 
         Sequence k of an episode has fold k mod `within`, free again when the next needs it.
         """
-        age = (offset // self.period)[:, None] - jnp.arange(self.within)[None]
+        age = (offset // self.period)[:, None] - jnp.arange(self.within, dtype=jnp.int32)[None]
         place = (offset % self.period)[:, None] + age % self.within * self.period
         size = jnp.where(place < self.length, jnp.abs(errors)[:, None], 0)
         elements = ((jnp.zeros_like(size), size), size), place == 0

@@ -167,7 +167,7 @@ def add(
     here, capacity, depth = sequences, sequences.available.shape[0], sequences.depth
     time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
     ring.check_leaves("states", here.states, states, (here.workers, time))
-    ring.check_leaves("errors", jnp.zeros(1), errors, (here.workers, time))
+    ring.check_leaves("errors", jnp.zeros(1, errors.dtype), errors, (here.workers, time))
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
@@ -177,21 +177,24 @@ def add(
     first = rows[..., None] - (offset[..., None] - start)
     first = jnp.where(first < base[..., None], first + depth, first)
     first = jnp.where(available > 0, first, capacity).reshape(-1)
-    after_each, folds = jax.vmap(here.cut.fold)(here.folds, offset, errors)
+    after_each, folds = jax.vmap(here.cut.fold)(here.folds, offset, errors.astype(jnp.float32))
     priority = jax.vmap(here.cut.worth, (0, 0, 0, None))(after_each, start, available, here.eta)
     gone = (base + (here.cursor + here.guard + index) % depth).reshape(-1)
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
-    weights = jnp.concatenate([jnp.zeros(gone.size), weights])[:, None]
+    weights = jnp.concatenate([jnp.zeros(gone.size, jnp.float32), weights])[:, None]
     changed = jnp.concatenate([gone, first])
-    fewer = jnp.sum(here.available[gone] > 0)
+    # Taken away by what was read, and not by 0: XLA must read before it writes, or it copies all.
+    lost = here.available[gone]
+    emptied = here.available.at[gone].add(-lost)
+    more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(lost > 0, dtype=jnp.int32)
     return replace(
         here,
         steps=ring.write(here.steps, rows.reshape(-1), rollout),
         states=_write_states(here, rows, offset, states),
-        available=here.available.at[gone].set(0).at[first].set(available.reshape(-1), mode="drop"),
+        available=emptied.at[first].set(available.reshape(-1), mode="drop"),
         past=here.past.at[first].set(start.reshape(-1), mode="drop"),
         sums=tree.update(here.sums, changed, weights, _touched(here, time)),
-        stored=here.stored + jnp.sum(available > 0) - fewer,
+        stored=here.stored + more,
         folds=folds,
         cursor=(here.cursor + time) % depth,
         unfinished=time - after,
@@ -249,10 +252,10 @@ def sample(
     sums, capacity = sequences.sums, sequences.available.shape[0]
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
     rows = tree.draw(sums, jnp.ones(1), uniform)
-    real = sequences.available[rows] > 0
-    share = sequences.stored * tree.weights(sums, rows)[:, 0] / sums[0].sum()  # N P
-    share = jnp.where(real, share, 1)
-    rows = jnp.where(real, rows, capacity)
+    weight = tree.weights(sums, rows)[:, 0]
+    share = jnp.where(weight > 0, sequences.stored * weight / sums[0].sum(), 1)  # N P
+    # `rows` depends on the weights, so that they are read before `set_priority` writes them.
+    rows = jnp.where(weight > 0, rows, capacity)
     drawn = window(sequences, rows, sequences.cut.burn_in)
     return Sample(**vars(drawn), weights=(share / share.min()) ** -beta)
 
@@ -307,6 +310,6 @@ def set_priority(
     rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.available.shape[0])
     # Two draws of a sequence may differ in rounding, but the tree wants one weight for a row.
     same = rows[:, None] == rows[None]
-    values = jnp.max(jnp.where(same, values[None], -jnp.inf), axis=1)
+    values = jnp.max(jnp.where(same, values[None], -jnp.inf), axis=1).astype(jnp.float32)
     weights = jnp.where(rows < sequences.available.shape[0], _law(values, sequences.alpha), 0)
     return replace(sequences, sums=tree.update(sequences.sums, rows, weights[:, None]))
