@@ -60,8 +60,9 @@ def staleness(
 ) -> Axes:
     """ΔQ = ‖Q(ĥ) - Q(h)‖₂ / |max Q(h)| by strategy, at the first and the last trained step.
 
-    `values[strategy]["first"]` and `["last"]` hold one value per seed: bars are medians, dots the
-    seeds. The axis is logarithmic and begins at `least`; a median below it is written out instead.
+    `values[strategy]["first"]` and `["last"]` hold one value per seed: bars are medians, written
+    above the dots, which are the seeds. The axis is logarithmic and begins at `least`; of a median
+    below it only the number is shown.
     """
     ax = figure()[1][0] if ax is None else ax
     columns = [name for name in STRATEGIES if name in values]
@@ -75,7 +76,7 @@ def staleness(
                 continue
             ax.bar(at, middle - least, 0.34, least, color=color, hatch=hatch, edgecolor="white")
             ax.plot(np.full(len(seeds), at), seeds, ".", color=INK, markersize=3, alpha=0.6)
-            ax.annotate(f"{middle:.2g}", (at, middle), xytext=(0, 4), **_CENTER)
+            ax.annotate(f"{middle:.2g}", (at, seeds.max()), xytext=(0, 4), **_CENTER)
         ax.bar(0, 0, color=color, hatch=hatch, edgecolor="white", label=f"{place} trained step")
     ax.set_yscale("log")
     ax.set_ylim(bottom=least)
