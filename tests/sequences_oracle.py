@@ -1,0 +1,270 @@
+"""What a storage of sequences should hold: lists of all steps ever added, cut up by plain loops."""
+
+import dataclasses
+from collections import Counter
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.replay import sequences, tree
+
+
+class Step(eqx.Module):
+    id: jax.Array
+    pixels: dict
+    begin: jax.Array
+    last: jax.Array
+
+
+EXAMPLE = Step(
+    np.zeros((), np.int32),
+    {"image": np.zeros((2, 1), np.uint8)},
+    np.zeros((), bool),
+    np.zeros((), bool),
+)
+STATE = {"h": np.zeros(2, np.float32), "id": np.zeros((), np.int32)}
+AWAY = 1_000_000  # the state before step i has the id AWAY + i
+
+
+def steps(ids, last) -> tuple[Step, dict]:
+    """Steps and states of [worker, time] whose every leaf can be told from the id; 0 is no step."""
+    xp = np if isinstance(ids, np.ndarray) else jnp  # numpy does not compile
+    ids, last = xp.asarray(ids, "int32"), xp.asarray(last, bool)
+    image = xp.broadcast_to((ids % 251)[..., None, None], (*ids.shape, 2, 1)).astype("uint8")
+    hidden = xp.broadcast_to(ids[..., None], (*ids.shape, 2)).astype("float32")
+    # `add` knows where episodes begin from `last`.
+    return Step(ids, {"image": image}, xp.zeros_like(last), last), {"h": hidden, "id": ids + AWAY}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    workers: int
+    depth: int  # steps in a ring
+    time: int  # steps of a rollout, per worker
+    length: int
+    overlap: int
+    burn_in: int
+    tail: int
+    alpha: float = 0.9
+    eta: float = 0.9
+    top: int = 1024  # shape of the sum tree
+    branch: int = 32
+
+    @property
+    def capacity(self) -> int:
+        return self.workers * self.depth
+
+    @property
+    def period(self) -> int:
+        return self.length - self.overlap
+
+    @property
+    def sizes(self) -> dict:
+        names = ("workers", "length", "overlap", "burn_in", "tail", "alpha", "eta")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A sequence, by counts that grow for ever: of its worker's steps, and of its episode's."""
+
+    worker: int
+    first: int  # of the worker's steps
+    past: int  # steps of the episode before it
+    steps: int  # with the tail
+    done: int  # the worker's steps when it was whole
+    ended: bool  # the episode, with its last step
+
+
+def cuts(steps: int, length: int, overlap: int) -> list[int]:
+    """Where the sequences of an episode of so many steps begin: each brings a step that is new."""
+    found, start = [0], length - overlap
+    while start + overlap < steps:
+        found.append(start)
+        start += length - overlap
+    return found
+
+
+class Model:
+    """All steps, all whole sequences with their priorities, and which of them may be stored."""
+
+    def __init__(self, setting: Setting):
+        self.setting, self.head = setting, 0
+        self.ids = [[] for _ in range(setting.workers)]
+        self.errors = [[] for _ in range(setting.workers)]
+        self.opened = [0] * setting.workers  # where the episode in progress began
+        self.closed = []  # (worker, first, end) of every episode that ended
+        self.priority = {}  # of every Place
+
+    def add(self, ids, last, errors) -> list[Place]:
+        """The sequences that became whole, in the order of their last steps."""
+        new = []
+        for w, i in np.ndindex(ids.shape):
+            self.ids[w].append(int(ids[w, i]))
+            self.errors[w].append(float(errors[w, i]))
+            new += self._completed(w, bool(last[w, i]))
+            if last[w, i]:
+                self.closed.append((w, self.opened[w], len(self.ids[w])))
+                self.opened[w] = len(self.ids[w])
+        self.head += ids.shape[1]
+        return new
+
+    def _completed(self, w: int, ended: bool) -> list[Place]:
+        here, end, found = self.setting, len(self.ids[w]), []
+        full = here.length + here.tail
+        for start in cuts(end - self.opened[w], here.length, here.overlap):
+            steps = end - self.opened[w] - start
+            if steps == full or (ended and steps < full):
+                place = Place(w, self.opened[w] + start, start, steps, end, ended)
+                found.append(place)
+                sizes = np.array(self.errors[w][place.first : place.first + self.trained(place)])
+                self.priority[place] = here.eta * sizes.max() + (1 - here.eta) * sizes.mean()
+        return found
+
+    def trained(self, place: Place) -> int:
+        return min(place.steps, self.setting.length)
+
+    def row(self, place: Place) -> int:
+        return place.worker * self.setting.depth + place.first % self.setting.depth
+
+    def may(self) -> dict[int, Place]:
+        """Sequences no step of whose window has been overwritten, by their rows."""
+        begin = self.head - self.setting.depth
+        burn_in = self.setting.burn_in
+        live = [p for p in self.priority if p.first - min(burn_in, p.past) >= begin]
+        rows = {self.row(p): p for p in live}
+        assert len(rows) == len(live), "two sequences in a row"
+        return rows
+
+    def must(self) -> set[int]:
+        """Rows of sequences that stay a prefix and a period away from the place written next."""
+        begin = self.head - self.setting.depth + self.setting.burn_in + self.setting.period
+        return {self.row(p) for p in self.priority if p.first >= begin}
+
+    def window(self, place: Place) -> dict[str, np.ndarray]:
+        """Ids, masks and begin of the prefix, the trained steps and the tail; id 0 is no step."""
+        here = self.setting
+        found = {"id": [], "mask": [], "trained": [], "begin": []}
+        for at in range(-here.burn_in, here.length + here.tail):
+            real = -place.past <= at < place.steps
+            found["id"].append(self.ids[place.worker][place.first + at] if real else 0)
+            found["mask"].append(real)
+            found["trained"].append(real and 0 <= at < here.length)
+            found["begin"].append(at == -place.past)
+        return {name: np.array(values) for name, values in found.items()}
+
+
+def at(tree, *index):
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+def check_table(model: Model, table) -> None:
+    """Stored: nothing but whole windows, and all that are far from the place written next."""
+    available, past, weights, count = table
+    may, stored = model.may(), set(np.flatnonzero(available).tolist())
+    assert count == len(stored), "another number of sequences"
+    assert stored <= set(may), "a sequence that is not whole"
+    assert model.must() <= stored, "a sequence is missing"
+    wanted = np.zeros_like(weights)
+    for row in stored:
+        place = may[row]
+        assert (available[row], past[row]) == (place.steps, place.past), "cut elsewhere"
+        priority = np.clip(model.priority[place], *sequences.PRIORITIES)
+        wanted[row] = priority**model.setting.alpha
+    np.testing.assert_allclose(weights, wanted, rtol=2e-5)
+
+
+def check_window(model: Model, drawn, i: int, seen: Counter) -> None:
+    setting, place = model.setting, model.may()[int(drawn.rows[i])]
+    wanted, got = model.window(place), at(drawn, i)
+    np.testing.assert_array_equal(got.steps.id, wanted["id"])
+    np.testing.assert_array_equal(got.steps.pixels["image"][:, 1, 0], wanted["id"] % 251)
+    for name in ("mask", "trained", "begin"):
+        np.testing.assert_array_equal(getattr(got, name), wanted[name], name)
+    # Where the window holds the episode's first step, `begin` wipes any state.
+    if place.past > setting.burn_in:
+        before = model.ids[place.worker][place.first - setting.burn_in]
+        assert got.state["id"] == AWAY + before, "the state of another step"
+        np.testing.assert_array_equal(got.state["h"], np.float32([before, before]))
+    begin, depth = place.first - min(place.past, setting.burn_in), setting.depth
+    seen["prefix cut by the begin"] += 0 < place.past < setting.burn_in
+    seen["whole prefix"] += place.past > setting.burn_in
+    seen["around the ring"] += begin // depth != (place.first + place.steps - 1) // depth
+    seen["episode still open"] += place.first - place.past == model.opened[place.worker]
+    seen["in a later ring of its episode"] += place.past >= depth
+
+
+def check_sample(model: Model, table, drawn, beta: float, seen: Counter) -> None:
+    capacity, (available, _, weights, count) = model.setting.capacity, table
+    seen["empty"] += count == 0
+    if not count:
+        assert (drawn.rows == capacity).all() and not drawn.mask.any() and not drawn.trained.any()
+        assert not drawn.begin.any() and (drawn.weights == 1).all()
+        assert all(not x.any() for x in jax.tree.leaves(drawn.steps))
+        return
+    assert (available[drawn.rows] > 0).all(), "drawn, but not stored"
+    share = count * weights[drawn.rows].astype(float) / weights.sum(dtype=float)
+    np.testing.assert_allclose(drawn.weights, share**-beta / (share**-beta).max(), rtol=1e-5)
+    for i in range(len(drawn.rows)):
+        check_window(model, drawn, i, seen)
+
+
+def count_new(model: Model, new: list, seen: Counter) -> None:
+    setting = model.setting
+    for place in new:
+        short = place.steps < setting.length
+        seen["one-step episode"] += place.steps == 1 and place.past == 0
+        seen["episode shorter than a sequence"] += short and place.past == 0 and place.steps > 1
+        seen["short last sequence"] += short and place.past > 0
+        cut = place.steps < setting.length + setting.tail
+        seen["tail cut by the end"] += cut and not short
+        seen["whole tail at the end"] += place.ended and not cut
+        seen["begun in an earlier rollout"] += place.first < model.head - setting.time
+    ends = Counter((place.worker, place.done) for place in new)
+    seen["several pending at an end"] += max(ends.values(), default=0) > 1
+    seen["several ends in a rollout"] += len(ends) > len({w for w, _ in ends})
+    seen["ring overwritten"] += model.head > setting.depth
+
+
+def check_every_step_is_trained(model: Model, everything, seen: Counter) -> None:
+    """Of every episode that is stored whole, the steps, the terminal one included."""
+    stored = everything.steps.id[everything.trained]
+    begin = model.head - model.setting.depth + model.setting.burn_in + model.setting.period
+    for w, first, end in model.closed:
+        if first >= begin:
+            assert set(model.ids[w][first:end]) <= set(stored.tolist()), "never trained"
+            seen["whole episode trained on"] += 1
+
+
+# Eager calls would compile every operation on its own.
+add = jax.jit(sequences.add)
+sample = jax.jit(sequences.sample, static_argnums=2)
+set_priority = jax.jit(sequences.set_priority)
+window = jax.jit(sequences.window, static_argnums=2)
+SMALL = {"length": 4, "overlap": 2, "burn_in": 1, "tail": 1}
+
+
+def filled(lengths, capacity, errors=None, **options) -> sequences.Sequences:
+    """Episodes of these lengths by one worker, ids counting from 1."""
+    last = np.zeros((1, sum(lengths)), bool)
+    last[0, np.cumsum(lengths) - 1] = True
+    ids = 1 + np.arange(last.size)[None]
+    errors = np.ones(last.shape, np.float32) if errors is None else errors[None]
+    t = jax.jit(lambda: sequences.init(EXAMPLE, STATE, capacity, **{**SMALL, **options}))()
+    return add(t, *steps(ids, last), errors)
+
+
+def begins(t) -> np.ndarray:
+    return np.flatnonzero(t.available)
+
+
+def weights(t) -> np.ndarray:
+    """p^α of the sequences that begin in these rows."""
+    return np.array(tree.weights(t.sums, jnp.asarray(begins(t)))[:, 0])
+
+
+def assert_same(a, b, rtol=0.0) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol), a, b)
