@@ -7,7 +7,7 @@ A benchmark is a file tests/benchmarks/bench_<name>.py of the checkout with a fu
 A row is a dict: `name` (what is timed), `ours` and `peer` (two measured numbers), their `unit`,
 `peer_name` (against what), `ratio` (how many times faster than the peer: above 1 is good), and
 `target` (the least ratio to reach, or None). `quick` asks for small sizes, which show that a
-benchmark runs, not how fast anything is: its ratios are not judged.
+benchmark runs, not how fast anything is: its ratios are not judged. A benchmark may import another.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ import datetime
 import importlib.util
 import json
 import pathlib
+import sys
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -85,6 +86,8 @@ def _run(name: str, path: pathlib.Path, quick: bool) -> list[dict[str, Any]]:
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))  # as if it were run as a script
         spec.loader.exec_module(module)
         rows = module.run(quick)
     except Exception as error:
