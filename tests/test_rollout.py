@@ -1,5 +1,6 @@
 """Rollouts against an environment whose every number can be predicted."""
 
+import dataclasses
 import functools
 
 import jax
@@ -154,6 +155,31 @@ def test_vmap_equals_one_at_a_time():
     alone = one(jax.random.split(key_start, 7)[4], jax.random.split(key_steps, 7)[4])
     batched = jax.tree.map(lambda x: x[4], many(jax.random.key(0), 60))
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(alone), jax.device_get(batched))
+
+
+def test_a_policy_may_keep_more_than_its_action():
+    """Extras come back step for step, whatever they are, and change nothing else."""
+
+    def keeping(state, obs, begin, key):
+        after, action = policy(state, obs, begin, key)
+        return after, action, {"state": state, "seen": (obs, action, begin)}
+
+    @jax.jit
+    def both(key):
+        carry = rollout.start(ENV, PARAMS, jnp.int32(0), key)
+        results = [rollout.collect(p, ENV, PARAMS, carry, key, 20)[1] for p in (policy, keeping)]
+        scores = [
+            rollout.evaluate(p, ENV, PARAMS, jnp.int32(0), key, 5, 10) for p in (policy, keeping)
+        ]
+        return results, scores
+
+    (plain, kept), scores = jax.device_get(both(jax.random.key(2)))
+    assert plain.extras is None
+    np.testing.assert_array_equal(kept.extras["state"], np.arange(20))
+    seen = kept.obs, kept.action, kept.begin
+    jax.tree.map(np.testing.assert_array_equal, kept.extras["seen"], seen)
+    jax.tree.map(np.testing.assert_array_equal, dataclasses.replace(kept, extras=None), plain)
+    jax.tree.map(np.testing.assert_array_equal, *scores)
 
 
 @functools.partial(jax.jit, static_argnames="max_steps")
