@@ -10,13 +10,13 @@ import time
 
 import numpy as np
 import pytest
-from test_runs import ARGUMENTS, SETUP, payload
+from test_runs import ARGUMENTS, R2D2, SETUP, payload
 
 import mmrl
 from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
-from mmrl.commands import evaluate, train
-from mmrl.runs import Run, reopen
+from mmrl.commands import doctor, evaluate, train
+from mmrl.runs import AGENTS, Run, reopen
 
 ENV = "probe-Memory-v0"
 
@@ -66,6 +66,15 @@ def test_training_help_names_every_memory(capsys: pytest.CaptureFixture[str]):
     assert not [name for name in memory.NAMES if name not in shown]
 
 
+def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
+    for agent, options in {"dqn": "--segment-length", "r2d2": "--burn-in"}.items():
+        with pytest.raises(SystemExit):
+            main(["train", f"--agent={agent}", "--help"])
+        shown = capsys.readouterr().out
+        assert options in shown and ("--burn-in" in shown) == (agent == "r2d2")
+    assert set(AGENTS) == set(train.NAMES) == set(doctor.SMOKE)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"mmrl {mmrl.__version__}\n"
@@ -77,6 +86,9 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train"], "Say which environment"),
         (["train", "popgym-RepeatFrstEasy-v0"], "Nearest: popgym-RepeatFirstEasy-v0"),
         (["train", ENV, "--memory", "lur"], "Did you mean `lru`"),
+        (["train", ENV, "--agent", "r2d3"], "got 'r2d3'. Try 'r2d2'"),
+        (["train", ENV, "--burn-in=9"], "--burn-in is an option of r2d2, not of dqn: --agent r2d2"),
+        (["train", ENV, "--agent", "r2d2", "--start", "warm"], "`start` must be 'stored'"),
         (["train", ENV, "--batching", "segment"], "`batching` must be"),
         (["train", ENV, "--batching", "segments", "--segment-length", "0"], "`segment_length`"),
         (["train", ENV, "--capacity", "8"], "`capacity` must hold one rollout"),
@@ -85,6 +97,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", "--resume"], "There is no run under results/ to resume"),
         (["train", "--resume", "--out", "nowhere"], "There is no run in nowhere"),
         (["evaluate", "nowhere"], "There is no checkpoint in nowhere"),
+        (["evaluate", "file"], "file is a file: give the folder of the run"),
         (["evaluate", "nowhere", "--episodes", "0"], "`episodes` must be at least 1"),
         (["bench", "scam"], "`names` must be among"),
         (["demo", "--out", "file/demo"], "Cannot write to file/demo"),
@@ -160,6 +173,27 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
     unbroken = Run(SETUP, "unbroken")
     assert len(list(unbroken)) == 3
     assert payload(run) == payload(pathlib.Path("unbroken"))
+
+
+def test_r2d2_from_the_command_line(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    """Its first line, its folder, and a resumption that knows whose options it takes."""
+    config = R2D2.config
+    names = ("width", "batch", "length", "overlap", "burn_in", "n_step", "environments", "rollout")
+    sizes = {name: getattr(config, name) for name in (*names, "capacity", "block", "episodes")}
+    options = [w for k, v in sizes.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    seeds = ["--seeds", "0", "1"]
+    assert main(["train", ENV, "--agent", "r2d2", *options, *seeds, "--blocks", "1"]) == 0
+    assert "lstm, stored state, burn-in 2  →" in capsys.readouterr().out
+    assert main(["train", "--resume", "--blocks", "2", "--burn-in", "2"]) == 0
+    path = pathlib.Path("results/probe-Memory-r2d2-lstm-stored-1")
+    assert f"→  {path}\nresumed after block 1 of 2" in capsys.readouterr().out
+    assert reopen(path).setup == R2D2 and len(reopen(path).history) == 2
+    assert main(["evaluate", str(path), "--episodes", "5"]) == 0
+    assert "after block 2" in capsys.readouterr().out
+    assert main(["train", "--resume", "--agent", "dqn", "--blocks", "2"]) == 0
+    assert f"→  {run}\nComplete after block 2" in capsys.readouterr().out
+    assert main(["train", "--resume", "--agent", "dqn", "--out", str(path)]) == 2
+    assert "holds a run of r2d2, not of dqn" in capsys.readouterr().err
 
 
 def test_resume_refuses_other_settings(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):

@@ -15,7 +15,7 @@ from test_runs import SETUP, payload, setup
 
 from mmrl.__main__ import main
 from mmrl.commands import bench, demo, doctor, terminal
-from mmrl.runs import Report, Run, Setup
+from mmrl.runs import AGENTS, Report, Run, Setup
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +172,7 @@ def test_the_checkouts_own_benchmarks_are_found():
 def test_doctor_finds_a_healthy_machine(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
-    for subject in ("versions", "device", "scheduler", "cache", "folder", "popgym", "training"):
+    for subject in ("versions", "device", "scheduler", "cache", "folder", "popgym", *AGENTS):
         assert subject in printed
     assert "All is well." in printed and "✗" not in printed
 

@@ -18,11 +18,11 @@ NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
 @pytest.mark.parametrize("env", [f"popgym-{name}-v0" for name in NAMES])
 def test_the_original_shows_what_the_port_shows(env: str):
     """Shapes of observations and numbers of actions agree, also with the additions of a run."""
-    setup = Setup(env=env, previous_action=True)
+    setup = Setup(env=env, previous_action=True, previous_reward=True)
     run = Run(dataclasses.replace(setup, config=dataclasses.replace(CONFIG, capacity=4096)))
     theirs = original.original(env)()
     seen = original._flat(theirs, theirs.reset(seed=0)[0])[None]
-    features = original.features(run, seen, np.array([-1]), np.array([True]))
+    features = original.features(run, seen, np.array([-1]), np.zeros(1), np.array([True]))
     space = run.program.env.observation_space(run.program.params)
     assert features.shape == (1, *space.shape)
     last = run.program.env.action_space(run.program.params).n - 1
@@ -31,14 +31,17 @@ def test_the_original_shows_what_the_port_shows(env: str):
 
 def test_features_are_those_of_the_wrappers():
     config = dataclasses.replace(CONFIG, capacity=256)
-    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, previous_action=True))
+    shown = {"previous_action": True, "previous_reward": True}
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, **shown))
     env, params = run.program.env, run.program.params
     obs, state = env.reset(jax.random.key(0), params)
+    reward = np.zeros(())
     for action, begin in ((-1, True), (2, False)):
         cards = np.asarray(obs)[None, :4]
-        features = original.features(run, cards, np.array([action]), np.array([begin]))
+        rewards = np.asarray(reward, float)[None]
+        features = original.features(run, cards, np.array([action]), rewards, np.array([begin]))
         np.testing.assert_array_equal(features[0], obs)
-        obs, *_ = env.step(jax.random.key(1), state, 2, params)
+        obs, _, reward, *_ = env.step(jax.random.key(1), state, 2, params)
 
 
 @pytest.mark.slow

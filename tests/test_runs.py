@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import dqn
+from mmrl.agents import dqn, r2d2
 from mmrl.runs import Run, RunError, Setup, checkpoint
 
 # The program of test_dqn_training.py, so that it is compiled once for both.
@@ -32,6 +32,27 @@ CONFIG = dqn.Config(
     episodes=4,
 )
 SETUP = Setup(env="probe-Memory-v0", config=CONFIG, seeds=(0, 1))
+
+# And the same sizes for R2D2.
+R2D2 = Setup(
+    env="probe-Memory-v0",
+    agent="r2d2",
+    seeds=(0, 1),
+    config=r2d2.Config(
+        width=8,
+        batch=4,
+        length=4,
+        overlap=2,
+        burn_in=2,
+        n_step=2,
+        environments=4,
+        rollout=4,
+        capacity=64,
+        block=2,
+        blocks=2,
+        episodes=4,
+    ),
+)
 
 # The same for the command line, but for the number of blocks.
 _SIZES = ("width", "batch", "environments", "rollout", "updates", "capacity", "block", "episodes")
@@ -72,6 +93,59 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """A copy of that folder, to be damaged."""
     return shutil.copytree(finished, tmp_path / "copy")
+
+
+# Agents
+
+
+@pytest.mark.parametrize("agent", runs.AGENTS)
+def test_what_a_setup_leaves_out_is_the_agents_own(agent: str):
+    module = runs.find(agent)
+    usual = Setup(env="probe-Memory-v0", agent=agent)
+    assert usual.config == module.Config()
+    bare = dict.fromkeys(runs.setup.SHOWN, False)
+    assert {name for name in bare if getattr(usual, name)} == set(module.OBSERVES)
+    assert dataclasses.replace(usual, **bare) == Setup(usual.env, agent=agent, **bare)
+
+
+def test_each_flag_shows_what_it_says():
+    def shown(*flags: bool) -> Any:
+        env, params, *_ = runs.program("r2d2", "probe-Memory-v0", *flags)
+        _, state = env.reset(jax.random.key(0), params)
+        return env.step(jax.random.key(1), state, 1, params)
+
+    alone = shown(False, False)[0]
+    obs, _, reward, *_ = shown(True, True, True)
+    np.testing.assert_array_equal(obs, [*alone, 0, 1, reward, 0])
+
+
+def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
+    with pytest.raises(ValueError, match=r"`config` must be .* of dqn; got one of r2d2\. Give the"):
+        Setup(env="probe-Memory-v0", config=r2d2.Config())
+    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Repeat"):
+        Run(R2D2, copy, resume=True)
+
+
+def test_r2d2_resumes_exactly(tmp_path: pathlib.Path):
+    whole = list(Run(R2D2, tmp_path / "unbroken"))
+    assert [report.env_steps for report in whole] == [32, 64]
+    for blocks in (1, 2):
+        part = dataclasses.replace(R2D2, config=dataclasses.replace(R2D2.config, blocks=blocks))
+        assert len(list(Run(part, tmp_path / "run", resume=blocks > 1))) == 1
+    assert payload(tmp_path / "run") == payload(tmp_path / "unbroken")
+    assert runs.reopen(tmp_path / "run").setup == R2D2
+
+
+def test_runs_of_before_r2d2_go_on(copy: pathlib.Path):
+    """Their files do not know `previous_reward`: it was not shown."""
+    header, content = checkpoint.read(copy / "checkpoint")
+    assert header["setup"].pop("previous_reward") is False
+    write(copy, header, content)
+    assert runs.reopen(copy).setup == runs.saved(copy) == SETUP
+    assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
+    write(copy, header, content)
+    with pytest.raises(RunError, match="previous_reward was False, is True"):
+        Run(setup(previous_reward=True), copy, resume=True)
 
 
 # Resume
@@ -233,7 +307,7 @@ def test_a_damaged_checkpoint_is_refused(name: str, copy: pathlib.Path):
     damaged = damage(name, file.read_bytes())
     file.write_bytes(damaged)
     for attempt in (lambda: Run(SETUP, copy, resume=True), lambda: runs.reopen(copy)):
-        with pytest.raises(RunError, match=r"damaged or cut short|not a checkpoint"):
+        with pytest.raises(RunError, match=r"damaged or cut short|not a checkpoint|is empty"):
             attempt()
     assert file.read_bytes() == damaged
     assert len(json.loads((copy / "results.json").read_text())["history"]) == 3
@@ -251,7 +325,11 @@ class Harm:
 
 def forge(path: pathlib.Path, payload: bytes) -> None:
     """A checkpoint with a right checksum around something else."""
-    content = json.dumps({"setup": runs.describe(SETUP), "history": []}).encode() + b"\n" + payload
+    write(path, {"setup": runs.describe(SETUP), "history": []}, payload)
+
+
+def write(path: pathlib.Path, header: dict[str, Any], payload: bytes) -> None:
+    content = json.dumps(header).encode() + b"\n" + payload
     (path / "checkpoint").write_bytes(checkpoint._MAGIC + checkpoint._checksum(content) + content)
 
 

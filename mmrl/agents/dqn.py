@@ -33,6 +33,7 @@ from mmrl.replay import segments, tape
 from mmrl.rollout import Carry, Policy, collect, start
 
 static = partial(eqx.field, static=True)
+OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 
 
 class Config(eqx.Module):

@@ -34,11 +34,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
 from mmrl.agents.common import Metrics, check_discrete, check_numbers, explore, score
+from mmrl.agents.common import greedy as greedy  # for those who evaluate what it learned
 from mmrl.nets import Net
 from mmrl.replay import sequences
 from mmrl.rollout import Carry, Policy, Transition, collect, start
 
 static = partial(eqx.field, static=True)
+# Beside o_t, unless a run says otherwise. The paper has no begin flag.
+OBSERVES = ("previous_action", "previous_reward", "begin_flag")
 
 
 class Config(eqx.Module):

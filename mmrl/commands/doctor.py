@@ -1,6 +1,7 @@
 """`mmrl doctor`: what mmrl runs on, and whether it works there."""
 
 import dataclasses
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mmrl
-from mmrl.agents.dqn import Config
+from mmrl.agents import dqn, r2d2
 from mmrl.commands.terminal import in_background
 from mmrl.runs import Run, Setup
 
@@ -26,26 +27,24 @@ MARKS = {"good": "[green]✓[/]", "note": "[yellow]![/]", "bad": "[red]✗[/]"}
 TRIED = "0.10."  # versions of jax with which mmrl is tested
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
-# One step, the right answer is in view: learned in a few updates.
-SMOKE = Setup(
-    env="probe-Match-v0",
-    seeds=(0,),
-    config=Config(
-        memory="none",
-        width=16,
-        batch=64,
-        environments=8,
-        rollout=8,
-        updates=8,
-        capacity=1024,
-        block=16,
-        blocks=3,
-        learning_rate=1e-2,
-        reward_scale=1.0,
-        epsilon_decay=16.0,
-        tau=0.1,
-    ),
-)
+# One step, the right answer is in view: every agent learns it in a few updates.
+_SIZES = {
+    "memory": "none",
+    "width": 16,
+    "batch": 64,
+    "environments": 8,
+    "rollout": 8,
+    "updates": 8,
+    "capacity": 1024,
+    "block": 16,
+    "blocks": 3,
+    "learning_rate": 1e-2,
+}
+_WINDOWS = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
+SMOKE = {
+    "dqn": dqn.Config(**_SIZES, reward_scale=1.0, epsilon_decay=16.0, tau=0.1),
+    "r2d2": r2d2.Config(**_SIZES, **_WINDOWS, rescale=False, target_period=8),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     """Print all findings; the exit code is 1 if one is bad."""
     tyro.cli(Options, args=arguments, prog="mmrl doctor")
     console, sick = Console(), False
-    for examine in (versions, device, scheduler, cache, folder, popgym, smoke_run):
+    looks = (versions, device, scheduler, cache, folder, popgym)
+    for examine in (*looks, *(functools.partial(smoke_run, agent) for agent in SMOKE)):
         finding = examine()
         sick = sick or finding.state == "bad"
         row = Table.grid(padding=(0, 1))
@@ -138,16 +138,17 @@ def popgym() -> Finding:
     return Finding("popgym", "good", "not installed; only `mmrl evaluate --original` needs it")
 
 
-def smoke_run() -> Finding:
+def smoke_run(agent: str) -> Finding:
     """Train something tiny and see whether it learns."""
+    setup = Setup(env="probe-Match-v0", agent=agent, config=SMOKE[agent], seeds=(0,))
     began = time.perf_counter()
     try:
-        reports = [report for _, report in in_background([lambda: Run(SMOKE)])]
+        reports = [report for _, report in in_background([lambda: Run(setup)])]
     except Exception as error:
-        return Finding("training", "bad", f"fails: {type(error).__name__}: {error}")
+        return Finding(agent, "bad", f"fails: {type(error).__name__}: {error}")
     final = float(np.mean(reports[-1].returns))
     words = f"return {final:.2f} after {reports[-1].env_steps} steps; compiling and learning took"
     words = f"{words} {time.perf_counter() - began:.1f} s"
     if final < 0.9:
-        return Finding("training", "bad", f"does not learn: {words}. It should reach 1.00")
-    return Finding("training", "good", words)
+        return Finding(agent, "bad", f"does not learn: {words}. It should reach 1.00")
+    return Finding(agent, "good", words)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrl.rollout import evaluate
-from mmrl.runs import AGENTS, Run, interval, reopen
+from mmrl.runs import Run, find, interval, reopen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 def greedy_returns(run: Run, episodes: int, seed: int) -> Float[np.ndarray, "seed episodes"]:
     """Undiscounted returns of the greedy policy of every seed's network."""
     env, params = run.program.env, run.program.params
-    agent = AGENTS[run.setup.agent]
+    agent = find(run.setup.agent)
 
     @jax.jit
     @jax.vmap

@@ -1,7 +1,7 @@
 """A trained network plays the original popgym: the proof that our tasks are the same tasks.
 
 The original's observations are flattened to one-hot vectors, as `mmrl.envs` gives them, and get the
-same additions that `mmrl.runs` makes: [o_t, one_hot(a_{t-1}) or zeros, b_t].
+same additions that `mmrl.runs` makes: [o_t, one_hot(a_{t-1}) or zeros, r_{t-1}, b_t].
 """
 
 import importlib.util
@@ -57,14 +57,15 @@ def _play(net: Net, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, "
     obs = np.stack([_flat(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(envs)])
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), net.init())
     actions, begin = np.full(count, -1), np.ones(count, bool)
-    returns, running = np.zeros(count), np.ones(count, bool)
+    rewards, returns, running = np.zeros(count), np.zeros(count), np.ones(count, bool)
     while running.any():
-        memory, actions = _act(net, memory, features(run, obs, actions, begin), begin)
+        memory, actions = _act(net, memory, features(run, obs, actions, rewards, begin), begin)
         actions, begin = np.asarray(actions), np.zeros(count, bool)
         for i in np.flatnonzero(running):
-            seen, reward, terminated, truncated, _ = envs[i].step(_action(envs[i], int(actions[i])))
+            step = envs[i].step(_action(envs[i], int(actions[i])))
+            seen, rewards[i], terminated, truncated, _ = step
             obs[i], running[i] = _flat(envs[i], seen), not (terminated or truncated)
-            returns[i] += reward
+            returns[i] += rewards[i]
     return returns
 
 
@@ -72,13 +73,16 @@ def features(
     run: Run,
     obs: Float[np.ndarray, "episodes obs"],
     actions: Int[np.ndarray, " episodes"],
+    rewards: Float[np.ndarray, " episodes"],
     begin: np.ndarray,
 ) -> Float[np.ndarray, "episodes features"]:
-    """[o_t, one_hot(a_{t-1}), b_t], as the run's wrappers build it; action -1 is none."""
+    """[o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as the run's wrappers build it; action -1 is none."""
     size = run.program.env.action_space(run.program.params).n
     columns = [obs]
     if run.setup.previous_action:
         columns.append(actions[:, None] == np.arange(size))
+    if run.setup.previous_reward:
+        columns.append(rewards[:, None])
     if run.setup.begin_flag:
         columns.append(begin[:, None])
     return np.concatenate(columns, axis=1, dtype=np.float32)

@@ -1,23 +1,25 @@
-"""`mmrl train`: an environment, a memory, a batching, some seeds."""
+"""`mmrl train`: an environment, an agent, a memory, some seeds."""
 
+import argparse
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
-from mmrl.agents.dqn import Config
+from mmrl.agents import dqn, r2d2
 from mmrl.commands.terminal import watch
-from mmrl.runs import Run, RunError, Setup, saved
+from mmrl.envs import registered
+from mmrl.runs import AGENTS, Run, RunError, Setup, find, saved
 
 RESULTS = pathlib.Path("results")
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Train double DQN with a memory on several seeds at once.
+    """Train an agent on several seeds at once.
 
     Every block ends with an evaluation and a checkpoint. Stop with Ctrl-C whenever you like and go
     on with --resume: the result is bit for bit that of an unbroken run.
@@ -25,42 +27,55 @@ class Options:
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
     """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
+    agent: str = Setup.agent
+    """dqn or r2d2, each with options of its own: --agent r2d2 --help."""
     out: pathlib.Path | None = None
     """Folder of the run. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
     """Go on with the run in --out, with its settings; more --blocks prolong it."""
     seeds: tuple[int, ...] = Setup.seeds
     """One independent agent each."""
-    previous_action: bool = Setup.previous_action
+    previous_action: bool = False
     """Show the previous action to the network."""
-    begin_flag: bool = Setup.begin_flag
+    previous_reward: bool = False
+    """Show the previous reward to the network."""
+    begin_flag: bool = False
     """Show the first step of an episode to the network."""
-    dqn: tyro.conf.OmitArgPrefixes[Config] = dataclasses.field(default_factory=Config)
+    config: tyro.conf.OmitArgPrefixes[Any] = None  # tyro sees the type of the default
 
     @property
     def setup(self) -> Setup:
         """All of this that determines the numbers."""
-        return Setup(
-            env=self.env,
-            config=self.dqn,
-            seeds=self.seeds,
-            previous_action=self.previous_action,
-            begin_flag=self.begin_flag,
-        )
+        return Setup(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Setup)})
+
+
+def _dqn(config: dqn.Config) -> tuple[str, str]:
+    length = config.segment_length
+    words = "a tape" if config.batching == "tape" else f"segments of {length} steps"
+    return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
+
+
+def _r2d2(config: r2d2.Config) -> tuple[str, str]:
+    words = f"{config.memory}, {config.start} state, burn-in {config.burn_in}"
+    return words, f"r2d2-{config.memory}-{config.start}"
+
+
+# Of each agent's settings: what they are in words, and in the name of a folder.
+NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {"dqn": _dqn, "r2d2": _r2d2}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
     options, path = _options(arguments)
     run = Run(options.setup, path, resume=options.resume)
-    console = Console()
-    agent = f"{options.dqn.memory} on {_batching(options.dqn)}"
-    console.print(f"[bold]{options.env}[/]  {agent}  →  {path}", soft_wrap=True)
-    if len(run.history) >= options.dqn.blocks:
+    console, blocks = Console(), options.config.blocks
+    words, _ = NAMES[options.agent](options.config)
+    console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
+    if len(run.history) >= blocks:
         console.print(f"Complete after block {len(run.history)}: prolong it with more --blocks.")
         return 0
     if run.history:
-        console.print(f"resumed after block {len(run.history)} of {options.dqn.blocks}")
+        console.print(f"resumed after block {len(run.history)} of {blocks}")
     try:
         watch(run, console)
     except KeyboardInterrupt:
@@ -71,48 +86,83 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
     """The options, on top of those of the run to resume, and the folder."""
-    options = _parse(arguments, Options())
+    agent = _agent(arguments)
+    options = _parse(arguments, Setup(env="", agent=agent))
     if not options.resume:
         if not options.env:
             raise ValueError("Say which environment: `mmrl train popgym-RepeatFirstEasy-v0`.")
         return options, options.out or _new_folder(options)
-    path = options.out or _latest(options.env)
+    path = options.out or _latest(options.env, agent)
     setup = saved(path)
     if setup is None and options.env:  # killed before it had written anything: begin
         return dataclasses.replace(options, resume=False), path
     if setup is None:
         raise RunError(f"There is no run in {path}: nothing to resume.")
-    fields = {f.name: getattr(setup, f.name) for f in dataclasses.fields(Setup)}
-    defaults = {k: v for k, v in fields.items() if k not in ("agent", "config")}
-    return _parse(arguments, Options(**defaults, dqn=setup.config)), path
+    if setup.agent != agent:
+        raise RunError(f"{path} holds a run of {setup.agent}, not of {agent}: leave --agent out.")
+    return _parse(arguments, setup), path
 
 
-def _parse(arguments: Sequence[str], default: Options) -> Options:
-    return tyro.cli(Options, args=arguments, default=default, prog="mmrl train")
+def _agent(arguments: Sequence[str]) -> str:
+    """The agent that is named, or that of the run to resume: the other options depend on it."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--agent", nargs="?")
+    parser.add_argument("--out", nargs="?", type=pathlib.Path)
+    parser.add_argument("--resume", action="store_true")
+    named, others = parser.parse_known_args(arguments)
+    agent = named.agent
+    if agent is None and named.resume:
+        env = next((word for word in others if word in registered()), "")
+        past = (saved(path) for path in ([named.out] if named.out else _newest()))
+        agent = next((setup.agent for setup in past if setup and env in ("", setup.env)), None)
+    agent = Setup.agent if agent is None else agent
+    _check_options([word for word in others if word.startswith("--")], agent)
+    return agent
 
 
-def _batching(config: Config) -> str:
-    return "a tape" if config.batching == "tape" else f"segments of {config.segment_length} steps"
+def _check_options(options: Sequence[str], agent: str) -> None:
+    """Raises `ValueError` for an unknown agent, and for an option that only another one has."""
+    find(agent)
+    known = {name: {f.name for f in dataclasses.fields(a.Config)} for name, a in AGENTS.items()}
+    for option in options:
+        option = option.partition("=")[0]
+        field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
+        of = [name for name in AGENTS if field in known[name]]
+        if of and agent not in of:
+            raise ValueError(f"{option} is an option of {of[0]}, not of {agent}: --agent {of[0]}.")
+
+
+def _parse(arguments: Sequence[str], default: Setup) -> Options:
+    options = Options(**{f.name: getattr(default, f.name) for f in dataclasses.fields(Setup)})
+    return tyro.cli(Options, args=arguments, default=options, prog="mmrl train")
 
 
 def _new_folder(options: Options) -> pathlib.Path:
-    """results/<task>-<memory>-<batching>-<number>, the first number that is free."""
+    """results/<task>-<its settings>-<number>, the first number that is free."""
     task = options.env.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
-    stem = f"{task}-{options.dqn.memory}-{options.dqn.batching}"
+    stem = f"{task}-{NAMES[options.agent](options.config)[1]}"
     number = 1
     while (RESULTS / f"{stem}-{number}").exists():
         number += 1
     return RESULTS / f"{stem}-{number}"
 
 
-def _latest(env: str) -> pathlib.Path:
-    """The folder under results/ that was written last, of this environment if one is named."""
-    folders = sorted(RESULTS.glob("*/results.json"), key=lambda file: -file.stat().st_mtime)
-    for file in folders:
-        setup = saved(file.parent)
-        if setup is not None and env in ("", setup.env):
-            return file.parent
-    raise RunError(f"There is no run{f' of {env}' if env else ''} under {RESULTS}/ to resume.")
+def _newest() -> Iterator[pathlib.Path]:
+    """The folders under results/, from the one that was written last."""
+    files = sorted(RESULTS.glob("*/results.json"), key=lambda file: -file.stat().st_mtime)
+    return (file.parent for file in files)
+
+
+def _latest(env: str, agent: str) -> pathlib.Path:
+    """The latest run of this agent, and of this environment if one is named."""
+    path = None
+    for path in _newest():
+        setup = saved(path)
+        if setup is not None and env in ("", setup.env) and setup.agent == agent:
+            return path
+    of = f" of {agent}" if path else ""
+    of += f" in {env}" if env else ""
+    raise RunError(f"There is no run{of} under {RESULTS}/ to resume.")
 
 
 def _farewell(run: Run, path: pathlib.Path) -> str:

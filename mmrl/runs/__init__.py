@@ -7,6 +7,8 @@ The only module that touches the disk.
         print(report.block, report.returns.mean())
     run.state                           # every seed's networks, tape and environments
 
+    Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # its settings: `r2d2.Config`
+
 In a run's folder, `checkpoint` holds everything after the last complete block, and `results.json`
 the setup, the provenance and one row per block for people to read. Both are replaced whole, so a
 kill at any moment loses at most the block under way. A resumed run computes bit for bit what an
@@ -15,21 +17,12 @@ unbroken one would have, on the same machine and versions.
 
 from mmrl.runs.checkpoint import RunError, load, read, save
 from mmrl.runs.results import append, interquartile_mean, interval, provenance, published
-from mmrl.runs.run import (
-    AGENTS,
-    Program,
-    Report,
-    Run,
-    Setup,
-    describe,
-    program,
-    reopen,
-    restore,
-    saved,
-)
+from mmrl.runs.run import Program, Report, Run, program, reopen, saved
+from mmrl.runs.setup import AGENTS, Agent, Setup, describe, find, restore
 
 __all__ = [
     "AGENTS",
+    "Agent",
     "Program",
     "Report",
     "Run",
@@ -37,6 +30,7 @@ __all__ = [
     "Setup",
     "append",
     "describe",
+    "find",
     "interquartile_mean",
     "interval",
     "load",

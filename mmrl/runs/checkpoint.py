@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+# Settings that files of earlier versions lack, and what those versions did.
+EARLIER = {"previous_reward": False}
 _MAGIC = b"mmrl checkpoint 1\n"
 
 
@@ -42,6 +44,11 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
         raise RunError(f"There is no checkpoint in {path.parent}.") from None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
+    if not content:
+        raise RunError(
+            f"{path} is empty: the disk lost it. Delete it to begin this run again with "
+            "`--resume`, or start in another folder."
+        )
     if not content.startswith(_MAGIC):
         raise RunError(f"{path} is not a checkpoint of this version of mmrl.")
     checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
@@ -109,7 +116,9 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    old, new = ({**x, **x["config"], "config": None, "blocks": None} for x in (old, new))
+    if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
+        return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
+    old, new = ({**EARLIER, **x, **x["config"], "config": 0, "blocks": 0} for x in (old, new))
     names = sorted(old.keys() | new.keys())
     return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names if old.get(k) != new.get(k)]
 

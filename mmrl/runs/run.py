@@ -1,7 +1,6 @@
 """One training run over several seeds, block by block."""
 
 import dataclasses
-import difflib
 import functools
 import json
 import os
@@ -14,31 +13,18 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from mmrl.agents import dqn
 from mmrl.envs import make
-from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction
+from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.checkpoint import RunError, load, read, replace, save, writing
 from mmrl.runs.results import provenance
+from mmrl.runs.setup import Setup, describe, find, restore
 
-AGENTS = {"dqn": dqn}
 CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
-    """All that determines a run's numbers, beside versions and device."""
-
-    env: str  # an id for `mmrl.envs.make`
-    config: dqn.Config = dataclasses.field(default_factory=dqn.Config)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    agent: str = "dqn"  # a name in `AGENTS`
-    previous_action: bool = False  # show a_{t-1} to the network
-    begin_flag: bool = True  # show b_t to the network
-
-
-@dataclasses.dataclass(frozen=True)
 class Report:
-    """What one block brought. Arrays hold one value per seed."""
+    """What one block brought, whatever the agent. Arrays hold one value per seed."""
 
     block: int  # counts from 1
     blocks: int
@@ -58,21 +44,32 @@ class Program(NamedTuple):
     block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
 
 
-@functools.cache
-def program(agent: str, env_id: str, previous_action: bool, begin_flag: bool) -> Program:
+def program(
+    agent: str,
+    env_id: str,
+    previous_action: bool,
+    begin_flag: bool,
+    previous_reward: bool = False,
+) -> Program:
     """Built once per environment, so that a second run, or a slider, finds it compiled.
 
-    Only `config`'s static fields lead to another compilation.
+    The network is shown [o_t, a_{t-1}, r_{t-1}, b_t], as far as the flags say so. Only `config`'s
+    static fields lead to another compilation.
     """
-    if agent not in AGENTS:
-        near = difflib.get_close_matches(agent, AGENTS, 1) or list(AGENTS)
-        raise ValueError(f"`agent` must be one of {list(AGENTS)}; got {agent!r}. Try {near[0]!r}.")
+    return _program(agent, env_id, previous_action, begin_flag, previous_reward)
+
+
+@functools.cache  # of a call that always looks the same
+def _program(
+    agent: str, env_id: str, previous_action: bool, begin_flag: bool, previous_reward: bool
+) -> Program:
+    module = find(agent)
     env, params = make(env_id)
     space = env.observation_space(params)
     env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
     env = PreviousAction(env) if previous_action else env
+    env = PreviousReward(env) if previous_reward else env
     env = BeginFlag(env) if begin_flag else env
-    module = AGENTS[agent]
 
     @jax.jit
     def init(config, keys):
@@ -100,8 +97,9 @@ class Run:
         _check_seeds(setup.seeds)
         self.setup = setup
         self.path = None if path is None else pathlib.Path(path)
-        self.program = program(setup.agent, setup.env, setup.previous_action, setup.begin_flag)
-        AGENTS[setup.agent].check(setup.config, self.program.env, self.program.params)
+        shown = (setup.previous_action, setup.begin_flag, setup.previous_reward)
+        self.program = program(setup.agent, setup.env, *map(bool, shown))
+        find(setup.agent).check(setup.config, self.program.env, self.program.params)
         # The program does not depend on how often it is repeated: a longer run is no other program.
         self._config = dataclasses.replace(setup.config, blocks=1)
         self._shapes = jax.eval_shape(self._start)  # so that bad settings leave no trace on disk
@@ -184,6 +182,8 @@ def reopen(path: str | os.PathLike) -> Run:
     Raises `RunError` if there is no checkpoint, or a damaged one.
     """
     path = pathlib.Path(path)
+    if path.is_file():
+        raise RunError(f"{path} is a file: give the folder of the run, {path.parent}.")
     run = Run(restore(read(path / CHECKPOINT)[0]["setup"]))
     run._load(path)
     return run
@@ -203,22 +203,6 @@ def saved(path: str | os.PathLike) -> Setup | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
-
-
-def describe(setup: Setup) -> dict[str, Any]:
-    """A setup as JSON data; `restore` is its inverse."""
-    return json.loads(json.dumps(dataclasses.asdict(setup)))
-
-
-def restore(data: dict[str, Any]) -> Setup:
-    """The setup that `describe` described. Raises `RunError` for that of another version."""
-    try:
-        config = dict(data["config"])
-        config["memory_sizes"] = tuple((name, size) for name, size in config["memory_sizes"])
-        config = AGENTS[data["agent"]].Config(**config)
-        return Setup(**{**data, "config": config, "seeds": tuple(data["seeds"])})
-    except (KeyError, TypeError) as error:
-        raise RunError(f"This run is of another version of mmrl: {error}.") from None
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:
