@@ -247,9 +247,10 @@ def _ends(last: Bool[Array, " time"], **arrays: Float[Array, " time"]) -> Bool[A
             "Use `terminated | truncated`, and `jax.vmap` for several tapes."
         )
     for name, array in arrays.items():
-        if array.shape != last.shape:
+        if jnp.shape(array) != last.shape:
+            hint = " `discounts` makes it of a γ." if name == "discount" else ""
             raise ValueError(
-                f"`{name}` must have one entry per step, {list(last.shape)} like `last`; "
-                f"got {list(array.shape)}."
+                f"`{name}` must have one entry per step, {list(last.shape)}; got "
+                f"{list(jnp.shape(array)) or 'a scalar'}.{hint}"
             )
     return last | (jnp.arange(last.size) == last.size - 1)

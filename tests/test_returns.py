@@ -489,6 +489,7 @@ def test_r2d2_target_is_the_n_step_return_between_h_and_its_inverse(x64):
     [
         ("n", lambda x, last: returns.n_step(x, x, x, last, 0)),
         ("discount", lambda x, last: returns.discounted(x, x[1:])),
+        ("discount", lambda x, last: returns.discounted(x, 0.9)),
         ("next_values", lambda x, last: returns.gae(x, x, x, x[:-1], last, 0.9)),
         ("ratio", lambda x, last: returns.vtrace(x, x, x, x, last, x[None])),
         ("last", lambda x, last: returns.lambda_return(x, x, x, x, 0.9)),
