@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.nets import Net
 from mmrl.rollout import Evaluation, Policy, evaluate
@@ -22,6 +22,7 @@ class Metrics(eqx.Module):
     loss: Float[Array, "*blocks"]
     fill: Float[Array, "*blocks"]  # share of real steps in a batch
     finite: Bool[Array, "*blocks"]  # were all rewards and losses finite, in the evaluation too?
+    diagnostics: PyTree = None  # what else an agent measures
 
 
 def explore(
@@ -45,17 +46,24 @@ def greedy(net: Net) -> Policy:
     return act
 
 
-def score(net: Net, env: Any, params: Any, key: PRNGKeyArray, episodes: int) -> Evaluation:
-    """The greedy policy's first episode in each of several fresh environments."""
+def score(
+    net: Any,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    episodes: int,
+    policy: Callable[[Any], Policy] = greedy,
+) -> Evaluation:
+    """The first episode of the network's `policy` in each of several fresh environments."""
     most = params.max_steps_in_episode
-    return evaluate(greedy(net), env, params, net.init(), key, episodes, most)
+    return evaluate(policy(net), env, params, net.init(), key, episodes, most)
 
 
 def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:
     """Raises `ValueError` for a number that is out of range; those that are traced pass.
 
     A whole number is at least 1, or 0 if it is in `from_zero`; a scalar in `shares` lies between 0
-    and 1; all other scalars are positive.
+    and 1, one in `from_zero` between 0 and ∞; all others are positive and finite.
     """
     for field in dataclasses.fields(config):
         name, value = field.name, getattr(config, field.name)
@@ -64,8 +72,12 @@ def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] =
             raise ValueError(f"`{name}` must be at least {least}; got {value}.")
         if field.type is not float or not isinstance(value, int | float):
             continue
-        if not (0 <= value <= 1 if name in shares else 0 < value < math.inf):
-            wanted = "between 0 and 1" if name in shares else "positive and finite"
+        fits, wanted = 0 < value < math.inf, "positive and finite"
+        if name in shares:
+            fits, wanted = 0 <= value <= 1, "between 0 and 1"
+        elif name in from_zero:
+            fits, wanted = value >= 0, "at least 0"
+        if not fits:
             raise ValueError(f"`{name}` must be {wanted}; got {value}.")
 
 

@@ -1,0 +1,78 @@
+"""Scales that policy optimization estimates as it goes: of rewards and of advantages.
+
+Both are folds of monoids: the discounted sum of past rewards is `Affine`, its variance and the
+advantages' mean and variance are `Moments`. Hilton et al. 2022 (their code), Cobbe et al. 2021.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from mmrl.monoid import Affine, Moments
+from mmrl.scan import scan_and_last
+
+Scalar = float | Float[Array, ""]
+Sample = tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
+"""(n, μ, M₂): an element of `Moments`."""
+
+
+class RewardScale(eqx.Module):
+    """What rewards are divided by: the standard deviation of R_t = r_t + g R_{t-1}."""
+
+    sums: Float[Array, " env"]  # R of each environment's last step
+    moments: Sample
+
+
+def reward_scale(environments: int) -> RewardScale:
+    """No rewards seen, and a variance of 1 that weighs as much as 1/10 000 of a reward."""
+    return RewardScale(
+        jnp.zeros(environments), (jnp.float32(1e-4), jnp.float32(0), jnp.float32(1e-4))
+    )
+
+
+def scale_rewards(
+    scale: RewardScale,
+    rewards: Float[Array, "env time"],
+    begin: Bool[Array, "env time"],
+    gamma: Scalar,
+    most: Scalar,
+) -> tuple[RewardScale, Float[Array, "env time"]]:
+    """r_t / √(Var R + 1e-8), cut to ±`most`, with R_t = r_t + g (1 - b_t) R_{t-1}.
+
+    R sums what is past, from the episode's `begin` on; `gamma` is g. The new rewards count before
+    they are divided. Their mean stays where it is.
+    """
+
+    def sums(start, rewards, begin):
+        maps = jnp.where(begin, 0.0, gamma), rewards
+        (_, past), (_, last) = scan_and_last(Affine(), maps, (jnp.ones_like(start), start))
+        return past, last
+
+    past, last = jax.vmap(sums)(scale.sums, rewards, begin)
+    moments = Moments()(scale.moments, sample(past))
+    scaled = rewards * jax.lax.rsqrt(variance(moments) + 1e-8)
+    return RewardScale(last, moments), jnp.clip(scaled, -most, most)
+
+
+def standardize(
+    moments: Sample, x: Float[Array, "*shape"], decay: Scalar
+) -> tuple[Sample, Float[Array, "*shape"]]:
+    """(x - μ) / (σ + 1e-8), with the moments of x and, faded by `decay` per call, of those before.
+
+    With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls.
+    """
+    count, mean, square = moments
+    moments = Moments()((decay * count, mean, decay * square), sample(x))
+    return moments, (x - moments[1]) / (jnp.sqrt(variance(moments)) + 1e-8)
+
+
+def sample(x: Float[Array, "*shape"]) -> Sample:
+    """The moments of all numbers in an array."""
+    mean = jnp.mean(x)
+    return jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
+
+
+def variance(moments: Sample) -> Float[Array, ""]:
+    """M₂ / n."""
+    return moments[2] / moments[0]
