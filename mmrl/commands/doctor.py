@@ -10,6 +10,7 @@ import platform
 import shutil
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,7 +29,7 @@ TRIED = "0.10."  # versions of jax with which mmrl is tested
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 # One step, the right answer is in view: every agent learns it in a few updates.
-_SIZES = {
+_SIZES: dict[str, Any] = {
     "memory": "none",
     "width": 16,
     "batch": 64,
@@ -40,7 +41,7 @@ _SIZES = {
     "blocks": 3,
     "learning_rate": 1e-2,
 }
-_WINDOWS = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
+_WINDOWS: dict[str, Any] = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
 SMOKE = {
     "dqn": dqn.Config(**_SIZES, reward_scale=1.0, epsilon_decay=16.0, tau=0.1),
     "r2d2": r2d2.Config(**_SIZES, **_WINDOWS, rescale=False, target_period=8),
