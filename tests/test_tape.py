@@ -312,7 +312,7 @@ def test_draw_never_finds_a_row_without_weight(monkeypatch):
     assert len(sums) == 3
     edges = np.nextafter(np.float32([0, 1]), np.float32([0, 0]))
     uniform = np.stack(np.meshgrid(edges, edges, edges)).reshape(3, -1)
-    rows = tree.draw(sums, jnp.array([1.0, 0.5]), jnp.asarray(uniform))
+    rows, _ = tree.draw(sums, jnp.array([1.0, 0.5]), jnp.asarray(uniform))
     assert set(rows.tolist()) == {3, 4, 6}
 
 

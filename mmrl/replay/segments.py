@@ -120,7 +120,7 @@ def _draw(
         key, first, segment, done = state
         key, now = jax.random.split(key)
         uniform = jax.random.uniform(now, (levels + 2, count), jnp.float32)
-        found = tree.draw(tape.sums, scales, uniform[:levels])
+        found, _ = tree.draw(tape.sums, scales, uniform[:levels])
         n = tape.length.at[found].get(mode="fill", fill_value=0)
         segments = -(-n // length)
         accepted = uniform[levels] * (1 + (n - 1) / length) < segments

@@ -20,6 +20,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl.replay import ring, tree
@@ -37,10 +38,9 @@ class Sequences(eqx.Module):
     steps: PyTree[Shaped[Array, "capacity ..."]]
     # One recurrent state for each `period` rows.
     states: PyTree[Shaped[Array, "slot ..."]]
-    # Steps of the sequence that begins in this row, its tail included; 0 if none does.
-    available: Int[Array, " capacity"]
-    # Steps of its episode before it.
-    past: Int[Array, " capacity"]
+    # Of the sequence that begins in this row: its steps, tail included, and those of its episode
+    # before it. Zeros if none does.
+    table: Int[Array, "capacity 2"]
     # Sums of p^α over the sequences.
     sums: tree.Tree
     # How many sequences there are.
@@ -64,14 +64,28 @@ class Sequences(eqx.Module):
         return self.unfinished.shape[-1]
 
     @property
+    def capacity(self) -> int:
+        """Steps in all rings."""
+        return self.table.shape[-2]
+
+    @property
     def depth(self) -> int:
         """Steps in each ring."""
-        return self.available.shape[-1] // self.workers
+        return self.capacity // self.workers
+
+    @property
+    def available(self) -> Int[Array | np.ndarray, "*seed capacity"]:
+        """Steps of the sequence that begins in a row, its tail included; 0 if none does."""
+        return self.table[..., 0]
+
+    @property
+    def past(self) -> Int[Array | np.ndarray, "*seed capacity"]:
+        """Steps of its episode before the sequence that begins in a row."""
+        return self.table[..., 1]
 
     @property
     def guard(self) -> int:
-        """How close the place that is written next may come to a sequence before it is discarded:
-        none of its prefix, and not its state, has been overwritten until then."""
+        """How close the cursor comes to a sequence before it, its prefix or its state has to go."""
         return self.cut.burn_in + self.cut.period - 1
 
     @property
@@ -128,8 +142,7 @@ def init(
     rings = Sequences(
         steps=ring.empty(example, capacity),
         states=ring.empty(state, capacity // cut.period),
-        available=jnp.zeros(capacity, jnp.int32),
-        past=jnp.zeros(capacity, jnp.int32),
+        table=jnp.zeros((capacity, 2), jnp.int32),
         sums=tree.build(jnp.zeros((1, capacity), jnp.float32)),
         stored=jnp.zeros((), jnp.int32),
         folds=jax.tree.map(lambda x: jnp.stack([x] * workers), cut.no_folds()),
@@ -160,11 +173,10 @@ def add(
     |δ| by which the actors set the first priority. Each worker goes on where its last rollout
     stopped. A sequence with an error that is not finite gets the least priority. O(worker · time),
     whatever the capacity, if the storage is donated or carried by a loop.
-
     Raises ValueError if the leaves of `rollout` or `states` are not those of `init`, if `errors`
     have another shape than `rollout.last`, and if the rollout is too long for a ring.
     """
-    here, capacity, depth = sequences, sequences.available.shape[0], sequences.depth
+    here, capacity, depth = sequences, sequences.capacity, sequences.depth
     time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
     ring.check_leaves("states", here.states, states, (here.workers, time))
     ring.check_leaves("errors", jnp.zeros(1, errors.dtype), errors, (here.workers, time))
@@ -183,16 +195,16 @@ def add(
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
     weights = jnp.concatenate([jnp.zeros(gone.size, jnp.float32), weights])[:, None]
     changed = jnp.concatenate([gone, first])
-    # Taken away by what was read, and not by 0: XLA must read before it writes, or it copies all.
-    lost = here.available[gone]
-    emptied = here.available.at[gone].add(-lost)
-    more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(lost > 0, dtype=jnp.int32)
+    # Less what was read, not 0: XLA then reads before it writes, instead of copying the table.
+    lost = here.table[gone]
+    emptied = here.table.at[gone].add(-lost)
+    more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(lost[:, 0] > 0, dtype=jnp.int32)
+    entries = jnp.stack([available, start], axis=-1).reshape(-1, 2)
     return replace(
         here,
         steps=ring.write(here.steps, rows.reshape(-1), rollout),
         states=_write_states(here, rows, offset, states),
-        available=emptied.at[first].set(available.reshape(-1), mode="drop"),
-        past=here.past.at[first].set(start.reshape(-1), mode="drop"),
+        table=emptied.at[first].set(entries, mode="drop"),
         sums=tree.update(here.sums, changed, weights, _touched(here, time)),
         stored=here.stored + more,
         folds=folds,
@@ -208,8 +220,7 @@ def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, 
 
 
 def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
-    """What covers all rows where an `add` may begin or discard a sequence: two stretches of every
-    ring, and the ends of a ring, at which they may break."""
+    """What covers the rows that an `add` may change: two stretches of every ring, and its ends."""
     begun = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
     gone = tree.cover(here.cursor + here.guard, time)
     ends = [] if here.depth % tree.BRANCH == 0 else [0, here.depth - 1]
@@ -220,11 +231,11 @@ def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
 def _write_states(here: Sequences, rows, offset, states) -> PyTree:
     """The states before the steps at which a window begins: one for each `period` rows.
 
-    Two of them that are needed never share a slot, since the windows of one episode begin a period
-    apart and its first needs no state. Where a second comes to a slot, the sequence of the first
-    has not come to be, and the second takes its place.
+    Two that are needed never share a slot, since the windows of one episode begin a period apart
+    and its first needs no state. If a second comes to a slot, the sequence of the first has not
+    come to be, and the second takes its place.
     """
-    time, slots = rows.shape[1], here.available.shape[0] // here.cut.period
+    time, slots = rows.shape[1], here.capacity // here.cut.period
     wanted = here.cut.opened(offset)
     slot = jnp.where(wanted, rows // here.cut.period, slots)
     coming = jax.lax.cummin(jnp.where(wanted, jnp.arange(time), time), axis=1, reverse=True)
@@ -243,19 +254,15 @@ def sample(
     """`batch` windows, drawn independently with P_i = p_i^α / Σ p^α (with replacement).
 
     Where nothing is stored, `rows` is the capacity, `mask` is False and the weights are 1.
-    O(batch · window + log capacity).
-
-    Raises ValueError if `batch` is not positive.
+    O(batch · window + log capacity). Raises ValueError if `batch` is not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 sequence, got {batch}.")
-    sums, capacity = sequences.sums, sequences.available.shape[0]
+    sums = sequences.sums
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
-    rows = tree.draw(sums, jnp.ones(1), uniform)
-    weight = tree.weights(sums, rows)[:, 0]
+    rows, weight = tree.draw(sums, jnp.ones(1), uniform)
     share = jnp.where(weight > 0, sequences.stored * weight / sums[0].sum(), 1)  # N P
-    # `rows` depends on the weights, so that they are read before `set_priority` writes them.
-    rows = jnp.where(weight > 0, rows, capacity)
+    rows = jnp.where(weight > 0, rows, sequences.capacity)
     drawn = window(sequences, rows, sequences.cut.burn_in)
     return Sample(**vars(drawn), weights=(share / share.min()) ** -beta)
 
@@ -263,14 +270,13 @@ def sample(
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:
     """The sequences that begin in `rows`, with the `before` steps before each.
 
-    `state` is right where `before` is the `burn_in` of the storage, or differs from it by whole
-    periods. Steps that have been overwritten are padding.
+    `state` is right where `before` is `burn_in`, or differs from it by whole periods. Steps that
+    have been overwritten are padding.
     """
     here, depth = sequences, sequences.depth
     at = jnp.arange(-before, here.cut.full, dtype=jnp.int32)[None]
-    available = here.available.at[rows].get(mode="fill", fill_value=0)[:, None]
-    past = here.past.at[rows].get(mode="fill", fill_value=0)[:, None]
-    past = jnp.where(available > 0, past, 0)
+    entries = here.table.at[rows].get(mode="fill", fill_value=0)
+    available, past = entries[:, :1], entries[:, 1:]
     base = jnp.minimum(rows // depth, here.workers - 1)[:, None] * depth
     place = rows[:, None] - base
     left = (place - here.cursor) % depth  # steps that the ring still holds before it
@@ -303,13 +309,12 @@ def set_priority(
     """p[rows] ← values, clipped to `PRIORITIES`, for the sequences that begin in `rows`.
 
     A row without a sequence and a value that is not finite change nothing; a row given twice takes
-    one of its values, the same for both. Set priorities before the next `add`, which may put
-    another sequence in the row.
+    the larger. Set priorities before the next `add`, which may put another sequence in the row.
     """
     stored = sequences.available.at[rows].get(mode="fill", fill_value=0) > 0
-    rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.available.shape[0])
+    rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.capacity)
     # Two draws of a sequence may differ in rounding, but the tree wants one weight for a row.
     same = rows[:, None] == rows[None]
     values = jnp.max(jnp.where(same, values[None], -jnp.inf), axis=1).astype(jnp.float32)
-    weights = jnp.where(rows < sequences.available.shape[0], _law(values, sequences.alpha), 0)
+    weights = jnp.where(rows < sequences.capacity, _law(values, sequences.alpha), 0)
     return replace(sequences, sums=tree.update(sequences.sums, rows, weights[:, None]))

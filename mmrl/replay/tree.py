@@ -128,23 +128,29 @@ def _earliest(
 
 def draw(
     tree: Tree, scales: Float[Array, " column"], uniform: Float[Array, "level count"]
-) -> Int[Array, " count"]:
-    """Independent rows, each with probability ∝ the sum of scale · weight over the columns.
+) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
+    """Independent rows, each with probability ∝ the sum of scale · weight over the columns; and
+    that sum of each.
 
     This is sampling *with* replacement. From the top down, each node passes the draw on to a child
     by weight, with uniform numbers of its own for every level: the 24 bits of one would be used up
     after 16M rows. If all weights are 0, some row is drawn.
     """
     top, *levels = tree
-    nodes = _pick((top * scales[:, None]).sum(axis=0)[None], uniform[0])
+    nodes, weights = _pick((top * scales[:, None]).sum(axis=0)[None], uniform[0])
     for level, u in zip(levels, uniform[1:], strict=True):
-        weights = (level[nodes] * scales[None, :, None]).sum(axis=1)
-        nodes = nodes * level.shape[2] + _pick(weights, u)
-    return nodes
+        child, weights = _pick((level[nodes] * scales[None, :, None]).sum(axis=1), u)
+        nodes = nodes * level.shape[2] + child
+    return nodes, weights
 
 
-def _pick(weights: Float[Array, "rows n"], uniform: Float[Array, " count"]) -> Int[Array, " count"]:
-    """For each draw a column by weight, from its own row of weights or from the only one."""
+def _pick(
+    weights: Float[Array, "rows n"], uniform: Float[Array, " count"]
+) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
+    """For each draw a column by weight, from its own row of weights or from the only one; and the
+    weight."""
     sums = jnp.cumsum(weights, axis=1)
     picked = (sums <= uniform[:, None] * sums[:, -1:]).sum(axis=1, dtype=jnp.int32)
-    return jnp.minimum(picked, weights.shape[1] - 1)
+    picked = jnp.minimum(picked, weights.shape[1] - 1)
+    rows = jnp.arange(picked.size) if len(weights) > 1 else jnp.zeros_like(picked)
+    return picked, weights[rows, picked]
