@@ -260,7 +260,7 @@ def sample(
         raise ValueError(f"`batch` must be at least 1 sequence, got {batch}.")
     sums = sequences.sums
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
-    rows, weight = tree.draw(sums, jnp.ones(1), uniform)
+    rows, weight = tree.draw(sums, jnp.ones(1, jnp.float32), uniform)
     share = jnp.where(weight > 0, sequences.stored * weight / sums[0].sum(), 1)  # N P
     rows = jnp.where(weight > 0, rows, sequences.capacity)
     drawn = window(sequences, rows, sequences.cut.burn_in)
