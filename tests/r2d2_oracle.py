@@ -83,7 +83,7 @@ class Game(NamedTuple):
 def play(config, key):
     state = r2d2.init(config, ENV, PARAMS, key)
     for act_key in jax.random.split(key, 2):
-        state = r2d2.act_and_store(config, ENV, PARAMS, state, act_key)
+        state, _ = r2d2.act_and_store(config, ENV, PARAMS, state, act_key)
     return state
 
 

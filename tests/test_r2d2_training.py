@@ -12,7 +12,7 @@ import r2d2_oracle as oracle
 from r2d2_oracle import CONFIG, DEPTH, ENV, PARAMS, everything, game, place
 
 from mmrl import returns, rollout
-from mmrl.agents import r2d2
+from mmrl.agents import actors, r2d2
 from mmrl.envs import make, probes
 from mmrl.replay import sequences, tree
 
@@ -42,7 +42,7 @@ loss = jax.jit(r2d2.loss)
 def test_an_epsilon_for_each_actor():
     """Horgan et al. 2018, Eq. 1, with N = 8."""
     expected = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
-    given = [r2d2.epsilons(dataclasses.replace(CONFIG, environments=n)) for n in (8, 1)]
+    given = [actors.epsilons(dataclasses.replace(CONFIG, environments=n)) for n in (8, 1)]
     np.testing.assert_allclose(given[0], expected, rtol=1e-5)
     np.testing.assert_allclose(given[1], [0.4], rtol=1e-6)
 
@@ -98,8 +98,8 @@ def act_by(config, state, actor):
     """A rollout of a state with another actor, and the steps that this actor takes."""
     key = jax.random.key(6)
     state = dataclasses.replace(state, actor=actor)
-    after = r2d2.act_and_store(config, ENV, PARAMS, state, key)
-    acted = r2d2.act(config, ENV, PARAMS, actor, state.carries, key, config.rollout)
+    after, _ = r2d2.act_and_store(config, ENV, PARAMS, state, key)
+    acted = actors.act(config, ENV, PARAMS, actor, state.carries, key, config.rollout)
     return after.held, acted[1]
 
 
@@ -133,7 +133,7 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
         before = np.asarray(state.sequences.sums[0][0])
         state, (our_value, fill) = learn(config, state, key)
         np.testing.assert_allclose(our_value, value, rtol=1e-5)
-        np.testing.assert_allclose(fill, batch.trained.mean())
+        np.testing.assert_allclose(fill, batch.trained.sum() / (config.batch * config.length))
         wanted, trained = before.copy(), np.asarray(batch.trained[:, at:])
         for i, row in enumerate(np.asarray(batch.rows)):
             sizes = np.abs(td[i])[trained[i]]
@@ -267,7 +267,7 @@ def test_probes_are_learned_to_their_values(name: str, change: dict[str, Any]):
     @jax.jit
     @jax.vmap
     def values(net, key):
-        random = r2d2.behavior(net, jnp.ones(()))
+        random = actors.behavior(net, jnp.ones(()))
         carry = rollout.start(env, env.default_params, net.init(), key)
         _, seen = rollout.collect(random, env, env.default_params, carry, key, 100)
         q = net(net.init(), seen.obs, seen.begin)[1]

@@ -24,7 +24,7 @@ Implementation details
 import dataclasses
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -32,12 +32,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import losses, returns
-from mmrl.agents.common import Metrics, check_discrete, check_numbers, explore, score
+from mmrl import losses
+from mmrl.agents.actors import act, bare, first_errors, targets
+from mmrl.agents.common import Metrics, check_discrete, check_numbers, score
 from mmrl.agents.common import greedy as greedy  # for those who evaluate what it learned
 from mmrl.nets import Net
 from mmrl.replay import sequences
-from mmrl.rollout import Carry, Policy, Transition, collect, start
+from mmrl.rollout import Carry, Transition, start
 
 static = partial(eqx.field, static=True)
 # Beside o_t, unless a run says otherwise. The paper has no begin flag.
@@ -100,21 +101,18 @@ class State(eqx.Module):
     learned: Int[Array, ""]  # gradient steps
 
 
-class Acted(NamedTuple):
-    """What an actor keeps of a step: the state it acted from, Q(s_t, a_t) and max_a Q(s_t, a)."""
-
-    state: PyTree
-    taken: Float[Array, "*time"]
-    best: Float[Array, "*time"]
-
-
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
     if config.start not in ("stored", "zero"):
         raise ValueError(f"`start` must be 'stored' or 'zero'; got {config.start!r}.")
     shares = ("gamma", "epsilon_base", "alpha", "eta", "beta_start", "beta_end")
     check_numbers(config, shares, from_zero=("overlap", "burn_in"))
-    jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(())))
+    longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
+    if config.rollout > longest:
+        raise ValueError(
+            f"`rollout` must be at most {longest} steps, so that it overwrites nothing of the "
+            f"sequences that it completes; got {config.rollout}. Raise `capacity`."
+        )
     check_discrete(env, params)
 
 
@@ -157,7 +155,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
         optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
         carries=carries,
         held=held,
-        sequences=_storage(config, _bare(example), net.init()),
+        sequences=_storage(config, bare(example), net.init()),
         key=key,
         iteration=jnp.zeros((), jnp.int32),
         learned=jnp.zeros((), jnp.int32),
@@ -170,62 +168,16 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
 
 
-def epsilons(config: Config) -> Float[Array, " env"]:
-    """ε_i = base^(1 + exponent i / (N - 1)) of actor i: most explore little, for the whole run."""
-    rank = jnp.arange(config.environments) / max(config.environments - 1, 1)
-    return jnp.asarray(config.epsilon_base) ** (1 + config.epsilon_exponent * rank)
-
-
-def behavior(net: Net, epsilon: Float[Array, ""]) -> Policy:
-    """ε-greedy, and what `Acted` keeps."""
-
-    def policy(memory_state, obs, begin, key):
-        after, q = net.step(memory_state, obs, begin)
-        action = explore(q, epsilon, key)
-        return after, action, Acted(memory_state, q[action], jnp.max(q))
-
-    return policy
-
-
-def act(
-    config: Config, env: Any, params: Any, net: Net, carries: Carry, key: PRNGKeyArray, steps: int
-) -> tuple[Carry, Transition]:
-    """`steps` steps in every environment, each by its own ε."""
-
-    def one(carry, epsilon, key):
-        return collect(behavior(net, epsilon), env, params, carry, key, steps)
-
-    keys = jax.random.split(key, config.environments)
-    return jax.vmap(one)(carries, epsilons(config), keys)
-
-
-def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray) -> State:
+def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray):
     """A rollout in every environment; what was acted n steps before its end is stored."""
     carries, rollout = act(config, env, params, state.actor, state.carries, key, config.rollout)
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
     stored = jax.tree.map(lambda x: x[:, : config.rollout], both)
     held = jax.tree.map(lambda x: x[:, config.rollout :], both)
-    errors = jax.vmap(partial(actor_errors, config))(both)[:, : config.rollout]
-    storage = sequences.add(state.sequences, _bare(stored), stored.extras.state, errors)
-    return dataclasses.replace(state, carries=carries, held=held, sequences=storage)
-
-
-def actor_errors(config: Config, steps: Transition) -> Float[Array, " time"]:
-    """|δ_t| by the values that the actor had; right where n more steps follow."""
-    acted = steps.extras
-    ahead = jnp.append(acted.best[1:], acted.best[-1])
-    next_best = jnp.where(steps.last, acted.best, ahead)
-    return jnp.abs(_targets(config, steps, next_best) - acted.taken)
-
-
-def _targets(config: Config, steps: Any, next_q: Float[Array, " time"]) -> Float[Array, " time"]:
-    """y_t = h(r_t + … + γ^(n-1) r_{t+n-1} + γ^n h⁻¹(q_{t+n})), shorter only at an episode's end."""
-    discount = returns.discounts(config.gamma, steps.terminated)
-    if config.rescale:
-        next_q = returns.unrescale(next_q, config.rescale_eps)
-    rewards = config.reward_scale * steps.reward
-    y = returns.n_step(rewards, discount, next_q, steps.last, config.n_step)
-    return returns.rescale(y, config.rescale_eps) if config.rescale else y
+    errors = jax.vmap(partial(first_errors, config))(both)[:, : config.rollout]
+    storage = sequences.add(state.sequences, bare(stored), stored.extras.state, errors)
+    state = dataclasses.replace(state, carries=carries, held=held, sequences=storage)
+    return state, rollout
 
 
 def unroll(
@@ -267,7 +219,7 @@ def loss(
 
     def errors(steps, q, q_target):
         next_q = losses.taken(q_target[1:], jnp.argmax(q[1:], axis=-1))
-        y = jax.lax.stop_gradient(_targets(config, steps, next_q))
+        y = jax.lax.stop_gradient(targets(config, steps, next_q))
         return y - losses.taken(q[:-1], steps.action)
 
     td = jax.vmap(errors)(steps, q, q_target)
@@ -299,7 +251,8 @@ def learn(config: Config, state: State, key: PRNGKeyArray):
         sequences=sequences.set_priority(state.sequences, batch.rows, priority),
         learned=learned,
     )
-    return state, (value, jnp.mean(batch.trained, dtype=jnp.float32))
+    fill = jnp.sum(batch.trained) / (config.batch * config.length)
+    return state, (value, fill)
 
 
 def _copy(due: Array, new: Net, old: Net) -> Net:
@@ -309,7 +262,7 @@ def _copy(due: Array, new: Net, old: Net) -> Net:
 def iterate(config: Config, env: Any, params: Any, state: State):
     """Act, store, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
-    state = act_and_store(config, env, params, state, act_key)
+    state, rollout = act_and_store(config, env, params, state, act_key)
     # The steps are only read while learning: they stay out of the carry, where XLA might copy them.
     learner, held = eqx.partition(state, _is_learner(state))
 
@@ -322,7 +275,7 @@ def iterate(config: Config, env: Any, params: Any, state: State):
     )
     state = eqx.combine(learner, held)
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
-    finite = jnp.all(jnp.isfinite(state.held.reward)) & jnp.all(jnp.isfinite(value))
+    finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
 
@@ -355,8 +308,3 @@ def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[Sta
     """
     state = init(config, env, params, key)
     return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)
-
-
-def _bare(steps: Transition) -> Transition:
-    """Steps without what the actor kept of them."""
-    return dataclasses.replace(steps, extras=None)

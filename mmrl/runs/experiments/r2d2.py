@@ -200,7 +200,7 @@ def _window(config: dqn.Config | r2d2.Config) -> int:
     """Steps of a batch, of which `fill` says how many are trained on."""
     if isinstance(config, dqn.Config):
         return config.batch
-    return config.batch * (config.burn_in + config.length + config.n_step - 1)
+    return config.batch * config.length
 
 
 def _stale(cell: Cell, config: Any, state: Any) -> dict[str, Any] | None:

@@ -1,0 +1,76 @@
+"""R2D2's actors: an ε for each, what they keep of a step, and the errors they first see.
+
+The agent itself is in `r2d2.py`.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from mmrl import returns
+from mmrl.agents.common import explore
+from mmrl.nets import Net
+from mmrl.rollout import Carry, Policy, Transition, collect
+
+
+class Acted(NamedTuple):
+    """What an actor keeps of a step: the state it acted from, Q(s_t, a_t) and max_a Q(s_t, a)."""
+
+    state: PyTree
+    taken: Float[Array, "*time"]
+    best: Float[Array, "*time"]
+
+
+def epsilons(config: Any) -> Float[Array, " env"]:
+    """ε_i = base^(1 + exponent i / (N - 1)) of actor i: most explore little, for the whole run."""
+    rank = jnp.arange(config.environments) / max(config.environments - 1, 1)
+    return jnp.asarray(config.epsilon_base) ** (1 + config.epsilon_exponent * rank)
+
+
+def behavior(net: Net, epsilon: Float[Array, ""]) -> Policy:
+    """ε-greedy, and what `Acted` keeps."""
+
+    def policy(memory_state, obs, begin, key):
+        after, q = net.step(memory_state, obs, begin)
+        action = explore(q, epsilon, key)
+        return after, action, Acted(memory_state, q[action], jnp.max(q))
+
+    return policy
+
+
+def act(
+    config: Any, env: Any, params: Any, net: Net, carries: Carry, key: PRNGKeyArray, steps: int
+) -> tuple[Carry, Transition]:
+    """`steps` steps in every environment, each by its own ε."""
+
+    def one(carry, epsilon, key):
+        return collect(behavior(net, epsilon), env, params, carry, key, steps)
+
+    keys = jax.random.split(key, config.environments)
+    return jax.vmap(one)(carries, epsilons(config), keys)
+
+
+def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
+    """|δ_t| by the values that the actor had; right where n more steps follow."""
+    acted = steps.extras
+    ahead = jnp.append(acted.best[1:], acted.best[-1])
+    next_best = jnp.where(steps.last, acted.best, ahead)
+    return jnp.abs(targets(config, steps, next_best) - acted.taken)
+
+
+def targets(config: Any, steps: Any, next_q: Float[Array, " time"]) -> Float[Array, " time"]:
+    """y_t = h(r_t + … + γ^(n-1) r_{t+n-1} + γ^n h⁻¹(q_{t+n})), shorter only at an episode's end."""
+    discount = returns.discounts(config.gamma, steps.terminated)
+    if config.rescale:
+        next_q = returns.unrescale(next_q, config.rescale_eps)
+    rewards = config.reward_scale * steps.reward
+    y = returns.n_step(rewards, discount, next_q, steps.last, config.n_step)
+    return returns.rescale(y, config.rescale_eps) if config.rescale else y
+
+
+def bare(steps: Transition) -> Transition:
+    """Steps without what the actor kept of them."""
+    return dataclasses.replace(steps, extras=None)
