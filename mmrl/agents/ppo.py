@@ -106,15 +106,18 @@ class Diagnostics(NamedTuple):
     explained: Float[Array, "*blocks"]  # share of the value targets' variance, before learning
 
 
-def check(config: Config, env: Any, params: Any) -> None:
-    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+def check(config: Config, env: Any, params: Any, from_zero: tuple[str, ...] = ()) -> None:
+    """Raises `ValueError` for a setting that cannot work, naming it and the remedy.
+
+    `from_zero` names further numbers that may be zero.
+    """
     for name, names in _NAMES.items():
         if getattr(config, name) not in names:
             raise ValueError(f"`{name}` must be one of {names}; got {getattr(config, name)!r}.")
     check_numbers(
         config,
         shares=("anneal", "beta1", "beta2", "gamma", "lam", "advantage_decay", "reward_gamma"),
-        from_zero=("staleness", *_FROM_ZERO),
+        from_zero=("staleness", *_FROM_ZERO, *from_zero),
     )
     rows, what = config.environments, "environments"
     if config.memory == "none":
