@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import policies_oracle
 import pytest
 import staleness_oracle
 import traitlets
@@ -310,6 +311,11 @@ VECTORS = {
     "rescalings": staleness_oracle.rescalings,
     "bootstraps": staleness_oracle.bootstraps,
     "stale": staleness_oracle.stale,
+    "adjustments": policies_oracle.adjustments,
+    "spans": policies_oracle.spans,
+    "averages": policies_oracle.averages,
+    "clips": policies_oracle.clips,
+    "climbs": policies_oracle.climbs,
 }
 
 

@@ -5,8 +5,10 @@ import { test } from "node:test";
 import { weights as attention } from "../../mmrl/show/widgets/js/attention_explorer.mjs";
 import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
+import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
 import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
 import { INVERSES, rescale, target } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
+import { climb } from "../../mmrl/show/widgets/js/rubber_band.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
 import { TARGETS, weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
 import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
@@ -119,4 +121,41 @@ each("stale", ({ memory, size, xs, learner, actor, settings, deltas }) => {
   const mine = errors(model, learner, xs, { ...paths, ...settings });
   assert.deepEqual(Object.keys(mine), Object.keys(deltas));
   for (const [name, values] of Object.entries(deltas)) close(mine[name], values, `${memory}, ${name}`);
+});
+
+const PAPER = { batch: 8192, learning_rate: 5e-4, center: 8, advantage_decay: 0, phases: 32, beta1: 0.9, beta2: 0.999 };
+const ALL = { learning_rate: true, center: true, advantages: true, phases: true, betas: true };
+
+each("adjustments", ({ c, batch, learning_rate, decays, phases }) => {
+  const mine = adjusted(PAPER, c, { optimizer: "adam", on: ALL });
+  close([mine.batch, mine.learning_rate / learning_rate, mine.phases], [batch, 1, phases], `c = ${c}`);
+  const found = { ...mine, prox: decayOf(mine.center) };
+  // The table has five to seven digits.
+  for (const [name, decay] of Object.entries(decays)) assert.ok(Math.abs(found[name] - decay) < 6e-6, `${name}, c = ${c}`);
+});
+
+each("spans", ({ decay, center, span }) => {
+  close([centerOf(decay), spanOf(decay), decayOf(center)], [center, span, decay], `β = ${decay}`);
+});
+
+each("averages", ({ thetas, center, wanted }) => {
+  const mean = { at: [...thetas[0]], weight: 1 };
+  const mine = thetas.map((theta, t) => (t && trail(mean, theta, decayOf(center)), [...mean.at]));
+  close(mine, wanted, `COM = ${center}`);
+});
+
+each("clips", ({ form, settings, logs, wanted }) => {
+  const mine = logs.map((log) => (form === "clip" ? clipped : penalized)(log, settings));
+  const where = `${form} ${JSON.stringify(settings)}`;
+  for (const what of ["value", "gradient"]) close(mine.map((one) => one[what]), wanted[what], `${what}, ${where}`);
+});
+
+each("climbs", ({ z, settings, thetas, proxes }) => {
+  const rows = climb(z, settings);
+  const where = JSON.stringify(settings);
+  close(rows.map(({ theta }) => theta), thetas, where);
+  assert.equal(rows.at(-1).examples, z.length);
+  // A row holds the average after its step; the other two were what the step was taken with.
+  const mine = rows.map(({ prox }) => prox);
+  close(settings.proximal === "ewma" ? mine.slice(0, -1) : mine.slice(1), proxes, where);
 });

@@ -18,6 +18,7 @@ try:
         ScanPlayer,
         SegmentsExplorer,
     )
+    from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
     from mmrl.show.widgets.sequences import PriorityExplorer, SequenceCutter
     from mmrl.show.widgets.staleness import RescalingExplorer, StalenessExplorer
@@ -30,12 +31,15 @@ except ModuleNotFoundError as error:
 __all__ = [
     "END",
     "AttentionExplorer",
+    "BatchCalculator",
+    "ClipExplorer",
     "EpisodePlayer",
     "MemoryExplorer",
     "PriorityExplorer",
     "RescalingExplorer",
     "ResetExplorer",
     "ReturnsExplorer",
+    "RubberBandExplorer",
     "ScanPlayer",
     "SegmentsExplorer",
     "SensitivityExplorer",
