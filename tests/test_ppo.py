@@ -295,6 +295,21 @@ def test_advantages_are_standardized_by_weighted_moments(decay: float):
         np.testing.assert_allclose(ours, (x - mean) / std, rtol=1e-4, atol=1e-5)
 
 
+def test_every_epoch_sees_every_row_once_and_in_any_minibatch():
+    rows, minibatches, epochs = 24, 3, 400
+    orders = np.asarray(learner.shuffle(jax.random.key(5), rows, minibatches, epochs))
+    assert orders.shape == (minibatches * epochs, 8)
+    by_epoch = orders.reshape(epochs, rows)
+    assert (np.sort(by_epoch, axis=1) == np.arange(rows)).all()
+    assert len(np.unique(by_epoch, axis=0)) == epochs
+    place = np.argsort(by_epoch, axis=1) // 8  # the minibatch of every row
+    counts = np.stack([(place == i).sum(axis=0) for i in range(minibatches)])
+    assert (np.abs(counts - epochs / 3) < 5 * np.sqrt(epochs * 2 / 9)).all()
+    together = (place[:, 0] == place[:, 1]).mean()  # neighbors are as often as others: 7/23
+    assert abs(together - 7 / 23) < 5 * np.sqrt(7 / 23 * 16 / 23 / epochs)
+    np.testing.assert_array_equal(learner.shuffle(jax.random.key(6), 1, 1, 2), [[0], [0]])
+
+
 # Advantages
 
 
