@@ -67,6 +67,8 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.ScanPlayer(method="chunked"), widgets.ScanPlayer(monoid="affine")]
     shown += [widgets.ReturnsExplorer(kind=kind) for kind in ("n_step", "vtrace")]
     shown += [widgets.MemoryExplorer(family=family) for family in ("s5", "ffm")]
+    shown += [widgets.RubberBandExplorer(band="clip"), widgets.RubberBandExplorer(change="band")]
+    shown += [widgets.ClipExplorer(form="kl"), widgets.BatchCalculator(optimizer="sgd")]
     for name, found in examine(shown, DRIVE, tmp_path):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:
@@ -123,6 +125,31 @@ report.right = [traits.first, traits.second];
 def test_a_boundary_can_be_dragged_but_not_past_the_next(tmp_path: Path):
     [(_, found)] = examine([widgets.ResetExplorer()], DRAG, tmp_path)
     assert found["hover"] == 8 and 0 < found["left"] < 8 and found["right"] == [15, 16]
+
+
+PULL = """
+const stage = root.querySelector(".mmrl-stage");
+stage.setPointerCapture = () => {};
+const pull = (i, by) => {
+  const [box, grip] = [root.querySelector("svg"), root.querySelectorAll(".grip")[i]]
+    .map((node) => node.getBoundingClientRect());
+  const x = grip.left + grip.width / 2;
+  for (const [type, at] of [["down", x], ["move", x + by], ["up", x + by]]) {
+    stage.dispatchEvent(new PointerEvent(`pointer${type}`, {
+      clientX: at, clientY: box.top + 120, bubbles: true, pointerId: 1 }));
+  }
+  return [traits.log_proximal, traits.log_ratio];
+};
+report.pulls = [pull(0, -80), pull(1, 5000), pull(1, -40)];
+"""
+
+
+def test_policies_can_be_dragged_each_by_its_own_line(tmp_path: Path):
+    shown = [widgets.ClipExplorer(log_ratio=1.0, log_proximal=0.0)]
+    [(_, found)] = examine(shown, PULL, tmp_path)
+    (first, same), (kept, last), (_, back) = found["pulls"]
+    assert same == 1.0 and -0.6 < first < -0.3
+    assert kept == first and last == 1.5 and 1.2 < back < 1.4
 
 
 LOOK = """

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { averaging, count, fade, meanAge, overlap, rate, weightAt } from "../../mmrl/show/widgets/js/batch_calculator.mjs";
-import { objective, stops } from "../../mmrl/show/widgets/js/clip_explorer.mjs";
+import { objective, rests, stops } from "../../mmrl/show/widgets/js/clip_explorer.mjs";
 import { range } from "../../mmrl/show/widgets/js/core.mjs";
 import { adjusted, centerOf, decayOf, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
 import { climb, examples, gap, normals } from "../../mmrl/show/widgets/js/rubber_band.mjs";
@@ -43,6 +43,7 @@ test("an average over examples keeps its age and its weights if COM is multiplie
     assert.ok(overlap(a, b) > 0.96 && overlap(a, d) < 0.6, `c = ${c}`);
     const whole = adjusted(PAPER, c, { optimizer: "adam", on: ALL });
     const [moments, more] = [PAPER, whole].map((one) => averaging("advantages", one, 8));
+    near(moments.size, 65536);
     near(spanOf(more.decay) * more.size, spanOf(moments.decay) * moments.size, 1e-4);
     assert.ok(overlap(averaging("beta1", PAPER, 8), averaging("beta1", whole, 8)) > 0.94);
   }
@@ -119,6 +120,11 @@ test("the band of the penalty pulls toward π_p", () => {
   near(objective("apart", 0.9, settings).gradient, -0.8);
   near(objective("apart", 0.1, settings).gradient, 0.8);
   near(objective("policy", 0.9, settings).gradient, 0);
+  const [rest, ...more] = rests("apart", settings, WIDE);
+  near(rest, 0.5);
+  assert.deepEqual(more, []);
+  const [first] = rests("behavior", { ...settings, advantage: 0.7 }, WIDE);
+  near(0.7 * Math.exp(first), 2 * first, 1e-3);
 });
 
 const Z = examples(2048);

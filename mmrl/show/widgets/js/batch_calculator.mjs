@@ -127,7 +127,7 @@ function verdict({ curves, average, c }) {
     ? ["an effective sample", (one) => count(Math.round(spanOf(one.decay) * one.size))]
     : ["a mean age", (one) => count(Math.round(meanAge(one)))];
   const said = `The average (${AVERAGES[average]}) has ${what} of ${number(before)} examples before and ${number(after)} after; ${share(after)} of its weight lies where it did.`;
-  return after.decay === left.decay ? `${said} It was not adjusted.` : `${said} Left alone: ${number(left)} examples, ${share(left)}.`;
+  return after.decay === left.decay ? `${said} It stays as it was.` : `${said} Left alone: ${number(left)} examples, ${share(left)}.`;
 }
 
 function warnings({ base, now, c, on, optimizer, average, asked }) {

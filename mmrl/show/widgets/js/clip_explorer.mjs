@@ -27,15 +27,27 @@ export function stops(kind, settings, grid = GRID) {
   return out;
 }
 
+/** Where the gradient crosses 0: there the band pulls as hard as the advantage. */
+export function rests(kind, settings, grid = GRID) {
+  const slopes = grid.map((log) => objective(kind, log, settings).gradient);
+  return grid.flatMap((log, i) => {
+    const [a, b] = [slopes[i - 1], slopes[i]];
+    if (!i || (a > 0) === (b > 0) || a === 0) return [];
+    return [grid[i - 1] + ((log - grid[i - 1]) * a) / (a - b)];
+  });
+}
+
 function state(ui) {
   const [form, kind, advantage, epsilon, weight] = ["form", "proximal", "advantage", "epsilon", "weight"].map(ui.get);
   const [at, apart] = ["log_ratio", "log_proximal"].map((name) => clamp(ui.get(name), LOW, HIGH));
   const settings = { form, advantage, epsilon, weight, apart, most: ui.get("importance_max") };
-  return { ...settings, kind, at, settings, now: objective(kind, at, settings), where: proximal(kind, at, apart) };
+  const gone = form === "kl" ? rests(kind, settings) : stops(kind, settings);
+  return { ...settings, kind, at, settings, gone, now: objective(kind, at, settings), where: proximal(kind, at, apart) };
 }
 
 const thin = { class: "f-none s-dim", "stroke-width": 2, "stroke-dasharray": "5 4" };
 const thick = { class: "f-none s-blue", "stroke-width": 3 };
+const hollow = { r: 5, class: "f-paper s-blue", "stroke-width": 2 };
 const [LEFT, EDGE] = [46, 12];
 
 function boxes(width) {
@@ -56,7 +68,7 @@ function jumps(points, jump) {
 }
 
 function drawPanels(width, seen) {
-  const { kind, at, now, where, settings, form, epsilon } = seen;
+  const { kind, at, now, where, settings, form, epsilon, gone } = seen;
   const box = boxes(width);
   const hatch = stripes("dim");
   const curve = (one, what) => GRID.map((log) => objective(one, log, settings)[what]);
@@ -75,7 +87,7 @@ function drawPanels(width, seen) {
   const { x } = axes.value;
   const [top, bottom] = [box.objective[1], box.gradient[3]];
   const inside = (log) => clamp(log, LOW, HIGH);
-  const shade = stops(kind, settings).map(([from, to]) => svg("rect", { x: x(from), y: top, width: Math.max(1, x(to) - x(from)), height: bottom - top, fill: hatch.fill, opacity: 0.45 }));
+  const shade = form === "kl" ? [] : gone.map(([from, to]) => svg("rect", { x: x(from), y: top, width: Math.max(1, x(to) - x(from)), height: bottom - top, fill: hatch.fill, opacity: 0.45 }));
   const band = form === "clip" ? [inside(where + Math.log1p(-Math.min(epsilon, 1))), inside(where + Math.log1p(epsilon))] : null;
   const room = band ? svg("rect", { x: x(band[0]), y: top, width: Math.max(0, x(band[1]) - x(band[0])), height: bottom - top, class: "f-fill" }) : null;
   const mark = (log, name, row, style) => {
@@ -91,26 +103,33 @@ function drawPanels(width, seen) {
     kind === "apart" ? mark(where, "π_p proximal", 1, { class: "s-green grip", "stroke-width": 2, "stroke-dasharray": "8 3" }) : null,
     mark(at, kind === "policy" ? "π = π_p" : "π current", 2, { class: "s-orange grip", "stroke-width": 1.6, "stroke-dasharray": "2 3" }),
   ];
-  const said = stops(kind, settings).map(([from, to]) => `${num(from, 2)} to ${num(to, 2)}`).join(" and ");
-  const alt = `Objective and gradient against log π − log μ from −1.5 to 1.5. ${said ? `The gradient vanishes from ${said}.` : "The gradient vanishes nowhere over an interval."}`;
+  const said = gone.map((one) => (form === "kl" ? `at ${num(one, 2)}` : `from ${num(one[0], 2)} to ${num(one[1], 2)}`)).join(" and ");
+  const alt = `Objective and gradient against log π − log μ from −1.5 to 1.5. The gradient vanishes ${said || "nowhere"}.`;
+  const points = form === "kl" ? gone.map((log) => svg("circle", { cx: x(log), cy: axes.gradient.y(0), ...hollow })) : null;
   const titles = [svg("text", { x: 0, y: 12 }, "objective of one action, and below it its gradient in log π"), svg("text", { x: 0, y: 242 }, "gradient")];
-  return picture(width, 442, alt, hatch.defs, room, shade, lines, marks, titles, legend(width, seen, hatch, other));
+  const keys = legend(width, seen, hatch, other);
+  return picture(width, keys.bottom, alt, hatch.defs, room, shade, lines, points, marks, titles, keys.nodes);
 }
 
-function legend(width, { kind, form }, hatch, other) {
-  const y = 434;
+/** What the lines and areas mean, in as many rows as the width asks for. */
+function legend(width, { kind, form, gone }, hatch, other) {
+  const box = { y: -10, width: 24, height: 12 };
   const entries = [
-    [path([[0, y - 4], [24, y - 4]], thick), KINDS[kind]],
-    [path([[0, y - 4], [24, y - 4]], thin), KINDS[other]],
-    form === "clip" ? [svg("rect", { x: 0, y: y - 10, width: 24, height: 12, fill: hatch.fill, opacity: 0.45, class: "s-dim" }), "gradient 0"] : null,
-    form === "clip" ? [svg("rect", { x: 0, y: y - 10, width: 24, height: 12, class: "f-fill s-dim" }), "1 ± ε"] : null,
+    [path([[0, -4], [24, -4]], thick), KINDS[kind]],
+    [path([[0, -4], [24, -4]], thin), KINDS[other]],
+    form === "clip" ? [svg("rect", { ...box, class: "f-fill s-dim" }), "1 ± ε"] : null,
+    form === "clip" ? [svg("rect", { ...box, fill: hatch.fill, opacity: 0.45, class: "s-dim" }), "gradient 0"] : null,
+    gone.length && form === "kl" ? [svg("circle", { cx: 12, cy: -4, ...hollow }), "gradient 0"] : null,
   ].filter(Boolean);
-  let x = 0;
-  return entries.map(([shape, text]) => {
-    const at = x;
-    x += 46 + 6.4 * text.length;
-    return svg("g", { transform: `translate(${at} 0)` }, shape, svg("text", { x: 30, y }, text));
+  let [x, y] = [0, 434];
+  const nodes = entries.map(([shape, text]) => {
+    const long = 38 + 6.4 * text.length;
+    if (x > 0 && x + long > width) [x, y] = [0, y + 18];
+    const node = svg("g", { transform: `translate(${x} ${y})` }, shape, svg("text", { x: 30 }, text));
+    x += long + 8;
+    return node;
   });
+  return { nodes, bottom: y + 8 };
 }
 
 function table({ kind, at, settings }) {
@@ -167,17 +186,18 @@ function controls(ui) {
   slider(ui, "epsilon", { label: "clip ε", min: 0, max: 1, step: 0.05, when: () => ui.get("form") === "clip" });
   slider(ui, "weight", { label: "KL weight β", min: 0, max: 4, step: 0.1, when: () => ui.get("form") === "kl" });
   slider(ui, "importance_max", { label: "largest π / μ", min: 1, max: 100, step: 0.1, log: true });
+  const seen = () => boxes(ui.stage.querySelector("svg").viewBox.baseVal.width);
   drag(ui, {
     start(px, py) {
       const { at, apart, kind } = state(ui);
-      const { objective: top, gradient: bottom } = boxes(width(ui));
+      const { objective: top, gradient: bottom } = seen();
       if (py < 20 || py > bottom[3]) return null;
       const near = (log) => Math.abs(px - top[0] - ((log - LOW) / (HIGH - LOW)) * (top[2] - top[0]));
       if (near(at) < 14) return "log_ratio";
       return kind === "apart" && near(apart) < 14 ? "log_proximal" : null;
     },
     move(name, px) {
-      const [left, , right] = boxes(width(ui)).objective;
+      const [left, , right] = seen().objective;
       const log = LOW + ((px - left) / (right - left)) * (HIGH - LOW);
       ui.set(name, clamp(Number((Math.round(log / 0.05) * 0.05).toPrecision(12)), LOW, HIGH));
     },

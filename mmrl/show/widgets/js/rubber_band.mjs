@@ -43,7 +43,7 @@ function slope(theta, batch, { behavior, proximal, band, epsilon, weight }) {
   const { curvature, sigma, noise } = HILL;
   const value = -behavior.reduce((sum, x, i) => sum + (curvature[i] * (x * x + sigma * sigma)) / 2, 0);
   const out = [0, 0];
-  const settings = { behavior: 0, proximal: 0, advantage: 0, epsilon: band === "clip" ? epsilon : Infinity, weight: 0, most: 100 };
+  const settings = { behavior: 0, proximal: 0, advantage: 0, epsilon, weight: 0, most: 100 };
   // log N(a; θ) - log N(a; μ) = (|a - μ|² - |a - θ|²) / 2σ², so that every logarithm is taken from μ.
   const far = (a, x) => ((a[0] - x[0]) ** 2 + (a[1] - x[1]) ** 2) / (2 * sigma * sigma);
   for (const z of batch) {

@@ -142,10 +142,12 @@ function table({ now, settings, rows }) {
   const names = Object.keys(rows);
   const titles = Object.fromEntries(legends({ now, rows }));
   const ewma = now.proximal === "ewma";
+  const frozen = now.proximal === "behavior" || now.proximal === "recent";
   const lines = [
     ["batch, in examples", (s) => num(s.batch)],
     ["learning rate", (s) => num(s.learning_rate)],
     ...(ewma ? [["COM, in steps", (s) => num(s.center)], ["β_prox", (s) => num(decayOf(s.center), 4)], ["COM, in examples", (s) => num(s.center * s.batch)]] : []),
+    ...(frozen ? [["new θ_prox every … examples", (s) => num(HILL.minibatches * s.batch)]] : []),
     ...(now.change === "band" ? [["KL weight β", (s) => num(s.weight)]] : []),
     ["rms gap to “as set”", (_, rows_) => (rows_ === rows.base ? "" : num(gap(rows.base, rows_), 2))],
   ];
@@ -156,13 +158,14 @@ function table({ now, settings, rows }) {
 
 function verdict({ now, rows }) {
   const { c, proximal, change } = now;
-  if (c === 1) return "Divide the batch to see a second path.";
+  if (c === 1) return "Raise c to see a second path.";
   const way = rows.base.slice(1).reduce((sum, row, i) => sum + distance(row.theta, rows.base[i].theta), 0);
   const far = gap(rows.base, rows.changed);
-  const said = `is ${num(far, 2)} away from the first (root mean square over the examples seen, ${percent(far / way)} of its length)`;
+  const whole = rows.changed.at(-1).examples === Z.length && rows.base.at(-1).examples === Z.length;
+  const said = !whole ? "runs away" : `is ${num(far, 2)} away from the first (root mean square over the examples seen, ${percent(far / way)} of its length)`;
   const other = rows.left ? gap(rows.base, rows.left) : null;
   if (change === "band") {
-    return `A band tied to a point ${c} times as near and ${c} times as thick pulls as hard: the path ${said}. With COM ÷ ${c} alone it strays ${num(other, 2)}.`;
+    return `A band tied to a point ${c} times as near and ${c} times as thick should pull as hard: the path ${said}. With COM ÷ ${c} alone it strays ${num(other, 2)}.`;
   }
   const rate = now.optimizer === "adam" ? `√${c}` : c;
   const done = [`batch ÷ ${c}`, now.adjust_learning_rate ? `learning rate ÷ ${rate}` : "", proximal === "ewma" && now.adjust_center ? `COM × ${c}` : ""].filter(Boolean);
