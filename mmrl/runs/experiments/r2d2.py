@@ -70,7 +70,8 @@ TASKS = {
     for task in (
         Task("RepeatPreviousPaper", 52, length=10, overlap=5, burn_in=5, batch=50),
         Task("RepeatFirstEasy", 52, length=10, overlap=5, burn_in=5, batch=50),
-        # After 80 iterations, 49 episodes' worth of steps, no cell had learned anything.
+        # With a quarter of the iterations, or rewards that were not scaled to the length of its
+        # episodes, no cell had learned anything.
         Task("RepeatFirstMedium", 416, 80, 40, 40, batch=10, capacity=32_640, block=40, blocks=8),
     )
 }
@@ -95,7 +96,7 @@ class Cell:
         shared: dict[str, Any] = {
             "memory": self.memory,
             "gamma": task.gamma,
-            "reward_scale": 25.0,
+            "reward_scale": 25.0 * task.steps / 52,  # a step pays ±0.5, however long the episode
             "updates": 4,
             "block": task.block,
             "blocks": task.blocks,
