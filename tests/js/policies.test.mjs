@@ -59,7 +59,7 @@ test("weights are a density: they sum to one, and an average overlaps itself who
 test("numbers that tell decays and steps apart", () => {
   assert.deepEqual([0, 0.8888888, 0.99951243, 0.9999961].map(fade), ["0", "0.889", "0.999512", "0.9999961"]);
   assert.deepEqual([5e-4, 3.125e-5, 0.0125].map(rate), ["5e−4", "3.13e−5", "0.0125"]);
-  assert.deepEqual([65536, 0.125].map(count), ["65\u202f536", "0.125"]);
+  assert.deepEqual([65536, 0.125, 2048 + 1e-9].map(count), ["65\u202f536", "0.125", "2\u202f048"]);
 });
 
 test("centers, decays and spans are one another's inverse", () => {

@@ -7,7 +7,8 @@ const SWITCHES = ["learning_rate", "center", "advantages", "phases", "betas"];
 const AVERAGES = { proximal: "proximal policy", advantages: "advantage moments", beta1: "Adam's β₁", beta2: "Adam's β₂" };
 
 /** 1 234 567, or a few digits of what is not whole. */
-export function count(x) {
+export function count(value) {
+  const x = Number(value.toPrecision(9)); // a span of 256.00000000001 is 256
   return Number.isInteger(x) ? String(x).replace(/\B(?=(\d{3})+$)/g, "\u202f") : num(x);
 }
 
@@ -68,9 +69,9 @@ function table({ base, now, c, on, optimizer, minibatches }) {
     ["optimization batch", "batch", count, by(c), true],
     ["iteration batch", (s) => s.batch * minibatches, count, by(c), true],
     [adam ? "Adam's step size" : "learning rate of SGD", "learning_rate", rate, by(adam ? Math.sqrt(c) : c), on.learning_rate],
-    ["COM of θ_prox, in steps", "center", num, times(c), on.center],
+    ["COM of θ_prox, in steps", "center", count, times(c), on.center],
     ["β_prox = 1 − 1/(1 + COM)", (s) => decayOf(s.center), fade, "from COM", on.center],
-    ["advantages: span 2/(1 − b) − 1", (s) => spanOf(s.advantage_decay), num, times(c), on.advantages],
+    ["advantages: span 2/(1 − b) − 1", (s) => spanOf(s.advantage_decay), count, times(c), on.advantages],
     ["advantages: decay b", "advantage_decay", fade, "from span", on.advantages],
     ["PPG: iterations per phase N_π", "phases", count, times(c), on.phases],
     ["PPG: phase batch", (s) => s.batch * minibatches * s.phases, count, "the product", true],

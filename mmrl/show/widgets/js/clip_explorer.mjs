@@ -118,7 +118,7 @@ function legend(width, { kind, form, gone }, hatch, other) {
     [path([[0, -4], [24, -4]], thick), KINDS[kind]],
     [path([[0, -4], [24, -4]], thin), KINDS[other]],
     form === "clip" ? [svg("rect", { ...box, class: "f-fill s-dim" }), "1 ± ε"] : null,
-    form === "clip" ? [svg("rect", { ...box, fill: hatch.fill, opacity: 0.45, class: "s-dim" }), "gradient 0"] : null,
+    gone.length && form === "clip" ? [svg("rect", { ...box, fill: hatch.fill, opacity: 0.45, class: "s-dim" }), "gradient 0"] : null,
     gone.length && form === "kl" ? [svg("circle", { cx: 12, cy: -4, ...hollow }), "gradient 0"] : null,
   ].filter(Boolean);
   let [x, y] = [0, 434];
