@@ -196,6 +196,27 @@ def test_objectives_are_what_the_losses_say(strayed):
     np.testing.assert_allclose(measures.kl_behavior, (ratio - 1 - np.log(ratio)).mean(), rtol=1e-4)
 
 
+def test_the_noise_scale_is_the_one_of_mccandlish(strayed):
+    net, batch = strayed
+    config = change(BARE, minibatches=4)
+    key, state = jax.random.key(7), learner.new(config, net)
+    ours = eqx.filter_jit(learner.noise_scale)(config, state, batch, key, ("policy",))
+    slopes = []
+    for rows in learner.shuffle(key, 28, 4, 1):
+        slope, _ = gradient(config, net, None, learner.take(batch, rows))
+        slopes.append(np.concatenate([x.ravel() for x in numbers(slope)]).astype(float))
+    small, large = (
+        np.mean([x @ x for x in slopes]),
+        np.mean(slopes, axis=0) @ np.mean(slopes, axis=0),
+    )
+    np.testing.assert_allclose(ours.signal, (28 * large - 7 * small) / 21, rtol=1e-3)
+    np.testing.assert_allclose(ours.noise, (small - large) / (1 / 7 - 1 / 28), rtol=1e-3)
+    # The same by the covariance of the four: S is seven times their variance.
+    variance = np.var(slopes, axis=0, ddof=1).sum()
+    np.testing.assert_allclose(ours.noise, 7 * variance, rtol=1e-3)
+    np.testing.assert_allclose(ours.scale, ours.noise / ours.signal, rtol=1e-6)
+
+
 # Averages
 
 
