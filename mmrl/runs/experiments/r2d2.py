@@ -54,9 +54,11 @@ class Task:
     overlap: int
     burn_in: int
     batch: int  # sequences
+    reward_scale: float = 25.0  # as in the comparison of tapes and segments; a step pays ±0.25
+    level: str = ""  # the environment's name, where it is not that of the task
+    sizes: tuple[tuple[str, int], ...] = ()  # what makes the task of it
     capacity: int = 16_320
-    gamma: float = 0.5  # γ, as in the comparison of tapes and segments
-    block: int = 10  # iterations between evaluations
+    gamma: float = 0.5  # γ, as in that comparison
     blocks: int = 16
 
     @property
@@ -68,11 +70,20 @@ class Task:
 TASKS = {
     task.name: task
     for task in (
-        Task("RepeatPreviousPaper", 52, length=10, overlap=5, burn_in=5, batch=50),
-        Task("RepeatFirstEasy", 52, length=10, overlap=5, burn_in=5, batch=50),
-        # With a quarter of the iterations, or rewards that were not scaled to the length of its
-        # episodes, no cell had learned anything.
-        Task("RepeatFirstMedium", 416, 80, 40, 40, batch=10, capacity=32_640, block=40, blocks=8),
+        Task("RepeatPreviousPaper", 103, length=10, overlap=5, burn_in=5, batch=50),
+        Task("RepeatFirstEasy", 51, length=10, overlap=5, burn_in=5, batch=50),
+        Task(
+            "RepeatPreviousLong",
+            415,
+            length=20,
+            overlap=10,
+            burn_in=10,
+            batch=40,
+            reward_scale=100.0,
+            level="RepeatPreviousPaper",
+            sizes=(("num_decks", 8),),
+            capacity=32_640,
+        ),
     )
 }
 
@@ -96,9 +107,8 @@ class Cell:
         shared: dict[str, Any] = {
             "memory": self.memory,
             "gamma": task.gamma,
-            "reward_scale": 25.0 * task.steps / 52,  # a step pays ±0.5, however long the episode
+            "reward_scale": task.reward_scale,
             "updates": 4,
-            "block": task.block,
             "blocks": task.blocks,
         }
         if self.strategy == "tape":
@@ -227,7 +237,8 @@ def _stale(cell: Cell, config: Any, state: Any) -> dict[str, Any] | None:
 @functools.cache
 def _compiled(name: str, on_tape: bool):
     """`init` and `block` of many agents that differ in learning rate and key."""
-    env, params = make(f"popgym-{name}-v0")
+    task = TASKS[name]
+    env, params = make(f"popgym-{task.level or name}-v0", **dict(task.sizes))
     env = BeginFlag(PreviousReward(PreviousAction(env)))
     agent = dqn if on_tape else r2d2
 
