@@ -175,6 +175,7 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
     assert payload(run) == payload(pathlib.Path("unbroken"))
 
 
+@pytest.mark.slow
 def test_r2d2_from_the_command_line(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     """Its first line, its folder, and a resumption that knows whose options it takes."""
     config = R2D2.config

@@ -169,6 +169,7 @@ def test_the_checkouts_own_benchmarks_are_found():
 # doctor
 
 
+@pytest.mark.slow
 def test_doctor_finds_a_healthy_machine(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out

@@ -126,6 +126,7 @@ def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
         Run(R2D2, copy, resume=True)
 
 
+@pytest.mark.slow
 def test_r2d2_resumes_exactly(tmp_path: pathlib.Path):
     whole = list(Run(R2D2, tmp_path / "unbroken"))
     assert [report.env_steps for report in whole] == [32, 64]
