@@ -1,0 +1,217 @@
+"""PPO with a memory that scans, with one that walks, and with none; and rollouts cut short.
+
+A cell is a task, a memory and how rollouts are learned from. All cells of a task see the same
+number of steps and take the same number of gradient steps, each with its own best learning rate of
+`RATES`, chosen on tuning seeds that are not among the reported ones. CPU-seconds are counted after
+compilation, per agent, evaluations included.
+
+"carried" is PPO as it should be: a tape is replayed from the state that the actor had at its start.
+"forgotten" replays it from zero, as if every rollout began an episode.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mmrl.agents import ppo
+from mmrl.envs import make
+from mmrl.envs.wrappers import BeginFlag, FlattenObservation
+from mmrl.runs import append, interval
+from mmrl.runs.experiments.batching import finished, score
+
+RATES = (3e-4, 1e-3, 3e-3)  # of Adam
+SEEDS = (0, 1, 2, 3, 4, 5)
+TUNING_SEEDS = (1000, 1001)
+MEMORIES = ("lru", "gru", "none")
+STARTS = ("carried", "forgotten")
+BATCH = 2048  # steps of an iteration
+
+POPGYM = ppo.Config(
+    rollout=64,
+    environments=BATCH // 64,
+    normalize_rewards=True,
+    gamma=0.9,
+    max_grad_norm=0.5,
+    block=3,
+    blocks=12,
+)
+# Of purejaxrl/ppo.py. Its value loss has a half, and a clip, which we leave out; it normalizes
+# advantages per minibatch, we per iteration; it takes a truncation for an end, we bootstrap.
+CART_POLE = ppo.Config(
+    environments=4,
+    rollout=128,
+    learning_rate=2.5e-4,
+    anneal=1.0,
+    adam_eps=1e-5,
+    max_grad_norm=0.5,
+    value_weight=0.25,
+    block=122,
+    blocks=8,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    task: str
+    memory: str
+    rollout: int = 64  # T, steps; not of the cart pole
+    start: str = "carried"
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.memory}, {self.config.rollout} steps {self.start}"
+
+    @property
+    def config(self) -> ppo.Config:
+        if self.task.startswith("CartPole"):
+            return dataclasses.replace(CART_POLE, memory=self.memory)
+        shape = {"rollout": self.rollout, "environments": BATCH // self.rollout}
+        return dataclasses.replace(POPGYM, memory=self.memory, **shape)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates to choose from: the cart pole has PureJaxRL's."""
+        return (CART_POLE.learning_rate,) if self.task.startswith("CartPole") else RATES
+
+
+def cells() -> list[Cell]:
+    """The whole grid, the most telling cells first."""
+    lag, first = "RepeatPreviousPaper", "RepeatFirstEasy"
+    return [
+        *(Cell(lag, memory) for memory in MEMORIES),
+        *(Cell(lag, "lru", 16, start) for start in STARTS),
+        *(Cell(first, memory) for memory in MEMORIES),
+        Cell("CartPole-v1", "none"),
+    ]
+
+
+def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
+    """Train every cell that `out/ppo.jsonl` lacks, while there is time for another."""
+    path, began, last = out / "ppo.jsonl", time.monotonic(), 0.0
+    waiting = [cell for cell in cells() if cell.name not in finished(path)]
+    while waiting:
+        started = time.monotonic()
+        if started + last > began + 60 * minutes:
+            break
+        row = measure(waiting.pop(0), quick)
+        append(path, row)
+        last = time.monotonic() - started
+        middle, (low, high) = row["interquartile_mean"], row["interval_95"]
+        found = f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
+        yield f"{row['cell']}: {found}, {last:.0f} s"
+    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
+    if waiting:
+        yield f"To go on: mmrl experiment ppo --out {out}"
+
+
+QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
+
+
+def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
+    rate, scores = cell.rates[0], {}
+    if len(cell.rates) > 1:
+        pairs = [(rate, seed) for rate in cell.rates for seed in TUNING_SEEDS]
+        tuning, _ = train(cell, config, *zip(*pairs, strict=True))
+        found = score(tuning).reshape(len(cell.rates), -1).mean(1)
+        rate = cell.rates[int(np.argmax(found))]
+        scores = dict(zip(map(str, cell.rates), found.tolist(), strict=True))
+    returns, seconds = train(cell, config, [rate] * len(SEEDS), SEEDS)
+    middle, low, high = interval(returns[:, -1])
+    steps = config.block * config.rollout * config.environments
+    return {
+        "cell": cell.name,
+        "task": cell.task,
+        "memory": cell.memory,
+        "rollout": config.rollout,
+        "start": cell.start,
+        "learning_rate": rate,
+        "tuning": scores,
+        "tuning_seeds": list(TUNING_SEEDS) if scores else [],
+        "seeds": list(SEEDS),
+        "interquartile_mean": middle,
+        "interval_95": [low, high],
+        "env_steps": [steps * (i + 1) for i in range(config.blocks)],
+        "returns": np.round(returns, 4).tolist(),
+        "cpu_seconds": seconds,
+        "settings": _settings(cell),
+        "quick": quick,
+    }
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    """All of a configuration but the learning rate."""
+    settings = dataclasses.asdict(cell.config)
+    return {name: value for name, value in settings.items() if name != "learning_rate"}
+
+
+def train(
+    cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequence[int]
+) -> tuple[Float[np.ndarray, "lane eval"], list[float]]:
+    """One agent per rate and seed: greedy returns at every evaluation, CPU-seconds per agent.
+
+    A loss that is no longer finite makes an agent's later returns NaN, never an error: a learning
+    rate may be too high.
+    """
+    init, block = _compiled(cell.task, cell.start)
+    lanes = jnp.asarray(rates, jnp.float32)
+    state = init(config, lanes, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
+    block = block.lower(config, lanes, state).compile()
+    rows, cpu, began = [], [], time.process_time()
+    for _ in range(config.blocks):
+        state, metrics = block(config, lanes, state)
+        rows.append(jax.device_get((metrics.returns.mean(-1), metrics.finite)))
+        cpu.append(round((time.process_time() - began) / len(lanes), 2))
+    returns, finite = zip(*rows, strict=True)
+    returns = np.where(np.logical_and.accumulate(finite), returns, np.nan).T
+    return returns, cpu
+
+
+@functools.cache
+def _compiled(task: str, start: str):
+    """`init` and `block` of many agents that differ in learning rate and key."""
+    env, params = make(task if task.startswith("CartPole") else f"popgym-{task}-v0")
+    if not task.startswith("CartPole"):
+        env = BeginFlag(FlattenObservation(env))
+
+    def at(config: ppo.Config, rate: Float[Array, ""]) -> ppo.Config:
+        return dataclasses.replace(config, learning_rate=rate)
+
+    @jax.jit
+    def init(config, rates, keys):
+        return jax.vmap(lambda r, k: ppo.init(at(config, r), env, params, k))(rates, keys)
+
+    @jax.jit
+    def block(config, rates, state):
+        one = ppo.block if start == "carried" else forgetful
+        return jax.vmap(lambda r, s: one(at(config, r), env, params, s))(rates, state)
+
+    return init, block
+
+
+def forgetful(config: ppo.Config, env: Any, params: Any, state: ppo.State):
+    """`ppo.block`, but learning starts every rollout from the zero state, unlike acting."""
+
+    def iterate(state, _):
+        act_key, learn_key, key = jax.random.split(state.key, 3)
+        state, rollout = ppo.act(config, env, params, state, act_key)
+        fresh = jax.vmap(lambda _: state.net.init())(jnp.arange(config.environments))
+        learned, outcome = ppo.learn(config, state, rollout._replace(state=fresh), learn_key)
+        finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
+        learned = dataclasses.replace(learned, key=key, iteration=state.iteration + 1)
+        return learned, (*outcome, finite)
+
+    state, outcome = jax.lax.scan(iterate, state, None, config.block)
+    return ppo.evaluate(config, env, params, state, outcome)
