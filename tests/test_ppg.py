@@ -61,6 +61,7 @@ def phase(config: ppg.Config, state: ppg.State) -> Any:
 # The policy phase
 
 
+@pytest.mark.slow
 def test_a_policy_phase_is_ppo():
     """With as many epochs for both, an iteration is PPO's."""
     state = begin(TINY)
@@ -169,12 +170,13 @@ def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
 
 def test_a_policy_phase_is_kept_whole_for_the_auxiliary_one():
     """The rows are every step of every iteration, with the targets of then."""
-    state = begin(TINY)
+    config = change(TINY, auxiliary_rate=1e-2)
+    state = begin(config)
     _, (_, rows) = jax.jit(
         lambda s: jax.lax.scan(lambda s, _: ppg.iterate(TINY, ENV, PARAMS, s), s, None, 3)
     )(state)
     assert rows.targets.shape == (3, 24, 1)
-    _, (outcome, (by_aux, _, cloning)) = phase(TINY, state)
+    _, (outcome, (by_aux, _, cloning)) = phase(config, state)
     assert outcome[0].shape == (3, 2) and by_aux.shape == (8,)
     # The first gradient step finds the policy where it was.
     np.testing.assert_allclose(cloning[0], 0, atol=1e-7)
@@ -184,11 +186,12 @@ def test_a_policy_phase_is_kept_whole_for_the_auxiliary_one():
 # Runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [
         {"memory": "lru", "memory_sizes": (("state_size", 4),), "auxiliary_minibatches": 2},
-        pytest.param({"value_epochs": 2, "objective": "kl"}, marks=pytest.mark.slow),
+        {"value_epochs": 2, "objective": "kl"},
     ],
 )
 def test_a_run_is_finite_and_reports(values: dict[str, Any]):

@@ -416,6 +416,7 @@ def test_scalars_do_not_recompile_and_the_rate_falls():
     np.testing.assert_allclose(rates, [2.0, 1.25, 0.5, 0.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_its_blocks_for_every_seed():
     names = dict(objective="kl", proximal="ewma", normalize_rewards=True, shared=True)
     config = change(BARE, **names, staleness=1, optimizer="sgd", max_grad_norm=0.5)
@@ -432,6 +433,7 @@ def test_a_whole_run_is_its_blocks_for_every_seed():
     assert metrics.returns.shape == (2, config.blocks, config.episodes)
 
 
+@pytest.mark.slow
 def test_continuous_actions():
     env, params = make("Pendulum-v1")
     config = change(BARE, objective="kl")
