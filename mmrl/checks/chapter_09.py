@@ -28,6 +28,20 @@ starts = Exercise(
             "terminal step: without it no reward at the end is ever learned from.",
         ),
         Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, length - overlap) if s == 0 or s + length <= steps]
+            ),
+            "Only whole sequences are left, besides the first. A short one at the end counts too "
+            "if s + overlap < N: it holds the terminal step.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, length - overlap) if s == 0 or s + overlap <= steps]
+            ),
+            "One too many where s + overlap = N: the sequence before ends just there, so this one "
+            "brings no new step. The condition is s + overlap < N.",
+        ),
+        Mistake(
             lambda steps, length, overlap: np.arange(0, steps, length - overlap),
             "The last sequences bring nothing new where s + overlap ≥ N: all their steps belong to "
             "the sequence before. They would be trained more often than the rest.",
@@ -89,6 +103,18 @@ def _one_gamma(rewards, terminated, gamma, q, q_target):
     return _h(total + gamma * (1 - ended[-1]) * _h_inverse(q_target[np.argmax(q)]))
 
 
+def _all_rewards(rewards, terminated, gamma, q, q_target):
+    """Only the bootstrap knows of the termination."""
+    rest = _raw(0 * rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)]))
+    return _h(_raw(rewards, 0 * terminated, gamma, 0.0) + rest)
+
+
+def _bootstraps(rewards, terminated, gamma, q, q_target):
+    """Only the rewards know of the termination."""
+    rest = gamma ** len(rewards) * _h_inverse(q_target[np.argmax(q)])
+    return _h(_raw(rewards, terminated, gamma, 0.0) + rest)
+
+
 def _n_step_cases(rng):
     cases = []
     for n, stop in ((1, None), (3, None), (5, 2), (5, None), (4, 3), (2, None)):
@@ -117,6 +143,13 @@ target = Exercise(
             "That is the raw return. The network predicts h of it: apply h at the end.",
         ),
         Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _raw(
+                rewards, terminated, gamma, q_target[np.argmax(q)]
+            ),
+            "That is the target without h, as in chapter 07. Here q_target is on the scale of h, "
+            "the rewards are not: first h⁻¹ of Q, then the sum, then h of the sum.",
+        ),
+        Mistake(
             _mixed,
             "You added in the space of h. h is not linear, h(a) + h(b) ≠ h(a + b): go back with "
             "h⁻¹, add up, and apply h once.",
@@ -139,6 +172,16 @@ target = Exercise(
                 rewards, 0 * terminated, gamma, q, q_target
             ),
             "What comes after a termination does not count: neither rewards nor the bootstrap.",
+        ),
+        Mistake(
+            _all_rewards,
+            "The bootstrap stops at a termination, as it should. Rewards after it do not count "
+            "either: they belong to the next episode.",
+        ),
+        Mistake(
+            _bootstraps,
+            "The rewards stop at a termination, as they should. The bootstrap must stop too: after "
+            "any of the n steps terminated, step t + n is in another episode.",
         ),
         Mistake(
             _one_gamma,
@@ -190,6 +233,26 @@ law = Exercise(
         Mistake(
             lambda errors, trained, eta, alpha, beta: _given(
                 eta * np.where(trained, np.abs(errors), 0).max(1)
+                + (1 - eta) * np.abs(errors).mean(1),
+                alpha,
+                beta,
+            ),
+            "Your maximum is over the trained steps, your mean is not: leave burn-in and padding "
+            "out of both.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _given(
+                eta * np.abs(errors).max(1)
+                + (1 - eta) * np.where(trained, np.abs(errors), 0).sum(1) / trained.sum(1),
+                alpha,
+                beta,
+            ),
+            "Your mean is over the trained steps, your maximum is not: leave burn-in and padding "
+            "out of both.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: _given(
+                eta * np.where(trained, np.abs(errors), 0).max(1)
                 + (1 - eta) * np.where(trained, np.abs(errors), 0).mean(1),
                 alpha,
                 beta,
@@ -210,6 +273,12 @@ law = Exercise(
                 lambda p: (p, (len(p) * p) ** -beta / ((len(p) * p) ** -beta).max())
             )(_priority(errors, trained, eta) ** alpha),
             "p^α is no probability yet: divide by its sum over all sequences.",
+        ),
+        Mistake(
+            lambda errors, trained, eta, alpha, beta: (
+                lambda p: (p, (len(p) * p) ** -beta / ((len(p) * p) ** -beta).max())
+            )(_law(errors, trained, eta, 1.0, beta)[0] ** alpha),
+            "First p to the power α, then the sum: your P does not add up to 1.",
         ),
         Mistake(
             lambda errors, trained, eta, alpha, beta: _law(errors, trained, eta, alpha, 1.0),
