@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -187,7 +188,7 @@ def _compiled(task: str, start: str):
         env = BeginFlag(FlattenObservation(env))
 
     def at(config: ppo.Config, rate: Float[Array, ""]) -> ppo.Config:
-        return dataclasses.replace(config, learning_rate=rate)
+        return eqx.tree_at(lambda c: c.learning_rate, config, rate)
 
     @jax.jit
     def init(config, rates, keys):
