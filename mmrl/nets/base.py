@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import memory
-from mmrl.memory.base import SequenceModel
+from mmrl.memory.base import SequenceModel, dense
 
 
 class Dense(eqx.Module):
@@ -25,7 +25,7 @@ class Dense(eqx.Module):
         self.linear = eqx.nn.Linear(input_size, output_size, key=key)
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        y = self.linear(x)
+        y = dense(self.linear, x)
         y = (y - jnp.mean(y)) * jax.lax.rsqrt(jnp.var(y) + 1e-5)
         return jax.nn.leaky_relu(y)
 
@@ -39,7 +39,7 @@ class LinearHead(eqx.Module):
         self.linear = eqx.nn.Linear(input_size, output_size, key=key)
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        return self.linear(x)
+        return dense(self.linear, x)
 
 
 class DuelingHead(eqx.Module):
@@ -54,8 +54,8 @@ class DuelingHead(eqx.Module):
         self.advantage = eqx.nn.Linear(input_size, actions, key=advantage_key)
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " action"]:
-        advantage = self.advantage(x)
-        return self.value(x) + advantage - jnp.mean(advantage)
+        advantage = dense(self.advantage, x)
+        return dense(self.value, x) + advantage - jnp.mean(advantage)
 
 
 class Net(eqx.Module):
