@@ -311,7 +311,7 @@ def set_priority(
     A row without a sequence and a value that is not finite change nothing; a row given twice takes
     the larger. Set priorities before the next `add`, which may put another sequence in the row.
     """
-    stored = sequences.available.at[rows].get(mode="fill", fill_value=0) > 0
+    stored = sequences.table.at[rows, 0].get(mode="fill", fill_value=0) > 0
     rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.capacity)
     # Two draws of a sequence may differ in rounding, but the tree wants one weight for a row.
     same = rows[:, None] == rows[None]
