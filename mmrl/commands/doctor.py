@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mmrl
-from mmrl.agents import dqn, r2d2
+from mmrl.agents import dqn, ppg, ppo, r2d2
 from mmrl.commands.terminal import in_background
 from mmrl.runs import Run, Setup
 
@@ -32,19 +32,18 @@ SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 _SIZES: dict[str, Any] = {
     "memory": "none",
     "width": 16,
-    "batch": 64,
-    "environments": 8,
     "rollout": 8,
-    "updates": 8,
-    "capacity": 1024,
     "block": 16,
     "blocks": 3,
     "learning_rate": 1e-2,
 }
+_REPLAY: dict[str, Any] = {"environments": 8, "batch": 64, "updates": 8, "capacity": 1024}
 _WINDOWS: dict[str, Any] = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
 SMOKE = {
-    "dqn": dqn.Config(**_SIZES, reward_scale=1.0, epsilon_decay=16.0, tau=0.1),
-    "r2d2": r2d2.Config(**_SIZES, **_WINDOWS, rescale=False, target_period=8),
+    "dqn": dqn.Config(**_SIZES, **_REPLAY, reward_scale=1.0, epsilon_decay=16.0, tau=0.1),
+    "r2d2": r2d2.Config(**_SIZES, **_REPLAY, **_WINDOWS, rescale=False, target_period=8),
+    "ppo": ppo.Config(**_SIZES, environments=32),
+    "ppg": ppg.Config(**_SIZES, environments=32, minibatches=4, auxiliary_minibatches=8),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from mmrl.agents import dqn, r2d2
+from mmrl.agents import dqn, ppg, ppo, r2d2
 from mmrl.commands.terminal import watch
 from mmrl.envs import registered
 from mmrl.runs import AGENTS, Run, RunError, Setup, find, saved
@@ -28,7 +28,7 @@ class Options:
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
     """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
     agent: str = Setup.agent
-    """dqn or r2d2, each with options of its own: --agent r2d2 --help."""
+    """dqn, r2d2, ppo or ppg, each with options of its own: --agent r2d2 --help."""
     out: pathlib.Path | None = None
     """Folder of the run. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
@@ -60,8 +60,23 @@ def _r2d2(config: r2d2.Config) -> tuple[str, str]:
     return words, f"r2d2-{config.memory}-{config.start}"
 
 
+def _ppo(config: ppo.Config) -> tuple[str, str]:
+    words = f"{config.memory}, {config.objective}, proximal policy: {config.proximal}"
+    return words, f"ppo-{config.memory}-{config.proximal}"
+
+
+def _ppg(config: ppg.Config) -> tuple[str, str]:
+    words, name = _ppo(config)
+    return f"{words}, phases of {config.policy_iterations}", name.replace("ppo", "ppg", 1)
+
+
 # Of each agent's settings: what they are in words, and in the name of a folder.
-NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {"dqn": _dqn, "r2d2": _r2d2}
+NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {
+    "dqn": _dqn,
+    "r2d2": _r2d2,
+    "ppo": _ppo,
+    "ppg": _ppg,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

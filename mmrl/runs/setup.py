@@ -5,7 +5,7 @@ import difflib
 import json
 from typing import Any, Protocol, runtime_checkable
 
-from mmrl.agents import dqn, r2d2
+from mmrl.agents import dqn, ppg, ppo, r2d2
 from mmrl.runs.checkpoint import EARLIER, RunError
 
 
@@ -41,7 +41,7 @@ class Agent(Protocol):
         ...
 
 
-AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2}
+AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2, "ppo": ppo, "ppg": ppg}
 # What a network may be shown beside o_t, in this order.
 SHOWN = ("previous_action", "previous_reward", "begin_flag")
 
