@@ -47,12 +47,13 @@ OBSERVES = ("previous_action", "previous_reward", "begin_flag")
 
 class Config(eqx.Module):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles. Sizes are for a laptop; the paper's are beside them.
+    traced: a change of them never recompiles. Sizes are for a laptop.
     """
 
-    memory: str = static(default="lstm")  # any name of `mmrl.memory`
+    memory: str = static(default="lstm")  # ffm, gru, lru, lstm, s5 or another name of `mmrl.memory`
+    # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = static(default=64)  # features between encoder, memory and head; 512
+    width: int = static(default=64)  # features between encoder, memory and head; paper: 512
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     start: str = static(default="stored")  # a window's first state: stored, or zero
     length: int = static(default=80)  # m, trained steps of a sequence
@@ -60,22 +61,22 @@ class Config(eqx.Module):
     burn_in: int = static(default=40)  # l, steps before a sequence that only make its state
     n_step: int = static(default=5)  # n of the targets
     rescale: bool = static(default=True)  # learn h(return)
-    batch: int = static(default=32)  # sequences per gradient step; 64
-    environments: int = static(default=16)  # played side by side; 256
+    batch: int = static(default=32)  # sequences per gradient step; paper: 64
+    environments: int = static(default=16)  # played side by side; paper: 256
     rollout: int = static(default=16)  # steps per environment and iteration
     updates: int = static(default=1)  # gradient steps per iteration
-    capacity: int = static(default=64_000)  # steps, over all environments; 4 million
+    capacity: int = static(default=64_000)  # steps, over all environments; paper: 4 million
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation
-    target_period: int = static(default=100)  # gradient steps between copies θ⁻ ← θ; 2500
+    target_period: int = static(default=100)  # gradient steps between copies θ⁻ ← θ; paper: 2500
     actor_period: int = static(default=10)  # gradient steps between copies of θ to the actors
 
-    learning_rate: float = 1e-3  # of Adam; 1e-4
-    adam_eps: float = 1e-5  # ε of Adam; 1e-3, too much for the small gradients here
+    learning_rate: float = 1e-3  # of Adam; paper: 1e-4
+    adam_eps: float = 1e-5  # ε of Adam; paper: 1e-3, too much for small gradients
     gamma: float = 0.997  # γ, per step
     epsilon_base: float = 0.4  # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
-    epsilon_exponent: float = 7.0
+    epsilon_exponent: float = 7.0  # see epsilon_base
     alpha: float = 0.9  # P_i ∝ p_i^α
     eta: float = 0.9  # p = η max|δ| + (1 - η) mean|δ|
     beta_start: float = 0.6  # β of the importance weights in the first iteration

@@ -36,9 +36,12 @@ def staleness(state: State, key: PRNGKeyArray, count: int, prefix: int) -> Stale
     """ΔQ of `count` sequences, drawn as for learning; the episode before one has ≤ `prefix` steps.
 
     All four starts are compared with one network on the same sequences, whatever the agent learns
-    from. Raises ValueError unless the storage's `burn_in` is a positive multiple of its period, for
-    only then are both stored states at hand.
+    from. Raises ValueError for a count or prefix below 1, and unless the storage's `burn_in` is a
+    positive multiple of its period, for only then are both stored states at hand.
     """
+    for name, value in (("count", count), ("prefix", prefix)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1; got {value}.")
     stored = state.sequences
     burn_in, period = stored.cut.burn_in, stored.cut.period
     if burn_in < 1 or burn_in % period:

@@ -41,7 +41,8 @@ class Options:
     """Show the previous reward to the network."""
     begin_flag: bool = False
     """Show the first step of an episode to the network."""
-    config: tyro.conf.OmitArgPrefixes[Any] = None  # tyro sees the type of the default
+    config: tyro.conf.OmitArgPrefixes[Any] = None
+    """Those of the agent."""
 
     @property
     def setup(self) -> Setup:
@@ -95,6 +96,8 @@ def main(arguments: Sequence[str]) -> int:
         watch(run, console)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_farewell(run, path)) from None
+    if not any(max(row["fill"]) for row in run.history):
+        console.print("It has learned nothing: too few steps were played to fill any batch.")
     console.print(f"Done. Watch it play: mmrl evaluate {path}", soft_wrap=True)
     return 0
 
@@ -115,6 +118,8 @@ def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
         raise RunError(f"There is no run in {path}: nothing to resume.")
     if setup.agent != agent:
         raise RunError(f"{path} holds a run of {setup.agent}, not of {agent}: leave --agent out.")
+    if options.env not in ("", setup.env):
+        raise RunError(f"{path} holds a run on {setup.env}, not on {options.env}: leave that out.")
     return _parse(arguments, setup), path
 
 
@@ -128,8 +133,9 @@ def _agent(arguments: Sequence[str]) -> str:
     agent = named.agent
     if agent is None and named.resume:
         env = next((word for word in others if word in registered()), "")
-        past = (saved(path) for path in ([named.out] if named.out else _newest()))
-        agent = next((setup.agent for setup in past if setup and env in ("", setup.env)), None)
+        past = [saved(named.out)] if named.out else map(saved, _newest())
+        fits = ("", env) if env and not named.out else None
+        agent = next((run.agent for run in past if run and (not fits or run.env in fits)), None)
     agent = Setup.agent if agent is None else agent
     _check_options([word for word in others if word.startswith("--")], agent)
     return agent
@@ -149,7 +155,8 @@ def _check_options(options: Sequence[str], agent: str) -> None:
 
 def _parse(arguments: Sequence[str], default: Setup) -> Options:
     options = Options(**{f.name: getattr(default, f.name) for f in dataclasses.fields(Setup)})
-    return tyro.cli(Options, args=arguments, default=options, prog="mmrl train")
+    own = "" if default.agent == Setup.agent else f" --agent {default.agent}"
+    return tyro.cli(Options, args=arguments, default=options, prog=f"mmrl train{own}")
 
 
 def _new_folder(options: Options) -> pathlib.Path:

@@ -49,6 +49,11 @@ class Cut(eqx.Module):
         return self.length + self.tail
 
     @property
+    def guard(self) -> int:
+        """How close the cursor comes to a sequence before it, its prefix or its state has to go."""
+        return self.burn_in + self.period - 1
+
+    @property
     def within(self) -> int:
         """How many sequences may have begun without being whole."""
         return -(-self.full // self.period)

@@ -29,8 +29,11 @@ def empty(example: PyTree, capacity: int) -> PyTree[Shaped[Array, "capacity ..."
     return jax.tree.map(zeros, example)
 
 
-def check_sizes(example: PyTree, capacity: int, workers: int, unit: int = 1) -> None:
-    """Raises ValueError unless `workers` rings of whole `unit`s hold `capacity` steps."""
+def check_sizes(
+    example: PyTree, capacity: int, workers: int, unit: int = 1, least: int = 1
+) -> None:
+    """Raises ValueError unless `workers` rings of whole `unit`s hold `capacity` steps. What it
+    advises instead is at least `least`."""
     if workers < 1:
         raise ValueError(f"`workers` must be at least 1, got {workers}.")
     if not jax.tree.leaves(example):
@@ -41,7 +44,7 @@ def check_sizes(example: PyTree, capacity: int, workers: int, unit: int = 1) -> 
         raise ValueError(
             f"`capacity` must be a positive multiple of {f'`workers` = {workers}'}"
             f"{f' times {unit}' if unit > 1 else ''}, since each worker {each}, got {capacity}. "
-            f"Try {whole * max(1, round(capacity / whole))}."
+            f"Try {max(least, whole * max(1, round(capacity / whole)))}."
         )
 
 
@@ -58,7 +61,7 @@ def check_rollout(
     time = last.shape[1]
     if not 1 <= time <= most:
         raise ValueError(
-            f"`rollout` must have 1 to {most} steps per worker, so that it fits into a ring, got "
+            f"`rollout` must have 1 to {most} steps per worker (what a ring has room for), got "
             f"{time}. Raise `capacity` or shorten the rollout."
         )
     check_leaves("rollout", steps, rollout, last.shape)

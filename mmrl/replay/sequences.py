@@ -84,14 +84,9 @@ class Sequences(eqx.Module):
         return self.table[..., 1]
 
     @property
-    def guard(self) -> int:
-        """How close the cursor comes to a sequence before it, its prefix or its state has to go."""
-        return self.cut.burn_in + self.cut.period - 1
-
-    @property
     def longest(self) -> int:
         """Steps of the longest rollout that overwrites nothing of what it completes."""
-        return self.depth - self.guard - self.cut.full
+        return self.depth - self.cut.guard - self.cut.full
 
 
 class Window(eqx.Module):
@@ -131,14 +126,15 @@ def init(
 ) -> Sequences:
     """Room for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step and `state` one recurrent state, without axes. A ring loses up to
+    `example` is one step, a pytree with `last`, and `state` one recurrent state. A ring loses up to
     2 · length + burn_in + tail of its steps to sequences that are partly written or overwritten.
 
     Raises ValueError for a size that cannot work, and if `capacity` is not a multiple of workers ·
     (length - overlap) or leaves a ring no room for a whole window.
     """
     cut = Cut(length, overlap, burn_in, tail)
-    ring.check_sizes(example, capacity, workers, cut.period)
+    least = workers * cut.period * -(-(cut.guard + cut.full + 1) // cut.period)
+    ring.check_sizes(example, capacity, workers, cut.period, least)
     rings = Sequences(
         steps=ring.empty(example, capacity),
         states=ring.empty(state, capacity // cut.period),
@@ -153,7 +149,6 @@ def init(
         cut=cut,
     )
     if rings.longest < 1:
-        least = workers * cut.period * -(-(rings.guard + cut.full + 1) // cut.period)
         raise ValueError(
             f"`capacity` must leave each of {workers} workers room for a whole sequence, at least "
             f"{least} steps, got {capacity}."
@@ -179,7 +174,12 @@ def add(
     here, capacity, depth = sequences, sequences.capacity, sequences.depth
     time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
     ring.check_leaves("states", here.states, states, (here.workers, time))
-    ring.check_leaves("errors", jnp.zeros(1, errors.dtype), errors, (here.workers, time))
+    if jnp.shape(errors) != (here.workers, time):
+        raise ValueError(
+            f"`errors` must have one number for each step, {[here.workers, time]}; got "
+            f"{list(jnp.shape(errors))}."
+        )
+    errors = jnp.asarray(errors, jnp.float32)
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
@@ -189,9 +189,9 @@ def add(
     first = rows[..., None] - (offset[..., None] - start)
     first = jnp.where(first < base[..., None], first + depth, first)
     first = jnp.where(available > 0, first, capacity).reshape(-1)
-    after_each, folds = jax.vmap(here.cut.fold)(here.folds, offset, errors.astype(jnp.float32))
+    after_each, folds = jax.vmap(here.cut.fold)(here.folds, offset, errors)
     priority = jax.vmap(here.cut.worth, (0, 0, 0, None))(after_each, start, available, here.eta)
-    gone = (base + (here.cursor + here.guard + index) % depth).reshape(-1)
+    gone = (base + (here.cursor + here.cut.guard + index) % depth).reshape(-1)
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
     weights = jnp.concatenate([jnp.zeros(gone.size, jnp.float32), weights])[:, None]
     changed = jnp.concatenate([gone, first])
@@ -222,7 +222,7 @@ def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, 
 def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
     """What covers the rows that an `add` may change: two stretches of every ring, and its ends."""
     begun = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
-    gone = tree.cover(here.cursor + here.guard, time)
+    gone = tree.cover(here.cursor + here.cut.guard, time)
     ends = [] if here.depth % tree.BRANCH == 0 else [0, here.depth - 1]
     within = jnp.concatenate([begun % here.depth, gone % here.depth, jnp.array(ends, jnp.int32)])
     return (jnp.arange(here.workers)[:, None] * here.depth + within[None]).reshape(-1)

@@ -79,8 +79,9 @@ class Setup:
 def find(agent: str) -> Agent:
     """The agent of this name. Raises `ValueError` for an unknown one, with the nearest."""
     if agent not in AGENTS:
-        near = difflib.get_close_matches(agent, AGENTS, 1) or list(AGENTS)
-        raise ValueError(f"`agent` must be one of {list(AGENTS)}; got {agent!r}. Try {near[0]!r}.")
+        near = difflib.get_close_matches(agent.lower(), AGENTS, 1)
+        advice = f" Try {near[0]!r}." if near else ""
+        raise ValueError(f"`agent` must be one of {list(AGENTS)}; got {agent!r}.{advice}")
     return AGENTS[agent]
 
 
