@@ -8,12 +8,16 @@ import ast
 import html
 import inspect
 import json
+import operator
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+import api
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -253,6 +257,31 @@ def leave_equations(app: Any, doctree: nodes.document) -> None:
             node += nodes.Text(rf"\[{text}\]")
 
 
+def name_exactly(app: Any, doctree: nodes.document) -> None:
+    """Links in signatures lead to what a name means in its module, not to a namesake elsewhere."""
+    shown = {module for rung in api.rungs() for module in api.modules(rung)}
+    for signature in doctree.findall(addnodes.desc_signature):
+        module = signature.get("module")
+        if module not in shown:
+            continue
+        owner = _meaning(sys.modules[module], signature["fullname"])
+        home = sys.modules[getattr(owner, "__module__", None) or module]
+        for link in signature.findall(addnodes.pending_xref):
+            meant = _meaning(home, link["reftarget"])
+            if getattr(meant, "__module__", None) in shown and isinstance(meant, type):
+                link["reftarget"] = f"{meant.__module__}.{meant.__qualname__}"
+            elif meant is not None and not isinstance(meant, type):  # has no place of its own
+                link["reftarget"] = f"{module}.{link['reftarget']}"
+                link.attributes.pop("refspecific", None)
+
+
+def _meaning(module: Any, path: str) -> Any:
+    try:
+        return operator.attrgetter(path)(module)
+    except AttributeError:
+        return None
+
+
 def without_thebe(
     app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
 ) -> None:
@@ -296,6 +325,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("doctree-read", leave_equations)
+    app.connect("doctree-read", name_exactly)
     app.connect("html-page-context", without_thebe, priority=900)
     app.connect("build-finished", mend)
     app.add_directive("results", Results)

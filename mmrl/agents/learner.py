@@ -135,7 +135,7 @@ def estimate(config: Any, net: ActorCritic, rollout: Rollout):
     return advantages, advantages + values
 
 
-def prepare(config: Any, net: ActorCritic, moments: normalize.Sample, rollout: Rollout):
+def prepare(config: Any, net: ActorCritic, moments: normalize.Averages, rollout: Rollout):
     """The batch of an iteration: advantages, targets, and what two of the three policies say.
 
     Also the advantages' moments, and (their σ, the share of the targets' variance explained).

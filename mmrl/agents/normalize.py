@@ -13,7 +13,7 @@ from mmrl.monoid import Affine, Moments
 from mmrl.scan import scan_and_last
 
 Scalar = float | Float[Array, ""]
-Sample = tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
+Averages = tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
 """(n, μ, M₂): an element of `Moments`."""
 
 
@@ -21,7 +21,7 @@ class RewardScale(eqx.Module):
     """What rewards are divided by: the standard deviation of R_t = r_t + g R_{t-1}."""
 
     sums: Float[Array, " env"]  # R of each environment's last step
-    moments: Sample
+    moments: Averages
 
 
 def reward_scale(environments: int) -> RewardScale:
@@ -56,8 +56,8 @@ def scale_rewards(
 
 
 def standardize(
-    moments: Sample, x: Float[Array, "*shape"], decay: Scalar
-) -> tuple[Sample, Float[Array, "*shape"]]:
+    moments: Averages, x: Float[Array, "*shape"], decay: Scalar
+) -> tuple[Averages, Float[Array, "*shape"]]:
     """(x - μ) / (σ + 1e-8), with the moments of x and, faded by `decay` per call, of those before.
 
     With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls.
@@ -67,12 +67,12 @@ def standardize(
     return moments, (x - moments[1]) / (jnp.sqrt(variance(moments)) + 1e-8)
 
 
-def sample(x: Float[Array, "*shape"]) -> Sample:
+def sample(x: Float[Array, "*shape"]) -> Averages:
     """The moments of all numbers in an array."""
     mean = jnp.mean(x)
     return jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
 
 
-def variance(moments: Sample) -> Float[Array, ""]:
+def variance(moments: Averages) -> Float[Array, ""]:
     """M₂ / n."""
     return moments[2] / moments[0]

@@ -84,7 +84,7 @@ class State(eqx.Module):
     """All that a run is: give it to `block` and it goes on."""
 
     learner: Learner  # network, optimizer and average
-    advantages: normalize.Sample  # their moments
+    advantages: normalize.Averages  # their moments
     rewards: normalize.RewardScale
     carries: Carry  # one per environment
     waiting: PyTree  # the last staleness + 1 rollouts, in a ring
