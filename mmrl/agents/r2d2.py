@@ -305,7 +305,8 @@ def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, M
 def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
     """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
 
-    See `mmrl.agents.dqn.train`; `mmrl.runs` does the same block by block.
+    See `mmrl.agents.dqn.train` for how to run several seeds, and `mmrl.runs` for runs that report,
+    stop and resume. Those also show the network what `OBSERVES` names: here, wrap `env` yourself.
     """
     state = init(config, env, params, key)
     return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)

@@ -118,3 +118,12 @@ def read(
         return jnp.where(real, leaf[rows], jnp.zeros((), leaf.dtype))
 
     return jax.tree.map(take, steps)
+
+
+def check_numbers(name: str, value: Array, shape: tuple[int, ...], each: str) -> None:
+    """Raises ValueError unless there is one number for each thing."""
+    if jnp.shape(value) != shape:
+        raise ValueError(
+            f"`{name}` must have one number for each {each}, {list(shape)}; got "
+            f"{list(jnp.shape(value))}."
+        )

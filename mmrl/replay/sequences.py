@@ -174,11 +174,7 @@ def add(
     here, capacity, depth = sequences, sequences.capacity, sequences.depth
     time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
     ring.check_leaves("states", here.states, states, (here.workers, time))
-    if jnp.shape(errors) != (here.workers, time):
-        raise ValueError(
-            f"`errors` must have one number for each step, {[here.workers, time]}; got "
-            f"{list(jnp.shape(errors))}."
-        )
+    ring.check_numbers("errors", errors, (here.workers, time), "step")
     errors = jnp.asarray(errors, jnp.float32)
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
@@ -270,8 +266,8 @@ def sample(
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:
     """The sequences that begin in `rows`, with the `before` steps before each.
 
-    `state` is right where `before` is `burn_in`, or differs from it by whole periods. Steps that
-    have been overwritten are padding.
+    `state` is right where `before` differs from `burn_in` by whole periods. Steps that have been
+    overwritten are padding.
     """
     here, depth = sequences, sequences.depth
     at = jnp.arange(-before, here.cut.full, dtype=jnp.int32)[None]
@@ -311,6 +307,7 @@ def set_priority(
     A row without a sequence and a value that is not finite change nothing; a row given twice takes
     the larger. Set priorities before the next `add`, which may put another sequence in the row.
     """
+    ring.check_numbers("values", values, jnp.shape(rows), "of `rows`")
     stored = sequences.table.at[rows, 0].get(mode="fill", fill_value=0) > 0
     rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.capacity)
     # Two draws of a sequence may differ in rounding, but the tree wants one weight for a row.

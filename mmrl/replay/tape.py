@@ -161,8 +161,9 @@ def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"])
 
     Values are clipped to `PRIORITIES`. A row without an episode and a value that is not finite
     change nothing; a row given twice takes one of its values. Set priorities before the next `add`,
-    which may put another episode in the row.
+    which may put another episode in the row. Raises ValueError for other shapes.
     """
+    ring.check_numbers("values", values, jnp.shape(rows), "of `rows`")
     capacity = tape.length.shape[0]
     stored = tape.length.at[rows].get(mode="fill", fill_value=0) > 0
     rows = jnp.where(stored & jnp.isfinite(values), rows, capacity)
