@@ -30,6 +30,7 @@ SLUGS = (
     "08_what_truncation_costs",
     "09_r2d2",
     "10_ppo_with_memory",
+    "11_three_policies",
 )
 SECTIONS = (
     "Predict",
