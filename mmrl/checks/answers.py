@@ -157,7 +157,7 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
     if wanted.dtype.kind != "c" and result.dtype.kind == "c":
         return "it gives complex numbers; wanted are real ones"
     if np.isnan(result).any() and not np.isnan(wanted).any():
-        return "it gives NaN, which is no number: look for 0/0, ∞ - ∞, or 0 · ∞"
+        return "it gives NaN, which is no number: look for 0/0, ∞ - ∞, or a root of a negative"
     slack = 0 if exact else tolerance * (1 + np.abs(np.where(np.isfinite(wanted), wanted, 0)))
     with np.errstate(invalid="ignore"):
         wrong = ~((result == wanted) | (np.abs(result - np.asarray(wanted, complex)) <= slack))

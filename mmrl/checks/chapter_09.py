@@ -197,13 +197,22 @@ def _priority(errors, trained, eta):
 
 
 def _given(priority, alpha, beta, scale=np.max):
-    share = priority**alpha / (priority**alpha).sum()
+    return _unscaled(priority**alpha / (priority**alpha).sum(), beta, scale)
+
+
+def _unscaled(share, beta, scale=np.max):
     weights = (len(share) * share) ** -beta
     return share, weights / scale(weights)
 
 
 def _law(errors, trained, eta, alpha, beta):
     return _given(_priority(errors, trained, eta), alpha, beta)
+
+
+def _signed_law(errors, trained, eta, alpha, beta):
+    mean = np.where(trained, errors, 0).sum(1) / trained.sum(1)
+    with np.errstate(invalid="ignore"):
+        return _given(eta * np.where(trained, errors, 0).max(1) + (1 - eta) * mean, alpha, beta)
 
 
 def _law_cases(rng):
@@ -224,91 +233,84 @@ law = Exercise(
     cases=_law_cases,
     mistakes=(
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _law(
-                errors, np.ones_like(trained), eta, alpha, beta
-            ),
+            lambda δ, used, *rest: _law(δ, np.ones_like(used), *rest),
             "Padding and burn-in have a say in your priorities: both max and mean are over the "
             "steps where `trained` is true.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _given(
-                eta * np.where(trained, np.abs(errors), 0).max(1)
-                + (1 - eta) * np.abs(errors).mean(1),
-                alpha,
-                beta,
+            lambda δ, used, η, α, β: _given(
+                η * np.where(used, np.abs(δ), 0).max(1) + (1 - η) * np.abs(δ).mean(1),
+                α,
+                β,
             ),
             "Your maximum is over the trained steps, your mean is not: leave burn-in and padding "
             "out of both.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _given(
-                eta * np.abs(errors).max(1)
-                + (1 - eta) * np.where(trained, np.abs(errors), 0).sum(1) / trained.sum(1),
-                alpha,
-                beta,
+            lambda δ, used, η, α, β: _given(
+                η * np.abs(δ).max(1) + (1 - η) * np.where(used, np.abs(δ), 0).sum(1) / used.sum(1),
+                α,
+                β,
             ),
             "Your mean is over the trained steps, your maximum is not: leave burn-in and padding "
             "out of both.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _given(
-                eta * np.where(trained, np.abs(errors), 0).max(1)
-                + (1 - eta) * np.where(trained, np.abs(errors), 0).mean(1),
-                alpha,
-                beta,
+            lambda δ, used, η, α, β: _given(
+                η * np.where(used, np.abs(δ), 0).max(1)
+                + (1 - η) * np.where(used, np.abs(δ), 0).mean(1),
+                α,
+                β,
             ),
             "Your mean divides by the length of the window; divide by the trained steps alone, or "
             "short sequences seem learned.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _law(errors, trained, 1 - eta, alpha, beta),
+            lambda δ, used, η, α, β: _law(δ, used, 1 - η, α, β),
             "η is the weight of the maximum, 1 - η that of the mean.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _law(errors, trained, eta, 1.0, beta),
+            lambda δ, used, η, α, β: _law(δ, used, η, 1.0, β),
             "P is proportional to p to the power α; yours has α = 1.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: (
-                lambda p: (p, (len(p) * p) ** -beta / ((len(p) * p) ** -beta).max())
-            )(_priority(errors, trained, eta) ** alpha),
+            lambda δ, used, η, α, β: _unscaled(_priority(δ, used, η) ** α, β),
             "p^α is no probability yet: divide by its sum over all sequences.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: (
-                lambda p: (p, (len(p) * p) ** -beta / ((len(p) * p) ** -beta).max())
-            )(_law(errors, trained, eta, 1.0, beta)[0] ** alpha),
+            lambda δ, used, η, α, β: _unscaled(_law(δ, used, η, 1.0, β)[0] ** α, β),
             "First p to the power α, then the sum: your P does not add up to 1.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _law(errors, trained, eta, alpha, 1.0),
+            lambda δ, used, η, α, β: _law(δ, used, η, α, 1.0),
             "The weight is 1/(N P) to the power β; yours has β = 1.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _law(errors, trained, eta, alpha, -beta),
+            lambda δ, used, η, α, β: _law(δ, used, η, α, -β),
             "The sign of β: what is drawn more often counts less, (1/(N P))^β.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _given(
-                _priority(errors, trained, eta), alpha, beta, np.sum
-            ),
+            lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, np.sum),
             "The weights are divided by the largest of them, not by their sum: none is above 1, so "
             "that a gradient only ever gets smaller.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _given(
-                _priority(errors, trained, eta), alpha, beta, lambda weights: 1.0
-            ),
+            lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, lambda weights: 1.0),
             "Divide the weights by the largest of them, so that none is above 1.",
         ),
         Mistake(
-            lambda errors, trained, eta, alpha, beta: _given(
-                eta * np.where(trained, errors, -np.inf).max(1).clip(1e-9)
-                + (1 - eta) * np.where(trained, np.abs(errors), 0).sum(1) / trained.sum(1),
-                alpha,
-                beta,
+            lambda δ, used, η, α, β: _given(
+                η * np.where(used, δ, -np.inf).max(1).clip(1e-9)
+                + (1 - η) * np.where(used, np.abs(δ), 0).sum(1) / used.sum(1),
+                α,
+                β,
             ),
             "The maximum is over |δ|: an error of -2 is as bad as one of 2.",
+        ),
+        Mistake(
+            _signed_law,
+            "Priorities are made of |δ|, in the maximum and in the mean: a negative priority has "
+            "no power α.",
         ),
     ),
 )
