@@ -1,6 +1,7 @@
 """Numbers to be trusted: intervals against scipy, rows that stay, NaN that is caught."""
 
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -13,7 +14,7 @@ from test_runs import payload, setup
 
 from mmrl import runs
 from mmrl.envs import probes
-from mmrl.runs import Run, RunError
+from mmrl.runs import Run, RunError, checkpoint
 
 
 def draw(seed: int, count: int) -> np.ndarray:
@@ -70,6 +71,36 @@ def test_a_row_says_where_it_comes_from(tmp_path: pathlib.Path):
     assert {"date", "command", "device", "python", "versions", "revision"} < row.keys()
     assert set(row["versions"]) >= {"mmrl", "jax", "jaxlib", "numpy"}
     assert "cores" in row["device"] and row["date"].endswith("+00:00")
+
+
+def strict(text: str) -> Any:
+    """Read as a reader does who knows no numbers but JSON's."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
+    """An infinite setting, as PPO has, or a return that is no number: in quotes, and back."""
+    path, row = tmp_path / "results.jsonl", {"returns": [1.0, math.nan], "limit": -math.inf}
+    runs.append(path, row)
+    written = strict(path.read_text())
+    assert written["returns"] == [1.0, "NaN"] and float(written["limit"]) == -math.inf
+    read = checkpoint.loads(path.read_text())
+    assert read["limit"] == -math.inf and math.isnan(read["returns"][1])
+    wanted = runs.Setup(env="CartPole-v1", agent="ppo", seeds=(0,))
+    Run(wanted, tmp_path / "run")
+    text = (tmp_path / "run" / "results.json").read_text()
+    assert wanted.config.max_grad_norm == math.inf
+    assert runs.restore(strict(text)["setup"]) == runs.saved(tmp_path / "run") == wanted
+    bare = text.replace('"Infinity"', "Infinity")  # as earlier versions wrote it
+    assert bare != text and runs.restore(checkpoint.loads(bare)["setup"]) == wanted
+    checkpoint.save(tmp_path / "checkpoint", {"setup": runs.describe(wanted)}, ())
+    header, _ = checkpoint.read(tmp_path / "checkpoint")
+    assert runs.restore(header["setup"]) == wanted
+    strict((tmp_path / "checkpoint").read_bytes().split(b"\n")[2].decode())
 
 
 def test_a_run_writes_its_results_for_people(tmp_path: pathlib.Path):

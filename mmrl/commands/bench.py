@@ -13,7 +13,6 @@ benchmark runs, not how fast anything is: its ratios are not judged. A benchmark
 import dataclasses
 import datetime
 import importlib.util
-import json
 import pathlib
 import sys
 import time
@@ -26,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrl.runs import RunError, provenance
-from mmrl.runs.checkpoint import replace, writing
+from mmrl.runs.checkpoint import dumps, replace, writing
 
 FOLDER = pathlib.Path(__file__).parents[2] / "tests" / "benchmarks"
 MISSED = 1  # exit code
@@ -144,8 +143,6 @@ def _save(rows: list[dict[str, Any]], options: Options) -> pathlib.Path:
     facts = f"{origin['device']}, {origin['date']}, revision {origin['revision']}"
     with writing(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
-        replace(
-            path, json.dumps({**origin, "quick": options.quick, "rows": rows}, indent=1).encode()
-        )
+        replace(path, dumps({**origin, "quick": options.quick, "rows": rows}, indent=1).encode())
         replace(path.with_suffix(".md"), f"{table}\n\n{facts}, `{origin['command']}`\n".encode())
     return path

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import pathlib
 import zipfile
@@ -22,6 +23,7 @@ from jaxtyping import PyTree
 # Settings that files of earlier versions lack, and what those versions did.
 EARLIER = {"previous_reward": False}
 _MAGIC = b"mmrl checkpoint 1\n"
+_NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 
 
 class RunError(Exception):
@@ -32,7 +34,7 @@ def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
     """Put a checkpoint of `header` (JSON data) and `state` (arrays and keys) at `path`."""
     buffer = io.BytesIO()
     np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(_unwrap_keys(state))))
-    content = json.dumps(header).encode() + b"\n" + buffer.getvalue()
+    content = dumps(header).encode() + b"\n" + buffer.getvalue()
     replace(path, _MAGIC + _checksum(content) + content)
 
 
@@ -55,7 +57,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     if checksum + b"\n" != _checksum(content):
         raise RunError(f"{path} is damaged or cut short: start again in another folder.")
     header, _, payload = content.partition(b"\n")
-    return json.loads(header), payload
+    return loads(header), payload
 
 
 def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[str, Any], PyTree]:
@@ -85,6 +87,28 @@ def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[
     )
 
 
+def dumps(data: Any, indent: int | None = None) -> str:
+    """JSON that every reader accepts. What it has no numbers for is in quotes: "Infinity", "NaN".
+
+    `float` understands these, and so do other languages. `loads` is the inverse.
+    """
+    return json.dumps(_quote(data), indent=indent, allow_nan=False)
+
+
+def loads(text: str | bytes) -> Any:
+    """What `dumps` wrote, or an earlier version: it left those words without quotes."""
+    return unquote(json.loads(text))
+
+
+def unquote(data: Any) -> Any:
+    """JSON data with the numbers that `dumps` put in quotes."""
+    if isinstance(data, dict):
+        return {key: unquote(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [unquote(value) for value in data]
+    return float(data) if data in _NOT_FINITE else data
+
+
 def replace(path: pathlib.Path, content: bytes) -> None:
     """Put a whole new file in the place of the old one: after a crash it is one or the other."""
     partial = path.with_name(path.name + ".partial")
@@ -109,6 +133,16 @@ def writing(path: pathlib.Path) -> Iterator[None]:
             f"Cannot write to {path}: {error.strerror or error}. Choose a folder that you may "
             "write to, not below a file, on a disk with room; what was saved before is intact."
         ) from None
+
+
+def _quote(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _quote(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_quote(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return json.dumps(data)
+    return data
 
 
 def _checksum(content: bytes) -> bytes:

@@ -3,7 +3,6 @@
 import datetime
 import functools
 import importlib.metadata
-import json
 import os
 import pathlib
 import platform
@@ -16,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from mmrl.runs.checkpoint import writing
+from mmrl.runs.checkpoint import dumps, loads, writing
 
 PACKAGES = ("mmrl", "jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
@@ -80,7 +79,7 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
-            file.write(_rest_of_line(file) + json.dumps({**row, **provenance()}).encode() + b"\n")
+            file.write(_rest_of_line(file) + dumps({**row, **provenance()}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -103,4 +102,4 @@ def published(name: str) -> list[dict[str, Any]]:
     except FileNotFoundError:
         names = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
         raise ValueError(f"`name` must be one of {', '.join(names)}; got {name!r}.") from None
-    return [json.loads(line) for line in lines]
+    return [loads(line) for line in lines]

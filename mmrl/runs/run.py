@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import os
 import pathlib
 import time
@@ -15,7 +14,7 @@ from jaxtyping import Float, PyTree
 
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
-from mmrl.runs.checkpoint import RunError, load, read, replace, save, writing
+from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
 from mmrl.runs.results import provenance
 from mmrl.runs.setup import Setup, describe, find, restore
 
@@ -198,7 +197,7 @@ def saved(path: str | os.PathLike) -> Setup | None:
     try:
         if checkpoint.exists():
             return restore(read(checkpoint)[0]["setup"])
-        return restore(json.loads(results.read_text())["setup"])
+        return restore(loads(results.read_text())["setup"])
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError):
@@ -218,4 +217,4 @@ def _header(setup: Setup) -> dict[str, Any]:
 
 
 def _results(setup: Setup, history: list[dict[str, Any]]) -> bytes:
-    return json.dumps({**_header(setup), "history": history}, indent=1).encode()
+    return dumps({**_header(setup), "history": history}, indent=1).encode()

@@ -6,7 +6,7 @@ import json
 from typing import Any, Protocol, runtime_checkable
 
 from mmrl.agents import dqn, ppg, ppo, r2d2
-from mmrl.runs.checkpoint import EARLIER, RunError
+from mmrl.runs.checkpoint import EARLIER, RunError, unquote
 
 
 @runtime_checkable
@@ -93,7 +93,7 @@ def describe(setup: Setup) -> dict[str, Any]:
 def restore(data: dict[str, Any]) -> Setup:
     """The setup that `describe` described. Raises `RunError` for that of another version."""
     try:
-        data = {**EARLIER, **data}
+        data = {**EARLIER, **unquote(data)}
         config = AGENTS[data["agent"]].Config(**{k: _tuples(v) for k, v in data["config"].items()})
         return Setup(**{**data, "config": config, "seeds": tuple(data["seeds"])})
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,7 +1,6 @@
 """The training explorer: what its settings and buttons do."""
 
 import dataclasses
-import json
 import pathlib
 import threading
 import time
@@ -15,7 +14,7 @@ import traitlets
 from mmrl.agents.dqn import Config
 from mmrl.memory import NAMES
 from mmrl.runs import Run, RunError, Setup, describe, provenance
-from mmrl.runs.checkpoint import replace, writing
+from mmrl.runs.checkpoint import dumps, replace, writing
 from mmrl.show.curves import STYLES
 from mmrl.show.training.live import Curve, LiveCurves
 from mmrl.show.training.panel import ENVIRONMENTS, Panel, short
@@ -145,7 +144,7 @@ class TrainingExplorer(ipywidgets.VBox):
         try:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-                content = json.dumps({**provenance(), "runs": rows}, indent=1)
+                content = dumps({**provenance(), "runs": rows}, indent=1)
                 replace(folder / "results.json", content.encode())
                 replace(folder / "curves.png", self.png)
         except RunError as error:
