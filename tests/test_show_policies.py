@@ -1,4 +1,4 @@
-"""What chapter 10 draws, and the experiment behind it."""
+"""What chapters 10 and 11 draw, and the experiment behind chapter 10."""
 
 import dataclasses
 import json
@@ -39,6 +39,60 @@ def test_a_summary_has_a_line_per_row():
     first, second = policies.summary([row("lru"), row("none")]).splitlines()
     assert first.startswith("Task, lru") and "[   0.50,    1.00]" in first and "2 k steps" in first
     assert "2.5 CPU-s" in second
+
+
+def stale(proximal: str, staleness: int, *areas: float, task: str = "Task") -> dict[str, Any]:
+    """A row whose three seeds all have these areas, one per rate; the second rate is its best."""
+    return {
+        "task": task, "proximal": proximal, "staleness": staleness, "rates": [1e-3, 4e-3],
+        "learning_rate": 4e-3, "interquartile_mean": list(areas), "areas": [[a] * 3 for a in areas],
+        "interval_95": [[a - 0.1, a + 0.1] for a in areas],
+    }  # fmt: skip
+
+
+ROWS = [
+    stale("behavior", 16, 0.2, 0.3),
+    stale("behavior", 0, 0.8, 0.9),
+    stale("behavior", 4, 0.6, 0.7),
+    stale("decoupled", 4, 0.7, 0.4),
+]
+
+
+@pytest.mark.parametrize(
+    ("rate", "behavior", "decoupled"),
+    [(1e-3, [0.8, 0.6, 0.2], [0.8, 0.7]), (None, [0.9, 0.7, 0.3], [0.9, 0.4])],
+)
+def test_lines_begin_where_nothing_is_stale_and_go_on_in_order(rate, behavior, decoupled):
+    ax = policies.aging(ROWS, rate, title="Task")
+    lines = {line.get_label(): line for line in ax.get_lines() if line.get_linewidth() == 1.6}
+    assert set(lines) == {"behavior", "decoupled"}
+    assert list(lines["behavior"].get_ydata()) == behavior
+    assert list(lines["decoupled"].get_ydata()) == decoupled
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "4", "16"]
+    assert np.allclose(np.round(lines["behavior"].get_xdata()), [0, 1, 2])
+
+
+def test_intervals_and_seeds_stand_at_their_line():
+    ax = policies.aging(ROWS, 1e-3)
+    bars = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 2]
+    assert any(np.allclose(bar, [0.1, 0.3]) for bar in bars) and len(bars) == 5
+    dots = [line for line in ax.get_lines() if line.get_marker() == "."]
+    assert len(dots) == 5 and all(len(line.get_ydata()) == 3 for line in dots)
+
+
+@pytest.mark.parametrize("rows", [ROWS[:1], [*ROWS, stale("recent", 4, 0.1, 0.1, task="Other")]])
+def test_staleness_needs_a_beginning_and_one_task(rows: list[dict[str, Any]]):
+    with pytest.raises(ValueError, match="`rows` must be of one task, with one row"):
+        policies.aging(rows)
+
+
+def test_bands_write_every_number_at_its_place():
+    values = np.array([[0.0, 0.25], [0.5, 1.0], [0.75, 0.1]])
+    ax = policies.bands(values, [0.5, 1.0, 2.0], [4.0, 8.0], title="Bands")
+    shown = {tuple(map(float, text.get_position())): text for text in ax.texts}
+    assert len(shown) == 6 and shown[1, 1].get_text() == "1.00" and shown[0, 2].get_text() == "0.75"
+    assert [shown[at].get_color() for at in ((0, 0), (1, 1))] == ["black", "white"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["0.5", "1", "2"]
 
 
 def test_cells_are_the_ones_that_are_published():

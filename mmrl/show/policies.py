@@ -1,12 +1,15 @@
-"""Policy optimization: learning curves of published rows, and what they cost."""
+"""Policy optimization: what published rows reached, by steps or staleness, and what they cost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import learning_curves
+from mmrl.show.curves import GRID, INK, STYLES, figure, learning_curves
+
+PROXIMAL = ("decoupled", "recent", "behavior")
 
 
 def curves(
@@ -45,3 +48,92 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{steps / 1000:6.0f} k steps{row['cpu_seconds'][-1]:6.1f} CPU-s"
         )
     return "\n".join(lines)
+
+
+def aging(
+    rows: Sequence[Mapping[str, Any]],
+    rate: float | None = None,
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Area under the learning curve against staleness: a line per proximal policy, dots are seeds.
+
+    `rows` are those of one task, as `mmrl experiment staleness` writes them. `rate` is the learning
+    rate shown; without one, each row's own best. Interquartile means with 95 % intervals; without
+    staleness all policies are one, and every line begins there. Raises `ValueError` for rows of
+    several tasks, or without one at staleness 0.
+    """
+    tasks, fresh = {row["task"] for row in rows}, [row for row in rows if row["staleness"] == 0]
+    if len(tasks) != 1 or len(fresh) != 1:
+        raise ValueError(
+            f"`rows` must be of one task, with one row of staleness 0; got tasks {sorted(tasks)} "
+            f"and {len(fresh)} such rows."
+        )
+    ax = figure()[1][0] if ax is None else ax
+    columns = sorted({row["staleness"] for row in rows})
+    for k, name in enumerate(PROXIMAL):
+        mine = sorted(
+            (row for row in rows if row["staleness"] and row["proximal"] == name),
+            key=lambda row: row["staleness"],
+        )
+        if not mine:
+            continue
+        x = [columns.index(row["staleness"]) + 0.08 * (k - 1) for row in (*fresh, *mine)]
+        _line(ax, x, [_at(row, rate) for row in (*fresh, *mine)], STYLES[k], name)
+    ax.set_xticks(range(len(columns)), [str(value) for value in columns])
+    ax.set_xlabel("staleness, iterations", color=INK)
+    ax.legend(frameon=False, labelcolor=INK, fontsize=9)
+    return _dress(ax, title, "area under the learning curve, normalized")
+
+
+def _at(row: Mapping[str, Any], rate: float | None) -> tuple[float, Sequence[float], Any]:
+    """(middle, interval, seeds) of a row at a learning rate."""
+    k = row["rates"].index(row["learning_rate"] if rate is None else rate)
+    return row["interquartile_mean"][k], row["interval_95"][k], row["areas"][k]
+
+
+def _line(ax: Axes, x: Sequence[float], points: Sequence[Any], style: Any, label: str) -> None:
+    color = style["color"]
+    for at, (_, (low, high), seeds) in zip(x, points, strict=True):
+        ax.plot([at, at], [low, high], color=color, linewidth=2, solid_capstyle="butt")
+        ax.plot(np.full(len(seeds), at), seeds, ".", color=color, markersize=3, alpha=0.5)
+    ax.plot(x, [middle for middle, *_ in points], linewidth=1.6, markersize=6, label=label, **style)
+
+
+def bands(
+    values: Float[np.ndarray, "weight center"],
+    weights: Sequence[float],
+    centers: Sequence[float],
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """A number for each KL weight β (upward) and center of mass (to the right), dark if it is high.
+
+    If both are powers of one number, β · COM is constant from the upper left to the lower right:
+    what depends on it alone shows as diagonal bands.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    ax.imshow(values, origin="lower", aspect="auto", cmap="cividis_r")
+    middle = (np.min(values) + np.max(values)) / 2
+    for (i, k), value in np.ndenumerate(np.asarray(values)):
+        color = "white" if value > middle else "black"
+        ax.text(k, i, f"{value:.2f}", ha="center", va="center", fontsize=8, color=color)
+    ax.set_xticks(range(len(centers)), [f"{center:g}" for center in centers])
+    ax.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights])
+    ax.set_xlabel("center of mass of the average, gradient steps", color=INK)
+    _dress(ax, title, "KL weight β")
+    ax.grid(visible=False)
+    return ax
+
+
+def _dress(ax: Axes, title: str, ylabel: str) -> Axes:
+    ax.set_title(title, loc="left", color=INK, fontweight="bold")
+    ax.set_ylabel(ylabel, color=INK)
+    ax.tick_params(colors=INK, length=0)
+    ax.grid(axis="y", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(INK)
+    return ax
