@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
+    "invariance": "PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
     "ppo": "PPO with two memories and with none, and with rollouts cut short or forgotten.",
     "r2d2": "Zero states, stored states and burn-in against the tape, and how stale states are.",
     "returns_timing": "Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",

@@ -1,0 +1,95 @@
+"""How alike learning curves are: areas, distances, and a test that pools several environments.
+
+Hilton et al. 2022, Figure 3, Table 5 and Appendix E, from the rows of `invariance.jsonl`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+EVERY = "every adjustment"
+Row = dict[str, Any]
+Figure = Callable[[Row], Float[np.ndarray, " seed"]]
+
+
+def curves(row: Row) -> Float[np.ndarray, "seed eval"]:
+    """Returns, with 0 for a random policy's and 1 for the best."""
+    return (np.array(row["returns"]) - row["worst"]) / (row["best"] - row["worst"])
+
+
+def area(row: Row) -> Float[np.ndarray, " seed"]:
+    """The mean of a curve."""
+    return curves(row).mean(1)
+
+
+def final(row: Row) -> Float[np.ndarray, " seed"]:
+    """The mean of its last quarter."""
+    found = curves(row)
+    return found[:, -max(found.shape[1] // 4, 1) :].mean(1)
+
+
+def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[int, Row]]:
+    """The rows of each task, by c. With c = 1 a condition may be the same as every adjustment."""
+    own = [row for row in rows if (row["agent"], row["condition"]) == (agent, condition)]
+    base = [row for row in rows if (row["agent"], row["condition"]) == (agent, EVERY)]
+    found: dict[str, dict[int, Row]] = {row["task"]: {} for row in own}
+    for row in [*(row for row in base if row["c"] == 1), *own]:
+        if row["task"] in found:
+            found[row["task"]][row["c"]] = row
+    return found
+
+
+def spread(by_factor: dict[int, Row], figure: Figure = area) -> float:
+    """The largest over c of the mean over seeds, less the smallest."""
+    means = [figure(row).mean() for row in by_factor.values()]
+    return float(max(means) - min(means))
+
+
+def distance(by_factor: dict[int, Row], c: int) -> float:
+    """Mean absolute difference between the mean curves of c and of 1."""
+    return float(np.abs(curves(by_factor[c]).mean(0) - curves(by_factor[1]).mean(0)).mean())
+
+
+def losses(by_factor: dict[int, Row], c: int, figure: Figure) -> Float[np.ndarray, " seed"]:
+    """What each seed has less with c than with 1."""
+    return figure(by_factor[1]) - figure(by_factor[c])
+
+
+class Effect(NamedTuple):
+    """Does an ablation lose more by a smaller batch?"""
+
+    size: float  # difference of differences, mean over tasks
+    z: float  # of the one-tailed test: large if the ablation loses more
+    tasks: tuple[str, ...]  # the strata
+
+
+def effect(rows: Sequence[Row], agent: str, condition: str, c: int, figure: Figure = area):
+    """The `Effect` of leaving something out, by what seeds lose when the batch is divided by c."""
+    ablation, whole = select(rows, agent, condition), select(rows, agent, EVERY)
+    both = [t for t in whole if {1, c} <= set(whole[t]) & set(ablation.get(t, ()))]
+    pairs = [(losses(ablation[t], c, figure), losses(whole[t], c, figure)) for t in both]
+    size = float(np.mean([a.mean() - b.mean() for a, b in pairs]))
+    return Effect(size, van_elteren(pairs), tuple(both))
+
+
+def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
+    """Z of H₀: in each stratum (a, b), P(a > b) = P(b > a).  Van Elteren 1960.
+
+        Z = Σ (U - mn/2) / (N + 1)  /  √ Σ Var U / (N + 1)²,   N = m + n
+
+    U counts the pairs with a > b, ties half; its variance is that of all ways to deal the same N
+    values, ties included. With one stratum: Mann and Whitney's test without a correction for
+    continuity. Weights 1 / (N + 1) are the best ones if the effect is alike everywhere.
+    """
+    total = variance = 0.0
+    for a, b in strata:
+        a, b = np.asarray(a, float), np.asarray(b, float)
+        m, n, size = len(a), len(b), len(a) + len(b)
+        wins = np.sum((a[:, None] > b) + 0.5 * (a[:, None] == b))
+        ties = np.unique(np.concatenate([a, b]), return_counts=True)[1]
+        tied = np.sum(ties**3 - ties) / (size * (size - 1))
+        total += (wins - m * n / 2) / (size + 1)
+        variance += m * n / 12 * (size + 1 - tied) / (size + 1) ** 2
+    return float(total / np.sqrt(variance)) if variance > 0 else 0.0
