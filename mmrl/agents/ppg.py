@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from mmrl import losses
 from mmrl.agents import learner, ppo
 from mmrl.agents.common import Metrics
+from mmrl.agents.diagnostics import policy_noise
 from mmrl.agents.ppo import greedy as greedy  # for those who evaluate what it learned
 from mmrl.nets import ActorCritic, Distribution
 
@@ -35,13 +36,13 @@ OBSERVES = ppo.OBSERVES
 
 
 class Config(ppo.Config):
-    """Those of PPO, and the phases'. The paper's, where ours differ, are beside them."""
+    """Those of PPO, and the phases'. The paper's, where ours differ, are named."""
 
     epochs: int = static(default=1)  # E_π, per iteration
     value_epochs: int = static(default=1)  # E_V
-    policy_iterations: int = static(default=8)  # N_π, per phase; divides `block`; 32
+    policy_iterations: int = static(default=8)  # N_π, per phase; divides `block`; paper: 32
     auxiliary_epochs: int = static(default=6)  # E_aux, per phase
-    auxiliary_minibatches: int = static(default=32)  # per epoch; 16 N_π
+    auxiliary_minibatches: int = static(default=32)  # per epoch; paper: 16 N_π
     block: int = static(default=8)  # iterations between two evaluations
 
     auxiliary_rate: float = 5e-4  # of learning, not annealed
@@ -125,12 +126,16 @@ def improve(config: Config, state: State, batch: learner.Batch, key: PRNGKeyArra
     return now, judge.optimizer, outcome
 
 
-def iterate(config: Config, env: Any, params: Any, state: State):
+def iterate(config: Config, env: Any, params: Any, state: State, measure: ppo.Flag | None = None):
     """Act and learn, as PPO; also returns what the auxiliary phase will read."""
     policy = state.policy
     act_key, learn_key, key = jax.random.split(policy.key, 3)
     policy, rollout = ppo.act(config, env, params, policy, act_key)
     moments, batch, scales = learner.prepare(config, policy.net, policy.advantages, rollout)
+    noise = ()
+    if config.noise_scale and measure is not None:
+        noise_key = jax.random.fold_in(learn_key, 0)
+        noise = (policy_noise(config, policy.learner, batch, noise_key, measure),)
     now, optimizer, (value, measures) = improve(config, state, batch, learn_key)
     policy = eqx.tree_at(
         lambda s: (s.learner, s.advantages, s.key, s.iteration),
@@ -139,7 +144,8 @@ def iterate(config: Config, env: Any, params: Any, state: State):
     )
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(value))
     kept = Kept(batch.state, batch.obs, batch.begin, batch.targets)
-    return State(policy, optimizer, state.auxiliary), ((value, measures, scales, finite), kept)
+    outcome = (value, measures, scales, *noise, finite)
+    return State(policy, optimizer, state.auxiliary), (outcome, kept)
 
 
 def auxiliary_loss(
@@ -177,13 +183,15 @@ def auxiliary_phase(config: Config, state: State, kept: Kept, key: PRNGKeyArray)
     return state, measures
 
 
-def phase(config: Config, env: Any, params: Any, state: State):
-    """A policy phase and an auxiliary phase."""
+def phase(config: Config, env: Any, params: Any, state: State, measure: ppo.Flag = False):
+    """A policy phase and an auxiliary phase; `measure` asks for the noise of the last iteration."""
     if config.proximal == "ewma":
         average = learner.restart(state.net)
         state = eqx.tree_at(lambda s: s.policy.learner.average, state, average)
     state, (outcome, kept) = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s), state, None, config.policy_iterations
+        lambda s, last: iterate(config, env, params, s, last & measure),
+        state,
+        ppo.ends(config.policy_iterations),
     )
     key, aux_key = jax.random.split(state.policy.key)
     state = eqx.tree_at(lambda s: s.policy.key, state, key)
@@ -196,7 +204,7 @@ def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, M
     """Whole phases of `config.block` iterations, then an evaluation of the greedy policy."""
     phases = config.block // config.policy_iterations
     state, (outcome, measures) = jax.lax.scan(
-        lambda s, _: phase(config, env, params, s), state, None, phases
+        lambda s, last: phase(config, env, params, s, measure=last), state, ppo.ends(phases)
     )
     policy, metrics = ppo.evaluate(config, env, params, state.policy, outcome)
     diagnostics = Diagnostics(metrics.diagnostics, *(jnp.mean(x) for x in measures))

@@ -20,26 +20,29 @@ Implementation details
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents import learner, normalize
 from mmrl.agents.common import Metrics, check_numbers, score
-from mmrl.agents.learner import Acted, Learner, Measures, Rollout
+from mmrl.agents.diagnostics import Diagnostics as Diagnostics  # for those who read them
+from mmrl.agents.diagnostics import policy_noise, summarize
+from mmrl.agents.learner import Acted, Learner, Rollout
 from mmrl.nets import ActorCritic
 from mmrl.rollout import Carry, Policy, collect, start
 
 static = partial(eqx.field, static=True)
+Flag = bool | Bool[Array, ""]
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 
 
 class Config(eqx.Module):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles. The paper's, where ours differ, are beside them."""
+    traced: a change of them never recompiles. The paper's, where ours differ, are named."""
 
     memory: str = static(default="lru")  # any name of `mmrl.memory`; none: an MLP
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
@@ -51,15 +54,16 @@ class Config(eqx.Module):
     proximal: str = static(default="behavior")
     staleness: int = static(default=0)  # iterations that rollouts wait before they are learned from
     optimizer: str = static(default="adam")  # or sgd
-    normalize_rewards: bool = static(default=False)  # the paper: True
+    normalize_rewards: bool = static(default=False)  # paper: True
     normalize_advantages: bool = static(default=True)
-    environments: int = static(default=64)  # played side by side; 256
-    rollout: int = static(default=128)  # T, steps per environment and iteration; 256
-    minibatches: int = static(default=4)  # per epoch; 8
-    epochs: int = static(default=4)  # E; 3
+    environments: int = static(default=64)  # played side by side; paper: 256
+    rollout: int = static(default=128)  # T, steps per environment and iteration; paper: 256
+    minibatches: int = static(default=4)  # per epoch; paper: 8
+    epochs: int = static(default=4)  # E; paper: 3
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation
+    noise_scale: bool = static(default=False)  # measure the policy gradient's, once per block
 
     learning_rate: float = 5e-4
     anneal: float = 0.0  # share of it that is gone when the run ends, in a straight line
@@ -67,7 +71,7 @@ class Config(eqx.Module):
     beta2: float = 0.999
     adam_eps: float = 1e-8
     max_grad_norm: float = math.inf  # longer gradients are shortened to this length
-    gamma: float = 0.99  # γ, per step; 0.999
+    gamma: float = 0.99  # γ, per step; paper: 0.999
     lam: float = 0.95  # λ of the advantages
     clip: float = 0.2  # ε, of π/π_proximal
     kl_weight: float = 1.0  # β, of KL[π_proximal, π]
@@ -97,15 +101,6 @@ class State(eqx.Module):
         return self.learner.net
 
 
-class Diagnostics(NamedTuple):
-    """What the paper advises to watch, Section 6.2: means over a block."""
-
-    steps: Measures  # of gradient steps
-    advantage_std: Float[Array, "*blocks"]  # the estimate that advantages are divided by
-    advantage_swing: Float[Array, "*blocks"]  # the largest of these over the smallest
-    explained: Float[Array, "*blocks"]  # share of the value targets' variance, before learning
-
-
 def check(config: Config, env: Any, params: Any, from_zero: tuple[str, ...] = ()) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy.
 
@@ -127,6 +122,8 @@ def check(config: Config, env: Any, params: Any, from_zero: tuple[str, ...] = ()
             f"`minibatches` must divide {what}, {rows}; got {config.minibatches}. "
             "A memory's rollouts are never cut."
         )
+    if config.noise_scale and config.minibatches < 2:
+        raise ValueError("`noise_scale` compares minibatches: `minibatches` must be at least 2.")
     action_size(env, params)
 
 
@@ -235,23 +232,29 @@ def rate(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     return config.learning_rate * jnp.maximum(1 - gone, 0)
 
 
-def learn(config: Config, state: State, rollout: Rollout, key: PRNGKeyArray):
-    """All gradient steps of an iteration."""
+def learn(
+    config: Config, state: State, rollout: Rollout, key: PRNGKeyArray, measure: Flag | None = None
+):
+    """All gradient steps of an iteration; `measure` says whether the noise is wanted of it."""
     moments, batch, scales = learner.prepare(config, state.net, state.advantages, rollout)
+    noise = ()
+    if config.noise_scale and measure is not None:
+        noise_key = jax.random.fold_in(key, 0)
+        noise = (policy_noise(config, state.learner, batch, noise_key, measure),)
     now = rate(config, state.iteration)
     learned, (value, measures) = learner.improve(
         config, state.learner, batch, now, config.epochs, key
     )
     state = eqx.tree_at(lambda s: (s.learner, s.advantages), state, (learned, moments))
-    return state, (value, measures, scales)
+    return state, (value, measures, scales, *noise)
 
 
-def iterate(config: Config, env: Any, params: Any, state: State):
+def iterate(config: Config, env: Any, params: Any, state: State, measure: Flag | None = None):
     """Act, wait, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act(config, env, params, state, act_key)
     state, rollout = delay(config, state, rollout)
-    learned, outcome = learn(config, state, rollout, learn_key)
+    learned, outcome = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
     if config.staleness:  # nothing to learn from until the ring is full
         full = state.iteration >= config.staleness
@@ -264,30 +267,29 @@ def iterate(config: Config, env: Any, params: Any, state: State):
 def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
     """`config.block` iterations, then an evaluation of the greedy policy."""
     state, outcome = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s), state, None, config.block
+        lambda s, last: iterate(config, env, params, s, measure=last), state, ends(config.block)
     )
     return evaluate(config, env, params, state, outcome)
 
 
+def ends(length: int) -> Bool[Array, " length"]:
+    """False, …, False, True."""
+    return jnp.arange(length) == length - 1
+
+
 def evaluate(config: Config, env: Any, params: Any, state: State, outcome: Any):
     """The greedy policy's score, and a block's means."""
-    value, measures, (std, explained), finite = outcome
+    value, measures, scales, *noise, finite = outcome
     key, eval_key = jax.random.split(state.key)
     state = eqx.tree_at(lambda s: s.key, state, key)
     played = score(state.net, env, params, eval_key, config.episodes, policy=greedy)
-    diagnostics = Diagnostics(
-        steps=jax.tree.map(jnp.mean, measures),
-        advantage_std=jnp.mean(std),
-        advantage_swing=jnp.max(std) / jnp.maximum(jnp.min(std), 1e-8),
-        explained=jnp.mean(explained),
-    )
     metrics = Metrics(
         returns=played.returns,
         lengths=played.lengths,
         loss=jnp.mean(value),
         fill=jnp.ones(()),
         finite=jnp.all(finite) & jnp.all(jnp.isfinite(played.returns)),
-        diagnostics=diagnostics,
+        diagnostics=summarize(measures, scales, *noise),
     )
     return state, metrics
 

@@ -22,6 +22,7 @@ from jaxtyping import PyTree
 
 # Settings that files of earlier versions lack, and what those versions did.
 EARLIER = {"previous_reward": False}
+EARLIER_CONFIG = {"noise_scale": False}  # of an agent
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 
@@ -152,7 +153,8 @@ def _checksum(content: bytes) -> bytes:
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
         return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
-    old, new = ({**EARLIER, **x, **x["config"], "config": 0, "blocks": 0} for x in (old, new))
+    earlier = EARLIER | EARLIER_CONFIG
+    old, new = ({**earlier, **x, **x["config"], "config": 0, "blocks": 0} for x in (old, new))
     names = sorted(old.keys() | new.keys())
     return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names if old.get(k) != new.get(k)]
 
