@@ -15,11 +15,13 @@ from collections.abc import Iterator
 
 EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
+    "ewma": "PPO and PPG with an average of θ as proximal policy, against themselves without.",
     "invariance": "PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
     "ppo": "PPO with two memories and with none, and with rollouts cut short or forgotten.",
     "r2d2": "Zero states, stored states and burn-in against the tape, and how stale states are.",
     "returns_timing": "Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",
     "sensitivity": "How much each past observation matters to Q (Figures 3 and 7 of the paper).",
+    "staleness": "PPO that learns from old rollouts, with three proximal policies.",
     "training_times": "Seconds per gradient step, on a tape and on segments.",
 }
 """Name of the module and what it measures."""

@@ -13,8 +13,8 @@ import dataclasses
 import functools
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -99,8 +99,21 @@ def cells() -> list[Cell]:
 
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
     """Train every cell that `out/ppo.jsonl` lacks, while there is time for another."""
-    path, began, last = out / "ppo.jsonl", time.monotonic(), 0.0
-    waiting = [cell for cell in cells() if cell.name not in finished(path)]
+    yield from resume("ppo", out, cells(), measure, _say, minutes, quick)
+
+
+def resume(
+    name: str,
+    out: pathlib.Path,
+    cells: Sequence[Any],
+    measure: Callable[[Any, bool], dict[str, Any]],
+    say: Callable[[dict[str, Any]], str],
+    minutes: float,
+    quick: bool,
+) -> Iterator[str]:
+    """Measure every cell that `out/<name>.jsonl` lacks, while there is time for another."""
+    path, began, last = out / f"{name}.jsonl", time.monotonic(), 0.0
+    waiting = [cell for cell in cells if cell.name not in finished(path)]
     while waiting:
         started = time.monotonic()
         if started + last > began + 60 * minutes:
@@ -108,12 +121,15 @@ def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
         row = measure(waiting.pop(0), quick)
         append(path, row)
         last = time.monotonic() - started
-        middle, (low, high) = row["interquartile_mean"], row["interval_95"]
-        found = f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
-        yield f"{row['cell']}: {found}, {last:.0f} s"
-    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
+        yield f"{row['cell']}: {say(row)}, {last:.0f} s"
+    yield f"{len(waiting)} of {len(cells)} cells remain{'' if waiting else ': all done'}."
     if waiting:
-        yield f"To go on: mmrl experiment ppo --out {out}"
+        yield f"To go on: mmrl experiment {name} --out {out}"
+
+
+def _say(row: dict[str, Any]) -> str:
+    middle, (low, high) = row["interquartile_mean"], row["interval_95"]
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
 
 
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
@@ -161,23 +177,10 @@ def _settings(cell: Cell) -> dict[str, Any]:
 def train(
     cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequence[int]
 ) -> tuple[Float[np.ndarray, "lane eval"], list[float]]:
-    """One agent per rate and seed: greedy returns at every evaluation, CPU-seconds per agent.
-
-    A loss that is no longer finite makes an agent's later returns NaN, never an error: a learning
-    rate may be too high.
-    """
+    """One agent per rate and seed: greedy returns at every evaluation, CPU-seconds per agent."""
     init, block = _compiled(cell.task, cell.start)
-    lanes = jnp.asarray(rates, jnp.float32)
-    state = init(config, lanes, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
-    block = block.lower(config, lanes, state).compile()
-    rows, cpu, began = [], [], time.process_time()
-    for _ in range(config.blocks):
-        state, metrics = block(config, lanes, state)
-        rows.append(jax.device_get((metrics.returns.mean(-1), metrics.finite)))
-        cpu.append(round((time.process_time() - began) / len(lanes), 2))
-    returns, finite = zip(*rows, strict=True)
-    returns = np.where(np.logical_and.accumulate(finite), returns, np.nan).T
-    return returns, cpu
+    trained = Fleet(config, init, block).train({"learning_rate": rates}, seeds)
+    return trained.returns, trained.cpu_seconds
 
 
 @functools.cache
@@ -186,20 +189,72 @@ def _compiled(task: str, start: str):
     env, params = make(task if task.startswith("CartPole") else f"popgym-{task}-v0")
     if not task.startswith("CartPole"):
         env = BeginFlag(FlattenObservation(env))
+    return side_by_side(ppo, env, params, ppo.block if start == "carried" else forgetful)
 
-    def at(config: ppo.Config, rate: Float[Array, ""]) -> ppo.Config:
-        return eqx.tree_at(lambda c: c.learning_rate, config, rate)
+
+def side_by_side(agent: Any, env: Any, params: Any, block: Callable | None = None):
+    """`init` and `block` of many agents that differ in key and in `lanes`, numbers of `Config`.
+
+    `agent` is a module as `ppo` and `ppg` are; `block` may be another one than its own.
+    """
+
+    def at(config: Any, lane: Mapping[str, Float[Array, ""]]) -> Any:
+        names = list(lane)
+        return eqx.tree_at(
+            lambda c: [getattr(c, name) for name in names], config, [lane[name] for name in names]
+        )
 
     @jax.jit
-    def init(config, rates, keys):
-        return jax.vmap(lambda r, k: ppo.init(at(config, r), env, params, k))(rates, keys)
+    def start(config, lanes, keys):
+        return jax.vmap(lambda x, k: agent.init(at(config, x), env, params, k))(lanes, keys)
 
     @jax.jit
-    def block(config, rates, state):
-        one = ppo.block if start == "carried" else forgetful
-        return jax.vmap(lambda r, s: one(at(config, r), env, params, s))(rates, state)
+    def go_on(config, lanes, state):
+        one = block or agent.block
+        return jax.vmap(lambda x, s: one(at(config, x), env, params, s))(lanes, state)
 
-    return init, block
+    return start, go_on
+
+
+class Trained(NamedTuple):
+    """What agents that were trained side by side were like at every evaluation."""
+
+    returns: Float[np.ndarray, "lane eval"]  # of the greedy policy
+    diagnostics: Any  # the agent's, each [lane, eval]
+    cpu_seconds: list[float]  # per agent so far, [eval]; compilation is not counted
+
+
+class Fleet:
+    """Agents that train side by side, in a program that is compiled once.
+
+    A loss that is no longer finite makes an agent's later returns NaN, never an error: a learning
+    rate may be too high.
+    """
+
+    def __init__(self, config: Any, init: Callable, block: Callable):
+        self.config, self.init, self.block = config, init, block
+        self.programs: dict[int, Any] = {}  # by the number of agents
+
+    def train(self, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]) -> Trained:
+        """One agent per seed, with its entry of every number in `lanes`."""
+        numbers = {name: jnp.asarray(values, jnp.float32) for name, values in lanes.items()}
+        keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+        state = self.init(self.config, numbers, keys)
+        if len(seeds) not in self.programs:
+            lowered = self.block.lower(self.config, numbers, state)
+            self.programs[len(seeds)] = lowered.compile()
+        block, rows, cpu, began = self.programs[len(seeds)], [], [], time.process_time()
+        for _ in range(self.config.blocks):
+            state, metrics = block(self.config, numbers, state)
+            rows.append(jax.device_get((metrics.returns.mean(-1), metrics.finite)))
+            rows[-1] += (jax.device_get(metrics.diagnostics),)
+            cpu.append(round((time.process_time() - began) / len(seeds), 3))
+        returns, finite, diagnostics = zip(*rows, strict=True)
+        return Trained(
+            np.where(np.logical_and.accumulate(finite), returns, np.nan).T,
+            jax.tree.map(lambda *x: np.stack(x, axis=1), *diagnostics),
+            cpu,
+        )
 
 
 def forgetful(config: ppo.Config, env: Any, params: Any, state: ppo.State):

@@ -1,0 +1,214 @@
+"""Learning from old rollouts: PPO with three proximal policies.  Hilton et al. 2022, Figure 1.
+
+A cell is a task, a proximal policy and a staleness S: every rollout waits for S iterations before
+it is learned from. "behavior" limits the step from who acted; "decoupled" from θ as the iteration
+begins; "recent" too, but also weighs actions as if that θ had acted, which is biased. Without
+staleness the three are one, PPO. Every cell has agents at all `RATES`, so that the methods can be
+compared at one learning rate, that of the cell without staleness, and each at its own best one;
+rates are chosen on tuning seeds that are not among the reported ones.
+
+The S iterations in which nothing has waited long enough are played but not learned from; their
+steps count, unlike in the paper's code. What is measured is the area under the curve of normalized
+returns, that is their mean over all evaluations, and the last quarter of the evaluations.
+
+Diagnostics are means over gradient steps and seeds. Both divergences are estimated from the actions
+that were taken. That of "recent" to behavior is 0 when an iteration begins, since it takes θ for
+who acted.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.agents import ppo
+from mmrl.runs import interval, program
+from mmrl.runs.experiments.ppo import QUICK, Fleet, resume, side_by_side
+from mmrl.runs.setup import find
+
+RATES = (2.5e-4, 1e-3, 4e-3)  # of Adam
+SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEEDS = (1000, 1001)
+PROXIMAL = ("decoupled", "recent", "behavior")
+STALENESS = (4, 16, 48, 1)  # S, iterations
+
+PAPER = ppo.Config(
+    memory="none",
+    normalize_rewards=True,
+    environments=16,
+    rollout=32,
+    epochs=3,
+    block=12,
+    blocks=20,
+)
+"""Its settings, but for sizes and the discount."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """An environment and what it asks of an agent."""
+
+    name: str
+    env_id: str
+    worst: float  # return of a random policy, which counts as 0
+    best: float  # return that counts as 1
+    memory: str = "none"
+    memory_sizes: tuple[tuple[str, int], ...] = ()
+    gamma: float = 0.99  # γ, per step
+    length: int = 1  # how much more training it needs
+
+    def fit(self, config: Any) -> Any:
+        """The config for this task."""
+        return dataclasses.replace(
+            config,
+            memory=self.memory,
+            memory_sizes=self.memory_sizes,
+            gamma=self.gamma,
+            block=config.block * self.length,
+        )
+
+    def normalized(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+        """0 for a random policy's; an agent whose loss diverged counts as that."""
+        return (np.nan_to_num(returns, nan=self.worst) - self.worst) / (self.best - self.worst)
+
+    def areas(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
+        """Mean normalized return over training."""
+        return self.normalized(returns).mean(axis=-1)
+
+    def finals(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
+        """Mean normalized return of the last quarter of the evaluations."""
+        return self.areas(returns[..., -max(returns.shape[-1] // 4, 1) :])
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("Catch", "Catch-bsuite", -0.6, 1.0),
+        Task(
+            "RepeatPreviousEasy",
+            "popgym-RepeatPreviousEasy-v0",
+            -0.5,
+            1.0,
+            memory="lru",
+            memory_sizes=(("state_size", 32),),
+            gamma=0.9,
+        ),
+        Task("Breakout", "Breakout-MinAtar", 0.42, 10.0, length=2),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    task: str
+    proximal: str = "behavior"
+    staleness: int = 0
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.proximal}, staleness {self.staleness}"
+
+    @property
+    def config(self) -> ppo.Config:
+        return TASKS[self.task].fit(
+            dataclasses.replace(PAPER, proximal=self.proximal, staleness=self.staleness)
+        )
+
+
+def cells() -> list[Cell]:
+    """The whole grid, task by task, the most telling cells first."""
+    return [
+        cell
+        for task in TASKS
+        for cell in (Cell(task), *(Cell(task, p, s) for s in STALENESS for p in PROXIMAL))
+        if cell.staleness != 1 or task == "Catch"
+    ]
+
+
+def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
+    """Train every cell that `out/staleness.jsonl` lacks, while there is time for another."""
+    yield from resume("staleness", out, cells(), measure, _say, minutes, quick)
+
+
+def _say(row: dict[str, Any]) -> str:
+    found = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
+    return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in found)
+
+
+def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
+    """Train a cell's agents at every rate, and say what they reached."""
+    task = TASKS[cell.task]
+    config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
+    fleet, some = Fleet(config, *compiled("ppo", cell.task)), len(TUNING_SEEDS)
+    seeds = (*TUNING_SEEDS, *SEEDS)
+    # One rate at a time: a ring of rollouts takes memory.
+    runs = [fleet.train({"learning_rate": [rate] * len(seeds)}, seeds) for rate in RATES]
+    returns = np.stack([run.returns for run in runs])
+    areas = task.areas(returns)
+    tuned = areas[:, :some].mean(axis=1)
+    intervals = [interval(values) for values in areas[:, some:]]
+    steps = config.rollout * config.environments
+    return {
+        "cell": cell.name,
+        "task": cell.task,
+        "memory": config.memory,
+        "proximal": cell.proximal,
+        "staleness": cell.staleness,
+        "rates": list(RATES),
+        "learning_rate": RATES[int(np.argmax(tuned))],  # its own best
+        "tuning": dict(zip(map(str, RATES), tuned.tolist(), strict=True)),
+        "tuning_seeds": list(TUNING_SEEDS),
+        "seeds": list(SEEDS),
+        "worst": task.worst,
+        "best": task.best,
+        "interquartile_mean": [middle for middle, *_ in intervals],  # of areas, [rate]
+        "interval_95": [list(ends) for _, *ends in intervals],
+        "areas": rounded(areas[:, some:]),  # [rate, seed]
+        "finals": rounded(task.finals(returns[:, some:])),
+        "env_steps": [steps * config.block * (i + 1) for i in range(config.blocks)],
+        "filling_steps": steps * cell.staleness,  # of them; played but not learned from
+        "returns": rounded(returns[:, some:]),  # [rate, seed, eval]
+        "diagnostics": _diagnostics(config, [run.diagnostics for run in runs]),  # [rate, eval]
+        "cpu_seconds": [run.cpu_seconds[-1] for run in runs],  # per agent, [rate]
+        "settings": settings(config),
+        "quick": quick,
+    }
+
+
+def _diagnostics(config: ppo.Config, found: list[ppo.Diagnostics]) -> dict[str, Any]:
+    """Means over the reported seeds; none of blocks in which nothing had waited long enough."""
+    named = [{**one.steps._asdict(), "explained": one.explained} for one in found]
+    names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
+    filling = -(-config.staleness // config.block)  # blocks
+    means = {name: [one[name][len(TUNING_SEEDS) :].mean(axis=0) for one in named] for name in names}
+    return {
+        name: [[math.nan] * len(one[:filling]) + rounded(one[filling:]) for one in rates]
+        for name, rates in means.items()
+    }
+
+
+def settings(config: ppo.Config) -> dict[str, Any]:
+    """All of a configuration but the learning rate."""
+    named = dataclasses.asdict(config)
+    return {name: value for name, value in named.items() if name != "learning_rate"}
+
+
+def rounded(values: Any) -> list[Any]:
+    """As lists, with 4 decimals."""
+    return np.round(np.asarray(values, float), 4).tolist()
+
+
+@functools.cache
+def compiled(agent: str, task: str):
+    """`init` and `block` of many agents that differ in key and in numbers of their `Config`."""
+    found = TASKS[task]
+    env, params, *_ = program("ppo", found.env_id, False, found.memory != "none")
+    return side_by_side(find(agent), env, params)
