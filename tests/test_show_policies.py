@@ -86,6 +86,24 @@ def test_staleness_needs_a_beginning_and_one_task(rows: list[dict[str, Any]]):
         policies.aging(rows)
 
 
+def test_gains_stand_at_their_task_with_their_interval_and_test():
+    rows = [
+        {
+            "cell": f"{name}-EWMA against {name}", "tasks": ["One", "Two"], "p": {"area": p},
+            "area_difference": [gain, -gain], "area_interval_95": [[0, 2 * gain], [-2 * gain, 0]],
+        }
+        for name, gain, p in (("PPO", 0.1, 0.25), ("PPG", 0.2, 0.003))
+    ]  # fmt: skip
+    ax = policies.gains(rows, title="Average")
+    named = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert named == {"PPO-EWMA against PPO, p = 0.25", "PPG-EWMA against PPG, p = 0.003"}
+    marks = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+    assert [list(line.get_ydata()) for line in marks] == [[0.1, -0.1], [0.2, -0.2]]
+    assert all(np.array_equal(np.round(line.get_xdata()), [0, 1]) for line in marks)
+    bars = [list(line.get_ydata()) for line in ax.get_lines() if line.get_linewidth() == 2]
+    assert [0, 0.2] in bars and [-0.4, 0] in bars and len(bars) == 4
+
+
 def test_bands_write_every_number_at_its_place():
     values = np.array([[0.0, 0.25], [0.5, 1.0], [0.75, 0.1]])
     ax = policies.bands(values, [0.5, 1.0, 2.0], [4.0, 8.0], title="Bands")

@@ -101,6 +101,29 @@ def _line(ax: Axes, x: Sequence[float], points: Sequence[Any], style: Any, label
     ax.plot(x, [middle for middle, *_ in points], linewidth=1.6, markersize=6, label=label, **style)
 
 
+def gains(rows: Sequence[Mapping[str, Any]], *, title: str = "", ax: Axes | None = None) -> Axes:
+    """What the average adds to the area under the learning curve, per task, with 95 % intervals.
+
+    `rows` are the comparisons that `mmrl experiment ewma` writes, each an algorithm with the
+    average against itself without, and a test over all tasks, whose p is in the legend.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    tasks = list(dict.fromkeys(task for row in rows for task in row["tasks"]))
+    for k, row in enumerate(rows):
+        style = STYLES[k]
+        name = f"{row['cell']}, p = {row['p']['area']:.2g}"
+        x = [tasks.index(task) + 0.16 * (k - (len(rows) - 1) / 2) for task in row["tasks"]]
+        for at, (low, high) in zip(x, row["area_interval_95"], strict=True):
+            ax.plot([at, at], [low, high], color=style["color"], linewidth=2)
+        mark = {**style, "linestyle": "", "markersize": 7}
+        ax.plot(x, row["area_difference"], zorder=3, label=name, **mark)
+    ax.axhline(0, color=INK, linewidth=0.8)
+    ax.set_xticks(range(len(tasks)), tasks)
+    ax.set_xlim(-0.5, len(tasks) - 0.5)
+    ax.legend(frameon=False, labelcolor=INK, fontsize=9)
+    return _dress(ax, title, "gain in area, normalized")
+
+
 def bands(
     values: Float[np.ndarray, "weight center"],
     weights: Sequence[float],
