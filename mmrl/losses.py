@@ -140,6 +140,41 @@ def value_loss(
     return (values - jax.lax.stop_gradient(targets)) ** 2
 
 
+def policy_gradient_loss(
+    log_prob: Float[Array, "*shape"], advantages: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """-log π(a_t) A_t, no gradient reaching A.  Williams 1992.
+
+    V-trace's advantages hold the truncated importance weight ρ_t already: Rolnick et al. 2019,
+    Section 3.
+    """
+    return -log_prob * jax.lax.stop_gradient(advantages)
+
+
+def policy_cloning(
+    logits: Float[Array, "*shape action"], logits_behavior: Float[Array, "*shape action"]
+) -> Float[Array, "*shape"]:
+    """KL[μ ‖ π] = Σ_a μ(a) log(μ(a) / π(a)), in nats.  Rolnick et al. 2019, Section 3.
+
+    μ is the policy that acted, and takes no gradient. In this direction π must keep all that μ did:
+    what μ never does costs nothing, even where its logit is -∞.
+    """
+    behavior = jax.lax.stop_gradient(jax.nn.log_softmax(logits_behavior))
+    p = jnp.exp(behavior)
+    apart = behavior - jax.nn.log_softmax(logits)
+    return jnp.sum(p * jnp.where(p > 0, apart, 0), axis=-1)
+
+
+def value_cloning(
+    values: Float[Array, "*shape"], values_behavior: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """(V - V_then)², V_then being what the network said when it acted.  Rolnick et al. 2019.
+
+    Their ‖·‖₂² of a scalar. Against `value_loss`, whose targets move, this one stands still.
+    """
+    return (values - jax.lax.stop_gradient(values_behavior)) ** 2
+
+
 def _raised(log_prob, log_prob_behavior, importance_max):
     """log max(μ, π / c): as if the acting policy had been at least so likely to act like this."""
     limit = jnp.where(jnp.asarray(importance_max) > 0, importance_max, jnp.inf)
