@@ -46,9 +46,10 @@ SIZES: dict[str, Any] = {
     "rollout": PAPER.rollout,
     "minibatches": PAPER.minibatches,
     "prox_center": float(PAPER.minibatches),
-    "block": 16,
+    "block": 8,
     "blocks": 16,
 }
+LONGER = {"Breakout": 2}  # times as many iterations
 # Minibatches of PPG's auxiliary phase are half of those of its policy phase, as the paper's are.
 CONFIGS: dict[str, ppo.Config] = {
     "PPO": ppo.Config(**SIZES, epochs=PAPER.epochs),
@@ -78,6 +79,7 @@ class Cell:
     def config(self) -> ppo.Config:
         proximal = "behavior" if self.algorithm == self.base else "ewma"
         config = dataclasses.replace(CONFIGS[self.base], proximal=proximal)
+        config = dataclasses.replace(config, block=config.block * LONGER.get(self.task, 1))
         return TASKS[self.task].fit(config)
 
 
@@ -110,8 +112,11 @@ class Grid:
 
 def cells() -> list[Any]:
     """All of them, task by task, then what compares them."""
-    trained = [Cell(task, algorithm) for task in TASKS for algorithm in ALGORITHMS]
-    return [*trained, *(Comparison(base) for base in CONFIGS), Grid("Catch")]
+    return [
+        cell
+        for base in CONFIGS
+        for cell in (*(Cell(t, base + e) for t in TASKS for e in ("", "-EWMA")), Comparison(base))
+    ] + [Grid("Catch")]
 
 
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:

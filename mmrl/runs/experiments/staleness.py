@@ -60,17 +60,11 @@ class Task:
     memory: str = "none"
     memory_sizes: tuple[tuple[str, int], ...] = ()
     gamma: float = 0.99  # γ, per step
-    length: int = 1  # how much more training it needs
 
     def fit(self, config: Any) -> Any:
         """The config for this task."""
-        return dataclasses.replace(
-            config,
-            memory=self.memory,
-            memory_sizes=self.memory_sizes,
-            gamma=self.gamma,
-            block=config.block * self.length,
-        )
+        sizes = {"memory": self.memory, "memory_sizes": self.memory_sizes}
+        return dataclasses.replace(config, **sizes, gamma=self.gamma)
 
     def normalized(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
         """0 for a random policy's; an agent whose loss diverged counts as that."""
@@ -98,7 +92,7 @@ TASKS = {
             memory_sizes=(("state_size", 32),),
             gamma=0.9,
         ),
-        Task("Breakout", "Breakout-MinAtar", 0.42, 10.0, length=2),
+        Task("Breakout", "Breakout-MinAtar", 0.42, 6.0),
     )
 }
 
@@ -124,12 +118,15 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The whole grid, task by task, the most telling cells first."""
+    """The whole grid, the most telling cells first."""
+    stale = {task: [Cell(task, p, s) for s in STALENESS for p in PROXIMAL] for task in TASKS}
+    first, *rest = TASKS
+    some, all_ = 2 * len(PROXIMAL), 3 * len(PROXIMAL)  # the smaller stalenesses; all but 1
     return [
-        cell
-        for task in TASKS
-        for cell in (Cell(task), *(Cell(task, p, s) for s in STALENESS for p in PROXIMAL))
-        if cell.staleness != 1 or task == "Catch"
+        *(Cell(first), *stale[first][:all_]),
+        *(cell for task in rest for cell in (Cell(task), *stale[task][:some])),
+        *(cell for task in rest for cell in stale[task][some:all_]),
+        *stale[first][all_:],
     ]
 
 
