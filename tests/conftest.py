@@ -24,6 +24,15 @@ jaxtyping.install_import_hook("mmrl", "beartype.beartype")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.fixture(autouse=True)
+def few_programs() -> Iterator[None]:
+    """A worker that keeps the programs of hundreds of tests would crash."""
+    yield
+    from mmrl.runs.programs import forget_programs
+
+    forget_programs()
+
+
 @pytest.fixture
 def x64() -> Iterator[None]:
     """Run one test in 64-bit, where an exact algorithm agrees with its oracle to 1e-12."""

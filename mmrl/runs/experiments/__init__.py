@@ -13,6 +13,8 @@ import importlib
 import pathlib
 from collections.abc import Iterator
 
+from mmrl.runs.programs import forget_programs
+
 EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
     "ewma": "PPO and PPG with an average of θ as proximal policy, against themselves without.",
@@ -33,4 +35,6 @@ def run(
     """Run an experiment, one line of progress at a time. Raises `ValueError` for no such name."""
     if name not in EXPERIMENTS:
         raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
-    yield from importlib.import_module(f"{__name__}.{name}").run(out, minutes, quick)
+    for line in importlib.import_module(f"{__name__}.{name}").run(out, minutes, quick):
+        yield line
+        forget_programs()

@@ -69,6 +69,7 @@ function jumps(points, jump) {
 
 function drawPanels(width, seen) {
   const { kind, at, now, where, settings, form, epsilon, gone } = seen;
+  const cap = Math.log(settings.most);
   const box = boxes(width);
   const hatch = stripes("dim");
   const curve = (one, what) => GRID.map((log) => objective(one, log, settings)[what]);
@@ -90,18 +91,20 @@ function drawPanels(width, seen) {
   const shade = form === "kl" ? [] : gone.map(([from, to]) => svg("rect", { x: x(from), y: top, width: Math.max(1, x(to) - x(from)), height: bottom - top, fill: hatch.fill, opacity: 0.45 }));
   const band = form === "clip" ? [inside(where + Math.log1p(-Math.min(epsilon, 1))), inside(where + Math.log1p(epsilon))] : null;
   const room = band ? svg("rect", { x: x(band[0]), y: top, width: Math.max(0, x(band[1]) - x(band[0])), height: bottom - top, class: "f-fill" }) : null;
-  const mark = (log, name, row, style) => {
+  const mark = (log, name, row, style, grip = false) => {
     const anchor = log > 1.1 ? "end" : "start";
     const y = 30 + 15 * row;
+    const line = svg("line", { x1: x(log), x2: x(log), y1: y - 9, y2: bottom, ...style });
     return [
-      svg("line", { x1: x(log), x2: x(log), y1: y - 9, y2: bottom, ...style }),
+      grip ? svg("g", { class: "grip" }, line) : line,
       svg("text", { x: x(log) + (anchor === "end" ? -5 : 5), y, "text-anchor": anchor }, name),
     ];
   };
   const marks = [
     mark(0, kind === "behavior" ? "μ = π_p" : "μ behavior", 0, { class: "s-ink", "stroke-width": 1.2 }),
-    kind === "apart" ? mark(where, "π_p proximal", 1, { class: "s-green grip", "stroke-width": 2, "stroke-dasharray": "8 3" }) : null,
-    mark(at, kind === "policy" ? "π = π_p" : "π current", 2, { class: "s-orange grip", "stroke-width": 1.6, "stroke-dasharray": "2 3" }),
+    kind === "apart" ? mark(where, "π_p proximal", 1, { class: "s-green", "stroke-width": 2, "stroke-dasharray": "8 3" }, true) : null,
+    mark(at, kind === "policy" ? "π = π_p" : "π current", 2, { class: "s-orange", "stroke-width": 1.6, "stroke-dasharray": "2 3" }, true),
+    cap < HIGH ? mark(cap, "π / μ held from here", 3, { class: "s-dim", "stroke-width": 1.2, "stroke-dasharray": "1 4" }) : null,
   ];
   const said = gone.map((one) => (form === "kl" ? `at ${num(one, 2)}` : `from ${num(one[0], 2)} to ${num(one[1], 2)}`)).join(" and ");
   const alt = `Objective and gradient against log π − log μ from −1.5 to 1.5. The gradient vanishes ${said || "nowhere"}.`;
