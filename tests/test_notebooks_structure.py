@@ -97,8 +97,9 @@ class Cell:
 
     @property
     def widget(self) -> bool:
+        kinds = r"\w+(Explorer|Player|Cutter|Calculator)|episode_player"
         return isinstance(self.last, ast.Call) and bool(
-            re.fullmatch(r"\w+(Explorer|Player|Cutter)|episode_player", name_of(self.last.func))
+            re.fullmatch(kinds, name_of(self.last.func))
         )
 
     @property
