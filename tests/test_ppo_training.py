@@ -63,8 +63,10 @@ def check_probe(agent: Any, config: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", list(probes.SPECS))
 def test_probes_are_learned_to_their_values(name: str):
-    memory = "lru" if name == "probe-Memory-v0" else "none"
-    check_probe(ppo, dataclasses.replace(PROBING, memory=memory), name)
+    # With less entropy than PPO's default, half the seeds settle for one answer to both cues.
+    remembers: Any = {"memory": "lru", "entropy_weight": 0.01}
+    change = remembers if name == "probe-Memory-v0" else {}
+    check_probe(ppo, dataclasses.replace(PROBING, **change), name)
 
 
 @pytest.mark.parametrize("form", list(FORMS))
