@@ -151,6 +151,15 @@ document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [
     > document.documentElement.clientWidth + 1).slice(0, 5).map((n) => n.outerHTML.slice(0, 120))
     .concat("the page is wider than its window")
 """
+DISTORTED = """
+[...document.querySelectorAll("main img")].filter((n) => {
+  const [style, px] = [getComputedStyle(n), Number.parseFloat];
+  const width = n.clientWidth - px(style.paddingLeft) - px(style.paddingRight);
+  const height = n.clientHeight - px(style.paddingTop) - px(style.paddingBottom);
+  const stretched = (width / height) * (n.naturalHeight / n.naturalWidth);
+  return n.complete && height > 20 && Math.abs(stretched - 1) > 0.03;
+}).map((n) => n.outerHTML.slice(0, 120))
+"""
 
 
 @pytest.mark.slow
@@ -165,6 +174,7 @@ def test_a_page_is_whole(name: str, width: int, theme: str, site: Path, tab: Pag
     assert [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert tab.run("document.documentElement.dataset.theme") == theme
     assert tab.run(WIDE) == []
+    assert tab.run(DISTORTED) == []
     other = {1280: 420, 420: 1280}[width]
     tab.run(axe + "; null")
     assert tab.run(VIOLATIONS) == []
