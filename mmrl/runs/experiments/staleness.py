@@ -60,6 +60,7 @@ class Task:
     memory: str = "none"
     memory_sizes: tuple[tuple[str, int], ...] = ()
     gamma: float = 0.99  # γ, per step
+    blocks: int = PAPER.blocks  # evaluations of PPO from old rollouts
 
     def fit(self, config: Any) -> Any:
         """The config for this task."""
@@ -91,6 +92,7 @@ TASKS = {
             memory="lru",
             memory_sizes=(("state_size", 32),),
             gamma=0.9,
+            blocks=10,
         ),
         Task("Breakout", "Breakout-MinAtar", 0.42, 6.0),
     )
@@ -112,9 +114,9 @@ class Cell:
 
     @property
     def config(self) -> ppo.Config:
-        return TASKS[self.task].fit(
-            dataclasses.replace(PAPER, proximal=self.proximal, staleness=self.staleness)
-        )
+        task = TASKS[self.task]
+        sizes = {"staleness": self.staleness, "blocks": task.blocks}
+        return task.fit(dataclasses.replace(PAPER, proximal=self.proximal, **sizes))
 
 
 def cells() -> list[Cell]:
