@@ -1,0 +1,251 @@
+"""Tasks that follow each other: families that share their spaces, and the orders to meet them in.
+
+Continual learning needs several tasks that one network can play: one shape of observations, one
+number of actions. Two ways to get them:
+
+- A *family* is one environment whose parameters say which task it is: `Permuted`. The task is an
+  array, so one compiled program serves all tasks, and environments that are stepped together may
+  play different ones. `permuted_catch` is small enough to train in minutes on a CPU.
+- *Different* environments, padded to shared spaces: `share`, `minatar`. Each is a program of its
+  own.
+
+An agent is never told the task. A `Schedule` says which task each environment plays at each stage
+of training, after Rolnick et al. 2019, Section 4: rows are stages, columns are environments.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from gymnax.environments import environment, spaces
+from jaxtyping import Int, PRNGKeyArray
+
+from mmrl.envs import make
+from mmrl.envs.wrappers import FlattenObservation, Wrapper
+from mmrl.envs.wrappers.base import Obs, Reset, Step, bounds, box, vector_size
+
+Schedule = Int[np.ndarray, "stage env"]
+MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+
+
+@struct.dataclass
+class FamilyParams(environment.EnvParams):
+    """The inner environment's parameters, and which task it is: an array, to trace and to batch."""
+
+    # Redeclared, since tests check types and jax fills leaves with tracers.
+    max_steps_in_episode: Any = 1
+    inner: Any = None
+    task: Any = 0
+
+
+class Permuted(Wrapper):
+    """Task k shows o[σ_k] and takes a for a + k mod n: one game in several disguises.
+
+    Each task is as hard as the inner one for a network without convolutions, and none helps with
+    another: pixels mean different things and so do actions, but nothing says which task it is
+    except the pixels themselves. Task 0 is the inner environment. The order of pixels σ_k of the
+    others is drawn at random from `seed`.
+
+    Which task is played is `task` of the parameters, from 0 to `tasks` - 1. Raises `ValueError` if
+    the observation is no vector or actions are not discrete.
+    """
+
+    def __init__(self, env: Any, tasks: int = 3, seed: int = 0):
+        super().__init__(env)
+        if tasks < 1:
+            raise ValueError(f"`tasks` must be at least 1, got {tasks}.")
+        self.size, self.actions = vector_size(env, "Permuted"), _actions(env)
+        self.tasks, self.seed = int(tasks), int(seed)
+
+    def orders(self) -> Int[np.ndarray, "task obs"]:
+        """σ, which pixel is shown where: task k shows o[σ[k]]."""
+        draw = np.random.default_rng(self.seed)
+        others = [draw.permutation(self.size) for _ in range(1, self.tasks)]
+        return np.stack([np.arange(self.size), *others])
+
+    @property
+    def default_params(self) -> FamilyParams:
+        inner = self.env.default_params
+        return FamilyParams(max_steps_in_episode=inner.max_steps_in_episode, inner=inner, task=0)
+
+    def inner_params(self, params: Any) -> Any:
+        return params.inner.replace(max_steps_in_episode=params.max_steps_in_episode)
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        low, high = bounds(self.env.observation_space(self.inner_params(params)))
+        return box(jnp.full_like(low, low.min()), jnp.full_like(high, high.max()))
+
+    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        obs, state = reset
+        return self._shown(obs, params), state
+
+    def after_step(
+        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
+    ) -> Step:
+        obs, *rest = step
+        return self._shown(obs, params), *rest
+
+    def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
+        return super().step_env(key, state, self._meant(action, params), params)
+
+    def step_and_reset(
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+    ) -> tuple[Step, Reset]:
+        return super().step_and_reset(key, state, self._meant(action, params), params)
+
+    def _shown(self, obs: Obs, params: Any) -> Obs:
+        return obs[jnp.asarray(self.orders())[params.task]]
+
+    def _meant(self, action: Any, params: Any) -> Any:
+        return (action + params.task) % self.actions
+
+
+def permuted_catch(
+    tasks: int = 3, *, rows: int = 10, columns: int = 5, seed: int = 0
+) -> tuple[Permuted, FamilyParams]:
+    """bsuite's Catch in disguises: catch a ball that falls `rows` - 1 steps, for +1 or else -1.
+
+    Its return is 1 for who always catches and 2/columns - 1 for who never looks.
+    """
+    env, _ = make("Catch-bsuite", rows=rows, columns=columns)
+    family = Permuted(FlattenObservation(env), tasks, seed)
+    return family, family.default_params
+
+
+class Padded(Wrapper):
+    """o ↦ o with zeros after it along every axis, up to `shape`; `actions` to choose from.
+
+    An action that the inner environment does not have does what its action 0 does. Raises
+    `ValueError` if the inner one has more of anything.
+    """
+
+    def __init__(self, env: Any, shape: Sequence[int], actions: int):
+        super().__init__(env)
+        inner = env.observation_space(env.default_params)
+        own = tuple(int(n) for n in getattr(inner, "shape", ()) or ())
+        if len(own) != len(shape) or any(n > m for n, m in zip(own, shape, strict=True)):
+            raise ValueError(
+                f"`shape` must be at least that of the observation, {own}, got {tuple(shape)}."
+            )
+        if actions < _actions(env):
+            raise ValueError(f"`actions` must be at least {_actions(env)}, got {actions}.")
+        self.shape, self.actions = tuple(int(n) for n in shape), int(actions)
+
+    @property
+    def num_actions(self) -> int:
+        return self.actions
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        return spaces.Discrete(self.actions)
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        low, high = (self._pad(x) for x in bounds(self.env.observation_space(params)))
+        return spaces.Box(low, high, self.shape, jnp.float32)
+
+    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        obs, state = reset
+        return self._pad(obs), state
+
+    def after_step(
+        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
+    ) -> Step:
+        obs, *rest = step
+        return self._pad(obs), *rest
+
+    def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
+        return super().step_env(key, state, self._meant(action), params)
+
+    def step_and_reset(
+        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
+    ) -> tuple[Step, Reset]:
+        return super().step_and_reset(key, state, self._meant(action), params)
+
+    def _pad(self, obs: Obs) -> Obs:
+        more = [(0, n - m) for n, m in zip(self.shape, obs.shape, strict=True)]
+        return jnp.pad(jnp.asarray(obs, jnp.float32), more)
+
+    def _meant(self, action: Any) -> Any:
+        return jnp.where(action < _actions(self.env), action, 0)
+
+
+def share(envs: Sequence[Any]) -> list[Padded]:
+    """The environments, padded to one observation shape and one number of actions.
+
+    Raises `ValueError` if their observations have different numbers of axes.
+    """
+    shapes = [tuple(env.observation_space(env.default_params).shape) for env in envs]
+    if len({len(shape) for shape in shapes}) != 1:
+        raise ValueError(
+            f"`envs` must have as many axes of observation each, got {shapes}: put "
+            "FlattenObservation around them."
+        )
+    shape = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+    actions = max(_actions(env) for env in envs)
+    return [Padded(env, shape, actions) for env in envs]
+
+
+def minatar(game: str) -> tuple[Padded, Any]:
+    """A MinAtar game with the 10 channels and 6 actions that all of them fit in.
+
+    Names are those of `MINATAR`. Without sticky actions. Seaquest is slow on a CPU.
+    """
+    if game not in MINATAR:
+        raise ValueError(f"`game` must be one of {MINATAR}, got {game!r}.")
+    env, params = make(f"{game}-MinAtar", use_minimal_action_set=False)
+    return Padded(env, (10, 10, 10), 6), params
+
+
+# The orders to meet tasks in
+
+
+def separate(task: int, stages: int, environments: int) -> Schedule:
+    """One task alone."""
+    _check(stages=stages, environments=environments)
+    return np.full((stages, environments), task, np.int32)
+
+
+def simultaneous(tasks: int, stages: int, environments: int) -> Schedule:
+    """All tasks at once: every environment plays one of them throughout.
+
+    Raises `ValueError` unless each task has as many environments.
+    """
+    _check(tasks=tasks, stages=stages, environments=environments)
+    if environments % tasks:
+        raise ValueError(
+            f"`environments` must be a multiple of `tasks` = {tasks}, so that each task has as "
+            f"many, got {environments}."
+        )
+    return np.tile(np.arange(environments, dtype=np.int32) % tasks, (stages, 1))
+
+
+def sequential(order: Sequence[int], cycles: int, environments: int) -> Schedule:
+    """All environments play the first task of `order`, then all the next one; `cycles` times."""
+    _check(cycles=cycles, environments=environments)
+    stages = np.tile(np.asarray(order, np.int32), cycles)
+    return np.repeat(stages[:, None], environments, axis=1)
+
+
+def probed(
+    order: Sequence[int], cycles: int, environments: int, *, probe: int, position: int
+) -> Schedule:
+    """`sequential`, with one more stage, of another task, after `position` stages."""
+    plan = sequential(order, cycles, environments)
+    if not 0 <= position <= len(plan):
+        raise ValueError(f"`position` must be from 0 to {len(plan)} stages, got {position}.")
+    return np.insert(plan, position, np.int32(probe), axis=0)
+
+
+def _check(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {size}.")
+
+
+def _actions(env: Any) -> int:
+    """How many actions there are; `ValueError` if they cannot be counted."""
+    space = env.action_space(env.default_params)
+    if not isinstance(space, spaces.Discrete):
+        raise ValueError(f"`env` must have a Discrete action space, got {space!r}.")
+    return int(space.n)
