@@ -31,6 +31,7 @@ SLUGS = (
     "09_r2d2",
     "10_ppo_with_memory",
     "11_three_policies",
+    "12_batch_size_invariance",
 )
 SECTIONS = (
     "Predict",
