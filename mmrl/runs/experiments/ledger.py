@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from mmrl.agents import ppg, ppo
+from mmrl.agents import learner, ppg, ppo
 from mmrl.envs.wrappers.base import Reset, Step, Wrapper
+
+NOISE_ROLLOUTS = 8  # over which a gradient noise scale is averaged
 
 
 class Account(NamedTuple):
@@ -90,3 +92,17 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
         kl=jnp.mean(measures.kl_behavior),
         finite=jnp.all(finite),
     )
+
+
+def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State):
+    """(S, |G|²) of the policy's gradient, over some rollouts that nothing is learned from."""
+
+    def one(key):
+        act_key, shuffle_key = jax.random.split(key)
+        _, rollout = ppo.act(config, env, params, state, act_key)
+        _, batch, _ = learner.prepare(config, state.net, state.advantages, rollout)
+        found = learner.noise_scale(config, state.learner, batch, shuffle_key, terms=("policy",))
+        return found.noise, found.signal
+
+    keys = jax.random.split(jax.random.fold_in(state.key, 0), NOISE_ROLLOUTS)
+    return jax.tree.map(jnp.mean, jax.lax.map(one, keys))
