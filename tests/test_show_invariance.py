@@ -64,6 +64,19 @@ def test_differences_are_drawn_with_their_intervals():
     assert len(ax.collections) == 2
 
 
+def test_names_can_be_left_out():
+    ax = invariance.differences(invariance.costs(ROWS, "ppg", "Task"), names=False)
+    assert not ax.texts
+
+
+def test_a_summary_has_the_final_return_of_each_batch_and_the_spreads():
+    head, whole, less = invariance.summary(ROWS).splitlines()
+    assert "c = 1" in head and "c = 16" in head
+    assert whole.startswith(f"Task, ppg, {WHOLE}") and less.startswith(f"Task, ppg, {LESS}")
+    assert whole.split()[-5:] == ["0.800", "0.800", "0.750", "0.050", "0.050"]
+    assert less.split()[-5:] == ["0.800", "0.700", "0.200", "0.600", "0.600"]  # c = 1 is the same
+
+
 def test_effects_have_a_line_per_batch():
     head, *lines = invariance.effects(ROWS, "ppg", [LESS], stratified.area).splitlines()
     assert LESS in head and [line.split()[:2] for line in lines] == [["÷", "4"], ["÷", "16"]]

@@ -9,9 +9,14 @@ from matplotlib.axes import Axes
 
 from mmrl.runs.experiments import stratified
 from mmrl.runs.results import RESAMPLES
-from mmrl.show.curves import GRID, INK, STYLES, _label, figure, learning_curves
+from mmrl.show.curves import GRID, INK, STYLES, _apart, _label, figure, learning_curves
 
 Row = dict[str, Any]
+CONDITIONS = (
+    stratified.EVERY, "no step size", "no advantage span", "no center of mass", "no average",
+    "linear step size", "betas too",
+)  # fmt: skip
+"""Those of `mmrl experiment invariance`; each looks the same in every panel."""
 
 
 def curves(
@@ -33,7 +38,10 @@ def curves(
         )
     returns = {f"c = {c}": stratified.curves(by_factor[c]) for c in sorted(by_factor)}
     ax = learning_curves(returns, np.array(steps.pop()), title=title, best=best, ax=ax)
-    ax.set_ylabel("normalized return of episodes in training", color=INK)
+    ax.set_ylabel("normalized return in training", color=INK)
+    seeds = len(next(iter(returns.values())))
+    ax.set_xlabel(f"environment steps\n{seeds} seeds: IQM, 95 % interval", color=INK)
+    ax.label_outer()
     return ax
 
 
@@ -59,29 +67,49 @@ def differences(
     *,
     title: str = "",
     label: str = "area",
+    names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """What a batch c times smaller costs, one line per condition, as `costs` gives it.
 
-    Zero is invariance; below it the smaller batch did better. Bars are the intervals.
+    Zero is invariance; below it the smaller batch did better. Bars are the intervals. `names`: are
+    the conditions named at the right ends?
     """
     ax = figure()[1][0] if ax is None else ax
     factors = sorted({c for by_factor in costs.values() for c in by_factor})
-    ends = {}
-    for k, ((condition, by_factor), style) in enumerate(zip(costs.items(), STYLES, strict=False)):
-        offset = 0.06 * (k - (len(costs) - 1) / 2)
-        x = [factors.index(c) + offset for c in by_factor]
+    end, ends = len(factors) - 0.7, {}
+    for condition, by_factor in costs.items():
+        k = CONDITIONS.index(condition)
+        x = [factors.index(c) + 0.06 * (k - len(CONDITIONS) // 2) for c in by_factor]
         middle, low, high = np.array(list(by_factor.values())).T
+        style = STYLES[k]
         ax.vlines(x, low, high, color=style["color"], alpha=0.6, linewidth=1.5)
         look: dict[str, Any] = {"markersize": 6, "linewidth": 1.5, "zorder": 3, **style}
         ax.plot(x, middle, **look)
         ends[condition] = float(middle[-1])
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.set_xticks(range(len(factors)), [f"÷ {c}" for c in factors], color=INK)
-    ax.set_xlim(-0.3, len(factors) - 0.7)
+    ax.set_xlim(-0.3, end)
     ax.set_xlabel("batch", color=INK)
-    _label(ax, len(factors) - 0.7, ends)
-    return _dress(ax, title, f"{label}: c = 1 less c")
+    if names:
+        _names(ax, end, ends)
+    _dress(ax, title, f"{label}: c = 1 less c").label_outer()
+    return ax
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """A line per task, agent and condition: the final return by c, and how far both spread."""
+    factors = sorted({row["c"] for row in rows})
+    head = f"{'':38s}" + "".join(f"c = {c:<5d}" for c in factors) + "spread of finals  of areas"
+    lines = []
+    for agent, condition in dict.fromkeys((row["agent"], row["condition"]) for row in rows):
+        for task, by_factor in stratified.select(rows, agent, condition).items():
+            finals = {c: stratified.final(row).mean() for c, row in by_factor.items()}
+            entries = (f"{finals[c]:<9.3f}" if c in finals else " " * 9 for c in factors)
+            spreads = stratified.spread(by_factor, stratified.final), stratified.spread(by_factor)
+            line = f"{f'{task}, {agent}, {condition}':38s}" + "".join(entries)
+            lines.append(f"{line}{spreads[0]:<18.3f}{spreads[1]:.3f}")
+    return "\n".join([head, *sorted(lines)])
 
 
 def effects(
@@ -116,6 +144,18 @@ def paths(
     ax.set_xlabel(xlabel, color=INK)
     _label(ax, end, {label: float(line[-1]) for label, line in lines.items()})
     return _dress(ax, title, ylabel)
+
+
+def _names(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
+    """Each condition beside the end of its line, in its color, moved apart where they overlap."""
+    low, high = ax.get_ylim()
+    order = sorted(heights, key=lambda name: heights[name])
+    places = _apart([heights[name] for name in order], 0.055 * (high - low), high)
+    for name, place in zip(order, places, strict=True):
+        color = STYLES[CONDITIONS.index(name)]["color"]
+        look: dict[str, Any] = {"va": "center", "color": color, "fontweight": "bold"}
+        text = {"xytext": (8, 0), "textcoords": "offset points", "annotation_clip": False}
+        ax.annotate(name, (end, place), **text, **look)
 
 
 def _cost(
