@@ -268,7 +268,7 @@ def tune(base: Cell, quick: bool) -> dict[str, float]:
 
 def train(
     cell: Cell, lanes: Sequence[tuple[ppo.Config, int]], noise: bool = False
-) -> tuple[Block, list[dict[str, float]], float]:
+) -> tuple[Block, list[dict[str, Any]], float]:
     """One agent per config and seed, [eval, lane]; the gradient noise scale; CPU-seconds.
 
     Configs must agree in all that shapes the program.
