@@ -1,0 +1,133 @@
+"""V-trace actor-critic: from an unroll, whoever acted, to the gradient of one step.
+
+Espeholt et al. 2018 (IMPALA), with the cloning losses of Rolnick et al. 2019, Section 3. Replay and
+the loop are in `clear.py`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float
+
+from mmrl import losses, returns
+from mmrl.replay.reservoir import Unrolls
+from mmrl.rollout import Policy
+
+
+class Acted(NamedTuple):
+    """What an actor keeps of a step: it makes the step worth replaying."""
+
+    logits: Float[Array, "*time action"]
+    value: Float[Array, "*time"]
+
+
+class Measures(NamedTuple):
+    """Of one gradient step, before it; means over the steps of a batch."""
+
+    policy_loss: Float[Array, "*steps"]
+    value_loss: Float[Array, "*steps"]
+    entropy: Float[Array, "*steps"]  # nats
+    policy_cloning: Float[Array, "*steps"]  # KL[μ ‖ π] where replayed, nats
+    value_cloning: Float[Array, "*steps"]  # (V - V_then)² where replayed
+    ratio: Float[Array, "*steps"]  # min(ρ̄, π/μ) where replayed: 1 is on-policy
+    penalty: Float[Array, "*steps"]  # what else the loss had
+
+
+def optimizer(config: Any) -> optax.GradientTransformation:
+    """Adam, or the RMSProp of IMPALA, behind a clip of the global gradient norm."""
+    scale = {
+        "adam": optax.scale_by_adam(config.beta1, config.beta2, config.adam_eps),
+        "rmsprop": optax.scale_by_rms(config.rms_decay, config.rms_eps, initial_scale=1.0),
+    }
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm),
+        scale[config.optimizer],
+        optax.scale_by_learning_rate(config.learning_rate),
+    )
+
+
+def stochastic(net: Any) -> Policy:
+    """a ~ π(· | s), and what `Acted` keeps."""
+
+    def policy(memory_state, obs, begin, key):
+        memory_state, outputs = net.step(memory_state, obs, begin)
+        acted = Acted(outputs.policy.logits, outputs.value)
+        return memory_state, outputs.policy.sample(key), acted
+
+    return policy
+
+
+def greedy(net: Any) -> Policy:
+    """The likeliest action."""
+
+    def policy(memory_state, obs, begin, key):
+        memory_state, outputs = net.step(memory_state, obs, begin)
+        return memory_state, outputs.policy.mode()
+
+    return policy
+
+
+def trace(config: Any, net: Any, unroll: Unrolls):
+    """What the network makes of an unroll now, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
+    steps: Any = unroll.steps
+    obs, next_obs = (x.astype(jnp.float32) for x in (steps.obs, steps.next_obs))
+    _, now, ahead = net.lookahead(unroll.state, obs, steps.begin, next_obs)
+    policy: Any = now.policy
+    log_prob = policy.log_prob(steps.action)
+    log_behavior = losses.taken(jax.nn.log_softmax(steps.extras.logits), steps.action)
+    ratio = jnp.exp(log_prob - log_behavior)
+    targets = returns.vtrace(
+        *jax.lax.stop_gradient(
+            (
+                steps.reward,
+                returns.discounts(config.gamma, steps.terminated),
+                now.value,
+                ahead.value,
+                steps.last,
+                ratio,
+            )
+        ),
+        rho_max=config.rho_max,
+        c_max=config.c_max,
+    )
+    return now, log_prob, targets, jnp.minimum(config.rho_max, ratio)
+
+
+def loss(
+    net: Any,
+    config: Any,
+    batch: Unrolls,
+    replayed: Bool[Array, " env"],
+    penalty: Callable[[Any], Float[Array, ""]] | None = None,
+) -> tuple[Float[Array, ""], Measures]:
+    """Σ (policy gradient + ½ value - entropy), and on replayed unrolls cloning: Section 3."""
+    outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
+    acted, policy = batch.steps.extras, outputs.policy
+    terms = Measures(
+        policy_loss=losses.policy_gradient_loss(log_prob, targets.advantages),
+        value_loss=losses.value_loss(outputs.value, targets.values),
+        entropy=policy.entropy(),
+        policy_cloning=losses.policy_cloning(policy.logits, acted.logits),
+        value_cloning=losses.value_cloning(outputs.value, acted.value),
+        ratio=ratio,
+        penalty=jnp.zeros(()) if penalty is None else penalty(net),
+    )
+    old = jnp.broadcast_to(replayed[:, None], log_prob.shape)
+    reduce = jnp.sum if config.reduction == "sum" else jnp.mean
+    total = reduce(
+        terms.policy_loss
+        + config.value_weight * terms.value_loss
+        - config.entropy_weight * terms.entropy
+        + config.policy_cloning * jnp.where(old, terms.policy_cloning, 0)
+        + config.value_cloning * jnp.where(old, terms.value_cloning, 0)
+    )
+    where = dict.fromkeys(("policy_cloning", "value_cloning", "ratio"), old)
+    means = {
+        name: losses.masked_mean(x, where[name]) if name in where else jnp.mean(x)
+        for name, x in terms._asdict().items()
+    }
+    return total + terms.penalty, Measures(**means)
