@@ -16,6 +16,10 @@ Implementation details
 - Advantages are normalized over the whole iteration, not per minibatch.
 - The value loss is (V - y)², without a half and without a clip.
 - Actions of a continuous policy go to the environment as they are: gymnax's cut them to size.
+
+CartPole-v1 with the settings of PureJaxRL: memory="none", learning_rate=2.5e-4, anneal=1,
+adam_eps=1e-5, max_grad_norm=0.5. After 61 iterations, 500 000 steps, the greedy policy's return was
+483 to 500 on ten seeds with normalize_rewards=True, and 389 to 452 without.
 """
 
 import math
