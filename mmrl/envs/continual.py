@@ -84,8 +84,8 @@ class Permuted(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        obs, *rest = step
-        return self._shown(obs, params), *rest
+        obs, state, reward, terminated, info = step
+        return self._shown(obs, params), state, reward, terminated, info
 
     def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
         return super().step_env(key, state, self._meant(action, params), params)
@@ -151,8 +151,8 @@ class Padded(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        obs, *rest = step
-        return self._pad(obs), *rest
+        obs, state, reward, terminated, info = step
+        return self._pad(obs), state, reward, terminated, info
 
     def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
         return super().step_env(key, state, self._meant(action), params)

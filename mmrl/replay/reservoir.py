@@ -21,13 +21,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl.monoid import TopK
 from mmrl.replay import ring
-
-Lots = Float[Array | np.ndarray, "*seed worker slot"]
 
 
 class Unrolls(NamedTuple):
@@ -43,7 +40,7 @@ class Reservoir(eqx.Module):
     # Worker w's part is the rows w · slots to (w + 1) · slots - 1, filled from the first on.
     unrolls: Unrolls
     # The lot of each row; -∞ where nothing is stored.
-    lots: Lots
+    lots: Float[Array, "*seed worker slot"]
     # Unrolls that came to each worker.
     seen: Int[Array, "*seed"]
 
