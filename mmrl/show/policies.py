@@ -82,6 +82,7 @@ def aging(
         x = [columns.index(row["staleness"]) + 0.08 * (k - 1) for row in (*fresh, *mine)]
         _line(ax, x, [_at(row, rate) for row in (*fresh, *mine)], STYLES[k], name)
     ax.set_xticks(range(len(columns)), [str(value) for value in columns])
+    ax.set_xlim(-0.3, len(columns) - 0.7)
     ax.set_xlabel("staleness, iterations", color=INK)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9)
     return _dress(ax, title, "area under the learning curve, normalized")
