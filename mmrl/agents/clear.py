@@ -32,8 +32,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents.common import Metrics, check_numbers, score
-from mmrl.agents.learner import descend
-from mmrl.agents.vtrace import Measures, loss, optimizer, stochastic
+from mmrl.agents.vtrace import Measures, descend, loss, optimizer, stochastic
 from mmrl.agents.vtrace import greedy as greedy  # for those who evaluate what it learned
 from mmrl.nets import ActorCritic
 from mmrl.replay import reservoir

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from mmrl import losses, returns
 from mmrl.replay.reservoir import Unrolls
@@ -48,6 +49,14 @@ def optimizer(config: Any) -> optax.GradientTransformation:
         scale[config.optimizer],
         optax.scale_by_learning_rate(config.learning_rate),
     )
+
+
+def descend(
+    rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
+) -> tuple[Any, PyTree]:
+    """θ and the optimizer's state after a step, of whatever has parameters."""
+    update, state = rule.update(gradient, state, eqx.filter(net, eqx.is_inexact_array))
+    return eqx.apply_updates(net, update), state
 
 
 def stochastic(net: Any) -> Policy:
