@@ -340,6 +340,30 @@ def test_a_block_reports_and_goes_on():
     assert (metrics.lengths == 4).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "memory"), [("probe-Match-v0", "none"), ("probe-Memory-v0", "lru")]
+)
+def test_it_learns_with_half_of_its_batches_replayed(name: str, memory: str):
+    env, params = make(name)
+    config = clear.Config(
+        memory=memory,
+        width=32,
+        environments=16,
+        rollout=16,
+        capacity=20_000,
+        block=150,
+        blocks=2,
+        gamma=0.9,
+        learning_rate=3e-3,
+    )
+    keys = jax.random.split(jax.random.key(0), 2)
+    train = jax.jit(jax.vmap(lambda k: clear.train(config, env, params, k)[1]))
+    metrics = train(keys)
+    assert metrics.finite.all()
+    assert (np.asarray(metrics.returns)[:, -1].mean(axis=1) > 0.9).all()
+
+
 # Settings
 
 

@@ -65,8 +65,8 @@ class Config(eqx.Module):
     episodes: int = static(default=32)  # in an evaluation, of each task
 
     replay_fraction: float = 0.5  # of a batch, rounded to whole unrolls; 0: plain V-trace
-    policy_cloning: float = 0.01  # weight of KL[μ ‖ π]
-    value_cloning: float = 0.005  # weight of (V - V_then)²
+    policy_cloning: float = 0.3  # weight of KL[μ ‖ π]; 0.01
+    value_cloning: float = 0.15  # weight of (V - V_then)²; 0.005
     value_weight: float = 0.5
     entropy_weight: float = 0.01  # 0.005
     rho_max: float = 1.0  # ρ̄: whose values are learned
