@@ -12,7 +12,7 @@ Implementation details
 - Columns have one body for policy and value, unlike the networks of `clear`.
 - One adapter, into the head: h = head(f) + α ⊙ U σ(V f_base + c). The paper has one for each layer.
 - The active column goes on from task to task; only its adapter and its optimizer start anew.
-- The base also learns the active column's value, ½ (V - V_active)², which the paper does not need.
+- The base also learns the value of the active column, ½ (V - V_active)², which is our addition.
 - Who is evaluated: on the task in training the active column, on all others the knowledge base.
 """
 
