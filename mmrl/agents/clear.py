@@ -46,29 +46,28 @@ Tasks = Int[Array, " env"]
 
 class Config(eqx.Module):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles. The paper's, where ours differ, are beside them."""
+    traced: a change of them never recompiles."""
 
     memory: str = static(default="lru")  # any name of `mmrl.memory`; none: an MLP
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = static(default=64)  # features between encoder, memory and head
-    shared: bool = static(default=False)  # one network for policy and value; True
+    shared: bool = static(default=False)  # one network for policy and value; paper: True
     optimizer: str = static(default="adam")  # or rmsprop
-    reduction: str = static(default="mean")  # of losses over time and environments; sum
+    reduction: str = static(default="mean")  # of losses over time and environments; paper: sum
     environments: int = static(default=24)  # N, actors
     rollout: int = static(default=20)  # U, steps of an unroll
-    capacity: int = static(
-        default=100_000
-    )  # environment steps in the reservoir; half of all; 0: none
+    # steps in the reservoir, 0: none; paper: half of all that are played
+    capacity: int = static(default=100_000)
     stored: str = static(default="float32")  # type of stored observations; uint8 is a quarter
     block: int = static(default=25)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run, or in a stage of a cycle
     episodes: int = static(default=32)  # in an evaluation, of each task
 
     replay_fraction: float = 0.5  # of a batch, rounded to whole unrolls; 0: plain V-trace
-    policy_cloning: float = 0.3  # weight of KL[μ ‖ π]; 0.01
-    value_cloning: float = 0.15  # weight of (V - V_then)²; 0.005
+    policy_cloning: float = 0.3  # weight of KL[μ ‖ π]; paper: 0.01
+    value_cloning: float = 0.15  # weight of (V - V_then)²; paper: 0.005
     value_weight: float = 0.5
-    entropy_weight: float = 0.01  # 0.005
+    entropy_weight: float = 0.01  # paper: 0.005
     rho_max: float = 1.0  # ρ̄: whose values are learned
     c_max: float = 1.0  # c̄: how far a correction travels
     gamma: float = 0.99  # γ, per step
