@@ -13,6 +13,7 @@ import pytest
 
 from mmrl.agents import learner, normalize, ppo
 from mmrl.envs import make
+from mmrl.nets import Categorical
 from mmrl.rollout import Transition
 
 ENV, PARAMS = make("probe-Memory-v0")
@@ -365,6 +366,57 @@ def test_advantages_use_the_actors_values_and_todays_bootstrap():
         wanted[t] = ahead
     np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(targets, wanted + values, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [TINY, BARE], ids=["lru", "none"])
+def test_the_estimators_agree_on_what_todays_policy_did(config: ppo.Config):
+    state = begin(config)
+    _, rollout = act(config, state, jax.random.key(7))
+    estimates = [
+        jax.jit(jax.vmap(partial(learner.estimate, change(config, estimator=name), state.net)))
+        for name in ("gae", "vtrace")
+    ]
+    gae, vtrace = (estimate(rollout) for estimate in estimates)
+    assert np.abs(gae[0]).max() > 0.01
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), vtrace, gae)
+
+
+def test_vtrace_corrects_what_another_policy_did_later():
+    """By its definition: every later error is weighed by the clipped ratios on the way to it."""
+    config = change(BARE, gamma=0.9, lam=0.8, estimator="vtrace")
+    net, time = begin(BARE).net, 9
+    generator = np.random.default_rng(8)
+    terminated, truncated = (np.isin(np.arange(time), ends) for ends in ([2], [5]))
+    last = terminated | truncated
+    obs, next_obs = generator.normal(size=(2, time, 3)).astype(np.float32)
+    rewards = generator.normal(size=time).astype(np.float32)
+    action = jnp.asarray(generator.integers(2, size=time), jnp.int32)
+    behavior = Categorical(jnp.asarray(generator.normal(0, 2, size=(time, 2)), jnp.float32))
+    begins = jnp.asarray(np.append(False, last[:-1]))
+    steps = Transition(
+        *map(jnp.asarray, (obs, action, rewards, next_obs, begins, terminated, truncated)),
+        extras=learner.Acted(behavior, jnp.zeros(time)),
+    )
+    ours, targets = learner.estimate(config, net, learner.Rollout(net.init(), steps))
+
+    now = net(net.init(), steps.obs, begins)[1]
+    values = np.asarray(now.value)
+    future = np.asarray(net(net.init(), steps.next_obs, begins)[1].value)
+    ratio = np.exp(np.asarray(now.policy.log_prob(action) - behavior.log_prob(action)))
+    assert (ratio > 1.1).any() and (ratio < 0.9).any()
+    end = last | (np.arange(time) == time - 1)
+    following = np.where(terminated, 0, np.where(end, future, np.append(values[1:], 0)))
+    error = rewards + 0.9 * following - values
+    for t in range(time):
+        wanted, corrected, weight = error[t], min(1, ratio[t]) * error[t], 1.0
+        for k in range(t + 1, time):
+            if end[k - 1]:
+                break
+            weight *= 0.9 * 0.8
+            passed = np.minimum(1, ratio[t + 1 : k]).prod() * min(1, ratio[k]) * weight * error[k]
+            wanted, corrected = wanted + passed, corrected + min(1, ratio[t]) * passed
+        np.testing.assert_allclose(ours[t], wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(targets[t], values[t] + corrected, rtol=1e-4, atol=1e-5)
 
 
 # Staleness

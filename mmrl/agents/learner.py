@@ -119,20 +119,30 @@ def absorb(average: Average, net: PyTree, center: Scalar) -> Average:
 
 
 def estimate(config: Any, net: ActorCritic, rollout: Rollout):
-    """(A_t, A_t + v_t) of one environment: GAE with the actor's values, bootstrapped by `net`."""
+    """(A_t, targets of the value) of one environment, bootstrapped by `net`.
+
+    gae     from the actor's values; the targets are A_t + v_t
+    vtrace  from today's values, corrected to today's policy after step t alone: A_t = δ_t +
+            γ_t λ (v̂_{t+1} - v_{t+1}), since the objective itself weighs step t by π/μ
+
+    Where the actor's parameters are today's, both are one.
+    """
     steps: Any = rollout.steps
-    values = steps.extras.value
-    _, _, ahead = net.lookahead(rollout.state, steps.obs, steps.begin, steps.next_obs)
-    following = jnp.append(values[1:], ahead.value[-1])
-    advantages = returns.gae(
-        steps.reward,
-        returns.discounts(config.gamma, steps.terminated),
-        values,
-        jnp.where(steps.last, ahead.value, following),
-        steps.last,
-        config.lam,
-    )
-    return advantages, advantages + values
+    _, now, ahead = net.lookahead(rollout.state, steps.obs, steps.begin, steps.next_obs)
+    corrected = config.estimator == "vtrace"
+    values = now.value if corrected else steps.extras.value
+    following = jnp.where(steps.last, ahead.value, jnp.append(values[1:], ahead.value[-1]))
+    discount = returns.discounts(config.gamma, steps.terminated)
+    given = (steps.reward, discount, values, following, steps.last)
+    if not corrected:
+        advantages = returns.gae(*given, config.lam)
+        return advantages, advantages + values
+    policy, behavior = now.policy, steps.extras.policy
+    ratio = jnp.exp(policy.log_prob(steps.action) - behavior.log_prob(steps.action))
+    targets, _ = returns.vtrace(*given, ratio, lam=config.lam)
+    error = steps.reward + discount * following - values
+    gained = jnp.where(steps.last, 0, jnp.append((targets - values)[1:], 0))
+    return error + discount * config.lam * gained, targets
 
 
 def prepare(config: Any, net: ActorCritic, moments: normalize.Averages, rollout: Rollout):

@@ -56,6 +56,7 @@ class Config(eqx.Module):
     # Who limits the step. behavior: who acted, as in PPO; decoupled: θ as the iteration begins;
     # recent: the same, also for the importance weights, which is biased; ewma: an average of θ
     proximal: str = static(default="behavior")
+    estimator: str = static(default="gae")  # of advantages; or vtrace, for stale rollouts
     staleness: int = static(default=0)  # iterations that rollouts wait before they are learned from
     optimizer: str = static(default="adam")  # or sgd
     normalize_rewards: bool = static(default=False)  # paper: True
@@ -133,6 +134,7 @@ def check(config: Config, env: Any, params: Any, from_zero: tuple[str, ...] = ()
 
 _NAMES = {
     "objective": ("clip", "kl", "kl_sampled"),
+    "estimator": ("gae", "vtrace"),
     "proximal": ("behavior", "decoupled", "recent", "ewma"),
     "optimizer": ("adam", "sgd"),
 }
