@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import clear_widgets_oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -316,6 +317,10 @@ VECTORS = {
     "averages": policies_oracle.averages,
     "clips": policies_oracle.clips,
     "climbs": policies_oracle.climbs,
+    "traces": clear_widgets_oracle.traces,
+    "learned": clear_widgets_oracle.learned,
+    "reservoirs": clear_widgets_oracle.reservoirs,
+    "inclusions": clear_widgets_oracle.inclusions,
 }
 
 

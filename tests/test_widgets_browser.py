@@ -69,6 +69,7 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.MemoryExplorer(family=family) for family in ("s5", "ffm")]
     shown += [widgets.RubberBandExplorer(band="clip"), widgets.RubberBandExplorer(change="band")]
     shown += [widgets.ClipExplorer(form="kl"), widgets.BatchCalculator(optimizer="sgd")]
+    shown += [widgets.VtraceExplorer(policy="own"), widgets.ReservoirExplorer(parts=3)]
     for name, found in examine(shown, DRIVE, tmp_path):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:
@@ -193,6 +194,7 @@ SERIES: dict[str, dict[str, dict[str, str]]] = {
     "SensitivityExplorer": {"tape": {}, "segments": {"log": True}},
     "SequenceCutter": {"lengths": {}},
     "PriorityExplorer": {"errors": {}},
+    "VtraceExplorer": {"rewards": {}, "values": {}, "ratios": {"policy": "own"}},
 }
 ENDS = """
 const labels = [...root.querySelectorAll("label")];

@@ -7,14 +7,17 @@ import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
 import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
 import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
+import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "../../mmrl/show/widgets/js/reservoirs.mjs";
 import { INVERSES, rescale, target } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
 import { climb } from "../../mmrl/show/widgets/js/rubber_band.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
-import { TARGETS, weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
+import { weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
 import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
 import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
 import { cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
+import { TARGETS } from "../../mmrl/show/widgets/js/targets.mjs";
+import { contributions, fixedPoint, trace } from "../../mmrl/show/widgets/js/vtrace_explorer.mjs";
 
 const path = process.env.MMRL_VECTORS;
 const vectors = path ? JSON.parse(readFileSync(path, "utf8")) : {};
@@ -158,4 +161,36 @@ each("climbs", ({ z, settings, thetas, proxes }) => {
   // A row holds the average after its step; the other two were what the step was taken with.
   const mine = rows.map(({ prox }) => prox);
   close(settings.proximal === "ewma" ? mine.slice(0, -1) : mine.slice(1), proxes, where);
+});
+
+each("traces", ({ tape, settings, values, advantages, adds }) => {
+  const mine = trace(tape, settings);
+  const where = JSON.stringify(settings);
+  close(mine.targets, values, `v̂, ${where}`);
+  close(mine.advantages, advantages, `advantages, ${where}`);
+  adds.forEach((row, s) => close(contributions(mine, s), row, `step ${s}, ${where}`));
+});
+
+each("learned", ({ pi, mu, rho_max, rewards, gamma, value }) => {
+  const law = fixedPoint(pi, mu, rho_max);
+  close(law.reduce((total, p, i) => total + p * rewards[i], 0) / (1 - gamma), value, `ρ̄ = ${rho_max}`);
+});
+
+each("reservoirs", ({ lots, parts, slots, ids, levels, merged }) => {
+  const mine = held(lots, parts, slots);
+  assert.deepEqual(mine, ids, `${parts} parts of ${slots}`);
+  turns(lots.length, parts).forEach((places, part) => {
+    close(thresholds(places.map((i) => lots[i]), slots), levels[part], `part ${part}`);
+  });
+  assert.deepEqual(pooled(lots, parts, slots), merged);
+  assert.deepEqual(pooled(lots, parts, slots), kept(held(lots, 1, slots)));
+});
+
+each("inclusions", ({ seed, runs, seen, parts, slots, counts, edges, statistic, p, sigma }) => {
+  const mine = inclusion(streams(seed, runs, seen), seen, parts, slots);
+  assert.deepEqual(mine, counts);
+  assert.deepEqual(bins(seen, Math.max(5, parts)), edges);
+  const test = uniformity(mine, runs, edges, parts, slots);
+  close([test.statistic, test.p], [statistic, p], `${parts} parts of ${slots}`);
+  close(test.sigma, sigma, "σ");
 });

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { range } from "../../mmrl/show/widgets/js/core.mjs";
-import { MEMORIES, averaged, crossing, deltaQ, follow, gateBias, geometric, kept, uniforms } from "../../mmrl/show/widgets/js/recurrence.mjs";
+import { uniforms } from "../../mmrl/show/widgets/js/random.mjs";
+import { MEMORIES, averaged, crossing, deltaQ, follow, gateBias, geometric, kept } from "../../mmrl/show/widgets/js/recurrence.mjs";
 import { INVERSES, largest, place, relative, rescale, roundTrip, roundUp, target, value } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
 import { above, apart } from "../../mmrl/show/widgets/js/staleness_explorer.mjs";
 

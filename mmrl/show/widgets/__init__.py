@@ -19,6 +19,7 @@ try:
         SegmentsExplorer,
     )
     from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
+    from mmrl.show.widgets.replay import ReservoirExplorer, VtraceExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
     from mmrl.show.widgets.sequences import PriorityExplorer, SequenceCutter
     from mmrl.show.widgets.staleness import RescalingExplorer, StalenessExplorer
@@ -37,6 +38,7 @@ __all__ = [
     "MemoryExplorer",
     "PriorityExplorer",
     "RescalingExplorer",
+    "ReservoirExplorer",
     "ResetExplorer",
     "ReturnsExplorer",
     "RubberBandExplorer",
@@ -45,5 +47,6 @@ __all__ = [
     "SensitivityExplorer",
     "SequenceCutter",
     "StalenessExplorer",
+    "VtraceExplorer",
     "episode_player",
 ]

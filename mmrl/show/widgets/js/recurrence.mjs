@@ -1,22 +1,12 @@
 // Small recurrent networks, and how wrong their Q is after starting from a state that is not exact.
 import { range } from "./core.mjs";
+import { uniforms } from "./random.mjs";
 
 const [INPUTS, UNITS, ACTIONS, NETWORKS] = [4, 16, 4, 5];
 const LONGEST = 140;
 const sigmoid = (z) => 1 / (1 + Math.exp(-z));
 // Several times as fast as Math.tanh, and exact to 16 digits after the point.
 const tanh = (z) => 1 - 2 / (Math.exp(2 * z) + 1);
-
-/** Uniform numbers in [0, 1) from one whole number, the same in every browser (mulberry32). */
-export function uniforms(seed) {
-  let a = seed | 0;
-  return () => {
-    a = (a + 0x6d2b79f5) | 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
-}
 
 /** `count` draws of a standard normal distribution (Box and Muller). */
 const normals = (next, count) =>
