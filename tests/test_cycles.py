@@ -10,6 +10,7 @@ import pytest
 
 from mmrl.agents import clear, continual
 from mmrl.envs import continual as tasks
+from mmrl.runs.experiments.forgetting import CATCH, family
 
 FAMILY, PARAMS = tasks.permuted_catch(3, rows=4, columns=3)
 TINY = clear.Config(
@@ -104,24 +105,10 @@ def many(configs: list[Any]) -> Any:
     return jax.tree.map(lambda *x: jnp.stack([jnp.float32(v) for v in x]), *configs)
 
 
-# 72 000 steps in a stage, 864 000 in all.
-CATCH = clear.Config(
-    memory="none",
-    environments=12,
-    rollout=10,
-    capacity=48_000,
-    stored="uint8",
-    block=100,
-    blocks=6,
-    learning_rate=1e-2,
-    entropy_weight=0.2,
-)
-
-
 @pytest.mark.slow
 def test_sequential_training_forgets_and_clear_does_not():
     """On every seed; and CLEAR performs almost as if it had trained on all tasks at once."""
-    env, params = tasks.permuted_catch(3, rows=7)
+    env, params = family("Catch", 3)
     plain = dataclasses.replace(CATCH, replay_fraction=0.0)
     cycles, order = 4, [0, 1, 2] * 4
     plans = jnp.stack(

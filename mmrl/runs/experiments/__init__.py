@@ -18,6 +18,7 @@ from mmrl.runs.programs import forget_programs
 EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
     "ewma": "PPO and PPG with an average of θ as proximal policy, against themselves without.",
+    "forgetting": "Tasks in cycles: CLEAR, its parts, EWC, Progress & Compress, and who forgets.",
     "invariance": "PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
     "ppo": "PPO with two memories and with none, and with rollouts cut short or forgotten.",
     "r2d2": "Zero states, stored states and burn-in against the tape, and how stale states are.",
