@@ -203,7 +203,7 @@ def test_agents_side_by_side_are_those_that_train_alone(
     cells = [Cell("V-trace", "simultaneous"), Cell("CLEAR"), Cell("V-trace", "separate")]
     cells += [Cell("EWC"), Cell("Progress & Compress"), Cell("CLEAR", "sequential", "Dark")]
     monkeypatch.setattr(forgetting, "cells", lambda: cells)
-    assert list(forgetting.run(tmp_path, 9.0, True))[-1] == "0 of 6 cells remain: all done."
+    assert list(forgetting.run(tmp_path, np.inf, True))[-1] == "0 of 6 cells remain: all done."
     found = forgetting.rows(tmp_path / "forgetting.jsonl")
     assert [row["cell"] for row in found] == [cell.name for cell in cells]
     for row, cell in zip(found, cells, strict=True):
