@@ -34,8 +34,8 @@ def test_cells_are_the_ones_that_are_published():
     chosen: dict[tuple[str, str], Any] = {}
     for found in published:
         cell = known[found["cell"]]
-        settings = dataclasses.asdict(cell.config(found["learning_rate"]))
-        assert found["settings"] == json.loads(json.dumps(settings))
+        now = json.loads(json.dumps(dataclasses.asdict(cell.config(found["learning_rate"]))))
+        assert now | found["settings"] == now  # later versions have more of them
         assert not found["quick"] and np.isfinite(found["returns"]).all()
         assert not set(found["seeds"]) & set(found["tuning_seeds"]) and len(found["seeds"]) >= 5
         assert found["env_steps"] == published_steps(published, cell)

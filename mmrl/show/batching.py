@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import GRID, INK, STYLES, figure
+from mmrl.show.curves import GRID, INK, STYLES, dress, figure
 
 LOOKS: Sequence[dict[str, Any]] = STYLES
 MARKS = {"lru": 0, "gru": 1, "ffm": 2, "s5": 3, "linear_attention": 4}
@@ -46,7 +46,7 @@ def by_step(
     ax.set_xlim(0, most - 1)
     ax.set_ylim(bottom=0)
     _label_ends(ax, most - 1, ends)
-    return _dress(ax, "step of the episode, t", ylabel)
+    return dress(ax, ylabel=ylabel, xlabel="step of the episode, t")
 
 
 def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, ax: Axes) -> Axes:
@@ -65,7 +65,9 @@ def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, a
     ax.set_xticks(range(len(lengths)), [f"L = {n}" if n else "tape" for n in lengths])
     ax.set_xlim(-0.5, len(lengths) - 0.5)
     _legend(ax, [(WORDS[name], STYLES[MARKS[name]]) for name in memories])
-    return _dress(ax, "segments of L steps, or whole episodes", "greedy return, last evaluation")
+    return dress(
+        ax, ylabel="greedy return, last evaluation", xlabel="segments of L steps, or whole episodes"
+    )
 
 
 def quirks(rows: Sequence[Mapping[str, Any]], *, ax: Axes) -> Axes:
@@ -83,7 +85,7 @@ def quirks(rows: Sequence[Mapping[str, Any]], *, ax: Axes) -> Axes:
         )
     ax.set_yticks([-i for i in range(len(rows))], names)
     ax.set_ylim(-len(rows) + 0.4, 0.6)
-    return _dress(ax, "greedy return, last evaluation", "", grid="x")
+    return dress(ax, xlabel="greedy return, last evaluation", grid="x")
 
 
 def times(rows: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
@@ -102,7 +104,7 @@ def times(rows: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(left=0)
     names = ["tape" if n == 0 else f"segments, L = {n}" for n in lengths]
     _legend(ax, list(zip(names, STYLES, strict=False)))
-    return _dress(ax, "milliseconds per gradient step", "", grid="x")
+    return dress(ax, xlabel="milliseconds per gradient step", grid="x")
 
 
 def _setting(row: Mapping[str, Any]) -> str:
@@ -144,14 +146,3 @@ def _legend(ax: Axes, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     for name, style in entries:
         ax.plot([], [], linestyle="", label=name, **_point(style))
     ax.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
-
-
-def _dress(ax: Axes, xlabel: str, ylabel: str, grid: str = "y") -> Axes:
-    ax.set_xlabel(xlabel, color=INK)
-    ax.set_ylabel(ylabel, color=INK)
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis="x" if grid == "x" else "y", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)
-    return ax

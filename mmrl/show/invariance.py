@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from mmrl.runs.experiments import stratified
 from mmrl.runs.results import RESAMPLES
-from mmrl.show.curves import GRID, INK, STYLES, _apart, _label, figure, learning_curves
+from mmrl.show.curves import INK, STYLES, apart, dress, figure, label_ends, learning_curves
 
 Row = dict[str, Any]
 CONDITIONS = (
@@ -93,7 +93,7 @@ def differences(
     ax.set_xlabel("batch", color=INK)
     if names:
         _names(ax, end, ends)
-    _dress(ax, title, f"{label}: c = 1 less c").label_outer()
+    dress(ax, title, f"{label}: c = 1 less c", size=10).label_outer()
     return ax
 
 
@@ -142,15 +142,15 @@ def paths(
     end = max(float(np.max(x[label])) for label in lines)
     ax.set_xlim(0, end)
     ax.set_xlabel(xlabel, color=INK)
-    _label(ax, end, {label: float(line[-1]) for label, line in lines.items()})
-    return _dress(ax, title, ylabel)
+    label_ends(ax, end, {label: float(line[-1]) for label, line in lines.items()})
+    return dress(ax, title, ylabel, size=10)
 
 
 def _names(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
     """Each condition beside the end of its line, in its color, moved apart where they overlap."""
     low, high = ax.get_ylim()
     order = sorted(heights, key=lambda name: heights[name])
-    places = _apart([heights[name] for name in order], 0.055 * (high - low), high)
+    places = apart([heights[name] for name in order], 0.055 * (high - low), high)
     for name, place in zip(order, places, strict=True):
         color = STYLES[CONDITIONS.index(name)]["color"]
         look: dict[str, Any] = {"va": "center", "color": color, "fontweight": "bold"}
@@ -165,14 +165,3 @@ def _cost(
     drawn = [x[rng.integers(len(x), size=(RESAMPLES, len(x)))].mean(axis=1) for x in (large, small)]
     low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5))
     return float(large.mean() - small.mean()), float(low), float(high)
-
-
-def _dress(ax: Axes, title: str, ylabel: str) -> Axes:
-    ax.set_title(title, loc="left", color=INK, fontsize=10, fontweight="bold")
-    ax.set_ylabel(ylabel, color=INK)
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis="y", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)
-    return ax

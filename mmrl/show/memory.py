@@ -7,7 +7,7 @@ from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
-from mmrl.show.curves import GRID, INK, STYLES, figure, learning_curves
+from mmrl.show.curves import INK, STYLES, dress, figure, learning_curves
 
 
 def half_lives(
@@ -37,14 +37,7 @@ def half_lives(
     ax.set_xscale("log")
     ax.set_yticks(range(len(lives)), list(lives))
     ax.set_ylim(len(lives) - 0.5, -0.7)
-    ax.set_xlabel("half-life of a unit, in steps", color=INK)
-    ax.set_title(title, loc="left", color=INK, fontweight="bold")
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis="x", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)
-    return ax
+    return dress(ax, title, xlabel="half-life of a unit, in steps", grid="x")
 
 
 def recall_curves(

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import GRID, INK, STYLES, figure, learning_curves
+from mmrl.show.curves import INK, STYLES, dress, figure, learning_curves
 
 PROXIMAL = ("decoupled", "recent", "behavior")
 
@@ -85,7 +85,7 @@ def aging(
     ax.set_xlim(-0.3, len(columns) - 0.7)
     ax.set_xlabel("staleness, iterations", color=INK)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9)
-    return _dress(ax, title, "area under the learning curve, normalized")
+    return dress(ax, title, "area under the learning curve, normalized")
 
 
 def _at(row: Mapping[str, Any], rate: float | None) -> tuple[float, Sequence[float], Any]:
@@ -122,7 +122,7 @@ def gains(rows: Sequence[Mapping[str, Any]], *, title: str = "", ax: Axes | None
     ax.set_xticks(range(len(tasks)), tasks)
     ax.set_xlim(-0.5, len(tasks) - 0.5)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9)
-    return _dress(ax, title, "gain in area, normalized")
+    return dress(ax, title, "gain in area, normalized")
 
 
 def bands(
@@ -147,17 +147,6 @@ def bands(
     ax.set_xticks(range(len(centers)), [f"{center:g}" for center in centers])
     ax.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights])
     ax.set_xlabel("center of mass of the average, gradient steps", color=INK)
-    _dress(ax, title, "KL weight β")
+    dress(ax, title, "KL weight β")
     ax.grid(visible=False)
-    return ax
-
-
-def _dress(ax: Axes, title: str, ylabel: str) -> Axes:
-    ax.set_title(title, loc="left", color=INK, fontweight="bold")
-    ax.set_ylabel(ylabel, color=INK)
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis="y", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)
     return ax

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import GRID, INK, STYLES, figure
+from mmrl.show.curves import INK, STYLES, dress, figure
 
 STRATEGIES = {
     "zero": "zero",
@@ -48,7 +48,7 @@ def strategies(
     _references(ax, {"chance": chance, "best": best})
     _columns(ax, columns)
     _legend(ax, memories)
-    return _dress(ax, title, "greedy return, last evaluation")
+    return dress(ax, title, "greedy return, last evaluation", size=10)
 
 
 def staleness(
@@ -82,7 +82,7 @@ def staleness(
     ax.set_ylim(bottom=least)
     ax.legend(frameon=False, labelcolor=INK, loc="upper right", fontsize=9)
     _columns(ax, columns)
-    return _dress(ax, title, "ΔQ, relative to the largest Q")
+    return dress(ax, title, "ΔQ, relative to the largest Q", size=10)
 
 
 def measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
@@ -128,7 +128,7 @@ def errors(
         ax.set_xscale("log")
     ax.set_xlabel(xlabel, color=INK)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9)
-    return _dress(ax, title, ylabel)
+    return dress(ax, title, ylabel, size=10)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -180,14 +180,3 @@ def _legend(ax: Axes, memories: Sequence[str]) -> None:
         look = {"color": style["color"], "marker": style["marker"], "linestyle": ""}
         ax.plot([], [], label=WORDS.get(name, name), **look)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9, loc="best")
-
-
-def _dress(ax: Axes, title: str, ylabel: str) -> Axes:
-    ax.set_title(title, loc="left", color=INK, fontsize=10, fontweight="bold")
-    ax.set_ylabel(ylabel, color=INK)
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis="y", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)
-    return ax

@@ -1,7 +1,7 @@
 """Returns: how long they take in many ways, and what critics learn from them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from mmrl.runs import interval
-from mmrl.show.curves import GRID, INK, STYLES, figure
+from mmrl.show.curves import GRID, INK, STYLES, dress, figure
 
 
 def timing(
@@ -44,7 +44,7 @@ def timing(
     ax.invert_yaxis()
     ax.set_xlabel(f"times as fast as a {reference}", color=INK)
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=2, frameon=False, labelcolor=INK)
-    return _dress(ax, title, "x")
+    return dress(ax, title, grid="x")
 
 
 def error_by_trace(
@@ -79,7 +79,7 @@ def error_by_trace(
         color=INK,
     )
     ax.set_ylabel("error of the values (root mean square)", color=INK)
-    return _dress(ax, title)
+    return dress(ax, title)
 
 
 def state_values(
@@ -115,14 +115,4 @@ def state_values(
     ax.set_ylabel("value", color=INK)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(frameon=False, labelcolor="linecolor")
-    return _dress(ax, title)
-
-
-def _dress(ax: Axes, title: str, axis: Literal["x", "y"] = "y") -> Axes:
-    ax.set_title(title, loc="left", color=INK, fontweight="bold")
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis=axis, color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)
-    return ax
+    return dress(ax, title)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullLocator
 
-from mmrl.show.curves import GRID, INK, STYLES, figure
+from mmrl.show.curves import GRID, INK, STYLES, dress, figure
 
 
 def rounding(
@@ -31,7 +31,7 @@ def rounding(
     ax.set_xlabel("length of the prefix in elements", color=INK)
     ax.set_ylabel("relative error", color=INK)
     ax.legend(frameon=False, labelcolor=INK)
-    _dress(ax, title)
+    dress(ax, title)
     return ax
 
 
@@ -53,7 +53,7 @@ def race(
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_xlim(0, 1.5 * times.max())
     ax.set_xlabel("milliseconds (less is better)", color=INK)
-    _dress(ax, title)
+    dress(ax, title)
     ax.grid(axis="x", color=GRID, linewidth=0.8)
     ax.grid(visible=False, axis="y")
     return ax
@@ -78,7 +78,7 @@ def learned(
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("steps of gradient descent", color=INK)
     ax.set_ylabel("half-life of the filter (steps)", color=INK)
-    _dress(ax, title)
+    dress(ax, title)
     return ax
 
 
@@ -99,12 +99,3 @@ def _write(ax: Axes, words: str, height: float, color: str) -> None:
         fontweight="bold",
     )
     text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-
-
-def _dress(ax: Axes, title: str) -> None:
-    ax.set_title(title, loc="left", color=INK, fontweight="bold")
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis="y", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 
 from mmrl.runs import interval
-from mmrl.show.curves import GRID, INK, STYLES, figure
+from mmrl.show.curves import GRID, INK, STYLES, dress, figure
 
 
 def by_age(
@@ -39,7 +39,7 @@ def by_age(
     ax.set_xlabel("age of the observation in steps", color=INK)
     ax.set_ylabel("share of the sum", color=INK)
     ax.legend(frameon=False, labelcolor=INK, loc="upper right")
-    _dress(ax, title)
+    dress(ax, title, size=10)
     return ax
 
 
@@ -68,7 +68,7 @@ def outside(
     ax.set_xlim(0, 100)
     ax.set_xlabel("% of the sum", color=INK)
     ax.legend(frameon=False, labelcolor=INK, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
-    _dress(ax, title)
+    dress(ax, title, size=10)
     ax.grid(axis="x", color=GRID, linewidth=0.8)
     return ax
 
@@ -103,7 +103,7 @@ def lines(
     ax.set_xlim(float(x[0]), float(x[-1]))
     ax.set_xlabel(xlabel, color=INK)
     ax.set_ylabel(ylabel, color=INK)
-    _dress(ax, title)
+    dress(ax, title, size=10)
     return ax
 
 
@@ -125,12 +125,3 @@ def _shares(label: str, rows: Float[np.ndarray, "seed age"]) -> Float[np.ndarray
             f"`sizes[{label!r}]` must have a finite sum above 0 in every row; got {total.ravel()}."
         )
     return np.abs(rows) / total
-
-
-def _dress(ax: Axes, title: str) -> None:
-    ax.set_title(title, loc="left", color=INK, fontsize=10, fontweight="bold")
-    ax.tick_params(colors=INK, length=0)
-    ax.grid(axis="y", color=GRID, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(INK)

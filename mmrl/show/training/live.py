@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from mmrl.runs import interval
-from mmrl.show.curves import INK, STYLES, _dress
+from mmrl.show.curves import INK, STYLES, name_axes
 
 MARKS = "○□△◇▽✚✖"  # the markers of `STYLES`, for text
 EMPTY = "no curve yet"
@@ -75,7 +75,7 @@ class LiveCurves:
         # What arrives from now on is drawn the next time.
         shown = [(curve, tuple(curve.points)) for curve in curves]
         shown = sorted((pair for pair in shown if pair[1]), key=lambda pair: pair[1][-1].interval)
-        _dress(self.ax, title, {len(points[0].returns) for _, points in shown} or {0})
+        name_axes(self.ax, title, {len(points[0].returns) for _, points in shown} or {0})
         self._hint.set_text("" if shown else EMPTY)
         heights = [x for _, points in shown for point in points for x in point.returns]
         heights += [*bounds.values()]
