@@ -13,20 +13,21 @@ from mmrl.agents import continual
 from mmrl.agents.continual import Curves
 from mmrl.agents.vtrace import Measures
 from mmrl.runs.checkpoint import dumps, loads
-from mmrl.runs.experiments import forgetting
-from mmrl.runs.experiments.forgetting import SEEDS, SWEEPS, TUNING_SEEDS, Cell
+from mmrl.runs.experiments import forgetting, protocols
+from mmrl.runs.experiments.forgetting import SEEDS, TUNING_SEEDS
+from mmrl.runs.experiments.protocols import SWEEPS, Cell
 
 PUBLISHED = pathlib.Path(__file__).parent.parent / "book" / "results" / "forgetting.jsonl"
 
 
 def test_cells_can_be_trained_and_some_side_by_side():
-    cells = forgetting.cells()
+    cells = protocols.cells()
     assert len({cell.name for cell in cells}) == len(cells)
-    assert {cell.method for cell in cells} == set(forgetting.METHODS)
+    assert {cell.method for cell in cells} == set(protocols.METHODS)
     for cell in cells:
-        env, params = forgetting.family(cell.family, cell.tasks)
+        env, params = protocols.family(cell.family, cell.tasks)
         config = cell.config({})
-        agent = forgetting.AGENTS[cell.agent][0]
+        agent = protocols.AGENTS[cell.agent][0]
         if hasattr(agent, "check"):
             agent.check(config, env, params)
         assert cell.plans.max() == cell.tasks - 1
@@ -48,12 +49,14 @@ def test_protocols_give_each_task_as_many_steps():
 
 def test_methods_differ_in_what_they_say():
     clear = dataclasses.asdict(Cell("CLEAR").config({}))
-    for method, own in forgetting.METHODS.items():
+    for method, own in protocols.METHODS.items():
         config = dataclasses.asdict(Cell(method).config({}))
         changed = {name for name in clear if config[name] != clear[name]}
         assert changed == set(own) & set(clear)
     for (family, agent), (base, settings) in SWEEPS.items():
-        assert (base.family, base.agent) == (family, agent) and base in forgetting.cells()
+        assert (base.family, base.agent) == (family, agent) and base in protocols.cells()
+        values = {name: {s[name] for s in settings} for name in settings[0]}
+        assert len(settings) == np.prod([len(x) for x in values.values()])
         # What is swept is traced: one program.
         assert len({jax.tree.structure(base.config(s)) for s in settings}) == 1
         assert all(base.config(s) != base.config(settings[0]) for s in settings[1:])
@@ -61,7 +64,7 @@ def test_methods_differ_in_what_they_say():
 
 
 def test_in_the_dark_the_ball_is_seen_once():
-    env, params = forgetting.family("Dark", 3)
+    env, params = protocols.family("Dark", 3)
     for task in range(2):
         here = dataclasses.replace(params, task=task)
         obs, state = env.reset(jax.random.key(3), here)
@@ -126,6 +129,8 @@ def test_a_sweep_is_decided_on_tuning_seeds_once(monkeypatch: pytest.MonkeyPatch
         finite[3] = False  # the best one diverges
         return Curves(scores[:, :, :, 0, 0], scores, None, finite), 1.0
 
+    sweep = [{"consolidation": 10.0**n} for n in range(5)]
+    monkeypatch.setattr(forgetting, "SWEEPS", {("Catch", "consolidation"): (cell, sweep)})
     monkeypatch.setattr(forgetting, "train", train)
     chosen, tuning = forgetting.choose(cell, [], False)
     assert chosen == {"consolidation": 100.0} and asked == [TUNING_SEEDS]
@@ -147,7 +152,7 @@ def test_the_experiment_goes_on_where_it_stopped(
         return [{"cell": cell.name, **same} for cell in together]
 
     monkeypatch.setattr(forgetting, "measure", measure)
-    total = len(forgetting.cells())
+    total = len(protocols.cells())
     assert next(forgetting.run(tmp_path, 0.0, True)) == f"{total} of {total} cells remain."
     going = forgetting.run(tmp_path, 9.0, True)
     assert next(going) == "Catch, simultaneous, V-trace: 0.25, keeps 0.50, 2 s"
@@ -156,11 +161,11 @@ def test_the_experiment_goes_on_where_it_stopped(
     # What was measured in the first group but not written is measured again.
     assert groups[0][1:] == groups[1][:3] and max(map(len, groups)) == forgetting.TOGETHER
     written = [row["cell"] for row in forgetting.rows(tmp_path / "forgetting.jsonl")]
-    assert sorted(written) == sorted(cell.name for cell in forgetting.cells())
+    assert sorted(written) == sorted(cell.name for cell in protocols.cells())
 
 
 def test_published_rows_are_of_these_cells():
-    known = {cell.name: cell for cell in forgetting.cells()}
+    known = {cell.name: cell for cell in protocols.cells()}
     published = forgetting.rows(PUBLISHED)
     assert len({row["cell"] for row in published}) == len(published)
     for row in published:
@@ -183,8 +188,8 @@ def test_published_rows_are_of_these_cells():
 
 def by_itself(cell: Cell, config: Any, seed: int) -> list[Curves]:
     """Of one seed, the curves of each network."""
-    env, params = forgetting.family(cell.family, cell.tasks)
-    agent = forgetting.AGENTS[cell.agent][0]
+    env, params = protocols.family(cell.family, cell.tasks)
+    agent = protocols.AGENTS[cell.agent][0]
 
     @jax.jit
     def one(config: Any, plan: Any, key: Any) -> Any:
