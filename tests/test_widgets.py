@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import clear_widgets_oracle
+import forgetting_oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -321,6 +322,7 @@ VECTORS = {
     "learned": clear_widgets_oracle.learned,
     "reservoirs": clear_widgets_oracle.reservoirs,
     "inclusions": clear_widgets_oracle.inclusions,
+    "valleys": forgetting_oracle.valleys,
 }
 
 

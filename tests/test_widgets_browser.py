@@ -70,6 +70,7 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.RubberBandExplorer(band="clip"), widgets.RubberBandExplorer(change="band")]
     shown += [widgets.ClipExplorer(form="kl"), widgets.BatchCalculator(optimizer="sgd")]
     shown += [widgets.VtraceExplorer(policy="own"), widgets.ReservoirExplorer(parts=3)]
+    shown += [widgets.ForgettingExplorer(ewc=1.0)]
     for name, found in examine(shown, DRIVE, tmp_path):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:

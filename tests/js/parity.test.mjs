@@ -17,6 +17,7 @@ import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs
 import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
 import { cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
 import { TARGETS } from "../../mmrl/show/widgets/js/targets.mjs";
+import { START, best, keeps, learn, valleys } from "../../mmrl/show/widgets/js/valleys.mjs";
 import { contributions, fixedPoint, trace } from "../../mmrl/show/widgets/js/vtrace_explorer.mjs";
 
 const path = process.env.MMRL_VECTORS;
@@ -193,4 +194,19 @@ each("inclusions", ({ seed, runs, seen, parts, slots, counts, edges, statistic, 
   const test = uniformity(mine, runs, edges, parts, slots);
   close([test.statistic, test.p], [statistic, p], `${parts} parts of ${slots}`);
   close(test.sigma, sigma, "σ");
+});
+
+each("valleys", ({ count, angle, conflict, settings, start, thetas, joint, told }) => {
+  const where = `${count} valleys, ${angle} degrees, ${JSON.stringify(settings)}`;
+  const tasks = valleys(count, angle, conflict);
+  const rows = learn(tasks, settings);
+  close(START, start, where);
+  close(rows.map(({ theta }) => theta), thetas, where);
+  close(best(tasks), joint, `best, ${where}`);
+  keeps(tasks, rows, rows.length - 1).forEach((mine, k) => {
+    for (const name of ["now", "stage", "kept"]) {
+      if (told[k][name] === null) assert.equal(mine[name], null, where);
+      else close(mine[name], told[k][name], `${name} of task ${k + 1}, ${where}`);
+    }
+  });
 });

@@ -18,6 +18,7 @@ try:
         ScanPlayer,
         SegmentsExplorer,
     )
+    from mmrl.show.widgets.forgetting import ForgettingExplorer
     from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
     from mmrl.show.widgets.replay import ReservoirExplorer, VtraceExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
@@ -35,6 +36,7 @@ __all__ = [
     "BatchCalculator",
     "ClipExplorer",
     "EpisodePlayer",
+    "ForgettingExplorer",
     "MemoryExplorer",
     "PriorityExplorer",
     "RescalingExplorer",
