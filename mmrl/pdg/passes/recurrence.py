@@ -1,0 +1,240 @@
+"""A loop x_t = f(x_{t-1}, inputs_t), recognized as a scan of a monoid of this library.
+
+    recognize(f, x, *inputs)      what f does to x, or a `Refusal` that names what is in the way
+    lift(f, x0, inputs)           all states at once, by `mmrl.scan`
+
+This is where the compiler meets the rest of the library: discounted returns, advantages, moving
+averages and linear recurrent memories are all affine, whatever names their authors gave them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree, Shaped
+
+from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product
+from mmrl.pdg.passes.affine import describe
+from mmrl.pdg.passes.declared import Declared
+from mmrl.pdg.passes.linear import check_matrix
+from mmrl.pdg.passes.values import Refusal, State, Value
+from mmrl.scan import scan
+
+MATRIX = 8  # entries of x that may mix: a step then costs a product of such matrices
+
+
+class Recurrence(eqx.Module):
+    """A step that is a scan: `forms` says of each array in x what happens to it.
+
+    `element(*inputs)` is the step as an element of `monoid`, and `begin(x)` is x as one; `read`
+    takes x out again. `stopped` marks the arrays of x that pass a `stop_gradient` on their way.
+    """
+
+    forms: tuple[str, ...] = eqx.field(static=True)
+    stopped: tuple[bool, ...] = eqx.field(static=True)
+    monoid: Monoid
+    step: Callable = eqx.field(static=True)
+    element: Callable = eqx.field(static=True)
+    begin: Callable = eqx.field(static=True)
+    read: Callable = eqx.field(static=True)
+
+    def __call__(
+        self, x0: PyTree, inputs: tuple, *, reverse: bool = False, method: str = "auto"
+    ) -> PyTree[Shaped[Array, "time ..."]]:
+        """x_t = step(x_{t-1}, *inputs_t) for every t, of which x0 is the state before the first."""
+        x0 = jax.tree.map(jnp.asarray, x0)
+        elements = jax.vmap(self.element)(*inputs)
+        prefixes = scan(self.monoid, elements, self.begin(x0), reverse=reverse, method=method)
+        xs = jax.vmap(self.read)(prefixes)
+        if not any(self.stopped):
+            return xs
+
+        # One more step from every state, held constant: the values as before, and the derivative
+        # that the loop has, which ends after one step.
+        def shift(first, x):
+            return jnp.concatenate([x[1:], first[None]] if reverse else [first[None], x[:-1]])
+
+        before = jax.lax.stop_gradient(jax.tree.map(shift, x0, xs))
+        again = jax.vmap(self.step)(before, *inputs)
+        leaves, tree = jax.tree.flatten(xs)
+        ends = zip(self.stopped, jax.tree.leaves(again), leaves, strict=True)
+        return jax.tree.unflatten(tree, [new if stopped else x for stopped, new, x in ends])
+
+
+def lift(
+    step: Callable,
+    x0: PyTree,
+    inputs: tuple,
+    *,
+    reverse: bool = False,
+    method: str = "auto",
+    monoids: tuple[Declared, ...] = (),
+    matrix: int = MATRIX,
+) -> PyTree[Shaped[Array, "time ..."]]:
+    """`lax.scan` of x ← step(x, *inputs_t), by `mmrl.scan`: depth O(log T) instead of T.
+
+    `inputs` have a leading time axis; every state is returned. Values and derivatives agree with
+    the loop's up to rounding, with one exception: where a factor 0 meets an infinite state, as in
+    `where(begin, 0, x)`, a loop forgets it and a scan makes it NaN.
+
+    Raises `Refusal` if the step is not one that `recognize` knows.
+    """
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
+    recurrence = recognize(step, x0, *first, monoids=monoids, matrix=matrix)
+    return recurrence(x0, inputs, reverse=reverse, method=method)
+
+
+def recognize(
+    step: Callable,
+    x: PyTree,
+    *inputs: Any,
+    monoids: tuple[Declared, ...] = (),
+    matrix: int = MATRIX,
+) -> Recurrence:
+    """What x ← step(x, *inputs) is a scan of; only shapes and types of the arguments matter.
+
+    `monoids` (from `declare`) are recognized where the step calls them as m(x, element). `matrix`
+    is the number of entries of x that may mix.
+
+    Raises `Refusal`, naming the operation, if the step leaves the table of `values.py`, and
+    `ValueError` if it does not return something like x.
+    """
+    like = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), x)
+    leaves, tree = jax.tree.flatten(like)
+    _check_step(step, like, inputs)
+    state = State(tuple(leaves), matrix, monoids)
+
+    def describe_step(*inputs):
+        traced = jax.make_jaxpr(step)(like, *inputs)
+        arguments = [Value("state", leaf=i) for i in range(len(leaves))]
+        arguments += [Value("free", b=jnp.asarray(z)) for z in jax.tree.leaves(inputs)]
+        return describe(state, traced.jaxpr, traced.consts, arguments)
+
+    values = jax.eval_shape(describe_step, *inputs)
+    forms = _forms(state, values)
+    stopped = tuple(value.stopped for value in values)
+    if forms == ("declared",):
+        return Recurrence(
+            forms,
+            stopped,
+            monoids[values[0].which],
+            step,
+            element=lambda *z: tree.unflatten([value.b for value in describe_step(*z)]),
+            begin=lambda x: x,
+            read=lambda h: h,
+        )
+    if forms == ("matrix",):
+        return _matrix(state, tree, step, describe_step, stopped)
+    return Recurrence(
+        forms,
+        stopped,
+        Product(tuple(_monoid(form, leaf) for form, leaf in zip(forms, leaves, strict=True))),
+        step,
+        element=lambda *z: tuple(_element(state, i, v) for i, v in enumerate(describe_step(*z))),
+        begin=lambda x: tuple(map(_begin, forms, tree.flatten_up_to(x))),
+        read=lambda h: tree.unflatten([_sign(f) * x for f, (_, x) in zip(forms, h, strict=True)]),
+    )
+
+
+def _matrix(
+    state: State, tree: Any, step: Callable, describe_step: Callable, stopped
+) -> Recurrence:
+    """All of x as one row vector: x' = x A + b, which is `MatrixAffine` with a single value."""
+    shapes = [leaf.shape for leaf in state.leaves]
+
+    def flat(xs):
+        return jnp.concatenate([jnp.ravel(x) for x in xs])
+
+    def read(h):
+        sizes = [leaf.size for leaf in state.leaves]
+        parts = jnp.split(h[1][0], [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
+        return tree.unflatten([x.reshape(s) for x, s in zip(parts, shapes, strict=True)])
+
+    def element(*inputs):
+        values = describe_step(*inputs)
+        rows = [_rows(state, value).reshape(state.size, -1) for value in values]
+        return jnp.concatenate(rows, 1), flat([state.offset(value) for value in values])[None]
+
+    return Recurrence(
+        ("matrix",),
+        stopped,
+        MatrixAffine(1, state.size),
+        step,
+        element=element,
+        begin=lambda x: (jnp.eye(state.size), flat(tree.flatten_up_to(x))[None]),
+        read=read,
+    )
+
+
+def _rows(state: State, value: Value) -> Shaped[Array, "rows ..."]:
+    free = value.kind == "free"
+    return jnp.zeros((state.size, *value.b.shape)) if free else state.rows(value)
+
+
+def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
+    """A form for every array of x, or one for the whole. Raises `Refusal` if they do not fit."""
+    kinds = [value.kind for value in values]
+    if "declared" in kinds:
+        if kinds == ["declared"] * len(kinds) and len({value.which for value in values}) == 1:
+            return ("declared",)
+        raise Refusal("declared", "some arrays of x are a declared monoid's and some are not")
+    for leaf in state.leaves:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            reason = f"x holds {leaf.dtype}, and maps of numbers that round are all that is known"
+            raise Refusal("convert_element_type", reason)
+    crossed = [i for i, v in enumerate(values) if v.kind != "free" and v.leaf != i]
+    if not crossed:
+        return tuple(_FORMS.get(kind, kind) for kind in kinds)
+    for i, value in enumerate(values):
+        if value.kind in ("max", "min", "logsumexp"):
+            reason = f"x[{i}] is {state.text(value)}, and another array of x is not its own"
+            raise Refusal(value.kind, reason)
+    moving = [value for value in values if value.kind != "free"]
+    if len({value.stopped for value in moving}) > 1:
+        raise Refusal("stop_gradient", "some arrays of x pass a stop_gradient and some do not")
+    check_matrix(state, f"x[{crossed[0]}], made of other arrays of x,")
+    return ("matrix",)
+
+
+_FORMS = {"free": "affine", "state": "affine", "shift": "affine"}
+
+
+def _monoid(form: str, leaf: jax.ShapeDtypeStruct) -> Monoid:
+    if form == "affine":
+        return Affine(leaf.shape, leaf.dtype)
+    return LogSumExp(leaf.shape) if form == "logsumexp" else Max(leaf.shape)
+
+
+def _element(state: State, i: int, value: Value) -> tuple[Array, Array]:
+    """(a, b) in the terms of the monoid. min(x + a, b) is max(-x - a, -b), negated."""
+    like = state.leaves[i]
+    if value.kind in ("max", "min", "logsumexp"):
+        sign = _sign(value.kind)
+        empty = jnp.full(like.shape, -jnp.inf, like.dtype)
+        a, b = (empty if part is None else sign * part for part in (value.a, value.b))
+        return a, b
+    gain = jnp.zeros_like(value.b) if value.kind == "free" else state.gain(value)
+    return gain, state.offset(value)
+
+
+def _begin(form: str, x: Array) -> tuple[Array, Array]:
+    return (jnp.ones_like(x), x) if form == "affine" else (jnp.zeros_like(x), _sign(form) * x)
+
+
+def _sign(form: str) -> int:
+    return -1 if form == "min" else 1
+
+
+def _check_step(step: Callable, like: PyTree, inputs: tuple) -> None:
+    after = jax.eval_shape(step, like, *inputs)
+    same = jax.tree.structure(after) == jax.tree.structure(like)
+    before, now = (
+        [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(tree)] for tree in (like, after)
+    )
+    if not same or before != now:
+        raise ValueError(
+            f"`step` must return arrays like those of x, {', '.join(before)}; got "
+            f"{', '.join(now)}. Give x the shape and type that it has after a step."
+        )
