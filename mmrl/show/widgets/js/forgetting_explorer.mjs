@@ -27,6 +27,7 @@ export function stages(rows, at) {
   return out;
 }
 
+const share = (x) => (x === null ? "–" : `${num(Math.round(100 * x), 6)} %`);
 const color = (task) => (task === null ? "ink" : COLORS[task]);
 
 function drawMap(width, { now, tasks, rows, at, joint }) {
@@ -45,10 +46,11 @@ function drawMap(width, { now, tasks, rows, at, joint }) {
   const labels = tasks.map((task, k) => {
     const ends = clip(task, VIEW);
     if (!ends) return null;
-    // At the end on the left, a little inside.
-    const [a, b] = ends[0][0] < ends[1][0] ? ends : [ends[1], ends[0]];
-    const [x, y] = [axis.x(a[0] + 0.08 * (b[0] - a[0])), axis.y(a[1] + 0.08 * (b[1] - a[1]))];
-    return svg("text", { x: clamp(x, 30, width - 30), y: clamp(y - 9, top + 12, bottom - 8), class: `f-${COLORS[k]}`, style: "font-weight:700", "text-anchor": "middle" }, `task ${k + 1}`);
+    // At its upper end, a little inside, with a rim that lines do not cross.
+    const [a, b] = ends[0][1] > ends[1][1] ? ends : [ends[1], ends[0]];
+    const [x, y] = [axis.x(a[0] + 0.07 * (b[0] - a[0])), axis.y(a[1] + 0.07 * (b[1] - a[1]))];
+    const style = "font-weight:700;paint-order:stroke;stroke:var(--paper);stroke-width:4px";
+    return svg("text", { x: clamp(x, 30, width - 30), y: clamp(y + 4, top + 12, bottom - 8), class: `f-${COLORS[k]}`, style, "text-anchor": "middle" }, `task ${k + 1}`);
   });
   const parts = stages(rows, at);
   const trail = parts.map(({ task, from, to }) => path(rows.slice(from, to + 1).map(({ theta }) => place(theta)), { class: `f-none s-${color(task)}`, "stroke-width": 2.6, "stroke-linejoin": "round" }));
@@ -88,21 +90,19 @@ function drawCurves(width, { tasks, rows, at, told }) {
     floor = y + 15;
     return svg("text", { x: width - 48, y, class: `f-${COLORS[k]}`, style: "font-weight:700" }, `task ${k + 1}`);
   });
-  const said = told.map(({ now }, k) => `task ${k + 1}: ${percent(now)}`).join("; ");
+  const said = told.map(({ now }, k) => `task ${k + 1}: ${share(now)}`).join("; ");
   return picture(width, 284, `How much of each task is solved over the gradient steps; in the end, ${said}.`,
     svg("text", { x: 0, y: 12 }, "solved of each task: 1 − L / L(start)"),
     svg("text", { x: 0, y: 27, class: "dim" }, "thick: it is trained; number: which one"),
     bands, axis.axes, thin, thick, names);
 }
 
-const share = (x) => (x === null ? "–" : percent(Math.abs(x) < 5e-4 ? 0 : x));
-
 function table({ now, could, told }) {
   const turns = now.protocol === "sequential";
   const heads = ["", "alone", `best for ${now.tasks === 2 ? "both" : "all"}`, ...(turns ? ["end of its stage"] : []), "now", ...(turns ? ["kept"] : [])];
   const body = told.map(({ now: here, stage, kept }, k) => {
     const cells = [share(1), share(could[k]), ...(turns ? [share(stage)] : []), share(here), ...(turns ? [share(kept)] : [])];
-    return html("tr", {}, html("th", { scope: "row" }, `task ${k + 1}`), cells.map((text) => html("td", {}, text)));
+    return html("tr", {}, html("th", { scope: "row", style: "white-space:nowrap" }, `task ${k + 1}`), cells.map((text) => html("td", { style: "white-space:nowrap" }, text)));
   });
   const row = html("tr", {}, heads.map((text) => (text ? html("th", { scope: "col" }, text) : html("td", {}, ""))));
   return html("table", {}, html("thead", {}, row), html("tbody", {}, body));
