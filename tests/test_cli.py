@@ -15,6 +15,7 @@ from test_runs import ARGUMENTS, R2D2, SETUP, payload
 import mmrl
 from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
+from mmrl.agents import clear
 from mmrl.commands import doctor, evaluate, train
 from mmrl.runs import AGENTS, Run, reopen
 
@@ -67,12 +68,26 @@ def test_training_help_names_every_memory(capsys: pytest.CaptureFixture[str]):
 
 
 def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
-    for agent, options in {"dqn": "--segment-length", "r2d2": "--burn-in"}.items():
+    own = {"dqn": "--segment-length", "r2d2": "--burn-in", "clear": "--replay-fraction"}
+    for agent, options in own.items():
         with pytest.raises(SystemExit):
             main(["train", f"--agent={agent}", "--help"])
         shown = capsys.readouterr().out
         assert options in shown and ("--burn-in" in shown) == (agent == "r2d2")
     assert set(AGENTS) == set(train.NAMES) == set(doctor.SMOKE)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "words", "folder"),
+    [
+        (0.0, "gru, V-trace without replay", "vtrace-gru"),
+        (0.125, "gru, 12.5 % of each batch replayed", "clear-gru-12.5"),
+        (1.0, "gru, 100 % of each batch replayed", "clear-gru-100"),
+    ],
+)
+def test_clear_is_named_by_what_it_replays(fraction: float, words: str, folder: str):
+    config = clear.Config(memory="gru", replay_fraction=fraction)
+    assert train.NAMES["clear"](config) == (words, folder)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -88,6 +103,11 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", ENV, "--memory", "lur"], "Did you mean `lru`"),
         (["train", ENV, "--agent", "r2d3"], "got 'r2d3'. Try 'r2d2'"),
         (["train", ENV, "--burn-in=9"], "--burn-in is an option of r2d2, not of dqn: --agent r2d2"),
+        (["train", ENV, "--clip=1", "--agent=clear"], "--clip is an option of ppo, not of clear"),
+        (["train", ENV, "--replay-fraction", "0.5"], "an option of clear, not of dqn: --agent cl"),
+        (["train", ENV, "--agent", "clear", "--replay-fraction", "2"], "must be between 0 and 1"),
+        (["train", ENV, "--agent", "clear", "--capacity", "0"], "`replay_fraction` must be 0"),
+        (["train", "Pendulum-v1", "--agent", "clear"], "`env` must have discrete actions"),
         (["train", ENV, "--agent", "r2d2", "--start", "warm"], "`start` must be 'stored'"),
         (["train", ENV, "--batching", "segment"], "`batching` must be"),
         (["train", ENV, "--batching", "segments", "--segment-length", "0"], "`segment_length`"),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import dqn, r2d2
+from mmrl.agents import clear, dqn, r2d2
 from mmrl.runs import Run, RunError, Setup, checkpoint
 
 # The program of test_dqn_training.py, so that it is compiled once for both.
@@ -48,6 +48,23 @@ R2D2 = Setup(
         environments=4,
         rollout=4,
         capacity=64,
+        block=2,
+        blocks=2,
+        episodes=4,
+    ),
+)
+
+# And for CLEAR, whose reservoir has to drop unrolls.
+CLEAR = Setup(
+    env="probe-Memory-v0",
+    agent="clear",
+    seeds=(0, 1),
+    config=clear.Config(
+        memory="none",
+        width=8,
+        environments=4,
+        rollout=4,
+        capacity=48,
         block=2,
         blocks=2,
         episodes=4,
@@ -127,14 +144,15 @@ def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
 
 
 @pytest.mark.slow
-def test_r2d2_resumes_exactly(tmp_path: pathlib.Path):
-    whole = list(Run(R2D2, tmp_path / "unbroken"))
+@pytest.mark.parametrize("other", [R2D2, CLEAR], ids=["r2d2", "clear"])
+def test_other_agents_resume_exactly(other: Setup, tmp_path: pathlib.Path):
+    whole = list(Run(other, tmp_path / "unbroken"))
     assert [report.env_steps for report in whole] == [32, 64]
     for blocks in (1, 2):
-        part = dataclasses.replace(R2D2, config=dataclasses.replace(R2D2.config, blocks=blocks))
+        part = dataclasses.replace(other, config=dataclasses.replace(other.config, blocks=blocks))
         assert len(list(Run(part, tmp_path / "run", resume=blocks > 1))) == 1
     assert payload(tmp_path / "run") == payload(tmp_path / "unbroken")
-    assert runs.reopen(tmp_path / "run").setup == R2D2
+    assert runs.reopen(tmp_path / "run").setup == other
 
 
 def test_runs_of_before_r2d2_go_on(copy: pathlib.Path):

@@ -58,7 +58,8 @@ class Config(eqx.Module):
     rollout: int = static(default=20)  # U, steps of an unroll
     # steps in the reservoir, 0: none; paper: half of all that are played
     capacity: int = static(default=100_000)
-    stored: str = static(default="float32")  # type of stored observations; uint8 is a quarter
+    # type of stored observations; uint8, for whole numbers, takes a quarter of the room
+    stored: str = static(default="float32")
     block: int = static(default=25)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run, or in a stage of a cycle
     episodes: int = static(default=32)  # in an evaluation, of each task

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mmrl
-from mmrl.agents import dqn, ppg, ppo, r2d2
+from mmrl.agents import clear, dqn, ppg, ppo, r2d2
 from mmrl.commands.terminal import in_background
 from mmrl.runs import Run, Setup
 
@@ -44,6 +44,7 @@ SMOKE = {
     "r2d2": r2d2.Config(**_SIZES, **_REPLAY, **_WINDOWS, rescale=False, target_period=8),
     "ppo": ppo.Config(**_SIZES, environments=32),
     "ppg": ppg.Config(**_SIZES, environments=32, minibatches=4, auxiliary_minibatches=8),
+    "clear": clear.Config(**_SIZES, environments=32, capacity=4096),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from mmrl.agents import dqn, ppg, ppo, r2d2
+from mmrl.agents import clear, dqn, ppg, ppo, r2d2
 from mmrl.commands.terminal import watch
 from mmrl.envs import registered
 from mmrl.runs import AGENTS, Run, RunError, Setup, find, saved
@@ -28,7 +28,9 @@ class Options:
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
     """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
     agent: str = Setup.agent
-    """dqn, r2d2, ppo or ppg, each with options of its own: --agent r2d2 --help."""
+    """dqn, r2d2, ppo, ppg or clear, each with options of its own: --agent r2d2 --help.
+
+    Plain V-trace is clear with --replay-fraction 0."""
     out: pathlib.Path | None = None
     """Folder of the run. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
@@ -71,12 +73,20 @@ def _ppg(config: ppg.Config) -> tuple[str, str]:
     return f"{words}, phases of {config.policy_iterations}", name.replace("ppo", "ppg", 1)
 
 
+def _clear(config: clear.Config) -> tuple[str, str]:
+    share = f"{100 * config.replay_fraction:g}"
+    if config.replay_fraction == 0:
+        return f"{config.memory}, V-trace without replay", f"vtrace-{config.memory}"
+    return f"{config.memory}, {share} % of each batch replayed", f"clear-{config.memory}-{share}"
+
+
 # Of each agent's settings: what they are in words, and in the name of a folder.
 NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {
     "dqn": _dqn,
     "r2d2": _r2d2,
     "ppo": _ppo,
     "ppg": _ppg,
+    "clear": _clear,
 }
 
 

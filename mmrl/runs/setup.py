@@ -5,7 +5,7 @@ import difflib
 import json
 from typing import Any, Protocol, runtime_checkable
 
-from mmrl.agents import dqn, ppg, ppo, r2d2
+from mmrl.agents import clear, dqn, ppg, ppo, r2d2
 from mmrl.runs.checkpoint import EARLIER, RunError, unquote
 
 
@@ -41,7 +41,7 @@ class Agent(Protocol):
         ...
 
 
-AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2, "ppo": ppo, "ppg": ppg}
+AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2, "ppo": ppo, "ppg": ppg, "clear": clear}
 # What a network may be shown beside o_t, in this order.
 SHOWN = ("previous_action", "previous_reward", "begin_flag")
 
