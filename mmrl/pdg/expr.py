@@ -1,0 +1,316 @@
+"""Index expressions: integers that depend on where in a program we are.  §4.
+
+`t + 1`, `min_(t + n, T)`, `t // 2`, `t % 8 == 0`, `t:T`: symbols, constants, sums, products with
+a constant, floor division, remainders, minima, comparisons, logic and half-open slices. That is
+what a Presburger formula can say, so each has a text for isl, the integer set library.
+
+Python's operators build expressions and keep sums in one normal form (positive terms in
+alphabetical order, then negative ones, then the constant), so `T - (T - t)` is `t`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Union
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Expr:
+    """An expression; immutable. `==` builds a comparison, `same` compares the structure.
+
+    Python itself may ask whether a comparison by `==` is true: it is if both sides are the same.
+    So expressions work in sets, dictionaries and tuples. Other expressions have no truth value.
+    """
+
+    @property
+    def terms(self) -> tuple["Expr", ...]:
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return tuple(value for value in values if isinstance(value, Expr))
+
+    def compute(self, *terms: Any) -> Any:
+        """The operator applied to ints, to arrays, or to expressions."""
+        raise NotImplementedError
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        """The value where symbols have the values in `env`: an int, or traced if one of them is."""
+        return self.compute(*(term.evaluate(env) for term in self.terms))
+
+    def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
+        """The same with symbols replaced; a symbol that `env` lacks stays."""
+        return lift(self.compute(*(term.substitute(env) for term in self.terms)))
+
+    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Bounds on the value from bounds on the symbols, all inclusive; they may be loose."""
+        left, right = (term.interval(limits) for term in self.terms)
+        values = [self.compute(a, b) for a in left for b in right]
+        return min(values), max(values)
+
+    def symbols(self) -> frozenset[str]:
+        """The names of its symbols."""
+        return frozenset().union(*(term.symbols() for term in self.terms))
+
+    def isl(self) -> str:
+        """The text that isl reads."""
+        raise ValueError(f"`{self}` stands for many points: isl has no text for it")
+
+    def upper(self) -> "Expr":
+        """The point that decides when a read is ready: a slice's last, min(a, b) ↦ a.  §6.1"""
+        return lift(self.compute(*(term.upper() for term in self.terms)))
+
+    def same(self, other: object) -> bool:
+        """Is `other` built alike?"""
+        return isinstance(other, Expr) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"`{self}` has no truth value before its symbols have values")
+
+    def __add__(self, other: Any) -> Any:
+        return normal.total((1, self), (1, other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return normal.total((1, self), (-1, other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return normal.total((1, other), (-1, self))
+
+    def __neg__(self) -> Any:
+        return normal.total((-1, self))
+
+    def __mul__(self, other: Any) -> Any:
+        return normal.multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return normal.divide(FloorDiv, self, other)
+
+    def __mod__(self, other: Any) -> Any:
+        return normal.divide(Mod, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return normal.compare("<", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return normal.compare("<=", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return normal.compare(">", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return normal.compare(">=", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return normal.compare("==", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return normal.compare("!=", self, other)
+
+    def __and__(self, other: Any) -> "Expr":
+        return normal.both(self, lift(other))
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> "Expr":
+        return normal.either(self, lift(other))
+
+    __ror__ = __or__
+
+    def __invert__(self) -> "Expr":
+        return normal.negate(self)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sym(Expr):
+    """A counter (t) or a bound (T)."""
+
+    name: str
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        if self.name not in env:
+            raise ValueError(f"`{self.name}` has no value: `env` names only {sorted(env)}")
+        return env[self.name]
+
+    def substitute(self, env: Mapping[str, Expr | int]) -> Expr:
+        return lift(env.get(self.name, self))
+
+    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        return limits[self.name]
+
+    def symbols(self) -> frozenset[str]:
+        return frozenset({self.name})
+
+    def upper(self) -> Expr:
+        return self
+
+    def isl(self) -> str:
+        return self.name
+
+    __str__ = isl
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Const(Expr):
+    """A number, or a truth value: `TRUE`, `FALSE`."""
+
+    value: int
+
+    def compute(self, *terms: Any) -> Any:
+        return self.value
+
+    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        return int(self.value), int(self.value)
+
+    def isl(self) -> str:
+        return str(self.value).lower()
+
+    def __bool__(self) -> bool:
+        return self.value if isinstance(self.value, bool) else super().__bool__()
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+TRUE, FALSE = Const(True), Const(False)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Binary(Expr):
+    """Two terms with an operator between them; every class below is one."""
+
+    left: Expr
+    right: Expr
+
+    def compute(self, *terms: Any) -> Any:
+        return normal.OPERATOR[type(self).__name__](*terms)
+
+    def isl(self) -> str:
+        return normal.isl_text(self)
+
+    def __str__(self) -> str:
+        return normal.text(self)
+
+
+class Add(Binary):
+    """left + right"""
+
+
+class Sub(Binary):
+    """left - right"""
+
+
+class Mul(Binary):
+    """left * right; `left` is a number."""
+
+
+class FloorDiv(Binary):
+    """left // right; `right` is a positive number."""
+
+
+class Mod(Binary):
+    """left % right, in 0 … right - 1; `right` is a positive number."""
+
+    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        return 0, self.right.interval(limits)[1] - 1
+
+
+class Min(Binary):
+    """The lesser; `left` is the one that a scheduler pulls towards."""
+
+    def upper(self) -> Expr:
+        return self.left.upper()
+
+
+class Max(Binary):
+    """The greater."""
+
+
+class And(Binary):
+    """Both hold."""
+
+
+class Or(Binary):
+    """One holds."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compare(Binary):
+    """`op` is one of < <= > >= == !=."""
+
+    op: str
+
+    def compute(self, *terms: Any) -> Any:
+        return normal.COMPARE[self.op][0](*terms)
+
+    def __bool__(self) -> bool:
+        if self.op not in ("==", "!="):
+            return super().__bool__()
+        return self.left.same(self.right) == (self.op == "==")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Not(Expr):
+    term: Expr
+
+    def compute(self, *terms: Any) -> Any:
+        return normal.negate(*terms)
+
+    def isl(self) -> str:
+        return f"(not {self.term.isl()})"
+
+    def __str__(self) -> str:
+        return f"not ({self.term})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Slice(Expr):
+    """The points lo, lo + 1, …, hi - 1; none if hi <= lo. Only ever an index."""
+
+    lo: Expr
+    hi: Expr
+
+    def compute(self, *terms: Any) -> Any:
+        return Slice(*map(lift, terms))
+
+    def upper(self) -> Expr:
+        return self.hi.upper() - 1
+
+    def width(self) -> Expr:
+        """hi - lo, as the least of the differences where a minimum or maximum is involved."""
+        his = normal.leaves(self.hi, Min)
+        return min_(*(hi - lo for hi in his for lo in normal.leaves(self.lo, Max)))
+
+    def __str__(self) -> str:
+        return f"{self.lo}:{self.hi}"
+
+
+def lift(value: Any) -> Expr:
+    """An int or a slice of Python's as an expression; an expression as it is."""
+    if isinstance(value, slice):
+        if value.step is not None or value.start is None or value.stop is None:
+            raise ValueError(f"`{value}`: a slice of points has a start, a stop and no step")
+        return Slice(lift(value.start), lift(value.stop))
+    if not normal.is_index(value):
+        raise ValueError(f"`{value}` is no index: wanted an int, a symbol or an expression of them")
+    return (
+        value
+        if isinstance(value, Expr)
+        else Const(value if isinstance(value, bool) else int(value))
+    )
+
+
+def min_(*values: Any) -> Any:
+    """The least of ints, arrays or expressions: `t:min_(t + n, T)` looks n steps ahead."""
+    return normal.extreme(Min, values)
+
+
+def max_(*values: Any) -> Any:
+    """The greatest of ints, arrays or expressions."""
+    return normal.extreme(Max, values)
+
+
+# Below, since it builds the classes above.
+from mmrl.pdg import normal  # noqa: E402

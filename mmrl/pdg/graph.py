@@ -1,0 +1,141 @@
+"""The polyhedral dependence graph: operations, where they run, and what they read.  §5.1
+
+A *tensor* is one output of an operation at a point of its domain; its value is a pytree of arrays
+(parameters, states of environments and observations are tensors). A branching definition is an
+operation of kind "merge": its edges into input 0 have conditions of which one holds at each point.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from mmrl.pdg.domain import Domain, shape
+from mmrl.pdg.expr import TRUE, Expr, Slice
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayType:
+    """Shape and dtype of an array; an entry of the shape may depend on the point ("T - t").
+
+    Such a ragged array is stored at the largest size it has in the domain, padded with zeros.
+    """
+
+    shape: tuple[int | Expr, ...]
+    dtype: np.dtype
+
+    def padded(self, domain: Domain, bounds: Mapping[str, int]) -> jax.ShapeDtypeStruct:
+        """The array that is stored, once the bounds are numbers."""
+        sizes = tuple(domain.largest(size, bounds) for size in self.shape)
+        return jax.ShapeDtypeStruct(sizes, self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Op:
+    """An operation: at each point of `domain`, `run(env, *inputs)` gives the tuple of its outputs.
+
+    `outputs` holds, of each output, a pytree of `ArrayType`. `env` has every symbol's value at the
+    point (an int, or traced) and every bound's (an int). A merge has no `run`.
+    """
+
+    name: str
+    kind: str
+    domain: Domain
+    outputs: tuple[Any, ...]
+    run: Callable[..., tuple[Any, ...]] | None = None
+    params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def types(self, bounds: Mapping[str, int]) -> tuple[Any, ...]:
+        """Of each output, a pytree of `jax.ShapeDtypeStruct`: what one point stores."""
+        return jax.tree.map(lambda leaf: leaf.padded(self.domain, bounds), self.outputs)
+
+    def __str__(self) -> str:
+        outputs = "; ".join(type_text(output) for output in self.outputs)
+        return f"{self.name}{self.domain} = {self.kind}: {outputs}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """The `sink` at p reads the `source` at φ(p) = `index`, where ψ(p) = `when`.  §5.1
+
+    `index` has a point expression or a `Slice` for each dimension of the *source*. Points of a
+    slice arrive stacked along a new leading axis, in the order of the dimensions.
+    """
+
+    sink: str
+    source: str
+    index: tuple[Expr, ...]
+    when: Expr = TRUE
+    input: int = 0
+    output: int = 0
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:
+        return tuple(part for part in self.index if isinstance(part, Slice))
+
+    def __str__(self) -> str:
+        condition = "" if TRUE.same(self.when) else f" if {self.when}"
+        output = f".{self.output}" if self.output else ""
+        return f"{self.sink} <- {self.source}{output}[{', '.join(map(str, self.index))}]{condition}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph:
+    """A program: operations by name, edges, the names of the bounds, and what the user asked for.
+
+    `results` are (operation, output) pairs whose tensors stay when the program has ended.
+    """
+
+    ops: dict[str, Op]
+    edges: tuple[Edge, ...]
+    bounds: tuple[str, ...]
+    results: tuple[tuple[str, int], ...] = ()
+
+    def inputs(self, sink: str) -> tuple[Edge, ...]:
+        """What `sink` reads, by argument; a merge has several edges into argument 0."""
+        return tuple(sorted((e for e in self.edges if e.sink == sink), key=lambda e: e.input))
+
+    def readers(self, source: str) -> tuple[Edge, ...]:
+        """The edges along which others read `source`."""
+        return tuple(edge for edge in self.edges if edge.source == source)
+
+    def replace(self, **changes: Any) -> "Graph":
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def __str__(self) -> str:
+        lines = []
+        for op in self.ops.values():
+            lines.append(str(op))
+            lines += [f"    {edge}" for edge in self.inputs(op.name)]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Names and texts only: what a figure or a page draws."""
+        ops = [
+            {"name": op.name, "kind": op.kind, "domain": list(op.domain.names)}
+            | {"when": str(op.domain.when), "outputs": [type_text(out) for out in op.outputs]}
+            for op in self.ops.values()
+        ]
+        edges = [
+            {"sink": e.sink, "source": e.source, "index": [str(part) for part in e.index]}
+            | {"when": str(e.when), "input": e.input, "output": e.output}
+            for e in self.edges
+        ]
+        return {"ops": ops, "edges": edges, "bounds": list(self.bounds), "results": self.results}
+
+
+def array_type(sizes: tuple[int | Expr, ...], dtype: Any) -> ArrayType:
+    """`ArrayType` from anything that numpy takes as a dtype."""
+    return ArrayType(shape(sizes), np.dtype(dtype))
+
+
+def type_text(output: Any) -> str:
+    """A pytree of types in one line."""
+    leaves = jax.tree.leaves(output)
+    return ", ".join(map(str, leaves[:3])) + (f", … ({len(leaves)})" if len(leaves) > 3 else "")
