@@ -1,0 +1,189 @@
+"""Dependence graphs made by hand, at the grain of a lecture: one letter for each operation.
+
+`w` parameters, `o` observation (here also the environment's state), `a` action, `e` environment
+step (its outputs: the next observation, the reward), `g` return, `d` gradient of one step, `G` the
+sum of gradients so far (`p` the sum before), `u` updated parameters. All values are single numbers
+and the functions are toys, so that a whole program runs in a moment; the dependences are real.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from mmrl.pdg.domain import Domain
+from mmrl.pdg.expr import Expr, Sym, lift, min_
+from mmrl.pdg.graph import Edge, Graph, Op, array_type
+
+I, T, E, i, t, e = (Sym(name) for name in "ITEite")  # noqa: E741
+ONE, RUNS, STEPS, EPOCHS = Domain.of(), Domain.of("i"), Domain.of("i", "t"), Domain.of("i", "e")
+NUMBER = array_type((), "float32")
+GAMMA = 0.9
+
+
+def op(name: str, domain: Domain, run: Callable | None = None, outputs: int = 1) -> Op:
+    return Op(name, "fn" if run else "merge", domain, (NUMBER,) * outputs, run)
+
+
+def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
+    """One edge for each argument: (source, *index), the source maybe (name, output)."""
+    edges = []
+    for number, (source, *index) in enumerate(sources):
+        name, output = source if isinstance(source, tuple) else (source, 0)
+        where = tuple(lift(part) for part in index)
+        edges.append(Edge(sink, name, where, input=number, output=output))
+    return edges
+
+
+def branch(sink: str, when: Expr, source: str | tuple[str, int], *index: Any) -> Edge:
+    """One case of a branching definition."""
+    name, output = source if isinstance(source, tuple) else (source, 0)
+    return Edge(sink, name, tuple(lift(part) for part in index), when, output=output)
+
+
+def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str) -> Graph:
+    return Graph({each.name: each for each in ops}, tuple(edges), bounds, ((result, 0),))
+
+
+ACTING = [
+    op("init", ONE, lambda env: (jnp.float32(0.5),)),
+    op("reset", RUNS, lambda env: (jnp.float32(0.1) * (env["i"] + 1),)),
+    op("a", STEPS, lambda env, w, o: (jnp.sin(w * o),)),
+    op("e", STEPS, lambda env, a, o: (0.9 * o + 0.1 * a, a * o), outputs=2),
+    op("o", STEPS),
+]
+ACTS = [
+    branch("o", t == 0, "reset", i),
+    branch("o", t >= 1, ("e", 0), i, t - 1),
+    *reads("e", ("a", i, t), ("o", i, t)),
+]
+LEARNING = [
+    op("w", RUNS),
+    op("zero", ONE, lambda env: (jnp.float32(0.0),)),
+    op("u", RUNS, lambda env, w, total: (w - 0.1 * total,)),
+    op("last", ONE, lambda env, u: (u,)),
+]
+LEARNS = [
+    branch("w", i == 0, "init"),
+    branch("w", i >= 1, "u", i - 1),
+    *reads("a", ("w", i), ("o", i, t)),
+    *reads("last", ("u", I - 1)),
+]
+
+
+def discounted(env: Any, rewards: Any) -> tuple[Any]:
+    """Of a window of rewards, padded with zeros behind its end."""
+    return (jnp.sum(rewards * GAMMA ** jnp.arange(rewards.shape[0])),)
+
+
+def reinforce(n: int | None = None) -> Graph:
+    """Monte-Carlo returns r[t:T]; with a number `n`, n-step returns r[t:min(t + n, T)]."""
+    ops = [
+        *ACTING,
+        *LEARNING,
+        op("g", STEPS, discounted),
+        op("d", STEPS, lambda env, g, a, o, w: (g * o * jnp.cos(w * o) + 0.1 * a,)),
+        op("p", STEPS),
+        op("G", STEPS, lambda env, p, d: (p + d,)),
+    ]
+    edges = [
+        *ACTS,
+        *LEARNS,
+        *reads("g", (("e", 1), i, slice(t, T if n is None else min_(t + n, T)))),
+        *reads("d", ("g", i, t), ("a", i, t), ("o", i, t), ("w", i)),
+        branch("p", t == 0, "zero"),
+        branch("p", t >= 1, "G", i, t - 1),
+        *reads("G", ("p", i, t), ("d", i, t)),
+        *reads("u", ("w", i), ("G", i, T - 1)),
+    ]
+    return graph(ops, edges, ("I", "T"), "last")
+
+
+def tiled(n: int | None, m: int) -> Graph:
+    """The learner in tiles of m steps, each at its first step: t = 0, m, 2 m, …"""
+    tiles = STEPS.restrict(t % m == 0)
+    width = m if n is None else m + n - 1
+
+    def gradient(env: Any, r: Any, o: Any, a: Any, w: Any) -> tuple[Any]:
+        wide = r.shape[0]
+        ahead = jnp.arange(wide)[None, :] - jnp.arange(o.shape[0])[:, None]
+        seen = (ahead >= 0) & (ahead < (wide if n is None else n))
+        g = jnp.sum(jnp.where(seen, GAMMA ** jnp.where(seen, ahead, 0), 0.0) * r[None, :], axis=1)
+        return (jnp.sum(g * o * jnp.cos(w * o) + 0.1 * a),)
+
+    ops = [
+        *ACTING,
+        *LEARNING,
+        op("d", tiles, gradient),
+        op("p", tiles),
+        op("G", tiles, lambda env, p, d: (p + d,)),
+    ]
+    tile = slice(t, min_(t + m, T))
+    edges = [
+        *ACTS,
+        *LEARNS,
+        *reads(
+            "d",
+            (("e", 1), i, slice(t, T if n is None else min_(t + width, T))),
+            ("o", i, tile),
+            ("a", i, tile),
+            ("w", i),
+        ),
+        branch("p", t == 0, "zero"),
+        branch("p", t >= 1, "G", i, t - m),
+        *reads("G", ("p", i, t), ("d", i, t)),
+        *reads("u", ("w", i), ("G", i, (T - 1) // m * m)),
+    ]
+    return graph(ops, edges, ("I", "T"), "last")
+
+
+def ppo(recurrent: bool = True) -> Graph:
+    """E epochs on each batch: `w[i, e]`, acting with `w[i, 0]`, advantages `g` backward in time.
+
+    `recurrent`: g[t] = r[t] + γ g[t + 1] (`n` is the next one, zero at the end); otherwise from the
+    slice r[t:T].
+    """
+    ops = [
+        *ACTING,
+        op("w", EPOCHS),
+        op("d", EPOCHS, lambda env, w, o, a, g: (jnp.sum(g * o * jnp.cos(w * o) + 0.1 * a),)),
+        op("u", EPOCHS, lambda env, w, d: (w - 0.1 * d,)),
+        op("last", ONE, lambda env, u: (u,)),
+    ]
+    edges = [
+        *ACTS,
+        branch("w", (i == 0) & (e == 0), "init"),
+        branch("w", (i >= 1) & (e == 0), "u", i - 1, E - 1),
+        branch("w", e >= 1, "u", i, e - 1),
+        *reads("a", ("w", i, 0), ("o", i, t)),
+        *reads("d", ("w", i, e), *((source, i, slice(0, T)) for source in ("o", "a", "g"))),
+        *reads("u", ("w", i, e), ("d", i, e)),
+        *reads("last", ("u", I - 1, E - 1)),
+    ]
+    if recurrent:
+        ops += [
+            op("zero", ONE, lambda env: (jnp.float32(0.0),)),
+            op("n", STEPS),
+            op("g", STEPS, lambda env, r, n: (r + GAMMA * n,)),
+        ]
+        edges += [
+            branch("n", t >= T - 1, "zero"),
+            branch("n", t < T - 1, "g", i, t + 1),
+            *reads("g", (("e", 1), i, t), ("n", i, t)),
+        ]
+    else:
+        ops += [op("g", STEPS, discounted)]
+        edges += reads("g", (("e", 1), i, slice(t, T)))
+    return graph(ops, edges, ("E", "I", "T"), "last")
+
+
+PROGRAMS: dict[str, Callable[[], Graph]] = {
+    "Monte-Carlo": reinforce,
+    "2-step": lambda: reinforce(2),
+    "3-step": lambda: reinforce(3),
+    "8-step": lambda: reinforce(8),
+    "3-step, tiles of 4": lambda: tiled(3, 4),
+    "Monte-Carlo, tiles of 4": lambda: tiled(None, 4),
+    "PPO": ppo,
+    "PPO, returns by slices": lambda: ppo(recurrent=False),
+}
