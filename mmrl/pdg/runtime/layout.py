@@ -1,0 +1,210 @@
+"""Rings: how many slots a tensor needs in the order of a schedule, and which tensors share them.
+
+Two decisions that the XLA executor takes before it compiles anything. A merge stores nothing of its
+own: what its sources compute is written where the merge's readers will look for it (the next
+observation becomes o[t + 1] at once). And a tensor keeps x[p] in slot p mod W, with the fewest
+slots such that nothing is overwritten before its last use.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from mmrl.pdg.runtime.access import Accesses, Read
+from mmrl.pdg.runtime.account import Point, Tensor
+
+Event = tuple
+"""("run", op, point) or ("free", tensor, point), in the order of the schedule."""
+Interval = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a tensor's values are: in `root`, at one coordinate per dimension of it.
+
+    A coordinate is (None, c), the constant c, or (j, c), dimension j of the point plus c.
+    """
+
+    root: Tensor
+    coordinates: tuple[tuple[int | None, int], ...]
+
+    def at(self, point: Sequence) -> tuple:
+        """The coordinates of `point` in the root: numbers, or whatever can be added to one."""
+        return tuple(c if j is None else point[j] + c for j, c in self.coordinates)
+
+    def after(self, inner: "Place") -> "Place":
+        """This place, given that its points are those of `inner`."""
+        coordinates = tuple(
+            (j, c) if j is None else (inner.coordinates[j][0], inner.coordinates[j][1] + c)
+            for j, c in self.coordinates
+        )
+        return Place(self.root, coordinates)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring:
+    """Along each dimension: x[p] is in slot (p - offset) / stride mod slots."""
+
+    slots: tuple[int, ...]
+    strides: tuple[int, ...]
+    offsets: tuple[int, ...]
+    wraps: tuple[bool, ...]
+    """Whether coordinates go past the last slot at all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """For every tensor its place, and for every root its ring."""
+
+    places: Mapping[Tensor, Place]
+    rings: Mapping[Tensor, Ring]
+    aliased: frozenset[Read]
+    """Reads of merges that need no copy."""
+
+
+def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -> Layout:
+    """Places and rings for the order of `events`. `alias` False gives every tensor its own ring."""
+    runs: dict[str, list[Point]] = defaultdict(list)
+    for kind, name, point in events:
+        if kind == "run":
+            runs[name].append(point)
+    ranks = {tensor: len(accesses.names[tensor[0]]) for tensor in accesses.tensors}
+    places = {t: Place(t, tuple((j, 0) for j in range(n))) for t, n in ranks.items()}
+    aliased: set[Read] = set()
+    for name, op in accesses.graph.ops.items():
+        for read in accesses.reads[name] if alias and op.kind == "merge" else ():
+            _forward(read, places, aliased, runs)
+    places = {tensor: _resolve(tensor, places) for tensor in places}
+    lives = _lives(events, places, accesses)
+    sliced: dict[Tensor, set[int]] = defaultdict(set)
+    for tensor, place in places.items():
+        dims = accesses.sliced[tensor]
+        sliced[place.root] |= {k for k, (j, _) in enumerate(place.coordinates) if j in dims}
+    rings = {root: _ring(root, lives[root], sliced[root]) for root in lives}
+    return Layout(places, rings, frozenset(aliased))
+
+
+def _resolve(tensor: Tensor, places: Mapping[Tensor, Place]) -> Place:
+    place = places[tensor]
+    while places[place.root].root != place.root:
+        place = places[place.root].after(place)
+    return place
+
+
+def _forward(
+    read: Read, places: dict[Tensor, Place], aliased: set[Read], runs: Mapping[str, list[Point]]
+) -> None:
+    """Let the source of a merge's edge live where the merge does, if each point feeds one point."""
+    source, sink = read.tensor, (read.edge.sink, 0)
+    if places[source].root != source or _resolve(sink, places).root == source or read.sliced:
+        return
+    pairs: dict[Point, Point] = {}
+    for point in runs[sink[0]]:
+        if read.exists(point) and pairs.setdefault(read.index(point), point) != point:
+            return
+    coordinates = _fit(pairs)
+    if coordinates is None:
+        return
+    place = Place(sink, coordinates)
+    # A point of the source that the merge does not take must not fall on one of the merge's.
+    others = {place.at(point) for point in runs[source[0]] if point not in pairs}
+    if not others & set(runs[sink[0]]):
+        places[source] = place
+        aliased.add(read)
+
+
+def _fit(pairs: Mapping[Point, Point]) -> tuple[tuple[int | None, int], ...] | None:
+    """The coordinates of a `Place` that takes every key of `pairs` to its value, None if none does."""
+    if not pairs:
+        return None
+    sources, sinks = list(pairs), list(pairs.values())
+    found = []
+    for k in range(len(sinks[0])):
+        # The same position first: both may fit where a dimension has one point.
+        order = sorted(range(len(sources[0])), key=lambda j: j != k)
+        for j in [*order, None]:
+            shifts = {
+                q[k] - (0 if j is None else p[j]) for p, q in zip(sources, sinks, strict=True)
+            }
+            if len(shifts) == 1:
+                found.append((j, shifts.pop()))
+                break
+        else:
+            return None
+    return tuple(found)
+
+
+def _lives(
+    events: Sequence[Event], places: Mapping[Tensor, Place], accesses: Accesses
+) -> dict[Tensor, dict[Point, Interval]]:
+    """For every root and point: the event that writes it first, the last one that reads it.
+
+    A value that is never freed is read for ever. Exact frees follow the last use at once, so the
+    last event that ran before a free is the last use; if frees come late, this is only too careful.
+    """
+    begin: dict[Tensor, dict[Point, int]] = defaultdict(dict)
+    end: dict[Tensor, dict[Point, int]] = defaultdict(dict)
+    alive: dict[tuple[Tensor, Point], int] = defaultdict(int)
+    now = -1
+    for kind, name, point in events:
+        if kind == "run":
+            now += 1
+            for tensor in accesses.outputs[name]:
+                place = places[tensor]
+                at = place.at(point)
+                begin[place.root].setdefault(at, now)
+                alive[place.root, at] += 1
+        elif kind == "free":
+            place = places[name]
+            at = place.at(point)
+            alive[place.root, at] -= 1
+            end[place.root][at] = now
+    return {
+        root: {p: (b, now + 1 if alive[root, p] else end[root][p]) for p, b in points.items()}
+        for root, points in begin.items()
+    }
+
+
+def _ring(root: Tensor, lives: Mapping[Point, Interval], sliced: set[int]) -> Ring:
+    """The ring with the fewest slots in which no two values that are alive at once share one."""
+    rank = len(next(iter(lives)))
+    strides, offsets, extents = [], [], []
+    for k in range(rank):
+        values = sorted({point[k] for point in lives})
+        gap = math.gcd(*(v - values[0] for v in values)) or 1
+        strides.append(1 if k in sliced else gap)
+        offsets.append(min(values[0], values[0] % strides[-1]))
+        extents.append((values[-1] - values[0]) // strides[-1] + 1)
+    where = {p: _slot(p, strides, offsets) for p in lives}
+    ordered = sorted((interval, where[p]) for p, interval in lives.items())
+    least = _most_alive(lives.values())
+    options = itertools.product(*(range(1, extent + 1) for extent in extents))
+    for slots in sorted(options, key=lambda s: (math.prod(s), s)):
+        if math.prod(slots) >= least and _fits(ordered, slots):
+            highest = [max(p[k] for p in where.values()) for k in range(rank)]
+            wraps = tuple(h >= w for h, w in zip(highest, slots, strict=True))
+            return Ring(slots, tuple(strides), tuple(offsets), wraps)
+    raise ValueError(f"{root[0]} has values that overlap in every ring.")
+
+
+def _slot(point: Point, strides: Sequence[int], offsets: Sequence[int]) -> Point:
+    return tuple((p - o) // s for p, s, o in zip(point, strides, offsets, strict=True))
+
+
+def _most_alive(intervals: Iterable[Interval]) -> int:
+    """How many values are alive at once, at most: the last reader may write over what it reads."""
+    changes = sorted(change for b, e in intervals for change in ((b, 1), (max(e, b + 1), -1)))
+    return max(itertools.accumulate(step for _, step in changes))
+
+
+def _fits(ordered: Sequence[tuple[Interval, Point]], slots: Sequence[int]) -> bool:
+    """Is every slot read for the last time before, or while, it is written again?"""
+    busy: dict[Point, int] = {}
+    for (begin, end), point in ordered:
+        slot = tuple(p % w for p, w in zip(point, slots, strict=True))
+        if busy.get(slot, -1) > begin:
+            return False
+        busy[slot] = max(end, begin + 1)
+    return True

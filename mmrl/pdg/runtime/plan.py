@@ -1,0 +1,217 @@
+"""From a schedule's tree to what is compiled: no conditions where rounds will do, no needless reads.
+
+A value that was computed earlier in the same stretch of code is taken from there. Only what some
+operation reads later, in another iteration, has to be stored in a ring.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mmrl.pdg.expr import TRUE, Add, And, Const, Expr, Mul, Not, Slice, Sub, Sym
+from mmrl.pdg.graph import Op
+from mmrl.pdg.runtime.access import Accesses, Read
+from mmrl.pdg.runtime.account import Tensor
+from mmrl.pdg.runtime.layout import Layout
+from mmrl.pdg.runtime.rounds import Rounds, regroup
+from mmrl.pdg.syntax import Block, Execute, Fetch, If, Loop, Offload
+
+Affine = tuple[tuple[str, int], ...]
+Key = tuple[Tensor, tuple[Affine, ...]]
+"""A root and the coordinates of a value in it, as sums of counters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Do:
+    """Compute `op` at `point`; a read with a key is of a value at hand, any other of a ring."""
+
+    op: Op
+    point: tuple[Expr, ...]
+    reads: tuple[tuple[Read, Key | None], ...]
+    keys: tuple[Key | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Each:
+    """A loop without conditions on its counter."""
+
+    counter: str
+    start: Expr
+    stop: Expr
+    step: int
+    body: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Turns:
+    """A loop over rounds, in each of which every group runs some number of times."""
+
+    counter: str
+    groups: tuple[tuple, ...]
+    rounds: Rounds
+
+
+@dataclasses.dataclass(frozen=True)
+class When:
+    """A condition that no loop could take."""
+
+    condition: Expr
+    body: tuple
+
+
+class Planner:
+    """Plans a tree; afterwards `stored` has the roots that need a ring."""
+
+    def __init__(self, accesses: Accesses, layout: Layout, peel: bool):
+        self._accesses, self._layout, self._peel = accesses, layout, peel
+        self._bounds = accesses.bounds
+        self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
+
+    def block(self, items: Iterable[tuple[Expr, Any]], known: set[Key]) -> tuple:
+        """Statements with their conditions, in order; `known` grows by what they compute."""
+        nodes: list[Any] = []
+        for condition, item in items:
+            verdict = self._decide(condition)
+            if verdict is None:
+                nodes.append(When(condition, self.block([(TRUE, item)], set(known))))
+            elif verdict and isinstance(item, Loop):
+                nodes += self._loop(item, known)
+            elif verdict:
+                nodes.append(self._do(item, known))
+        return tuple(nodes)
+
+    def _decide(self, condition: Expr) -> bool | None:
+        if set(condition.symbols()) <= set(self._bounds):
+            return bool(condition.evaluate(self._bounds))
+        return None
+
+    def _loop(self, loop: Loop, known: set[Key]) -> list:
+        items = list(flatten(loop.body))
+        groups = _groups(items)
+        if len(groups) > 1 or any(self._decide(condition) is None for condition, _ in groups):
+            turns = self._turns(loop, groups, known)
+            if turns is not None:
+                return turns
+        body = self.block(items, set(known))
+        return [Each(loop.counter, loop.start, loop.stop, loop.step, body)] if body else []
+
+    def _turns(self, loop: Loop, groups: list, known: set[Key]) -> list | None:
+        """The loop as rounds, if its counter and numbers alone decide what runs when."""
+        mine = {*self._bounds, loop.counter}
+        exprs = [loop.start, loop.stop, *(condition for condition, _ in groups)]
+        if any(not set(e.symbols()) <= mine for e in exprs) or loop.counter in loop.start.symbols():
+            return None
+        values = range(
+            loop.start.evaluate(self._bounds), loop.stop.evaluate(self._bounds), loop.step
+        )
+        envs = [{**self._bounds, loop.counter: value} for value in values]
+        active = [[bool(condition.evaluate(env)) for env in envs] for condition, _ in groups]
+        if all(all(row) for row in active):
+            return None
+        kept = [g for g, row in enumerate(active) if any(row)]
+        if not kept:
+            return []
+        rounds = regroup([active[g] for g in kept], values)
+        if rounds is None:
+            return None
+        bodies = [self.block([(TRUE, item) for item in groups[g][1]], set(known)) for g in kept]
+        parts = rounds.segments() if self._peel else [rounds]
+        return [Turns(loop.counter, tuple(bodies), part) for part in parts]
+
+    def _do(self, node: Execute, known: set[Key]) -> Do:
+        op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
+        here = dict(zip(self._accesses.names[node.op], node.point, strict=True))
+        wanted = [read for read in reads if read not in self._layout.aliased]
+        found = []
+        for read in wanted:
+            key = None
+            if not read.sliced:
+                key = self._key(read.tensor, [e.substitute(here) for e in read.edge.index])
+            if key not in known:
+                key = None
+                self.stored.add(self._layout.places[read.tensor].root)
+            found.append((read, key))
+        outputs = self._accesses.outputs[node.op]
+        keys = tuple(self._key(tensor, node.point) for tensor in outputs)
+        if op.run is None and len(wanted) < len(reads):
+            # What it does not choose itself is in its place already.
+            self.stored |= {self._layout.places[node.op, 0].root} if wanted else set()
+        if wanted or not reads:
+            known |= {key for key in keys if key is not None}
+        return Do(op, tuple(node.point), tuple(found), keys)
+
+    def _key(self, tensor: Tensor, point: Sequence[Expr]) -> Key | None:
+        place = self._layout.places[tensor]
+        forms = [affine(e, self._bounds) for e in place.at([*point])]
+        return None if None in forms else (place.root, tuple(f for f in forms if f is not None))
+
+
+def flatten(node: Any, condition: Expr = TRUE) -> Iterable[tuple[Expr, Any]]:
+    """The executions and loops of a tree, each under the conditions it stands below; no frees.
+
+    Raises ValueError for what only the interpreter can do.
+    """
+    match node:
+        case Block(body):
+            for child in body:
+                yield from flatten(child, condition)
+        case If(test, then, otherwise):
+            yield from flatten(then, _both(condition, test))
+            if otherwise is not None:
+                yield from flatten(otherwise, _both(condition, Not(test)))
+        case Execute() | Loop():
+            yield condition, node
+        case Offload() | Fetch():
+            raise ValueError(
+                f"`swap` must be empty for one XLA program, got {node.tensor[0]}: a ring cannot be "
+                f"on the host by points. Interpret the program instead."
+            )
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    return b if a.same(TRUE) else And(a, b)
+
+
+def _groups(items: Sequence[tuple[Expr, Any]]) -> list[tuple[Expr, list]]:
+    """Neighbours under the same condition, together."""
+    groups: list[tuple[Expr, list]] = []
+    for condition, item in items:
+        if groups and groups[-1][0].same(condition):
+            groups[-1][1].append(item)
+        else:
+            groups.append((condition, [item]))
+    return groups
+
+
+def affine(expr: Expr | int, bounds: Mapping[str, int]) -> Affine | None:
+    """The sum Σ c · counter + c₀ that `expr` is, in a form to compare; None if it is no such sum."""
+    terms = _terms(expr, bounds)
+    return None if terms is None else tuple(sorted((s, c) for s, c in terms.items() if c))
+
+
+def _terms(expr: Expr | int, bounds: Mapping[str, int]) -> dict[str, int] | None:
+    match expr:
+        case int():
+            return {"": expr}
+        case Const(value):
+            return {"": value}
+        case Sym(name):
+            return {"": bounds[name]} if name in bounds else {name: 1}
+        case Add(a, b) | Sub(a, b):
+            left, right = _terms(a, bounds), _terms(b, bounds)
+            if left is None or right is None:
+                return None
+            sign = 1 if isinstance(expr, Add) else -1
+            return {s: left.get(s, 0) + sign * right.get(s, 0) for s in {*left, *right}}
+        case Mul(a, b):
+            left, right = _terms(a, bounds), _terms(b, bounds)
+            if left is None or right is None or (set(left) | set(right)) - {""}:
+                return None if left is None or right is None else _scale(left, right)
+            return {"": left[""] * right[""]}
+    return None
+
+
+def _scale(left: dict[str, int], right: dict[str, int]) -> dict[str, int] | None:
+    if set(left) == {""}:
+        left, right = right, left
+    return {s: c * right[""] for s, c in left.items()} if set(right) == {""} else None

@@ -1,0 +1,208 @@
+"""One XLA program from a schedule: loops, rings, and no call from Python in between.
+
+`for` becomes `fori_loop`; a statement that runs in some rounds only becomes a loop that may run no
+times, so that no ring ever goes through `lax.cond`; every tensor is a ring (`layout.py`), and a
+slice is a window of it, with zeros where there is no data. Nothing is freed at run time: the next
+value is written where one was that is not needed any more.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from mmrl.pdg.expr import Slice
+from mmrl.pdg.runtime import rings
+from mmrl.pdg.runtime.access import Accesses, Read
+from mmrl.pdg.runtime.account import Tensor
+from mmrl.pdg.runtime.layout import Place, layout
+from mmrl.pdg.runtime.plan import Do, Each, Planner, Turns, When, flatten
+
+Buffers = dict[Tensor, PyTree]
+
+
+class XlaProgram:
+    """A compiled program with numbers for its bounds, as one function of its inputs.
+
+    It may be jitted and vmapped over its inputs. `alias` False stores what a merge takes a second
+    time: the measure of what forwarding saves. `peel` compiles the first and last rounds of a loop
+    apart: quicker where rounds are short, longer to compile.
+    """
+
+    def __init__(
+        self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True, peel: bool = False
+    ):
+        self._graph, self._accesses = compiled.graph, Accesses(compiled.graph, bounds)
+        self.layout = layout(self._accesses, compiled.trace(**bounds), alias=alias)
+        planner = Planner(self._accesses, self.layout, peel)
+        self._plan = planner.block(flatten(compiled.tree), set())
+        self._stored = sorted(planner.stored)
+        self._jitted = jax.jit(self._run)
+
+    def __call__(self, **inputs: Any) -> tuple[PyTree, ...]:
+        """The graph's results, stacked along the dimensions of their operations."""
+        return self._jitted(inputs)
+
+    def lower(self, **inputs: Any) -> Any:
+        """As `jax.jit(f).lower`: compile what it returns to ask for its `memory_analysis()`."""
+        return self._jitted.lower(inputs)
+
+    def slots(self) -> dict[Tensor, tuple[int, ...]]:
+        """Of every tensor that is stored, the number of slots along each dimension."""
+        return {root: self.layout.rings[root].slots for root in self._stored}
+
+    def ring_bytes(self, **inputs: Any) -> dict[Tensor, int]:
+        """Of every tensor that is stored, the bytes of its ring."""
+        buffers = jax.eval_shape(self._empty, inputs).items()
+        return {
+            root: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(buffer))
+            for root, buffer in buffers
+        }
+
+    def _run(self, inputs: dict[str, Any]) -> tuple[PyTree, ...]:
+        env = {**self._accesses.bounds, **inputs}
+        buffers = self._block(self._plan, env, {}, self._empty(inputs))
+        return tuple(self._result(tensor, buffers) for tensor in self._graph.results)
+
+    def _empty(self, inputs: dict[str, Any]) -> Buffers:
+        types = self._accesses.types(inputs)
+        return {root: rings.empty(self.layout.rings[root], types[root]) for root in self._stored}
+
+    def _result(self, tensor: Tensor, buffers: Buffers) -> PyTree:
+        place = self.layout.places[tensor]
+        spans = [rings.Span.whole(extent) for extent in self._accesses.extents[tensor[0]]]
+        return self._get(place, spans, buffers)
+
+    def _block(self, nodes: Sequence, env: dict, known: dict, buffers: Buffers) -> Buffers:
+        """The buffers after `nodes`; `known` has the values at hand, and grows."""
+        for node in nodes:
+            match node:
+                case Do():
+                    buffers = self._do(node, env, known, buffers)
+                case Each(counter, start, stop, step, body):
+                    low, high = start.evaluate(env), stop.evaluate(env)
+                    turn = self._turn(body, env, known, counter, low, step)
+                    buffers = self._repeat((high - low + step - 1) // step, turn, body, buffers)
+                case Turns():
+                    buffers = self._turns(node, env, known, buffers)
+                case When(condition, body):
+                    number = jnp.asarray(condition.evaluate(env), jnp.int32)
+                    buffers = self._repeat(number, self._turn(body, env, known), body, buffers)
+        return buffers
+
+    def _turn(
+        self, body: tuple, env: dict, known: dict, counter: str = "", start: Any = 0, step: int = 1
+    ) -> Callable[[Any, Buffers], Buffers]:
+        """One round of `body`, as a function of its number and of all buffers."""
+
+        def turn(k: Any, buffers: Buffers) -> Buffers:
+            return self._block(body, {**env, counter: start + k * step}, dict(known), buffers)
+
+        return turn
+
+    def _repeat(self, number: Any, turn: Callable, body: Sequence, buffers: Buffers) -> Buffers:
+        """`turn`, `number` times. Only what the body writes is carried; the rest stays in place."""
+        if isinstance(number, int) and number == 1:
+            return turn(0, buffers)
+        carried = self._writes(body)
+
+        def step(k: Any, written: Buffers) -> Buffers:
+            after = turn(k, {**buffers, **written})
+            return {root: after[root] for root in carried}
+
+        written = {root: buffers[root] for root in carried}
+        return {**buffers, **jax.lax.fori_loop(0, number, step, written)}
+
+    def _turns(self, node: Turns, env: dict, known: dict, buffers: Buffers) -> Buffers:
+        rounds = node.rounds
+
+        def turn(k: Any, buffers: Buffers) -> Buffers:
+            for g, body in enumerate(node.groups):
+                start, step = _entry(rounds.starts[:, g], k), int(rounds.steps[g])
+                run = self._turn(body, env, known, node.counter, start, step)
+                buffers = self._repeat(_entry(rounds.counts[:, g], k), run, body, buffers)
+            return buffers
+
+        return self._repeat(len(rounds.starts), turn, node.groups, buffers)
+
+    def _writes(self, body: Sequence) -> list[Tensor]:
+        """The stored roots that a plan writes."""
+        found: set[Tensor] = set()
+        for node in body:
+            match node:
+                case Do(op):
+                    places = [self.layout.places[t] for t in self._accesses.outputs[op.name]]
+                    found |= {place.root for place in places}
+                case Each() | When():
+                    found |= set(self._writes(node.body))
+                case Turns():
+                    found |= set(self._writes(node.groups))
+                case _:
+                    found |= set(self._writes(node))
+        return sorted(found & set(self._stored))
+
+    def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
+        point = [entry.evaluate(env) for entry in node.point]
+        here = {**env, **dict(zip(self._accesses.names[node.op.name], point, strict=True))}
+        values = [
+            self._read(read, here, buffers) if key is None else known[key]
+            for read, key in node.reads
+        ]
+        if node.op.run is not None:
+            outputs = node.op.run(here, *values)
+        elif values:
+            outputs = (self._merge(node, point, here, values, buffers),)
+        else:
+            return buffers
+        tensors = self._accesses.outputs[node.op.name]
+        for tensor, key, value in zip(tensors, node.keys, outputs, strict=True):
+            place = self.layout.places[tensor]
+            if key is not None:
+                known[key] = value
+            if place.root in buffers:
+                ring = self.layout.rings[place.root]
+                after = rings.put(ring, buffers[place.root], place.at(point), value, tensor[0])
+                buffers = {**buffers, place.root: after}
+        return buffers
+
+    def _merge(self, node: Do, point: list, here: dict, values: list, buffers: Buffers) -> PyTree:
+        """Of the values whose condition holds the one; else what is in the merge's place already."""
+        name, rest = node.op.name, list(zip(node.reads, values, strict=True))
+        if len(rest) < len(self._accesses.reads[name]):
+            value = self._get(self.layout.places[name, 0], point, buffers)
+        else:
+            value = rest.pop()[1]
+        for (read, _), other in rest:
+            holds = read.edge.when.evaluate(here)
+            value = jax.tree.map(lambda a, b, holds=holds: jnp.where(holds, a, b), other, value)
+        return value
+
+    def _read(self, read: Read, here: dict, buffers: Buffers) -> PyTree:
+        windows = iter(read.windows)
+        index: list[Any] = []
+        for entry in read.edge.index:
+            if isinstance(entry, Slice):
+                low, high = entry.lo.evaluate(here), entry.hi.evaluate(here)
+                index.append(rings.Span(low, high - low, next(windows)))
+            else:
+                index.append(entry.evaluate(here))
+        return self._get(self.layout.places[read.tensor], index, buffers)
+
+    def _get(self, place: Place, index: list, buffers: Buffers) -> PyTree:
+        return rings.get(self.layout.rings[place.root], buffers[place.root], place.at(index))
+
+
+def _entry(column: Any, k: Any) -> Any:
+    """column[k], without a table where it is constant or grows evenly."""
+    steps = set((column[1:] - column[:-1]).tolist())
+    if len(steps) > 1:
+        return jnp.asarray(column, jnp.int32)[k]
+    step = steps.pop() if steps else 0
+    return int(column[0]) + k * step if step else int(column[0])
+
+
+def xla(compiled: Any, bounds: Mapping[str, int], **options: bool) -> XlaProgram:
+    """A compiled program as one function: `XlaProgram(compiled, bounds)`."""
+    return XlaProgram(compiled, bounds, **options)
