@@ -1,8 +1,10 @@
 """The commands beside `train`: demo, bench and doctor, and what they share."""
 
 import dataclasses
+import importlib
 import json
 import pathlib
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -164,6 +166,52 @@ def test_bench_outside_of_a_checkout(
 def test_the_checkouts_own_benchmarks_are_found():
     for name, path in bench.find(()).items():
         assert "def run(quick" in path.read_text("utf-8"), name
+
+
+RIVAL = """
+import json, pathlib, sys
+settings = json.loads(pathlib.Path(sys.argv[1]).read_text("utf-8"))
+print(json.dumps({"parameters": settings["size"]}), flush=True)
+for number, _ in enumerate(sys.stdin):
+    if number == settings["rounds"]:
+        sys.exit(3)
+    print(json.dumps({"cpu_seconds": number / 8}), flush=True)
+"""
+
+
+@pytest.fixture
+def rival(here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of the benchmarks, and a rival of their protocol."""
+    monkeypatch.syspath_prepend(bench.FOLDER)
+    module = importlib.import_module("rival")
+    (here / "slow_agent.py").write_text(RIVAL)
+    return module, module.Rival(here / "slow_agent.py", "1.2")
+
+
+def test_a_rival_in_another_python_plays_in_turns(rival: Any):
+    module, slow = rival
+    theirs = module.Theirs(slow, sys.executable, {"size": 7, "rounds": 3})
+    assert theirs.parameters == 7
+    assert [theirs.round(), theirs.round()] == [1 / 8, 2 / 8]  # one more went before: it compiles
+    with pytest.raises(RuntimeError, match=r"slow ended with exit code 3; .* slow 1\.2 installed"):
+        theirs.round()
+    theirs.close()
+    theirs = module.Theirs(slow, sys.executable, {"size": 7, "rounds": 9})
+    theirs.close()
+    assert theirs.process.returncode == 0
+
+
+def test_a_rival_that_is_not_there_is_said_to_be_missing(
+    rival: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    _, slow = rival
+    monkeypatch.delenv("SLOW_PYTHON", raising=False)
+    assert slow.python("The agent", "folder/bench_agent.py") is None
+    wanted = "SLOW_PYTHON is not set: The agent is not compared with slow. bench_agent.py says how"
+    assert capsys.readouterr().err.startswith(wanted)
+    monkeypatch.setenv("SLOW_PYTHON", "slow/bin/python")
+    assert slow.python("The agent", "folder/bench_agent.py") == "slow/bin/python"
+    assert not capsys.readouterr().err
 
 
 # doctor

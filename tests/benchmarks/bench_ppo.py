@@ -35,13 +35,8 @@ been run on CPUs only, so those ratios have no target.
 """
 
 import dataclasses
-import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -49,6 +44,7 @@ from typing import Any
 import equinox as eqx
 import jax
 from bench_replay import cpu_seconds
+from rival import Rival, Theirs
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import ppo
@@ -56,7 +52,7 @@ from mmrl.envs import make
 
 ENV = "CartPole-v1"
 ITERATIONS = 6  # in a round
-RIVAL = pathlib.Path(__file__).with_name("rejax_ppo.py")
+RIVAL = Rival(pathlib.Path(__file__).with_name("rejax_ppo.py"), "0.1.3")
 BARE = ppo.Config(memory="none", learning_rate=2.5e-4, max_grad_norm=0.5)
 SHAPES = ((4, 512), (1, 2048), (16, 512))  # environments × steps of an iteration
 OTHERS = ("min_gru", "linear_attention")  # only in the first shape, and only all together
@@ -84,44 +80,6 @@ class Ours:
         self.state, outcome = self.loop(self.state)
         jax.block_until_ready((self.state, outcome))
         return cpu_seconds() - began
-
-
-class Theirs:
-    """The same with rejax, in a process that waits between its rounds."""
-
-    def __init__(self, python: str, config: ppo.Config, iterations: int, folder: str):
-        settings = {**dataclasses.asdict(config), "env": ENV, "iterations": iterations}
-        path = pathlib.Path(folder) / "settings.json"
-        path.write_text(json.dumps(settings), "utf-8")
-        self.process = subprocess.Popen(
-            [python, str(RIVAL), str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.parameters = self._answer()["parameters"]
-        self.round()  # compiles
-
-    def round(self) -> float:
-        """The CPU-seconds of one."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self._answer()["cpu_seconds"]
-
-    def close(self) -> None:
-        """It ends when it has nothing more to read."""
-        self.process.communicate()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                f"rejax ended with exit code {self.process.wait()}; its message is above. Is "
-                "rejax 0.1.3 installed for the interpreter that REJAX_PYTHON names?"
-            )
-        return json.loads(line)
 
 
 class Parts:
@@ -174,17 +132,15 @@ def interleaved(programs: dict[Any, Callable[[], float]], rounds: int) -> dict[A
 def against_rejax(python: str, quick: bool) -> dict[str, Any]:
     """A row: mmrl's PPO against rejax's."""
     iterations, rounds = (1, 1) if quick else (ITERATIONS, 15)
-    own, rival = Ours(BARE, iterations), None
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            rival = Theirs(python, BARE, iterations, folder)
-            more = own.parameters - rival.parameters
-            if more != BARE.width + 1:  # one output more
-                raise RuntimeError(f"The networks differ by {more} parameters.")
-            found = interleaved({"ours": own.round, "theirs": rival.round}, rounds)
-        finally:
-            if rival is not None:
-                rival.close()
+    settings = {**dataclasses.asdict(BARE), "env": ENV, "iterations": iterations}
+    own, theirs = Ours(BARE, iterations), Theirs(RIVAL, python, settings)
+    try:
+        more = own.parameters - theirs.parameters
+        if more != BARE.width + 1:  # one output more
+            raise RuntimeError(f"The networks differ by {more} parameters.")
+        found = interleaved({"ours": own.round, "theirs": theirs.round}, rounds)
+    finally:
+        theirs.close()
     steps = iterations * BARE.environments * BARE.rollout
     return _row("PPO without memory", steps, found["ours"], found["theirs"], "rejax", 1.0)
 
@@ -214,14 +170,8 @@ def against_gru(quick: bool) -> Iterator[dict[str, Any]]:
 
 def rows(quick: bool) -> Iterator[dict[str, Any]]:
     """All comparisons, one by one."""
-    python = os.environ.get("REJAX_PYTHON")
-    if python is None:
-        print(
-            "REJAX_PYTHON is not set: PPO is not compared with rejax. "
-            f"{pathlib.Path(__file__).name} says how to set it up.",
-            file=sys.stderr,
-        )
-    else:
+    python = RIVAL.python("PPO", __file__)
+    if python is not None:
         yield against_rejax(python, quick)
     yield from against_gru(quick)
 

@@ -21,19 +21,15 @@ at the errors of new steps, starts windows anywhere and lets them cross episodes
 it unrolls the network a third time for the next actions, and sampling reads every priority.
 """
 
-import json
 import math
-import os
 import pathlib
-import subprocess
-import sys
-import tempfile
 from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 from bench_replay import cpu_seconds
+from rival import Rival, Theirs
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import r2d2
@@ -42,7 +38,7 @@ from mmrl.envs import make
 ENV, LENGTH = "MemoryChain-bsuite", {"memory_length": 398}
 CAPACITIES = {"16k": 16_640, "131k": 131_200}  # whole periods of 40 steps in 16 rings
 ITERATIONS, WARMUP = 8, 4096
-RIVAL = pathlib.Path(__file__).with_name("memorax_r2d2.py")
+RIVAL = Rival(pathlib.Path(__file__).with_name("memorax_r2d2.py"), "1.0.1")
 
 
 def config(capacity: int) -> r2d2.Config:
@@ -79,84 +75,44 @@ class Ours:
         return cpu_seconds() - began
 
 
-class Theirs:
-    """The same with memorax, in a process that waits between its rounds."""
-
-    def __init__(self, python: str, capacity: int, steps: int, folder: str):
-        c = config(capacity)
-        settings = {
-            "env": ENV,
-            "env_params": LENGTH,
-            "steps": steps,
-            "warmup": WARMUP,
-            "steps_per_update": c.rollout * c.environments // c.updates,
-        }
-        names = ("capacity", "environments", "width", "batch", "length", "burn_in", "n_step")
-        for name in (*names, "learning_rate", "gamma", "alpha"):
-            settings[name] = getattr(c, name)
-        path = pathlib.Path(folder) / f"{capacity}.json"
-        path.write_text(json.dumps(settings), "utf-8")
-        self.process = subprocess.Popen(
-            [python, str(RIVAL), str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.parameters = self._answer()["parameters"]
-        self.round()  # compiles
-
-    def round(self) -> float:
-        """The CPU-seconds of one."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self._answer()["cpu_seconds"]
-
-    def close(self) -> None:
-        """It ends when it has nothing more to read."""
-        self.process.communicate()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                f"memorax ended with exit code {self.process.wait()}; its message is above. Is "
-                "memorax 1.0.1 installed for the interpreter that MEMORAX_PYTHON names?"
-            )
-        return json.loads(line)
+def settings(capacity: int, steps: int) -> dict[str, Any]:
+    """The same for memorax, whose rounds have so many steps."""
+    c = config(capacity)
+    names = ("capacity", "environments", "width", "batch", "length", "burn_in", "n_step")
+    return {
+        "env": ENV,
+        "env_params": LENGTH,
+        "steps": steps,
+        "warmup": WARMUP,
+        "steps_per_update": c.rollout * c.environments // c.updates,
+        **{name: getattr(c, name) for name in (*names, "learning_rate", "gamma", "alpha")},
+    }
 
 
 def run(quick: bool = False) -> list[dict]:
     """A row per comparison; of several rounds, the fastest counts."""
     iterations, rounds = (2, 1) if quick else (ITERATIONS, 8)
-    python = os.environ.get("MEMORAX_PYTHON")
-    if python is None:
-        print(
-            "MEMORAX_PYTHON is not set: R2D2 is not compared with memorax. "
-            f"{pathlib.Path(__file__).name} says how to set it up.",
-            file=sys.stderr,
-        )
+    python = RIVAL.python("R2D2", __file__)
     programs: dict[tuple[str, str], Ours | Theirs] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for name, capacity in CAPACITIES.items():
-                own = programs["ours", name] = Ours(capacity, iterations)
-                if python is not None:
-                    peer = programs["theirs", name] = Theirs(python, capacity, own.steps, folder)
-                    if own.parameters != peer.parameters:
-                        raise RuntimeError(
-                            f"The networks differ: {own.parameters} parameters, memorax's has "
-                            f"{peer.parameters}."
-                        )
-            best = dict.fromkeys(programs, math.inf)
-            for _ in range(rounds):  # interleaved, so that a busy machine slows all alike
-                for key, program in programs.items():
-                    best[key] = min(best[key], program.round())
-        finally:
-            for program in programs.values():
-                if isinstance(program, Theirs):
-                    program.close()
+    try:
+        for name, capacity in CAPACITIES.items():
+            own = programs["ours", name] = Ours(capacity, iterations)
+            if python is not None:
+                theirs = Theirs(RIVAL, python, settings(capacity, own.steps))
+                programs["theirs", name] = theirs
+                if own.parameters != theirs.parameters:
+                    raise RuntimeError(
+                        f"The networks differ: {own.parameters} parameters, memorax's has "
+                        f"{theirs.parameters}."
+                    )
+        best = dict.fromkeys(programs, math.inf)
+        for _ in range(rounds):  # interleaved, so that a busy machine slows all alike
+            for key, program in programs.items():
+                best[key] = min(best[key], program.round())
+    finally:
+        for program in programs.values():
+            if isinstance(program, Theirs):
+                program.close()
     rates = {key: own.steps / seconds for key, seconds in best.items()}
     rows = [_row(rates, name, "theirs", name, 1.0) for name in CAPACITIES if python is not None]
     return [*rows, _row(rates, "131k", "ours", "16k", 0.85)]
