@@ -1,0 +1,281 @@
+"""The graph as integer sets and relations: domains, reads, and their inverses.  §5.1, §6.1
+
+isl, the integer set library, answers for all bounds at once what enumeration could only answer for
+some: which points read this one, does a condition always hold, what waits for what. Sets that meet
+must share one `isl.Context`: pass the same one to every call, or none to use isl's own.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import islpy as isl
+
+from mmrl.pdg.domain import Domain, Point
+from mmrl.pdg.expr import TRUE, Const, Expr, Max, Min, Slice, Sym, lift, max_, min_
+from mmrl.pdg.graph import Edge, Graph
+
+_Kind = isl.ast_expr_type
+
+
+def new_context() -> isl.Context:
+    """A context of its own, in which generated expressions use min and max."""
+    context = isl.Context()
+    context.set_ast_build_detect_min_max(1)
+    return context
+
+
+def domains(
+    graph: Graph, context: isl.Context | None = None, *, dense: bool = False
+) -> isl.UnionSet:
+    """{ op[p] : p in Ω(op) }; `dense` leaves strides out, as a scheduler needs it."""
+    parts = []
+    for op in graph.ops.values():
+        domain = op.domain.dense() if dense else op.domain
+        parts.append(f"{op.name}{_tuple(domain.names)} : {within(domain)}")
+    return isl.UnionSet(_braces(graph.bounds, parts), context=_context(context))
+
+
+def reads(
+    graph: Graph,
+    context: isl.Context | None = None,
+    *,
+    edges: Iterable[Edge] | None = None,
+    dense: bool = False,
+) -> isl.UnionMap:
+    """{ sink[p] -> source[q] : q in φ(p), ψ(p) }, of all edges or of some.  §5.1"""
+    parts = [_reads(graph, edge, dense) for edge in (graph.edges if edges is None else edges)]
+    relation = isl.UnionMap(_braces(graph.bounds, parts), context=_context(context))
+    return relation.intersect_range(domains(graph, context, dense=dense))
+
+
+def outside(graph: Graph, edge: Edge, context: isl.Context | None = None) -> isl.UnionMap:
+    """Reads of points where the source is not defined: empty in a valid graph."""
+    relation = isl.UnionMap(
+        _braces(graph.bounds, [_reads(graph, edge, False)]), context=_context(context)
+    )
+    return relation.subtract_range(domains(graph, context))
+
+
+def _reads(graph: Graph, edge: Edge, dense: bool) -> str:
+    domain = graph.ops[edge.sink].domain
+    domain = domain.dense() if dense else domain
+    axes = [f"at{axis}" for axis in range(len(edge.index))]
+    conditions = [within(domain.restrict(edge.when)), *map(_equals, axes, edge.index)]
+    left, right = f"{edge.sink}{_tuple(domain.names)}", f"{edge.source}{_tuple(axes)}"
+    return f"{left} -> {right} : {' and '.join(conditions)}"
+
+
+def _equals(axis: str, part: Expr) -> str:
+    if isinstance(part, Slice):
+        return f"{part.lo.isl()} <= {axis} < {part.hi.isl()}"
+    return f"{axis} = {part.isl()}"
+
+
+def within(domain: Domain) -> str:
+    """The constraints of a domain."""
+    parts = [f"0 <= {dim.name} < {dim.bound.isl()}" for dim in domain]
+    return " and ".join([*parts, domain.when.isl()])
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def _braces(parameters: Sequence[str], parts: Sequence[str]) -> str:
+    return f"{_tuple(sorted(parameters))} -> {{ {'; '.join(parts)} }}"
+
+
+def _context(context: isl.Context | None) -> isl.Context:
+    return isl.DEFAULT_CONTEXT if context is None else context
+
+
+def points(space: isl.UnionSet | isl.Set, bounds: Mapping[str, int]) -> set[tuple[str, Point]]:
+    """(name, point) of each element, once the bounds are numbers."""
+    union = isl.UnionSet.from_set(space) if isinstance(space, isl.Set) else space
+    values = " and ".join(f"{name} = {size}" for name, size in bounds.items()) or "true"
+    fixed = isl.Set(_braces(list(bounds), [f": {values}"]), context=union.get_ctx())
+    found: set[tuple[str, Point]] = set()
+    pieces = union.intersect_params(fixed).get_set_list()
+    for k in range(pieces.n_set()):
+        piece = pieces.get_at(k)
+        size = piece.dim(isl.dim_type.set)
+        name = piece.get_tuple_name() if piece.has_tuple_name() else ""
+        seen: list[isl.Point] = []
+        piece.foreach_point(seen.append)
+        for point in seen:
+            at = (point.get_coordinate_val(isl.dim_type.set, axis) for axis in range(size))
+            found.add((name, tuple(value.to_python() for value in at)))
+    return found
+
+
+def always(when: Expr, domain: Domain) -> bool:
+    """Does `when` hold at every point of a domain, whatever the bounds?"""
+    return _set(domain.restrict(~when), isl.Context()).is_empty()
+
+
+def never(when: Expr, domain: Domain) -> bool:
+    """Does `when` hold at no point of a domain?"""
+    return _set(domain.restrict(when), isl.Context()).is_empty()
+
+
+def simplify(when: Expr, domain: Domain) -> Expr:
+    """A condition that agrees with `when` on the domain and says no more than it must."""
+    context = new_context()
+    known = _parametric(domain, context)
+    wanted = _parametric(domain.restrict(when), context)
+    return _condition(wanted.gist(known).coalesce(), known)
+
+
+def _names(domain: Domain, *more: Expr) -> list[str]:
+    """Every symbol that the domain or the expressions mention."""
+    found = set(domain.names) | domain.when.symbols()
+    for expr in (*more, *(dim.bound for dim in domain)):
+        found |= expr.symbols()
+    return sorted(found)
+
+
+def _set(domain: Domain, context: isl.Context) -> isl.Set:
+    parameters = [name for name in _names(domain) if name not in domain.names]
+    text = _braces(parameters, [f"{_tuple(domain.names)} : {within(domain)}"])
+    return isl.Set(text, context=context)
+
+
+def _parametric(domain: Domain, context: isl.Context) -> isl.Set:
+    """The domain with its own symbols as parameters, so that results are expressions in them."""
+    return isl.Set(_braces(_names(domain), [f": {within(domain)}"]), context=context)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inverse:
+    """φ⁻¹: which points of the sink read a point of the source, in the *source's* symbols.  §5.1
+
+    `index` has a point or a slice for every dimension of the sink, `when` says which points of the
+    source are read at all. If not `exact`, the box that `index` spans holds other points too.
+    """
+
+    index: tuple[Expr, ...]
+    when: Expr
+    exact: bool
+
+
+def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRUE) -> Inverse:
+    """φ⁻¹ of a read `source[index]` at the points of `sink` where `when` holds.
+
+    `[t + 3]` inverts into `[t - 3]`, `[t:T]` into `[0:t + 1]`, `[0:T]` into `[0:T]`.
+    """
+    context = new_context()
+    rename = {name: Sym(f"{name}_") for name in sink.names}
+    primed = [part.substitute(rename) for part in index]
+    box = " and ".join(f"0 <= {dim.name}_ < {dim.bound.substitute(rename).isl()}" for dim in sink)
+    where = sink.when.substitute(rename) & when.substitute(rename)
+    at = [f"{name}_" for name in sink.names]
+    equal = [_equals(dim.name, part) for dim, part in zip(source, primed, strict=True)]
+    mentioned = _names(source, *primed, where, *(dim.bound for dim in sink))
+    parameters = [name for name in mentioned if name not in at]
+
+    def readers(*conditions: str) -> isl.Set:
+        text = " and ".join(part for part in conditions if part)
+        return isl.Set(_braces(parameters, [f"{_tuple(at)} : {text or 'true'}"]), context=context)
+
+    # A bound is at least 1: with none, the whole graph would be empty.
+    sizes = [f"{dim.bound.isl()} >= 1" for dim in (*sink, *source) if isinstance(dim.bound, Sym)]
+    known = _parametric(source, context).intersect(readers(*sizes).params())
+    found = readers(box, where.isl(), *equal).intersect_params(known)
+    ranges = [_range(found, at, axis, dim.bound, known) for axis, dim in enumerate(sink)]
+    spans = [_equals(name, part.substitute({})) for name, part in zip(at, ranges, strict=True)]
+    whole = readers(*spans).intersect_params(found.params())
+    nonempty = found.params().gist(known).coalesce()
+    return Inverse(tuple(ranges), _condition(nonempty, known), whole.is_equal(found))
+
+
+def _range(found: isl.Set, axis: int, bound: Expr, known: isl.Set) -> Expr:
+    """The smallest slice (or the point) of one axis, as an expression in the parameters."""
+    alone = found.project_out_except(
+        [found.get_dim_name(isl.dim_type.set, axis)], [isl.dim_type.set]
+    )
+    nonempty = known.intersect(alone.params())
+    lows, highs = (
+        _candidates(isl.AstBuild.from_context(nonempty).expr_from_pw_aff(edge.gist(nonempty)))
+        for edge in (alone.dim_min(0), alone.dim_max(0))
+    )
+    parameters = alone.get_var_names(isl.dim_type.param)
+    for low in lows:
+        for high in highs:
+            part = low if low.same(high) else Slice(low, _next(high))
+            text = _braces(parameters, [f"[{name}] : {_equals(name, part)}"])
+            hull = isl.Set(text, context=alone.get_ctx()).intersect_params(nonempty)
+            if alone.is_subset(hull):
+                return part
+    return Slice(Const(0), bound)
+
+
+def _next(value: Expr) -> Expr:
+    """value + 1, inside minima and maxima."""
+    if isinstance(value, Min | Max):
+        return lift(value.compute(_next(value.left), _next(value.right)))
+    return value + 1
+
+
+def _candidates(node: isl.AstExpr) -> list[Expr]:
+    """What an expression may be: where isl distinguishes cases, try a maximum and a minimum."""
+    if node.get_type() == _Kind.op and node.get_op_type().name in ("cond", "select"):
+        pairs = [
+            (a, b) for a in _candidates(node.get_op_arg(1)) for b in _candidates(node.get_op_arg(2))
+        ]
+        return [extreme(a, b) for extreme in (max_, min_) for a, b in pairs]
+    try:
+        return [to_expr(node)]
+    except ValueError:
+        return []
+
+
+def _condition(wanted: isl.Set, known: isl.Set) -> Expr:
+    if known.is_subset(wanted):
+        return TRUE
+    return to_expr(isl.AstBuild.from_context(known).expr_from_set(wanted))
+
+
+def to_expr(node: isl.AstExpr) -> Expr:
+    """An expression of isl's generated code as one of ours.
+
+    Raises `ValueError` where it distinguishes cases.
+    """
+    if node.get_type() == _Kind.id:
+        return Sym(node.get_id().get_name())
+    if node.get_type() == _Kind.int:
+        return lift(node.get_val().to_python())
+    terms = [to_expr(node.get_op_arg(k)) for k in range(node.get_op_n_arg())]
+    kind = node.get_op_type().name
+    if kind not in _OPERATORS:
+        raise ValueError(f"`{node.to_C_str()}` has no counterpart among index expressions")
+    return _OPERATORS[kind](*terms)
+
+
+def _number(term: Expr) -> int:
+    if not isinstance(term, Const):
+        raise ValueError(f"`{term}` is no number, so nothing can be divided by it")
+    return term.value
+
+
+_OPERATORS = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "minus": lambda a: -a,
+    "min": min_,
+    "max": max_,
+    "div": lambda a, b: a // _number(b),
+    "fdiv_q": lambda a, b: a // _number(b),
+    "pdiv_q": lambda a, b: a // _number(b),
+    "pdiv_r": lambda a, b: a % _number(b),
+    "zdiv_r": lambda a, b: a % _number(b),
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "and_": lambda a, b: lift(a) & b,
+    "and_then": lambda a, b: lift(a) & b,
+    "or_": lambda a, b: lift(a) | b,
+    "or_else": lambda a, b: lift(a) | b,
+}
