@@ -181,24 +181,22 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
     sizes = [f"{dim.bound.isl()} >= 1" for dim in (*sink, *source) if isinstance(dim.bound, Sym)]
     known = _parametric(source, context).intersect(readers(*sizes).params())
     found = readers(box, where.isl(), *equal).intersect_params(known)
-    ranges = [_range(found, at, axis, dim.bound, known) for axis, dim in enumerate(sink)]
+    ranges = [_range(found, name, dim.bound, known) for name, dim in zip(at, sink, strict=True)]
     spans = [_equals(name, part.substitute({})) for name, part in zip(at, ranges, strict=True)]
     whole = readers(*spans).intersect_params(found.params())
     nonempty = found.params().gist(known).coalesce()
     return Inverse(tuple(ranges), _condition(nonempty, known), whole.is_equal(found))
 
 
-def _range(found: isl.Set, axis: int, bound: Expr, known: isl.Set) -> Expr:
+def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
     """The smallest slice (or the point) of one axis, as an expression in the parameters."""
-    alone = found.project_out_except(
-        [found.get_dim_name(isl.dim_type.set, axis)], [isl.dim_type.set]
-    )
+    alone = found.project_out_except([name], [isl.dim_type.set])
     nonempty = known.intersect(alone.params())
     lows, highs = (
         _candidates(isl.AstBuild.from_context(nonempty).expr_from_pw_aff(edge.gist(nonempty)))
         for edge in (alone.dim_min(0), alone.dim_max(0))
     )
-    parameters = alone.get_var_names(isl.dim_type.param)
+    parameters = [name or "" for name in alone.get_var_names(isl.dim_type.param)]
     for low in lows:
         for high in highs:
             part = low if low.same(high) else Slice(low, _next(high))
@@ -218,7 +216,7 @@ def _next(value: Expr) -> Expr:
 
 def _candidates(node: isl.AstExpr) -> list[Expr]:
     """What an expression may be: where isl distinguishes cases, try a maximum and a minimum."""
-    if node.get_type() == _Kind.op and node.get_op_type().name in ("cond", "select"):
+    if node.get_type() == _Kind.op and _operator(node) in ("cond", "select"):
         pairs = [
             (a, b) for a in _candidates(node.get_op_arg(1)) for b in _candidates(node.get_op_arg(2))
         ]
@@ -245,10 +243,14 @@ def to_expr(node: isl.AstExpr) -> Expr:
     if node.get_type() == _Kind.int:
         return lift(node.get_val().to_python())
     terms = [to_expr(node.get_op_arg(k)) for k in range(node.get_op_n_arg())]
-    kind = node.get_op_type().name
+    kind = _operator(node)
     if kind not in _OPERATORS:
         raise ValueError(f"`{node.to_C_str()}` has no counterpart among index expressions")
     return _OPERATORS[kind](*terms)
+
+
+def _operator(node: isl.AstExpr) -> str:
+    return str(node.get_op_type()).rpartition(".")[2]
 
 
 def _number(term: Expr) -> int:
