@@ -32,6 +32,8 @@ SLUGS = (
     "10_ppo_with_memory",
     "11_three_policies",
     "12_batch_size_invariance",
+    "13_forgetting",
+    "14_clear",
 )
 SECTIONS = (
     "Predict",
