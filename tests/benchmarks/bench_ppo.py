@@ -61,15 +61,15 @@ OTHERS = ("min_gru", "linear_attention")  # only in the first shape, and only al
 class Ours:
     """Rounds of `iterations` iterations."""
 
-    def __init__(self, config: ppo.Config, iterations: int):
+    def __init__(self, config: Any, iterations: int, agent: Any = ppo):
         env, params = make(ENV)
 
-        def loop(state: ppo.State) -> tuple[ppo.State, Any]:
+        def loop(state: Any) -> tuple[Any, Any]:
             return jax.lax.scan(
-                lambda s, _: ppo.iterate(config, env, params, s), state, None, iterations
+                lambda s, _: agent.iterate(config, env, params, s), state, None, iterations
             )
 
-        self.state = jax.jit(partial(ppo.init, config, env, params))(jax.random.key(0))
+        self.state: Any = jax.jit(partial(agent.init, config, env, params))(jax.random.key(0))
         self.loop = jax.jit(loop, donate_argnums=0)
         self.parameters = count(self.state.net)
         self.round()  # compiles
