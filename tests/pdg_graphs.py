@@ -15,8 +15,8 @@ from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Expr, Sym, lift, min_
 from mmrl.pdg.graph import Edge, Graph, Op, array_type
 
-I, T, E, i, t, e = (Sym(name) for name in "ITEite")  # noqa: E741
-ONE, RUNS, STEPS, EPOCHS = Domain.of(), Domain.of("i"), Domain.of("i", "t"), Domain.of("i", "e")
+I, K, T, i, k, t = (Sym(name) for name in "IKTikt")  # noqa: E741
+ONE, RUNS, STEPS, EPOCHS = Domain.of(), Domain.of("i"), Domain.of("i", "t"), Domain.of("i", "k")
 NUMBER = array_type((), "float32")
 GAMMA = 0.9
 
@@ -138,7 +138,7 @@ def tiled(n: int | None, m: int) -> Graph:
 
 
 def ppo(recurrent: bool = True) -> Graph:
-    """E epochs on each batch: `w[i, e]`, acting with `w[i, 0]`, advantages `g` backward in time.
+    """K epochs on each batch: `w[i, k]`, acting with `w[i, 0]`, advantages `g` backward in time.
 
     `recurrent`: g[t] = r[t] + γ g[t + 1] (`n` is the next one, zero at the end); otherwise from the
     slice r[t:T].
@@ -152,13 +152,13 @@ def ppo(recurrent: bool = True) -> Graph:
     ]
     edges = [
         *ACTS,
-        branch("w", (i == 0) & (e == 0), "init"),
-        branch("w", (i >= 1) & (e == 0), "u", i - 1, E - 1),
-        branch("w", e >= 1, "u", i, e - 1),
+        branch("w", (i == 0) & (k == 0), "init"),
+        branch("w", (i >= 1) & (k == 0), "u", i - 1, K - 1),
+        branch("w", k >= 1, "u", i, k - 1),
         *reads("a", ("w", i, 0), ("o", i, t)),
-        *reads("d", ("w", i, e), *((source, i, slice(0, T)) for source in ("o", "a", "g"))),
-        *reads("u", ("w", i, e), ("d", i, e)),
-        *reads("last", ("u", I - 1, E - 1)),
+        *reads("d", ("w", i, k), *((source, i, slice(0, T)) for source in ("o", "a", "g"))),
+        *reads("u", ("w", i, k), ("d", i, k)),
+        *reads("last", ("u", I - 1, K - 1)),
     ]
     if recurrent:
         ops += [
@@ -174,7 +174,7 @@ def ppo(recurrent: bool = True) -> Graph:
     else:
         ops += [op("g", STEPS, discounted)]
         edges += reads("g", (("e", 1), i, slice(t, T)))
-    return graph(ops, edges, ("E", "I", "T"), "last")
+    return graph(ops, edges, ("I", "K", "T"), "last")
 
 
 PROGRAMS: dict[str, Callable[[], Graph]] = {

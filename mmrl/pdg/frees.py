@@ -1,0 +1,250 @@
+"""What to do with memory, and when: frees, offloads, fetches, donations.  §6.2
+
+θ is frozen first. Then the last use of x[q] is known exactly: the lexicographic maximum of θ over
+the points that read x[q], and x[q] itself. Its free goes right after. No second search is needed,
+where the paper adds the frees to the graph and searches again (`jointly`, here to compare with).
+Uses are those of the true, strided points: a tile that never runs keeps nothing alive.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import islpy as isl
+
+from mmrl.pdg import polyhedra
+from mmrl.pdg.expr import Slice
+from mmrl.pdg.graph import Edge, Graph
+from mmrl.pdg.schedule import (
+    IN,
+    OUT,
+    Proximity,
+    Schedule,
+    iteration,
+    lengthened,
+    maps,
+    nearness,
+    solve,
+    union,
+    unordered,
+)
+from mmrl.pdg.syntax import Tensor
+
+# What happens around one time of θ, in this order: the last number of a time in a plan.
+FETCH, RUN, OFFLOAD, FREE = range(4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """What a name in a plan means. `kind` is "run", "free", "offload" or "fetch"."""
+
+    kind: str
+    op: str
+    output: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """When every statement happens: operations, and what is done with their memory."""
+
+    graph: Graph
+    statements: Mapping[str, Statement]
+    times: isl.UnionMap
+    depth: int  # how many numbers a time has
+
+
+def plan(schedule: Schedule, swap: Sequence[Tensor] = ()) -> Plan:
+    """Free every tensor but the results right after its last use, and swap those of `swap`.
+
+    A swapped tensor waits on the host between uses in different iterations of a loop: from right
+    after the earlier to right before the later.
+    """
+    graph, depth, relations = schedule.graph, schedule.depth, _relations(schedule)
+    statements = {name: Statement("run", name) for name in graph.ops}
+    placed = [lengthened(each, depth, RUN) for each in maps(schedule.times)]
+
+    def add(statement: Statement, when: isl.Map, place: int) -> None:
+        # A name for each affine piece: isl would join them to points like `c0 if … else c0 - 1`.
+        name = f"{statement.kind}_{statement.op}_{statement.output}"
+        for piece in _pieces(when, relations.points(statement.op)):
+            new = next(each for each in _numbered(name) if each not in statements)
+            statements[new] = statement
+            placed.append(lengthened(piece, depth, place).set_tuple_name(IN, new))
+
+    for op, output in tensors(graph):
+        if (op, output) not in graph.results:
+            last = _either(uses(schedule, (op, output)).values()).lexmax()
+            add(Statement("free", op, output), last, FREE)
+    for op, output in swap:
+        stays = phases(schedule, (op, output))
+        for k, stay in enumerate(stays[:-1]):
+            again = _either(stays[k + 1 :]).domain()
+            add(Statement("offload", op, output), stay.intersect_domain(again).lexmax(), OFFLOAD)
+        for stay in stays[1:]:
+            add(Statement("fetch", op, output), stay.lexmin(), FETCH)
+    return Plan(graph, statements, union(placed), depth + 1)
+
+
+def tensors(graph: Graph) -> list[Tensor]:
+    return [(name, k) for name, op in graph.ops.items() for k in range(len(op.outputs))]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Relations:
+    """A graph's sets and maps, one by one; `dense` without strides."""
+
+    graph: Graph
+    context: isl.Context
+    dense: bool = False
+
+    def points(self, op: str) -> isl.Set:
+        alone = self.graph.replace(ops={op: self.graph.ops[op]})
+        return isl.Set.from_union_set(polyhedra.domains(alone, self.context, dense=self.dense))
+
+    def reads(self, edge: Edge) -> list[isl.Map]:
+        """sink[p] -> source[φ(p)]: one map, or none for an edge that no point has."""
+        found = polyhedra.reads(self.graph, self.context, edges=[edge], dense=self.dense)
+        return maps(found)
+
+    def readers(self, tensor: Tensor) -> list[Edge]:
+        return [edge for edge in self.graph.edges if (edge.source, edge.output) == tensor]
+
+    def ends(self, tensor: Tensor, name: str) -> list[isl.Map]:
+        """x[q] and its readers -> name[q], which is to come after all of them."""
+        made = self.points(tensor[0])
+        own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
+        reads = [read for edge in self.readers(tensor) for read in self.reads(edge)]
+        return [each.set_tuple_name(OUT, name) for each in (own, *reads)]
+
+
+def uses(schedule: Schedule, tensor: Tensor) -> dict[str, isl.Map]:
+    """x[q] -> the times of its uses: by the operation that makes it and by each that reads it."""
+    when = {each.get_tuple_name(IN): each for each in maps(schedule.times)}
+    found = {tensor[0]: when[tensor[0]]}
+    relations = _relations(schedule)
+    for edge in relations.readers(tensor):
+        for read in relations.reads(edge):
+            times = read.reverse().apply_range(when[edge.sink])
+            found[edge.sink] = found[edge.sink].union(times) if edge.sink in found else times
+    return found
+
+
+def phases(schedule: Schedule, tensor: Tensor) -> list[isl.Map]:
+    """Groups of uses, x[q] -> times, such that between two groups a loop has moved on.
+
+    Uses by two operations belong together if for some point of the tensor they fall into the same
+    iteration of the innermost loop, or if their order is not the same for all points.
+    """
+    within = iteration(schedule)
+    groups = list(uses(schedule, tensor).values())
+
+    def leaves(a: isl.Map, b: isl.Map) -> bool:
+        late, early = a.lexmax().apply_range(within), b.lexmin().apply_range(within)
+        same = isl.Map.identity(late.get_space().domain().map_from_set())
+        return late.lex_ge_map(early).intersect(same).is_empty()
+
+    def tangled() -> tuple[isl.Map, isl.Map] | None:
+        pairs = itertools.combinations(groups, 2)
+        return next((pair for pair in pairs if leaves(*pair) == leaves(*reversed(pair))), None)
+
+    while pair := tangled():
+        groups = [each for each in groups if each not in pair] + [pair[0].union(pair[1])]
+    return sorted(groups, key=functools.cmp_to_key(lambda a, b: -1 if leaves(a, b) else 1))
+
+
+def donations(schedule: Schedule) -> tuple[Edge, ...]:
+    """The edges whose sink may take over the memory of what it reads: nobody needs it afterwards.
+
+    Exact, by equality of isl maps: at every point p of the edge, the last use of x[φ(p)] is
+    θ(sink[p]). Only single points are donated (a slice is copied when it is stacked), never a
+    result, and never one tensor twice to the same operation.
+    """
+    graph = schedule.graph
+    return tuple(
+        edge
+        for edge in graph.edges
+        if (edge.source, edge.output) not in graph.results
+        and not any(isinstance(part, Slice) for part in edge.index)
+        and _last_user(schedule, edge)
+    )
+
+
+def _last_user(schedule: Schedule, edge: Edge) -> bool:
+    relations, tensor = _relations(schedule), (edge.source, edge.output)
+    last = _either(uses(schedule, tensor).values()).lexmax()
+    own = next(each for each in maps(schedule.times) if each.get_tuple_name(IN) == edge.sink)
+    others = [o for o in relations.readers(tensor) if o.sink == edge.sink and o is not edge]
+    reads = relations.reads(edge)
+    twice = any(not a.is_disjoint(b) for o in others for a in relations.reads(o) for b in reads)
+    ends = all(a.apply_range(last).is_equal(own.intersect_domain(a.domain())) for a in reads)
+    return bool(reads) and ends and not twice
+
+
+def jointly(graph: Graph, proximity: Proximity = "upper") -> Plan:
+    """The paper's way: frees become operations of the graph, and one search places everything.
+
+    The free of x[q] comes after x[q] and after all its readers, and soon. To compare with `plan`.
+    """
+    context = polyhedra.new_context()
+    freed = {f"free_{op}_{k}": (op, k) for op, k in tensors(graph) if (op, k) not in graph.results}
+    statements = {name: Statement("run", name) for name in graph.ops}
+    statements |= {name: Statement("free", *tensor) for name, tensor in freed.items()}
+
+    def points(dense: bool) -> isl.UnionSet:
+        relations = _Relations(graph, context, dense)
+        frees = (relations.points(op).set_tuple_name(name) for name, (op, _) in freed.items())
+        runs = polyhedra.domains(graph, context, dense=dense)
+        return functools.reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, frees), runs)
+
+    relations = _Relations(graph, context, dense=True)
+    after = union(end for name, tensor in freed.items() for end in relations.ends(tensor, name))
+    must = polyhedra.reads(graph, context, dense=True).reverse()
+    near = nearness(graph, proximity, context)
+    near = None if near is None else near.union(after)
+    times = solve(graph, points(dense=True), must.union(after), near)
+    times = times.intersect_domain(points(dense=False))
+    depth = max(each.dim(OUT) for each in maps(times))
+    return Plan(graph, statements, union(lengthened(each, depth) for each in maps(times)), depth)
+
+
+def unproved(plan: Plan) -> isl.UnionMap:
+    """The pairs that the plan leaves in the wrong order; empty is a proof for all bounds at once.
+
+    Checked are a value before its readers, and all of these before its free. (Offloads and fetches
+    are left to `check.check`.)
+    """
+    relations = _Relations(plan.graph, plan.times.get_ctx())
+    must = [polyhedra.reads(plan.graph, relations.context).reverse()]
+    for times in maps(plan.times):
+        name = times.get_tuple_name(IN)
+        statement = plan.statements[name]
+        if statement.kind == "free":
+            ends = union(relations.ends((statement.op, statement.output), name))
+            must.append(ends.intersect_range(isl.UnionSet.from_set(times.domain())))
+    return unordered(functools.reduce(isl.UnionMap.union, must), plan.times)
+
+
+def _relations(schedule: Schedule) -> _Relations:
+    return _Relations(schedule.graph, schedule.times.get_ctx())
+
+
+def _either(several: Iterable[isl.Map]) -> isl.Map:
+    """The union of maps from the points of one tensor to times."""
+    return functools.reduce(isl.Map.union, several)
+
+
+def _pieces(times: isl.Map, points: isl.Set) -> list[isl.Map]:
+    """A function of `points`, cut where it stops being affine, with short conditions."""
+    found: list[isl.Map] = []
+
+    def add(where: isl.Set, values: isl.MultiAff) -> None:
+        where = points if points.is_subset(where) else where.gist(points).intersect(points)
+        found.append(isl.Map.from_multi_aff(values).intersect_domain(where.coalesce()))
+
+    isl.PwMultiAff.from_map(times).coalesce().foreach_piece(add)
+    return found
+
+
+def _numbered(name: str) -> Iterable[str]:
+    return itertools.chain([name], (f"{name}_{k}" for k in itertools.count(1)))

@@ -1,0 +1,157 @@
+"""When everything runs: θ, from the points of all operations to times.  §6.1
+
+Two kinds of constraint give the schedule, and only together. *Validity* says what must come
+before what; it makes a schedule legal. *Proximity* says what should come soon after what; it alone
+decides whether acting and learning share a loop. Taken from all dependences, proximity pulls a
+window of n steps in n directions, and interleaves only small n; taken from the last element of
+each slice, it interleaves every n. Monte-Carlo returns interleave under neither: `explain` (in
+`certificate.py`) shows the dependence that forbids it.
+
+This file, `frees.py` and `generate.py` compute with isl's maps; `polyhedra.py` makes them.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Literal
+
+import islpy as isl
+
+from mmrl.pdg import polyhedra
+from mmrl.pdg.expr import TRUE
+from mmrl.pdg.graph import Edge, Graph
+
+Proximity = Literal["none", "all", "upper"]
+IN, OUT = isl.dim_type.in_, isl.dim_type.out
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Schedule:
+    """θ(p) of every operation: an isl map to times [c0, c1, …], compared lexicographically."""
+
+    graph: Graph
+    times: isl.UnionMap
+    depth: int  # how many numbers a time has
+
+    def __str__(self) -> str:
+        return "\n".join(sorted(str(each) for each in maps(self.times)))
+
+
+def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
+    """A legal θ for all bounds at once, from isl's solver; two points never share a time.
+
+    Operations on strided points are scheduled as if they ran at every step, and then keep only the
+    points of their stride: the solver finds no schedule of several rates. That is legal, because
+    the dependences of the strided points are among the dense ones.
+    """
+    isl_context = polyhedra.new_context()
+    must = polyhedra.reads(graph, isl_context, dense=True).reverse()
+    near = nearness(graph, proximity, isl_context)
+    times = solve(graph, polyhedra.domains(graph, isl_context, dense=True), must, near)
+    times = times.intersect_domain(polyhedra.domains(graph, isl_context))
+    depth = max(each.dim(OUT) for each in maps(times))
+    padded = [lengthened(each, depth) for each in maps(times)]
+    if not union(padded).is_injective():
+        # Points of two operations at one time may run in either order: a last number settles it.
+        order = {name: k for k, name in enumerate(graph.ops)}
+        padded = [lengthened(each, depth, order[each.get_tuple_name(IN)]) for each in padded]
+        depth += 1
+    return Schedule(graph, union(padded), depth)
+
+
+def solve(
+    graph: Graph, points: isl.UnionSet, must: isl.UnionMap, near: isl.UnionMap | None
+) -> isl.UnionMap:
+    """isl's schedule of the points; `must` and `near` lead from the earlier to the later."""
+    constraints = isl.ScheduleConstraints.on_domain(points)
+    constraints = constraints.set_context(context(graph, 1, must.get_ctx())).set_validity(must)
+    if near is not None:
+        constraints = constraints.set_proximity(near)
+    try:
+        return constraints.compute_schedule().get_map()
+    except isl.Error as error:
+        raise ValueError(
+            "`graph` has no schedule: some point depends on itself, or there is no affine order; "
+            "`validate` names the point"
+        ) from error
+
+
+def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> isl.UnionMap | None:
+    """x[q] -> the points that should run soon after it; None: there are no wishes.
+
+    "upper" keeps of each slice the last element, the one its reader waits for, and drops constant
+    arguments of min and max: r[t : min(t + n, T)] counts as r[t + n - 1]. From tile to tile there
+    are no wishes: to the solver, which sees all steps, they would seem as far apart as tiles are
+    wide, and it would pull the parts of a tile asunder to make up for it.
+    """
+    if proximity not in ("none", "all", "upper"):
+        raise ValueError(f'`proximity` must be "none", "all" or "upper", got {proximity!r}')
+    if proximity == "none":
+        return None
+    edges = tuple(edge for edge in graph.edges if not _between_tiles(graph, edge))
+    if proximity == "upper":
+        edges = tuple(
+            dataclasses.replace(edge, index=tuple(part.upper() for part in edge.index))
+            for edge in edges
+        )
+    return polyhedra.reads(graph, isl_context, edges=edges, dense=True).reverse()
+
+
+def _between_tiles(graph: Graph, edge: Edge) -> bool:
+    """From one strided point to another?"""
+    sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
+    strided = all(not TRUE.same(d.when) and d.dense() != d for d in (sink, source))
+    return strided and edge.index != source.symbols
+
+
+def context(graph: Graph, least: int, isl_context: isl.Context) -> isl.Set:
+    """The numbers allowed for the bounds: all of them at least `least`."""
+    limits = " and ".join(f"{name} >= {least}" for name in graph.bounds) or "true"
+    return isl.Set(f"[{', '.join(graph.bounds)}] -> {{ : {limits} }}", context=isl_context)
+
+
+def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
+    """Of x[q] -> y[p], "x[q] comes first", the pairs that `times` puts in another order.
+
+    Empty is a proof, for all bounds at once.
+    """
+    when = {each.get_tuple_name(IN): each for each in maps(times)}
+    wrong = dependences.subtract(dependences)
+    for pairs in maps(dependences):
+        first, then = when[pairs.get_tuple_name(IN)], when[pairs.get_tuple_name(OUT)]
+        wrong = wrong.union(isl.UnionMap.from_map(pairs.subtract(first.lex_lt_map(then))))
+    return wrong
+
+
+def iteration(schedule: Schedule) -> isl.Map:
+    """[c0, c1, …] -> [c0, …, ck] where ck counts the innermost loop: equal within one iteration."""
+    loops = [k for k in range(schedule.depth) if not constant(schedule.times, k)]
+    kept = 1 + max(loops, default=-1)
+    time = [f"c{k}" for k in range(schedule.depth)]
+    text = f"{{ [{', '.join(time)}] -> [{', '.join(time[:kept])}] }}"
+    return isl.Map(text, context=schedule.times.get_ctx())
+
+
+def constant(times: isl.UnionMap, k: int) -> bool:
+    """Does the k-th number of a time only order statements, the same at all points of each?"""
+    return all(each.plain_get_val_if_fixed(OUT, k).is_int() for each in maps(times))
+
+
+def maps(several: isl.UnionMap) -> list[isl.Map]:
+    """The maps of a union, one for each pair of names."""
+    found = several.get_map_list()
+    return [found.get_at(k) for k in range(found.n_map())]
+
+
+def union(several: Iterable[isl.Map]) -> isl.UnionMap:
+    """At least one map."""
+    return functools.reduce(isl.UnionMap.union, map(isl.UnionMap.from_map, several))
+
+
+def lengthened(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
+    """Times of `depth` numbers, filled up with zeros, and one more number `last` if given."""
+    numbers = [0] * (depth - times.dim(OUT)) + ([] if last is None else [last])
+    for number in numbers:
+        times = times.add_dims(OUT, 1)
+        times = times.fix_val(OUT, times.dim(OUT) - 1, number)
+    return times
