@@ -43,8 +43,8 @@ def courses(
     for stage, task in enumerate(order):
         begin, end = (float(env_steps[s * blocks]) for s in (stage, stage + 1))
         _band(ax, begin, end, names[task], task)
-    if order:  # room for the names of stages
-        ax.set_ylim(top=max(ax.get_ylim()[1], scores.max() + 0.12 * np.ptp(scores)))
+    if order:  # room for the names of stages, without fixing the limits that panels share
+        ax.update_datalim([(0.0, scores.max() + 0.12 * np.ptp(scores))])
     for task, style in zip(range(scores.shape[2]), STYLES, strict=False):
         middle, low, high = np.array([interval(column) for column in scores[:, :, task].T]).T
         color = style["color"]
