@@ -7,6 +7,7 @@ import pytest
 
 from mmrl.agents import continual
 from mmrl.show import forgetting
+from mmrl.show.curves import figure
 
 STEPS = np.arange(0, 130, 10)  # before all training, and two evaluations in each of six stages
 ORDER = [0, 1, 2, 0, 1, 2]
@@ -123,3 +124,11 @@ def test_a_summary_has_each_task_and_what_is_kept():
         "at", "once", "0.500", "0.250", "0.750", "1.000", "0.250", "[0.200,", "0.300]",
     ]  # fmt: skip
     assert first.index("[0.200") == second.index("[0.200")
+
+
+def test_panels_share_limits_that_hold_all_of_them():
+    _, axes = figure(2)
+    forgetting.courses(scores(), STEPS, ORDER, ax=axes[0])
+    forgetting.courses(3 * scores(), STEPS, ax=axes[1])
+    low, high = axes[0].get_ylim()
+    assert low <= -3.3 and high >= 3.3
