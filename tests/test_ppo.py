@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.agents import learner, normalize, ppo
+from mmrl.agents import diagnostics, learner, normalize, ppo
 from mmrl.envs import make
 from mmrl.nets import Categorical
 from mmrl.rollout import Transition
@@ -201,7 +201,7 @@ def test_the_noise_scale_is_the_one_of_mccandlish(strayed):
     net, batch = strayed
     config = change(BARE, minibatches=4)
     key, state = jax.random.key(7), learner.new(config, net)
-    ours = eqx.filter_jit(learner.noise_scale)(config, state, batch, key, ("policy",))
+    ours = eqx.filter_jit(diagnostics.noise_scale)(config, state, batch, key, ("policy",))
     slopes = []
     for rows in learner.shuffle(key, 28, 4, 1):
         slope, _ = gradient(config, net, None, learner.take(batch, rows))
@@ -379,6 +379,21 @@ def test_the_estimators_agree_on_what_todays_policy_did(config: ppo.Config):
     gae, vtrace = (estimate(rollout) for estimate in estimates)
     assert np.abs(gae[0]).max() > 0.01
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), vtrace, gae)
+
+
+@pytest.mark.parametrize("estimator", ["gae", "vtrace"])
+def test_what_the_actors_values_explain(estimator: str):
+    """1 - Var[y - v] / Var[y]: of the advantages, only GAE's are what is left of the targets."""
+    config = change(BARE, estimator=estimator)
+    state = begin(config)
+    _, rollout = act(config, state, jax.random.key(7))
+    net = jax.tree.map(lambda x: 1.5 * x + 0.1 if eqx.is_array(x) else x, state.net)
+    _, batch, (_, explained) = learner.prepare(config, net, state.advantages, rollout)
+    targets = np.asarray(batch.targets, float).reshape(4, 7)
+    left = targets - np.asarray(rollout.steps.extras.value)
+    np.testing.assert_allclose(explained, 1 - left.var() / targets.var(), rtol=1e-4, atol=1e-5)
+    raw = np.asarray(jax.vmap(partial(learner.estimate, config, net))(rollout)[0])
+    assert (raw.var() == pytest.approx(left.var(), rel=1e-3)) == (estimator == "gae")
 
 
 def test_vtrace_corrects_what_another_policy_did_later():

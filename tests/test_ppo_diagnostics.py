@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from mmrl.agents import learner, ppg, ppo
+from mmrl.agents import diagnostics, learner, ppg, ppo
 from mmrl.envs import make
 from mmrl.runs import checkpoint
 
@@ -59,7 +59,7 @@ def test_the_noise_is_that_of_a_blocks_last_batch(agent: Any, config: Any):
             for _ in range(config.block - 1):
                 state, _ = ppo.iterate(config, ENV, PARAMS, state)
         batch, key = last_batch(config, state)
-        return learner.noise_scale(
+        return diagnostics.noise_scale(
             config, state.learner, batch, jax.random.fold_in(key, 0), ("policy",)
         )
 

@@ -148,7 +148,8 @@ def estimate(config: Any, net: ActorCritic, rollout: Rollout):
 def prepare(config: Any, net: ActorCritic, moments: normalize.Averages, rollout: Rollout):
     """The batch of an iteration: advantages, targets, and what two of the three policies say.
 
-    Also the advantages' moments, and (their σ, the share of the targets' variance explained).
+    Also the advantages' moments, and (their σ, the share of the targets' variance that the actor's
+    values explained).
     """
     steps: Any = rollout.steps
     raw, targets = jax.vmap(partial(estimate, config, net))(rollout)
@@ -169,7 +170,8 @@ def prepare(config: Any, net: ActorCritic, moments: normalize.Averages, rollout:
     )
     if config.memory == "none":  # every step a tape of its own
         batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), batch)
-    explained = 1 - jnp.var(raw) / jnp.maximum(jnp.var(targets), 1e-8)
+    missed = jnp.var(targets - steps.extras.value)
+    explained = 1 - missed / jnp.maximum(jnp.var(targets), 1e-8)
     return moments, batch, (jnp.sqrt(normalize.variance(moments)), explained)
 
 
@@ -256,39 +258,6 @@ def improve(
         learner,
         orders,
     )
-
-
-class NoiseScale(NamedTuple):
-    """B = S / |G|²: the batch, in steps, at which a gradient is as much noise as signal."""
-
-    noise: Float[Array, ""]  # S, the trace of the covariance of one step's gradient
-    signal: Float[Array, ""]  # |G|², of the true gradient
-    scale: Float[Array, ""]  # B, near the critical batch size; not positive if all is noise
-
-
-def noise_scale(
-    config: Any, learner: Learner, batch: Batch, key: PRNGKeyArray, terms: tuple[str, ...] = BOTH
-) -> NoiseScale:
-    """The gradient noise scale, by McCandlish et al. 2018, Appendix A.1.
-
-    Small ones are the minibatches of one epoch, at unchanging parameters; the large one is all of
-    them. One iteration alone gives a rough estimate: average S and |G|² over several.
-    """
-    grad = eqx.filter_grad(lambda net, some: loss(net, learner.average, some, config, terms)[0])
-
-    def add(total, rows):
-        gradient = grad(learner.net, take(batch, rows))
-        return jax.tree.map(jnp.add, total, gradient), optax.tree.norm(gradient, squared=True)
-
-    zeros = jax.tree.map(jnp.zeros_like, eqx.filter(learner.net, eqx.is_inexact_array))
-    orders = shuffle(key, len(batch.begin), config.minibatches, 1)
-    total, squares = jax.lax.scan(add, zeros, orders)
-    small, large = jnp.mean(squares), optax.tree.norm(total, squared=True) / config.minibatches**2
-    many = batch.begin.size
-    few = many / config.minibatches
-    noise = (small - large) / (1 / few - 1 / many)
-    signal = (many * large - few * small) / (many - few)
-    return NoiseScale(noise, signal, noise / signal)
 
 
 def shuffle(

@@ -10,9 +10,9 @@ replayed from the memory's state where it began.
 Implementation details
 - A memory's state is carried from rollout to rollout. Its tapes are replayed whole, so minibatches
   are sets of environments; without a memory they are sets of single steps, tapes of length one.
-- Advantages and value targets use the values that the actor had, but bootstrap (at a truncation and
-  at a rollout's end) with today's: s'_t has seen o_0, …, o_t and o'_t. Only termination has no
-  future.
+- Advantages and value targets use the values that the actor had (with V-trace, today's), but
+  bootstrap (at a truncation and at a rollout's end) with today's: s'_t has seen o_0, …, o_t and
+  o'_t. Only termination has no future.
 - Advantages are normalized over the whole iteration, not per minibatch.
 - The value loss is (V - y)², without a half and without a clip.
 - Actions of a continuous policy go to the environment as they are: gymnax's cut them to size.

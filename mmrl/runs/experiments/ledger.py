@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from mmrl.agents import learner, ppg, ppo
+from mmrl.agents import diagnostics, learner, ppg, ppo
 from mmrl.envs.wrappers.base import Reset, Step, Wrapper
 
 NOISE_ROLLOUTS = 8  # over which a gradient noise scale is averaged
@@ -101,7 +101,9 @@ def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State):
         act_key, shuffle_key = jax.random.split(key)
         _, rollout = ppo.act(config, env, params, state, act_key)
         _, batch, _ = learner.prepare(config, state.net, state.advantages, rollout)
-        found = learner.noise_scale(config, state.learner, batch, shuffle_key, terms=("policy",))
+        found = diagnostics.noise_scale(
+            config, state.learner, batch, shuffle_key, terms=("policy",)
+        )
         return found.noise, found.signal
 
     keys = jax.random.split(jax.random.fold_in(state.key, 0), NOISE_ROLLOUTS)
