@@ -22,8 +22,9 @@ from mmrl.pdg.graph import Edge, Graph, Op
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """`reset(key) -> (obs, state)` and `step(key, state, action) -> (obs, state, r, ended)`, of one.
+    """One environment: how to begin an episode, and how to go on.
 
+    `reset(key)` gives (obs, state), and `step(key, state, action)` (obs, state, reward, ended).
     `ended` is terminated | truncated. What comes after an end is never used.
     """
 
@@ -52,6 +53,20 @@ def window_return(rewards: Float[Array, "width batch"], gamma: float) -> Float[A
     return gains @ rewards
 
 
+def window_returns(
+    rewards: Float[Array, "width batch"], gamma: float, n: int | None, steps: int
+) -> Float[Array, "steps batch"]:
+    """The returns of the first `steps` rewards of a slice: of n steps, or of all that is there."""
+    if n is None:
+        _, returns = jax.lax.scan(
+            lambda g, r: (r + gamma * g,) * 2, rewards[0] * 0, rewards, reverse=True
+        )
+        return returns[:steps]
+    ahead = jnp.arange(rewards.shape[0])[None, :] - jnp.arange(steps)[:, None]
+    gains = jnp.where((ahead >= 0) & (ahead < n), gamma ** jnp.maximum(ahead, 0), 0.0)
+    return gains @ rewards
+
+
 def pg_loss(
     policy: Policy,
     params: PyTree,
@@ -64,6 +79,12 @@ def pg_loss(
     logits = jax.vmap(policy.logits, (None, 0))(params, obs)
     log_policy = jnp.take_along_axis(jax.nn.log_softmax(logits), action[:, None], 1)[:, 0]
     return -(alive * log_policy * returns).mean()
+
+
+i, t = Sym("i"), Sym("t")
+ONCE, RUNS, STEPS = Domain.of(), Domain.of("i"), Domain.of("i", "t")
+# What the parameters, what was seen, and the action of a point are: operation, output, index.
+W, X, ACT = ("w", 0, i), ("x", 0, i, t), ("act", 0, i, t)
 
 
 class _Program:
@@ -99,47 +120,55 @@ def reinforce(
     optimizer: Any,
     *,
     n: int | None = None,
+    tile: int | None = None,
     gamma: float = 0.99,
     batch: int = 8,
 ) -> Graph:
-    """REINFORCE (Williams 1992) with returns r[t:T], or r[t:min(t+n, T)] if `n` is given.
+    """REINFORCE (Williams 1992) with returns r[t:T], or r[t:min(t + n, T)] if `n` is given.
 
-    The gradient of step t is an operation of its own, summed over t, so that learning may follow
-    acting n steps behind. `optimizer` is an optax GradientTransformation. Inputs: `key`. Results:
-    the last parameters; mean return of every iteration.
+    The gradient of each step is an operation of its own, so that learning may follow acting n steps
+    behind; with a `tile`, that of so many steps is. `optimizer` is an optax GradientTransformation.
+    Input: `key`. Results: the last parameters, and the mean return of every iteration.
     """
-    i, t, big = Sym("i"), Sym("t"), Sym("T")
-    once, per, step = Domain.of(), Domain.of("i"), Domain.of("i", "t")
     program = _Program()
     _acting(program, environment, policy, optimizer, batch)
-    stop = big if n is None else min_(t + n, big)
+    big, step = Sym("T"), 1 if tile is None else tile
+    tiles = STEPS if tile is None else STEPS.restrict(t % tile == 0)
 
-    def returns(env: Mapping[str, Any], rewards: Array) -> tuple:
-        return (window_return(rewards, gamma),)
+    def loss(params: PyTree, seen: Any, action: Array, returns: Array) -> Array:
+        return pg_loss(policy, params, seen[0], action, returns, seen[1])
 
-    def gradient(env: Mapping[str, Any], params: PyTree, seen: Any, action: Array, g: Array):
-        obs, alive = seen
+    def one(env: Mapping[str, Any], params: PyTree, *inputs: Any) -> tuple:
+        return (jax.grad(lambda w: loss(w, *inputs) / env["T"])(params),)
 
-        def loss(params: PyTree) -> Array:
-            return pg_loss(policy, params, obs, action, g, alive) / env["T"]
+    def several(
+        env: Mapping[str, Any], params: PyTree, seen: Any, action: Array, r: Array
+    ) -> tuple:
+        returns = window_returns(r, gamma, n, action.shape[0])
 
-        return (jax.grad(loss)(params),)
+        def total(params: PyTree) -> Array:
+            return jax.vmap(loss, (None, 0, 0, 0))(params, seen, action, returns).sum() / env["T"]
 
-    program.fn("ret", step, returns, ("step", 2, i, Slice(t, stop)))
-    program.fn(
-        "grad", step, gradient, ("w", 0, i), ("x", 0, i, t), ("act", 0, i, t), ("ret", 0, i, t)
-    )
-    program.fn("zero", once, lambda env, w: (jax.tree.map(jnp.zeros_like, w),), ("start", 0))
-    program.merge("before", step, (t == 0, "zero", 0), (t >= 1, "total", 0, i, t - 1))
-    program.fn(
-        "total",
-        step,
-        lambda env, a, b: (jax.tree.map(jnp.add, a, b),),
-        ("before", 0, i, t),
-        ("grad", 0, i, t),
-    )
-    _optimizer(program, optimizer, ("total", 0, i, big - 1))
+        return (jax.grad(total)(params),)
+
+    stop = big if n is None else min_(t + (step - 1 + n), big)
+    rewards = ("step", 2, i, Slice(t, stop))
+    if tile is None:
+        program.fn("ret", STEPS, lambda env, r: (window_return(r, gamma),), rewards)
+        program.fn("grad", STEPS, one, W, X, ACT, ("ret", 0, i, t))
+    else:
+        here = Slice(t, min_(t + tile, big))
+        program.fn("grad", tiles, several, W, (*X[:3], here), (*ACT[:3], here), rewards)
+    program.fn("zero", ONCE, lambda env, w: (jax.tree.map(jnp.zeros_like, w),), ("start", 0))
+    program.merge("before", tiles, (t == 0, "zero", 0), (t >= 1, "total", 0, i, t - step))
+    program.fn("total", tiles, added, ("before", 0, i, t), ("grad", 0, i, t))
+    _optimizer(program, optimizer, ("total", 0, i, (big - 1) // step * step))
     return program.graph()
+
+
+def added(env: Mapping[str, Any], a: PyTree, b: PyTree) -> tuple[PyTree]:
+    """a + b, leaf by leaf."""
+    return (jax.tree.map(jnp.add, a, b),)
 
 
 def _acting(
@@ -149,8 +178,6 @@ def _acting(
 
     `alive` is 1 up to the step that ends an episode, then 0; rewards are 0 from then on.
     """
-    i, t = Sym("i"), Sym("t")
-    per, step = Domain.of("i"), Domain.of("i", "t")
 
     def reset(env: Mapping[str, Any]) -> tuple:
         keys = jax.random.split(key_at(env["key"], 1, env["i"]), batch)
@@ -173,26 +200,25 @@ def _acting(
         params = policy.init(key_at(env["key"], 0))
         return params, optimizer.init(params)
 
-    program.fn("start", Domain.of(), start, outputs=2)
-    program.merge("w", per, (i == 0, "start", 0), (i >= 1, "update", 0, i - 1))
-    program.fn("reset", per, reset, outputs=2)
-    program.merge("x", step, (t == 0, "reset", 0, i), (t >= 1, "step", 0, i, t - 1))
-    program.merge("c", step, (t == 0, "reset", 1, i), (t >= 1, "step", 1, i, t - 1))
-    program.fn("act", step, act, ("w", 0, i), ("x", 0, i, t))
-    program.fn("step", step, advance, ("x", 0, i, t), ("c", 0, i, t), ("act", 0, i, t), outputs=3)
+    program.fn("start", ONCE, start, outputs=2)
+    program.merge("w", RUNS, (i == 0, "start", 0), (i >= 1, "update", 0, i - 1))
+    program.fn("reset", RUNS, reset, outputs=2)
+    program.merge("x", STEPS, (t == 0, "reset", 0, i), (t >= 1, "step", 0, i, t - 1))
+    program.merge("c", STEPS, (t == 0, "reset", 1, i), (t >= 1, "step", 1, i, t - 1))
+    program.fn("act", STEPS, act, W, X)
+    program.fn("step", STEPS, advance, X, ("c", 0, i, t), ACT, outputs=3)
 
 
 def _optimizer(program: _Program, optimizer: Any, gradient: tuple) -> None:
     """m[i], the optimizer's state, and the update; results: last parameters, returns."""
-    i, big, last = Sym("i"), Sym("T"), Sym("I") - 1
-    per = Domain.of("i")
+    last, big = Sym("I") - 1, Sym("T")
 
     def update(env: Mapping[str, Any], params: PyTree, state: PyTree, gradient: PyTree) -> tuple:
         changes, state = optimizer.update(gradient, state, params)
         return jax.tree.map(jnp.add, params, changes), state
 
-    program.merge("m", per, (i == 0, "start", 1), (i >= 1, "update", 1, i - 1))
-    program.fn("update", per, update, ("w", 0, i), ("m", 0, i), gradient, outputs=2)
-    program.fn("final", Domain.of(), lambda env, w: (w,), ("update", 0, last))
-    program.fn("score", per, lambda env, c: (c[1].mean(),), ("step", 1, i, big - 1))
+    program.merge("m", RUNS, (i == 0, "start", 1), (i >= 1, "update", 1, i - 1))
+    program.fn("update", RUNS, update, ("w", 0, i), ("m", 0, i), gradient, outputs=2)
+    program.fn("final", ONCE, lambda env, w: (w,), ("update", 0, last))
+    program.fn("score", RUNS, lambda env, c: (c[1].mean(),), ("step", 1, i, big - 1))
     program.results = (("final", 0), ("score", 0))

@@ -32,6 +32,10 @@ class Window:
     lows: tuple[int, ...]
     full: bool
 
+    def moved(self, shift: int) -> "Window":
+        """The same, `shift` further on."""
+        return dataclasses.replace(self, lows=tuple(low + shift for low in self.lows))
+
 
 class Read:
     """An edge at numbers for the bounds."""
@@ -129,7 +133,7 @@ class Accesses:
             ready = {name for name in waiting if self._infer(name, types, inputs)}
             if not ready:
                 raise ValueError(
-                    f"{', '.join(waiting)} read nothing but each other, so their shapes are unknown."
+                    f"{', '.join(waiting)} read only each other, so their shapes are unknown."
                 )
             waiting = [name for name in waiting if name not in ready]
         return types
@@ -139,7 +143,8 @@ class Accesses:
         run, reads = self.graph.ops[name].run, self.reads[name]
         values = [_widened(types[r.tensor], r.widths) for r in reads if r.tensor in types]
         if run is None:
-            types |= {(name, 0): value for value in values[:1]}
+            if values:
+                types[name, 0] = values[0]
             return bool(values)
         if len(values) < len(reads):
             return False

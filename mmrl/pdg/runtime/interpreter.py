@@ -34,7 +34,7 @@ class Execution:
 
 
 class Interpreter:
-    """A compiled program with numbers for its bounds; call it with a key and the inputs to run it."""
+    """A compiled program with numbers for its bounds; call it with its inputs to run it."""
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int]):
         self.graph: Graph = compiled.graph
@@ -45,7 +45,7 @@ class Interpreter:
         self._slots = _slots(compiled.trace(**bounds), self._accesses)
 
     def __call__(self, **inputs: Any) -> Execution:
-        """Run the whole program. `inputs` are what operations find in their `env` beside the point."""
+        """Run the whole program. Operations find `inputs` in their `env`, beside the point."""
         return _Run(self, inputs).finish()
 
     def _thunk(self, op: Op) -> Callable[..., tuple] | None:
@@ -89,10 +89,8 @@ class _Run:
             case Loop(counter, start, stop, step, body):
                 for value in range(start.evaluate(env), stop.evaluate(env), step):
                     self.walk(body, {**env, counter: value})
-            case If(condition, then, otherwise):
-                branch = then if condition.evaluate(env) else otherwise
-                if branch is not None:
-                    self.walk(branch, env)
+            case If(condition, then, orelse):
+                self.walk(then if condition.evaluate(env) else orelse, env)
             case Execute(op, point):
                 self.run(self.program.graph.ops[op], tuple(p.evaluate(env) for p in point))
             case Free(tensor, point):
@@ -122,12 +120,10 @@ class _Run:
         try:
             return self.stores[read.tensor].get(index, read.widths)
         except KeyError:
-            wanted = ", ".join(
-                f"{i.start}:{i.stop}" if isinstance(i, range) else str(i) for i in index
-            )
+            parts = (f"{k.start}:{k.stop}" if isinstance(k, range) else str(k) for k in index)
             raise ValueError(
-                f"`tree` runs {read.edge.sink}{list(point)}, which reads {read.edge.source}[{wanted}], while "
-                f"some of it is not there: not computed yet, or freed."
+                f"`tree` runs {read.edge.sink}{list(point)}, which reads "
+                f"{read.tensor[0]}[{', '.join(parts)}], and not all of it is there."
             ) from None
 
     def free(self, tensor: Tensor, point: Point) -> None:

@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from mmrl.pdg.runtime.access import Accesses, Read
+from mmrl.pdg.runtime.access import Accesses, Read, Window
 from mmrl.pdg.runtime.account import Point, Tensor
 
 Event = tuple
@@ -78,11 +78,14 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
             _forward(read, places, aliased, runs)
     places = {tensor: _resolve(tensor, places) for tensor in places}
     lives = _lives(events, places, accesses)
-    sliced: dict[Tensor, set[int]] = defaultdict(set)
-    for tensor, place in places.items():
-        dims = accesses.sliced[tensor]
-        sliced[place.root] |= {k for k, (j, _) in enumerate(place.coordinates) if j in dims}
-    rings = {root: _ring(root, lives[root], sliced[root]) for root in lives}
+    found: dict[Tensor, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
+    for read in itertools.chain(*accesses.reads.values()):
+        place = places[read.tensor]
+        windows = dict(zip(read.sliced, read.windows, strict=True))
+        for k, (j, shift) in enumerate(place.coordinates):
+            if j in windows:
+                found[place.root][k].append(windows[j].moved(shift))
+    rings = {root: _ring(root, lives[root], found[root]) for root in lives}
     return Layout(places, rings, frozenset(aliased))
 
 
@@ -116,7 +119,7 @@ def _forward(
 
 
 def _fit(pairs: Mapping[Point, Point]) -> tuple[tuple[int | None, int], ...] | None:
-    """The coordinates of a `Place` that takes every key of `pairs` to its value, None if none does."""
+    """The coordinates of a `Place` that takes every key of `pairs` to its value, if one does."""
     if not pairs:
         return None
     sources, sinks = list(pairs), list(pairs.values())
@@ -167,26 +170,45 @@ def _lives(
     }
 
 
-def _ring(root: Tensor, lives: Mapping[Point, Interval], sliced: set[int]) -> Ring:
-    """The ring with the fewest slots in which no two values that are alive at once share one."""
+def _ring(
+    root: Tensor, lives: Mapping[Point, Interval], windows: Mapping[int, Sequence[Window]]
+) -> Ring:
+    """The ring with the fewest slots in which no two values that are alive at once share one.
+
+    A few more are taken where slices begin at multiples of their width, so that none wraps around.
+    """
     rank = len(next(iter(lives)))
     strides, offsets, extents = [], [], []
     for k in range(rank):
         values = sorted({point[k] for point in lives})
-        gap = math.gcd(*(v - values[0] for v in values)) or 1
-        strides.append(1 if k in sliced else gap)
-        offsets.append(min(values[0], values[0] % strides[-1]))
-        extents.append((values[-1] - values[0]) // strides[-1] + 1)
+        gap = 1 if k in windows else math.gcd(*(v - values[0] for v in values)) or 1
+        strides.append(gap)
+        offsets.append(min(values[0], values[0] % gap))
+        extents.append((values[-1] - values[0]) // gap + 1)
     where = {p: _slot(p, strides, offsets) for p in lives}
     ordered = sorted((interval, where[p]) for p, interval in lives.items())
     least = _most_alive(lives.values())
     options = itertools.product(*(range(1, extent + 1) for extent in extents))
-    for slots in sorted(options, key=lambda s: (math.prod(s), s)):
-        if math.prod(slots) >= least and _fits(ordered, slots):
-            highest = [max(p[k] for p in where.values()) for k in range(rank)]
-            wraps = tuple(h >= w for h, w in zip(highest, slots, strict=True))
-            return Ring(slots, tuple(strides), tuple(offsets), wraps)
-    raise ValueError(f"{root[0]} has values that overlap in every ring.")
+    sizes = sorted((s for s in options if math.prod(s) >= least), key=lambda s: (math.prod(s), s))
+    slots = next(size for size in sizes if _fits(ordered, size))
+    for k, width in _aligned(windows, slots, offsets):
+        wider = (*slots[:k], -(-slots[k] // width) * width, *slots[k + 1 :])
+        slots = wider if _fits(ordered, wider) else slots
+    highest = [max(p[k] for p in where.values()) for k in range(rank)]
+    wraps = tuple(h >= w for h, w in zip(highest, slots, strict=True))
+    return Ring(slots, tuple(strides), tuple(offsets), wraps)
+
+
+def _aligned(
+    windows: Mapping[int, Sequence[Window]], slots: Sequence[int], offsets: Sequence[int]
+) -> Iterable[tuple[int, int]]:
+    """For each dimension the width of the first slices that only begin at multiples of it."""
+    for k, several in windows.items():
+        for window in several:
+            whole = all((low - offsets[k]) % window.width == 0 for low in window.lows)
+            if whole and len(window.lows) > 1 and slots[k] > window.width > 1:
+                yield k, window.width
+                break
 
 
 def _slot(point: Point, strides: Sequence[int], offsets: Sequence[int]) -> Point:

@@ -1,4 +1,4 @@
-"""From a schedule's tree to what is compiled: no conditions where rounds will do, no needless reads.
+"""From a schedule's tree to what is compiled: rounds for conditions, and no needless reads.
 
 A value that was computed earlier in the same stretch of code is taken from there. Only what some
 operation reads later, in another iteration, has to be stored in a ring.
@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mmrl.pdg.expr import TRUE, Add, And, Const, Expr, Mul, Not, Slice, Sub, Sym
+from mmrl.pdg.expr import TRUE, Add, And, Const, Expr, Mul, Not, Sub, Sym
 from mmrl.pdg.graph import Op
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
@@ -62,23 +62,36 @@ class When:
 class Planner:
     """Plans a tree; afterwards `stored` has the roots that need a ring."""
 
-    def __init__(self, accesses: Accesses, layout: Layout, peel: bool):
-        self._accesses, self._layout, self._peel = accesses, layout, peel
+    def __init__(self, accesses: Accesses, layout: Layout):
+        self._accesses, self._layout = accesses, layout
         self._bounds = accesses.bounds
         self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
 
-    def block(self, items: Iterable[tuple[Expr, Any]], known: set[Key]) -> tuple:
+    def plan(self, tree: Any) -> tuple:
+        """What is compiled for a whole program."""
+        return self._block(self._items(tree), set())
+
+    def _block(self, items: Iterable[tuple[Expr, Any]], known: set[Key]) -> tuple:
         """Statements with their conditions, in order; `known` grows by what they compute."""
         nodes: list[Any] = []
         for condition, item in items:
             verdict = self._decide(condition)
             if verdict is None:
-                nodes.append(When(condition, self.block([(TRUE, item)], set(known))))
+                nodes.append(When(condition, self._block([(TRUE, item)], set(known))))
             elif verdict and isinstance(item, Loop):
                 nodes += self._loop(item, known)
             elif verdict:
                 nodes.append(self._do(item, known))
         return tuple(nodes)
+
+    def _items(self, node: Any) -> list[tuple[Expr, Any]]:
+        """What `node` executes, but for merges whose values are where they belong already."""
+        return [(condition, item) for condition, item in flatten(node) if not self._idle(item)]
+
+    def _idle(self, item: Any) -> bool:
+        if not isinstance(item, Execute) or self._accesses.graph.ops[item.op].run is not None:
+            return False
+        return set(self._accesses.reads[item.op]) <= self._layout.aliased
 
     def _decide(self, condition: Expr) -> bool | None:
         if set(condition.symbols()) <= set(self._bounds):
@@ -86,13 +99,13 @@ class Planner:
         return None
 
     def _loop(self, loop: Loop, known: set[Key]) -> list:
-        items = list(flatten(loop.body))
+        items = self._items(loop.body)
         groups = _groups(items)
         if len(groups) > 1 or any(self._decide(condition) is None for condition, _ in groups):
             turns = self._turns(loop, groups, known)
             if turns is not None:
                 return turns
-        body = self.block(items, set(known))
+        body = self._block(items, set(known))
         return [Each(loop.counter, loop.start, loop.stop, loop.step, body)] if body else []
 
     def _turns(self, loop: Loop, groups: list, known: set[Key]) -> list | None:
@@ -114,9 +127,8 @@ class Planner:
         rounds = regroup([active[g] for g in kept], values)
         if rounds is None:
             return None
-        bodies = [self.block([(TRUE, item) for item in groups[g][1]], set(known)) for g in kept]
-        parts = rounds.segments() if self._peel else [rounds]
-        return [Turns(loop.counter, tuple(bodies), part) for part in parts]
+        bodies = [self._block([(TRUE, item) for item in groups[g][1]], set(known)) for g in kept]
+        return [Turns(loop.counter, tuple(bodies), rounds)]
 
     def _do(self, node: Execute, known: set[Key]) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
@@ -155,10 +167,9 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[tuple[Expr, Any]]:
         case Block(body):
             for child in body:
                 yield from flatten(child, condition)
-        case If(test, then, otherwise):
+        case If(test, then, orelse):
             yield from flatten(then, _both(condition, test))
-            if otherwise is not None:
-                yield from flatten(otherwise, _both(condition, Not(test)))
+            yield from flatten(orelse, _both(condition, Not(test)))
         case Execute() | Loop():
             yield condition, node
         case Offload() | Fetch():
@@ -184,7 +195,7 @@ def _groups(items: Sequence[tuple[Expr, Any]]) -> list[tuple[Expr, list]]:
 
 
 def affine(expr: Expr | int, bounds: Mapping[str, int]) -> Affine | None:
-    """The sum Σ c · counter + c₀ that `expr` is, in a form to compare; None if it is no such sum."""
+    """The sum Σ c · counter + c₀ that `expr` is, in a form to compare; None if it is none."""
     terms = _terms(expr, bounds)
     return None if terms is None else tuple(sorted((s, c) for s, c in terms.items() if c))
 

@@ -32,8 +32,7 @@ class Span:
         return cls(0, extent, Window(extent, (0,), True))
 
     def __add__(self, shift: int) -> "Span":
-        lows = tuple(low + shift for low in self.window.lows)
-        return Span(self.low + shift, self.count, dataclasses.replace(self.window, lows=lows))
+        return Span(self.low + shift, self.count, self.window.moved(shift))
 
 
 def empty(ring: Ring, example: PyTree) -> Rings:

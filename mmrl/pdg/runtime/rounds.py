@@ -14,6 +14,7 @@ steps it is m times `act` per round. All of this is known before the program is 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rounds:
-    """In round k, group g runs for `counts[k, g]` values from `starts[k, g]` in steps `steps[g]`."""
+    """In round k, group g runs `counts[k, g]` times, from `starts[k, g]` in steps of `steps[g]`."""
 
     starts: np.ndarray
     counts: np.ndarray
@@ -31,36 +32,34 @@ class Rounds:
         """Does `group` run equally often in every round?"""
         return bool((self.counts[:, group] == self.counts[0, group]).all())
 
-    def segments(self) -> list["Rounds"]:
-        """Stretches of rounds in which every group runs equally often."""
-        changes = (np.diff(self.counts, axis=0) != 0).any(1).nonzero()[0] + 1
-        parts = zip(np.split(self.starts, changes), np.split(self.counts, changes), strict=True)
-        return [Rounds(starts, counts, self.steps) for starts, counts in parts]
-
 
 def regroup(active: Sequence[Sequence[bool]], values: Sequence[int]) -> Rounds | None:
-    """The rounds of a loop over `values` whose group g runs where `active[g]`; None if there are none.
+    """The rounds of a loop over `values` whose group g runs where `active[g]`, if there are any.
 
-    Of two ways to cut the sequence, the one with fewer groups whose number of runs varies: the last
-    group ends a round at each run (n-step), or as late as it can (Monte-Carlo).
+    A round may end after every run of some group (n-step: after each `learn`), or as late as the
+    order allows (Monte-Carlo). Of these, the one in which fewest groups vary from round to round.
     """
-    cuts = [_rounds(active, values, single) for single in (False, True)]
-    found = [rounds for rounds in cuts if rounds is not None]
-    return min(
-        found, key=lambda r: sum(not r.constant(g) for g in range(len(active))), default=None
-    )
+    ways = [_rounds(active, values, last) for last in (None, *range(len(active)))]
+    found = [rounds for rounds in ways if rounds is not None]
+    return min(found, key=_varying, default=None)
 
 
-def _rounds(active: Sequence[Sequence[bool]], values: Sequence[int], single: bool) -> Rounds | None:
-    groups, rounds, last = len(active), [], -1
+def _varying(rounds: Rounds) -> int:
+    return sum(not rounds.constant(group) for group in range(len(rounds.steps)))
+
+
+def _rounds(
+    active: Sequence[Sequence[bool]], values: Sequence[int], last: int | None
+) -> Rounds | None:
+    groups, rounds, at = range(len(active)), [], -1
     for position, value in enumerate(values):
-        for group in (g for g in range(groups) if active[g][position]):
-            again = group == last and not (single and group == groups - 1)
-            if not rounds or not (group > last or (again and _continues(rounds[-1][group], value))):
-                rounds.append([[] for _ in range(groups)])
+        for group in (g for g in groups if active[g][position]):
+            again = group == at != last and _continues(rounds[-1][group], value)
+            if not rounds or at == last or not (group > at or again):
+                rounds.append([[] for _ in groups])
             rounds[-1][group].append(value)
-            last = group
-    gaps = [{b - a for runs in rounds for a, b in zip(runs[g], runs[g][1:])} for g in range(groups)]
+            at = group
+    gaps = [{b - a for runs in rounds for a, b in itertools.pairwise(runs[g])} for g in groups]
     if not rounds or any(len(gap) > 1 for gap in gaps):
         return None
     starts = np.array([[run[0] if run else 0 for run in runs] for runs in rounds])

@@ -95,7 +95,7 @@ def _window(block: PyTree, low: Any, count: Any, width: int) -> PyTree[Shaped[Ar
 
 
 class BlockStore:
-    """Values along dimension `axis` in one array of `slots`, one array for each of the other points.
+    """Values along dimension `axis` in an array of `slots`, one array for all else that differs.
 
     Coordinate t is in slot t mod `slots`, where nothing may live by then. An array exists as long
     as one of its values does: freeing a value frees no memory before the last one of its array.

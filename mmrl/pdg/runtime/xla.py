@@ -18,7 +18,7 @@ from mmrl.pdg.runtime import rings
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
 from mmrl.pdg.runtime.layout import Place, layout
-from mmrl.pdg.runtime.plan import Do, Each, Planner, Turns, When, flatten
+from mmrl.pdg.runtime.plan import Do, Each, Planner, Turns, When
 
 Buffers = dict[Tensor, PyTree]
 
@@ -27,17 +27,14 @@ class XlaProgram:
     """A compiled program with numbers for its bounds, as one function of its inputs.
 
     It may be jitted and vmapped over its inputs. `alias` False stores what a merge takes a second
-    time: the measure of what forwarding saves. `peel` compiles the first and last rounds of a loop
-    apart: quicker where rounds are short, longer to compile.
+    time: the measure of what forwarding saves.
     """
 
-    def __init__(
-        self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True, peel: bool = False
-    ):
+    def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
         self._graph, self._accesses = compiled.graph, Accesses(compiled.graph, bounds)
         self.layout = layout(self._accesses, compiled.trace(**bounds), alias=alias)
-        planner = Planner(self._accesses, self.layout, peel)
-        self._plan = planner.block(flatten(compiled.tree), set())
+        planner = Planner(self._accesses, self.layout)
+        self._plan = planner.plan(compiled.tree)
         self._stored = sorted(planner.stored)
         self._jitted = jax.jit(self._run)
 
@@ -84,7 +81,8 @@ class XlaProgram:
                 case Each(counter, start, stop, step, body):
                     low, high = start.evaluate(env), stop.evaluate(env)
                     turn = self._turn(body, env, known, counter, low, step)
-                    buffers = self._repeat((high - low + step - 1) // step, turn, body, buffers)
+                    number = (high - low + step - (1 if step > 0 else -1)) // step
+                    buffers = self._repeat(number, turn, body, buffers)
                 case Turns():
                     buffers = self._turns(node, env, known, buffers)
                 case When(condition, body):
@@ -168,7 +166,7 @@ class XlaProgram:
         return buffers
 
     def _merge(self, node: Do, point: list, here: dict, values: list, buffers: Buffers) -> PyTree:
-        """Of the values whose condition holds the one; else what is in the merge's place already."""
+        """The value whose condition holds; else what is in the merge's place already."""
         name, rest = node.op.name, list(zip(node.reads, values, strict=True))
         if len(rest) < len(self._accesses.reads[name]):
             value = self._get(self.layout.places[name, 0], point, buffers)
