@@ -58,7 +58,7 @@ LIFTED = {
         True,
     ),
     "ema": ("affine", blend, x3, (r,), False),
-    "sum": ("affine", lambda s, z: s + z, x3, (r,), False),
+    "sum": ("sum", lambda s, z: s + z, x3, (r,), False),
     "difference": ("affine", lambda s, z: z - s, x3, (r,), False),
     "scalar": ("affine", lambda s, z: 2.0 + s * z / 3, jnp.float32(1), (r[:, 0],), False),
     "forgetting": ("affine", lambda s, z, b: jnp.where(b, z, s), x3, (r, begin), False),
@@ -190,7 +190,7 @@ def test_arrays_of_a_state_may_take_different_forms():
         return {"sum": x["sum"] + z, "top": jnp.maximum(x["top"], z), "last": z}
 
     x0 = dict.fromkeys(("sum", "top", "last"), x3)
-    assert recognize(step, x0, r[0]).forms == ("affine", "affine", "max")  # in order of the keys
+    assert recognize(step, x0, r[0]).forms == ("affine", "sum", "max")  # in order of the keys
     for x, y in zip(
         jax.tree.leaves(loop(step, x0, (r,))), jax.tree.leaves(lift(step, x0, (r,))), strict=True
     ):

@@ -74,7 +74,11 @@ def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> lis
     monoid = declaration(state.monoids, equation.params.get("name"))
     if monoid is not None:
         return _declared(state, monoid, values)
-    return describe(state, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values)
+    try:
+        return describe(state, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values)
+    except Refusal as refusal:
+        refusal.inside = equation.params.get("name") or refusal.inside
+        raise
 
 
 def _declared(state: State, monoid: Declared, values: list[Value]) -> list[Value]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Shaped
 
-from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product
+from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product, Sum
 from mmrl.pdg.passes.affine import describe
 from mmrl.pdg.passes.declared import Declared
 from mmrl.pdg.passes.linear import check_matrix
@@ -61,6 +61,13 @@ class Recurrence(eqx.Module):
         leaves, tree = jax.tree.flatten(xs)
         ends = zip(self.stopped, jax.tree.leaves(again), leaves, strict=True)
         return jax.tree.unflatten(tree, [new if stopped else x for stopped, new, x in ends])
+
+    def last(self, x0: PyTree, inputs: tuple) -> PyTree:
+        """The state after the last step alone."""
+        if set(self.forms) == {"sum"} and not any(self.stopped):
+            elements = self.read(jax.vmap(self.element)(*inputs))
+            return jax.tree.map(lambda x, b: x + b.sum(0), x0, elements)
+        return jax.lax.scan(lambda x, z: (self.step(x, *z), None), x0, inputs)[0]
 
 
 def lift(
@@ -134,7 +141,7 @@ def recognize(
         step,
         element=lambda *z: tuple(_element(state, i, v) for i, v in enumerate(describe_step(*z))),
         begin=lambda x: tuple(map(_begin, forms, tree.flatten_up_to(x))),
-        read=lambda h: tree.unflatten([_sign(f) * x for f, (_, x) in zip(forms, h, strict=True)]),
+        read=lambda h: tree.unflatten(list(map(_read, forms, h))),
     )
 
 
@@ -198,17 +205,21 @@ def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
     return ("matrix",)
 
 
-_FORMS = {"free": "affine", "state": "affine", "shift": "affine"}
+_FORMS = {"free": "affine", "state": "sum", "shift": "sum"}
 
 
 def _monoid(form: str, leaf: jax.ShapeDtypeStruct) -> Monoid:
+    if form == "sum":
+        return Sum(leaf)
     if form == "affine":
         return Affine(leaf.shape, leaf.dtype)
     return LogSumExp(leaf.shape) if form == "logsumexp" else Max(leaf.shape)
 
 
-def _element(state: State, i: int, value: Value) -> tuple[Array, Array]:
+def _element(state: State, i: int, value: Value) -> PyTree[Array]:
     """(a, b) in the terms of the monoid. min(x + a, b) is max(-x - a, -b), negated."""
+    if value.kind in ("state", "shift"):
+        return state.offset(value)
     like = state.leaves[i]
     if value.kind in ("max", "min", "logsumexp"):
         sign = _sign(value.kind)
@@ -219,8 +230,14 @@ def _element(state: State, i: int, value: Value) -> tuple[Array, Array]:
     return gain, state.offset(value)
 
 
-def _begin(form: str, x: Array) -> tuple[Array, Array]:
+def _begin(form: str, x: Array) -> PyTree[Array]:
+    if form == "sum":
+        return x
     return (jnp.ones_like(x), x) if form == "affine" else (jnp.zeros_like(x), _sign(form) * x)
+
+
+def _read(form: str, h: PyTree[Array]) -> Array:
+    return h if form == "sum" else _sign(form) * h[1]  # pyright: ignore[reportReturnType]
 
 
 def _sign(form: str) -> int:

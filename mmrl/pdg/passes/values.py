@@ -38,7 +38,12 @@ _TEXT = {
 
 
 class Refusal(ValueError):
-    """Why a step is no scan: `primitive` is the first operation that does not fit."""
+    """Why a step is no scan: `primitive` is the first operation that does not fit.
+
+    `inside` is the outermost named function, called by the step, in which it was found.
+    """
+
+    inside: str = ""
 
     def __init__(self, primitive: str, reason: str):
         super().__init__(f"Not a scan: {reason}.")

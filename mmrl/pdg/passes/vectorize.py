@@ -1,0 +1,65 @@
+"""Vectorize: a dimension leaves the loops and becomes an axis of the arrays.  §5.2, Algorithm 2
+
+    for t in range(T): y[t] = f(x[t])      ↦      y = f(x), all of t at once
+
+Fewer and larger runs, for more memory: all of d lives at once, and nothing that is moved can be
+interleaved with what makes its inputs. Operations on a cycle through different points of d, such
+as acting, stay; those on a cycle at one point of d move together or not at all.
+"""
+
+from collections.abc import Collection
+
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.passes.access import Block
+from mmrl.pdg.passes.cycles import cycles, trivial
+from mmrl.pdg.passes.move import can_move, graph_dims, move
+
+
+def vectorize(
+    graph: Graph, name: str, only: Collection[str] | None = None
+) -> tuple[Graph, list[str]]:
+    """The graph with all operations that may be vectorized over `name`, and what was done.
+
+    `only` limits it to some operations. Raises `ValueError` for a dimension that is not there.
+    """
+    block = Block(name, _bound(graph, name))
+    moved, words = movable(graph, block, only)
+    if moved:
+        words.insert(0, f"vectorized over {name}: {', '.join(moved)}")
+    return (move(graph, block, moved) if moved else graph), words
+
+
+def movable(
+    graph: Graph, block: Block, only: Collection[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The operations that may leave the loop over d, in order, and why the others may not."""
+    name = block.name
+    moved = {op.name for op in graph.ops.values() if name in op.domain.names}
+    words, groups = [], []
+    if only is not None:
+        moved &= set(only)
+    for cycle in cycles(graph, name):
+        on = [op for op in cycle.ops if name in graph.ops[op].domain.names]
+        if trivial(graph, cycle, name):
+            groups.append(set(on))
+            continue
+        if moved & set(on):
+            words.append(f"{', '.join(on)} stay: a cycle through different points of {name}")
+        moved -= set(on)
+    changed = True
+    while changed:
+        changed = False
+        for op in [op for op in graph.ops if op in moved]:
+            reason = can_move(graph, block, moved, op)
+            if reason or any(op in group and not group <= moved for group in groups):
+                words.append(f"{op} stays: {reason or 'so does another operation of its cycle'}")
+                moved.discard(op)
+                changed = True
+    return [op for op in graph.ops if op in moved], words
+
+
+def _bound(graph: Graph, name: str):
+    dims = graph_dims(graph)
+    if name not in dims:
+        raise ValueError(f"`{name}` is no dimension of the program: it has {', '.join(dims)}.")
+    return dims[name]
