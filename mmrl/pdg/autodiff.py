@@ -1,0 +1,243 @@
+"""Reverse-mode differentiation of programs: every operation's vjp, every edge's φ⁻¹.  §5.1
+
+Gradients are tensors like any others: they live where their tensors live, and are scheduled with
+the rest. A recurrence gives a recurrence that runs the other way (back-propagation through time).
+What a vjp does not use it does not read, found by dropping dead code from its jaxpr: the gradient
+of a mean waits for no term of it, which lets a program learn while it still acts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.interpreters import partial_eval
+
+from mmrl.pdg.graph import ArrayType, Edge, Op
+from mmrl.pdg.ops import trial_inputs
+from mmrl.pdg.program import Program
+from mmrl.pdg.tensor import Tensor
+from mmrl.pdg.transport import plus, transport, zeros
+from mmrl.pdg.validate import components
+
+Node = tuple[str, int]  # an operation and one of its outputs
+
+
+def gradients(loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.
+
+    Leaves that are not floating-point have gradient None. Raises `ValueError` if the loss is not a
+    floating-point scalar, or an x is an indexed read rather than a whole tensor.
+    """
+    if loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.inexact):
+        raise ValueError(
+            f"`loss` must be one floating-point number, got {loss.array}: sum or cast it"
+        )
+    for x in wrt:
+        if not x.is_whole:
+            raise ValueError(
+                f"`{x!r}` is a read of `{x.source}`: differentiate by the whole tensor"
+            )
+    whole = loss if loss.is_whole and not loss.detached else loss.read()
+    reverse = _Reverse(whole, {(x.source, x.output) for x in wrt})
+    return tuple(reverse.gradient((x.source, x.output)) for x in wrt)
+
+
+class _Reverse:
+    """One backward pass: which tensors carry a gradient, and the gradient of each once made."""
+
+    def __init__(self, loss: Tensor, wrt: set[Node]):
+        self.program: Program = loss.program
+        self.loss, self.wrt = loss, wrt
+        # The pass adds operations of its own, through which it must not differentiate.
+        self.edges = [edge for edge in self.program.edges if edge not in self.program.detached]
+        self.relevant = self._active() & self._needed()
+        self.done: dict[Node, Tensor] = {}
+        self.vjps: dict[str, dict[int, Tensor]] = {}
+        carrying = [e for e in self.edges if self._carries(e)]
+        self.cyclic = {name for group in components(carrying) for name in group if len(group) > 1}
+        self.cyclic |= {edge.sink for edge in carrying if edge.sink == edge.source}
+        for node in sorted(self.relevant - self.wrt):
+            if node[0] in self.cyclic and self.program.ops[node[0]].kind == "merge":
+                self._declare(node)
+        for node in list(self.done):
+            self._finish(node)
+
+    def _source(self, edge: Edge) -> Node:
+        return edge.source, edge.output
+
+    def _active(self) -> set[Node]:
+        """What depends on `wrt` through floating-point values."""
+        found, ready = set(self.wrt), list(self.wrt)
+        while ready:
+            node = ready.pop()
+            for edge in self.edges:
+                if self._source(edge) == node:
+                    outputs = self.program.ops[edge.sink].outputs
+                    new = {(edge.sink, k) for k, kind in enumerate(outputs) if _floating(kind)}
+                    ready += sorted(new - found)
+                    found |= new
+        return found
+
+    def _needed(self) -> set[Node]:
+        """What the loss is computed from, short of what `wrt` is computed from."""
+        found, ready = set(), [(self.loss.source, self.loss.output)]
+        while ready:
+            node = ready.pop()
+            if node not in found:
+                found.add(node)
+                if node not in self.wrt:
+                    ready += [self._source(edge) for edge in self.edges if edge.sink == node[0]]
+        return found
+
+    def _carries(self, edge: Edge) -> bool:
+        outputs = range(len(self.program.ops[edge.sink].outputs))
+        through = any((edge.sink, k) in self.relevant - self.wrt for k in outputs)
+        return through and self._source(edge) in self.relevant
+
+    def gradient(self, node: Node) -> Tensor:
+        """The sum of what every reader of the tensor sends back."""
+        if node not in self.done:
+            terms = self._terms(node)
+            kind = inexact(self.program.ops[node[0]].outputs[node[1]])
+            domain = self.program.ops[node[0]].domain
+            if not terms:
+                self.done[node] = zeros(self.program, kind, domain)._with(domain=domain)
+            elif len(terms) == 1:
+                self.done[node] = terms[0]
+            else:
+                name = f"grad_{node[0]}"
+                self.done[node] = self.program.build(
+                    "fn", plus, terms, (kind,), domain=domain, name=name, params={"f": plus}
+                )[0]
+        return self.done[node]
+
+    def _terms(self, node: Node) -> list[Tensor]:
+        name, output = node
+        kind = inexact(self.program.ops[name].outputs[output])
+        terms = []
+        if node == (self.loss.source, self.loss.output):
+            one = self.program.constant(jnp.ones((), self.loss.dtype), name="one")
+            terms.append(one._with(domain=self.loss.domain))
+        for edge in self.edges:
+            if self._source(edge) == node and self._carries(edge):
+                backwards = edge.sink in self.cyclic
+                terms.append(transport(self._cotangent(edge), edge, kind, backwards=backwards))
+        return terms
+
+    def _cotangent(self, edge: Edge) -> Tensor:
+        """The cotangent of what an edge read, over the sink's domain."""
+        if self.program.ops[edge.sink].kind == "merge":
+            return self.gradient((edge.sink, 0))
+        if edge.sink not in self.vjps:
+            self.vjps[edge.sink] = self._vjp(self.program.ops[edge.sink])
+        return self.vjps[edge.sink][edge.input]
+
+    def _vjp(self, op: Op) -> dict[int, Tensor]:
+        """One operation that gives the cotangents of those arguments that carry a gradient."""
+        edges = sorted((e for e in self.program.edges if e.sink == op.name), key=lambda e: e.input)
+        wanted = [e.input for e in edges if e in self.edges and self._carries(e)]
+        outputs = [k for k in range(len(op.outputs)) if (op.name, k) in self.relevant - self.wrt]
+        cotangents = [self.gradient((op.name, k)) for k in outputs]
+        inputs = self.program.reads[op.name]
+        run = pull_back(op, inputs, wanted, outputs)
+        used = used_inputs(self.program, op, run, [*inputs, *cotangents], len(inputs))
+        kept = [inputs[k] for k in used]
+        kinds = tuple(inexact(inputs[k].type) for k in wanted)
+        results = self.program.build(
+            "vjp",
+            with_only(run, op, [x.type for x in inputs], used),
+            [*kept, *cotangents],
+            kinds,
+            domain=op.domain,
+            name=f"vjp_{op.name}",
+            params={"of": op.name, "wanted": tuple(wanted), "outputs": tuple(outputs)},
+        )
+        return dict(zip(wanted, results, strict=True))
+
+    def _declare(self, node: Node) -> None:
+        """Room for the gradient of a tensor that depends on itself: its terms will read it."""
+        op = self.program.ops[node[0]]
+        name = self.program.fresh(f"grad_{op.name}")
+        kind = inexact(op.outputs[node[1]])
+        self.program.ops[name] = Op(name, "fn", op.domain, (kind,), plus, {"f": plus})
+        self.done[node] = self.program.output(name)
+
+    def _finish(self, node: Node) -> None:
+        declared = self.done[node]
+        for place, term in enumerate(self._terms(node)):
+            edge = Edge(declared.source, term.source, term.index, input=place, output=term.output)
+            self.program.edges.append(edge)
+
+
+def pull_back(
+    op: Op, inputs: Sequence[Tensor], wanted: Sequence[int], outputs: Sequence[int]
+) -> Callable[..., tuple[Any, ...]]:
+    """`run(env, *inputs, *cotangents)`: `jax.vjp` of the operation, of the arguments wanted."""
+    run, count = op.run, len(inputs)
+    assert run is not None
+
+    def vjp(env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
+        primals, cotangents = list(values[:count]), values[count:]
+        moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
+
+        def f(*moved: Any) -> tuple[Any, ...]:
+            now = list(primals)
+            for k, value in zip(wanted, moved, strict=True):
+                now[k] = eqx.combine(value, primals[k])
+            results = run(env, *now)
+            return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in outputs)
+
+        return jax.vjp(f, *moving)[1](tuple(cotangents))
+
+    return vjp
+
+
+def used_inputs(
+    program: Program, op: Op, run: Callable[..., Any], tensors: Sequence[Tensor], count: int
+) -> list[int]:
+    """Which of the first `count` arguments the results depend on."""
+    bounds = [bound.name for bound in program.bounds]
+    env, fixed, values = trial_inputs([x.type for x in tensors], op.domain.names, bounds)
+    jaxpr = jax.make_jaxpr(lambda env, *xs: run({**env, **fixed}, *xs))(env, *values).jaxpr
+    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    place, found = len(jax.tree.leaves(env)), []
+    for k, value in enumerate(values[:count]):
+        size = len(jax.tree.leaves(value))
+        if any(used[place : place + size]):
+            found.append(k)
+        place += size
+    return found
+
+
+def with_only(
+    run: Callable[..., Any], op: Op, kinds: Sequence[Any], used: Sequence[int]
+) -> Callable[..., Any]:
+    """`run` without its unused arguments: zeros stand in for them, and nothing depends on those."""
+
+    def fewer(env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
+        bounds = {name: size for name, size in env.items() if name not in op.domain.names}
+
+        def stand_in(leaf: ArrayType) -> jax.Array:
+            kind = leaf.padded(op.domain, bounds)
+            return jnp.zeros(kind.shape, kind.dtype)
+
+        given = dict(zip(used, values, strict=False))
+        full = [
+            given[k] if k in given else jax.tree.map(stand_in, kind) for k, kind in enumerate(kinds)
+        ]
+        return run(env, *full, *values[len(used) :])
+
+    return fewer
+
+
+def inexact(kind: Any) -> Any:
+    """The floating-point leaves of a type, None in place of the others."""
+    return jax.tree.map(
+        lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, kind
+    )
+
+
+def _floating(kind: Any) -> bool:
+    return bool(jax.tree.leaves(inexact(kind)))

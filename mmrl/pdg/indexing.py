@@ -1,0 +1,149 @@
+"""What `x[i, t:T]` means: which points are read, where that is possible, and what shape comes out.
+
+    index of a symbolic dimension t      its place in the domain     the array
+    nothing, `:`, or t itself            stays                       as it was
+    t + 1, min_(t + 9, T - 1), t % 8     stays                       as it was
+    5, T - 4                             goes                        as it was
+    0:5, 0:T                             goes                        a new first axis
+    t:T, 0:t + 1                         stays                       a new first axis, ragged
+    another symbol, i                    i takes its place           as it was
+
+Indices after `...` belong to the array's own axes. A condition, `x[t % 10 == 0]`, leaves fewer
+points. So does an index that leaves the domain of `x`: `x[t - 1]` lives at 1 <= t.  §4
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from mmrl.pdg.domain import Domain
+from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, lift
+from mmrl.pdg.normal import is_index, is_truth
+from mmrl.pdg.polyhedra import always, never, simplify
+
+
+@dataclasses.dataclass(frozen=True)
+class Subscript:
+    """An index sorted out: φ of each symbolic dimension, a condition, and indices of axes."""
+
+    at: dict[str, Expr]
+    when: Expr = TRUE
+    axes: tuple[Any, ...] | None = None
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        return tuple(name for name, part in self.at.items() if isinstance(part, Slice))
+
+
+def subscript(key: Any, domain: Domain, name: str) -> Subscript:
+    """Sort out `name[key]`. Raises `ValueError` for too many indices or things that are none."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    axes = None
+    places = [k for k, item in enumerate(items) if item is Ellipsis]
+    if places:
+        items, axes = items[: places[0]], tuple(items[places[0] + 1 :]) or None
+    when, at = TRUE, {}
+    if len(items) == 1 and is_index(items[0]) and is_truth(lift(items[0])):
+        when, items = lift(items[0]), []
+    if len(items) > len(domain):
+        raise ValueError(
+            f"`{name}` has {len(domain)} symbolic dimensions, {list(domain.names)}, and was given "
+            f"{len(items)} indices; write `...` before indices of the array's own axes"
+        )
+    for dim, item in zip(domain, items, strict=False):
+        part = dim.symbol if item == slice(None) else _from_start(item, dim.bound)
+        if not isinstance(part, Slice) and is_truth(part):
+            when, part = when & part, dim.symbol
+        at[dim.name] = part
+    return Subscript(at, when, axes)
+
+
+def _from_start(item: Any, bound: Expr) -> Expr:
+    """An index as an expression; `3:` and `:t` reach to the ends of the dimension."""
+    if isinstance(item, slice) and item.step is None:
+        start, stop = item.start, item.stop
+        return Slice(lift(0 if start is None else start), lift(bound if stop is None else stop))
+    return lift(item)
+
+
+def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> Domain:
+    """The points of `sink` at which `source[index]` exists.
+
+    A slice that runs over the edge is a `ValueError`: it would silently be shorter.
+    """
+    inside = TRUE
+    for dim, part in zip(source, index, strict=True):
+        if not isinstance(part, Slice):
+            inside = inside & (part >= 0) & (part < dim.bound)
+            continue
+        within = (part.hi <= part.lo) | ((part.lo >= 0) & (part.hi <= dim.bound))
+        if not always(within, roomy(sink, within)):
+            remedy = f"cut it with min_(…, {dim.bound}) or max_(0, …)"
+            raise ValueError(f"`{name}[…, {part}, …]` leaves 0:{dim.bound}; {remedy}")
+    at = dict(zip(source.names, index, strict=True))
+    sliced = [n for n, part in at.items() if isinstance(part, Slice) and n in source.when.symbols()]
+    if sliced:
+        raise ValueError(
+            f"`{name}` exists only where {source.when}: a slice of {sliced} would have holes"
+        )
+    inside = inside & source.when.substitute(at)
+    if always(inside, roomy(sink, inside)):
+        return sink
+    if never(inside, sink):
+        raise ValueError(f"`{name}[{', '.join(map(str, index))}]` exists at no point of {sink}")
+    return Domain(sink.dims, simplify(sink.when & inside, sink.box()))
+
+
+def roomy(domain: Domain, *exprs: Expr) -> Domain:
+    """The domain for bounds that exceed every number in the expressions.
+
+    `x[2:5]` is fine although it wants T >= 5: a program may ask for bounds that are large enough.
+    """
+    least = 1 + max((number for expr in exprs for number in _numbers(expr)), default=0)
+    bounds = {name for expr in exprs for name in expr.symbols()} - set(domain.names)
+    bounds |= {name for dim in domain for name in dim.bound.symbols()}
+    for name in sorted(bounds):
+        domain = domain.restrict(Sym(name) >= least)
+    return domain
+
+
+def _numbers(expr: Expr) -> list[int]:
+    if isinstance(expr, Const):
+        return [abs(int(expr.value))]
+    return [number for term in expr.terms for number in _numbers(term)]
+
+
+def definition(
+    found: Subscript, domain: Domain, bounds: Sequence[str], name: str
+) -> tuple[Expr, dict[str, Expr]]:
+    """`name[…] = value`: at which points ψ, and what the value's symbols are there.
+
+    `[i, 0]` defines the points t = 0, `[i, t + 1]` those with t >= 1 from the value at t - 1,
+    `[i, 0:4]` those with t < 4, `[i, t]` all that remain.
+    """
+    when, change = found.when, {}
+    for dim in domain:
+        part = found.at.get(dim.name, dim.symbol)
+        shift = _shift(part, dim.symbol)
+        if isinstance(part, Slice) and part.symbols() <= set(bounds):
+            when = when & (dim.symbol >= part.lo) & (dim.symbol < part.hi)
+        elif part.symbols() <= set(bounds) and not isinstance(part, Slice):
+            when = when & (dim.symbol == part)
+            change[dim.name] = part
+        elif shift is not None:
+            when = when.substitute({dim.name: dim.symbol - shift})
+            change[dim.name] = dim.symbol - shift
+            source = dim.symbol - shift
+            when = when & (source >= 0) & (source < dim.bound)
+        else:
+            raise ValueError(
+                f"`{name}[…, {part}, …] = …`: a definition is at a number, at 0:4, at {dim.symbol} "
+                f"or at {dim.symbol} + 1; turn the equation so that the index on the left is one"
+            )
+    return simplify(when, domain), change
+
+
+def _shift(part: Expr, symbol: Sym) -> int | None:
+    """c if `part` is `symbol + c`."""
+    difference = part - symbol if not isinstance(part, Slice) else part
+    return int(difference.value) if isinstance(difference, Const) else None

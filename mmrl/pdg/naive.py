@@ -1,0 +1,125 @@
+"""What a program means: every point once, in any legal order, everything kept.
+
+No schedule, no passes, nothing freed. Whatever the compiler does must give the same numbers as
+this, and this must give the same bits in every order, since a point depends only on what it reads.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mmrl.pdg.domain import Domain, Point, reads
+from mmrl.pdg.graph import Edge, Graph, Op
+
+Instance = tuple[str, Point]  # an operation at a point
+
+
+def execute(
+    graph: Graph, bounds: Mapping[str, int], *, seed: int = 0, jit: bool = False
+) -> dict[tuple[str, int], dict[Point, Any]]:
+    """The values of the graph's results: {(operation, output): {point: value}}.
+
+    `seed` picks the order, and nothing else should depend on it. `jit` compiles each operation
+    once, which pays for many points. Raises `ValueError` if a point waits for itself.
+    """
+    sizes = {name: int(bounds[name]) for name in graph.bounds}
+    values: dict[Instance, tuple[Any, ...]] = {}
+    runs = {name: _thunk(op, sizes, jit) for name, op in graph.ops.items() if op.run is not None}
+    for name, point in legal_order(graph, sizes, seed):
+        op = graph.ops[name]
+        arguments = [
+            take(op.domain, edge, point, sizes, values)
+            for edge in graph.inputs(name)
+            if bool(edge.when.evaluate(op.domain.env(point, sizes)))
+        ]
+        if op.run is None:
+            values[name, point] = (arguments[0],)
+        else:
+            counters = dict(zip(op.domain.names, point, strict=True))
+            values[name, point] = runs[name](counters, *arguments)
+    return {
+        (name, output): {p: values[name, p][output] for p in graph.ops[name].domain.points(sizes)}
+        for name, output in graph.results
+    }
+
+
+def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> list[Instance]:
+    """What must be computed before an operation at a point."""
+    env = graph.ops[name].domain.env(point, bounds)
+    found: list[Instance] = []
+    for edge in graph.inputs(name):
+        if bool(edge.when.evaluate(env)):
+            found += [(edge.source, at) for at in reads(edge.index, env)]
+    return found
+
+
+def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
+    """All instances, each after what it needs, in an order drawn from `seed`."""
+    generator = random.Random(seed)
+    waiting: dict[Instance, int] = {}
+    readers: dict[Instance, list[Instance]] = defaultdict(list)
+    for op in graph.ops.values():
+        for point in op.domain.points(bounds):
+            sources = set(needs(graph, op.name, point, bounds))
+            waiting[op.name, point] = len(sources)
+            for source in sources:
+                readers[source].append((op.name, point))
+    missing = sorted(set(readers) - set(waiting))
+    if missing:
+        raise ValueError(
+            f"{missing[:3]} are read but not computed: are the bounds {dict(bounds)} too small?"
+        )
+    ready = [instance for instance, count in waiting.items() if count == 0]
+    order: list[Instance] = []
+    while ready:
+        place = generator.randrange(len(ready))
+        ready[place], ready[-1] = ready[-1], ready[place]
+        order.append(ready.pop())
+        for reader in readers[order[-1]]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                ready.append(reader)
+    if len(order) < len(waiting):
+        stuck = sorted(set(waiting) - set(order))
+        raise ValueError(f"{stuck[0]} waits for itself: the program has a cycle")
+    return order
+
+
+def take(
+    domain: Domain,
+    edge: Edge,
+    point: Point,
+    bounds: Mapping[str, int],
+    values: Mapping[Instance, tuple[Any, ...]],
+) -> Any:
+    """One argument: the value read, or the values of a slice, stacked and padded with zeros."""
+    env = domain.env(point, bounds)
+    found = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]
+    if not edge.slices:
+        return found[0]
+    widths = [part.width() for part in edge.slices]
+    room = [domain.largest(width, bounds) for width in widths]
+    counts = [max(0, int(width.evaluate(env))) for width in widths]
+    if not found:
+        raise ValueError(f"`{edge}` reads nothing at {point}: an empty slice has no type")
+
+    def pad(*leaves: Any) -> jax.Array:
+        block = jnp.stack(leaves).reshape((*counts, *jnp.shape(leaves[0])))
+        more = [(0, n - count) for n, count in zip(room, counts, strict=True)]
+        return jnp.pad(block, [*more, *((0, 0) for _ in jnp.shape(leaves[0]))])
+
+    return jax.tree.map(pad, *found)
+
+
+def _thunk(op: Op, bounds: Mapping[str, int], jit: bool) -> Callable[..., tuple[Any, ...]]:
+    run = op.run
+    assert run is not None
+
+    def thunk(counters: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
+        return run({**counters, **bounds}, *inputs)
+
+    return jax.jit(thunk) if jit else thunk

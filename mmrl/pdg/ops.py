@@ -1,0 +1,222 @@
+"""The operations: one table, a row for each kind.  §5.1, "Tensor operations"
+
+All are pure functions of arrays, so one rule (`jax.vjp`) differentiates every row and one rule
+(abstract evaluation) finds every shape. A row that mixes entries along an axis must know how many
+of them count, since a ragged array ("T - t" rewards) arrives padded with zeros: it takes a `mask`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mmrl.pdg.expr import Expr
+from mmrl.pdg.graph import ArrayType, array_type
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """`run(*arrays, **params)`; with `masked`, also `mask`: None or which entries count.
+
+    `dim` names what the kind does to axes: a pass that adds one must know.
+    """
+
+    run: Callable[..., Any]
+    dim: str = "elementwise"
+    masked: bool = False
+
+
+def _keep(x: jax.Array, mask: jax.Array | None, fill: Any = 0) -> jax.Array:
+    return x if mask is None else jnp.where(mask, x, jnp.asarray(fill, x.dtype))
+
+
+def _sum(x: Any, *, axis: int | None, mask: Any) -> Any:
+    return jnp.sum(_keep(x, mask), axis)
+
+
+def _mean(x: Any, *, axis: int | None, mask: Any) -> Any:
+    counts = jnp.broadcast_to(True if mask is None else mask, x.shape)
+    return jnp.sum(_keep(x, mask), axis) / jnp.sum(counts, axis)
+
+
+def _max(x: Any, *, axis: int | None, mask: Any) -> Any:
+    least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).min
+    return jnp.max(_keep(x, mask, least), axis)
+
+
+def _min(x: Any, *, axis: int | None, mask: Any) -> Any:
+    most = jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).max
+    return jnp.min(_keep(x, mask, most), axis)
+
+
+def _discounted_sum(x: Any, *, gamma: float, mask: Any) -> Any:
+    """Σ_k γᵏ x_k along the first axis."""
+    x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
+    gains = gamma ** jnp.arange(x.shape[0], dtype=x.dtype)
+    return jnp.tensordot(gains, _keep(x, mask), 1)
+
+
+def _matmul(x: Any, y: Any, *, mask: Any) -> Any:
+    if mask is not None:
+        x = jnp.where(mask, x, 0)
+        along = (-1,) if y.ndim == 1 else (*(1 for _ in y.shape[2:]), -1, 1)
+        y = jnp.where(mask.reshape(along), y, 0)
+    return x @ y
+
+
+TABLE: dict[str, Kind] = {
+    "add": Kind(jnp.add),
+    "sub": Kind(jnp.subtract),
+    "mul": Kind(jnp.multiply),
+    "div": Kind(jnp.divide),
+    "pow": Kind(jnp.power),
+    "neg": Kind(jnp.negative),
+    "exp": Kind(jnp.exp),
+    "log": Kind(jnp.log),
+    "tanh": Kind(jnp.tanh),
+    "relu": Kind(jax.nn.relu),
+    "sqrt": Kind(jnp.sqrt),
+    "abs": Kind(jnp.abs),
+    "less": Kind(jnp.less),
+    "less_equal": Kind(jnp.less_equal),
+    "equal": Kind(jnp.equal),
+    "where": Kind(jnp.where),
+    "minimum": Kind(jnp.minimum),
+    "maximum": Kind(jnp.maximum),
+    "cast": Kind(lambda x, *, dtype: x.astype(dtype)),
+    "sum": Kind(_sum, "reduce", masked=True),
+    "mean": Kind(_mean, "reduce", masked=True),
+    "max": Kind(_max, "reduce", masked=True),
+    "min": Kind(_min, "reduce", masked=True),
+    "discounted_sum": Kind(_discounted_sum, "reduce", masked=True),
+    "cumsum": Kind(lambda x, *, axis: jnp.cumsum(x, axis), "scan"),
+    "matmul": Kind(_matmul, "contract", masked=True),
+    "reshape": Kind(lambda x, *, shape: jnp.reshape(x, shape), "layout"),
+    "transpose": Kind(lambda x, *, axes: jnp.transpose(x, axes), "layout"),
+    "expand_dims": Kind(lambda x, *, axis: jnp.expand_dims(x, axis), "layout"),
+    "squeeze": Kind(lambda x, *, axis: jnp.squeeze(x, axis), "layout"),
+    "flip": Kind(lambda x, *, axis: jnp.flip(x, axis), "layout"),
+    "concatenate": Kind(lambda *xs, axis: jnp.concatenate(xs, axis), "layout"),
+    "take": Kind(lambda x, *, at: x[at], "layout"),
+}
+
+# Kinds that the program itself builds, each with its own `run` (a merge has none):
+#   merge           the value along the one edge whose condition holds: a branching definition
+#   fn, random      a user's function; of a key that depends on the point alone
+#   constant, value an array that never changes; the value of an index expression
+#   read            a copy of what is read: a slice made a tensor, a result kept
+#   vjp, gather     gradients: of an operation's inputs, and summed over φ⁻¹
+SPECIAL = ("merge", "fn", "random", "constant", "value", "read", "vjp", "gather")
+
+
+def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Callable[..., Any]:
+    """`run(env, *inputs)` of a row, for inputs of these types."""
+    row = TABLE[kind]
+    axis = -1 if row.dim == "contract" else params.get("axis", 0)
+
+    def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
+        if not row.masked:
+            return (row.run(*inputs, **params),)
+        return (row.run(*inputs, **params, mask=counted(inputs[0], types[0], axis, env)),)
+
+    return run
+
+
+def counted(
+    x: jax.Array, kind: ArrayType, axis: int | None, env: Mapping[str, Any]
+) -> jax.Array | None:
+    """Which entries along an axis (None: along all) are no padding; None if there is no padding.
+
+    As many axes as `x`, of size 1 where the array is not ragged.
+    """
+    mask = None
+    places = range(x.ndim) if axis is None else [axis % max(x.ndim, 1)] if x.ndim else []
+    for place in places:
+        size = kind.shape[place]
+        if isinstance(size, Expr):
+            shape = [-1 if other == place else 1 for other in range(x.ndim)]
+            part = (jnp.arange(x.shape[place]) < size.evaluate(env)).reshape(shape)
+            mask = part if mask is None else mask & part
+    return mask
+
+
+# Sizes that stand for the ragged ones while shapes are found; two rounds tell them from constants.
+_TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43))
+_BOUND = 53
+
+
+def infer(
+    run: Callable[..., tuple[Any, ...]],
+    inputs: Sequence[Any],
+    symbols: Sequence[str],
+    bounds: Sequence[str],
+    name: str,
+) -> tuple[Any, ...]:
+    """The types of the outputs of `run(env, *inputs)`, found by abstract evaluation at two sizes.
+
+    An output's size may be a constant, a ragged size of the inputs, or linear in one of them.
+    Raises `ValueError` for anything else, or for outputs that are no arrays.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(list(inputs)) if isinstance(leaf, ArrayType)]
+    ragged = {str(n): n for leaf in leaves for n in leaf.shape if isinstance(n, Expr)}
+    if len(ragged) > len(_TRIALS[0]):
+        raise ValueError(f"`{name}` reads {len(ragged)} different ragged sizes: {sorted(ragged)}")
+    found = [
+        _trial(run, inputs, symbols, bounds, dict(zip(ragged, t, strict=False))) for t in _TRIALS
+    ]
+    sizes = [(n, t[0], t[1]) for n, *t in zip(ragged.values(), *_TRIALS, strict=False)]
+    if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(found[0])):
+        raise ValueError(
+            f"`{name}` must return arrays only, got {found[0]}: split static parts off"
+        )
+
+    def combine(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> ArrayType:
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            raise ValueError(f"`{name}` returns a typed key: return `jax.random.key_data` of it")
+        shape = tuple(_size(x, y, sizes, name) for x, y in zip(a.shape, b.shape, strict=True))
+        return array_type(shape, a.dtype)
+
+    return jax.tree.map(combine, found[0], found[1])
+
+
+def _trial(
+    run: Callable[..., tuple[Any, ...]],
+    inputs: Sequence[Any],
+    symbols: Sequence[str],
+    bounds: Sequence[str],
+    sizes: Mapping[str, int],
+) -> tuple[Any, ...]:
+    env, fixed, values = trial_inputs(inputs, symbols, bounds, sizes)
+    return jax.eval_shape(lambda env, *xs: run({**env, **fixed}, *xs), env, *values)
+
+
+def trial_inputs(
+    inputs: Sequence[Any],
+    symbols: Sequence[str],
+    bounds: Sequence[str],
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, int], list[Any]]:
+    """What to trace a `run` with: counters as arrays, bounds as numbers, ragged sizes made up."""
+
+    def concrete(leaf: ArrayType) -> jax.ShapeDtypeStruct:
+        known = sizes or {}
+        shape = tuple(known.get(str(n), _BOUND) if isinstance(n, Expr) else n for n in leaf.shape)
+        return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+    env = {symbol: jax.ShapeDtypeStruct((), jnp.int32) for symbol in symbols}
+    return env, {bound: _BOUND for bound in bounds}, jax.tree.map(concrete, list(inputs))
+
+
+def _size(a: int, b: int, sizes: Sequence[tuple[Expr, int, int]], name: str) -> int | Expr:
+    """The size that was `a` in the first trial and `b` in the second."""
+    if a == b:
+        return a
+    for exact in (True, False):
+        for expr, first, second in sizes:
+            slope, rest = divmod(b - a, second - first)
+            offset = a - slope * first
+            if rest == 0 and (not exact or (slope, offset) == (1, 0)):
+                return expr * slope + offset
+    raise ValueError(f"`{name}` returns a size that is not linear in a ragged size of its inputs")

@@ -1,0 +1,301 @@
+"""A program under construction: symbols, operations, definitions; and the graph they make.  §4
+
+p = Program("i", "t")
+(i, t), (I, T) = p.symbols, p.bounds
+x = p.tensor(i, t)
+x[i, 0] = 0.0
+x[i, t + 1] = 0.9 * x + 1.0
+graph = p.graph(x[i, 0:T].sum())
+"""
+
+import keyword
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.pdg import ops as table
+from mmrl.pdg.domain import Domain
+from mmrl.pdg.expr import TRUE, Expr, Slice, Sym
+from mmrl.pdg.graph import ArrayType, Edge, Graph, Op, array_type, type_text
+from mmrl.pdg.indexing import definition, subscript
+from mmrl.pdg.polyhedra import never, simplify
+from mmrl.pdg.tensor import Tensor
+
+# What isl would read as part of a formula.
+_RESERVED = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
+_RESERVED |= {"implies", "rat", "infty", "NaN", *keyword.kwlist}
+
+
+class Program:
+    """Symbolic dimensions, outermost first, each with a bound in capitals: 0 <= t < T.
+
+    `seed` is where all random numbers come from. An operation at a point draws from a key that is
+    a function of its name and the point alone, so every legal order computes the same numbers.
+    """
+
+    def __init__(self, *names: str, seed: int = 0):
+        wrong = [n for n in names if not n.isidentifier() or n == n.upper() or n in _RESERVED]
+        if wrong or len(set(names)) < len(names):
+            raise ValueError(f"`names` must be different names in lower case, got {names}")
+        self.seed = seed
+        self.box = Domain.of(*names)
+        self.symbols: tuple[Sym, ...] = self.box.symbols
+        self.bounds: tuple[Sym, ...] = tuple(Sym(name.upper()) for name in names)
+        self.ops: dict[str, Op] = {}
+        self.edges: list[Edge] = []
+        self.reads: dict[str, tuple[Tensor, ...]] = {}  # the arguments of each operation
+        self.detached: set[Edge] = set()  # edges that carry no gradient
+
+    def domain(self, names: Iterable[str], when: Expr = TRUE) -> Domain:
+        """The dimensions in `names`, in the program's order."""
+        wanted = set(names)
+        unknown = wanted - set(self.box.names)
+        if unknown:
+            raise ValueError(
+                f"`{sorted(unknown)}` are no symbols of this program: {self.box.names}"
+            )
+        return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
+
+    def tensor(self, *symbols: Sym, name: str = "x") -> Tensor:
+        """A tensor to be defined case by case: `x[i, 0] = …; x[i, t + 1] = …`.
+
+        The first definition that covers a point wins. It has a type from its first definition on.
+        """
+        domain = self.domain(symbol.name for symbol in symbols)
+        op = self._add(Op(self.fresh(name), "merge", domain, ()))
+        return self.output(op.name)
+
+    def constant(self, value: Any, name: str = "constant") -> Tensor:
+        """A pytree of arrays that is the same at every point."""
+        value = jax.tree.map(jnp.asarray, value)
+        return self.build("constant", lambda env: (value,), [], name=name, params={"value": value})[
+            0
+        ]
+
+    def value(self, expr: Expr) -> Tensor:
+        """The value of an index expression at each point, an int32: `p.value(T - t)`."""
+        names = expr.symbols() & set(self.box.names)
+        kind = array_type((), np.int32)
+        run = lambda env: (jnp.asarray(expr.evaluate(env), jnp.int32),)  # noqa: E731
+        params = {"expr": expr}
+        domain = self.domain(names)
+        return self.build("value", run, [], (kind,), domain=domain, params=params)[0]
+
+    def fn(self, f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
+        """`f(*inputs)` at every point: any pure JAX function, an Equinox module, a network.
+
+        A tuple that `f` returns becomes a tuple of tensors, any other pytree one tensor. Ragged
+        inputs arrive padded with zeros; pass `p.value(…)` where `f` must know how many count.
+        """
+        return self._call(f, inputs, self.domain(()), name, None)
+
+    def sample(
+        self,
+        f: Callable[..., Any],
+        *inputs: Any,
+        over: Sequence[Sym] = (),
+        name: str | None = None,
+    ) -> Any:
+        """`f(key, *inputs)` at every point, with a key of its own at each.
+
+        `over` names dimensions that the inputs lack: `p.sample(reset, over=(i,))`.
+        """
+        domain = self.domain(symbol.name for symbol in over)
+        return self._call(f, inputs, domain, name, zlib.crc32)
+
+    def _call(
+        self,
+        f: Callable[..., Any],
+        inputs: Sequence[Any],
+        over: Domain,
+        name: str | None,
+        tag: Callable[[bytes], int] | None,
+    ) -> Any:
+        tensors = [self.lift(x) for x in inputs]
+        name = self.fresh(name or _name_of(f))
+        domain = over.union(*(x.domain for x in tensors))
+        many: list[bool] = []
+
+        def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
+            key = () if tag is None else (point_key(self.seed, tag(name.encode()), domain, env),)
+            out = f(*key, *values)
+            many[:] = [type(out) is tuple]
+            return out if many[0] else (out,)
+
+        kind = "fn" if tag is None else "random"
+        outputs = self.build(kind, run, tensors, domain=domain, name=name, params={"f": f})
+        return outputs if many[0] else outputs[0]
+
+    def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
+        """One row of `ops.TABLE`; inputs that are numbers become part of the operation."""
+        fixed = {k: x for k, x in enumerate(inputs) if not isinstance(x, Tensor | Expr)}
+        tensors = [self.lift(x) for k, x in enumerate(inputs) if k not in fixed]
+        types = [x.array for x in tensors]
+        if any(not isinstance(x, bool | int | float) for x in fixed.values()):
+            fixed, tensors = {}, [self.lift(x) for x in inputs]
+            types = [x.array for x in tensors]
+        bound = table.bind(kind, types, params)
+
+        def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
+            rest = iter(values)
+            return bound(env, *(fixed[k] if k in fixed else next(rest) for k in range(len(inputs))))
+
+        more = {"numbers": tuple(sorted(fixed.items()))} if fixed else {}
+        return self.build(kind, run, tensors, name=name, params={**params, **more})[0]
+
+    def lift(self, value: Any) -> Tensor:
+        """A tensor as it is; an index expression's value; anything else as a constant."""
+        if isinstance(value, Tensor):
+            if value.program is not self:
+                raise ValueError(f"`{value!r}` belongs to another program")
+            return value
+        return self.value(value) if isinstance(value, Expr) else self.constant(value)
+
+    def build(
+        self,
+        kind: str,
+        run: Callable[..., tuple[Any, ...]],
+        inputs: Sequence[Tensor],
+        outputs: tuple[Any, ...] | None = None,
+        *,
+        domain: Domain | None = None,
+        name: str | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """A new operation over the union of its inputs' domains; returns its outputs."""
+        domain = (domain or Domain()).union(*(x.domain for x in inputs))
+        name = name if name and name not in self.ops else self.fresh(name or kind)
+        if outputs is None:
+            bounds = [bound.name for bound in self.bounds]
+            kinds = [x.type for x in inputs]
+            outputs = table.infer(run, kinds, domain.names, bounds, name)
+        if any(x.is_reindexed for x in inputs):
+            run = _fitted(run, [x.type for x in inputs], domain)
+        self._add(Op(name, kind, domain, outputs, run, params or {}))
+        self.reads[name] = tuple(inputs)
+        for place, x in enumerate(inputs):
+            edge = Edge(name, x.source, x.index, TRUE, place, x.output)
+            self.edges.append(edge)
+            self.detached |= {edge} if x.detached else set()
+        return tuple(self.output(name, k) for k in range(len(outputs)))
+
+    def output(self, name: str, output: int = 0) -> Tensor:
+        """An output of an operation, as a tensor."""
+        domain = self.ops[name].domain
+        return Tensor(self, name, output, domain.symbols, domain)
+
+    def define(self, name: str, key: Any, value: Any) -> None:
+        """`name[key] = value`, one case of a branching definition."""
+        op = self.ops[name]
+        if op.kind != "merge":
+            raise ValueError(
+                f"`{name}` is computed by `{op.kind}`: only `Program.tensor` is defined"
+            )
+        found = subscript(key, op.domain, name)
+        bounds = [bound.name for bound in self.bounds]
+        when, change = definition(found, op.domain, bounds, name)
+        for edge in self.edges:
+            if edge.sink == name:
+                when = when & ~edge.when
+        if never(when, op.domain):
+            raise ValueError(
+                f"`{name}` is already defined wherever `{name}[{key}]` would define it"
+            )
+        tensor = self._value(value, op, key)
+        if any(isinstance(part, Slice) for part in tensor.index):
+            tensor = tensor.read()
+        index = tuple(part.substitute(change) for part in tensor.index)
+        extra = {s for part in index for s in part.symbols()} - {*bounds, *op.domain.names}
+        fixed = {n for n, part in change.items() if n not in part.symbols()} & set(
+            tensor.domain.names
+        )
+        if extra or fixed:
+            raise ValueError(
+                f"`{name}[{key}] = …`: the value differs along {sorted(extra | fixed)}, where "
+                f"`{name}` is defined at one point or not at all; index it"
+            )
+        self.ops[name] = Op(name, "merge", op.domain, (self._agree(op, tensor),))
+        edge = Edge(name, tensor.source, index, simplify(when, op.domain), 0, tensor.output)
+        self.edges.append(edge)
+        self.detached |= {edge} if tensor.detached else set()
+
+    def _value(self, value: Any, op: Op, key: Any) -> Tensor:
+        if isinstance(value, Tensor | Expr) or not op.outputs:
+            return self.lift(value)
+        like = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, op.outputs[0])
+        return self.lift(like)
+
+    def _agree(self, op: Op, tensor: Tensor) -> Any:
+        kind = tensor.type
+        if not op.outputs:
+            return kind
+        old, new = jax.tree.flatten(op.outputs[0]), jax.tree.flatten(kind)
+        if old[1] != new[1] or any(str(a) != str(b) for a, b in zip(old[0], new[0], strict=True)):
+            raise ValueError(
+                f"`{op.name}` was first defined as {type_text(op.outputs[0])}; "
+                f"now came {type_text(kind)}: cast or reshape one of them"
+            )
+        return op.outputs[0]
+
+    def fresh(self, name: str) -> str:
+        """A name that no operation has and that isl can read."""
+        taken = {*self.ops, *self.box.names, *(b.name for b in self.bounds), *_RESERVED}
+        name = name if name.isidentifier() else "fn"
+        count, found = 1, name
+        while found in taken:
+            count, found = count + 1, f"{name}_{count + 1}"
+        return found
+
+    def _add(self, op: Op) -> Op:
+        self.ops[op.name] = op
+        return op
+
+    def graph(self, *results: Tensor) -> Graph:
+        """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""
+        from mmrl.pdg.rewrite import remove_dead, share
+        from mmrl.pdg.validate import validate
+
+        kept = [x if x.is_whole else x.read() for x in results]
+        bounds = tuple(bound.name for bound in self.bounds)
+        asked = tuple((x.source, x.output) for x in kept)
+        return validate(share(remove_dead(Graph(dict(self.ops), tuple(self.edges), bounds, asked))))
+
+
+def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
+    """`Program.fn` of the program that the first tensor belongs to."""
+    for x in inputs:
+        if isinstance(x, Tensor):
+            return x.program.fn(f, *inputs, name=name)
+    raise ValueError(
+        "`fn` found no tensor among its inputs: call `Program.fn` or `Program.constant`"
+    )
+
+
+def _fitted(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:
+    """`run` on ragged inputs cut to the size that they can have in this domain."""
+
+    def cut(kind: ArrayType, x: jax.Array, bounds: Mapping[str, int]) -> jax.Array:
+        return x[tuple(slice(domain.largest(size, bounds)) for size in kind.shape)]
+
+    def fitted(env: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
+        bounds = {name: value for name, value in env.items() if name not in domain.names}
+        return run(env, *jax.tree.map(lambda k, x: cut(k, x, bounds), list(kinds), list(inputs)))
+
+    return fitted
+
+
+def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.Array:
+    """The key of an operation at a point: a function of both and of nothing else."""
+    key = jax.random.fold_in(env["key"] if "key" in env else jax.random.key(seed), tag)
+    for name in domain.names:
+        key = jax.random.fold_in(key, env[name])
+    return key
+
+
+def _name_of(f: Callable[..., Any]) -> str:
+    name = getattr(f, "__name__", type(f).__name__.lower())
+    return name.strip("_") if name.isidentifier() else "fn"

@@ -1,0 +1,59 @@
+"""Dead code and common subexpressions: the clean-up that every program gets.  §5"""
+
+from typing import Any
+
+import jax
+
+from mmrl.pdg.graph import Edge, Graph, Op
+
+
+def remove_dead(graph: Graph) -> Graph:
+    """Only what the results need."""
+    alive: set[str] = set()
+    ready = [name for name, _ in graph.results]
+    while ready:
+        name = ready.pop()
+        if name not in alive:
+            alive.add(name)
+            ready += [edge.source for edge in graph.inputs(name)]
+    ops = {name: op for name, op in graph.ops.items() if name in alive}
+    return graph.replace(ops=ops, edges=tuple(e for e in graph.edges if e.sink in alive))
+
+
+def share(graph: Graph) -> Graph:
+    """Operations that compute the same become one; a result keeps its name."""
+    while True:
+        kept: dict[Any, str] = {}
+        twins: dict[str, str] = {}
+        asked = [name for name, _ in graph.results]
+        for name in sorted(graph.ops, key=lambda name: name not in asked):
+            first = kept.setdefault(_signature(graph, graph.ops[name]), name)
+            if first != name and name not in asked:
+                twins[name] = first
+        if not twins:
+            return graph
+        edges = tuple(
+            Edge(e.sink, twins.get(e.source, e.source), e.index, e.when, e.input, e.output)
+            for e in graph.edges
+            if e.sink not in twins
+        )
+        ops = {name: op for name, op in graph.ops.items() if name not in twins}
+        graph = graph.replace(ops=ops, edges=edges)
+
+
+def _signature(graph: Graph, op: Op) -> Any:
+    """Equal for operations that compute the same; random ones draw from keys of their own."""
+    if op.kind == "random" or ("of" in op.params and op.params.get("random")):
+        return op.name
+    params = tuple(sorted((k, _mark(v)) for k, v in op.params.items()))
+    inputs = frozenset(
+        (e.source, e.index, e.when, e.input, e.output) for e in graph.inputs(op.name)
+    )
+    outputs = tuple(str(leaf) for leaf in jax.tree.leaves(op.outputs))
+    return op.kind, op.domain, params, inputs, outputs
+
+
+def _mark(value: Any) -> str:
+    """A text that differs for parameters that differ; functions and arrays are themselves only."""
+    plain = isinstance(value, str | int | float | tuple | None) or hasattr(value, "same")
+    return repr(value) if plain else f"id {id(value)}"

@@ -1,0 +1,285 @@
+"""Recurrent tensors: arrays that are functions of symbolic dimensions.  §4
+
+A tensor is a read of an operation's output: `r[i, t:T]` computes nothing, it is the same output
+with another dependence φ. Whatever reads it lives on the union of the domains of what it reads.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from mmrl.pdg.domain import Domain, shape
+from mmrl.pdg.expr import Expr, Slice, Sym
+from mmrl.pdg.graph import ArrayType, type_text
+from mmrl.pdg.indexing import defined, subscript
+
+if TYPE_CHECKING:
+    from mmrl.pdg.program import Program
+
+
+class Tensor:
+    """Output `output` of operation `source` at φ = `index`, at the points of `domain`.
+
+    `type` is a pytree of `ArrayType`. Arithmetic wants a single array; other pytrees go to `fn`.
+    """
+
+    def __init__(
+        self,
+        program: "Program",
+        source: str,
+        output: int,
+        index: Sequence[Expr],
+        domain: Domain,
+        kind: Any = None,
+        detached: bool = False,
+    ):
+        self.program, self.source, self.output = program, source, output
+        self.index, self.domain, self._kind = tuple(index), domain, kind
+        self.detached = detached
+
+    @property
+    def type(self) -> Any:
+        """A pytree of `ArrayType`. Raises `ValueError` before the tensor's first definition."""
+        if self._kind is None:
+            outputs = self.program.ops[self.source].outputs
+            if not outputs:
+                name = self.source
+                raise ValueError(
+                    f"`{name}` has no type yet: write `{name}[…] = …` before it is read"
+                )
+            self._kind = outputs[self.output]
+        return self._kind
+
+    @property
+    def array(self) -> ArrayType:
+        """The type of a tensor that is one array."""
+        if not isinstance(self.type, ArrayType):
+            raise ValueError(
+                f"`{self.source}` is a tree of arrays ({type_text(self.type)}): use `fn`"
+            )
+        return self.type
+
+    @property
+    def shape(self) -> tuple[int | Expr, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def is_whole(self) -> bool:
+        """Is it an output as it is, with no index?"""
+        domain = self.program.ops[self.source].domain
+        return self.domain == domain and self.index == domain.symbols
+
+    @property
+    def is_reindexed(self) -> bool:
+        """Is it ragged, read at another point than the one it is stored at?"""
+        leaves = jax.tree.leaves(self.program.ops[self.source].outputs)
+        return not self.is_whole and any(_symbols(leaf) for leaf in leaves)
+
+    def __repr__(self) -> str:
+        index = "" if self.is_whole else f"[{', '.join(map(str, self.index))}]"
+        kind = "untyped" if not self.program.ops[self.source].outputs else type_text(self.type)
+        return f"Tensor({self.source}{index} over {self.domain}: {kind})"
+
+    def __getitem__(self, key: Any) -> "Tensor":
+        found = subscript(key, self.domain, self.source)
+        ragged = {name for leaf in jax.tree.leaves(self.type) for name in _symbols(leaf)}
+        if ragged & set(found.slices):
+            raise ValueError(f"`{self.source}` has another size at each point of {found.slices}")
+        tensor = self if self._composes(found.slices) else self.read()
+        index = [_replace(part, found.at) for part in tensor.index]
+        widths = tuple(part.width() for part in found.at.values() if isinstance(part, Slice))
+        points = {n: part for n, part in found.at.items() if not isinstance(part, Slice)}
+
+        def indexed(leaf: ArrayType) -> ArrayType:
+            sizes = (n.substitute(points) if isinstance(n, Expr) else n for n in leaf.shape)
+            return ArrayType(shape((*widths, *sizes)), leaf.dtype)
+
+        view = tensor._with(
+            index=tuple(index),
+            domain=tensor._domain(found.at, found.when),
+            kind=jax.tree.map(indexed, tensor.type),
+        )
+        return view if found.axes is None else view._apply("take", at=(..., *found.axes))
+
+    def _composes(self, slices: Sequence[str]) -> bool:
+        """Can a slice be put into φ, or must the tensor be computed before it is sliced?"""
+        for name in slices:
+            parts = [part for part in self.index if name in part.symbols()]
+            plain = len(parts) == 1 and isinstance(parts[0], Sym)
+            if not plain or name in self.domain.when.symbols():
+                return False
+        return not slices or not any(isinstance(part, Slice) for part in self.index)
+
+    def _domain(self, at: dict[str, Expr], when: Expr) -> Domain:
+        """The points at which the tensor, indexed at φ, exists."""
+        names = {name for name in self.domain.names if name not in at}
+        for part in at.values():
+            names |= part.symbols() - {bound.name for bound in self.program.bounds}
+        names |= when.symbols() - {bound.name for bound in self.program.bounds}
+        points = {name: part for name, part in at.items() if not isinstance(part, Slice)}
+        domain = self.program.domain(names, when & self.domain.when.substitute(points))
+        source = self.program.ops[self.source].domain
+        return defined(domain, source, [_replace(p, at) for p in self.index], self.source)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not self.is_whole:
+            raise ValueError(f"`{self!r}` is a read: define the tensor that `Program.tensor` made")
+        self.program.define(self.source, key, value)
+
+    def read(self, name: str | None = None) -> "Tensor":
+        """The same values as an operation of its own: what a slice becomes to be sliced again."""
+        return self.program.build("read", lambda env, x: (x,), [self], (self.type,), name=name)[0]
+
+    def detach(self) -> "Tensor":
+        """The same values, through which no gradient flows."""
+        return self._with(detached=True)
+
+    def _with(self, **changes: Any) -> "Tensor":
+        fields = {"index": self.index, "domain": self.domain, "kind": self._kind}
+        fields |= {"detached": self.detached} | changes
+        return Tensor(self.program, self.source, self.output, **fields)
+
+    def backward(self, *wrt: "Tensor") -> Any:
+        """∂(Σ of this scalar over its domain)/∂ each of `wrt`, each over its own domain.  §5.1
+
+        One tensor for one argument, otherwise a tuple. What `wrt` is computed from plays no part:
+        parameters are independent variables, even where `w[i + 1]` depends on `w[i]`.
+        """
+        from mmrl.pdg.autodiff import gradients
+
+        found = gradients(self, wrt)
+        return found[0] if len(wrt) == 1 else found
+
+    def _apply(self, kind: str, *others: Any, **params: Any) -> Any:
+        return self.program.apply(kind, self, *others, **params)
+
+    def __add__(self, other: Any) -> "Tensor":
+        return self._apply("add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> "Tensor":
+        return self._apply("sub", other)
+
+    def __mul__(self, other: Any) -> "Tensor":
+        return self._apply("mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> "Tensor":
+        return self._apply("div", other)
+
+    def __pow__(self, other: Any) -> "Tensor":
+        return self._apply("pow", other)
+
+    def __matmul__(self, other: Any) -> "Tensor":
+        return self._apply("matmul", other)
+
+    def __lt__(self, other: Any) -> "Tensor":
+        return self._apply("less", other)
+
+    def __le__(self, other: Any) -> "Tensor":
+        return self._apply("less_equal", other)
+
+    def __rsub__(self, other: Any) -> "Tensor":
+        return self.program.apply("sub", other, self)
+
+    def __rtruediv__(self, other: Any) -> "Tensor":
+        return self.program.apply("div", other, self)
+
+    def __rpow__(self, other: Any) -> "Tensor":
+        return self.program.apply("pow", other, self)
+
+    def __gt__(self, other: Any) -> "Tensor":
+        return self.program.apply("less", other, self)
+
+    def __ge__(self, other: Any) -> "Tensor":
+        return self.program.apply("less_equal", other, self)
+
+    def __neg__(self) -> "Tensor":
+        return self._apply("neg")
+
+    def exp(self) -> "Tensor":
+        return self._apply("exp")
+
+    def log(self) -> "Tensor":
+        return self._apply("log")
+
+    def tanh(self) -> "Tensor":
+        return self._apply("tanh")
+
+    def relu(self) -> "Tensor":
+        return self._apply("relu")
+
+    def sqrt(self) -> "Tensor":
+        return self._apply("sqrt")
+
+    def abs(self) -> "Tensor":
+        return self._apply("abs")
+
+    def equal(self, other: Any) -> "Tensor":
+        return self._apply("equal", other)
+
+    def where(self, then: Any, otherwise: Any) -> "Tensor":
+        """`then` where this is true, else `otherwise`."""
+        return self._apply("where", then, otherwise)
+
+    def minimum(self, other: Any) -> "Tensor":
+        return self._apply("minimum", other)
+
+    def maximum(self, other: Any) -> "Tensor":
+        return self._apply("maximum", other)
+
+    def astype(self, dtype: Any) -> "Tensor":
+        return self._apply("cast", dtype=np.dtype(dtype))
+
+    def sum(self, axis: int | None = None) -> "Tensor":
+        """Over an axis of the array, or over all; entries that pad a ragged axis do not count."""
+        return self._apply("sum", axis=axis)
+
+    def mean(self, axis: int | None = None) -> "Tensor":
+        return self._apply("mean", axis=axis)
+
+    def max(self, axis: int | None = None) -> "Tensor":
+        return self._apply("max", axis=axis)
+
+    def min(self, axis: int | None = None) -> "Tensor":
+        return self._apply("min", axis=axis)
+
+    def discounted_sum(self, gamma: float) -> "Tensor":
+        """Σ_k γᵏ x_k along the first axis: the return of a slice of rewards.  Alg. 1, line 14"""
+        return self._apply("discounted_sum", gamma=gamma)
+
+    def cumsum(self, axis: int = 0) -> "Tensor":
+        return self._apply("cumsum", axis=axis)
+
+    def reshape(self, *shape: int) -> "Tensor":
+        return self._apply("reshape", shape=shape)
+
+    def transpose(self, *axes: int) -> "Tensor":
+        return self._apply("transpose", axes=axes or None)
+
+    def expand_dims(self, axis: int) -> "Tensor":
+        return self._apply("expand_dims", axis=axis)
+
+    def squeeze(self, axis: int) -> "Tensor":
+        return self._apply("squeeze", axis=axis)
+
+    def flip(self, axis: int = 0) -> "Tensor":
+        return self._apply("flip", axis=axis)
+
+
+def _replace(part: Expr, at: dict[str, Expr]) -> Expr:
+    """φ with symbols replaced; a symbol that becomes a slice must stand alone."""
+    return at.get(part.name, part) if isinstance(part, Sym) else part.substitute(at)
+
+
+def _symbols(leaf: ArrayType) -> frozenset[str]:
+    sizes = (size.symbols() for size in leaf.shape if isinstance(size, Expr))
+    return frozenset().union(*sizes)
