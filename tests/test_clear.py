@@ -155,6 +155,51 @@ def test_the_loss_is_the_papers(net, batch, rho_max: float, c_max: float):
     assert np.isfinite(measures.ratio)
 
 
+@pytest.fixture(scope="module")
+def own(net, batch) -> Unrolls:
+    """What the network itself did, with the rewards of `batch`, and more ends, of both kinds."""
+    _, unrolls = act(TINY, dataclasses.replace(begin(TINY), net=net), jax.random.key(6))
+    ended, cut = unrolls.steps.terminated, jnp.arange(4)[:, None] % 2 == 1
+    return eqx.tree_at(
+        lambda u: (u.steps.reward, u.steps.terminated, u.steps.truncated),
+        unrolls,
+        (batch.steps.reward, ended & ~cut, ended & cut | batch.steps.truncated),
+    )
+
+
+def test_on_policy_and_without_clips_targets_are_n_step_returns(net, own):
+    """ρ̄ = c̄ = ∞: rewards up to the episode's or the unroll's end, and the value of what follows."""
+    config = change(TINY, rho_max=math.inf, c_max=math.inf, gamma=0.9)
+    *_, targets, ratio = jax.vmap(lambda u: vtrace.trace(config, net, u))(own)
+    np.testing.assert_allclose(ratio, 1, atol=1e-5)
+    steps = own.steps
+    assert steps.terminated.any() and steps.truncated.any()
+    ahead = jax.vmap(net)(own.state, steps.next_obs, steps.begin)[1].value
+    for row, start in np.ndindex(steps.reward.shape):
+        total, weight, t = 0.0, 1.0, start
+        while True:
+            total += weight * steps.reward[row, t]
+            weight *= 0.9 * (1 - steps.terminated[row, t])
+            if steps.terminated[row, t] or steps.truncated[row, t] or t == config.rollout - 1:
+                break
+            t += 1
+        np.testing.assert_allclose(
+            targets.values[row, start], total + weight * ahead[row, t], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_cloning_is_at_rest_where_the_network_is_what_it_was(net, own, batch):
+    """Then no weight of cloning moves it, though all is replayed; elsewhere it does."""
+
+    def at(weight: float, unrolls: Unrolls) -> Any:
+        config = change(TINY, policy_cloning=weight, value_cloning=weight)
+        return eqx.filter_grad(vtrace.loss, has_aux=True)(net, config, unrolls, jnp.ones(4, bool))
+
+    (without, _), (strong, measures) = at(0.0, own), at(9.0, own)
+    assert measures.policy_cloning < 1e-6 and measures.value_cloning < 1e-6
+    assert distance(without, strong) < 1e-4 < 1e-2 < distance(at(0.0, batch)[0], at(9.0, batch)[0])
+
+
 def test_cloning_counts_where_replayed_and_nowhere_else(net, batch):
     def at(weight: float, replayed: Any) -> Any:
         config = change(TINY, policy_cloning=weight, value_cloning=weight)

@@ -141,10 +141,10 @@ def one_run(key) -> jax.Array:
 @jax.jit
 @jax.vmap
 def eight_parts(key) -> jax.Array:
-    """48 unrolls come to 8 actors, 6 to each, whose reservoirs are merged."""
+    """48 unrolls come to 8 actors, 6 to each, who keep 4, and their reservoirs are merged."""
 
     def actor(ids, key):
-        return reservoir.add(empty(6), unrolls(ids), key)
+        return reservoir.add(empty(4), unrolls(ids), key)
 
     parts = jax.vmap(actor)(1 + jnp.arange(48).reshape(8, 6), jax.random.split(key, 8))
     each = [jax.tree.map(lambda x, i=i: x[i], parts) for i in range(8)]
