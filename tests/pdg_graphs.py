@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from mmrl.pdg import domain
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Expr, Sym, lift, min_
 from mmrl.pdg.graph import Edge, Graph, Op, array_type
@@ -43,6 +44,11 @@ def branch(sink: str, when: Expr, source: str | tuple[str, int], *index: Any) ->
 
 def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str) -> Graph:
     return Graph({each.name: each for each in ops}, tuple(edges), bounds, ((result, 0),))
+
+
+def where(edge: Edge, env: dict[str, int]) -> list[tuple[int, ...]]:
+    """The points that an edge reads (in a box: some may lie between strides)."""
+    return list(domain.reads(edge.index, env))
 
 
 ACTING = [
@@ -186,4 +192,138 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
     "Monte-Carlo, tiles of 4": lambda: tiled(None, 4),
     "PPO": ppo,
     "PPO, returns by slices": lambda: ppo(recurrent=False),
+}
+
+
+GOLDEN = {
+    "Monte-Carlo": """
+zero()
+init()
+for i in range(I):
+    w(i)
+    if i >= 1:
+        del u[i - 1]
+    else:
+        del init[()]
+    reset(i)
+    for t in range(T):
+        o(i, t)
+        if t >= 1:
+            del e[i, t - 1][0]
+        else:
+            del reset[i]
+        a(i, t)
+        e(i, t)
+    del e[i, T - 1][0]
+    for t in range(T):
+        p(i, t)
+        if t >= 1:
+            del G[i, t - 1]
+        elif i + 1 == I:
+            del zero[()]
+        g(i, t)
+        del e[i, t][1]
+        d(i, t)
+        del o[i, t]
+        del g[i, t]
+        del a[i, t]
+        G(i, t)
+        del p[i, t]
+        del d[i, t]
+    u(i)
+    del w[i]
+    del G[i, T - 1]
+last()
+del u[I - 1]
+""",
+    "2-step": """
+zero()
+init()
+for i in range(I):
+    w(i)
+    if i >= 1:
+        del u[i - 1]
+    else:
+        del init[()]
+    reset(i)
+    for t in range(T + 1):
+        if T >= t + 1:
+            o(i, t)
+            if t >= 1:
+                del e[i, t - 1][0]
+            elif t == 0:
+                del reset[i]
+            a(i, t)
+            e(i, t)
+            if t + 1 == T:
+                del e[i, T - 1][0]
+        if t >= 1:
+            g(i, t - 1)
+            del e[i, t - 1][1]
+            d(i, t - 1)
+            del o[i, t - 1]
+            del a[i, t - 1]
+            del g[i, t - 1]
+            p(i, t - 1)
+            if t >= 2:
+                del G[i, t - 2]
+            elif i + 1 == I:
+                del zero[()]
+            G(i, t - 1)
+            del d[i, t - 1]
+            del p[i, t - 1]
+    u(i)
+    del w[i]
+    del G[i, T - 1]
+last()
+del u[I - 1]
+""",
+    "3-step": """
+zero()
+init()
+for i in range(I):
+    w(i)
+    reset(i)
+    for t in range(2):
+        o(i, t)
+        a(i, t)
+        e(i, t)
+    for t in range(2, T):
+        o(i, t)
+        a(i, t)
+        e(i, t)
+        g(i, t - 2)
+        d(i, t - 2)
+        p(i, t - 2)
+        G(i, t - 2)
+    for t in range(T, T + 2):
+        g(i, t - 2)
+        d(i, t - 2)
+        p(i, t - 2)
+        G(i, t - 2)
+    u(i)
+last()
+""",
+    "PPO": """
+zero()
+for i in range(I):
+    reset(i)
+    if i == 0:
+        init()
+    w(i, 0)
+    for t in range(T):
+        o(i, t)
+        a(i, t)
+        e(i, t)
+    for t in range(T - 1, -1, -1):
+        n(i, t)
+        g(i, t)
+    d(i, 0)
+    u(i, 0)
+    for k in range(1, K):
+        w(i, k)
+        d(i, k)
+        u(i, k)
+last()
+""",
 }

@@ -39,7 +39,7 @@ def generate(plan: Plan, *, memory: bool = True, readable: bool = False, least: 
     runs = union(each for each in maps(plan.times) if _kind(plan, each) == "run")
     times = plan.times if memory else runs
     within = context(plan.graph, least, times.get_ctx())
-    build = isl.AstBuild.from_context(within).set_options(_options(runs, plan.depth, readable))
+    build = isl.AstBuild.from_context(within).set_options(_options(times, plan.depth, readable))
     tree = build.node_from_schedule_map(times.intersect_params(within))
     return _named(_node(tree, plan, {}), plan.graph, frozenset(plan.graph.bounds), readable)
 

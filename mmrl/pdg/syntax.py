@@ -104,6 +104,27 @@ def leaves(node: Node) -> Iterator[Leaf]:
         yield node
 
 
+def interleaves(node: Node, first: str, second: str) -> bool:
+    """Is there an innermost loop that executes both operations, as acting and learning may be?"""
+    if isinstance(node, Block):
+        return any(interleaves(child, first, second) for child in node.body)
+    if isinstance(node, If):
+        return any(interleaves(part, first, second) for part in (node.then, node.orelse))
+    if not isinstance(node, Loop):
+        return False
+    if _has_loop(node.body):
+        return interleaves(node.body, first, second)
+    return {first, second} <= {leaf.op for leaf in leaves(node) if isinstance(leaf, Execute)}
+
+
+def _has_loop(node: Node) -> bool:
+    if isinstance(node, Block):
+        return any(_has_loop(child) for child in node.body)
+    if isinstance(node, If):
+        return _has_loop(node.then) or _has_loop(node.orelse)
+    return isinstance(node, Loop) and any(isinstance(leaf, Execute) for leaf in leaves(node))
+
+
 def trace(node: Node, **bounds: int) -> list[Event]:
     """What one run with these bounds does, event by event, in order.
 

@@ -1,0 +1,91 @@
+"""Why an order is forced: the last point of one operation that a point of another waits for.
+
+Dependences are followed through everything between, for all bounds at once (transitive closure).
+"Each step of learning waits for the last step of acting", d[i, t] -> x[i, T - 1], is the proof that
+no schedule interleaves them; with n-step returns it reads x[i, t + n - 1], and one does.
+"""
+
+import dataclasses
+
+import islpy as isl
+
+from mmrl.pdg import polyhedra
+from mmrl.pdg.expr import TRUE, Expr
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.schedule import IN, OUT, context
+
+PARAM = isl.dim_type.param
+
+
+@dataclasses.dataclass(frozen=True)
+class Wait:
+    """Where `when` holds, the last point waited for is `index`."""
+
+    index: tuple[Expr, ...]
+    when: Expr
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """What each point of `sink` waits for in `source`. No waits: nothing.
+
+    If not `exact`, isl has found a set of dependences that may hold more than there are.
+    """
+
+    sink: str
+    source: str
+    names: tuple[str, ...]  # of the sink's dimensions
+    waits: tuple[Wait, ...]
+    exact: bool
+
+    def __str__(self) -> str:
+        left = f"{self.sink}[{', '.join(self.names)}]"
+        lines = []
+        for wait in self.waits:
+            condition = "" if TRUE.same(wait.when) else f" if {wait.when}"
+            lines.append(f"{left} -> {self.source}[{', '.join(map(str, wait.index))}]{condition}")
+        return "\n".join(lines) or f"{left} waits for no point of {self.source}"
+
+
+def explain(graph: Graph, sink: str, source: str) -> Certificate:
+    """The last point of `source` that must have run before each point of `sink` can."""
+    for name in (sink, source):
+        if name not in graph.ops:
+            raise ValueError(f"`{name}` is no operation of the graph; it has {sorted(graph.ops)}")
+    isl_context = polyhedra.new_context()
+    closure, exact = polyhedra.reads(graph, isl_context).transitive_closure()
+    points = {name: _points(graph, name, isl_context) for name in (sink, source)}
+    paths = closure.intersect_domain(isl.UnionSet.from_set(points[sink]))
+    paths = paths.intersect_range(isl.UnionSet.from_set(points[source]))
+    names = graph.ops[sink].domain.names
+    if paths.is_empty():
+        return Certificate(sink, source, names, (), bool(exact))
+    known = _moved(isl.Map.from_domain(points[sink]), names).params()
+    known = known.intersect_params(context(graph, 1, isl_context))
+    last = _moved(isl.Map.from_union_map(paths).lexmax(), names).range()
+    waits: list[Wait] = []
+
+    def add(where: isl.Set, values: isl.MultiAff) -> None:
+        build = isl.AstBuild.from_context(known)
+        found = (isl.PwAff.from_aff(values.get_aff(k)) for k in range(values.dim(OUT)))
+        index = tuple(polyhedra.to_expr(build.expr_from_pw_aff(each)) for each in found)
+        condition = build.expr_from_set(where.gist(known).coalesce())
+        when = TRUE if known.is_subset(where) else polyhedra.to_expr(condition)
+        waits.append(Wait(index, when))
+
+    isl.PwMultiAff.from_set(last.intersect_params(known)).coalesce().foreach_piece(add)
+    return Certificate(sink, source, names, tuple(waits), bool(exact))
+
+
+def _points(graph: Graph, op: str, isl_context: isl.Context) -> isl.Set:
+    alone = graph.replace(ops={op: graph.ops[op]})
+    return isl.Set.from_union_set(polyhedra.domains(alone, isl_context))
+
+
+def _moved(relation: isl.Map, names: tuple[str, ...]) -> isl.Map:
+    """The symbols of the domain as parameters, so that results are expressions in them."""
+    bounds = relation.dim(PARAM)
+    relation = relation.move_dims(PARAM, bounds, IN, 0, len(names))
+    for k, name in enumerate(names):
+        relation = relation.set_dim_name(PARAM, bounds + k, name)
+    return relation
