@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
-from mmrl.pdg.domain import Domain, Point
+from mmrl.pdg.domain import Domain, Point, conjuncts
 from mmrl.pdg.domain import reads as points_read
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op
@@ -64,7 +64,8 @@ def _check_read(graph: Graph, edge: Edge) -> None:
     wrong = outside(graph, edge, new_context())
     if wrong.is_empty():
         return
-    domain = roomy(sink.domain.restrict(edge.when), *edge.index)
+    sizes = [dim.bound for dim in source.domain]
+    domain = roomy(sink.domain.restrict(edge.when), *edge.index, *sizes)
     bad = wrong.domain().intersect_params(_bounds_only(domain, graph.bounds, wrong.get_ctx()))
     if not bad.is_empty():
         raise ValueError(
@@ -75,15 +76,13 @@ def _check_read(graph: Graph, edge: Edge) -> None:
 
 def _bounds_only(domain: Domain, bounds: Sequence[str], context: isl.Context) -> isl.Set:
     """The bounds for which a domain has points, by its conditions on bounds alone."""
-    from mmrl.pdg.domain import conjuncts
-
     parts = [part.isl() for part in conjuncts(domain.when) if part.symbols() <= set(bounds)]
     text = " and ".join(parts) or "true"
     return isl.Set(f"[{', '.join(sorted(bounds))}] -> {{ : {text} }}", context=context)
 
 
 def check_cycles(graph: Graph) -> None:
-    """Raises `ValueError` if an instance waits for itself: "x[t] depends on itself through y[t + 1]".
+    """Raises `ValueError` if an instance waits for itself: "x[t] depends on itself through …".
 
     Dimension by dimension, as loops are distributed (Allen & Kennedy 1987): if no read in a
     component looks ahead (or none looks back), reads of strictly earlier (later) points close no

@@ -1,0 +1,252 @@
+"""Gradients of programs: every index pattern, recurrences, and REINFORCE, against `jax.grad`."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.pdg.expr import max_, min_
+from mmrl.pdg.naive import execute
+from mmrl.pdg.program import Program
+from mmrl.pdg.tensor import Tensor
+
+STEPS = 10  # more than the 8 of t % 8
+DATA = jax.random.normal(jax.random.key(0), (STEPS, 3))
+MATRIX = jax.random.normal(jax.random.key(1), (3, 2))
+
+PATTERNS: dict[str, Callable[[Any, Any], Any]] = {
+    "t": lambda t, T: t,
+    "t+3": lambda t, T: t + 3,
+    "t-1": lambda t, T: t - 1,
+    "0:T": lambda t, T: slice(0, T),
+    "t:T": lambda t, T: slice(t, T),
+    "0:t+1": lambda t, T: slice(0, t + 1),
+    "t:min(t+4,T)": lambda t, T: slice(t, min_(t + 4, T)),
+    "max(0,t-4):t+1": lambda t, T: slice(max_(0, t - 4), t + 1),
+    "t//2": lambda t, T: t // 2,
+    "t%8": lambda t, T: t % 8,
+    "T-1-t": lambda t, T: T - 1 - t,
+    "2:5": lambda t, T: slice(2, 5),
+    "max(t-1,0)": lambda t, T: max_(t - 1, 0),  # φ⁻¹ is no interval that isl can name
+}
+
+# On tensors and on arrays: the same text, so that only the differentiation is compared.
+FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "sum": lambda x, c, matrix: x.sum() * c,
+    "square": lambda x, c, matrix: _tanh(x.sum() * c) ** 2,
+    "matmul": lambda x, c, matrix: _tanh(x @ matrix).sum() * c,
+}
+
+
+def _tanh(x: Any) -> Any:
+    return x.tanh() if isinstance(x, Tensor) else jnp.tanh(x)
+
+
+def _stack(found: dict[tuple[int, ...], Any]) -> Any:
+    return jax.tree.map(lambda *xs: jnp.stack(xs), *[found[p] for p in sorted(found)])
+
+
+def _only(graph: Any, bounds: dict[str, int], **options: Any) -> Any:
+    (found,) = execute(graph, bounds, **options).values()
+    return found
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_pattern_of_reads_has_its_gradient(pattern: str, function: str):
+    phi, f = PATTERNS[pattern], FUNCTIONS[function]
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.fn(lambda t: DATA[t], p.value(t), name="x")
+    c = p.value(t).astype("float32") * 0.1 + 0.3
+    y = f(x[phi(t, T)], c, p.constant(MATRIX))
+    got = _stack(_only(p.graph(y.backward(x)), {"T": STEPS}))
+
+    def loss(data: Any) -> Any:
+        total = 0.0
+        for step in range(STEPS):
+            at = phi(step, STEPS)
+            if isinstance(at, slice) or 0 <= at < STEPS:
+                total += f(data[at], 0.1 * step + 0.3, MATRIX)
+        return total
+
+    np.testing.assert_allclose(got, jax.grad(loss)(DATA), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_recurrence_is_differentiated_through_time(reverse: bool):
+    p = Program("i", "t")
+    (i, t), (_, T) = p.symbols, p.bounds
+    w = p.fn(lambda i: MATRIX[:, 0] * (1.0 + i), p.value(i), name="w")
+    x = p.fn(lambda t: DATA[t], p.value(t), name="x")
+    h = p.tensor(i, t, name="h")
+    h[i, T - 1 if reverse else 0] = p.fn(lambda w: 0.5 * w, w)
+    shift = -1 if reverse else 1
+    h[i, t + shift] = p.fn(lambda w, h, x: jnp.tanh(w * h + x), w, h, x)
+    loss = p.fn(lambda h: (h**3).sum(), h)
+    graph = p.graph(*loss.backward(w, x))
+    got_w, got_x = (_stack(found) for found in execute(graph, {"I": 2, "T": 5}).values())
+
+    def oracle(ws: Any, xs: Any) -> Any:
+        total = 0.0
+        for w in ws:
+            h = 0.5 * w
+            for x in xs[::-1] if reverse else xs:
+                total += (h**3).sum()
+                h = jnp.tanh(w * h + x)
+        return total
+
+    ws = jnp.stack([MATRIX[:, 0], 2.0 * MATRIX[:, 0]])
+    want_w, want_x = jax.grad(oracle, (0, 1))(ws, DATA[:5])
+    np.testing.assert_allclose(got_w, want_w, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got_x, want_x, rtol=1e-5, atol=1e-6)
+
+
+def test_a_detached_read_carries_no_gradient():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.fn(lambda t: DATA[t, 0], p.value(t), name="x")
+    loss = (x * x.detach())[0:T].sum()
+    got = _stack(_only(p.graph(loss.backward(x)), {"T": 4}))
+    np.testing.assert_allclose(got, DATA[:4, 0], rtol=1e-6)
+
+
+def test_what_the_loss_does_not_depend_on_has_gradient_zero():
+    p = Program("t")
+    (t,), _ = p.symbols, p.bounds
+    x, y = (p.fn(lambda t: 1.0 * t, p.value(t), name=name) for name in "xy")
+    got = _only(p.graph((x * 2.0).backward(y)), {"T": 3})
+    assert [float(v) for v in got.values()] == [0.0, 0.0, 0.0]
+
+
+def test_only_floating_point_leaves_have_gradients():
+    p = Program("t")
+    (t,), _ = p.symbols, p.bounds
+    tree = p.fn(lambda t: {"count": t, "value": 1.0 * t}, p.value(t), name="tree")
+    loss = p.fn(lambda tree: tree["value"] ** 2 + tree["count"], tree)
+    got = _only(p.graph(loss.backward(tree)), {"T": 3})
+    assert got[2,]["count"] is None and float(got[2,]["value"]) == 4.0
+
+
+def test_only_a_scalar_has_a_gradient():
+    p = Program("t")
+    x = p.constant(DATA)
+    with pytest.raises(ValueError, match="one floating-point number"):
+        x.backward(x)
+    y = p.fn(lambda t: 1.0 * t, p.value(*p.symbols), name="y")
+    with pytest.raises(ValueError, match="differentiate by the whole tensor"):
+        y.backward(y[p.symbols[0] + 1])
+
+
+BATCH, GAMMA, RATE = 4, 0.9, 0.5
+FLOW = jax.random.normal(jax.random.key(2), (2, 3)) * 0.5
+
+
+def init() -> dict[str, Any]:
+    keys = jax.random.split(jax.random.key(3))
+    return {"hidden": jax.random.normal(keys[0], (3, 8)), "out": jax.random.normal(keys[1], (8, 2))}
+
+
+def reset(key: Any) -> Any:
+    return jax.random.normal(key, (BATCH, 3))
+
+
+def step(key: Any, obs: Any, action: Any) -> tuple[Any, Any]:
+    moved = jnp.tanh(obs + FLOW[action] + 0.1 * jax.random.normal(key, obs.shape))
+    return moved, moved.sum(-1)
+
+
+def logits(w: Any, obs: Any) -> Any:
+    return jnp.tanh(obs @ w["hidden"]) @ w["out"]
+
+
+def act(key: Any, w: Any, obs: Any) -> Any:
+    return jax.random.categorical(key, logits(w, obs))
+
+
+def log_prob(w: Any, obs: Any, action: Any) -> Any:
+    return jnp.take_along_axis(jax.nn.log_softmax(logits(w, obs)), action[:, None], 1)[:, 0]
+
+
+def descend(w: Any, gradient: Any) -> Any:
+    return jax.tree.map(lambda x, g: x - RATE * g, w, gradient)
+
+
+def reinforce(n: int | None) -> tuple[Program, Tensor]:
+    """Alg. 1: change `n` and only one index changes."""
+    p = Program("i", "t", seed=7)
+    (i, t), (last, T) = p.symbols, p.bounds
+    w, obs = p.tensor(i, name="w"), p.tensor(i, t, name="obs")
+    w[0] = p.fn(init)
+    obs[i, 0] = p.sample(reset, over=(i,))
+    action = p.sample(act, w, obs)
+    obs[i, t + 1], reward = p.sample(step, obs, action)
+    end = T if n is None else min_(t + n, T)
+    returns = reward[i, t:end].discounted_sum(GAMMA)
+    loss = (-p.fn(log_prob, w, obs, action) * returns.detach())[i, 0:T].mean()
+    after = p.fn(descend, w, loss.backward(w))
+    w[i + 1] = after
+    return p, after[last - 1]
+
+
+def by_hand(n: int | None, iterations: int, steps: int) -> Any:
+    """The same with a loop that acts and a loss for `jax.grad`; a point has the key it had there."""
+
+    def key(name: str, *point: int) -> Any:
+        key = jax.random.fold_in(jax.random.key(7), zlib.crc32(name.encode()))
+        for number in point:
+            key = jax.random.fold_in(key, number)
+        return key
+
+    w = init()
+    for i in range(iterations):
+        obs, tape = reset(key("reset", i)), []
+        for t in range(steps):
+            action = act(key("act", i, t), w, obs)
+            moved, reward = step(key("step", i, t), obs, action)
+            tape.append((obs, action, reward))
+            obs = moved
+        rewards = [reward for *_, reward in tape]
+        ends = [steps if n is None else min(t + n, steps) for t in range(steps)]
+        returns = [
+            sum(GAMMA ** (k - t) * rewards[k] for k in range(t, ends[t])) for t in range(steps)
+        ]
+
+        def loss(w: Any, tape: Any = tape, returns: Any = returns) -> Any:
+            terms = [-log_prob(w, o, a) * g for (o, a, _), g in zip(tape, returns, strict=True)]
+            return jnp.stack(terms).mean()
+
+        w = descend(w, jax.grad(loss)(w))
+    return w
+
+
+@pytest.mark.parametrize("n", [None, 2])
+def test_reinforce_equals_a_program_written_by_hand(n: int | None):
+    program, last = reinforce(n)
+    got = _only(program.graph(last), {"I": 3, "T": 5}, jit=True)[()]
+    want = by_hand(n, 3, 5)
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-6)
+
+
+def test_every_legal_order_gives_the_same_bits():
+    program, last = reinforce(2)
+    graph = program.graph(last)
+    first, *others = [_only(graph, {"I": 2, "T": 3}, seed=seed)[()] for seed in range(3)]
+    for other in others:
+        jax.tree.map(np.testing.assert_array_equal, first, other)
+
+
+def test_a_step_learns_from_its_window_alone():
+    """Nothing between acting and learning waits for the whole episode: it may interleave."""
+    program, last = reinforce(2)
+    graph = program.graph(last)
+    gradient = next(name for name in graph.ops if name.startswith("vjp_log_prob"))
+    whole = [e for e in graph.edges for part in e.slices if str(part) == "0:T"]
+    assert whole == []
+    read = {e.source for e in graph.inputs(gradient)}
+    assert {"w", "obs", "act"} <= read and "mean" not in read
