@@ -57,6 +57,10 @@ class Read:
         """ψ: does the sink read this edge at `point`?"""
         return self._when is None or bool(self._when(*point, *self._numbers))
 
+    def at(self, point: Point) -> Point:
+        """φ, if no part of it is a slice."""
+        return tuple(entry(*point, *self._numbers) for entry in self._index)
+
     def index(self, point: Point) -> Index:
         """φ: what the sink reads at `point`. A slice ends where the source's domain does."""
         return tuple(entry(*point, *self._numbers) for entry in self._index)
@@ -83,7 +87,9 @@ class Read:
         ]
         points = dataclasses.replace(self._domain, dims=tuple(dims)).points(self._bounds)
         spans = {self._index[k](*p, *self._numbers) for p in points if self.exists(p)}
-        width = self._domain.largest(self.edge.index[k].width(), self._bounds)
+        part = self.edge.index[k]
+        assert isinstance(part, Slice)
+        width = self._domain.largest(part.width(), self._bounds)
         lows = tuple(sorted({span.start for span in spans}))
         return Window(width, lows, all(len(span) == width for span in spans))
 

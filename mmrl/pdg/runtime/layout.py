@@ -105,7 +105,7 @@ def _forward(
         return
     pairs: dict[Point, Point] = {}
     for point in runs[sink[0]]:
-        if read.exists(point) and pairs.setdefault(read.index(point), point) != point:
+        if read.exists(point) and pairs.setdefault(read.at(point), point) != point:
             return
     coordinates = _fit(pairs)
     if coordinates is None:

@@ -1,0 +1,26 @@
+"""Reinforcement learning as recurrence equations: REINFORCE, A2C, PPO, and a policy with memory.
+
+Every program is a graph over iterations i and steps t of `batch` environments side by side, all of
+one length T. An episode that ends early is masked from then on: T is the greatest length. Random
+numbers come from keys that are functions of the point, so that every legal order of execution
+computes the same numbers. Environments, networks and optimizers (optax) are arguments: this
+package imports none of their libraries.
+
+All graphs take one input, `key`, and have two results: the last parameters, and the mean return of
+the episodes of every iteration.
+"""
+
+from mmrl.pdg.programs.actor_critic import ActorCritic, a2c, ppo
+from mmrl.pdg.programs.parts import Environment, Memory, Network
+from mmrl.pdg.programs.reinforce import reinforce, remember
+
+__all__ = [
+    "ActorCritic",
+    "Environment",
+    "Memory",
+    "Network",
+    "a2c",
+    "ppo",
+    "reinforce",
+    "remember",
+]

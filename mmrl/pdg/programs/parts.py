@@ -1,0 +1,132 @@
+"""What all programs share: environments that act, parameters that change."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl.pdg.program import Program
+from mmrl.pdg.tensor import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """One environment, as two functions.
+
+    `reset(key)` gives (obs, state), and `step(key, state, action)` (obs, state, reward,
+    terminated, truncated), where `obs` is what the action led to, also at an end. What comes after
+    an end is never used.
+    """
+
+    reset: Callable[[PRNGKeyArray], tuple[Any, Any]]
+    step: Callable[[PRNGKeyArray, Any, Any], tuple[Any, Any, Any, Any, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """`init(key)` gives parameters, `apply(params, obs)` logits; A2C, PPO: (logits, value)."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    apply: Callable[[PyTree, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """A network with a state: `apply(params, state, obs)` gives (state, logits), from `start()`."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    start: Callable[[], PyTree]
+    apply: Callable[[PyTree, PyTree, Any], tuple[PyTree, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """What happens at [i, t] in every environment."""
+
+    seen: Tensor
+    """(observation, alive). `alive` is 1 up to the step that ends an episode, then 0."""
+    carried: Tensor
+    """(state, return so far)"""
+    after: Tensor
+    """`seen`, as the action left it: what is seen at t + 1."""
+    reward: Tensor
+    """0 once an episode has ended."""
+    goes_on: Tensor
+    """0 if the environment terminated here: no value follows."""
+    score: Tensor
+    """Mean return of the episodes of iteration i."""
+
+
+def begin(p: Program, environment: Environment, batch: int) -> tuple[Tensor, Tensor]:
+    """`seen` and `carried`, with their first step: x[i, 0] = reset()."""
+    i, t = p.symbols[0], p.symbols[-1]
+
+    def reset(key: PRNGKeyArray) -> tuple:
+        obs, state = jax.vmap(environment.reset)(jax.random.split(key, batch))
+        return (obs, jnp.ones(batch)), (state, jnp.zeros(batch))
+
+    seen, carried = p.tensor(i, t, name="seen"), p.tensor(i, t, name="carried")
+    seen[i, 0], carried[i, 0] = p.sample(reset, over=(i,), name="reset")
+    return seen, carried
+
+
+def advance(
+    p: Program, environment: Environment, seen: Tensor, carried: Tensor, action: Tensor
+) -> Steps:
+    """One step of all environments, and x[i, t + 1] = what it led to."""
+    (i, t), T = (p.symbols[0], p.symbols[-1]), p.bounds[-1]
+
+    def step(key: PRNGKeyArray, seen: Any, carried: Any, action: Array) -> tuple:
+        (_, alive), (state, score) = seen, carried
+        keys = jax.random.split(key, alive.shape[0])
+        obs, state, reward, terminated, truncated = jax.vmap(environment.step)(keys, state, action)
+        reward = jnp.where(alive > 0, reward, 0.0)
+        after = (obs, jnp.where(terminated | truncated, 0.0, alive))
+        return after, (state, score + reward), reward, jnp.where(terminated, 0.0, 1.0)
+
+    after, moved, reward, goes_on = p.sample(step, seen, carried, action, name="step")
+    seen[i, t + 1], carried[i, t + 1] = after, moved
+    score = p.fn(lambda c: c[1].mean(), moved[i, T - 1], name="score")
+    return Steps(seen, carried, after, reward, goes_on, score)
+
+
+def start(
+    p: Program, network: Network | Memory, optimizer: Any
+) -> tuple[tuple[Tensor, Tensor], Callable]:
+    """The first parameters with the optimizer's state, and the function that updates both."""
+
+    def first(key: PRNGKeyArray) -> tuple:
+        params = network.init(key)
+        return params, optimizer.init(params)
+
+    def update(params: PyTree, state: PyTree, gradient: PyTree) -> tuple:
+        changes, state = optimizer.update(gradient, state, params)
+        return jax.tree.map(jnp.add, params, changes), state
+
+    return p.sample(first, name="start"), update
+
+
+def log_prob(logits: Float[Array, "... action"], action: Int[Array, "..."]) -> Float[Array, "..."]:
+    """log π(a), of logits."""
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
+
+
+def each(network: Network, params: PyTree, obs: Any, axes: int = 1) -> Any:
+    """The network at every observation of a batch with so many axes."""
+    apply = network.apply
+    for _ in range(axes):
+        apply = jax.vmap(apply, (None, 0))
+    return apply(params, obs)
+
+
+def added(a: PyTree, b: PyTree) -> PyTree:
+    """a + b, leaf by leaf."""
+    return jax.tree.map(jnp.add, a, b)
+
+
+def zeros(like: PyTree) -> PyTree:
+    """0, as a tree."""
+    return jax.tree.map(jnp.zeros_like, like)
