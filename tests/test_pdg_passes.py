@@ -1,5 +1,6 @@
 """Every combination of passes computes what the program says, point by point."""
 
+import functools
 import itertools
 
 import jax
@@ -7,10 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.pdg import check as order
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Slice, Sym, lift, min_
+from mmrl.pdg.frees import plan
+from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import ArrayType, Edge, Graph, Op
+from mmrl.pdg.naive import execute
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.passes.compose import decide
+from mmrl.pdg.program import Program
+from mmrl.pdg.schedule import schedule
+from mmrl.pdg.syntax import trace
+from mmrl.pdg.validate import validate
 
 i, t, T = Sym("i"), Sym("t"), Sym("T")
 ONCE, RUNS, STEPS = Domain.of(), Domain.of("i"), Domain.of("i", "t")
@@ -18,47 +28,10 @@ BOUNDS = {"I": 2, "T": 7}
 N = 3
 
 
-def interpret(graph, bounds):
-    """What every result is at every point, each computed when it is asked for, and once."""
-    known = {}
-
-    def value(name, point):
-        if (name, point) not in known:
-            op = graph.ops[name]
-            assert op.domain.contains(point, bounds), (name, point)
-            env = op.domain.env(point, bounds)
-            edges = [e for e in graph.inputs(name) if bool(e.when.evaluate(env))]
-            inputs = [read(op, edge, env) for edge in edges]
-            assert op.run or len(edges) == 1
-            known[name, point] = op.run(env, *inputs) if op.run else (inputs[0],)
-        return known[name, point]
-
-    def read(sink, edge, env):
-        axes = [
-            (range(*bounded(part, env)) if isinstance(part, Slice) else [int(part.evaluate(env))])
-            for part in edge.index
-        ]
-        widths = [sink.domain.largest(part.width(), bounds) for part in edge.slices]
-        found = [value(edge.source, q)[edge.output] for q in itertools.product(*axes)]
-        shape = [
-            len(a) for a, part in zip(axes, edge.index, strict=True) if isinstance(part, Slice)
-        ]
-
-        def stack(*xs):
-            x = jnp.stack(xs).reshape(*shape, *jnp.shape(xs[0]))
-            pads = [(0, w - n) for w, n in zip(widths, shape, strict=True)]
-            return jnp.pad(x, pads + [(0, 0)] * jnp.ndim(xs[0])) if pads else x
-
-        return jax.tree.map(stack, *found)
-
-    def bounded(part, env):
-        return int(part.lo.evaluate(env)), int(part.hi.evaluate(env))
-
-    return {
-        (name, output, point): value(name, point)[output]
-        for name, output in graph.results
-        for point in graph.ops[name].domain.points(bounds)
-    }
+def results(graph, **bounds):
+    """What every result is at every point: the whole program, one operation at a time."""
+    found = execute(validate(graph), bounds)
+    return {(name, p): x for (name, _), points in found.items() for p, x in points.items()}
 
 
 class Build:
@@ -130,7 +103,7 @@ def learning(b):
 
 
 def reinforce(n=None):
-    """Policy gradient with returns of n steps, or to the end; the gradient is summed step by step."""
+    """Policy gradient with returns of n steps, or to the end, summed step by step."""
     b = Build()
     acting(b)
     stop = T if n is None else min_(t + n, T)
@@ -192,11 +165,38 @@ def reduced():
     return b.graph("update", "odd")
 
 
+def written():
+    """The same by recurrent tensors: advantages by a backward recurrence, symbolic gradients."""
+    p = Program("i", "t")
+    i, t = p.symbols
+    _, T = p.bounds
+    w, o, g = p.tensor(i, name="w"), p.tensor(i, t, name="o"), p.tensor(i, t, name="g")
+    w[0] = p.constant(jnp.array([0.5, -0.2, 0.1]), name="init")
+    o[i, 0] = p.sample(lambda key: jax.random.normal(key, (3,)), over=(i,), name="reset")
+    a = p.sample(lambda key, w, o: jnp.tanh(w * o) + jax.random.normal(key, (3,)), w, o, name="a")
+    after, r = p.fn(lambda o, a: (jnp.cos(o + a), (o * a).sum()), o, a, name="step")
+    o[i, t + 1] = after
+    g[i, T - 1] = r[i, T - 1]
+    g[i, t] = r + 0.9 * g[i, t + 1]
+    loss = p.fn(
+        lambda w, o, a, g: g * ((a - jnp.tanh(w * o)) ** 2).sum(),
+        w,
+        o.detach(),
+        a.detach(),
+        g.detach(),
+        name="loss",
+    )
+    new = p.fn(lambda w, d: w - 0.1 * d, w, loss.backward(w), name="update")
+    w[i + 1] = new
+    return p.graph(new)
+
+
 PROGRAMS = {
-    "mc": reinforce,
-    "n-step": lambda: reinforce(N),
+    "monte carlo": reinforce,
+    "n steps": lambda: reinforce(N),
     "recurrent": recurrent,
     "reduced": reduced,
+    "written": written,
 }
 PASSES = {
     "lift": lambda g: lift_loops(g, "t", when="always"),
@@ -204,3 +204,138 @@ PASSES = {
     "tile": lambda g: tile(g, "t", 3),
     "fuse": fuse,
 }
+SOME = [("lift", "vectorize", "fuse"), ("tile", "fuse")]
+REST = [c for n in range(1, 5) for c in itertools.combinations(PASSES, n) if c not in SOME]
+
+
+@functools.cache
+def meaning(program, I, T):  # noqa: E741
+    return results(PROGRAMS[program](), I=I, T=T)
+
+
+def check(program, names, I=2, T=5):  # noqa: E741
+    graph, want = PROGRAMS[program](), meaning(program, I, T)
+    for name in names:
+        graph, _ = PASSES[name](graph)
+    got = results(graph, I=I, T=T)
+    assert got.keys() == want.keys()
+    for key in want:
+        np.testing.assert_allclose(got[key], want[key], rtol=1e-5, atol=1e-5, err_msg=str(key))
+    return graph
+
+
+@pytest.mark.parametrize("names", SOME, ids="+".join)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_passes_keep_the_meaning(program, names):
+    check(program, names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", REST, ids="+".join)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_combination_keeps_the_meaning(program, names):
+    check(program, names)
+
+
+@pytest.mark.parametrize("steps", [1, 4])  # less than a block; a last block of one point
+def test_blocks_need_not_divide_the_dimension(steps):
+    check("n steps", ("tile",), T=steps)
+
+
+def test_scans_of_one_step():
+    check("recurrent", ("lift", "vectorize"), T=1)
+
+
+@pytest.mark.parametrize(("n", "m", "peak"), [(3, 4, 6), (None, 4, 17)])
+def test_tiles_keep_m_and_the_window_without_one(n, m, peak):
+    graph, _ = tile(reinforce(n), "t", m)
+    tree = generate(plan(schedule(graph)))
+    report = order.check(graph, trace(tree, I=2, T=17), I=2, T=17)
+    assert report.ok, str(report)
+    assert report.device["o", 0] == peak
+
+
+def words(change):
+    return "\n".join(change[1])
+
+
+def test_lift_says_what_it_found_and_what_is_in_the_way():
+    graph, said = lift_loops(recurrent(), "t", when="always")
+    assert "o, a, step stay a loop over t: tanh of a·x + b, in a" in said
+    assert "more, g became one scan over t: affine" in said
+    assert "before, total became one scan over t: sum" in said
+    assert graph.ops["g"].domain.names == ("i",)
+    assert graph.ops["mean"].kind == "view"  # the user asked for its points
+    assert [e.source for e in graph.inputs("update")] == ["w", "total"]
+    (last,) = jax.tree.leaves(graph.ops["total"].types(BOUNDS))
+    assert last.shape == (3,)  # only the last sum is ever read, so only that is kept
+
+
+def test_lift_waits_for_nobody_unless_told():
+    graph, said = lift_loops(recurrent(), "t")
+    assert graph.ops["total"].domain.names == ("i", "t")
+    text = "\n".join(said)
+    assert "more, g became one scan" in text  # it runs backward: its readers wait as it is
+    assert "before, total stay a loop over t: update reads total[T - 1] as it goes" in text
+    assert "mean, blend stay a loop" in text
+
+
+def test_a_loop_with_two_states_is_refused_by_their_names():
+    b = Build()
+    b.fn("x", STEPS, lambda env: jnp.ones(3))
+    b.merge("s", STEPS, (t == 0, "x", 0, i, t), (t >= 1, "more", 0, i, t - 1))
+    b.fn("more", STEPS, lambda env, s, u: s + u, ("s", 0, i, t), ("u", 0, i, t))
+    b.merge("u", STEPS, (t == 0, "x", 0, i, t), (t >= 1, "s", 0, i, t - 1))
+    assert "it carries more and s, not one tensor" in words(lift_loops(b.graph("s"), "t"))
+
+
+def test_vectorize_moves_what_is_not_on_a_cycle():
+    graph, said = vectorize(reinforce(N), "t")
+    assert said[0] == "vectorized over t: g, d"
+    assert "o, a, step stay: a cycle through different points of t" in said
+    assert [str(e) for e in graph.inputs("g")] == ["g <- step.1[i, 0:T]"]
+    assert [str(e) for e in graph.inputs("total")] == ["total <- before[i, t]", "total <- d[i]"]
+
+
+def test_tiles_read_no_further_than_they_must():
+    graph, said = tile(reinforce(N), "t", 4)
+    assert said[0] == "tiled by 4 along t: g, d, total"
+    assert str(graph.ops["g"].domain) == "[i, t: t % 4 == 0]"
+    assert [str(e) for e in graph.inputs("g")] == ["g <- step.1[i, t:min(t + 6, T)]"]
+    assert [str(e) for e in graph.inputs("d")][1:] == [
+        "d <- o[i, t:min(t + 4, T)]",
+        "d <- a[i, t:min(t + 4, T)]",
+        "d <- g[i, t]",
+    ]
+    assert str(graph.inputs("update")[1]) == "update <- total[i, 4 * ((T - 1) // 4)]"
+
+
+def test_a_budget_sets_the_size_of_tiles():
+    bounds = {"I": 2, "T": 64}
+    assert "tiled by 4 " in words(tile(reinforce(N), "t", budget=48 + 11, bounds=bounds))
+    assert "tiled by 1 " in words(tile(reinforce(N), "t", budget=5, bounds=bounds))
+    with pytest.raises(ValueError, match="Give `size`"):
+        tile(reinforce(N), "t", 4, budget=100)
+
+
+def test_fuse_leaves_apart_what_waits_in_between():
+    graph, said = fuse(reinforce(N))
+    assert "a and d stay apart: a path leads around" in said  # by way of the rewards to come
+    assert "fused into step: a, step" in said
+    assert "fused into total: g, d, total" in said
+    assert len(graph.ops) == len(reinforce(N).ops) - 3
+
+
+def test_conditions_are_decided_where_they_can_be():
+    far = {"t": (1, 1 << 30)}
+    assert decide(t == 0, far) is False
+    assert decide(t >= 1, far) is True
+    assert decide(t < T, far) is None
+    assert decide((t == 0) | (t >= 1), far) is True
+    assert decide(~(t == 5), far) is None
+
+
+def test_a_dimension_must_be_there():
+    for change in (lift_loops, vectorize):
+        with pytest.raises(ValueError, match="`k` is no dimension"):
+            change(reinforce(), "k")

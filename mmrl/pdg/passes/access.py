@@ -98,7 +98,8 @@ class Access:
         if self.stored is None:
             return value
         last = len(self.steps) - 1
-        return jax.tree.map(lambda x: jnp.moveaxis(x, last, self.stored), value)
+        place = self.stored
+        return jax.tree.map(lambda x: jnp.moveaxis(x, last, place), value)
 
     def read(self, value: Any, env: Mapping[str, Any], start: Mapping[str, Any]) -> Any:
         """What the old φ read at the point `env`, out of `value`, which arrived at `start`."""

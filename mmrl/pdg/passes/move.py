@@ -110,9 +110,8 @@ def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> s
         source = graph.ops[edge.source]
         plan = access(edge, op, source, block, moved, True)
         if plan is None:
-            return (
-                f"it reads `{edge.source}` at {_text(edge)}, which no block of {block.name} holds"
-            )
+            at = ", ".join(map(str, edge.index))
+            return f"it reads {edge.source}[{at}], which no block of {block.name} holds"
     if op.run is None and not _merge_stays(edges, block, moved):
         for edge in edges:
             foreign = edge.when.symbols() & set(graph_dims(graph)) - {block.name}
@@ -190,14 +189,16 @@ def _block_op(
     if stays:
         return Op(name, kind, domain, outputs, None, params), edges
     if run is None:
-        conditions = [edge.when for edge in edges]
+        kind, run = "choice", _choice([edge.when for edge in edges])
         edges = [dataclasses.replace(edge, input=k, when=TRUE) for k, edge in enumerate(edges)]
-        kind = "choice"
-
-        def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any]:
-            return (choose([when.evaluate(env) for when in conditions], list(inputs)),)
-
     return Op(name, kind, domain, outputs, block_run(run, plans, block, op.domain), params), edges
+
+
+def _choice(conditions: list[Expr]) -> Callable[..., tuple[Any, ...]]:
+    def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
+        return (choose([when.evaluate(env) for when in conditions], list(inputs)),)
+
+    return run
 
 
 def block_run(

@@ -27,7 +27,7 @@ from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Access, Block, access
 from mmrl.pdg.passes.compose import FAR, branches
 from mmrl.pdg.passes.cycles import cycles, trivial
-from mmrl.pdg.passes.lift import Loop, analyze
+from mmrl.pdg.passes.loops import Loop, analyze
 from mmrl.pdg.passes.recurrence import recognize
 from mmrl.pdg.passes.values import Refusal
 from mmrl.pdg.passes.vectorize import movable
