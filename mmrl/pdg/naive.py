@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from mmrl.pdg.domain import Domain, Point, reads
 from mmrl.pdg.graph import Edge, Graph, Op
@@ -107,10 +107,12 @@ def take(
     if not found:
         raise ValueError(f"`{edge}` reads nothing at {point}: an empty slice has no type")
 
-    def pad(*leaves: Any) -> jax.Array:
-        block = jnp.stack(leaves).reshape((*counts, *jnp.shape(leaves[0])))
+    def pad(*leaves: Any) -> np.ndarray:
+        # With numpy: JAX would compile one program for each length.
+        block = np.stack([np.asarray(leaf) for leaf in leaves])
+        block = block.reshape((*counts, *block.shape[1:]))
         more = [(0, n - count) for n, count in zip(room, counts, strict=True)]
-        return jnp.pad(block, [*more, *((0, 0) for _ in jnp.shape(leaves[0]))])
+        return np.pad(block, [*more, *((0, 0) for _ in block.shape[len(counts) :])])
 
     return jax.tree.map(pad, *found)
 
