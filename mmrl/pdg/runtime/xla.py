@@ -26,8 +26,7 @@ Buffers = dict[Tensor, PyTree]
 class XlaProgram:
     """A compiled program with numbers for its bounds, as one function of its inputs.
 
-    It may be jitted and vmapped over its inputs. `alias` False stores what a merge takes a second
-    time: the measure of what forwarding saves.
+    It may be jitted and vmapped over its inputs. `alias` False lets merges copy from ring to ring.
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):

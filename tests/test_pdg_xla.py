@@ -1,0 +1,177 @@
+"""One XLA program per schedule: the numbers of the naive order, in rings as small as claimed."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.pdg.expr import min_
+from mmrl.pdg.frees import plan
+from mmrl.pdg.generate import generate
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.naive import execute
+from mmrl.pdg.program import Program
+from mmrl.pdg.runtime.interpreter import interpret
+from mmrl.pdg.runtime.rounds import regroup
+from mmrl.pdg.runtime.xla import XlaProgram, xla
+from mmrl.pdg.schedule import schedule
+from mmrl.pdg.syntax import trace
+from tests.pdg_graphs import PROGRAMS, ppo, reinforce, tiled
+
+
+class Compiled:
+    """A graph with its tree."""
+
+    def __init__(self, graph: Graph, **options: Any):
+        self.graph = graph
+        self.tree = generate(plan(schedule(graph), **options))
+
+    def trace(self, **bounds: int) -> list:
+        return trace(self.tree, **bounds)
+
+
+def naive(graph: Graph, bounds: dict[str, int]) -> list[Any]:
+    values = execute(graph, bounds, jit=True)
+    return [jnp.stack(list(values[tensor].values())).squeeze() for tensor in graph.results]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_computes_what_the_graph_means(name: str):
+    graph = PROGRAMS[name]()
+    bounds = {bound: 9 if bound == "T" else 3 for bound in graph.bounds}
+    np.testing.assert_allclose(xla(Compiled(graph), bounds)(), naive(graph, bounds), rtol=1e-6)
+
+
+@pytest.mark.parametrize("T", [1, 2, 4])
+def test_it_is_right_where_episodes_are_shorter_than_windows(T: int):
+    compiled, bounds = Compiled(reinforce(3)), {"I": 1, "T": T}
+    np.testing.assert_allclose(xla(compiled, bounds)(), naive(compiled.graph, bounds), rtol=1e-6)
+
+
+def slots(graph: Graph, T: int) -> dict[str, tuple[int, ...]]:
+    program = xla(Compiled(graph), {name: T if name == "T" else 3 for name in graph.bounds})
+    return {name: size for (name, _), size in program.slots().items()}
+
+
+@pytest.mark.parametrize("T", [12, 100])
+def test_rings_have_the_slots_of_the_window(T: int):
+    found = slots(reinforce(3), T)
+    # One more observation: the next one is there before the oldest is learned from.
+    assert (found["e"], found["a"], found["o"]) == ((1, 3), (1, 3), (1, 4))
+    # Computed and read in one iteration: no ring at all.
+    assert not {"g", "d", "u"} & set(found)
+    whole = slots(reinforce(), T)
+    assert (whole["e"], whole["a"], whole["o"]) == ((1, T), (1, T), (1, T + 1))
+
+
+def test_what_a_merge_takes_is_stored_where_the_merge_is():
+    compiled, bounds = Compiled(reinforce(3)), {"I": 2, "T": 6}
+    one, other = (XlaProgram(compiled, bounds, alias=alias) for alias in (True, False))
+    np.testing.assert_allclose(one(), other(), rtol=1e-6)
+    assert not {("e", 0), ("u", 0), ("reset", 0)} & set(one.slots())
+    assert other.slots()["e", 0] == (1, 1)
+    assert other.slots()["u", 0] == (1,)
+    # o holds one more, as e did, and nothing is copied from ring to ring.
+    assert one.slots()["o", 0] == (1, 4)
+    assert other.slots()["o", 0] == (1, 3)
+
+
+def test_tiles_take_a_slot_only_where_they_are():
+    found = slots(tiled(3, 4), 16)
+    # Live are 4 + 3 - 1 and the next one; the blocks of 4 that are read lie side by side in 8.
+    assert found["o"] == (1, 8)
+    assert found["p"] == (1, 1)
+
+
+def test_rings_go_through_no_condition():
+    program = xla(Compiled(reinforce(3)), {"I": 2, "T": 8})
+    text = str(jax.make_jaxpr(program)())
+    assert "while" in text
+    assert " cond[" not in text
+
+
+def test_swapping_is_left_to_the_interpreter():
+    with pytest.raises(ValueError, match="`swap` must be empty"):
+        xla(Compiled(reinforce(), swap=(("o", 0),)), {"I": 1, "T": 4})
+
+
+def walk(n: int | None, size: int) -> Graph:
+    """A random walk of vectors, and the sum of what its windows hold."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x, total = p.tensor(t, name="x"), p.tensor(t, name="total")
+    x[0] = jnp.zeros(size)
+    step = p.sample(lambda key, x: 0.5 * x + jax.random.normal(key, x.shape), x, name="step")
+    x[t + 1] = step
+    far = x[t : T if n is None else min_(t + n, T)]
+    seen = p.fn(lambda window: jnp.tanh(window).sum(), far, name="seen")
+    total[0] = 0.0
+    following = total + seen
+    total[t + 1] = following
+    return p.graph(following[T - 1])
+
+
+def test_inputs_are_arguments_and_may_be_batched():
+    compiled, bounds = Compiled(walk(3, 2)), {"T": 6}
+    program, keys = xla(compiled, bounds), jax.random.split(jax.random.key(0), 3)
+    (many,) = jax.vmap(lambda key: program(key=key))(keys)
+    for key, one in zip(keys, many, strict=True):
+        np.testing.assert_allclose(program(key=key)[0], one, rtol=1e-6)
+        np.testing.assert_allclose(interpret(compiled, bounds, key=key).results[0], one, rtol=1e-6)
+    assert len(set(many.tolist())) == 3
+
+
+def test_xla_takes_the_memory_that_the_rings_have():
+    def program(n: int | None) -> XlaProgram:
+        return xla(Compiled(walk(n, 1000)), {"T": 128})
+
+    key = jax.random.key(0)
+    window, whole = (program(n) for n in (4, None))
+    rings = sum(window.ring_bytes(key=key).values())
+    assert 4 * 4000 <= rings <= 6 * 4000
+    taken = [
+        p.lower(key=key).compile().memory_analysis().temp_size_in_bytes for p in (window, whole)
+    ]
+    assert rings <= taken[0] < 4 * rings
+    assert taken[1] > 8 * taken[0]
+
+
+def expanded(rounds: Any) -> list[tuple[int, int]]:
+    return [
+        (group, int(start + k * rounds.steps[group]))
+        for starts, counts in zip(rounds.starts, rounds.counts, strict=True)
+        for group, (start, count) in enumerate(zip(starts, counts, strict=True))
+        for k in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rounds_are_the_same_sequence(seed: int):
+    generator = np.random.default_rng(seed)
+    active = generator.random((3, 8)) < generator.random((3, 1))
+    active[:, generator.integers(8)] = True
+    rounds = regroup(active.tolist(), range(8))
+    sequence = [(g, t) for t in range(8) for g in range(3) if active[g, t]]
+    assert rounds is None or expanded(rounds) == sequence
+
+
+def test_rounds_of_the_programs_vary_little():
+    T, n, m = 16, 3, 4
+    every = range(T + n - 1)
+    act, learn = [c < T for c in every], [c >= n - 1 for c in every]
+    stepwise = regroup([act, learn], every)
+    assert stepwise is not None
+    assert stepwise.counts.tolist() == [[n, 1]] + [[1, 1]] * (T - n) + [[0, 1]] * (n - 1)
+    tiles = [c >= n + m - 2 and (c - (n + m - 2)) % m == 0 for c in range(T + n + m - 2)]
+    blocks = regroup([[c < T for c in range(T + n + m - 2)], tiles], range(T + n + m - 2))
+    assert blocks is not None
+    assert blocks.counts.tolist() == [[m + n - 1, 1], [m, 1], [m, 1], [T - 3 * m - n + 1, 1]]
+    whole = regroup([[c < T for c in range(2 * T)], [c >= T for c in range(2 * T)]], range(2 * T))
+    assert whole is not None
+    assert whole.counts.tolist() == [[T, T]]
+
+
+def test_parameters_of_epochs_share_one_slot():
+    assert slots(ppo(), 6)["w"] == (1, 1)
