@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import clear_widgets_oracle
 import forgetting_oracle
+import graphs_oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -323,6 +324,7 @@ VECTORS = {
     "reservoirs": clear_widgets_oracle.reservoirs,
     "inclusions": clear_widgets_oracle.inclusions,
     "valleys": forgetting_oracle.valleys,
+    "patterns": graphs_oracle.patterns,
 }
 
 

@@ -154,6 +154,24 @@ def test_policies_can_be_dragged_each_by_its_own_line(tmp_path: Path):
     assert kept == first and last == 1.5 and 1.2 < back < 1.4
 
 
+HOVER = """
+const box = root.querySelector("svg").getBoundingClientRect();
+const stage = root.querySelector(".mmrl-stage");
+const point = (x, y) => {
+  stage.dispatchEvent(new PointerEvent("pointermove", {
+    clientX: box.left + x, clientY: box.top + y, bubbles: true, pointerId: 1 }));
+  return [traits.t, traits.k];
+};
+// Cells are 24 pixels wide, and the first begins at (46, 64).
+report.cells = [point(46 + 24 * 5.5, 64 + 24 * 2.5), point(20, 70), point(47, 64 + 24 * 11.5)];
+"""
+
+
+def test_the_cell_under_the_pointer_is_the_cursor(tmp_path: Path):
+    [(_, found)] = examine([widgets.AccessPatternExplorer()], HOVER, tmp_path)
+    assert found["cells"] == [[2, 5], [2, 5], [11, 0]]
+
+
 LOOK = """
 const svgs = [...root.querySelectorAll("svg")];
 report.labels = svgs.map((node) => [node.getAttribute("role"), node.getAttribute("aria-label")]);

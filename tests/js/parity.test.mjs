@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { weights as attention } from "../../mmrl/show/widgets/js/attention_explorer.mjs";
 import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
+import { PATTERNS, lives } from "../../mmrl/show/widgets/js/patterns.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
 import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
 import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
@@ -209,4 +210,16 @@ each("valleys", ({ count, angle, conflict, settings, start, thetas, joint, told 
       else close(mine[name], told[k][name], `${name} of task ${k + 1}, ${where}`);
     }
   });
+});
+
+each("patterns", ({ name, T, n, inverse, exact, rows, columns, kept }) => {
+  const mine = lives(name, T, n);
+  assert.equal(PATTERNS[name].inverse, inverse, name);
+  assert.equal(!PATTERNS[name].every, exact, name);
+  assert.deepEqual(mine.rows.map((row) => row ?? []), rows, `${name}, T = ${T}, n = ${n}`);
+  assert.deepEqual(mine.columns, columns, `${name}, T = ${T}, n = ${n}`);
+  assert.deepEqual(mine.alive, kept, `${name}, T = ${T}, n = ${n}`);
+  assert.equal(mine.most, Math.max(...kept.map((ks) => ks.length)));
+  const slots = (W) => kept.every((ks) => new Set(ks.map((k) => k % W)).size === ks.length);
+  assert.ok(slots(mine.ring) && (mine.ring === 1 || !slots(mine.ring - 1)));
 });

@@ -19,6 +19,7 @@ try:
         SegmentsExplorer,
     )
     from mmrl.show.widgets.forgetting import ForgettingExplorer
+    from mmrl.show.widgets.graphs import AccessPatternExplorer
     from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
     from mmrl.show.widgets.replay import ReservoirExplorer, VtraceExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
@@ -32,6 +33,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "END",
+    "AccessPatternExplorer",
     "AttentionExplorer",
     "BatchCalculator",
     "ClipExplorer",
