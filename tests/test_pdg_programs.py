@@ -1,0 +1,310 @@
+"""The programs against hand-written JAX: a scan that acts, then `jax.grad` of the whole batch."""
+
+import functools
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import PyTree
+
+from mmrl import envs
+from mmrl.pdg import programs
+from mmrl.pdg.domain import Domain
+from mmrl.pdg.frees import plan
+from mmrl.pdg.generate import generate
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.passes.tile import tile
+from mmrl.pdg.program import point_key
+from mmrl.pdg.programs import Environment, Memory, Network
+from mmrl.pdg.runtime.interpreter import interpret
+from mmrl.pdg.runtime.xla import xla
+from mmrl.pdg.schedule import schedule
+from mmrl.pdg.syntax import trace
+
+GAMMA, BATCH, ITERATIONS = 0.99, 4, 3
+
+
+class Compiled:
+    """A graph with its tree."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.tree = generate(plan(schedule(graph)))
+
+    def trace(self, **bounds: int) -> list:
+        return trace(self.tree, **bounds)
+
+
+@functools.cache
+def environment(name: str) -> tuple[Environment, tuple[int, ...], int]:
+    env, params = envs.make(name)
+
+    def step(key: Any, state: Any, action: Any) -> tuple:
+        _, state, reward, terminated, truncated, info = env.step(key, state, action, params)
+        return info["final_observation"], state, reward, terminated, truncated
+
+    shape = env.observation_space(params).shape
+    return Environment(lambda key: env.reset(key, params), step), shape, env.num_actions
+
+
+def network(shape: tuple[int, ...], actions: int, critic: bool = False) -> Network:
+    size = math.prod(shape)
+
+    def init(key: Any) -> PyTree:
+        a, b, c = jax.random.split(key, 3)
+        values = {"V": 0.1 * jax.random.normal(c, (16,))} if critic else {}
+        return values | {
+            "A": jax.random.normal(a, (size, 16)) * size**-0.5,
+            "B": 0.1 * jax.random.normal(b, (16, actions)),
+        }
+
+    def apply(w: PyTree, obs: Any) -> Any:
+        h = jnp.tanh(obs.reshape(-1) @ w["A"])
+        return (h @ w["B"], h @ w["V"]) if critic else h @ w["B"]
+
+    return Network(init, apply)
+
+
+def lru(shape: tuple[int, ...], actions: int) -> Memory:
+    """A diagonal linear recurrent unit with real eigenvalues."""
+    size = math.prod(shape)
+
+    def init(key: Any) -> PyTree:
+        a, b = jax.random.split(key)
+        out = 0.1 * jax.random.normal(b, (16, actions))
+        return {"λ": jnp.zeros(16), "A": jax.random.normal(a, (size, 16)) * size**-0.5, "B": out}
+
+    def apply(w: PyTree, h: Any, obs: Any) -> tuple:
+        decay = jax.nn.sigmoid(w["λ"])
+        h = decay * h + (1 - decay) * (obs.reshape(-1) @ w["A"])
+        return h, jnp.tanh(h) @ w["B"]
+
+    return Memory(init, lambda: jnp.zeros(16), apply)
+
+
+def key_at(key: Any, name: str, **at: Any) -> Any:
+    return point_key(0, zlib.crc32(name.encode()), Domain.of(*at), {"key": key, **at})
+
+
+class Episode(NamedTuple):
+    obs: Any
+    alive: Any
+    action: Any
+    reward: Any
+    goes_on: Any
+    next_alive: Any
+
+
+def rollout(env: Environment, act: Callable, state: PyTree, key: Any, i: Any, T: int) -> tuple:
+    """Act for T steps: `act(key, state, obs) -> (state, action)`. The last observations too."""
+
+    def step(carry: tuple, t: Any) -> tuple:
+        obs, inner, alive, state = carry
+        state, action = act(key_at(key, "act", i=i, t=t), state, obs)
+        keys = jax.random.split(key_at(key, "step", i=i, t=t), BATCH)
+        after, inner, r, end, cut = jax.vmap(env.step)(keys, inner, action)
+        rest = jnp.where(end | cut, 0.0, alive)
+        r = jnp.where(alive > 0, r, 0.0)
+        return (after, inner, rest, state), Episode(obs, alive, action, r, 1.0 - end, rest)
+
+    first = jax.vmap(env.reset)(jax.random.split(key_at(key, "reset", i=i), BATCH))
+    (last, *_), steps = jax.lax.scan(step, (*first, jnp.ones(BATCH), state), jnp.arange(T))
+    return steps, last
+
+
+def trained(net: Any, opt: Any, key: Any, iterate: Callable) -> tuple:
+    """Iterations of `iterate(i, params, state) -> (params, state, score)` from the start."""
+
+    def step(carry: tuple, i: Any) -> tuple:
+        params, state, score = iterate(i, *carry)
+        return (params, state), score
+
+    params = net.init(key_at(key, "start"))
+    (params, _), scores = jax.lax.scan(step, (params, opt.init(params)), jnp.arange(ITERATIONS))
+    return params, scores
+
+
+def apply(opt: Any, w: PyTree, m: PyTree, gradient: PyTree) -> tuple:
+    change, m = opt.update(gradient, m, w)
+    return optax.apply_updates(w, change), m
+
+
+def over(function: Callable, axes: int) -> Callable:
+    return functools.reduce(lambda f, _: jax.vmap(f, (None, 0)), range(axes), function)
+
+
+def log_prob(logits: Any, action: Any) -> Any:
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
+
+
+def discounted(reward: Any, n: int) -> Any:
+    padded = jnp.concatenate([reward, jnp.zeros((n, BATCH))])
+    return sum(GAMMA**k * padded[k : k + len(reward)] for k in range(n))
+
+
+def by_hand_reinforce(env: Environment, net: Network, opt: Any, n: int | None, T: int) -> Callable:
+    def run(key: Any) -> tuple:
+        def iterate(i: Any, w: PyTree, m: PyTree) -> tuple:
+            def act(key: Any, state: None, obs: Any) -> tuple:
+                return None, jax.random.categorical(key, over(net.apply, 1)(w, obs))
+
+            e, _ = rollout(env, act, None, key, i, T)
+            g = discounted(e.reward, T if n is None else n)
+
+            def loss(w: PyTree) -> Any:
+                return (
+                    -(log_prob(over(net.apply, 2)(w, e.obs), e.action) * g * e.alive).mean(1).sum()
+                )
+
+            return *apply(opt, w, m, jax.grad(loss)(w)), e.reward.sum(0).mean()
+
+        return trained(net, opt, key, iterate)
+
+    return run
+
+
+def by_hand_memory(env: Environment, net: Memory, opt: Any, T: int) -> Callable:
+    def run(key: Any) -> tuple:
+        def iterate(i: Any, w: PyTree, m: PyTree) -> tuple:
+            one = jax.vmap(net.apply, (None, 0, 0))
+
+            def act(key: Any, state: Any, obs: Any) -> tuple:
+                state, logits = one(w, state, obs)
+                return state, jax.random.categorical(key, logits)
+
+            start = jnp.zeros((BATCH, 16))
+            e, _ = rollout(env, act, start, key, i, T)
+
+            def loss(w: PyTree) -> Any:
+                _, logits = jax.lax.scan(lambda h, obs: one(w, h, obs), start, e.obs)
+                gain = log_prob(logits, e.action) * discounted(e.reward, T) * e.alive
+                return -gain.mean(1).sum()
+
+            return *apply(opt, w, m, jax.grad(loss)(w)), e.reward.sum(0).mean()
+
+        return trained(net, opt, key, iterate)
+
+    return run
+
+
+def gae(e: Episode, values: Any, lam: float) -> Any:
+    gain, gains = jnp.zeros(BATCH), []
+    for t in reversed(range(len(e.reward))):
+        delta = e.reward[t] + GAMMA * e.goes_on[t] * values[t + 1] - values[t]
+        gain = delta + GAMMA * lam * e.next_alive[t] * gain
+        gains.append(gain)
+    return jnp.stack(gains[::-1])
+
+
+def by_hand_actor_critic(
+    env: Environment, net: Network, opt: Any, T: int, epochs: int | None
+) -> Callable:
+    """A2C, or PPO if there are `epochs`."""
+    c = programs.ActorCritic()
+
+    def run(key: Any) -> tuple:
+        def iterate(i: Any, w: PyTree, m: PyTree) -> tuple:
+            def act(key: Any, state: None, obs: Any) -> tuple:
+                return None, jax.random.categorical(key, over(net.apply, 1)(w, obs)[0])
+
+            e, last = rollout(env, act, None, key, i, T)
+            logits, values = over(net.apply, 2)(w, jnp.concatenate([e.obs, last[None]]))
+            a, behavior = gae(e, values, c.lam), log_prob(logits[:-1], e.action)
+
+            def loss(w: PyTree) -> Any:
+                logits, v = over(net.apply, 2)(w, e.obs)
+                ratio = jnp.exp(log_prob(logits, e.action) - behavior)
+                clipped = jnp.clip(ratio, 1 - c.clip, 1 + c.clip)
+                gain = (
+                    jnp.minimum(ratio * a, clipped * a)
+                    if epochs
+                    else log_prob(logits, e.action) * a
+                )
+                p = jax.nn.softmax(logits)
+                entropy = -(p * jnp.log(p)).sum(-1)
+                error = (v - values[:-1] - a) ** 2 / 2
+                each = c.value * error - gain - c.entropy * entropy
+                return (each * e.alive).sum() / e.alive.sum()
+
+            for _ in range(epochs or 1):
+                w, m = apply(opt, w, m, jax.grad(loss)(w))
+            return w, m, e.reward.sum(0).mean()
+
+        return trained(net, opt, key, iterate)
+
+    return run
+
+
+class Case(NamedTuple):
+    graph: Graph
+    by_hand: Callable
+    bounds: dict[str, int]
+
+
+def case(name: str) -> Case:
+    opt = optax.adam(1e-2)
+    catch, cartpole = environment("Catch-bsuite"), environment("CartPole-v1")
+    args = (catch[0], network(*catch[1:]), opt)
+    critic = (catch[0], network(*catch[1:], critic=True), opt)
+    bounds = {"I": ITERATIONS, "T": 9}
+    if name == "Monte-Carlo":
+        graph = programs.reinforce(*args, batch=BATCH)
+        return Case(graph, by_hand_reinforce(*args, None, 9), bounds)
+    if name == "3-step CartPole":
+        # Some episodes end before the last step, so that masks matter.
+        args = (cartpole[0], network(*cartpole[1:]), opt)
+        graph = programs.reinforce(*args, n=3, batch=BATCH)
+        return Case(graph, by_hand_reinforce(*args, 3, 24), bounds | {"T": 24})
+    if name == "3-step, tiles of 4":
+        graph, _ = tile(programs.reinforce(*args, n=3, batch=BATCH), "t", 4)
+        return Case(graph, by_hand_reinforce(*args, 3, 9), bounds)
+    if name == "LRU":
+        args = (catch[0], lru(*catch[1:]), opt)
+        return Case(programs.remember(*args, batch=BATCH), by_hand_memory(*args, 9), bounds)
+    if name == "A2C":
+        return Case(
+            programs.a2c(*critic, batch=BATCH), by_hand_actor_critic(*critic, 9, None), bounds
+        )
+    return Case(
+        programs.ppo(*critic, batch=BATCH), by_hand_actor_critic(*critic, 9, 3), bounds | {"K": 3}
+    )
+
+
+CASES = ["Monte-Carlo", "3-step CartPole", "3-step, tiles of 4", "LRU", "A2C", "PPO"]
+
+
+def close(found: Any, wanted: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), found, wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_executors_train_as_by_hand(name: str):
+    graph, by_hand, bounds = case(name)
+    compiled, key = Compiled(graph), jax.random.key(3)
+    wanted = jax.jit(by_hand)(key)
+    close(xla(compiled, bounds)(key=key), wanted)
+    done = interpret(compiled, bounds, key=key)
+    close(done.results, wanted)
+    if name == "3-step CartPole":
+        one = BATCH * (4 + 1) * 4  # an observation and whether it counts, of every environment
+        assert done.account.peak(("seen", 0)) == 3 * one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [None, 4])
+def test_catch_is_learned(n: int | None):
+    env, shape, actions = environment("Catch-bsuite")
+    net, opt = network(shape, actions), optax.adam(1e-2)
+    compiled = Compiled(programs.reinforce(env, net, opt, n=n, batch=32))
+    program = xla(compiled, {"I": 150, "T": 9})
+    _, scores = jax.vmap(lambda key: program(key=key))(jax.random.split(jax.random.key(0), 3))
+    # Three columns in five are caught by chance at best; -0.6 is what random play scores.
+    assert (scores[:, :5].mean(1) < 0.0).all()
+    assert (scores[:, -20:].mean(1) > (0.8 if n is None else 0.2)).all(), scores[:, -20:].mean(1)
