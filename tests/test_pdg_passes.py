@@ -15,7 +15,7 @@ from mmrl.pdg.frees import plan
 from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import ArrayType, Edge, Graph, Op
 from mmrl.pdg.naive import execute
-from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.passes import fuse, lift_loops, stages, tile, vectorize
 from mmrl.pdg.passes.compose import decide
 from mmrl.pdg.program import Program
 from mmrl.pdg.schedule import schedule
@@ -214,14 +214,14 @@ def meaning(program, I, T):  # noqa: E741
 
 
 def check(program, names, I=2, T=5):  # noqa: E741
-    graph, want = PROGRAMS[program](), meaning(program, I, T)
-    for name in names:
-        graph, _ = PASSES[name](graph)
+    want = meaning(program, I, T)
+    done = stages(PROGRAMS[program](), {name: PASSES[name] for name in names})
+    assert [stage.name for stage in done] == ["program", *names]
+    graph = done[-1].graph
     got = results(graph, I=I, T=T)
     assert got.keys() == want.keys()
     for key in want:
         np.testing.assert_allclose(got[key], want[key], rtol=1e-5, atol=1e-5, err_msg=str(key))
-    return graph
 
 
 @pytest.mark.parametrize("names", SOME, ids="+".join)
@@ -307,6 +307,8 @@ def test_tiles_read_no_further_than_they_must():
         "d <- a[i, t:min(t + 4, T)]",
         "d <- g[i, t]",
     ]
+    assert [e.source for e in graph.inputs("total_first")] == ["zero", "d"]
+    assert [e.source for e in graph.inputs("total_next")] == ["total", "d"]
     assert str(graph.inputs("update")[1]) == "update <- total[i, 4 * ((T - 1) // 4)]"
 
 

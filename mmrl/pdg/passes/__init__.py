@@ -8,6 +8,7 @@ from mmrl.pdg.passes.declared import Declared, declare
 from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.recurrence import Recurrence, lift, recognize
+from mmrl.pdg.passes.stages import Stage, stages
 from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.passes.values import Refusal
 from mmrl.pdg.passes.vectorize import vectorize
@@ -16,11 +17,13 @@ __all__ = [
     "Declared",
     "Recurrence",
     "Refusal",
+    "Stage",
     "declare",
     "fuse",
     "lift",
     "lift_loops",
     "recognize",
+    "stages",
     "tile",
     "vectorize",
 ]

@@ -42,9 +42,17 @@ def describe(
         if all(value.kind == "free" for value in values):
             results = [Value("free", b=y) for y in bind(equation, [v.b for v in values])]
         else:
-            results = _operation(state, equation, values)
+            results = _located(state, equation, values)
         known |= zip(equation.outvars, results, strict=True)
     return [read(v) for v in jaxpr.outvars]
+
+
+def _located(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
+    try:
+        return _operation(state, equation, values)
+    except Refusal as refusal:
+        refusal.inside = str(equation.source_info.name_stack) or refusal.inside
+        raise
 
 
 def _operation(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
@@ -74,11 +82,8 @@ def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> lis
     monoid = declaration(state.monoids, equation.params.get("name"))
     if monoid is not None:
         return _declared(state, monoid, values)
-    try:
-        return describe(state, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values)
-    except Refusal as refusal:
-        refusal.inside = equation.params.get("name") or refusal.inside
-        raise
+    jaxpr, constants = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+    return describe(state, jaxpr, constants, values)
 
 
 def _declared(state: State, monoid: Declared, values: list[Value]) -> list[Value]:

@@ -13,6 +13,7 @@ from mmrl.pdg.passes.move import choose
 
 Tensor = tuple[str, int]  # an operation, and which of its outputs
 FAR = 1 << 30
+MARK = "op_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Region:
                 conditions = [edge.when.evaluate(env) for edge in taken]
                 results = (choose(conditions, [read(edge) for edge in taken]),)
             else:
-                results = _named(op.run, name)(env, [read(edge) for edge in edges])
+                with jax.named_scope(MARK + name):  # a refusal shows in which operation it arose
+                    results = op.run(env, *(read(edge) for edge in edges))
             values |= {(name, i): value for i, value in enumerate(results)}
         return values
 
@@ -74,19 +76,6 @@ def region(
         if edge not in near and edge not in carried
     ]
     return Region(graph, tuple(order), frozenset(near), frozenset(carried), tuple(outside))
-
-
-def _named(run: Any, name: str) -> Any:
-    """`run` under the operation's name, which a refusal then shows."""
-
-    def call(env: Mapping[str, Any], inputs: list[Any]) -> tuple[Any, ...]:
-        def body(*inputs: Any) -> tuple[Any, ...]:
-            return tuple(run(env, *inputs))
-
-        body.__name__ = f"op_{name}"
-        return jax.jit(body)(*inputs)
-
-    return call
 
 
 def decide(when: Expr, limits: Mapping[str, tuple[int, int]]) -> bool | None:

@@ -21,7 +21,7 @@ from mmrl.pdg.expr import TRUE, Slice, Sym
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import Block
-from mmrl.pdg.passes.compose import FAR, branches
+from mmrl.pdg.passes.compose import FAR, MARK, branches
 from mmrl.pdg.passes.cycles import cycles, trivial
 from mmrl.pdg.passes.declared import Declared
 from mmrl.pdg.passes.loops import Loop, analyze, type_of
@@ -95,8 +95,8 @@ def _check(loop: Loop, matrix: int, monoids: tuple[Declared, ...], extra: Mappin
     try:
         jax.eval_shape(lambda *inputs: run(env, *inputs), *types)
     except Refusal as refusal:
-        op = refusal.inside.removeprefix("op_")
-        where = f", in {op}" if op else ""
+        scopes = [s for s in refusal.inside.split("/") if s.startswith(MARK)]
+        where = f", in {scopes[0].removeprefix(MARK)}" if scopes else ""
         raise Refusal(refusal.primitive, refusal.reason + where) from None
     loop.forms = found[0]
 

@@ -40,7 +40,7 @@ _TEXT = {
 class Refusal(ValueError):
     """Why a step is no scan: `primitive` is the first operation that does not fit.
 
-    `inside` is the outermost named function, called by the step, in which it was found.
+    `inside` is the `jax.named_scope` in which it was found.
     """
 
     inside: str = ""

@@ -1,0 +1,32 @@
+"""Passes one after another, with the graph before and after each: what a figure of them shows."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.rewrite import remove_dead
+
+Pass = Callable[[Graph], tuple[Graph, list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """The graph after a pass, and what the pass did, in words."""
+
+    name: str
+    graph: Graph
+    words: tuple[str, ...] = ()
+
+
+def stages(graph: Graph, passes: Mapping[str, Pass]) -> list[Stage]:
+    """The program and what every pass makes of it, in order; dead operations are dropped.
+
+    A pass is any function of a graph: `{"tile": lambda graph: tile(graph, "t", 8), "fuse": fuse}`.
+    To switch one off, leave it out.
+    """
+    found = [Stage("program", graph)]
+    for name, change in passes.items():
+        graph, words = change(graph)
+        graph = remove_dead(graph)
+        found.append(Stage(name, graph, tuple(words)))
+    return found
