@@ -10,16 +10,17 @@ import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
+import islpy as isl
 import pdg_graphs
 import pytest
 from pdg_graphs import PROGRAMS, STEPS, graph, op, ppo, reads, reinforce, tiled
 
 from mmrl.pdg.certificate import explain
 from mmrl.pdg.check import check
-from mmrl.pdg.frees import Plan, donations, jointly, plan, tensors, unproved
+from mmrl.pdg.frees import Plan, Statement, donations, jointly, plan, tensors, unproved
 from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.schedule import schedule
+from mmrl.pdg.schedule import Schedule, apart, schedule
 from mmrl.pdg.syntax import Block, Event, Loop, interleaves, leaves, text, trace
 
 i, t = pdg_graphs.i, pdg_graphs.t
@@ -79,6 +80,14 @@ def test_tiles_of_m_steps_keep_m_and_the_window_without_one(n: int | None, m: in
     report = run(tiled(n, m), steps=33)
     assert report.device[OBSERVATION] == peak
     assert n is None or peak == m + n - 1
+
+
+@pytest.mark.parametrize("name", ["3-step, tiles of 4", "Monte-Carlo, tiles of 4"])
+def test_the_parts_of_a_tile_run_one_after_the_other(name: str):
+    runs = [(what, at) for kind, what, at in trace(program(name), I=1, T=13) if kind == "run"]
+    for first in (0, 4, 8, 12):
+        where = {what: k for k, (what, at) in enumerate(runs) if at == (0, first)}
+        assert where["G"] - min(where["p"], where["d"]) == 2
 
 
 def test_swapping_keeps_one_observation_on_the_device():
@@ -152,6 +161,26 @@ def test_the_proof_fails_for_a_wrong_order():
     wrong = plan(schedule(made.replace(edges=lost)))
     assert unproved(wrong).is_empty()
     assert not unproved(Plan(made, wrong.statements, wrong.times, wrong.depth)).is_empty()
+
+
+def test_the_proof_fails_for_operations_at_the_same_time():
+    made = reinforce(3)
+    one_time = isl.UnionMap.from_domain(schedule(made).times.domain())
+    still = one_time.apply_range(isl.UnionMap("{ [] -> [0] }", context=one_time.get_ctx()))
+    names = {name: Statement("run", name) for name in made.ops}
+    assert not unproved(Plan(made, names, still, 1)).is_empty()
+
+
+def test_two_points_never_share_a_time():
+    ops = [op("x", STEPS, lambda env: (1.0,)), op("y", STEPS, lambda env: (1.0,))]
+    made = graph(ops, [], ("I", "T"), "x")
+    found = schedule(made)
+    assert found.times.is_injective()
+    text = "[I, T] -> { x[i, t] -> [i, t]; y[i, t] -> [i, t] }"
+    same = isl.UnionMap(text, context=found.times.get_ctx())
+    parted = apart(Schedule(made, same.intersect_domain(found.times.domain()), 2))
+    assert parted.depth == 3
+    assert parted.times.is_injective()
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,22 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
     times = solve(graph, polyhedra.domains(graph, isl_context, dense=True), must, near)
     times = times.intersect_domain(polyhedra.domains(graph, isl_context))
     depth = max(each.dim(OUT) for each in maps(times))
-    padded = [lengthened(each, depth) for each in maps(times)]
-    if not union(padded).is_injective():
-        # Points of two operations at one time may run in either order: a last number settles it.
-        order = {name: k for k, name in enumerate(graph.ops)}
-        padded = [lengthened(each, depth, order[each.get_tuple_name(IN)]) for each in padded]
-        depth += 1
-    return Schedule(graph, union(padded), depth)
+    return apart(Schedule(graph, union(lengthened(each, depth) for each in maps(times)), depth))
+
+
+def apart(schedule: Schedule) -> Schedule:
+    """No two points at one time: those that isl leaves in either order get a last number.
+
+    Without it "the last use" of a value might be two operations, and neither could take its memory.
+    """
+    if schedule.times.is_injective():
+        return schedule
+    order = {name: k for k, name in enumerate(schedule.graph.ops)}
+    times = union(
+        lengthened(each, schedule.depth, order[each.get_tuple_name(IN)])
+        for each in maps(schedule.times)
+    )
+    return Schedule(schedule.graph, times, schedule.depth + 1)
 
 
 def solve(
