@@ -37,6 +37,7 @@ FOUNDATION = {"__init__", "_xla"}
 # Packages that only one rung, or a program, may import.
 CONFINED = {
     "gymnax": "envs",
+    "islpy": "pdg",
     "flax": "envs",
     "optax": "agents",
     "matplotlib": "show",
@@ -128,6 +129,8 @@ def test_the_ladder_has_no_cycle():
         ("rollout", "import gymnax.environments"),
         ("losses", "import optax"),
         ("agents", "from matplotlib import pyplot"),
+        ("scan", "import islpy"),
+        ("pdg", "import optax"),
         ("commands", "import matplotlib.pyplot"),
         ("_xla", "from mmrl.monoid import Sum"),
         ("elsewhere", "from mmrl.monoid import Sum"),
@@ -143,6 +146,7 @@ def test_a_step_up_is_seen(rung: str, source: str):
         ("scan", "import jax\nfrom mmrl.monoid import Monoid"),
         ("memory", "from mmrl.memory.base import Memory\nfrom mmrl import monoid"),
         ("envs", "import gymnax"),
+        ("pdg", "import islpy\nfrom mmrl.scan import scan"),
         ("agents", "import optax\nfrom mmrl.replay import tape"),
         ("show", "import matplotlib.pyplot as plt\nfrom mmrl.runs import load"),
         ("commands", "import mmrl\nfrom mmrl.show import curves"),

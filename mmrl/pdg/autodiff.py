@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
 from mmrl.pdg.graph import ArrayType, Edge, Op
-from mmrl.pdg.ops import trial_inputs
+from mmrl.pdg.ops import plus, trial_inputs
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
-from mmrl.pdg.transport import plus, transport, zeros
+from mmrl.pdg.transport import transport, zeros
 from mmrl.pdg.validate import components
 
 Node = tuple[str, int]  # an operation and one of its outputs

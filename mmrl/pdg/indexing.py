@@ -91,7 +91,7 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
         return sink
     if never(inside, sink):
         raise ValueError(f"`{name}[{', '.join(map(str, index))}]` exists at no point of {sink}")
-    return Domain(sink.dims, simplify(sink.when & inside, sink.box()))
+    return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
 
 
 def roomy(domain: Domain, *exprs: Expr) -> Domain:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mmrl.pdg.domain import Domain, Point, reads
@@ -107,12 +108,12 @@ def take(
     if not found:
         raise ValueError(f"`{edge}` reads nothing at {point}: an empty slice has no type")
 
-    def pad(*leaves: Any) -> np.ndarray:
+    def pad(*leaves: Any) -> jax.Array:
         # With numpy: JAX would compile one program for each length.
         block = np.stack([np.asarray(leaf) for leaf in leaves])
         block = block.reshape((*counts, *block.shape[1:]))
         more = [(0, n - count) for n, count in zip(room, counts, strict=True)]
-        return np.pad(block, [*more, *((0, 0) for _ in block.shape[len(counts) :])])
+        return jnp.asarray(np.pad(block, [*more, *((0, 0) for _ in block.shape[len(counts) :])]))
 
     return jax.tree.map(pad, *found)
 

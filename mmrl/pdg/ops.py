@@ -111,6 +111,14 @@ TABLE: dict[str, Kind] = {
 SPECIAL = ("merge", "fn", "random", "constant", "value", "read", "vjp", "gather")
 
 
+def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
+    """The sum of trees of arrays."""
+    first, *rest = terms
+    for term in rest:
+        first = jax.tree.map(jnp.add, first, term)
+    return (first,)
+
+
 def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Callable[..., Any]:
     """`run(env, *inputs)` of a row, for inputs of these types."""
     row = TABLE[kind]

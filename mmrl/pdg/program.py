@@ -256,13 +256,14 @@ class Program:
 
     def graph(self, *results: Tensor) -> Graph:
         """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""
-        from mmrl.pdg.rewrite import remove_dead, share
+        from mmrl.pdg.rewrite import forward, remove_dead, share
         from mmrl.pdg.validate import validate
 
         kept = [x if x.is_whole else x.read() for x in results]
         bounds = tuple(bound.name for bound in self.bounds)
         asked = tuple((x.source, x.output) for x in kept)
-        return validate(share(remove_dead(Graph(dict(self.ops), tuple(self.edges), bounds, asked))))
+        graph = Graph(dict(self.ops), tuple(self.edges), bounds, asked)
+        return validate(share(forward(remove_dead(graph))))
 
 
 def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:

@@ -1,10 +1,13 @@
-"""Dead code and common subexpressions: the clean-up that every program gets.  §5"""
+"""Dead code, copies and common subexpressions: the clean-up that every program gets.  §5"""
 
+import dataclasses
 from typing import Any
 
 import jax
 
+from mmrl.pdg.expr import Expr, Slice, Sym
 from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.ops import plus
 
 
 def remove_dead(graph: Graph) -> Graph:
@@ -33,12 +36,49 @@ def share(graph: Graph) -> Graph:
         if not twins:
             return graph
         edges = tuple(
-            Edge(e.sink, twins.get(e.source, e.source), e.index, e.when, e.input, e.output)
+            dataclasses.replace(e, source=twins.get(e.source, e.source))
             for e in graph.edges
             if e.sink not in twins
         )
         ops = {name: op for name, op in graph.ops.items() if name not in twins}
         graph = graph.replace(ops=ops, edges=edges)
+
+
+def forward(graph: Graph) -> Graph:
+    """Copies vanish, and who reads them reads their source: a sum of one gradient is a copy."""
+    for name in list(graph.ops):
+        op, inputs = graph.ops[name], graph.inputs(name)
+        copies = op.kind == "read" or op.params.get("f") is plus
+        asked = name in {name for name, _ in graph.results}
+        if not copies or asked or len(inputs) != 1 or inputs[0].slices or _ragged(op):
+            continue
+        edges = [
+            _through(op, inputs[0], edge) if edge.source == name else edge
+            for edge in graph.edges
+            if edge.sink != name
+        ]
+        if None not in edges:
+            ops = {other: value for other, value in graph.ops.items() if other != name}
+            graph = graph.replace(ops=ops, edges=tuple(edges))
+    return graph
+
+
+def _through(op: Op, copied: Edge, reader: Edge) -> Edge | None:
+    """An edge that reads what `op` copies; None if its slices cannot be pushed through."""
+    at = dict(zip(op.domain.names, reader.index, strict=True))
+    sliced = [name for name, part in at.items() if isinstance(part, Slice)]
+    mixed = [p for p in copied.index if not isinstance(p, Sym) and p.symbols() & set(sliced)]
+    if mixed or [p.name for p in copied.index if isinstance(p, Sym) and p.name in sliced] != sliced:
+        return None
+    index = tuple(
+        at.get(p.name, p) if isinstance(p, Sym) else p.substitute(at) for p in copied.index
+    )
+    return dataclasses.replace(reader, source=copied.source, output=copied.output, index=index)
+
+
+def _ragged(op: Op) -> bool:
+    leaves = jax.tree.leaves(op.outputs)
+    return any(isinstance(size, Expr) for leaf in leaves for size in leaf.shape)
 
 
 def _signature(graph: Graph, op: Op) -> Any:

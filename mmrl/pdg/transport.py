@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from mmrl.pdg.domain import Dim, Domain
 from mmrl.pdg.expr import TRUE, Expr, Slice, Sym
 from mmrl.pdg.graph import ArrayType, Edge, Op
+from mmrl.pdg.ops import plus
 from mmrl.pdg.polyhedra import Inverse, invert, simplify
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
@@ -34,7 +35,7 @@ def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> T
     used = frozenset().union(*(part.symbols() for part in (*edge.index, edge.when, sink.when)))
     for dim in reversed(sink.dims):
         if dim.name not in used:
-            cotangent = accumulate(cotangent, dim, backwards)
+            cotangent = accumulate(cotangent, dim, f"grad_{edge.source}", backwards)
     rest = Domain(tuple(dim for dim in sink if dim.name in used), sink.when)
     inverse = invert(rest, source, edge.index, edge.when)
     if not edge.slices and not any(isinstance(part, Slice) for part in inverse.index):
@@ -46,32 +47,24 @@ def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> T
     return found if TRUE.same(inverse.when) else total(found, source, inverse.when)
 
 
-def accumulate(terms: Tensor, dim: Dim, backwards: bool) -> Tensor:
+def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> Tensor:
     """Σ over one dimension, as the last value of G[t] = G[t - 1] + d[t]."""
     program, domain = terms.program, terms.domain
     if dim.name not in domain.names:
         domain = domain.union(Domain((dim,)))
     first, step = (dim.bound - 1, -1) if backwards else (0, 1)
-    name = program.fresh("sum_before")
-    program.ops[name] = Op(name, "merge", domain, ())
-    before = program.output(name)
+    earlier = program.fresh(f"{name}_before")
+    program.ops[earlier] = Op(earlier, "merge", domain, ())
+    before = program.output(earlier)
     before[_key(domain, dim, first)] = zeros(program, terms.type, domain)
     kind = before.type
-    after = program.build("fn", plus, [before, terms], (kind,), name="sum", params={"f": plus})[0]
+    after = program.build("fn", plus, [before, terms], (kind,), name=name, params={"f": plus})[0]
     before[_key(domain, dim, dim.symbol + step)] = after
     return after[_key(domain, dim, 0 if backwards else dim.bound - 1)]
 
 
 def _key(domain: Domain, dim: Dim, at: Expr | int) -> tuple[Expr | int, ...]:
     return tuple(at if other.name == dim.name else other.symbol for other in domain)
-
-
-def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
-    """The sum of trees of arrays."""
-    first, *rest = terms
-    for term in rest:
-        first = jax.tree.map(jnp.add, first, term)
-    return (first,)
 
 
 def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
@@ -126,6 +119,7 @@ def _gather(
         lambda leaf: ArrayType((*widths, *leaf.shape), leaf.dtype), cotangent.type
     )
 
+    @jax.jit  # one program where operations are called one by one
     def run(env: Mapping[str, Any], block: Any) -> tuple[Any]:
         leaves = jax.tree.leaves(block)
         if not leaves:

@@ -1,0 +1,179 @@
+"""Index expressions: their values, their normal form, their text for isl, and their inverses."""
+
+import operator
+from typing import Any
+
+import islpy as isl
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrl.pdg.domain import Domain, reads
+from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice, Sym, lift, max_, min_
+from mmrl.pdg.polyhedra import always, invert, simplify
+
+i, t, T = Sym("i"), Sym("t"), Sym("T")
+
+numbers = st.integers(-9, 9)
+# Plain tuples: within a strategy, beartype's random checks would upset Hypothesis.
+TREES = st.recursive(
+    st.one_of(st.sampled_from(["i", "t", "T"]), numbers),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["add", "sub", "min", "max"]), inner, inner),
+        st.tuples(st.just("mul"), numbers, inner),
+        st.tuples(st.sampled_from(["div", "mod"]), inner, st.integers(1, 5)),
+    ),
+    max_leaves=6,
+)
+BUILD: dict[str, Any] = {"min": min_, "max": max_, "add": operator.add, "sub": operator.sub}
+BUILD |= {"mul": operator.mul, "div": operator.floordiv, "mod": operator.mod}
+
+
+def build(tree: Any) -> Any:
+    if not isinstance(tree, tuple):
+        return Sym(tree) if isinstance(tree, str) else Const(tree)
+    last = tree[2] if tree[0] in ("div", "mod") else build(tree[2])
+    return BUILD[tree[0]](build(tree[1]), last)
+
+
+@settings(max_examples=50, deadline=None)
+@given(TREES, st.fixed_dictionaries({"i": numbers, "t": numbers, "T": numbers}))
+def test_text_python_and_isl_agree(tree: Any, env: dict[str, int]):
+    expr = build(tree)
+    value = expr.evaluate(env)
+    assert eval(str(expr), {"min": min, "max": max}, env) == value
+    fixed = " and ".join(f"{name} = {number}" for name, number in env.items())
+    text = f"[i, t, T] -> {{ [x] : x = {expr.isl()} and {fixed} }}"
+    found = isl.Set(text).sample_point().get_coordinate_val(isl.dim_type.set, 0)
+    assert found.to_python() == value
+    assert expr.substitute(env).same(Const(value))
+
+
+@settings(max_examples=25, deadline=None)
+@given(TREES, st.integers(0, 3), st.integers(1, 3))
+def test_intervals_hold_every_value(tree: Any, below: int, above: int):
+    expr = build(tree)
+    low, high = expr.interval({"i": (0, above), "t": (-below, above), "T": (above, above)})
+    for x in range(-below, above + 1):
+        for y in range(above + 1):
+            assert low <= expr.evaluate({"i": y, "t": x, "T": above}) <= high
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (T - (T - t), "t"),
+        (t + 1 - 1, "t"),
+        (5 - t, "5 - t"),
+        (T - 1 - t, "T - t - 1"),
+        (2 * t + t, "3 * t"),
+        ((t + 3) // 2 * 4, "4 * ((t + 3) // 2)"),
+        (min_(t + 4, t + 2), "t + 2"),
+        (max_(0, t - 4), "max(0, t - 4)"),
+        ((t >= 3) & (t < T) | ~(t == 0), "t >= 3 and t < T or t != 0"),
+        (~((t < 3) & (i < 1)), "not (t < 3 and i < 1)"),
+        (Slice(t, min_(t + 4, T)), "t:min(t + 4, T)"),
+        (Slice(t, min_(t + 4, T)).width(), "min(4, T - t)"),
+        (Slice(max_(0, t - 4), t + 1).width(), "min(t + 1, 5)"),
+        (Slice(t, min_(t + 4, T)).upper(), "t + 3"),
+        (Slice(lift(0), T).upper(), "T - 1"),
+        ((t < t + 1) & TRUE, "True"),
+        ((t == t + 1) | FALSE, "False"),
+    ],
+)
+def test_expressions_are_kept_in_one_form(expr: Expr, text: str):
+    assert str(expr) == text
+
+
+def test_equality_builds_a_comparison_and_still_serves_python():
+    assert str(t == 0) == "t == 0"
+    assert (t == 0).evaluate({"t": 0}) is True
+    assert t.same(Sym("t")) and not t.same(T)
+    assert {t: 1, T: 2}[Sym("t")] == 1
+    assert (t, T + 1) == (Sym("t"), Sym("T") + 1) and (t, T) != (T, t)
+    assert Domain.of("t", when=t >= 1) == Domain.of("t", when=t >= 1)
+    with pytest.raises(TypeError, match="has no truth value"):
+        bool(t < T)
+    with pytest.raises(TypeError, match="has no truth value"):
+        min(t, T)
+
+
+def test_traced_values_stay_arrays():
+    env = {"t": jnp.arange(6), "T": 4}
+    assert min_(t + 1, T).evaluate(env).tolist() == [1, 2, 3, 4, 4, 4]
+    assert (~((t % 2 == 0) & (t < T))).evaluate(env).tolist() == [False, True] * 2 + [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: t * T, "is not linear"),
+        (lambda: t // T, "divided by a positive number"),
+        (lambda: t % 0, "divided by a positive number"),
+        (lambda: lift(1.5), "is no index"),
+        (lambda: lift(slice(0, 8, 2)), "no step"),
+        (lambda: t.evaluate({"T": 3}), "`t` has no value"),
+        (lambda: Slice(t, T).isl(), "many points"),
+    ],
+)
+def test_what_no_index_can_say_is_refused(build, message: str):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+INVERSES = {
+    "t": (t, "t", "True"),
+    "t+3": (t + 3, "t - 3", "t >= 3"),
+    "t-1": (t - 1, "t + 1", "T >= t + 2"),
+    "0:T": (slice(0, T), "0:T", "True"),
+    "t:T": (slice(t, T), "0:t + 1", "True"),
+    "0:t+1": (slice(0, t + 1), "t:T", "True"),
+    "t:min(t+4,T)": (slice(t, min_(t + 4, T)), "max(0, t - 3):t + 1", "True"),
+    "max(0,t-4):t+1": (slice(max_(0, t - 4), t + 1), "t:min(T, t + 5)", "True"),
+    "t//2": (t // 2, "2 * t:min(T, 2 * t + 2)", "T >= 2 * t + 1"),
+    "T-1-t": (T - 1 - t, "T - t - 1", "True"),
+    "2:5": (slice(2, 5), "0:T", "t >= 2 and t <= 4"),
+    "2*t": (2 * t, "t // 2", "t % 2 == 0"),
+}
+
+
+@pytest.mark.parametrize("pattern", INVERSES)
+def test_reads_have_the_inverses_of_the_paper(pattern: str):
+    phi, inverse, when = INVERSES[pattern]
+    line = Domain.of("t")
+    found = invert(line, line, [lift(phi)])
+    assert (str(found.index[0]), str(found.when), found.exact) == (inverse, when, True)
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [*(phi for phi, *_ in INVERSES.values()), t % 8, max_(t - 1, 0), slice(t % 3, t % 3 + 2)],
+    ids=str,
+)
+def test_an_inverse_holds_every_reader_and_no_other_if_exact(phi):
+    line, size = Domain.of("t"), 11
+    found = invert(line, line, [lift(phi)])
+    for k in range(size):
+        env = {"t": k, "T": size}
+        readers = {x for x in range(size) if (k,) in reads([lift(phi)], {"t": x, "T": size})}
+        box = {x for (x,) in reads(found.index, env)} if found.when.evaluate(env) else set()
+        assert readers == box if found.exact else readers <= box <= set(range(size))
+        assert bool(readers) == bool(found.when.evaluate(env))
+
+
+def test_conditions_are_decided_for_all_bounds():
+    line = Domain.of("t")
+    assert always(t < T, line) and not always(t < T - 1, line)
+    assert str(simplify((t >= 0) & (t < T - 1), line)) == "T >= t + 2"
+    assert simplify((t >= -1) | (t == T), line).same(TRUE)
+
+
+def test_domains_know_their_points():
+    plane = Domain.of("i", "t", when=t % 2 == 0)
+    assert list(plane.points({"I": 1, "T": 4})) == [(0, 0), (0, 2)]
+    assert plane.contains((0, 2), {"I": 1, "T": 4}) and not plane.contains((0, 1), {"I": 1, "T": 4})
+    assert list(plane.dense().points({"I": 1, "T": 2})) == [(0, 0), (0, 1)]
+    assert Domain.of("i", "t").union().names == ("i", "t")
+    assert str(plane) == "[i, t: t % 2 == 0]"
+    assert plane.largest(min_(3, T - t), {"I": 1, "T": 9}) == 3
