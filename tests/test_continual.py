@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from mmrl import rollout
+from mmrl.agents import clear
+from mmrl.agents import continual as cycles
 from mmrl.envs import continual, make
 from mmrl.envs.wrappers import BeginFlag, TimeLimit
 
@@ -150,6 +152,66 @@ def test_minatar_games_share_ten_channels_and_six_actions(game: str):
     assert obs[..., :own].any() and not obs[..., own:].any()
 
 
+CARDS = ("RepeatFirstEasy", "RepeatPreviousEasy", "CountRecallEasy")
+
+
+def test_popgym_tasks_share_spaces_and_are_themselves():
+    """Numbers in other places and actions shifted: else the same game by the same chance."""
+    tasks, key = continual.popgym(CARDS), jax.random.key(5)
+    assert len({env.observation_space(params).shape for env, params in tasks}) == 1
+    assert {env.action_space(params).n for env, params in tasks} == {27}  # of CountRecall
+    for task, (env, params) in enumerate(tasks):
+        bare, own = make(f"popgym-{CARDS[task]}-v0")
+        (shown, state), (obs, other) = env.reset(key, params), bare.reset(key, own)
+        back = np.argsort(env.orders()[task])
+        for step in range(8):
+            np.testing.assert_array_equal(shown[back][: len(obs)], obs)
+            assert shown.shape == (12,) and shown.sum() == obs.sum() > 0
+            action, step_key = step % bare.num_actions, jax.random.key(step)
+            shown, state, reward, *flags, _ = env.step(
+                step_key, state, (action - task) % 27, params
+            )
+            obs, other, *rest, _ = bare.step(step_key, other, action, own)
+            np.testing.assert_array_equal(rest, [reward, *flags])
+
+
+def test_popgym_tasks_that_look_alike_are_told_apart_by_places():
+    """RepeatFirst and RepeatPrevious both show a suit and nothing else."""
+    places = []
+    for task, (env, params) in enumerate(continual.popgym(CARDS[:2])):
+        pairs = [env.reset(jax.random.key(seed), params) for seed in range(20)]
+        places.append({int(np.argmax(obs)) for obs, _ in pairs})
+        assert len(places[-1]) == 4 and env.seed == 0 and params.task == task
+    assert places[0] != places[1]
+
+
+@pytest.mark.slow
+def test_popgym_tasks_are_toured():
+    """One network with a memory learns from one after the other and is evaluated in both."""
+    config = clear.Config(
+        memory="lru",
+        memory_sizes=(("state_size", 4),),
+        width=8,
+        shared=True,
+        environments=2,
+        rollout=6,
+        capacity=48,
+        block=2,
+        blocks=1,
+        episodes=2,
+    )
+    games = continual.popgym(CARDS[:2])
+    state, curves = cycles.tour(clear, config, games, (0, 1), jax.random.key(0))
+    assert curves.finite and curves.scores.shape == (2, 1, 2) and state.iteration == 4
+    assert (np.abs(curves.scores) <= 1 + 1e-5).all() and np.ptp(curves.scores) > 0
+    # What is stored is of both tasks, two unrolls each of each environment, in their own places.
+    kept = state.reservoir
+    obs = np.asarray(kept.unrolls.steps.obs)[np.isfinite(kept.lots).ravel()]
+    own = [np.isin(np.arange(8), np.argsort(env.orders()[p.task])[:4]) for env, p in games]
+    fits = [(obs[..., ~places] == 0).all((1, 2)) for places in own]
+    assert len(obs) == 8 and fits[0].sum() == fits[1].sum() == 4 and np.any(fits, axis=0).all()
+
+
 # Orders
 
 
@@ -187,6 +249,8 @@ def test_every_task_gets_as_many_steps_in_all_orders():
         ("actions", lambda: continual.Padded(BARE, (20,), 2)),
         ("envs", lambda: continual.share([BARE, make("Catch-bsuite")[0]])),
         ("game", lambda: continual.minatar("Pong")),
+        ("names", lambda: continual.popgym(())),
+        ("env_id", lambda: continual.popgym(("RepeatFirst",))),
         ("environments", lambda: continual.simultaneous(3, 2, 8)),
         ("cycles", lambda: continual.sequential((0, 1), 0, 8)),
         ("stages", lambda: continual.separate(0, 0, 8)),

@@ -6,13 +6,14 @@ number of actions. Two ways to get them:
 - A *family* is one environment whose parameters say which task it is: `Permuted`. The task is an
   array, so one compiled program serves all tasks, and environments that are stepped together may
   play different ones. `permuted_catch` is small enough to train in minutes on a CPU.
-- *Different* environments, padded to shared spaces: `share`, `minatar`. Each is a program of its
-  own.
+- *Different* environments, padded to shared spaces: `share`, `minatar`, `popgym`. Each is a
+  program of its own.
 
 An agent is never told the task. A `Schedule` says which task each environment plays at each stage
 of training, after Rolnick et al. 2019, Section 4: rows are stages, columns are environments.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -195,6 +196,24 @@ def minatar(game: str) -> tuple[Padded, Any]:
         raise ValueError(f"`game` must be one of {MINATAR}, got {game!r}.")
     env, params = make(f"{game}-MinAtar", use_minimal_action_set=False)
     return Padded(env, (10, 10, 10), 6), params
+
+
+def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyParams]]:
+    """POPGym tasks with shared spaces, each in a disguise: "RepeatFirstEasy" and the like.
+
+    Some of them look alike but want different answers: RepeatFirst and RepeatPrevious show a suit
+    each. So observations have as many numbers as all tasks together, task k has its own in places
+    of them that are drawn from `seed`, zeros elsewhere, and its actions are shifted by k, as by
+    `Permuted`. There are as many actions as the task with most has. Raises `ValueError` for a name
+    that is not registered, or without any.
+    """
+    if not names:
+        raise ValueError("`names` must have at least one task, such as 'RepeatFirstEasy'.")
+    envs = [make(f"popgym-{name}-v0")[0] for name in names]
+    size = sum(vector_size(env, "popgym") for env in envs)
+    actions = max(_actions(env) for env in envs)
+    disguised = [Permuted(Padded(env, (size,), actions), len(envs), seed) for env in envs]
+    return [(x, dataclasses.replace(x.default_params, task=k)) for k, x in enumerate(disguised)]
 
 
 # The orders to meet tasks in
