@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "ewma": "PPO and PPG with an average of θ as proximal policy, against themselves without.",
     "forgetting": "Tasks in cycles: CLEAR, its parts, EWC, Progress & Compress, and who forgets.",
     "invariance": "PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
+    "minatar": "MinAtar games in cycles: V-trace, CLEAR, and a network for each game.",
     "ppo": "PPO with two memories and with none, and with rollouts cut short or forgotten.",
     "r2d2": "Zero states, stored states and burn-in against the tape, and how stale states are.",
     "returns_timing": "Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",
