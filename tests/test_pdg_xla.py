@@ -1,5 +1,7 @@
 """One XLA program per schedule: the numbers of the naive order, in rings as small as claimed."""
 
+import dataclasses
+from collections import Counter
 from typing import Any
 
 import jax
@@ -10,7 +12,7 @@ import pytest
 from mmrl.pdg.expr import min_
 from mmrl.pdg.frees import plan
 from mmrl.pdg.generate import generate
-from mmrl.pdg.graph import Graph
+from mmrl.pdg.graph import Graph, Op
 from mmrl.pdg.naive import execute
 from mmrl.pdg.program import Program
 from mmrl.pdg.runtime.interpreter import interpret
@@ -140,10 +142,10 @@ def test_xla_takes_the_memory_that_the_rings_have():
 
 def expanded(rounds: Any) -> list[tuple[int, int]]:
     return [
-        (group, int(start + k * rounds.steps[group]))
-        for starts, counts in zip(rounds.starts, rounds.counts, strict=True)
-        for group, (start, count) in enumerate(zip(starts, counts, strict=True))
-        for k in range(count)
+        (g, int(rounds.starts[k, g] + j * rounds.steps[k, g]))
+        for k, counts in enumerate(rounds.counts)
+        for g, count in enumerate(counts)
+        for j in range(count)
     ]
 
 
@@ -152,25 +154,42 @@ def test_rounds_are_the_same_sequence(seed: int):
     generator = np.random.default_rng(seed)
     active = generator.random((3, 8)) < generator.random((3, 1))
     active[:, generator.integers(8)] = True
-    rounds = regroup(active.tolist(), range(8))
     sequence = [(g, t) for t in range(8) for g in range(3) if active[g, t]]
-    assert rounds is None or expanded(rounds) == sequence
+    assert expanded(regroup(sequence, 3)) == sequence
 
 
 def test_rounds_of_the_programs_vary_little():
     T, n, m = 16, 3, 4
-    every = range(T + n - 1)
-    act, learn = [c < T for c in every], [c >= n - 1 for c in every]
-    stepwise = regroup([act, learn], every)
-    assert stepwise is not None
-    assert stepwise.counts.tolist() == [[n, 1]] + [[1, 1]] * (T - n) + [[0, 1]] * (n - 1)
-    tiles = [c >= n + m - 2 and (c - (n + m - 2)) % m == 0 for c in range(T + n + m - 2)]
-    blocks = regroup([[c < T for c in range(T + n + m - 2)], tiles], range(T + n + m - 2))
-    assert blocks is not None
-    assert blocks.counts.tolist() == [[m + n - 1, 1], [m, 1], [m, 1], [T - 3 * m - n + 1, 1]]
-    whole = regroup([[c < T for c in range(2 * T)], [c >= T for c in range(2 * T)]], range(2 * T))
-    assert whole is not None
-    assert whole.counts.tolist() == [[T, T]]
+
+    def counts(learns: Any, steps: int) -> list[list[int]]:
+        order = [(g, c) for c in range(steps) for g in (0, 1) if ((c < T), learns(c))[g]]
+        return regroup(order, 2).counts.tolist()
+
+    stepwise = counts(lambda c: c >= n - 1, T + n - 1)
+    assert stepwise == [[n, 1]] + [[1, 1]] * (T - n) + [[0, 1]] * (n - 1)
+    ready = n + m - 2
+    blocks = counts(lambda c: c >= ready and (c - ready) % m == 0, T + ready)
+    assert blocks == [[m + n - 1, 1], [m, 1], [m, 1], [T - 3 * m - n + 1, 1]]
+    assert counts(lambda c: c >= T, 2 * T) == [[T, T]]
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_every_operation_is_compiled_once(n: int):
+    graph, bounds, calls = reinforce(n), {"I": 2, "T": 9}, Counter()
+
+    def counted(op: Op) -> Op:
+        def run(env: Any, *inputs: Any) -> Any:
+            calls[op.name] += 1
+            assert op.run is not None
+            return op.run(env, *inputs)
+
+        return dataclasses.replace(op, run=run if op.run else None)
+
+    ops = {name: counted(op) for name, op in graph.ops.items()}
+    program = xla(Compiled(graph.replace(ops=ops)), bounds)
+    jax.eval_shape(program._run, {})
+    # Once to know its type, and once in its place: prologue and epilogue are no copies.
+    assert calls == {name: 2 for name, op in ops.items() if op.run}
 
 
 def test_parameters_of_epochs_share_one_slot():

@@ -5,14 +5,16 @@ operation reads later, in another iteration, has to be stored in a ring.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mmrl.pdg.expr import TRUE, Add, And, Const, Expr, Mul, Not, Sub, Sym
+from mmrl.pdg.expr import TRUE, And, Expr
 from mmrl.pdg.graph import Op
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
+from mmrl.pdg.runtime.forms import same
 from mmrl.pdg.runtime.layout import Layout
+from mmrl.pdg.runtime.roll import Item, Rolled, roll, unrolled
 from mmrl.pdg.runtime.rounds import Rounds, regroup
 from mmrl.pdg.syntax import Block, Execute, Fetch, If, Loop, Offload
 
@@ -71,64 +73,57 @@ class Planner:
         """What is compiled for a whole program."""
         return self._block(self._items(tree), set())
 
-    def _block(self, items: Iterable[tuple[Expr, Any]], known: set[Key]) -> tuple:
+    def _block(self, items: Iterable[Item], known: set[Key]) -> tuple:
         """Statements with their conditions, in order; `known` grows by what they compute."""
         nodes: list[Any] = []
-        for condition, item in items:
-            verdict = self._decide(condition)
-            if verdict is None:
-                nodes.append(When(condition, self._block([(TRUE, item)], set(known))))
-            elif verdict and isinstance(item, Loop):
-                nodes += self._loop(item, known)
-            elif verdict:
-                nodes.append(self._do(item, known))
+        simple = [self._simple(*item) for item in items]
+        for item in roll([item for item in simple if item is not None], self._bounds):
+            match item:
+                case When(condition, inner):
+                    body = self._block([(TRUE, each) for each in inner], set(known))
+                    nodes += [When(condition, body)] if body else []
+                case Rolled():
+                    nodes += self._turns(item, known)
+                case Loop():
+                    nodes += self._loop(item, known)
+                case Execute():
+                    nodes.append(self._do(item, known))
         return tuple(nodes)
 
-    def _items(self, node: Any) -> list[tuple[Expr, Any]]:
+    def _simple(self, condition: Expr, item: Any) -> Any:
+        """The statement without a condition that numbers decide; a loop as a sequence."""
+        if not set(condition.symbols()) <= set(self._bounds):
+            return When(condition, (item,))
+        if not condition.evaluate(self._bounds):
+            return None
+        if isinstance(item, Loop):
+            return unrolled(item, _groups(self._items(item.body)), self._bounds) or item
+        return item
+
+    def _items(self, node: Any) -> list[Item]:
         """What `node` executes, but for merges whose values are where they belong already."""
         return [(condition, item) for condition, item in flatten(node) if not self._idle(item)]
 
     def _idle(self, item: Any) -> bool:
-        if not isinstance(item, Execute) or self._accesses.graph.ops[item.op].run is not None:
-            return False
-        return set(self._accesses.reads[item.op]) <= self._layout.aliased
-
-    def _decide(self, condition: Expr) -> bool | None:
-        if set(condition.symbols()) <= set(self._bounds):
-            return bool(condition.evaluate(self._bounds))
-        return None
+        if isinstance(item, Loop):
+            return not self._items(item.body)
+        reads = set(self._accesses.reads[item.op])
+        return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliased
 
     def _loop(self, loop: Loop, known: set[Key]) -> list:
-        items = self._items(loop.body)
-        groups = _groups(items)
-        if len(groups) > 1 or any(self._decide(condition) is None for condition, _ in groups):
-            turns = self._turns(loop, groups, known)
-            if turns is not None:
-                return turns
-        body = self._block(items, set(known))
+        body = self._block(self._items(loop.body), set(known))
         return [Each(loop.counter, loop.start, loop.stop, loop.step, body)] if body else []
 
-    def _turns(self, loop: Loop, groups: list, known: set[Key]) -> list | None:
-        """The loop as rounds, if its counter and numbers alone decide what runs when."""
-        mine = {*self._bounds, loop.counter}
-        exprs = [loop.start, loop.stop, *(condition for condition, _ in groups)]
-        if any(not set(e.symbols()) <= mine for e in exprs) or loop.counter in loop.start.symbols():
-            return None
-        values = range(
-            loop.start.evaluate(self._bounds), loop.stop.evaluate(self._bounds), loop.step
-        )
-        envs = [{**self._bounds, loop.counter: value} for value in values]
-        active = [[bool(condition.evaluate(env)) for env in envs] for condition, _ in groups]
-        if all(all(row) for row in active):
-            return None
-        kept = [g for g, row in enumerate(active) if any(row)]
-        if not kept:
+    def _turns(self, rolled: Rolled, known: set[Key]) -> list:
+        """The sequence as rounds."""
+        if not rolled.sequence:
             return []
-        rounds = regroup([active[g] for g in kept], values)
-        if rounds is None:
-            return None
-        bodies = [self._block([(TRUE, item) for item in groups[g][1]], set(known)) for g in kept]
-        return [Turns(loop.counter, tuple(bodies), rounds)]
+        groups = range(len(rolled.groups))
+        rounds = regroup(rolled.sequence, len(groups))
+        bodies = [
+            self._block([(TRUE, item) for item in rolled.groups[g]], set(known)) for g in groups
+        ]
+        return [Turns(rolled.counter, tuple(bodies), rounds)]
 
     def _do(self, node: Execute, known: set[Key]) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
@@ -154,7 +149,7 @@ class Planner:
 
     def _key(self, tensor: Tensor, point: Sequence[Expr]) -> Key | None:
         place = self._layout.places[tensor]
-        forms = [affine(e, self._bounds) for e in place.at([*point])]
+        forms = [same(e, self._bounds) for e in place.at([*point])]
         return None if None in forms else (place.root, tuple(f for f in forms if f is not None))
 
 
@@ -169,7 +164,7 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[tuple[Expr, Any]]:
                 yield from flatten(child, condition)
         case If(test, then, orelse):
             yield from flatten(then, _both(condition, test))
-            yield from flatten(orelse, _both(condition, Not(test)))
+            yield from flatten(orelse, _both(condition, ~test))
         case Execute() | Loop():
             yield condition, node
         case Offload() | Fetch():
@@ -192,37 +187,3 @@ def _groups(items: Sequence[tuple[Expr, Any]]) -> list[tuple[Expr, list]]:
         else:
             groups.append((condition, [item]))
     return groups
-
-
-def affine(expr: Expr | int, bounds: Mapping[str, int]) -> Affine | None:
-    """The sum Σ c · counter + c₀ that `expr` is, in a form to compare; None if it is none."""
-    terms = _terms(expr, bounds)
-    return None if terms is None else tuple(sorted((s, c) for s, c in terms.items() if c))
-
-
-def _terms(expr: Expr | int, bounds: Mapping[str, int]) -> dict[str, int] | None:
-    match expr:
-        case int():
-            return {"": expr}
-        case Const(value):
-            return {"": value}
-        case Sym(name):
-            return {"": bounds[name]} if name in bounds else {name: 1}
-        case Add(a, b) | Sub(a, b):
-            left, right = _terms(a, bounds), _terms(b, bounds)
-            if left is None or right is None:
-                return None
-            sign = 1 if isinstance(expr, Add) else -1
-            return {s: left.get(s, 0) + sign * right.get(s, 0) for s in {*left, *right}}
-        case Mul(a, b):
-            left, right = _terms(a, bounds), _terms(b, bounds)
-            if left is None or right is None or (set(left) | set(right)) - {""}:
-                return None if left is None or right is None else _scale(left, right)
-            return {"": left[""] * right[""]}
-    return None
-
-
-def _scale(left: dict[str, int], right: dict[str, int]) -> dict[str, int] | None:
-    if set(left) == {""}:
-        left, right = right, left
-    return {s: c * right[""] for s, c in left.items()} if set(right) == {""} else None

@@ -14,58 +14,53 @@ steps it is m times `act` per round. All of this is known before the program is 
 """
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
+Step = tuple[int, int]
+"""A group of a loop's statements, and the value of the counter that it runs for."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rounds:
-    """In round k, group g runs `counts[k, g]` times, from `starts[k, g]` in steps of `steps[g]`."""
+    """In round k, group g runs `counts[k, g]` times, from `starts[k, g]` by `steps[k, g]`."""
 
     starts: np.ndarray
     counts: np.ndarray
     steps: np.ndarray
 
-    def constant(self, group: int) -> bool:
-        """Does `group` run equally often in every round?"""
-        return bool((self.counts[:, group] == self.counts[0, group]).all())
+    def varying(self) -> int:
+        """How many groups do not run equally often in every round?"""
+        return int((self.counts != self.counts[0]).any(0).sum())
 
 
-def regroup(active: Sequence[Sequence[bool]], values: Sequence[int]) -> Rounds | None:
-    """The rounds of a loop over `values` whose group g runs where `active[g]`, if there are any.
+def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
+    """The rounds that run a sequence of (group, value of the counter), which is not empty.
 
     A round may end after every run of some group (n-step: after each `learn`), or as late as the
     order allows (Monte-Carlo). Of these, the one in which fewest groups vary from round to round.
     """
-    ways = [_rounds(active, values, last) for last in (None, *range(len(active)))]
-    found = [rounds for rounds in ways if rounds is not None]
-    return min(found, key=_varying, default=None)
+    ways = [_rounds(sequence, groups, last) for last in (None, *range(groups))]
+    return min(ways, key=Rounds.varying)
 
 
-def _varying(rounds: Rounds) -> int:
-    return sum(not rounds.constant(group) for group in range(len(rounds.steps)))
-
-
-def _rounds(
-    active: Sequence[Sequence[bool]], values: Sequence[int], last: int | None
-) -> Rounds | None:
-    groups, rounds, at = range(len(active)), [], -1
-    for position, value in enumerate(values):
-        for group in (g for g in groups if active[g][position]):
-            again = group == at != last and _continues(rounds[-1][group], value)
-            if not rounds or at == last or not (group > at or again):
-                rounds.append([[] for _ in groups])
-            rounds[-1][group].append(value)
-            at = group
-    gaps = [{b - a for runs in rounds for a, b in itertools.pairwise(runs[g])} for g in groups]
-    if not rounds or any(len(gap) > 1 for gap in gaps):
-        return None
-    starts = np.array([[run[0] if run else 0 for run in runs] for runs in rounds])
-    counts = np.array([[len(run) for run in runs] for runs in rounds])
-    return Rounds(starts, counts, np.array([gap.pop() if gap else 1 for gap in gaps]))
+def _rounds(sequence: Sequence[Step], groups: int, last: int | None) -> Rounds:
+    rounds: list[list[list[int]]] = []
+    at = -1
+    for group, value in sequence:
+        again = group == at != last and _continues(rounds[-1][group], value)
+        if not rounds or at == last or not (group > at or again):
+            rounds.append([[] for _ in range(groups)])
+        rounds[-1][group].append(value)
+        at = group
+    starts = [[run[0] if run else 0 for run in runs] for runs in rounds]
+    counts = [[len(run) for run in runs] for runs in rounds]
+    steps = [[run[1] - run[0] if len(run) > 1 else 0 for run in runs] for runs in rounds]
+    # A run of one has any step: that of the others.
+    usual = [max(column, key=abs) for column in zip(*steps, strict=True)]
+    return Rounds(np.array(starts), np.array(counts), np.where(steps, steps, usual))
 
 
 def _continues(run: list[int], value: int) -> bool:
-    return len(run) < 2 or value - run[-1] == run[-1] - run[-2]
+    return len(run) < 2 or value - run[-1] == run[1] - run[0]

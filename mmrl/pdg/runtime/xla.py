@@ -90,7 +90,7 @@ class XlaProgram:
         return buffers
 
     def _turn(
-        self, body: tuple, env: dict, known: dict, counter: str = "", start: Any = 0, step: int = 1
+        self, body: tuple, env: dict, known: dict, counter: str = "", start: Any = 0, step: Any = 1
     ) -> Callable[[Any, Buffers], Buffers]:
         """One round of `body`, as a function of its number and of all buffers."""
 
@@ -117,7 +117,7 @@ class XlaProgram:
 
         def turn(k: Any, buffers: Buffers) -> Buffers:
             for g, body in enumerate(node.groups):
-                start, step = _entry(rounds.starts[:, g], k), int(rounds.steps[g])
+                start, step = _entry(rounds.starts[:, g], k), _entry(rounds.steps[:, g], k)
                 run = self._turn(body, env, known, node.counter, start, step)
                 buffers = self._repeat(_entry(rounds.counts[:, g], k), run, body, buffers)
             return buffers
