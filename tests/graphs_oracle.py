@@ -1,11 +1,14 @@
 """What the explorers of dependence graphs must compute: by `mmrl.pdg`, and point by point."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from mmrl.pdg import polyhedra
 from mmrl.pdg.domain import Dim, Domain, reads
 from mmrl.pdg.expr import Expr, Slice, Sym, lift, max_, min_
+from mmrl.pdg.graph import Graph
+from mmrl.show.widgets import graphs
 
 t, T, n, k = (Sym(name) for name in "tTnk")
 PATTERNS: dict[str, Expr] = {
@@ -52,3 +55,40 @@ def follow(rows: list[list[int]]) -> list[list[int]]:
         store = {q for q in store if any(q in later for later in rows[at:])}
         kept.append(sorted(store))
     return kept
+
+
+def order(graph: Graph, events: str) -> list[tuple[str, str, tuple[int, ...]]]:
+    """The runs of a text like "obs0 act0 -obs0", at i = 0."""
+    runs = []
+    for name, step in re.findall(r"(?:^| )([a-z_]+)(\d*)", events):
+        at = {"i": 0, "t": int(step or 0)}
+        runs.append(("run", name, tuple(at[dim] for dim in graph.ops[name].domain.names)))
+    return runs
+
+
+def schedules() -> Iterator[dict[str, Any]]:
+    """Observations alive while each operation runs: made, and still to be read by it or later."""
+    shown, bounds = graphs.schedules(), {"I": 1, "T": graphs.STEPS}
+    for n in graphs.WINDOWS:
+        graph = graphs.reinforce(n)
+        edges = [edge for edge in graph.edges if edge.source == "obs"]
+        for proximity in ("none", "all", "upper"):
+            events = shown["programs"][shown["of"][f"{n} {proximity}"]]["events"]
+            runs, made, last = order(graph, events), {}, {}
+            for j, (_, name, point) in enumerate(runs):
+                if name == "obs":
+                    made[point] = j
+                env = graph.ops[name].domain.env(point, bounds)
+                last |= {q: j for e in edges if e.sink == name for q in reads(e.index, env)}
+            alive = [
+                sorted(q[1] for q in made if made[q] <= j <= last[q]) for j in range(len(runs))
+            ]
+            names = [name for _, name, _ in runs]
+            lead = names[: names.index("grad")].count("step")
+            yield {"events": events, "alive": alive, "lead": lead, "peak": most(n, proximity)}
+
+
+def most(n: int | None, proximity: str) -> int:
+    """Windows interleave by their upper bounds; by all they read, only if they are short."""
+    together = n is not None and (proximity == "upper" or (proximity == "all" and n <= 3))
+    return n if n and together else graphs.STEPS

@@ -30,10 +30,13 @@ from mmrl.memory.linear_attention import elu_plus_one
 from mmrl.memory.s5 import diagonalise, hippo
 from mmrl.monoid import Affine, Max, Resettable, Sum
 from mmrl.nets import sensitivity
+from mmrl.pdg.check import check
+from mmrl.pdg.graph import Graph
 from mmrl.replay import segments, sequences
 from mmrl.runs.experiments.sensitivity import lower
 from mmrl.scan import count, scan, schedule
 from mmrl.show import widgets
+from mmrl.show.widgets import graphs
 from mmrl.show.widgets.base import FOLDER, IMPORT, MOST, source
 
 TESTS = Path(__file__).parent
@@ -278,6 +281,36 @@ def test_sequences_are_those_of_the_replay():
     np.testing.assert_array_equal(rows, np.column_stack([wanted[:, 2:5], starts]))
 
 
+def test_the_schedules_shown_are_legal_and_as_code_do_what_they_say():
+    shown = graphs.schedules()
+    assert len(json.dumps(shown)) < 20_000
+    for choice, place in shown["of"].items():
+        n = None if choice.startswith("None") else int(choice.split()[0])
+        graph, program = graphs.reinforce(n), shown["programs"][place]
+        runs = graphs_oracle.order(graph, program["events"])
+        report = check(graph, runs, I=1, T=graphs.STEPS)
+        assert all("never freed" in problem for problem in report.violations), str(report)
+        assert executed(program["code"], graph) == program["events"]
+
+
+def executed(code: str, graph: Graph) -> str:
+    """The events of a program as text, by executing it."""
+    events: list[str] = []
+
+    class Name:
+        def __init__(self, name: str):
+            self.name, self.timed = name, "t" in graph.ops[name].domain.names
+
+        def __call__(self, *point: int) -> None:
+            events.append(f"{self.name}{point[-1] if self.timed else ''}")
+
+        def __delitem__(self, point: Any) -> None:
+            events.append(f"-{self.name}{point[-1]}")
+
+    exec(code, {name: Name(name) for name in graph.ops} | {"I": 1, "T": graphs.STEPS})
+    return " ".join(events)
+
+
 def priorities():
     errors = np.random.default_rng(5).exponential(size=(11, 7))
     errors[3] = 0.0  # its priority is the least one that the library knows
@@ -325,6 +358,7 @@ VECTORS = {
     "inclusions": clear_widgets_oracle.inclusions,
     "valleys": forgetting_oracle.valleys,
     "patterns": graphs_oracle.patterns,
+    "schedules": graphs_oracle.schedules,
 }
 
 

@@ -14,6 +14,7 @@ import { climb } from "../../mmrl/show/widgets/js/rubber_band.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
 import { weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
 import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
+import { follow as happened, lead, peak } from "../../mmrl/show/widgets/js/schedule_explorer.mjs";
 import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
 import { cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
@@ -222,4 +223,10 @@ each("patterns", ({ name, T, n, inverse, exact, rows, columns, kept }) => {
   assert.equal(mine.most, Math.max(...kept.map((ks) => ks.length)));
   const slots = (W) => kept.every((ks) => new Set(ks.map((k) => k % W)).size === ks.length);
   assert.ok(slots(mine.ring) && (mine.ring === 1 || !slots(mine.ring - 1)));
+});
+
+each("schedules", ({ events, alive, lead: ahead, peak: most }) => {
+  const runs = happened(events);
+  assert.deepEqual(runs.map((run) => [...run.alive].sort((a, b) => a - b)), alive);
+  assert.deepEqual([lead(runs), peak(runs)], [ahead, most]);
 });
