@@ -30,6 +30,11 @@ class Subscript:
     when: Expr = TRUE
     axes: tuple[Any, ...] | None = None
 
+    def text(self, name: str) -> str:
+        """As it was written, nearly."""
+        condition = () if TRUE.same(self.when) else (str(self.when),)
+        return f"{name}[{', '.join((*map(str, self.at.values()), *condition))}]"
+
     @property
     def slices(self) -> tuple[str, ...]:
         return tuple(name for name, part in self.at.items() if isinstance(part, Slice))

@@ -150,8 +150,9 @@ def counted(
     return mask
 
 
-# Sizes that stand for the ragged ones while shapes are found; two rounds tell them from constants.
-_TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43))
+# Sizes that stand for the ragged ones while shapes are found: two rounds to tell them from
+# constants, a third to tell a line from a curve.
+_TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43), (8, 16, 27, 35, 39, 47))
 _BOUND = 53
 
 
@@ -162,7 +163,7 @@ def infer(
     bounds: Sequence[str],
     name: str,
 ) -> tuple[Any, ...]:
-    """The types of the outputs of `run(env, *inputs)`, found by abstract evaluation at two sizes.
+    """The types of the outputs of `run(env, *inputs)`, found by abstract evaluation at three sizes.
 
     An output's size may be a constant, a ragged size of the inputs, or linear in one of them.
     Raises `ValueError` for anything else, or for outputs that are no arrays.
@@ -171,22 +172,21 @@ def infer(
     ragged = {str(n): n for leaf in leaves for n in leaf.shape if isinstance(n, Expr)}
     if len(ragged) > len(_TRIALS[0]):
         raise ValueError(f"`{name}` reads {len(ragged)} different ragged sizes: {sorted(ragged)}")
-    found = [
-        _trial(run, inputs, symbols, bounds, dict(zip(ragged, t, strict=False))) for t in _TRIALS
-    ]
-    sizes = [(n, t[0], t[1]) for n, *t in zip(ragged.values(), *_TRIALS, strict=False)]
+    rounds = [dict(zip(ragged, trial, strict=False)) for trial in _TRIALS]
+    found = [_trial(run, inputs, symbols, bounds, chosen) for chosen in rounds]
+    sizes = [(size, [chosen[text] for chosen in rounds]) for text, size in ragged.items()]
     if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(found[0])):
         raise ValueError(
             f"`{name}` must return arrays only, got {found[0]}: split static parts off"
         )
 
-    def combine(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> ArrayType:
-        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+    def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
+        if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):
             raise ValueError(f"`{name}` returns a typed key: return `jax.random.key_data` of it")
-        shape = tuple(_size(x, y, sizes, name) for x, y in zip(a.shape, b.shape, strict=True))
-        return array_type(shape, a.dtype)
+        shape = [_size(n, sizes, name) for n in zip(*(k.shape for k in kinds), strict=True)]
+        return array_type(tuple(shape), kinds[0].dtype)
 
-    return jax.tree.map(combine, found[0], found[1])
+    return jax.tree.map(combine, *found)
 
 
 def _trial(
@@ -217,14 +217,17 @@ def trial_inputs(
     return env, {bound: _BOUND for bound in bounds}, jax.tree.map(concrete, list(inputs))
 
 
-def _size(a: int, b: int, sizes: Sequence[tuple[Expr, int, int]], name: str) -> int | Expr:
-    """The size that was `a` in the first trial and `b` in the second."""
-    if a == b:
-        return a
+def _size(
+    found: Sequence[int], sizes: Sequence[tuple[Expr, Sequence[int]]], name: str
+) -> int | Expr:
+    """The size that came out of the trials as `found`."""
+    if len(set(found)) == 1:
+        return found[0]
     for exact in (True, False):
-        for expr, first, second in sizes:
-            slope, rest = divmod(b - a, second - first)
-            offset = a - slope * first
-            if rest == 0 and (not exact or (slope, offset) == (1, 0)):
+        for expr, given in sizes:
+            slope, rest = divmod(found[1] - found[0], given[1] - given[0])
+            offset = found[0] - slope * given[0]
+            fits = rest == 0 and found[2] == slope * given[2] + offset
+            if fits and (not exact or (slope, offset) == (1, 0)):
                 return expr * slope + offset
     raise ValueError(f"`{name}` returns a size that is not linear in a ragged size of its inputs")

@@ -205,7 +205,7 @@ class Program:
             raise ValueError(
                 f"`{name}` is already defined wherever `{name}[{key}]` would define it"
             )
-        tensor = self._value(value, op, key)
+        tensor = self._value(value, op)
         if any(isinstance(part, Slice) for part in tensor.index):
             tensor = tensor.read()
         index = tuple(part.substitute(change) for part in tensor.index)
@@ -215,7 +215,7 @@ class Program:
         )
         if extra or fixed:
             raise ValueError(
-                f"`{name}[{key}] = …`: the value differs along {sorted(extra | fixed)}, where "
+                f"`{found.text(name)} = …`: the value differs along {sorted(extra | fixed)}, where "
                 f"`{name}` is defined at one point or not at all; index it"
             )
         self.ops[name] = Op(name, "merge", op.domain, (self._agree(op, tensor),))
@@ -223,7 +223,7 @@ class Program:
         self.edges.append(edge)
         self.detached |= {edge} if tensor.detached else set()
 
-    def _value(self, value: Any, op: Op, key: Any) -> Tensor:
+    def _value(self, value: Any, op: Op) -> Tensor:
         if isinstance(value, Tensor | Expr) or not op.outputs:
             return self.lift(value)
         like = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, op.outputs[0])

@@ -1,0 +1,240 @@
+"""Recurrent tensors as a learner writes them: definitions, reads, operations, randomness."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.pdg import ops
+from mmrl.pdg.expr import min_
+from mmrl.pdg.naive import execute, legal_order
+from mmrl.pdg.program import Program, fn
+from mmrl.pdg.tensor import Tensor
+
+
+def values(tensor: Tensor, **bounds: int) -> dict[tuple[int, ...], Any]:
+    (found,) = execute(tensor.program.graph(tensor), bounds).values()
+    return found
+
+
+def line() -> tuple[Program, Any, Any, Tensor]:
+    """x[t] = t + 1."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    return p, t, T, p.value(t + 1).astype("float32")
+
+
+def test_a_learning_rate_schedule_is_a_recurrence():
+    """lr[i] = lr[i - 1] × 0.98, the example of §4."""
+    p = Program("i", "t")
+    (i, t), _ = p.symbols, p.bounds
+    rate = p.tensor(i, name="rate")
+    rate[0] = 0.1
+    rate[i + 1] = rate * 0.98
+    assert rate.domain.names == ("i",) and (rate * p.value(t)).domain.names == ("i", "t")
+    found = values(rate, I=5, T=1)
+    np.testing.assert_allclose(
+        [found[k,] for k in range(5)], [0.1 * 0.98**k for k in range(5)], 1e-6
+    )
+
+
+def test_the_first_definition_that_covers_a_point_wins():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.tensor(t)
+    x[0] = 10.0
+    x[T - 1] = 20.0
+    x[1:3] = 30.0
+    x[t % 2 == 0] = x[t - 1] + 1.0
+    x[t] = p.value(-t).astype("float32")
+    found = values(x, T=7)
+    assert [float(found[k,]) for k in range(7)] == [10.0, 30.0, 30.0, -3.0, -2.0, -5.0, 20.0]
+
+
+def test_a_definition_may_look_ahead():
+    p, t, T, x = line()
+    total = p.tensor(t, name="total")
+    total[T - 1] = x[T - 1]
+    total[t - 1] = total + x[t - 1]  # total[t] for t >= 1, x one step before
+    found = values(total, T=5)
+    assert [float(found[k,]) for k in range(5)] == [15.0, 14.0, 12.0, 9.0, 5.0]
+
+
+def test_a_slice_of_a_slice_is_computed_first():
+    _, t, T, x = line()
+    sums = x[t : min_(t + 2, T)].sum()
+    found = values(sums[0:T].max() + x[T - 1], T=4)
+    assert float(found[()]) == 7.0 + 4.0
+    halves = x[t // 2][0:T]  # φ is no symbol: the tensor is computed before it is sliced
+    assert values(halves * 1.0, T=4)[()].tolist() == [1.0, 1.0, 2.0, 2.0]
+    shifted = x[t + 1][t + 1]
+    assert str(shifted.domain) == "[t: T >= t + 3]"
+    assert [float(v) for v in values(shifted * 1.0, T=5).values()] == [3.0, 4.0, 5.0]
+
+
+def test_padding_does_not_count():
+    _, t, T, x = line()
+    window = x[t : min_(t + 3, T)]
+    p = x.program
+    reduced = [window.sum(), window.mean(), window.max(), (-window).max(), window.min()]
+    weights = p.value(t).astype("float32")[t : min_(t + 3, T)] + 1.0
+    reduced += [window.discounted_sum(0.5), (window + 1.0).exp() @ weights]
+    found = execute(p.graph(*reduced), {"T": 5})
+    for k in range(5):
+        row = np.arange(k, min(k + 3, 5)) + 1.0
+        want = [row.sum(), row.mean(), row.max(), -row.min(), row.min()]
+        want += [sum(0.5**j * r for j, r in enumerate(row)), np.exp(row + 1) @ row]
+        got = [float(values[k,]) for values in found.values()]
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_a_ragged_tensor_read_elsewhere_is_cut():
+    _, t, T, x = line()
+    rest = (x[t:T] * 1.0)[2] + 0.0  # T - 2 values at one point
+    assert str(rest.type) == "float32[T - 2]"
+    assert values(rest, T=5)[()].tolist() == [3.0, 4.0, 5.0]
+
+
+def test_every_operation_does_what_jax_does():
+    p = Program("t")
+    matrix = jnp.arange(1.0, 7.0).reshape(2, 3) / 4
+    x, y = p.constant(matrix), p.constant(matrix[::-1] + 0.1)
+    pairs: list[tuple[Tensor, Any]] = [
+        (x + y, matrix + y_(matrix)),
+        (1.0 - x, 1.0 - matrix),
+        (2 * x / y, 2 * matrix / y_(matrix)),
+        (3.0 / x, 3.0 / matrix),
+        (x**2, matrix**2),
+        (2.0**x, 2.0**matrix),
+        (-x, -matrix),
+        (x.exp().log().tanh().relu().sqrt().abs(), jnp.sqrt(jnp.tanh(matrix))),
+        (x < y, matrix < y_(matrix)),
+        (x >= y, matrix >= y_(matrix)),
+        (x > 1.0, matrix > 1.0),
+        (x <= 1.0, matrix <= 1.0),
+        (x.equal(x), matrix == matrix),
+        ((x < y).where(x, 0.0), jnp.where(matrix < y_(matrix), matrix, 0.0)),
+        (x.minimum(y).maximum(0.5), jnp.maximum(jnp.minimum(matrix, y_(matrix)), 0.5)),
+        (x.astype("int32"), matrix.astype("int32")),
+        (x.sum(1) @ x, matrix.sum(1) @ matrix),
+        (x @ y.transpose(), matrix @ y_(matrix).T),
+        (x.mean(0), matrix.mean(0)),
+        (x.max(), matrix.max()),
+        (x.min(1), matrix.min(1)),
+        (x.cumsum(1).flip(0), jnp.cumsum(matrix, 1)[::-1]),
+        (x.reshape(3, 2).expand_dims(0).squeeze(0), matrix.reshape(3, 2)),
+        (x[..., 1, 0:2], matrix[1, 0:2]),
+        (p.apply("concatenate", x, y, axis=0), jnp.concatenate([matrix, y_(matrix)])),
+    ]
+    found = execute(p.graph(*(tensor for tensor, _ in pairs)), {"T": 1})
+    for (tensor, want), got in zip(pairs, found.values(), strict=True):
+        np.testing.assert_allclose(got[()], want, rtol=1e-6, err_msg=repr(tensor))
+    built = {op.kind for op in p.ops.values()}
+    assert set(ops.TABLE) - built == {"discounted_sum"}  # met above, where padding matters
+
+
+def y_(matrix: Any) -> Any:
+    return matrix[::-1] + 0.1
+
+
+def test_functions_take_and_return_trees():
+    p = Program("t")
+    (t,), _ = p.symbols, p.bounds
+    whole, (double, half) = p.value(t), p.fn(lambda t: (2 * t, {"half": t / 2}), p.value(t))
+    both = fn(lambda a, b: {"sum": a + b["half"]}, double, half)
+    assert str(both.type["sum"]) == "float32[]" and both.domain == whole.domain
+    assert float(values(both, T=3)[2,]["sum"]) == 5.0
+
+
+def test_a_network_is_a_tensor_and_a_function():
+    p = Program("i", "t")
+    (i, t), _ = p.symbols, p.bounds
+    net = eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0))
+    params, static = eqx.partition(net, eqx.is_array)
+    w = p.tensor(i, name="w")
+    w[0] = params
+    w[i + 1] = p.fn(lambda w: jax.tree.map(lambda x: x * 0.5, w), w)
+    x = p.fn(lambda t: jnp.stack([t, t + 1.0]), p.value(t).astype("float32"))
+    out = p.fn(lambda w, x: eqx.combine(w, static)(x)[0], w, x, name="net")
+    found = values(out, I=2, T=2)
+    np.testing.assert_allclose(found[0, 1], net(jnp.array([1.0, 2.0]))[0], rtol=1e-6)
+    half = jax.tree.map(lambda x: x * 0.5 if eqx.is_array(x) else x, net)
+    np.testing.assert_allclose(found[1, 1], half(jnp.array([1.0, 2.0]))[0], rtol=1e-6)
+
+
+def test_randomness_is_a_function_of_the_point():
+    def draws(seed: int, order: int, T: int) -> dict[tuple[int, ...], Any]:
+        p = Program("i", "t", seed=seed)
+        x = p.sample(lambda key: jax.random.normal(key, (2,)), over=p.symbols, name="x")
+        return next(iter(execute(p.graph(x), {"I": 2, "T": T}, seed=order).values()))
+
+    first, second, longer, other = draws(0, 0, 3), draws(0, 1, 3), draws(0, 0, 4), draws(1, 0, 3)
+    for point in first:
+        np.testing.assert_array_equal(first[point], second[point])
+        np.testing.assert_array_equal(first[point], longer[point])
+        assert not np.array_equal(first[point], other[point])
+    assert len({v.tobytes() for v in map(np.asarray, first.values())}) == 6
+
+
+def test_orders_differ_and_are_legal():
+    p, t, _, x = line()
+    y = p.tensor(t, name="y")
+    y[0] = 0.0
+    y[t + 1] = y + x
+    graph = p.graph(y)
+    orders = [legal_order(graph, {"T": 4}, seed) for seed in range(4)]
+    assert len({tuple(order) for order in orders}) > 1
+    for order in orders:
+        assert all(order.index(("y", (k,))) < order.index(("y", (k + 1,))) for k in range(3))
+
+
+def test_too_small_bounds_are_named():
+    _, _, _, x = line()
+    with pytest.raises(ValueError, match="too small"):
+        values(x[2:5].sum(), T=4)
+
+
+def misuse() -> dict[str, tuple[Any, str]]:
+    p, t, T, x = line()
+    u, v = p.tensor(t, name="u"), p.tensor(name="v")
+
+    def define(tensor: Tensor, key: Any, value: Any) -> Any:
+        def act() -> None:
+            tensor[key] = value
+
+        return act
+
+    u[0] = 1.0
+    return {
+        "read before": (lambda: p.tensor(t, name="early") + 1.0, "has no type yet"),
+        "twice": (define(u, 0, 2.0), r"already defined wherever `u\[0\]`"),
+        "type": (define(u, t, p.constant(jnp.zeros(3))), "was first defined as float32"),
+        "turned": (define(u, 2 * t, 1.0), "turn the equation"),
+        "window": (define(u, slice(t, T), 1.0), "turn the equation"),
+        "wider": (define(v, (), x), "the value differs along"),
+        "at a point": (define(u, 1, x), "the value differs along"),
+        "computed": (define(x, 0, 1.0), "only `Program.tensor` is defined"),
+        "a read": (define(x[t + 1], 0, 1.0), "is a read"),
+        "program": (lambda: x + line()[3], "belongs to another program"),
+        "names": (lambda: Program("T"), "lower case"),
+        "same names": (lambda: Program("t", "t"), "different names"),
+        "reserved": (lambda: Program("min"), "different names"),
+        "tree": (lambda: p.constant({"a": 1.0}) + 1.0, "is a tree of arrays"),
+        "alone": (lambda: fn(math.sin, 1.0), "found no tensor"),
+        "key": (lambda: p.sample(lambda key: key, over=(t,)), "typed key"),
+        "ragged twice": (lambda: x[t:T][0:T], "another size at each point"),
+        "square": (lambda: x[t:T].program.fn(lambda r: jnp.outer(r, r).ravel(), x[t:T]), "linear"),
+        "hole": (lambda: x[t + 1][0:T], "leaves|exists only where"),
+        "where defined": (lambda: p.graph((x[t + 1] * 1.0)[t:T].sum()), "a slice of"),
+    }
+
+
+@pytest.mark.parametrize("name", misuse())
+def test_misuse_is_explained(name: str):
+    act, message = misuse()[name]
+    with pytest.raises(ValueError, match=message):
+        act()
