@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -50,6 +51,36 @@ def test_it_computes_what_the_graph_means(name: str):
 def test_it_is_right_where_episodes_are_shorter_than_windows(T: int):
     compiled, bounds = Compiled(reinforce(3)), {"I": 1, "T": T}
     np.testing.assert_allclose(xla(compiled, bounds)(), naive(compiled.graph, bounds), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda: tiled(None, 4), lambda: tiled(3, 4)])
+def test_it_is_right_where_a_case_never_happens(make: Callable[[], Graph]):
+    compiled, bounds = Compiled(make()), {"I": 2, "T": 3}
+    np.testing.assert_allclose(xla(compiled, bounds)(), naive(compiled.graph, bounds), rtol=1e-6)
+
+
+def test_many_iterations_are_laid_out_from_a_few():
+    """The parameters of two iterations ago count, and every iteration has a result."""
+    p = Program("i", "t")
+    (i, t), (_, T) = p.symbols, p.bounds
+    w, x = p.tensor(i, name="w"), p.tensor(i, t, name="x")
+    w[0], w[1] = 1.0, 0.5
+    x[i, 0] = w + 1.0
+    step = 0.9 * x + w
+    x[i, t + 1] = step
+    last = step[i, T - 1] / 20.0
+    w[i + 2] = last
+    compiled = Compiled(p.graph(last))
+    seen: list[int] = []
+
+    def traced(**bounds: int) -> list:
+        seen.append(bounds["I"])
+        return trace(compiled.tree, **bounds)
+
+    compiled.trace = traced
+    program = xla(compiled, {"I": 40, "T": 5})
+    assert max(seen) < 20
+    np.testing.assert_allclose(program()[0], naive(compiled.graph, {"I": 40, "T": 5})[0], rtol=1e-5)
 
 
 def slots(graph: Graph, T: int) -> dict[str, tuple[int, ...]]:

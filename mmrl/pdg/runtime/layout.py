@@ -10,8 +10,10 @@ import dataclasses
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from mmrl.pdg.expr import Const, Expr
+from mmrl.pdg.graph import Edge
 from mmrl.pdg.runtime.access import Accesses, Read, Window
 from mmrl.pdg.runtime.account import Point, Tensor
 
@@ -61,7 +63,7 @@ class Layout:
     places: Mapping[Tensor, Place]
     rings: Mapping[Tensor, Ring]
     aliased: frozenset[Read]
-    """Reads of merges that need no copy."""
+    """Reads of merges that need no copy, or never happen."""
 
 
 def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -> Layout:
@@ -89,6 +91,59 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
     return Layout(places, rings, frozenset(aliased))
 
 
+def settled(
+    accesses: Accesses, trace: Callable[..., Sequence[Event]], *, alias: bool = True
+) -> Layout:
+    """The layout at the bounds of `accesses`, without tracing every one of many iterations.
+
+    Iterations, the outermost dimension, repeat: three traces of a few of them tell how the number
+    of slots grows with each, which is by nothing but for results. "Few" is more than any distance
+    in iterations that the program reads across.
+    """
+    bounds, graph = accesses.bounds, accesses.graph
+    outer = graph.bounds[0] if len(graph.bounds) > 1 else None
+    few = 4 + 2 * _reach(graph.edges, outer)
+    if outer is None or bounds[outer] <= few + 2:
+        return layout(accesses, trace(**bounds), alias=alias)
+    some = [layout(accesses, trace(**{**bounds, outer: few + k}), alias=alias) for k in range(3)]
+    first, last = some[0], some[-1]
+    grown = {
+        root: _grown([each.rings[root] for each in some], bounds[outer] - few)
+        for root in first.rings
+    }
+    rings = {root: ring for root, ring in grown.items() if ring is not None}
+    if first.places != last.places or first.aliased != last.aliased or len(rings) < len(grown):
+        return layout(accesses, trace(**bounds), alias=alias)
+    return Layout(first.places, rings, first.aliased)
+
+
+def _reach(edges: Iterable[Edge], outer: str | None) -> int:
+    """The largest number in an index or a condition that speaks of the outermost dimension."""
+    names = {outer, (outer or "").lower()}
+    parts = [part for edge in edges for part in (*edge.index, edge.when)]
+    numbers = [n for part in parts if part.symbols() & names for n in _numbers(part)]
+    return max(numbers, default=0)
+
+
+def _numbers(part: Expr) -> Iterable[int]:
+    if isinstance(part, Const):
+        yield abs(int(part.value))
+    for term in part.terms:
+        yield from _numbers(term)
+
+
+def _grown(rings: Sequence[Ring], more: int) -> Ring | None:
+    """The ring of the first of `rings` after `more` iterations, if it grows evenly."""
+    first, second, third = rings
+    steps = [b - a for a, b in zip(first.slots, second.slots, strict=True)]
+    if steps != [b - a for a, b in zip(second.slots, third.slots, strict=True)]:
+        return None
+    if (first.strides, first.offsets) != (third.strides, third.offsets):
+        return None
+    slots = tuple(w + more * step for w, step in zip(first.slots, steps, strict=True))
+    return dataclasses.replace(first, slots=slots, wraps=(True,) * len(slots))
+
+
 def _resolve(tensor: Tensor, places: Mapping[Tensor, Place]) -> Place:
     place = places[tensor]
     while places[place.root].root != place.root:
@@ -108,6 +163,8 @@ def _forward(
         if read.exists(point) and pairs.setdefault(read.at(point), point) != point:
             return
     coordinates = _fit(pairs)
+    if not pairs:
+        aliased.add(read)
     if coordinates is None:
         return
     place = Place(sink, coordinates)

@@ -17,7 +17,7 @@ from mmrl.pdg.expr import Slice
 from mmrl.pdg.runtime import rings
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
-from mmrl.pdg.runtime.layout import Place, layout
+from mmrl.pdg.runtime.layout import Place, settled
 from mmrl.pdg.runtime.plan import Do, Each, Planner, Turns, When
 
 Buffers = dict[Tensor, PyTree]
@@ -31,7 +31,7 @@ class XlaProgram:
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
         self._graph, self._accesses = compiled.graph, Accesses(compiled.graph, bounds)
-        self.layout = layout(self._accesses, compiled.trace(**bounds), alias=alias)
+        self.layout = settled(self._accesses, compiled.trace, alias=alias)
         planner = Planner(self._accesses, self.layout)
         self._plan = planner.plan(compiled.tree)
         self._stored = sorted(planner.stored)
