@@ -1,0 +1,82 @@
+"""The whole way from equations to something that runs: passes, schedule, memory, program.  §5-6.
+
+compiled = compile(graph, {"tile": lambda g: tile(g, "t", 8)})
+print(compiled)                       # the program, as Python
+compiled.check(I=2, T=9)              # enumerate a run: order, memory
+compiled.interpret({"I": 2, "T": 9}, key=key)  # one call per operation, with an account of every byte
+compiled.xla({"I": 2, "T": 9})(key=key)  # one XLA program
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmrl.pdg import check
+from mmrl.pdg.frees import Plan, plan
+from mmrl.pdg.generate import generate
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.passes.stages import Pass, Stage, stages
+from mmrl.pdg.runtime.interpreter import Execution, interpret
+from mmrl.pdg.runtime.xla import XlaProgram, xla
+from mmrl.pdg.schedule import Proximity, schedule
+from mmrl.pdg.syntax import Block, Event, Tensor, text, trace
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compiled:
+    """A graph that is scheduled for all bounds at once; numbers for them come when it runs."""
+
+    stages: tuple[Stage, ...]
+    """The graph as it was given, and after each pass, with what the pass did in words."""
+    plan: Plan
+    """When everything runs, and when its memory is freed."""
+    tree: Block
+    """The same as loops: what the executors walk."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after all passes."""
+        return self.stages[-1].graph
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, memory: bool = False, least: int = 12) -> str:
+        """The program as Python, where T, I, … are at least `least`, with frees if `memory`."""
+        tree = generate(self.plan, memory=memory, readable=True, least=least)
+        return text(tree, [name for name, op in self.graph.ops.items() if len(op.outputs) > 1])
+
+    def trace(self, **bounds: int) -> list[Event]:
+        """What happens in a run, in order."""
+        return trace(self.tree, **bounds)
+
+    def check(self, **bounds: int) -> check.Report:
+        """Enumerate a run: every violation of order or memory, and how much was alive at once."""
+        return check.check(self.graph, self.trace(**bounds), **bounds)
+
+    def interpret(self, bounds: Mapping[str, int], **inputs: Any) -> Execution:
+        """Run it operation by operation, with a byte-exact account of memory."""
+        return interpret(self, bounds, **inputs)
+
+    def xla(self, bounds: Mapping[str, int], *, alias: bool = True) -> XlaProgram:
+        """It as one XLA program, a function of its inputs."""
+        return xla(self, bounds, alias=alias)
+
+
+def compile(
+    graph: Graph,
+    passes: Mapping[str, Pass] | None = None,
+    *,
+    proximity: Proximity = "upper",
+    swap: Sequence[Tensor] = (),
+) -> Compiled:
+    """Change a graph by `passes`, in order, schedule it, and say when memory is freed.
+
+    `proximity` is what the schedule brings close together: "none", "all" dependences, or the last
+    element of each slice ("upper", which alone interleaves long windows; §6.1). Tensors (operation,
+    output) in `swap` wait on the host between their uses.  Raises `ValueError` if no order is
+    legal, naming the operations that wait for each other.
+    """
+    changed = stages(graph, passes or {})
+    placed = plan(schedule(changed[-1].graph, proximity), swap)
+    return Compiled(tuple(changed), placed, generate(placed))
