@@ -1,10 +1,10 @@
 """The whole way from equations to something that runs: passes, schedule, memory, program.  §5-6.
 
-compiled = compile(graph, {"tile": lambda g: tile(g, "t", 8)})
-print(compiled)                       # the program, as Python
-compiled.check(I=2, T=9)              # enumerate a run: order, memory
-compiled.interpret({"I": 2, "T": 9}, key=key)  # one call per operation, with an account of every byte
-compiled.xla({"I": 2, "T": 9})(key=key)  # one XLA program
+compiled = compile(graph, {"tile": lambda graph: tile(graph, "t", 8)})
+print(compiled)                        # the program, as Python
+compiled.check(I=2, T=9)               # enumerate a run: order and memory
+compiled.interpret({"I": 2, "T": 9})   # a call per operation; every byte accounted for
+compiled.xla({"I": 2, "T": 9})()       # one XLA program
 """
 
 import dataclasses
