@@ -9,9 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.pdg.check import check
 from mmrl.pdg.expr import max_, min_
+from mmrl.pdg.frees import plan
+from mmrl.pdg.generate import generate
 from mmrl.pdg.naive import execute
 from mmrl.pdg.program import Program
+from mmrl.pdg.schedule import schedule
+from mmrl.pdg.syntax import trace
 from mmrl.pdg.tensor import Tensor
 
 STEPS = 9  # more than the 8 of t % 8
@@ -132,6 +137,16 @@ def test_what_the_loss_does_not_depend_on_has_gradient_zero():
     x, y = (p.fn(lambda t: 1.0 * t, p.value(t), name=name) for name in "xy")
     got = _only(p.graph((x * 2.0).backward(y)), {"T": 3})
     assert [float(v) for v in got.values()] == [0.0, 0.0, 0.0]
+
+
+def test_what_a_variable_is_computed_from_plays_no_part():
+    p = Program("i")
+    (i,), _ = p.symbols, p.bounds
+    w = p.tensor(i, name="w")
+    w[0] = 1.0
+    w[i + 1] = w * 3.0
+    got = _only(p.graph((w**2).backward(w)), {"I": 3})
+    assert [float(got[k,]) for k in range(3)] == [2.0, 6.0, 18.0]
 
 
 def test_only_floating_point_leaves_have_gradients():
@@ -261,3 +276,17 @@ def test_a_step_learns_from_its_window_alone():
     assert whole == []
     read = {e.source for e in graph.inputs(gradient)}
     assert {"w", "obs", "act"} <= read and "mean" not in read
+
+
+@pytest.mark.parametrize("n", [3, None])
+def test_one_changed_index_changes_what_is_kept(n: int | None):
+    """n observations are alive at most, or all of them; and nothing is used after it is freed."""
+    program, last = reinforce(n)
+    graph = program.graph(last)
+    tree = generate(plan(schedule(graph)))
+    for steps in (8, 20):
+        bounds = {"T": steps, "I": 2}
+        report = check(graph, trace(tree, **bounds), **bounds)
+        assert report.ok, report.violations
+        assert report.device["obs", 0] == report.device["act", 0] == (n or steps)
+        assert report.device["grad_w", 0] == 1

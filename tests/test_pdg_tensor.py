@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from mmrl.pdg import ops
@@ -148,6 +149,27 @@ def test_functions_take_and_return_trees():
     both = fn(lambda a, b: {"sum": a + b["half"]}, double, half)
     assert str(both.type["sum"]) == "float32[]" and both.domain == whole.domain
     assert float(values(both, T=3)[2,]["sum"]) == 5.0
+
+
+def test_an_optimizer_is_two_functions():
+    """Adam on w² / 2 from w = 1: optax's state is a tuple, and a tensor."""
+    p = Program("i")
+    (i,), (last,) = p.symbols, p.bounds
+    adam = optax.adam(0.1)
+    w, state = p.tensor(i, name="w"), p.tensor(i, name="state")
+    w[0] = 1.0
+    state[0] = p.fn(adam.init, w[0], name="start", whole=True)
+    gradient = (w * w * 0.5).backward(w)
+    update, after = p.fn(adam.update, gradient, state)
+    state[i + 1] = after
+    w[i + 1] = w + update
+    (got,) = execute(p.graph(w[last - 1]), {"I": 5}).values()
+    want = jnp.float32(1.0)
+    kept = adam.init(want)
+    for _ in range(4):
+        change, kept = adam.update(want, kept)
+        want = want + change
+    np.testing.assert_allclose(got[()], want, rtol=1e-6)
 
 
 def test_a_network_is_a_tensor_and_a_function():

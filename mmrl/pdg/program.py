@@ -33,8 +33,9 @@ _RESERVED |= {"implies", "rat", "infty", "NaN", *keyword.kwlist}
 class Program:
     """Symbolic dimensions, outermost first, each with a bound in capitals: 0 <= t < T.
 
-    `seed` is where all random numbers come from. An operation at a point draws from a key that is
-    a function of its name and the point alone, so every legal order computes the same numbers.
+    `seed` is where all random numbers come from, unless `env` brings a "key". An operation at a
+    point draws from a key that is a function of its name and the point alone, so every legal order
+    computes the same numbers.
     """
 
     def __init__(self, *names: str, seed: int = 0):
@@ -85,13 +86,20 @@ class Program:
         domain = self.domain(names)
         return self.build("value", run, [], (kind,), domain=domain, params=params)[0]
 
-    def fn(self, f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
+    def fn(
+        self,
+        f: Callable[..., Any],
+        *inputs: Any,
+        name: str | None = None,
+        whole: bool = False,
+    ) -> Any:
         """`f(*inputs)` at every point: any pure JAX function, an Equinox module, a network.
 
-        A tuple that `f` returns becomes a tuple of tensors, any other pytree one tensor. Ragged
-        inputs arrive padded with zeros; pass `p.value(…)` where `f` must know how many count.
+        A tuple that `f` returns becomes a tuple of tensors, unless `whole` (the state of an optax
+        optimizer is a tuple); any other pytree is one tensor. Ragged inputs arrive padded with
+        zeros; pass `p.value(…)` where `f` must know how many count.
         """
-        return self._call(f, inputs, self.domain(()), name, None)
+        return self._call(f, inputs, self.domain(()), name, whole=whole)
 
     def sample(
         self,
@@ -99,13 +107,14 @@ class Program:
         *inputs: Any,
         over: Sequence[Sym] = (),
         name: str | None = None,
+        whole: bool = False,
     ) -> Any:
         """`f(key, *inputs)` at every point, with a key of its own at each.
 
         `over` names dimensions that the inputs lack: `p.sample(reset, over=(i,))`.
         """
         domain = self.domain(symbol.name for symbol in over)
-        return self._call(f, inputs, domain, name, zlib.crc32)
+        return self._call(f, inputs, domain, name, whole=whole, random=True)
 
     def _call(
         self,
@@ -113,22 +122,24 @@ class Program:
         inputs: Sequence[Any],
         over: Domain,
         name: str | None,
-        tag: Callable[[bytes], int] | None,
+        *,
+        whole: bool,
+        random: bool = False,
     ) -> Any:
         tensors = [self.lift(x) for x in inputs]
         name = self.fresh(name or _name_of(f))
         domain = over.union(*(x.domain for x in tensors))
-        many: list[bool] = []
+        tag, split = zlib.crc32(name.encode()), [not whole]
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
-            key = () if tag is None else (point_key(self.seed, tag(name.encode()), domain, env),)
+            key = (point_key(self.seed, tag, domain, env),) if random else ()
             out = f(*key, *values)
-            many[:] = [type(out) is tuple]
-            return out if many[0] else (out,)
+            split[0] = not whole and type(out) is tuple
+            return out if split[0] else (out,)
 
-        kind = "fn" if tag is None else "random"
-        outputs = self.build(kind, run, tensors, domain=domain, name=name, params={"f": f})
-        return outputs if many[0] else outputs[0]
+        kind, params = "random" if random else "fn", {"f": f, "whole": whole}
+        outputs = self.build(kind, run, tensors, domain=domain, name=name, params=params)
+        return outputs if split[0] else outputs[0]
 
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
         """One row of `ops.TABLE`; inputs that are numbers become part of the operation."""
