@@ -155,21 +155,21 @@ def test_policies_can_be_dragged_each_by_its_own_line(tmp_path: Path):
 
 
 HOVER = """
-const box = root.querySelector("svg").getBoundingClientRect();
+const box = () => root.querySelector("svg").getBoundingClientRect();
 const stage = root.querySelector(".mmrl-stage");
 stage.setPointerCapture = () => {};
 const point = (type, x, y) => {
   stage.dispatchEvent(new PointerEvent(type, {
-    clientX: box.left + x, clientY: box.top + y, bubbles: true, pointerId: 1 }));
+    clientX: box().left + x, clientY: box().top + y, bubbles: true, pointerId: 1 }));
   return [traits.t, traits.k];
 };
 const on = "pointermove";
 // Cells are 24 pixels wide, and the first begins at (46, 64).
 report.cells = [[46 + 24 * 5.5, 64 + 24 * 2.5], [20, 70], [47, 64 + 24 * 11.5]]
   .map(([x, y]) => point(on, x, y));
-// Time begins 52 pixels from the left, and what is below the charts is no place in it.
+// Time begins 52 pixels from the left; beside and below the charts there is none.
 report.moments = [["pointerdown", 53, 60], [on, 5000, 60], ["pointerup", 0, 0], [on, 53, 60],
-  ["pointerdown", 53, box.height - 5]].map((where) => (point(...where), traits.moment));
+  ["pointerdown", 53, 5000], ["pointerdown", 20, 60]].map((where) => (point(...where), traits.moment));
 """
 
 
@@ -177,7 +177,7 @@ def test_what_is_under_the_pointer_comes_into_view(tmp_path: Path):
     shown = [widgets.AccessPatternExplorer(), widgets.ScheduleExplorer()]
     (_, access), (_, schedule) = examine(shown, HOVER, tmp_path)
     assert access["cells"] == [[2, 5], [2, 5], [11, 0]]
-    assert schedule["moments"] == [0, 117, 117, 117, 117]
+    assert schedule["moments"] == [0, 117, 117, 117, 117, 117]
 
 
 LOOK = """
