@@ -220,6 +220,15 @@ def test_too_small_bounds_are_named():
         values(x[2:5].sum(), T=4)
 
 
+def test_a_tensor_is_neither_many_nor_true():
+    _, _, _, x = line()
+    with pytest.raises(TypeError, match="is one tensor"):
+        _first, _second = x
+    with pytest.raises(TypeError, match="has no truth value"):
+        bool(x > 0.0)
+    assert repr(np.float32(2.0) * x).startswith("Tensor(mul")
+
+
 def misuse() -> dict[str, tuple[Any, str]]:
     p, t, T, x = line()
     u, v = p.tensor(t, name="u"), p.tensor(name="v")

@@ -4,7 +4,7 @@ A tensor is a read of an operation's output: `r[i, t:T]` computes nothing, it is
 with another dependence φ. Whatever reads it lives on the union of the domains of what it reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -201,6 +201,17 @@ class Tensor:
 
     def __ge__(self, other: Any) -> "Tensor":
         return self.program.apply("less_equal", other, self)
+
+    __array_ufunc__ = None  # so that numpy leaves `number * tensor` to the tensor
+
+    def __iter__(self) -> Iterator["Tensor"]:
+        # Python would try x[0], x[1], … without end.
+        raise TypeError(
+            f"`{self!r}` is one tensor: only a function that returns a tuple gives many"
+        )
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"`{self!r}` has no truth value while the program is written: use `where`")
 
     def __neg__(self) -> "Tensor":
         return self._apply("neg")
