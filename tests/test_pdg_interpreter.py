@@ -1,5 +1,6 @@
 """The interpreter, its stores and its account, against a plain recursion over points."""
 
+import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -9,28 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.pdg.compiler import compile
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Sym, lift
-from mmrl.pdg.frees import plan
-from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Edge, Graph, Op, array_type
 from mmrl.pdg.runtime.account import HOST, Account
 from mmrl.pdg.runtime.interpreter import Interpreter, interpret
 from mmrl.pdg.runtime.stores import HOST_MEMORY, BlockStore, HostStore, PointStore
-from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import Block, Execute, Free, trace
+from mmrl.pdg.syntax import Block, Execute, Free
 from tests.pdg_graphs import PROGRAMS, reinforce, tiled
-
-
-class Compiled:
-    """A graph with its tree."""
-
-    def __init__(self, graph: Graph, tree: Block | None = None, swap: tuple = ()):
-        self.graph = graph
-        self.tree = generate(plan(schedule(graph), swap)) if tree is None else tree
-
-    def trace(self, **bounds: int) -> list:
-        return trace(self.tree, **bounds)
 
 
 def meaning(graph: Graph, bounds: dict[str, int]) -> list[Any]:
@@ -69,7 +57,7 @@ def numbers(graph: Graph, T: int = 9, others: int = 3) -> dict[str, int]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_computes_what_the_graph_means_and_leaks_nothing(name: str):
     graph = PROGRAMS[name]()
-    done = interpret(Compiled(graph), numbers(graph))
+    done = interpret(compile(graph), numbers(graph))
     np.testing.assert_allclose(done.results, meaning(graph, numbers(graph)), rtol=1e-6)
     assert {tensor for tensor, _, _ in done.account.leaks()} == set(graph.results)
     assert done.account.live() == 4 * len(done.account.leaks())
@@ -82,7 +70,7 @@ OBS, RETURN, REWARD = ("o", 0), ("g", 0), ("e", 1)
 
 @pytest.mark.parametrize(("n", "T"), [(3, 8), (3, 32), (8, 32)])
 def test_n_steps_hold_n_observations_at_any_length(n: int, T: int):
-    done = interpret(Compiled(reinforce(n)), {"I": 2, "T": T})
+    done = interpret(compile(reinforce(n)), {"I": 2, "T": T})
     assert done.account.peak(OBS) == done.account.peak(REWARD) == n * 4
     assert done.account.peak(RETURN) == 4
     assert done.stores[REWARD] == "ring"
@@ -90,27 +78,27 @@ def test_n_steps_hold_n_observations_at_any_length(n: int, T: int):
 
 
 def test_monte_carlo_holds_the_whole_episode():
-    done = interpret(Compiled(reinforce()), {"I": 2, "T": 12})
+    done = interpret(compile(reinforce()), {"I": 2, "T": 12})
     assert done.account.peak(OBS) == done.account.peak(REWARD) == 12 * 4
     assert done.stores[REWARD] == "block"
 
 
 def test_tiles_of_m_hold_m_plus_n_minus_1():
-    done = interpret(Compiled(tiled(3, 4)), {"I": 2, "T": 32})
+    done = interpret(compile(tiled(3, 4)), {"I": 2, "T": 32})
     assert done.account.peak(OBS) == (4 + 3 - 1) * 4
 
 
 def test_swapped_observations_wait_on_the_host():
-    compiled = Compiled(reinforce(), swap=(OBS,))
+    compiled = compile(reinforce(), swap=(OBS,))
     done = interpret(compiled, {"I": 2, "T": 12})
     assert done.account.peak(OBS) == 4
     assert done.account.peak(OBS, HOST) >= 11 * 4
-    plain = interpret(Compiled(reinforce()), {"I": 2, "T": 12})
+    plain = interpret(compile(reinforce()), {"I": 2, "T": 12})
     np.testing.assert_array_equal(done.results, plain.results)
 
 
 def test_a_thunk_serves_every_step_and_run():
-    program = Interpreter(Compiled(reinforce(3)), {"I": 3, "T": 9})
+    program = Interpreter(compile(reinforce(3)), {"I": 3, "T": 9})
     program()
     program()
     assert all(thunk._cache_size() <= 1 for thunk in program._thunks.values() if thunk)
@@ -126,10 +114,11 @@ def test_a_use_after_free_is_named():
     graph = Graph(ops, (Edge("y", "x", (t,)),), ("T",), ())
     zero = (lift(0),)
     tree = Block((Execute("x", zero), Free(("x", 0), zero), Execute("y", zero)))
+    wrong = dataclasses.replace(compile(graph), tree=tree)
     with pytest.raises(ValueError, match=r"y\[0\], which reads x\[0\]"):
-        interpret(Compiled(graph, tree), {"T": 1})
+        interpret(wrong, {"T": 1})
     with pytest.raises(ValueError, match="`bounds` must have a number for"):
-        interpret(Compiled(graph, tree), {})
+        interpret(wrong, {})
 
 
 def test_the_account_counts_a_shared_buffer_once():

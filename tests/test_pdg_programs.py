@@ -15,30 +15,16 @@ from jaxtyping import PyTree
 
 from mmrl import envs
 from mmrl.pdg import programs
+from mmrl.pdg.compiler import compile
 from mmrl.pdg.domain import Domain
-from mmrl.pdg.frees import plan
-from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.program import point_key
 from mmrl.pdg.programs import Environment, Memory, Network
 from mmrl.pdg.runtime.interpreter import interpret
 from mmrl.pdg.runtime.xla import xla
-from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import trace
 
 GAMMA, BATCH, ITERATIONS = 0.99, 4, 3
-
-
-class Compiled:
-    """A graph with its tree."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self.tree = generate(plan(schedule(graph)))
-
-    def trace(self, **bounds: int) -> list:
-        return trace(self.tree, **bounds)
 
 
 @functools.cache
@@ -287,7 +273,7 @@ def close(found: Any, wanted: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_both_executors_train_as_by_hand(name: str):
     graph, by_hand, bounds = case(name)
-    compiled, key = Compiled(graph), jax.random.key(3)
+    compiled, key = compile(graph), jax.random.key(3)
     wanted = jax.jit(by_hand)(key)
     close(xla(compiled, bounds)(key=key), wanted)
     done = interpret(compiled, bounds, key=key)
@@ -302,7 +288,7 @@ def test_both_executors_train_as_by_hand(name: str):
 def test_catch_is_learned(n: int | None):
     env, shape, actions = environment("Catch-bsuite")
     net, opt = network(shape, actions), optax.adam(1e-2)
-    compiled = Compiled(programs.reinforce(env, net, opt, n=n, batch=32))
+    compiled = compile(programs.reinforce(env, net, opt, n=n, batch=32))
     program = xla(compiled, {"I": 150, "T": 9})
     _, scores = jax.vmap(lambda key: program(key=key))(jax.random.split(jax.random.key(0), 3))
     # Three columns in five are caught by chance at best; -0.6 is what random play scores.

@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -10,29 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
-from mmrl.pdg.frees import plan
-from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph, Op
 from mmrl.pdg.naive import execute
 from mmrl.pdg.program import Program
 from mmrl.pdg.runtime.interpreter import interpret
 from mmrl.pdg.runtime.rounds import regroup
 from mmrl.pdg.runtime.xla import XlaProgram, xla
-from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import trace
 from tests.pdg_graphs import PROGRAMS, ppo, reinforce, tiled
-
-
-class Compiled:
-    """A graph with its tree."""
-
-    def __init__(self, graph: Graph, **options: Any):
-        self.graph = graph
-        self.tree = generate(plan(schedule(graph), **options))
-
-    def trace(self, **bounds: int) -> list:
-        return trace(self.tree, **bounds)
 
 
 def naive(graph: Graph, bounds: dict[str, int]) -> list[Any]:
@@ -44,18 +31,18 @@ def naive(graph: Graph, bounds: dict[str, int]) -> list[Any]:
 def test_it_computes_what_the_graph_means(name: str):
     graph = PROGRAMS[name]()
     bounds = {bound: 9 if bound == "T" else 3 for bound in graph.bounds}
-    np.testing.assert_allclose(xla(Compiled(graph), bounds)(), naive(graph, bounds), rtol=1e-6)
+    np.testing.assert_allclose(xla(compile(graph), bounds)(), naive(graph, bounds), rtol=1e-6)
 
 
 @pytest.mark.parametrize("T", [1, 2, 4])
 def test_it_is_right_where_episodes_are_shorter_than_windows(T: int):
-    compiled, bounds = Compiled(reinforce(3)), {"I": 1, "T": T}
+    compiled, bounds = compile(reinforce(3)), {"I": 1, "T": T}
     np.testing.assert_allclose(xla(compiled, bounds)(), naive(compiled.graph, bounds), rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", [lambda: tiled(None, 4), lambda: tiled(3, 4)])
 def test_it_is_right_where_a_case_never_happens(make: Callable[[], Graph]):
-    compiled, bounds = Compiled(make()), {"I": 2, "T": 3}
+    compiled, bounds = compile(make()), {"I": 2, "T": 3}
     np.testing.assert_allclose(xla(compiled, bounds)(), naive(compiled.graph, bounds), rtol=1e-6)
 
 
@@ -70,21 +57,21 @@ def test_many_iterations_are_laid_out_from_a_few():
     x[i, t + 1] = step
     last = step[i, T - 1] / 20.0
     w[i + 2] = last
-    compiled = Compiled(p.graph(last))
+    compiled = compile(p.graph(last))
     seen: list[int] = []
 
     def traced(**bounds: int) -> list:
         seen.append(bounds["I"])
-        return trace(compiled.tree, **bounds)
+        return compiled.trace(**bounds)
 
-    compiled.trace = traced
-    program = xla(compiled, {"I": 40, "T": 5})
+    spied = SimpleNamespace(graph=compiled.graph, tree=compiled.tree, trace=traced)
+    program = xla(spied, {"I": 40, "T": 5})
     assert max(seen) < 20
     np.testing.assert_allclose(program()[0], naive(compiled.graph, {"I": 40, "T": 5})[0], rtol=1e-5)
 
 
 def slots(graph: Graph, T: int) -> dict[str, tuple[int, ...]]:
-    program = xla(Compiled(graph), {name: T if name == "T" else 3 for name in graph.bounds})
+    program = xla(compile(graph), {name: T if name == "T" else 3 for name in graph.bounds})
     return {name: size for (name, _), size in program.slots().items()}
 
 
@@ -100,7 +87,7 @@ def test_rings_have_the_slots_of_the_window(T: int):
 
 
 def test_what_a_merge_takes_is_stored_where_the_merge_is():
-    compiled, bounds = Compiled(reinforce(3)), {"I": 2, "T": 6}
+    compiled, bounds = compile(reinforce(3)), {"I": 2, "T": 6}
     one, other = (XlaProgram(compiled, bounds, alias=alias) for alias in (True, False))
     np.testing.assert_allclose(one(), other(), rtol=1e-6)
     assert not {("e", 0), ("u", 0), ("reset", 0)} & set(one.slots())
@@ -119,7 +106,7 @@ def test_tiles_take_a_slot_only_where_they_are():
 
 
 def test_rings_go_through_no_condition():
-    program = xla(Compiled(reinforce(3)), {"I": 2, "T": 8})
+    program = xla(compile(reinforce(3)), {"I": 2, "T": 8})
     text = str(jax.make_jaxpr(program)())
     assert "while" in text
     assert " cond[" not in text
@@ -127,7 +114,7 @@ def test_rings_go_through_no_condition():
 
 def test_swapping_is_left_to_the_interpreter():
     with pytest.raises(ValueError, match="`swap` must be empty"):
-        xla(Compiled(reinforce(), swap=(("o", 0),)), {"I": 1, "T": 4})
+        xla(compile(reinforce(), swap=(("o", 0),)), {"I": 1, "T": 4})
 
 
 def walk(n: int | None, size: int) -> Graph:
@@ -147,7 +134,7 @@ def walk(n: int | None, size: int) -> Graph:
 
 
 def test_inputs_are_arguments_and_may_be_batched():
-    compiled, bounds = Compiled(walk(3, 2)), {"T": 6}
+    compiled, bounds = compile(walk(3, 2)), {"T": 6}
     program, keys = xla(compiled, bounds), jax.random.split(jax.random.key(0), 3)
     (many,) = jax.vmap(lambda key: program(key=key))(keys)
     for key, one in zip(keys, many, strict=True):
@@ -158,7 +145,7 @@ def test_inputs_are_arguments_and_may_be_batched():
 
 def test_xla_takes_the_memory_that_the_rings_have():
     def program(n: int | None) -> XlaProgram:
-        return xla(Compiled(walk(n, 1000)), {"T": 128})
+        return xla(compile(walk(n, 1000)), {"T": 128})
 
     key = jax.random.key(0)
     window, whole = (program(n) for n in (4, None))
@@ -217,7 +204,7 @@ def test_every_operation_is_compiled_once(n: int):
         return dataclasses.replace(op, run=run if op.run else None)
 
     ops = {name: counted(op) for name, op in graph.ops.items()}
-    program = xla(Compiled(graph.replace(ops=ops)), bounds)
+    program = xla(compile(graph.replace(ops=ops)), bounds)
     jax.eval_shape(program._run, {})
     # Once to know its type, and once in its place: prologue and epilogue are no copies.
     assert calls == {name: 2 for name, op in ops.items() if op.run}

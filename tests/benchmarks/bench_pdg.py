@@ -23,32 +23,17 @@ import jax.numpy as jnp
 import optax
 
 from mmrl import envs
-from mmrl.pdg.frees import plan
-from mmrl.pdg.generate import generate
-from mmrl.pdg.graph import Graph
+from mmrl.pdg.compiler import compile
 from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.programs import Environment, Network, reinforce
 from mmrl.pdg.runtime.interpreter import Interpreter
 from mmrl.pdg.runtime.xla import xla
-from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import trace
 
 BATCH, HIDDEN, GAMMA = 32, 32, 0.99
 BOUNDS = {"I": 4, "T": 128}
 N = 8
 TILES = {None: (1, 128), N: (1, 16)}
 MOST = {None: 1.1, N: 1.2}  # of the time at the best tile
-
-
-class Compiled:
-    """A graph with its tree."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self.tree = generate(plan(schedule(graph)))
-
-    def trace(self, **bounds: int) -> list:
-        return trace(self.tree, **bounds)
 
 
 def environment(width: int) -> Environment:
@@ -151,7 +136,7 @@ def race(n: int | None, width: int, rounds: int, interpreted: bool) -> None:
     runners["by hand"], *rows["by hand"] = built(by_hand(env, net, opt, n), key)
     graph = reinforce(env, net, opt, n=n, batch=BATCH)
     for m in TILES[n]:
-        compiled = Compiled(graph if m == 1 else tile(graph, "t", m)[0])
+        compiled = compile(graph if m == 1 else tile(graph, "t", m)[0])
         program, name = xla(compiled, BOUNDS), f"XLA, m = {m}"
         runners[name], *rows[name] = built(lambda key, program=program: program(key=key), key)
         rows[name].append(sum(program.ring_bytes(key=key).values()))
