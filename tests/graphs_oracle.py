@@ -4,10 +4,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pdg_graphs import tiled
+
 from mmrl.pdg import polyhedra
+from mmrl.pdg.check import check
 from mmrl.pdg.domain import Dim, Domain, reads
 from mmrl.pdg.expr import Expr, Slice, Sym, lift, max_, min_
+from mmrl.pdg.frees import plan
+from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
+from mmrl.pdg.schedule import schedule
+from mmrl.pdg.syntax import trace
 from mmrl.show.widgets import graphs
 
 t, T, n, k = (Sym(name) for name in "tTnk")
@@ -92,3 +99,16 @@ def most(n: int | None, proximity: str) -> int:
     """Windows interleave by their upper bounds; by all they read, only if they are short."""
     together = n is not None and (proximity == "upper" or (proximity == "all" and n <= 3))
     return n if n and together else graphs.STEPS
+
+
+def tiles() -> Iterator[dict[str, Any]]:
+    """Launches and peaks of tiled programs, as they are scheduled for all T and then enumerated."""
+    for n, m in ((1, 1), (3, 4), (5, 2), (None, 4)):
+        graph = tiled(n, m)
+        tree = generate(plan(schedule(graph)))
+        for steps in (8, 14, 33):
+            events = trace(tree, I=1, T=steps)
+            report = check(graph, events, I=1, T=steps)
+            assert report.ok, str(report)
+            launches = sum(what == "d" for _, what, _ in events)
+            yield dict(n=n, m=m, T=steps, launches=launches, peak=report.device["o", 0])

@@ -359,6 +359,7 @@ VECTORS = {
     "valleys": forgetting_oracle.valleys,
     "patterns": graphs_oracle.patterns,
     "schedules": graphs_oracle.schedules,
+    "tiles": graphs_oracle.tiles,
 }
 
 

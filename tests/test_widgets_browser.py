@@ -70,7 +70,8 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.RubberBandExplorer(band="clip"), widgets.RubberBandExplorer(change="band")]
     shown += [widgets.ClipExplorer(form="kl"), widgets.BatchCalculator(optimizer="sgd")]
     shown += [widgets.VtraceExplorer(policy="own"), widgets.ReservoirExplorer(parts=3)]
-    shown += [widgets.ForgettingExplorer(ewc=1.0)]
+    shown += [widgets.ForgettingExplorer(ewc=1.0), widgets.ScheduleExplorer(n=None)]
+    shown += [widgets.AccessPatternExplorer(pattern="t%8"), widgets.TileExplorer(m=40, T=40)]
     for name, found in examine(shown, DRIVE, tmp_path):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:
@@ -169,7 +170,8 @@ report.cells = [[46 + 24 * 5.5, 64 + 24 * 2.5], [20, 70], [47, 64 + 24 * 11.5]]
   .map(([x, y]) => point(on, x, y));
 // Time begins 52 pixels from the left; beside and below the charts there is none.
 report.moments = [["pointerdown", 53, 60], [on, 5000, 60], ["pointerup", 0, 0], [on, 53, 60],
-  ["pointerdown", 53, 5000], ["pointerdown", 20, 60]].map((where) => (point(...where), traits.moment));
+  ["pointerdown", 53, 5000], ["pointerdown", 20, 60]]
+  .map((where) => (point(...where), traits.moment));
 """
 
 

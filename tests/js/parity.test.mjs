@@ -18,6 +18,7 @@ import { follow as happened, lead, peak } from "../../mmrl/show/widgets/js/sched
 import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
 import { cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
+import { frontier, tiles } from "../../mmrl/show/widgets/js/tile_explorer.mjs";
 import { TARGETS } from "../../mmrl/show/widgets/js/targets.mjs";
 import { START, best, keeps, learn, valleys } from "../../mmrl/show/widgets/js/valleys.mjs";
 import { contributions, fixedPoint, trace } from "../../mmrl/show/widgets/js/vtrace_explorer.mjs";
@@ -229,4 +230,13 @@ each("schedules", ({ events, alive, lead: ahead, peak: most }) => {
   const runs = happened(events);
   assert.deepEqual(runs.map((run) => [...run.alive].sort((a, b) => a - b)), alive);
   assert.deepEqual([lead(runs), peak(runs)], [ahead, most]);
+});
+
+each("tiles", ({ n, m, T, launches, peak: most }) => {
+  const mine = tiles(T, n ?? Infinity, m);
+  assert.deepEqual([mine.launches, mine.peak], [launches, most], `n = ${n}, m = ${m}, T = ${T}`);
+  assert.equal(mine.peak, Math.min(T, m + (n ?? T) - 1));
+  const best = frontier(T, n ?? Infinity);
+  assert.ok(best.some((one) => one.launches <= launches && one.peak <= most));
+  if (n) best.slice(1).forEach((one, i) => assert.ok(one.launches < best[i].launches && one.peak >= best[i].peak));
 });

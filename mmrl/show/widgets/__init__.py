@@ -19,7 +19,7 @@ try:
         SegmentsExplorer,
     )
     from mmrl.show.widgets.forgetting import ForgettingExplorer
-    from mmrl.show.widgets.graphs import AccessPatternExplorer, ScheduleExplorer
+    from mmrl.show.widgets.graphs import AccessPatternExplorer, ScheduleExplorer, TileExplorer
     from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
     from mmrl.show.widgets.replay import ReservoirExplorer, VtraceExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
@@ -52,6 +52,7 @@ __all__ = [
     "SensitivityExplorer",
     "SequenceCutter",
     "StalenessExplorer",
+    "TileExplorer",
     "VtraceExplorer",
     "episode_player",
 ]

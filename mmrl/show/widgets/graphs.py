@@ -65,6 +65,21 @@ class ScheduleExplorer(anywidget.AnyWidget):
         return schedules()
 
 
+class TileExplorer(anywidget.AnyWidget):
+    """A learner in tiles of `m` steps: T / m launches, and min(T, m + n - 1) observations alive.
+
+    An episode has `T` steps. `returns` are "n_step", with a window of `n` steps, or "monte_carlo",
+    whose tiles all wait for the end. `m` = 1 interleaves most, `m` = `T` is the batch after all.
+    """
+
+    _esm = source("tile_explorer")
+    _css = style()
+    returns = Enum(("n_step", "monte_carlo"), "n_step").tag(sync=True)
+    m = Int(4, min=1, max=64).tag(sync=True)
+    n = Int(5, min=1, max=64).tag(sync=True)
+    T = Int(32, min=8, max=64).tag(sync=True)
+
+
 def reinforce(n: int | None) -> Graph:
     """REINFORCE at the grain of a lecture: numbers for tensors, one operation for each idea.
 
