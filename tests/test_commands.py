@@ -16,7 +16,7 @@ from rich.console import Console
 from test_runs import SETUP, payload, setup
 
 from mmrl.__main__ import main
-from mmrl.commands import bench, demo, doctor, terminal
+from mmrl.commands import bench, demo, doctor, terminal, train
 from mmrl.runs import AGENTS, Report, Run, Setup
 
 
@@ -303,3 +303,9 @@ def test_a_run_is_watched(capsys: pytest.CaptureFixture[str]):
     terminal.watch(run, Console())
     assert len(run.history) == 3
     assert "seed 0 seed 1" in capsys.readouterr().out
+
+
+def test_a_run_that_ended_below_its_best_says_so():
+    history = [{"returns": [score] * 4} for score in (0.0, 1.0, 0.25)]
+    assert train._course(history) == "Best after block 2: 1.00; at the end 0.25.\n"
+    assert train._course(history[:2]) == ""

@@ -185,3 +185,9 @@ def test_flat_puts_scores_in_order_of_time():
         jnp.zeros(2), jnp.arange(1.0, 13).reshape(3, 2, 2), (), jnp.array(True)
     )
     assert continual.flat(curves)[:, 0].tolist() == [0, 1, 3, 5, 7, 9, 11]
+
+
+def test_a_schedule_names_tasks_that_exist():
+    with pytest.raises(ValueError, match="tasks from 0 to 2; got 0 to 7"):
+        plan = np.array([[0, 1, 7]])
+        continual.cycle(clear, TINY, FAMILY, PARAMS, plan, 3, jax.random.key(0))

@@ -62,8 +62,14 @@ def cycle(
     """A stage of `config.blocks` blocks for each row of the schedule, in one family of tasks.
 
     A pure function of the key, to be jitted whole and vmapped over seeds, configs and schedules:
-    all protocols with as many stages are one program. `mmrl.envs.continual` has schedules.
+    all protocols with as many stages are one program. `mmrl.envs.continual` has schedules. `tasks`
+    is how many tasks are evaluated, and how many the schedule may name.
     """
+    if isinstance(schedule, np.ndarray) and not np.isin(schedule, range(tasks)).all():
+        raise ValueError(
+            f"`schedule` must name tasks from 0 to {tasks - 1}; got {schedule.min()} to "
+            f"{schedule.max()}."
+        )
     schedule = jnp.asarray(schedule, jnp.int32)
     if schedule.shape[1] != config.environments:
         raise ValueError(

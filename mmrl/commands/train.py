@@ -6,13 +6,14 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 from rich.console import Console
 
 from mmrl.agents import clear, dqn, ppg, ppo, r2d2
 from mmrl.commands.terminal import watch
 from mmrl.envs import registered
-from mmrl.runs import AGENTS, Run, RunError, Setup, find, saved
+from mmrl.runs import AGENTS, Run, RunError, Setup, find, interquartile_mean, saved
 
 RESULTS = pathlib.Path("results")
 
@@ -36,7 +37,7 @@ class Options:
     resume: bool = False
     """Go on with the run in --out, with its settings; more --blocks prolong it."""
     seeds: tuple[int, ...] = Setup.seeds
-    """One independent agent each."""
+    """One independent agent each: `--seeds 0 1 2` trains three."""
     previous_action: bool = False
     """Show the previous action to the network."""
     previous_reward: bool = False
@@ -108,8 +109,18 @@ def main(arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt(_farewell(run, path)) from None
     if not any(max(row["fill"]) for row in run.history):
         console.print("It has learned nothing: too few steps were played to fill any batch.")
+    console.print(_course(run.history), end="")
     console.print(f"Done. Watch it play: mmrl evaluate {path}", soft_wrap=True)
     return 0
+
+
+def _course(history: Sequence[dict[str, Any]]) -> str:
+    """A line if the last block was not the best one, by the column IQM."""
+    scores = [float(interquartile_mean(np.array(row["returns"]))) for row in history]
+    best = int(np.argmax(scores))
+    if scores[best] == scores[-1]:
+        return ""
+    return f"Best after block {best + 1}: {scores[best]:.2f}; at the end {scores[-1]:.2f}.\n"
 
 
 def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
