@@ -268,11 +268,21 @@ def name_exactly(app: Any, doctree: nodes.document) -> None:
         home = sys.modules[getattr(owner, "__module__", None) or module]
         for link in signature.findall(addnodes.pending_xref):
             meant = _meaning(home, link["reftarget"])
-            if getattr(meant, "__module__", None) in shown and isinstance(meant, type):
-                link["reftarget"] = f"{meant.__module__}.{meant.__qualname__}"
+            if isinstance(meant, type) and (place := _place(meant, shown)):
+                link["reftarget"] = f"{place}.{meant.__qualname__}"
             elif meant is not None and not isinstance(meant, type):  # has no place of its own
                 link["reftarget"] = f"{module}.{link['reftarget']}"
                 link.attributes.pop("refspecific", None)
+
+
+def _place(meant: type, shown: set[str]) -> str | None:
+    """The module that shows a class: its own, or a package above it that gives it away."""
+    module = meant.__module__
+    while module and not (
+        module in shown and _meaning(sys.modules[module], meant.__qualname__) is meant
+    ):
+        module = module.rpartition(".")[0]
+    return module or None
 
 
 def _meaning(module: Any, path: str) -> Any:
