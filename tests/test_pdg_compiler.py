@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from pdg_graphs import reinforce
 
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.passes import fuse, tile
-from tests.pdg_graphs import reinforce
 
 SIZES = {"I": 2, "T": 9}
 

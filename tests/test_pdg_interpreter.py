@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pdg_graphs import PROGRAMS, reinforce, tiled
 
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.domain import Domain
@@ -18,7 +19,6 @@ from mmrl.pdg.runtime.account import HOST, Account
 from mmrl.pdg.runtime.interpreter import Interpreter, interpret
 from mmrl.pdg.runtime.stores import HOST_MEMORY, BlockStore, HostStore, PointStore
 from mmrl.pdg.syntax import Block, Execute, Free
-from tests.pdg_graphs import PROGRAMS, reinforce, tiled
 
 
 def meaning(graph: Graph, bounds: dict[str, int]) -> list[Any]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pdg_graphs import PROGRAMS, ppo, reinforce, tiled
 
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
@@ -19,7 +20,6 @@ from mmrl.pdg.program import Program
 from mmrl.pdg.runtime.interpreter import interpret
 from mmrl.pdg.runtime.rounds import regroup
 from mmrl.pdg.runtime.xla import XlaProgram, xla
-from tests.pdg_graphs import PROGRAMS, ppo, reinforce, tiled
 
 
 def naive(graph: Graph, bounds: dict[str, int]) -> list[Any]:

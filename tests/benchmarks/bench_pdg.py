@@ -1,23 +1,19 @@
 """REINFORCE as recurrence equations against the same by hand in JAX: time, memory, compilation.
 
-    python -m tests.benchmarks.bench_pdg
+    python tests/benchmarks/bench_pdg.py
 
 By hand is what one writes: a scan that acts, and then `jax.grad` of the loss of the whole batch.
-CartPole, 32 environments, 128 steps, 4 iterations, observations of 4 numbers (or more: `--width`),
-32 hidden units. Ours are Monte-Carlo and 8-step returns, at several tiles of m learned steps.
-Ratios are ours / by hand, medians of rounds in which all programs take turns; below 1 is faster.
-Memory is what XLA reserves for a run; the rings are that part of it which our layout decides, and
-the interpreter's peak is counted byte by byte. Seconds of compilation are CPU seconds.
+CartPole, 32 environments, 128 steps, 4 iterations, 32 hidden units. Ours are Monte-Carlo and 8-step
+returns, at several tiles of m learned steps, as one XLA program. Ratios are by hand / ours, medians
+of rounds in which all programs take turns. Memory is what XLA reserves for a run.
 """
 
-import argparse
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import mmrl  # isort: skip
 import jax
 import jax.numpy as jnp
 import optax
@@ -26,11 +22,9 @@ from mmrl import envs
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.programs import Environment, Network, reinforce
-from mmrl.pdg.runtime.interpreter import Interpreter
-from mmrl.pdg.runtime.xla import xla
 
 BATCH, HIDDEN, GAMMA = 32, 32, 0.99
-BOUNDS = {"I": 4, "T": 128}
+BOUNDS, WIDTH = {"I": 4, "T": 128}, 4
 N = 8
 TILES = {None: (1, 128), N: (1, 16)}
 MOST = {None: 1.1, N: 1.2}  # of the time at the best tile
@@ -65,9 +59,11 @@ def network(width: int) -> Network:
     return Network(init, lambda w, obs: jnp.tanh(obs @ w["A"]) @ w["B"])
 
 
-def by_hand(env: Environment, net: Network, opt: Any, n: int | None) -> Callable:
+def by_hand(
+    env: Environment, net: Network, opt: Any, n: int | None, bounds: dict[str, int]
+) -> Callable:
     """The peer: nothing in it knows of graphs."""
-    steps = BOUNDS["T"]
+    steps = bounds["T"]
     apply = jax.vmap(net.apply, (None, 0))
 
     def returns(rewards: jax.Array) -> jax.Array:
@@ -107,7 +103,7 @@ def by_hand(env: Environment, net: Network, opt: Any, n: int | None) -> Callable
 
     def run(key: Any) -> tuple:
         w = net.init(key)
-        keys = jax.random.split(key, BOUNDS["I"])
+        keys = jax.random.split(key, bounds["I"])
         (w, _), scores = jax.lax.scan(iterate, (w, opt.init(w)), keys)
         return w, scores
 
@@ -129,57 +125,58 @@ def timed(program: Callable, key: Any) -> float:
     return time.perf_counter() - began
 
 
-def race(n: int | None, width: int, rounds: int, interpreted: bool) -> None:
-    """All programs of one kind of return, in turns."""
-    env, net, opt, key = environment(width), network(width), optax.adam(1e-2), jax.random.key(0)
-    runners, rows = {}, {}
-    runners["by hand"], *rows["by hand"] = built(by_hand(env, net, opt, n), key)
+def race(n: int | None, bounds: dict[str, int], rounds: int) -> dict[str, tuple[float, float, int]]:
+    """Of each program: median seconds of a run, CPU seconds to compile it, bytes it reserves."""
+    env, net, opt, key = environment(WIDTH), network(WIDTH), optax.adam(1e-2), jax.random.key(0)
+    made = {"by hand": built(by_hand(env, net, opt, n, bounds), key)}
     graph = reinforce(env, net, opt, n=n, batch=BATCH)
     for m in TILES[n]:
-        compiled = compile(graph if m == 1 else tile(graph, "t", m)[0])
-        program, name = xla(compiled, BOUNDS), f"XLA, m = {m}"
-        runners[name], *rows[name] = built(lambda key, program=program: program(key=key), key)
-        rows[name].append(sum(program.ring_bytes(key=key).values()))
-        if interpreted:
-            slow, name = Interpreter(compiled, BOUNDS), f"interpreter, m = {m}"
-            rows[name] = [0.0, slow(key=key).account.peak()]
-            runners[name] = lambda key, slow=slow: slow(key=key).results
-    times = {name: [] for name in runners}
+        program = compile(graph if m == 1 else tile(graph, "t", m)[0]).xla(bounds)
+        made[f"tiles of {m}"] = built(lambda key, program=program: program(key=key), key)
+    times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(rounds):
-        for name, program in runners.items():
+        for name, (program, *_) in made.items():
             times[name].append(timed(program, key))
-    report(n, rows, {name: statistics.median(each) for name, each in times.items()})
+    return {name: (statistics.median(times[name]), *made[name][1:]) for name in made}
 
 
-def report(n: int | None, rows: dict, medians: dict) -> None:
-    """One line per program, and whether the best tile is quick enough."""
-    seconds, bytes_, base = *rows["by hand"][:2], medians["by hand"]
-    print(f"\n{'Monte-Carlo' if n is None else f'{n}-step'}: by hand {1e3 * base:.1f} ms, ", end="")
-    print(f"{seconds:.1f} s to compile, {bytes_ / 1e3:.0f} kB")
-    print(f"{'':>22} {'time':>7} {'compile':>8} {'memory':>7} {'rings':>9}")
-    for name, (each, taken, *rings) in rows.items():
-        if name != "by hand":
-            ring = f"{rings[0] / 1e3:6.0f} kB" if rings else ""
-            print(
-                f"{name:>22} {medians[name] / base:7.2f} {each / seconds:8.2f} "
-                f"{taken / bytes_:7.2f} {ring}"
-            )
-    best = min(medians[name] for name in medians if name.startswith("XLA")) / base
-    print(f"best tile {best:.2f}, wanted at most {MOST[n]}: {'yes' if best <= MOST[n] else 'NO'}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=4, help="numbers in an observation")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--interpreted", action="store_true", help="race the interpreter too")
-    options = parser.parse_args()
-    print(f"mmrl {mmrl.__version__}, jax {jax.__version__}, {jax.default_backend()}")
-    # Seconds of compilation are measured, so nothing may come from the disk.
-    jax.config.update("jax_enable_compilation_cache", False)
+def rows(quick: bool) -> Iterator[dict[str, Any]]:
+    """Of the tile that runs fastest: time and compilation; of all tiles the least memory."""
+    bounds, rounds = ({"I": 1, "T": 32}, 1) if quick else (BOUNDS, 15)
     for n in (None, N):
-        race(n, options.width, options.rounds, options.interpreted)
+        found = race(n, bounds, rounds)
+        hand, words = found.pop("by hand"), "Monte-Carlo" if n is None else f"{n}-step"
+        name, best = min(found.items(), key=lambda item: item[1][0])
+        least = min(found, key=lambda tiles: found[tiles][2])
+        for what, ours, peer, unit, target in (
+            (f"{words}, {name}", best[0], hand[0], "seconds", 1 / MOST[n]),
+            (f"{words}, {name}, to compile", best[1], hand[1], "CPU-seconds", 0.5),
+            (f"{words}, {least}", found[least][2], hand[2], "bytes", None if n is None else 4.0),
+        ):
+            yield {
+                "name": what,
+                "ours": ours,
+                "peer": peer,
+                "ratio": peer / ours,
+                "peer_name": "the same by hand",
+                "unit": unit,
+                "target": target,
+            }
+
+
+def run(quick: bool = False) -> list[dict[str, Any]]:
+    """A row per comparison; of several rounds, the median counts."""
+    cache = jax.config.jax_enable_compilation_cache  # of which compilation must not come
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        return list(rows(quick))
+    finally:
+        jax.config.update("jax_enable_compilation_cache", cache)
 
 
 if __name__ == "__main__":
-    main()
+    for line in run():
+        print(
+            f"{line['name']:36} {line['ours']:12.4g} / {line['peer']:10.4g} {line['unit']:12} "
+            f"by hand / ours {line['ratio']:6.2f}  (target {line['target']})"
+        )
