@@ -45,3 +45,9 @@ def test_options_reach_the_schedule():
     assert apart.device["o", 0] == SIZES["T"]
     swapped = compile(reinforce(None), swap=[("o", 0)]).check(**SIZES)
     assert (swapped.device["o", 0], swapped.host["o", 0]) == (1, SIZES["T"])
+
+
+@pytest.mark.parametrize("swap", [[("nope", 0)], [("o", 3)], [("o", 0), ("o", 0)]])
+def test_only_tensors_of_the_graph_are_swapped_and_each_once(swap: list):
+    with pytest.raises(ValueError, match="`swap` must name"):
+        compile(reinforce(3), swap=swap)

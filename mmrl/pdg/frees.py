@@ -58,8 +58,14 @@ def plan(schedule: Schedule, swap: Sequence[Tensor] = ()) -> Plan:
     """Free every tensor but the results right after its last use, and swap those of `swap`.
 
     A swapped tensor waits on the host between uses in different iterations of a loop: from right
-    after the earlier to right before the later.
+    after the earlier to right before the later.  Raises `ValueError` if `swap` names what is no
+    tensor of the graph, or one twice.
     """
+    known = tensors(schedule.graph)
+    if wrong := [tensor for tensor in swap if tensor not in known]:
+        raise ValueError(f"`swap` must name tensors (operation, output) of the graph; got {wrong}.")
+    if len(set(swap)) < len(swap):
+        raise ValueError(f"`swap` must name every tensor once; got {list(swap)}.")
     graph, depth, relations = schedule.graph, schedule.depth, _relations(schedule)
     statements = {name: Statement("run", name) for name in graph.ops}
     placed = [lengthened(each, depth, RUN) for each in maps(schedule.times)]
