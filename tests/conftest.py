@@ -1,6 +1,7 @@
 """One strict setting for every test: exact types, no silent broadcasting, no warnings of ours."""
 
 import os
+import signal
 from pathlib import Path
 
 _CACHE = Path(__file__).parent.parent / ".cache" / "jax"
@@ -9,6 +10,10 @@ _CACHE = Path(__file__).parent.parent / ".cache" / "jax"
 # not jax.config, because the processes that tests start should share them.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+# A shell tells what it starts in the background to ignore Ctrl-C; some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import mmrl  # noqa: E402, F401, I001  first of all: it sets a flag that jax reads only once
 

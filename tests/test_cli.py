@@ -256,10 +256,7 @@ def test_ctrl_c_says_how_to_go_on(
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_process_at_once(here: pathlib.Path):
-    # A shell may have told the tests, and so their processes, to ignore the key.
-    listen = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    python = [sys.executable, "-c", listen + "runpy.run_module('mmrl', run_name='__main__')"]
-    command = [*python, "train", ENV, *ARGUMENTS, "--blocks", "100000"]
+    command = [sys.executable, "-m", "mmrl", "train", ENV, *ARGUMENTS, "--blocks", "100000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         while not re.match(rb" +3 ", process.stdout.readline()):
