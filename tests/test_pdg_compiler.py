@@ -51,3 +51,11 @@ def test_options_reach_the_schedule():
 def test_only_tensors_of_the_graph_are_swapped_and_each_once(swap: list):
     with pytest.raises(ValueError, match="`swap` must name"):
         compile(reinforce(3), swap=swap)
+
+
+@pytest.mark.parametrize("n", [3, None])
+def test_nothing_is_fused_that_would_read_its_own_future(n: int | None):
+    fused, plain = compile(reinforce(n), {"fuse": fuse}), compile(reinforce(n))
+    assert len(fused.graph.ops) < len(plain.graph.ops) and fused.check(**SIZES).ok
+    for one, other in zip(fused.interpret(SIZES).results, plain.xla(SIZES)(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

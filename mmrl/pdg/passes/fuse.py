@@ -66,9 +66,11 @@ def _straight(graph: Graph, only: Collection[str] | None) -> list[Edge]:
 
 
 def _waits(graph: Graph, group: set[str], edge: Edge, find) -> bool:
-    """Whether a path leaves the group and comes back in, other than from an earlier point."""
+    """Whether one of the group would read another, or a path come back in, at no earlier point."""
     domain = graph.ops[edge.sink].domain
     edges = _forward(graph, domain.names[-1]) if len(domain) else list(graph.edges)
+    if any({e.sink, e.source} <= group and not _here(graph, e) for e in edges):
+        return True
     members: dict[str, set[str]] = {}
     for name in graph.ops:
         members.setdefault(find(name), set()).add(name)
