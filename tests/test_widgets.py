@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import policies_oracle
+import programs_oracle
 import pytest
 import staleness_oracle
 import traitlets
@@ -36,7 +37,7 @@ from mmrl.replay import segments, sequences
 from mmrl.runs.experiments.sensitivity import lower
 from mmrl.scan import count, scan, schedule
 from mmrl.show import widgets
-from mmrl.show.widgets import graphs
+from mmrl.show.widgets import graphs, programs
 from mmrl.show.widgets.base import FOLDER, IMPORT, MOST, source
 
 TESTS = Path(__file__).parent
@@ -311,6 +312,16 @@ def executed(code: str, graph: Graph) -> str:
     return " ".join(events)
 
 
+def test_the_debugger_follows_the_code_that_it_shows():
+    assert len(json.dumps(programs.programs())) < 30_000
+    for name in programs.PROGRAMS:
+        shown = programs.programs()[name]
+        graph = programs.compiled(name).graph
+        assert programs_oracle.executed(shown["code"], graph) == [
+            (line, *programs_oracle.point(shown, event)) for line, _, *event in shown["events"]
+        ]
+
+
 def priorities():
     errors = np.random.default_rng(5).exponential(size=(11, 7))
     errors[3] = 0.0  # its priority is the least one that the library knows
@@ -360,6 +371,7 @@ VECTORS = {
     "patterns": graphs_oracle.patterns,
     "schedules": graphs_oracle.schedules,
     "tiles": graphs_oracle.tiles,
+    "debugged": programs_oracle.debugged,
 }
 
 

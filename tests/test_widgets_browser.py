@@ -72,6 +72,7 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.VtraceExplorer(policy="own"), widgets.ReservoirExplorer(parts=3)]
     shown += [widgets.ForgettingExplorer(ewc=1.0), widgets.ScheduleExplorer(n=None)]
     shown += [widgets.AccessPatternExplorer(pattern="t%8"), widgets.TileExplorer(m=40, T=40)]
+    shown += [widgets.StepDebugger(program=name) for name in ("monte_carlo", "tiles")]
     for name, found in examine(shown, DRIVE, tmp_path):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:
@@ -180,6 +181,33 @@ def test_what_is_under_the_pointer_comes_into_view(tmp_path: Path):
     (_, access), (_, schedule) = examine(shown, HOVER, tmp_path)
     assert access["cells"] == [[2, 5], [2, 5], [11, 0]]
     assert schedule["moments"] == [0, 117, 117, 117, 117, 117]
+
+
+CLICK = """
+const plain = (node) => node.textContent.replace("▶", "").trim();
+const line = (text) => [...root.querySelectorAll("pre code")].find((node) => plain(node) === text);
+const current = () => root.querySelector("[aria-current=step]");
+const says = () => [traits.moment, plain(current())];
+report.lines = ["grad(i, t - 2)", "grad(i, t - 2)", "last()", "for t in range(T):"]
+  .map((text) => (line(text)?.click(), says()));
+await settle();
+const box = root.querySelector("pre").getBoundingClientRect();
+const marked = current().getBoundingClientRect();
+report.visible = marked.top >= box.top && marked.bottom <= box.bottom;
+const picture = root.querySelector("svg").getBoundingClientRect();
+const press = (x, y) => root.querySelector(".mmrl-stage").dispatchEvent(new PointerEvent(
+  "pointerdown", { clientX: picture.left + x, clientY: picture.top + y, bubbles: true }));
+// The second row is act, whose cells begin 108 pixels from the left; beside them there is none.
+report.cells = [[120, 80], [20, 80]].map(([x, y]) => (press(x, y), says()));
+"""
+
+
+def test_a_click_leads_to_the_event(tmp_path: Path):
+    [(_, found)] = examine([widgets.StepDebugger(moment=47)], CLICK, tmp_path)
+    assert found["lines"][0] == [49, "grad(i, t - 2)"]
+    assert found["lines"][1] == [64, "grad(i, t - 2)"]
+    assert found["lines"][2:] == [[129, "last()"]] * 2 and found["visible"]
+    assert found["cells"] == [[7, "act(i, t)"]] * 2
 
 
 LOOK = """

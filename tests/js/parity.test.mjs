@@ -19,6 +19,7 @@ import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs
 import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
 import { cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
 import { frontier, tiles } from "../../mmrl/show/widgets/js/tile_explorer.mjs";
+import { follow as stored, lastReader, next } from "../../mmrl/show/widgets/js/step_debugger.mjs";
 import { TARGETS } from "../../mmrl/show/widgets/js/targets.mjs";
 import { START, best, keeps, learn, valleys } from "../../mmrl/show/widgets/js/valleys.mjs";
 import { contributions, fixedPoint, trace } from "../../mmrl/show/widgets/js/vtrace_explorer.mjs";
@@ -239,4 +240,24 @@ each("tiles", ({ n, m, T, launches, peak: most }) => {
   const best = frontier(T, n ?? Infinity);
   assert.ok(best.some((one) => one.launches <= launches && one.peak <= most));
   if (n) best.slice(1).forEach((one, i) => assert.ok(one.launches < best[i].launches && one.peak >= best[i].peak));
+});
+
+each("debugged", ({ program, peaks, timeline, alive }) => {
+  const { events } = program;
+  assert.deepEqual(stored(program, 0).most, peaks);
+  events.forEach((event, at) => {
+    const now = stored(program, at);
+    const here = [...now.cells].filter(([, status]) => status === "alive" || status === "new").map(([key]) => key);
+    assert.equal(here.length, timeline[at]);
+    assert.deepEqual(here.sort(), alive[at]);
+    assert.deepEqual(now.alive.reduce((a, b) => a + b), timeline[at]);
+    const [line, , what, t, reads] = event;
+    for (const [k, s] of reads ?? []) assert.ok(here.includes(`${k} ${s}`), `${what}[${t}] reads what is there`);
+    if (!reads) assert.equal(now.cells.get(`${what} ${t}`), "going");
+    // Whoever read it last came before, and nobody comes after.
+    if (!reads) assert.equal(lastReader(events, at, what, t), lastReader(events, events.length, what, t));
+    assert.equal(events[next(events, at, line)][0], line);
+    assert.ok(next(events, at, line) === at || next(events, at, line) < at || events.slice(at + 1, next(events, at, line)).every((each) => each[0] !== line));
+  });
+  assert.equal(next(events, 5, -1), 5);
 });

@@ -21,6 +21,7 @@ try:
     from mmrl.show.widgets.forgetting import ForgettingExplorer
     from mmrl.show.widgets.graphs import AccessPatternExplorer, ScheduleExplorer, TileExplorer
     from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
+    from mmrl.show.widgets.programs import StepDebugger
     from mmrl.show.widgets.replay import ReservoirExplorer, VtraceExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
     from mmrl.show.widgets.sequences import PriorityExplorer, SequenceCutter
@@ -52,6 +53,7 @@ __all__ = [
     "SensitivityExplorer",
     "SequenceCutter",
     "StalenessExplorer",
+    "StepDebugger",
     "TileExplorer",
     "VtraceExplorer",
     "episode_player",
