@@ -21,6 +21,7 @@ import numpy as np
 import policies_oracle
 import programs_oracle
 import pytest
+import recurrences_oracle
 import staleness_oracle
 import traitlets
 
@@ -37,7 +38,7 @@ from mmrl.replay import segments, sequences
 from mmrl.runs.experiments.sensitivity import lower
 from mmrl.scan import count, scan, schedule
 from mmrl.show import widgets
-from mmrl.show.widgets import graphs, programs
+from mmrl.show.widgets import graphs, programs, recurrences
 from mmrl.show.widgets.base import FOLDER, IMPORT, MOST, source
 
 TESTS = Path(__file__).parent
@@ -322,6 +323,18 @@ def test_the_debugger_follows_the_code_that_it_shows():
         ]
 
 
+@pytest.mark.parametrize("name", recurrences.CASES)
+def test_recurrences_are_what_is_said_of_them(name: str):
+    shown = recurrences.examples()[name]
+    wanted = recurrences_oracle.states(name, 16)
+    for way in {"loop", "tree"} & set(shown):
+        np.testing.assert_allclose(shown[way], wanted, rtol=1e-5, atol=1e-5)
+    assert ("tree" in shown) == bool(shown["form"]) != bool(shown["why"])
+    for t in (0, 4, 15) if shown["form"] else ():
+        for found, said in zip(*recurrences_oracle.element(name, t), strict=True):
+            np.testing.assert_allclose(found, said, rtol=1e-6, atol=1e-7)
+
+
 def priorities():
     errors = np.random.default_rng(5).exponential(size=(11, 7))
     errors[3] = 0.0  # its priority is the least one that the library knows
@@ -372,6 +385,7 @@ VECTORS = {
     "schedules": graphs_oracle.schedules,
     "tiles": graphs_oracle.tiles,
     "debugged": programs_oracle.debugged,
+    "inspected": recurrences_oracle.inspected,
 }
 
 

@@ -7,6 +7,7 @@ import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
 import { PATTERNS, lives } from "../../mmrl/show/widgets/js/patterns.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
 import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
+import { difference, first as shownFirst, levels as treeLevels } from "../../mmrl/show/widgets/js/lift_inspector.mjs";
 import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
 import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "../../mmrl/show/widgets/js/reservoirs.mjs";
 import { INVERSES, rescale, target } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
@@ -260,4 +261,14 @@ each("debugged", ({ program, peaks, timeline, alive }) => {
     assert.ok(next(events, at, line) === at || next(events, at, line) < at || events.slice(at + 1, next(events, at, line)).every((each) => each[0] !== line));
   });
   assert.equal(next(events, 5, -1), 5);
+});
+
+each("inspected", ({ shown, T, levels, depth, work, gap, inputs }) => {
+  const mine = treeLevels(T);
+  assert.deepEqual(mine, levels);
+  assert.deepEqual([mine.length, mine.flat().length], [depth, work]);
+  const run = shownFirst(shown, T);
+  close(run.inputs, inputs, shown.title);
+  assert.equal(run.loop.length, T);
+  if (shown.form) close(difference(run.loop, run.tree), gap, shown.title);
 });

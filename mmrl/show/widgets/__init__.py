@@ -22,6 +22,7 @@ try:
     from mmrl.show.widgets.graphs import AccessPatternExplorer, ScheduleExplorer, TileExplorer
     from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
     from mmrl.show.widgets.programs import StepDebugger
+    from mmrl.show.widgets.recurrences import LiftInspector
     from mmrl.show.widgets.replay import ReservoirExplorer, VtraceExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
     from mmrl.show.widgets.sequences import PriorityExplorer, SequenceCutter
@@ -40,6 +41,7 @@ __all__ = [
     "ClipExplorer",
     "EpisodePlayer",
     "ForgettingExplorer",
+    "LiftInspector",
     "MemoryExplorer",
     "PriorityExplorer",
     "RescalingExplorer",
