@@ -70,3 +70,17 @@ def debugged() -> Iterator[dict[str, Any]]:
         peaks = [report.device[tensor] for tensor in tensors]
         timeline = list(report.timeline)
         yield {"program": shown, "peaks": peaks, "timeline": timeline, "alive": alive}
+
+
+def evolved() -> Iterator[dict[str, Any]]:
+    """All stages of all ways, with their edges as the compiler prints them."""
+    for returns, shown in programs.graphs().items():
+        for route in ("tile", "vectorize"):
+            ways = [*shown["before"], *shown[route]]
+            for stage, found in zip(programs.evolution(returns, route), ways, strict=True):
+                edges = [str(edge) for edge in stage.graph.edges]
+                yield {"name": stage.name, "stage": found, "edges": edges}
+                for op in stage.graph.ops.values():  # what is fused into one is on one side
+                    inside = op.params.get("ops", [op.name])
+                    acting = {programs.SIDES.get(name, "learning") for name in inside}
+                    assert len(acting) == 1, op.name

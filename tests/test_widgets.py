@@ -385,6 +385,7 @@ VECTORS = {
     "schedules": graphs_oracle.schedules,
     "tiles": graphs_oracle.tiles,
     "debugged": programs_oracle.debugged,
+    "evolved": programs_oracle.evolved,
     "inspected": recurrences_oracle.inspected,
 }
 

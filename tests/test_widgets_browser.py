@@ -74,6 +74,7 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.AccessPatternExplorer(pattern="t%8"), widgets.TileExplorer(m=40, T=40)]
     shown += [widgets.StepDebugger(program=name) for name in ("monte_carlo", "tiles")]
     shown += [widgets.LiftInspector(recurrence=name, T=16) for name in ("tanh", "oscillator")]
+    shown += [widgets.GraphEvolution(route="vectorize", stage=k) for k in (0, 3)]
     for name, found in examine(shown, DRIVE, tmp_path):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:

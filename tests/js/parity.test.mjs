@@ -7,6 +7,7 @@ import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
 import { PATTERNS, lives } from "../../mmrl/show/widgets/js/patterns.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
 import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
+import { layers, layout, marks, unpack } from "../../mmrl/show/widgets/js/graph_evolution.mjs";
 import { difference, first as shownFirst, levels as treeLevels } from "../../mmrl/show/widgets/js/lift_inspector.mjs";
 import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
 import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "../../mmrl/show/widgets/js/reservoirs.mjs";
@@ -271,4 +272,32 @@ each("inspected", ({ shown, T, levels, depth, work, gap, inputs }) => {
   close(run.inputs, inputs, shown.title);
   assert.equal(run.loop.length, T);
   if (shown.form) close(difference(run.loop, run.tree), gap, shown.title);
+});
+
+each("evolved", ({ name, stage, edges }) => {
+  const graph = unpack(stage);
+  assert.deepEqual([graph.name, graph.edges.length], [name, edges.length]);
+  graph.edges.forEach(({ sink, source, output, phi, psi }, k) => {
+    assert.equal(`${sink} <- ${source}${output ? `.${output}` : ""}[${phi}]${psi ? ` if ${psi}` : ""}`, edges[k]);
+  });
+  const layer = layers(graph.ops, graph.edges);
+  for (const { sink, source, loop } of graph.edges) assert.ok(loop || layer[source] < layer[sink], `${source} above ${sink}`);
+  for (const width of [300, 376, 552]) {
+    const { rows, wide, height } = layout(graph, width);
+    assert.equal(height, rows.length * 54);
+    assert.deepEqual(rows.flatMap((row) => row.flatMap(({ op }) => (op ? [op.name] : []))).sort(), graph.ops.map((op) => op.name).sort());
+    for (const row of rows) {
+      row.forEach(({ x, op }, j) => {
+        const half = op ? wide / 2 : 0;
+        assert.ok(x - half >= -0.01 && x + half <= width + 0.01, `${name}: ${op?.name} at ${x} of ${width}`);
+        const before = row[j - 1];
+        if (before) assert.ok(x - before.x >= half + (before.op ? wide / 2 : 0), `${name}: ${op?.name} overlaps ${before.op?.name}`);
+      });
+    }
+  }
+  assert.ok(Object.values(marks(graph, graph)).every((mark) => mark === ""));
+  const less = { ...graph, ops: graph.ops.slice(1), edges: graph.edges.slice(0, -1) };
+  const found = marks(graph, less);
+  assert.equal(found[graph.ops[0].name], "new");
+  assert.equal(found[edges.at(-1).split(" ")[0]], graph.ops[0].name === edges.at(-1).split(" ")[0] ? "new" : "changed");
 });

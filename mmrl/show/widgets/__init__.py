@@ -21,7 +21,7 @@ try:
     from mmrl.show.widgets.forgetting import ForgettingExplorer
     from mmrl.show.widgets.graphs import AccessPatternExplorer, ScheduleExplorer, TileExplorer
     from mmrl.show.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
-    from mmrl.show.widgets.programs import StepDebugger
+    from mmrl.show.widgets.programs import GraphEvolution, StepDebugger
     from mmrl.show.widgets.recurrences import LiftInspector
     from mmrl.show.widgets.replay import ReservoirExplorer, VtraceExplorer
     from mmrl.show.widgets.sensitivity import SensitivityExplorer
@@ -41,6 +41,7 @@ __all__ = [
     "ClipExplorer",
     "EpisodePlayer",
     "ForgettingExplorer",
+    "GraphEvolution",
     "LiftInspector",
     "MemoryExplorer",
     "PriorityExplorer",

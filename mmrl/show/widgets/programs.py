@@ -1,17 +1,21 @@
-"""Compiled programs at work: a run step by step."""
+"""Compiled programs: a run step by step, and the graph after each pass."""
 
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import anywidget
+import jax
 import traitlets
 from traitlets import Enum, Int
 
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.domain import reads
-from mmrl.pdg.graph import Graph, Op
-from mmrl.pdg.passes import tile
+from mmrl.pdg.expr import TRUE, min_
+from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.passes import Stage, fuse, lift_loops, stages, tile, vectorize
+from mmrl.pdg.passes.cycles import shift
+from mmrl.pdg.program import Program
 from mmrl.pdg.syntax import Block, Execute, If, Leaf, Loop, Node, leaves, text
 from mmrl.show.widgets.base import source, style
 from mmrl.show.widgets.graphs import reinforce
@@ -43,6 +47,28 @@ class StepDebugger(anywidget.AnyWidget):
     @traitlets.default("programs")
     def _programs(self) -> dict[str, Any]:
         return programs()
+
+
+class GraphEvolution(anywidget.AnyWidget):
+    """The dependence graph of REINFORCE with its gradients, after each pass of the compiler.
+
+    `returns` are "recursive", r[t] + γ G[t + 1], or a "window" of 3 steps. The passes are lift,
+    `route` ("tile" by 4 or "vectorize"), and fuse; `stage` counts them, 0 is the program. `op` is
+    the operation in view, counted from the top. `graphs` holds all stages, made with the first of
+    these widgets.
+    """
+
+    _esm = source("graph_evolution")
+    _css = style()
+    returns = Enum(("recursive", "window"), "recursive").tag(sync=True)
+    route = Enum(("tile", "vectorize"), "tile").tag(sync=True)
+    stage = Int(1, min=0, max=3).tag(sync=True)
+    op = Int(8, min=0).tag(sync=True)
+    graphs = traitlets.Dict().tag(sync=True)
+
+    @traitlets.default("graphs")
+    def _graphs(self) -> dict[str, Any]:
+        return graphs()
 
 
 @cache
@@ -132,3 +158,64 @@ def _step(graph: Graph, name: str, point: tuple[int, ...]) -> int | None:
 def _step_of(op: Op, point: tuple[int, ...]) -> int | None:
     """The t of a point, if it has one."""
     return dict(zip(op.domain.names, point, strict=True)).get("t")
+
+
+def learner(returns: str) -> Graph:
+    """REINFORCE whose gradients the compiler finds; the functions are toys."""
+    p = Program("i", "t")
+    (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
+    w, obs = p.tensor(i, name="w"), p.tensor(i, t, name="obs")
+    w[0] = p.constant(1.0, "start")
+    obs[i, 0] = p.sample(jax.random.normal, over=(i,), name="reset")
+    act = p.fn(lambda w, o: (w * o > 0).astype(int), w, obs, name="act")
+    after, reward = p.fn(lambda o, a: (0.9 * o + a, -o), obs, act, name="step")
+    obs[i, t + 1] = after
+    if returns == "window":
+        ret = p.apply("discounted_sum", reward[i, t : min_(t + WINDOW, T)], name="ret", gamma=0.9)
+    else:
+        ret = p.tensor(i, t, name="ret")
+        ret[i, T - 1] = reward[i, T - 1]
+        ret[i, t] = reward + 0.9 * ret[i, t + 1]
+    log_prob = p.fn(lambda w, o, a: -((a - w * o) ** 2), w, obs, act, name="log_prob")
+    loss = (-log_prob * ret.detach())[i, 0:T].mean()
+    update = p.fn(lambda w, grad: w - 0.1 * grad, w, loss.backward(w), name="update")
+    w[i + 1] = update
+    return p.graph(update[I - 1].read("last"))
+
+
+@cache
+def evolution(returns: str, route: str) -> list[Stage]:
+    """The program and what three passes make of it."""
+    third = {"tile": lambda graph: tile(graph, "t", TILE), "vectorize": lambda g: vectorize(g, "t")}
+    passes = {"lift": lambda graph: lift_loops(graph, "t"), route: third[route], "fuse": fuse}
+    return stages(learner(returns), passes)
+
+
+@cache
+def graphs() -> dict[str, Any]:
+    """Of both returns: the stages `before` the ways part, and then those of each way."""
+    found = {}
+    for returns in ("recursive", "window"):
+        ways = {route: evolution(returns, route) for route in ("tile", "vectorize")}
+        found[returns] = {route: [_stage(each) for each in way[2:]] for route, way in ways.items()}
+        found[returns]["before"] = [_stage(each) for each in ways["tile"][:2]]
+    return found
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    graph = stage.graph
+    ops = [
+        [op.name, op.kind, str(op.domain), SIDES.get(op.name, "learning")]
+        for op in graph.ops.values()
+    ]
+    edges = [_edge(graph, edge) for edge in graph.edges]
+    return {"name": stage.name, "words": list(stage.words), "ops": ops, "edges": edges}
+
+
+def _edge(graph: Graph, edge: Edge) -> list[Any]:
+    """Its ends, φ and ψ as text, and whether it reads the same point, or another one of a loop."""
+    names = graph.ops[edge.source].domain.names
+    away = [shift(part, name) for part, name in zip(edge.index, names, strict=True)]
+    phi, psi = ", ".join(map(str, edge.index)), "" if TRUE.same(edge.when) else str(edge.when)
+    same, loop = all(far == 0 for far in away), any(far for far in away)
+    return [edge.sink, edge.source, edge.output, phi, psi, same, loop]
