@@ -152,7 +152,7 @@ function ports(node, edges, wide) {
 
 const RIM = "paint-order:stroke;stroke:var(--paper);stroke-width:4px";
 
-function drawEdge(edge, place, chosen, said) {
+function drawEdge(edge, place, chosen, said, width) {
   const { chain, loop, sink, source, labels, upper } = edge;
   const top = ({ at }) => 24 + at * ROW;
   const on = sink === chosen || source === chosen;
@@ -180,12 +180,14 @@ function drawEdge(edge, place, chosen, said) {
   const label = [...new Set(labels)].join("; ");
   // Of two labels at one operation the second goes above the first.
   const higher = label && !up ? (said.set(sink, (said.get(sink) ?? -1) + 1), said.get(sink) % 2) : 0;
+  const [long, at] = [5.6 * (label.length + 2), x + (left ? -6 : 6)];
+  const words = { x: left ? Math.max(at, long) : Math.min(at, width - long), y: up ? y + 13 : y - 4 - 11 * higher };
   return {
     lines: [
       svg("path", { d, class: `f-none s-${color}`, "stroke-width": on ? 2.2 : 1.1, "stroke-dasharray": loop ? "5 3" : null }),
       svg("path", { d: `M${x} ${y}${wing}`, class: `f-${color}` }),
     ],
-    text: label ? svg("text", { x: x + (left ? -6 : 6), y: up ? y + 13 : y - 4 - 11 * higher, "text-anchor": left ? "end" : "start", class: "small", style: `${RIM};font-weight:${on ? 700 : 400}` }, `[${label}]`) : null,
+    text: label ? svg("text", { ...words, "text-anchor": left ? "end" : "start", class: "small", style: `${RIM};font-weight:${on ? 700 : 400}` }, `[${label}]`) : null,
   };
 }
 
@@ -195,7 +197,8 @@ function drawOp({ x, at, op }, wide, mark, chosen) {
   const round = op.side === "learning" ? 10 : op.side === "acting" ? 0 : 4;
   const edge = mark ? "s-green" : op.side === "acting" ? "s-blue" : op.side === "learning" ? "s-orange" : "s-dim";
   const bars = { acting: [[0, HIGH]], learning: [[3, 11], [18, 11]], other: [] }[op.side];
-  const most = Math.floor((wide - 10) / 5.7);
+  const most = Math.floor((wide - 8) / 5.3);
+  const points = op.domain.replace(/: t % (\d+) == 0.*\]/, " by $1]");
   const short = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   return svg("g", {},
     svg("title", {}, `${op.name}${op.domain}: ${op.kind}`),
@@ -203,7 +206,7 @@ function drawOp({ x, at, op }, wide, mark, chosen) {
     chosen ? svg("rect", { x: left - 3, y: y - 3, width: wide + 6, height: HIGH + 6, rx: round + 2, class: "f-none s-ink", "stroke-width": 1.6 }) : null,
     bars.map(([d, height]) => svg("rect", { x: left, y: y + d, width: 5, height, class: op.side === "acting" ? "f-blue" : "f-orange" })),
     svg("text", { x: x + 2, y: y + 14, "text-anchor": "middle", class: "small", style: `font-weight:${chosen || mark ? 700 : 400}` }, short(op.name)),
-    svg("text", { x: x + 2, y: y + 26, "text-anchor": "middle", class: mark ? "small" : "small dim" }, short(mark ? `${mark} ${op.domain}` : op.domain)));
+    svg("text", { x: x + 2, y: y + 26, "text-anchor": "middle", class: mark ? "small" : "small dim" }, short(mark ? `${mark} ${points}` : points)));
 }
 
 function drawGraph(ui, width, now) {
@@ -211,7 +214,7 @@ function drawGraph(ui, width, now) {
   const nodes = rows.flat().filter(({ op }) => op);
   const place = new Map(nodes.map((node) => [node, ports(node, edges, wide)]));
   const said = new Map();
-  const drawn = edges.map((edge) => drawEdge(edge, place, now.chosen.name, said));
+  const drawn = edges.map((edge) => drawEdge(edge, place, now.chosen.name, said, width));
   ui.hit = (x, y) => nodes.find((node) => Math.abs(x - node.x) <= wide / 2 && y >= 24 + node.at * ROW && y <= 24 + node.at * ROW + HIGH)?.op;
   const label = `The dependence graph after ${now.name}: ${plural(now.ops.length, "operation")} and ${plural(now.edges.length, "edge")}.`;
   return picture(width, height + 24, label,
