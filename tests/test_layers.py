@@ -25,7 +25,7 @@ LADDER: dict[str, set[str]] = {
 }
 LADDER["agents"] = set(LADDER)
 LADDER["pdg"] = {"monoid", "scan"}
-LADDER["runs"] = {*LADDER["agents"], "agents"}
+LADDER["runs"] = {*LADDER["agents"], "agents", "pdg"}
 LADDER["show"] = set(LADDER)
 LADDER["checks"] = set(LADDER) - {"show"}
 

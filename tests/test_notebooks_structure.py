@@ -34,6 +34,9 @@ SLUGS = (
     "12_batch_size_invariance",
     "13_forgetting",
     "14_clear",
+    "15_recurrent_tensors",
+    "16_graphs_and_schedules",
+    "17_compiling",
 )
 SECTIONS = (
     "Predict",

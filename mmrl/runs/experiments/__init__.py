@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
     "ewma": "PPO and PPG with an average of θ as proximal policy, against themselves without.",
     "forgetting": "Tasks in cycles: CLEAR, its parts, EWC, Progress & Compress, and who forgets.",
+    "graphs": "Recurrence equations, compiled, against the same by hand (Figures 9 to 11).",
     "invariance": "PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
     "minatar": "MinAtar games in cycles: V-trace, CLEAR, and a network for each game.",
     "ppo": "PPO with two memories and with none, and with rollouts cut short or forgotten.",

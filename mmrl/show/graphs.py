@@ -1,0 +1,67 @@
+"""Orders of execution: when something is made, when it is last read, and how much waits between."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Integer
+from matplotlib.axes import Axes
+
+from mmrl.pdg.domain import Point
+from mmrl.show.curves import INK, STYLES, dress, figure
+
+Order = Sequence[tuple[str, Point]]  # operations at points, in the order of execution
+
+
+def places(order: Order, name: str) -> dict[Point, int]:
+    """Where in the order each point of an operation comes.
+
+    Raises `ValueError` if none does.
+    """
+    found = {point: place for place, (op, point) in enumerate(order) if op == name}
+    if not found:
+        names = sorted({op for op, _ in order})
+        raise ValueError(f"`name` must be an operation of the order, got {name!r}; it has {names}.")
+    return found
+
+
+def waiting(order: Order, made: str, read: str) -> Integer[np.ndarray, " place"]:
+    """How many points of `made` are computed, but not yet read by `read` at the same point.
+
+    Of each place in the order, before it is executed; points that are never read do not wait.
+    """
+    change = np.zeros(len(order) + 1, int)
+    first, last = places(order, made), places(order, read)
+    for point in first.keys() & last.keys():
+        change[first[point] + 1] += 1
+        change[last[point] + 1] -= 1
+    return np.cumsum(change)[:-1]
+
+
+def lifetimes(
+    order: Order,
+    made: str,
+    read: str,
+    *,
+    labels: tuple[str, str] = ("made", "last read"),
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """A line for each step, from the place where it is made to where it is read for the last time.
+
+    Points end in the step. The title says how many steps wait at once at most.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    first, last = places(order, made), places(order, read)
+    points = sorted(first.keys() & last.keys())
+    start, end = (np.array([found[p] for p in points]) for found in (first, last))
+    steps = np.arange(len(points))
+    ax.hlines(steps, start, end, color=INK, alpha=0.35, linewidth=2)
+    for label, x, style in zip(labels, (start, end), STYLES, strict=False):
+        look = {"color": style["color"], "marker": style["marker"], "linestyle": ""}
+        ax.plot(x, steps, markersize=6, label=label, zorder=3, **look)
+    most = int(waiting(order, made, read).max())
+    title = f"{title}: {most} at once" if title else f"{most} at once"
+    dress(ax, title, "step t", xlabel="place in the order of execution", grid="x", size=10)
+    ax.set_yticks(steps[:: max(1, len(steps) // 6)])
+    ax.legend(loc="upper left", frameon=False, labelcolor=INK, fontsize=9)
+    return ax

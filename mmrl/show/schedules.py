@@ -1,0 +1,65 @@
+"""What a schedule does to memory: live bytes as a program runs, and who is at work meanwhile."""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Integer
+from matplotlib.axes import Axes
+
+from mmrl.pdg.syntax import Event
+from mmrl.show.curves import INK, STYLES, dress, figure
+
+Array = np.ndarray
+TOP = 0.1  # of the height, for the strips of who is at work
+
+
+def at_work(events: Sequence[Event], names: Collection[str]) -> Bool[Array, " event"]:
+    """Of each event of a trace: does it run one of the operations in `names`?"""
+    return np.array([what in names for _, what, _ in events], bool)  # a free's "what" is a pair
+
+
+def memory_over_time(
+    live: Integer[Array, " event"],
+    acting: Bool[Array, " event"],
+    learning: Bool[Array, " event"],
+    *,
+    title: str = "",
+    most: float | None = None,
+    names: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Live bytes after every event; above them, two strips: who is at work.
+
+    Acting is the upper strip, learning the lower; `names` writes that beside them. `most` is the
+    height of the axis in bytes, the same for panels that are compared. The title says the peak.
+    Raises `ValueError` if the three are not of one length.
+    """
+    if not len(live) == len(acting) == len(learning):
+        lengths = [len(live), len(acting), len(learning)]
+        raise ValueError(f"`live`, `acting` and `learning` need an entry per event; got {lengths}.")
+    ax = figure()[1][0] if ax is None else ax
+    kilobytes, events = np.asarray(live) / 1000, np.arange(len(live) + 1)
+    high = (kilobytes.max() if most is None else most / 1000) / (1 - 2.6 * TOP)
+    purple = STYLES[3]["color"]
+    ax.stairs(kilobytes, events, fill=True, color=purple, alpha=0.25)
+    ax.stairs(kilobytes, events, color=purple, linewidth=1.2)
+    for k, (name, when) in enumerate({"acting": acting, "learning": learning}.items()):
+        bottom, color = 1 - (k + 1) * 1.2 * TOP, STYLES[k]["color"]
+        ax.vlines(
+            np.flatnonzero(when) + 0.5,
+            bottom,
+            bottom + TOP,
+            transform=ax.get_xaxis_transform(),
+            color=color,
+            linewidth=0.4,
+        )
+        place = {"xycoords": "axes fraction", "va": "center", "ha": "right", "fontsize": 8}
+        if names:
+            ax.annotate(name, (-0.02, bottom + TOP / 2), color=color, **place)
+    ax.set_xlim(0, len(live))
+    ax.set_ylim(0, high)
+    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= high * (1 - 2.6 * TOP) + 1e-9])
+    peak = f"peak {kilobytes.max():.0f} kB"
+    dress(ax, f"{title}: {peak}" if title else peak, "live, kB", size=10)
+    ax.set_xlabel("runs, frees and moves so far", color=INK)
+    return ax
