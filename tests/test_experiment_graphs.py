@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,7 +28,7 @@ def test_an_episode_ends_beyond_the_edge():
     env = graphs.screen(16)
     obs, x = env.reset(jax.random.key(0))
     assert obs.shape == (16,) and abs(float(x)) <= 0.5
-    _, _, reward, ended, cut = env.step(jax.random.key(1), np.float32(1.2), 1)
+    _, _, reward, ended, cut = env.step(jax.random.key(1), jnp.float32(1.2), jnp.int32(1))
     assert bool(ended) and not cut and float(reward) < 0
 
 

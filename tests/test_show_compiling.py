@@ -14,7 +14,7 @@ def test_a_line_for_each_program_named_at_its_end():
     assert [text.get_text() for text in ax.texts] == ["ours", "by hand"]
     for line, wanted in zip(ax.get_lines(), LINES.values(), strict=True):
         np.testing.assert_array_equal(line.get_xdata(), WIDTHS)
-        np.testing.assert_allclose(line.get_ydata(), np.array(wanted) / 1e6)
+        np.testing.assert_allclose(np.asarray(line.get_ydata()), np.array(wanted) / 1e6)
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert ax.get_ylabel() == "megabytes"
 

@@ -34,7 +34,7 @@ def footprints(
     ax.set_yscale("log")
     ax.set_xticks(widths, [str(width) for width in widths])
     ax.set_xlim(widths[0], widths[-1])
-    _names(ax, {label: float(line[-1]) / 1e6 for label, line in lines.items()}, widths[-1])
+    _names(ax, {label: float(line[-1]) / 1e6 for label, line in lines.items()}, float(widths[-1]))
     return dress(ax, title, "megabytes", xlabel="numbers in an observation", size=10)
 
 

@@ -126,7 +126,7 @@ def by_hand(
     batch: int,
 ) -> Callable:
     """REINFORCE as one writes it today: act in a scan, then one gradient of everything."""
-    later = jnp.arange(T) - jnp.arange(T)[:, None]  # k - t
+    later = jnp.arange(T)[None] - jnp.arange(T)[:, None]  # k - t
     weights = jnp.where((later >= 0) & (later < (n or T)), GAMMA**later, 0.0)
 
     def iterate(key: jax.Array, carry: tuple, i: jax.Array) -> tuple:
