@@ -18,7 +18,7 @@ from typing import Literal
 import islpy as isl
 
 from mmrl.pdg import polyhedra
-from mmrl.pdg.expr import TRUE
+from mmrl.pdg.expr import TRUE, Const
 from mmrl.pdg.graph import Edge, Graph
 
 Proximity = Literal["none", "all", "upper"]
@@ -89,7 +89,9 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
     """x[q] -> the points that should run soon after it; None: there are no wishes.
 
     "upper" keeps of each slice the last element, the one its reader waits for, and drops constant
-    arguments of min and max: r[t : min(t + n, T)] counts as r[t + n - 1]. From tile to tile there
+    arguments of min and max: r[t : min(t + n, T)] counts as r[t + n - 1]. Of several reads of one
+    operation by another, as between two that were fused, only the latest counts; the others would
+    pull the window in as many directions as all of its elements. From tile to tile there
     are no wishes: to the solver, which sees all steps, they would seem as far apart as tiles are
     wide, and it would pull the parts of a tile asunder to make up for it.
     """
@@ -103,7 +105,17 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
             dataclasses.replace(edge, index=tuple(part.upper() for part in edge.index))
             for edge in edges
         )
+        edges = tuple(edge for edge in edges if not any(_later(edge, other) for other in edges))
     return polyhedra.reads(graph, isl_context, edges=edges, dense=True).reverse()
+
+
+def _later(edge: Edge, other: Edge) -> bool:
+    """Does `other` lead between the same operations, and surely to a later point?"""
+    if (edge.sink, edge.source, edge.when) != (other.sink, other.source, other.when):
+        return False
+    ahead = [b - a for a, b in zip(edge.index, other.index, strict=True)]
+    moved = next((step for step in ahead if not Const(0).same(step)), Const(0))
+    return isinstance(moved, Const) and moved.value > 0
 
 
 def _between_tiles(graph: Graph, edge: Edge) -> bool:
