@@ -103,7 +103,9 @@ class Cell:
 
     @property
     def widget(self) -> bool:
-        kinds = r"\w+(Explorer|Player|Cutter|Calculator)|episode_player"
+        kinds = (
+            r"\w+(Explorer|Player|Cutter|Calculator|Debugger|Evolution|Inspector)|episode_player"
+        )
         return isinstance(self.last, ast.Call) and bool(
             re.fullmatch(kinds, name_of(self.last.func))
         )
