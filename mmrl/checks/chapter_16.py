@@ -72,7 +72,7 @@ stacked = Exercise(
         ),
         Mistake(
             _changed(kept=lambda n, k, T: min(T, n + k - 1)),
-            "One too few. It is made in iteration t, and last used in iteration t + k + n - 1: "
+            "One too few. It is made in round t, and last used in round t + k + n - 1: "
             "count both ends.",
         ),
         Mistake(

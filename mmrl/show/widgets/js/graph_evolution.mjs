@@ -150,8 +150,6 @@ function ports(node, edges, wide) {
   return { below: place(below, (edge) => edge.chain[1]), above: place(above, (edge) => edge.chain.at(-2)) };
 }
 
-const RIM = "paint-order:stroke;stroke:var(--paper);stroke-width:4px";
-
 function drawEdge(edge, place, chosen, said, width) {
   const { chain, loop, sink, source, labels, upper } = edge;
   const top = ({ at }) => 24 + at * ROW;
@@ -180,14 +178,17 @@ function drawEdge(edge, place, chosen, said, width) {
   const label = [...new Set(labels)].join("; ");
   // Of two labels at one operation the second goes above the first.
   const higher = label && !up ? (said.set(sink, (said.get(sink) ?? -1) + 1), said.get(sink) % 2) : 0;
-  const [long, at] = [5.6 * (label.length + 2), x + (left ? -6 : 6)];
-  const words = { x: left ? Math.max(at, long) : Math.min(at, width - long), y: up ? y + 13 : y - 4 - 11 * higher };
+  const long = (on ? 6.2 : 5.6) * (label.length + 2);
+  const begin = clamp(left ? x - 6 - long : x + 6, 0, width - long);
+  const base = up ? y + 13 : y - 4 - 11 * higher;
   return {
     lines: [
       svg("path", { d, class: `f-none s-${color}`, "stroke-width": on ? 2.2 : 1.1, "stroke-dasharray": loop ? "5 3" : null }),
       svg("path", { d: `M${x} ${y}${wing}`, class: `f-${color}` }),
     ],
-    text: label ? svg("text", { ...words, "text-anchor": left ? "end" : "start", class: "small", style: `${RIM};font-weight:${on ? 700 : 400}` }, `[${label}]`) : null,
+    // Behind the words, so that no edge strikes them through.
+    back: label ? svg("rect", { x: begin, y: base - 9, width: long, height: 12, class: "f-paper" }) : null,
+    text: label ? svg("text", { x: begin + long / 2, y: base, "text-anchor": "middle", class: "small", style: `font-weight:${on ? 700 : 400}` }, `[${label}]`) : null,
   };
 }
 
@@ -205,7 +206,7 @@ function drawOp({ x, at, op }, wide, mark, chosen) {
     svg("rect", { x: left, y, width: wide, height: HIGH, rx: round, class: `${chosen ? "f-fill" : "f-paper"} ${edge}`, "stroke-width": mark ? 2.6 : 1.4 }),
     chosen ? svg("rect", { x: left - 3, y: y - 3, width: wide + 6, height: HIGH + 6, rx: round + 2, class: "f-none s-ink", "stroke-width": 1.6 }) : null,
     bars.map(([d, height]) => svg("rect", { x: left, y: y + d, width: 5, height, class: op.side === "acting" ? "f-blue" : "f-orange" })),
-    svg("text", { x: x + 2, y: y + 14, "text-anchor": "middle", class: "small", style: `font-weight:${chosen || mark ? 700 : 400}` }, short(op.name)),
+    svg("text", { x: x + 2, y: y + 14, "text-anchor": "middle", style: `font-size:${7.2 * op.name.length < wide - 10 ? 11 : 10}px;font-weight:${chosen || mark ? 700 : 400}` }, short(op.name)),
     svg("text", { x: x + 2, y: y + 26, "text-anchor": "middle", class: mark ? "small" : "small dim" }, short(mark ? `${mark} ${points}` : points)));
 }
 
@@ -219,7 +220,7 @@ function drawGraph(ui, width, now) {
   const label = `The dependence graph after ${now.name}: ${plural(now.ops.length, "operation")} and ${plural(now.edges.length, "edge")}.`;
   return picture(width, height + 24, label,
     svg("text", { x: 0, y: 12, class: "small dim" }, "an arrow leads from what is made to who reads it"),
-    drawn.map(({ lines }) => lines), nodes.map((node) => drawOp(node, wide, now.marks[node.op.name], node.op === now.chosen)), drawn.map(({ text }) => text));
+    drawn.map(({ lines }) => lines), drawn.map(({ back }) => back), nodes.map((node) => drawOp(node, wide, now.marks[node.op.name], node.op === now.chosen)), drawn.map(({ text }) => text));
 }
 
 const TITLES = { program: "the program, with gradients", lift: "lift", tile: "tile", vectorize: "vectorize", fuse: "fuse" };
@@ -274,7 +275,7 @@ function controls(ui) {
   choice(ui, "returns", { label: "returns", options: [["recursive", "r[t] + γ G[t + 1]"], ["window", "3 steps, r[t:t + 3]"]] });
   choice(ui, "route", { label: "third pass", options: [["tile", "tile by 4"], ["vectorize", "vectorize"]] });
   choice(ui, "stage", { label: "stage", options: [[0, "program"], [1, "lift"], [2, "tile or vectorize"], [3, "fuse"]] });
-  slider(ui, "op", { label: "operation", min: 0, max: () => state(ui).ops.length - 1, step: 1, format: () => state(ui).chosen.name.slice(0, 9) });
+  slider(ui, "op", { label: "operation", min: 0, max: () => state(ui).ops.length - 1, step: 1, format: (k) => `${k + 1} of ${state(ui).ops.length}` });
   ui.stage.addEventListener("pointerdown", (event) => {
     const box = ui.stage.querySelector("svg").getBoundingClientRect();
     const op = ui.hit?.(event.clientX - box.left, event.clientY - box.top);
