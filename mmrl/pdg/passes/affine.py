@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from mmrl.pdg.passes.declared import Declared, declaration
-from mmrl.pdg.passes.extremes import FAMILIES, extreme, shifted
+from mmrl.pdg.passes.extremes import FAMILIES, extreme
 from mmrl.pdg.passes.linear import linear
-from mmrl.pdg.passes.values import Refusal, State, Value, bind
+from mmrl.pdg.passes.values import Refusal, State, Value, bind, moving
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
 
@@ -58,22 +58,16 @@ def _located(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> 
 def _operation(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
     """One operation of which at least one operand depends on x."""
     name = equation.primitive.name
-    moving = [value for value in values if value.kind != "free"]
     if name in _CALLS:
         return _call(state, equation, values)
     if name == "custom_jvp_call":
         return _custom(state, equation, values)
-    if any(value.kind == "declared" for value in moving):
-        raise Refusal(name, f"{name} of {state.text(moving[0])}, which must be the step's result")
-    if name == "stop_gradient":
-        stopped = Value(values[0].kind, values[0].a, values[0].b, values[0].leaf, True)
-        return [stopped]
-    if len({value.stopped for value in moving}) > 1:
-        raise Refusal(name, f"{name} of x and stop_gradient of x, whose derivatives differ")
-    if name in ("max", "min"):
-        return [extreme(state, equation, name, values)]
-    if any(value.kind in FAMILIES for value in moving):
-        return [shifted(state, equation, values)]
+    first, kinds = moving(values)[0], [value.kind for value in values]
+    if "declared" in kinds:
+        raise Refusal(name, f"{name} of {state.text(first)}, which must be the step's result")
+    family = "max" if name == "max" else next((kind for kind in kinds if kind in FAMILIES), None)
+    if family is not None:
+        return [extreme(state, equation, values, family, joins=name == "max")]
     return [linear(state, equation, values)]
 
 
@@ -94,7 +88,7 @@ def _declared(state: State, monoid: Declared, values: list[Value]) -> list[Value
         reason = f"{monoid.name} must be called as {monoid.name}(x, element), x whole and first"
         raise Refusal(monoid.name, f"{reason}, the element independent of x")
     index = state.monoids.index(monoid)
-    return [Value("declared", None, z.b, leaf, which=index) for leaf, z in enumerate(new)]
+    return [Value("declared", leaf, b=z.b, which=index) for leaf, z in enumerate(new)]
 
 
 def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
@@ -105,6 +99,6 @@ def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> l
     inner = equation.params["call_jaxpr"]
     name = inner.jaxpr.debug_info.func_name
     if name == "logaddexp":
-        return [extreme(state, equation, "logsumexp", values)]
+        return [extreme(state, equation, values, "logsumexp", joins=True)]
     describe(state, inner.jaxpr, inner.consts, values)
     raise Refusal(name, f"{name} of x has a derivative of its own, which a scan would not keep")

@@ -1,4 +1,4 @@
-"""Steps in max-plus algebra and its relatives: max(x + a, b), min(x + a, b), log-sum-exp.
+"""Steps in max-plus algebra and its relative: max(x + a, b), and log-sum-exp in place of max.
 
 Adding plays the part that multiplying plays in an affine map, and max that of adding, so these
 compose by the same law (`mmrl.monoid.Max` and `LogSumExp`): running maxima, Viterbi's recurrence,
@@ -12,76 +12,46 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
-from mmrl.pdg.passes.values import Refusal, State, Value
+from mmrl.pdg.passes.values import Refusal, State, Value, moving
 
-FAMILIES: dict[str, tuple[Callable, float]] = {  # how two combine, and what leaves the other alone
-    "max": (jnp.maximum, -jnp.inf),
-    "min": (jnp.minimum, jnp.inf),
-    "logsumexp": (jnp.logaddexp, -jnp.inf),
-}
+FAMILIES: dict[str, Callable] = {"max": jnp.maximum, "logsumexp": jnp.logaddexp}
 
 
-def extreme(state: State, equation: Any, kind: str, values: list[Value]) -> Value:
-    """max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)); log-sum-exp likewise."""
-    combine, _ = FAMILIES[kind]
+def extreme(
+    state: State, equation: Any, values: list[Value], kind: str, joins: bool = False
+) -> Value:
+    """What stays in a family: max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)).
+
+    `joins`: the operation is the family's own, max or log-sum-exp. The others are adding what is
+    free of x, and choosing by a condition that is.
+    """
+    name = kind if joins else equation.primitive.name
     shape = equation.outvars[0].aval.shape
-    moving = [value for value in values if value.kind != "free"]
-    bad = [value for value in moving if value.kind not in ("state", "shift", kind)]
-    if bad:
-        raise Refusal(kind, f"{kind} of {state.text(bad[0])}")
-    leaf = _one_leaf(state, kind, moving, shape)
-    parts = [_parts(state, value, shape) for value in values]
-    a, b = (_join(combine, [part[i] for part in parts]) for i in (0, 1))
-    return Value(kind, a, b, leaf, moving[0].stopped)
+    first, *others = moving(values)
+    strange = [v for v in (first, *others) if v.kind not in ("state", "shift", kind)]
+    if strange:
+        raise Refusal(name, f"{name} of {state.text(strange[0])}")
+    leaf = first.leaf or 0
+    if any(other.leaf != leaf for other in others) or state.leaves[leaf].shape != shape:
+        texts = " and ".join(state.text(value) for value in (first, *others))
+        raise Refusal(name, f"{name} of {texts}, which is not one array entry by entry")
+    sides = list(zip(*(_parts(state, value, shape) for value in values), strict=True))
+    if joins:
+        a, b = (FAMILIES[kind](*side) for side in sides)
+    elif name == "select_n" and values[0].kind == "free":
+        a, b = (jax.lax.select_n(values[0].b, *side[1:]) for side in sides)
+    elif not others and (name == "add" or (name == "sub" and values[0] is first)):
+        (other,) = (value.b for value in values if value is not first)
+        a, b = (part + (other if name == "add" else -other) for part in _parts(state, first, shape))
+    else:
+        raise Refusal(name, f"{name} of {state.text(first)}")
+    return Value(kind, leaf, a, b)
 
 
-def shifted(state: State, equation: Any, values: list[Value]) -> Value:
-    """Operations on max(x + a, b), or another of its family, that stay in the family."""
-    name, shape = equation.primitive.name, equation.outvars[0].aval.shape
-    moving = [value for value in values if value.kind != "free"]
-    kind = next(value.kind for value in moving if value.kind in FAMILIES)
-    leaf = _one_leaf(state, name, moving, shape)
-    first = state.text(moving[0])
-    if name in ("add", "sub") and len(moving) == 1 and (name == "add" or values[0] is moving[0]):
-        value = moving[0]
-        other = next(v.b for v in values if v is not value)
-        other = jnp.broadcast_to(other if name == "add" else -other, shape)
-        a, b = (part if part is None else part + other for part in (value.a, value.b))
-        return Value(kind, a, b, leaf, value.stopped)
-    fits = all(value.kind in ("free", "state", "shift", kind) for value in values)
-    if name == "select_n" and values[0].kind == "free" and fits:
-        empty = jnp.asarray(FAMILIES[kind][1], equation.outvars[0].aval.dtype)
-        cases = [_parts(state, value, shape) for value in values[1:]]
-        cases = [[_full(part, empty, shape) for part in case] for case in cases]
-        which = values[0].b
-        a, b = (jax.lax.select_n(which, *[case[i] for case in cases]) for i in (0, 1))
-        return Value(kind, a, b, leaf, moving[0].stopped)
-    raise Refusal(name, f"{name} of {first}" if len(moving) == 1 else f"{name} mixes {first}")
-
-
-def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """(a, b) of max(x + a, b), where None stands for -∞: a free value has no a, x + b no b."""
-    if value.kind == "free":
-        return None, jnp.broadcast_to(value.b, shape)
-    return (value.a, value.b) if value.kind in FAMILIES else (state.offset(value), None)
-
-
-def _full(part: Any, empty: Shaped[Array, ""], shape: tuple[int, ...]) -> Shaped[Array, "..."]:
-    return jnp.broadcast_to(empty, shape) if part is None else part
-
-
-def _join(combine: Callable, parts: list) -> Any:
-    first, second = parts
-    if first is None or second is None:
-        return second if first is None else first
-    return combine(first, second)
-
-
-def _one_leaf(state: State, name: str, moving: list[Value], shape: tuple[int, ...]) -> int:
-    leaves = {value.leaf for value in moving}
-    if len(leaves) > 1 or None in leaves:
-        raise Refusal(name, f"{name} of {' and '.join(state.text(v) for v in moving)}")
-    leaf = moving[0].leaf or 0
-    if state.leaves[leaf].shape != shape:
-        raise Refusal(name, f"{name} of {state.text(moving[0])} in another shape than x")
-    return leaf
+def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Shaped[Array, "..."], ...]:
+    """(a, b) of max(x + a, b), of which a value that is free has no a, and x + b no b: -∞."""
+    if value.kind in FAMILIES:
+        return value.a, value.b
+    here = jnp.broadcast_to(state.offset(value), shape)
+    nothing = jnp.full(shape, -jnp.inf, state.leaves[0].dtype)
+    return (nothing, here) if value.kind == "free" else (here, nothing)

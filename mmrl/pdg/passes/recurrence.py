@@ -13,11 +13,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product, Sum
 from mmrl.pdg.passes.affine import describe
 from mmrl.pdg.passes.declared import Declared
+from mmrl.pdg.passes.extremes import FAMILIES
 from mmrl.pdg.passes.linear import check_matrix
 from mmrl.pdg.passes.values import Refusal, State, Value
 from mmrl.scan import scan
@@ -29,11 +31,10 @@ class Recurrence(eqx.Module):
     """A step that is a scan: `forms` says of each array in x what happens to it.
 
     `element(*inputs)` is the step as an element of `monoid`, and `begin(x)` is x as one; `read`
-    takes x out again. `stopped` marks the arrays of x that pass a `stop_gradient` on their way.
+    takes x out again.
     """
 
     forms: tuple[str, ...] = eqx.field(static=True)
-    stopped: tuple[bool, ...] = eqx.field(static=True)
     monoid: Monoid
     step: Callable = eqx.field(static=True)
     element: Callable = eqx.field(static=True)
@@ -44,27 +45,15 @@ class Recurrence(eqx.Module):
         self, x0: PyTree, inputs: tuple, *, reverse: bool = False, method: str = "auto"
     ) -> PyTree[Shaped[Array, "time ..."]]:
         """x_t = step(x_{t-1}, *inputs_t) for every t, of which x0 is the state before the first."""
-        x0 = jax.tree.map(jnp.asarray, x0)
+        begin = self.begin(jax.tree.map(jnp.asarray, x0))
         elements = jax.vmap(self.element)(*inputs)
-        prefixes = scan(self.monoid, elements, self.begin(x0), reverse=reverse, method=method)
-        xs = jax.vmap(self.read)(prefixes)
-        if not any(self.stopped):
-            return xs
-
-        # One more step from every state, held constant: the values as before, and the derivative
-        # that the loop has, which ends after one step.
-        def shift(first, x):
-            return jnp.concatenate([x[1:], first[None]] if reverse else [first[None], x[:-1]])
-
-        before = jax.lax.stop_gradient(jax.tree.map(shift, x0, xs))
-        again = jax.vmap(self.step)(before, *inputs)
-        leaves, tree = jax.tree.flatten(xs)
-        ends = zip(self.stopped, jax.tree.leaves(again), leaves, strict=True)
-        return jax.tree.unflatten(tree, [new if stopped else x for stopped, new, x in ends])
+        return jax.vmap(self.read)(
+            scan(self.monoid, elements, begin, reverse=reverse, method=method)
+        )
 
     def last(self, x0: PyTree, inputs: tuple) -> PyTree:
         """The state after the last step alone."""
-        if set(self.forms) == {"sum"} and not any(self.stopped):
+        if set(self.forms) == {"sum"}:
             elements = self.read(jax.vmap(self.element)(*inputs))
             return jax.tree.map(lambda x, b: x + b.sum(0), x0, elements)
         return jax.lax.scan(lambda x, z: (self.step(x, *z), None), x0, inputs)[0]
@@ -115,17 +104,15 @@ def recognize(
 
     def describe_step(*inputs):
         traced = jax.make_jaxpr(step)(like, *inputs)
-        arguments = [Value("state", leaf=i) for i in range(len(leaves))]
+        arguments = [Value("state", leaf) for leaf in range(len(leaves))]
         arguments += [Value("free", b=jnp.asarray(z)) for z in jax.tree.leaves(inputs)]
         return describe(state, traced.jaxpr, traced.consts, arguments)
 
     values = jax.eval_shape(describe_step, *inputs)
     forms = _forms(state, values)
-    stopped = tuple(value.stopped for value in values)
     if forms == ("declared",):
         return Recurrence(
             forms,
-            stopped,
             monoids[values[0].which],
             step,
             element=lambda *z: tree.unflatten([value.b for value in describe_step(*z)]),
@@ -133,58 +120,50 @@ def recognize(
             read=lambda h: h,
         )
     if forms == ("matrix",):
-        return _matrix(state, tree, step, describe_step, stopped)
+        return _matrix(like, step)
+
+    def element(*inputs):
+        zeros, ones = (jax.tree.map(fill, like) for fill in (jnp.zeros_like, jnp.ones_like))
+        b, a = jax.jvp(lambda x: step(x, *inputs), (zeros,), (ones,))
+        sides = zip(tree.flatten_up_to(a), tree.flatten_up_to(b), strict=True)
+        known = describe_step(*inputs) if set(forms) & set(FAMILIES) else values
+        return tuple(map(_element, forms, sides, known))
+
     return Recurrence(
         forms,
-        stopped,
-        Product(tuple(_monoid(form, leaf) for form, leaf in zip(forms, leaves, strict=True))),
+        Product(tuple(map(_monoid, forms, leaves))),
         step,
-        element=lambda *z: tuple(_element(state, i, v) for i, v in enumerate(describe_step(*z))),
+        element,
         begin=lambda x: tuple(map(_begin, forms, tree.flatten_up_to(x))),
-        read=lambda h: tree.unflatten(list(map(_read, forms, h))),
+        read=lambda h: tree.unflatten(map(_read, forms, h)),
     )
 
 
-def _matrix(
-    state: State, tree: Any, step: Callable, describe_step: Callable, stopped
-) -> Recurrence:
+def _matrix(like: PyTree, step: Callable) -> Recurrence:
     """All of x as one row vector: x' = x A + b, which is `MatrixAffine` with a single value."""
-    shapes = [leaf.shape for leaf in state.leaves]
-
-    def flat(xs):
-        return jnp.concatenate([jnp.ravel(x) for x in xs])
-
-    def read(h):
-        sizes = [leaf.size for leaf in state.leaves]
-        parts = jnp.split(h[1][0], [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
-        return tree.unflatten([x.reshape(s) for x, s in zip(parts, shapes, strict=True)])
+    zeros, tree = ravel_pytree(jax.tree.map(jnp.zeros_like, like))
 
     def element(*inputs):
-        values = describe_step(*inputs)
-        rows = [_rows(state, value).reshape(state.size, -1) for value in values]
-        return jnp.concatenate(rows, 1), flat([state.offset(value) for value in values])[None]
+        def row(x):
+            return ravel_pytree(step(tree(x), *inputs))[0]
+
+        return jax.jacfwd(row)(zeros).T, row(zeros)[None]
 
     return Recurrence(
         ("matrix",),
-        stopped,
-        MatrixAffine(1, state.size),
+        MatrixAffine(1, zeros.size),
         step,
-        element=element,
-        begin=lambda x: (jnp.eye(state.size), flat(tree.flatten_up_to(x))[None]),
-        read=read,
+        element,
+        begin=lambda x: (jnp.eye(zeros.size), ravel_pytree(x)[0][None]),
+        read=lambda h: tree(h[1][0]),
     )
-
-
-def _rows(state: State, value: Value) -> Shaped[Array, "rows ..."]:
-    free = value.kind == "free"
-    return jnp.zeros((state.size, *value.b.shape)) if free else state.rows(value)
 
 
 def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
     """A form for every array of x, or one for the whole. Raises `Refusal` if they do not fit."""
     kinds = [value.kind for value in values]
     if "declared" in kinds:
-        if kinds == ["declared"] * len(kinds) and len({value.which for value in values}) == 1:
+        if set(kinds) == {"declared"} and len({value.which for value in values}) == 1:
             return ("declared",)
         raise Refusal("declared", "some arrays of x are a declared monoid's and some are not")
     for leaf in state.leaves:
@@ -195,12 +174,9 @@ def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
     if not crossed:
         return tuple(_FORMS.get(kind, kind) for kind in kinds)
     for i, value in enumerate(values):
-        if value.kind in ("max", "min", "logsumexp"):
+        if value.kind in FAMILIES:
             reason = f"x[{i}] is {state.text(value)}, and another array of x is not its own"
             raise Refusal(value.kind, reason)
-    moving = [value for value in values if value.kind != "free"]
-    if len({value.stopped for value in moving}) > 1:
-        raise Refusal("stop_gradient", "some arrays of x pass a stop_gradient and some do not")
     check_matrix(state, f"x[{crossed[0]}], made of other arrays of x,")
     return ("matrix",)
 
@@ -216,32 +192,21 @@ def _monoid(form: str, leaf: jax.ShapeDtypeStruct) -> Monoid:
     return LogSumExp(leaf.shape) if form == "logsumexp" else Max(leaf.shape)
 
 
-def _element(state: State, i: int, value: Value) -> PyTree[Array]:
-    """(a, b) in the terms of the monoid. min(x + a, b) is max(-x - a, -b), negated."""
-    if value.kind in ("state", "shift"):
-        return state.offset(value)
-    like = state.leaves[i]
-    if value.kind in ("max", "min", "logsumexp"):
-        sign = _sign(value.kind)
-        empty = jnp.full(like.shape, -jnp.inf, like.dtype)
-        a, b = (empty if part is None else sign * part for part in (value.a, value.b))
-        return a, b
-    gain = jnp.zeros_like(value.b) if value.kind == "free" else state.gain(value)
-    return gain, state.offset(value)
+def _element(form: str, sides: tuple[Array, Array], known: Value) -> PyTree[Array]:
+    """Of an affine map, its derivative and its value at x = 0; of others what is known of them."""
+    if form in FAMILIES:
+        return known.a, known.b
+    return sides[1] if form == "sum" else sides
 
 
 def _begin(form: str, x: Array) -> PyTree[Array]:
     if form == "sum":
         return x
-    return (jnp.ones_like(x), x) if form == "affine" else (jnp.zeros_like(x), _sign(form) * x)
+    return (jnp.ones_like(x) if form == "affine" else jnp.zeros_like(x)), x
 
 
 def _read(form: str, h: PyTree[Array]) -> Array:
-    return h if form == "sum" else _sign(form) * h[1]  # pyright: ignore[reportReturnType]
-
-
-def _sign(form: str) -> int:
-    return -1 if form == "min" else 1
+    return h if form == "sum" else h[1]  # pyright: ignore[reportReturnType]
 
 
 def _check_step(step: Callable, like: PyTree, inputs: tuple) -> None:

@@ -5,7 +5,7 @@
     shift         x + b
     affine        a ⊙ x + b                 entry by entry
     matrix        A x + b                   the entries of x mix
-    max, min      max(x + a, b)
+    max           max(x + a, b)
     logsumexp     log(exp(x + a) + exp(b))
     declared      m(x, b)                   a monoid of the caller's own
 
@@ -31,7 +31,6 @@ _TEXT = {
     "affine": "a·{x} + b",
     "matrix": "A·x + b",
     "max": "max({x} + a, b)",
-    "min": "min({x} + a, b)",
     "logsumexp": "log(exp({x} + a) + exp(b))",
     "declared": "m({x}, b)",
 }
@@ -54,15 +53,13 @@ class Refusal(ValueError):
 class Value(eqx.Module):
     """How one intermediate value depends on x: a row of the table above.
 
-    `a` of an entrywise kind has the shape of the value; that of "matrix" has a leading axis, one
-    row per entry of x: what the value gains when that entry grows by one. None is neutral.
+    What is affine or mixes needs no a and b here: they are the step at x = 0 and its derivative.
     """
 
     kind: str = eqx.field(static=True)
+    leaf: int | None = eqx.field(static=True, default=None)  # which array of x
     a: Any = None
     b: Any = None
-    leaf: int | None = eqx.field(static=True, default=None)
-    stopped: bool = eqx.field(static=True, default=False)  # x came through a stop_gradient
     which: int = eqx.field(static=True, default=0)  # of the caller's monoids
 
 
@@ -79,30 +76,19 @@ class State(eqx.Module):
 
     def text(self, value: Value) -> str:
         several = len(self.leaves) > 1 and value.leaf is not None
-        name = f"x[{value.leaf}]" if several else "x"
-        return _TEXT[value.kind].format(x=name)
-
-    def gain(self, value: Value) -> Shaped[Array, "..."]:
-        """`a` of an affine value, or of one that is a special case of it."""
-        if value.kind in ("state", "shift"):
-            return jnp.ones_like(self.offset(value))
-        return value.a
+        return _TEXT[value.kind].format(x=f"x[{value.leaf}]" if several else "x")
 
     def offset(self, value: Value) -> Shaped[Array, "..."]:
-        if value.kind == "state":
-            leaf = self.leaves[value.leaf or 0]
-            return jnp.zeros(leaf.shape, leaf.dtype)
-        return value.b
+        """b of what is free, or x + b."""
+        if value.kind != "state":
+            return value.b
+        leaf = self.leaves[value.leaf or 0]
+        return jnp.zeros(leaf.shape, leaf.dtype)
 
-    def rows(self, value: Value) -> Shaped[Array, "rows ..."]:
-        """`a` of the value seen as a matrix kind."""
-        if value.kind == "matrix":
-            return value.a
-        gain = self.gain(value)
-        before = sum(math.prod(leaf.shape) for leaf in self.leaves[: value.leaf])
-        own = jnp.eye(gain.size, dtype=gain.dtype).reshape(gain.size, *gain.shape) * gain[None]
-        rest = self.size - before - gain.size
-        return jnp.pad(own, [(before, rest)] + [(0, 0)] * gain.ndim)
+
+def moving(values: Sequence[Value]) -> list[Value]:
+    """Those that depend on x."""
+    return [value for value in values if value.kind != "free"]
 
 
 def bind(equation: jax_core.JaxprEqn, arguments: Sequence) -> list:
