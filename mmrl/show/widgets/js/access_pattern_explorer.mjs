@@ -21,8 +21,13 @@ function layout(width, T) {
   const [left, top] = [46, 64];
   const bars = width >= 600 ? 150 : 84;
   const cell = clamp((width - left - bars - 12) / T, 8, 24);
-  const every = cell >= 15 ? 1 : 2;
-  return { left, top, cell, every, bars, right: left + cell * T, bottom: top + cell * T };
+  return { left, top, cell, bars, right: left + cell * T, bottom: top + cell * T };
+}
+
+/** Is number i shown, where each needs `room` pixels and the chosen one comes first? */
+function fits(i, chosen, cell, room) {
+  const every = [1, 2, 4].find((n) => n * cell >= room);
+  return i === chosen || (i % every === 0 && Math.abs(i - chosen) * cell >= room);
 }
 
 /** The row of y[t], a blue frame, and the column of x[k], orange stripes. */
@@ -44,15 +49,19 @@ function mark(now, { left, top, cell }, t, k) {
   return [shape, ring];
 }
 
-function drawLabels(now, { left, top, right, bottom, cell, every, bars }) {
+function drawLabels(now, { left, top, right, bottom, cell, bars }) {
   const { T, t, k, last } = now;
-  const shown = (i, chosen) => i === chosen || (i % every === 0 && (every === 1 || Math.abs(i - chosen) > 1));
-  const bold = (is) => (is ? "font-weight:700" : null);
-  const numbers = range(T, (i) => [
-    shown(i, k) ? svg("text", { x: left + (i + 0.5) * cell, y: top - 6, "text-anchor": "middle", class: i === k ? "" : "dim", style: bold(i === k) }, String(i)) : null,
-    shown(i, t) ? svg("text", { x: left - 6, y: top + (i + 0.5) * cell + 4, "text-anchor": "end", class: i === t ? "" : "dim", style: bold(i === t) }, String(i)) : null,
-    shown(i, k) ? svg("text", { x: left + (i + 0.5) * cell, y: bottom + 15, "text-anchor": "middle", class: i === k ? "" : "dim", style: bold(i === k) }, last[i] === null ? "–" : String(last[i])) : null,
-  ]);
+  const [wide, high] = [T > 10 ? 20 : 12, 13];
+  const style = (chosen) => ({ class: chosen ? "" : "dim", style: chosen ? "font-weight:700" : null });
+  const numbers = range(T, (i) => {
+    const [x, y, column, row] = [left + (i + 0.5) * cell, top + (i + 0.5) * cell + 4, style(i === k), style(i === t)];
+    const shown = fits(i, k, cell, wide);
+    return [
+      shown ? svg("text", { x, y: top - 6, "text-anchor": "middle", ...column }, String(i)) : null,
+      shown ? svg("text", { x, y: bottom + 15, "text-anchor": "middle", ...column }, last[i] === null ? "–" : String(last[i])) : null,
+      fits(i, t, cell, high) ? svg("text", { x: left - 6, y, "text-anchor": "end", ...row }, String(i)) : null,
+    ];
+  });
   return [
     svg("text", { x: left, y: top - 24 }, "x[k]: what is read, k →"),
     svg("text", { x: 0, y: top - 6 }, "y[t] ↓"),
@@ -65,14 +74,15 @@ function drawLabels(now, { left, top, right, bottom, cell, every, bars }) {
 /** How many x are alive while each y[t] runs, beside its row. */
 function drawAlive({ alive, most, T, t }, { top, right, bottom, cell, bars }) {
   const [zero, unit] = [right + 14, (bars - 34) / T];
+  const halo = "font-weight:700;paint-order:stroke;stroke:var(--paper);stroke-width:4px";
   const rows = alive.map((ks, i) => [
     svg("rect", { x: zero, y: top + i * cell + 1, width: ks.length * unit, height: Math.max(2, cell - 2), class: i === t ? "f-blue" : "f-line" }),
-    i === t ? svg("text", { x: zero + ks.length * unit + 4, y: top + (i + 0.5) * cell + 4, style: "font-weight:700" }, String(ks.length)) : null,
+    i === t ? svg("text", { x: zero + ks.length * unit + 4, y: top + (i + 0.5) * cell + 4, style: halo }, String(ks.length)) : null,
   ]);
   const edge = zero + most * unit;
   return [
-    rows,
     svg("line", { x1: edge, x2: edge, y1: top, y2: bottom + 3, class: "s-ink", "stroke-width": 1.4, "stroke-dasharray": "4 3" }),
+    rows,
     svg("text", { x: clamp(edge, zero + 18, zero + bars - 30), y: bottom + 15, "text-anchor": "middle" }, `W = ${most}`),
   ];
 }
