@@ -20,11 +20,11 @@ def at_work(events: Sequence[Event], names: Collection[str]) -> Bool[Array, " ev
 
 def memory_over_time(
     live: Integer[Array, " event"],
-    acting: Bool[Array, " event"],
-    learning: Bool[Array, " event"],
+    acting: Bool[Array, " _"],
+    learning: Bool[Array, " _"],
     *,
     title: str = "",
-    most: float | None = None,
+    most: int | None = None,
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
