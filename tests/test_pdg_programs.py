@@ -30,13 +30,7 @@ GAMMA, BATCH, ITERATIONS = 0.99, 4, 3
 @functools.cache
 def environment(name: str) -> tuple[Environment, tuple[int, ...], int]:
     env, params = envs.make(name)
-
-    def step(key: Any, state: Any, action: Any) -> tuple:
-        _, state, reward, terminated, truncated, info = env.step(key, state, action, params)
-        return info["final_observation"], state, reward, terminated, truncated
-
-    shape = env.observation_space(params).shape
-    return Environment(lambda key: env.reset(key, params), step), shape, env.num_actions
+    return Environment.of(env, params), env.observation_space(params).shape, env.num_actions
 
 
 def network(shape: tuple[int, ...], actions: int, critic: bool = False) -> Network:
@@ -283,14 +277,25 @@ def test_both_executors_train_as_by_hand(name: str):
         assert done.account.peak(("seen", 0)) == 3 * one
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [None, 4])
-def test_catch_is_learned(n: int | None):
-    env, shape, actions = environment("Catch-bsuite")
-    net, opt = network(shape, actions), optax.adam(1e-2)
-    compiled = compile(programs.reinforce(env, net, opt, n=n, batch=32))
-    program = xla(compiled, {"I": 150, "T": 9})
-    _, scores = jax.vmap(lambda key: program(key=key))(jax.random.split(jax.random.key(0), 3))
-    # Three columns in five are caught by chance at best; -0.6 is what random play scores.
-    assert (scores[:, :5].mean(1) < 0.0).all()
-    assert (scores[:, -20:].mean(1) > (0.8 if n is None else 0.2)).all(), scores[:, -20:].mean(1)
+def test_an_episode_of_gymnax_ends_with_what_was_seen_last():
+    env, params = envs.make("CartPole-v1")
+    params = params.replace(max_steps_in_episode=3)
+    made, keys = Environment.of(env, params), jax.random.split(jax.random.key(0), 4)
+    obs, state = made.reset(keys[0])
+    np.testing.assert_array_equal(obs, env.reset(keys[0], params)[0])
+    for t, key in enumerate(keys[1:]):
+        wanted, *_ = env.step_env(jax.random.split(key)[0], state, 1, params)
+        first, *_ = env.step(key, state, 1, params)
+        obs, state, reward, terminated, truncated = made.step(key, state, 1)
+        np.testing.assert_allclose(obs, wanted, atol=1e-6)
+        assert (float(reward), bool(terminated), bool(truncated)) == (1.0, False, t == 2)
+    assert np.abs(obs - first).max() > 0.1  # the next episode has begun, and is not shown
+
+
+def test_an_environment_that_hides_its_last_observation_is_refused():
+    class Old:
+        def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple:
+            return state, state, 0.0, False, {"discount": 1.0}
+
+    with pytest.raises(ValueError, match=r"got 5 values and an info with \['discount'\]"):
+        Environment.of(Old(), None).step(jax.random.key(0), 0, 0)

@@ -24,6 +24,27 @@ class Environment:
     reset: Callable[[PRNGKeyArray], tuple[Any, Any]]
     step: Callable[[PRNGKeyArray, Any, Any], tuple[Any, Any, Any, Any, Any]]
 
+    @classmethod
+    def of(cls, env: Any, params: Any) -> "Environment":
+        """An environment with gymnax's interface, and its parameters, as two functions.
+
+        After an end gymnax gives the first observation of the next episode; what the action led to
+        is `final_observation` in its info. Raises `ValueError`, at the first step, if it is missing.
+        """
+
+        def step(key: PRNGKeyArray, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+            *answer, info = env.step(key, state, action, params)
+            if len(answer) != 5 or "final_observation" not in info:
+                raise ValueError(
+                    "`env.step` must give (obs, state, reward, terminated, truncated, info) with "
+                    f"info['final_observation'], got {len(answer) + 1} values and an info with "
+                    f"{sorted(info)}. For such an environment write Environment(reset, step)."
+                )
+            _, state, reward, terminated, truncated = answer
+            return info["final_observation"], state, reward, terminated, truncated
+
+        return cls(lambda key: env.reset(key, params), step)
+
 
 @dataclasses.dataclass(frozen=True)
 class Network:
