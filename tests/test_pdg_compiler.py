@@ -1,11 +1,17 @@
 """The front door: from a graph to both executors, with and without passes."""
 
+import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from pdg_graphs import reinforce
 
 from mmrl.pdg.compiler import Compiled, compile
-from mmrl.pdg.passes import fuse, tile
+from mmrl.pdg.expr import min_
+from mmrl.pdg.graph import Edge, Graph
+from mmrl.pdg.naive import execute
+from mmrl.pdg.passes import fuse, tile, vectorize
+from mmrl.pdg.program import Program
 
 SIZES = {"I": 2, "T": 9}
 
@@ -47,10 +53,114 @@ def test_options_reach_the_schedule():
     assert (swapped.device["o", 0], swapped.host["o", 0]) == (1, SIZES["T"])
 
 
-@pytest.mark.parametrize("swap", [[("nope", 0)], [("o", 3)], [("o", 0), ("o", 0)]])
-def test_only_tensors_of_the_graph_are_swapped_and_each_once(swap: list):
-    with pytest.raises(ValueError, match="`swap` must name"):
-        compile(reinforce(3), swap=swap)
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch):
+    """Calls as users make them, without the type checker that only tests have."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+WRONG = {
+    "nothing to swap": ({"swap": [("nope", 0)]}, r"`swap` must name tensors .* got \[\('nope', 0"),
+    "no such output": ({"swap": [("o", 3)]}, "`swap` must name tensors"),
+    "no tensor": ({"swap": ["o"]}, "`swap` must name tensors"),
+    "swapped twice": ({"swap": [("o", 0), ("o", 0)]}, "`swap` must name every tensor once"),
+    "proximity": ({"proximity": "far"}, '`proximity` must be "none", "all" or "upper", got \'far'),
+    "a pass by name": (
+        {"passes": {"tile": "tile"}},
+        "`passes` must map names to functions .* 'tile'",
+    ),
+    "a list of passes": ({"passes": [fuse]}, "`passes` must map names to functions"),
+    "a dimension": ({"passes": {"tile": lambda graph: tile(graph, "z", 4)}}, "`z` is no dimension"),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_options_are_named(name: str):
+    options, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        compile(reinforce(3), **options)
+
+
+def test_a_graph_must_compute_something_and_in_some_order():
+    with pytest.raises(ValueError, match="`graph` has no operations"):
+        compile(Graph({}, (), ("T",)))
+    with pytest.raises(ValueError, match="`results` must name at least one tensor"):
+        Program("t").graph()
+    graph = reinforce(3)
+    first, *_ = graph.inputs("o")
+    waits = Edge("o", "G", graph.ops["G"].domain.symbols, first.when)
+    edges = (*(edge for edge in graph.edges if edge != first), waits)
+    with pytest.raises(ValueError, match=r"`\w\[i, t\]` depends on itself through"):
+        compile(graph.replace(edges=edges))
+
+
+BOUNDS = {
+    "missing": ({"I": 2}, r"`bounds` must give T a number, got {'I': 2}"),
+    "unknown": ({"I": 2, "T": 4, "K": 1}, r"`bounds` .* \['I', 'T'\].* not K"),
+    "none": ({"I": 2, "T": 0}, "`bounds` begin at 1, got T = 0"),
+    "negative": ({"I": -1, "T": 4}, "`bounds` begin at 1, got I = -1"),
+    "no integer": ({"I": 2, "T": 4.5}, r"`bounds` .* whole numbers, got T = 4\.5"),
+    "no number": ({"I": 2, "T": "4"}, "`bounds` .* whole numbers, got T = '4'"),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", BOUNDS)
+def test_wrong_bounds_are_named_wherever_they_are_given(made: Compiled, name: str):
+    bounds, message = BOUNDS[name]
+    for run in (
+        lambda: made.check(**bounds),
+        lambda: made.trace(**bounds),
+        lambda: made.interpret(bounds),
+        lambda: made.xla(bounds),
+        lambda: execute(made.graph, bounds),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run()
+
+
+WIDE = {
+    "as it is": {},
+    "vectorized": {"vectorize": lambda graph: vectorize(graph, "t")},
+    "fused": {"fuse": fuse},
+}
+
+
+@pytest.mark.parametrize("passes", WIDE)
+@pytest.mark.parametrize("steps", [9, 2])
+def test_a_window_arrives_with_its_full_width(steps: int, passes: str):
+    """Padded with zeros, also where the whole dimension is shorter than the window."""
+    weights = jnp.array([1.0, 10.0, 100.0, 1000.0])
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = (p.value(t) + 1).astype("float32").read("x")
+    window = x[t : min_(t + 4, T)]
+    dot = p.fn(lambda w: w @ weights, window)
+    last = p.fn(lambda w: w.reshape(2, 2)[1, 1], window)
+    length = p.fn(lambda w: w[0] * 0 + len(w), window)
+    counted = p.fn(lambda w: w + 1.0, window).sum()  # of any width, so padding does not count
+    made = compile(p.graph(dot, last, length, counted, (dot * 1.0).backward(x)), WIDE[passes])
+
+    rows = [np.arange(k + 1.0, min(k + 4, steps) + 1) for k in range(steps)]
+    padded = [np.pad(row, (0, 4 - len(row))) for row in rows]
+    want = [[row @ weights for row in padded], [row[3] for row in padded], [4.0] * steps]
+    want += [[row.sum() + len(row) for row in rows]]
+    want += [[weights[: k + 1].sum() for k in range(steps)]]
+    named = execute(made.stages[0].graph, {"T": steps}).values()
+    naive = [[found[k,] for k in range(steps)] for found in named]
+    for got in (naive, made.interpret({"T": steps}).results, made.xla({"T": steps})()):
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_tile_may_be_longer_than_the_dimension(steps: int):
+    sizes = {"I": 2, "T": steps}
+    tiled = compile(reinforce(3), {"tile": lambda graph: tile(graph, "t", 4)})
+    want = compile(reinforce(3)).interpret(sizes).results
+    for got in (tiled.interpret(sizes).results, tiled.xla(sizes)()):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, None])

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
 from mmrl.pdg.graph import ArrayType, Edge, Op
-from mmrl.pdg.ops import plus, trial_inputs
+from mmrl.pdg.ops import BOUND, plus, traceable
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
 from mmrl.pdg.transport import transport, zeros
@@ -198,9 +198,11 @@ def used_inputs(
     program: Program, op: Op, run: Callable[..., Any], tensors: Sequence[Tensor], count: int
 ) -> list[int]:
     """Which of the first `count` arguments the results depend on."""
-    bounds = [bound.name for bound in program.bounds]
-    env, fixed, values = trial_inputs([x.type for x in tensors], op.domain.names, bounds)
-    jaxpr = jax.make_jaxpr(lambda env, *xs: run({**env, **fixed}, *xs))(env, *values).jaxpr
+    bounds = {bound.name: BOUND for bound in program.bounds}
+    size = lambda n: op.domain.largest(n, bounds)  # noqa: E731
+    kinds = [x.type for x in tensors]
+    call, env, *values = traceable(run, kinds, op.domain.names, list(bounds), size)
+    jaxpr = jax.make_jaxpr(call)(env, *values).jaxpr
     _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     place, found = len(jax.tree.leaves(env)), []
     for k, value in enumerate(values[:count]):

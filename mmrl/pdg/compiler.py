@@ -20,6 +20,7 @@ from mmrl.pdg.runtime.interpreter import Execution, interpret
 from mmrl.pdg.runtime.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, schedule
 from mmrl.pdg.syntax import Block, Event, Tensor, text, trace
+from mmrl.pdg.validate import validate
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,8 +48,12 @@ class Compiled:
         return text(tree, [name for name, op in self.graph.ops.items() if len(op.outputs) > 1])
 
     def trace(self, **bounds: int) -> list[Event]:
-        """What happens in a run, in order."""
-        return trace(self.tree, **bounds)
+        """What happens in a run, in order.
+
+        Raises `ValueError` for bounds that are missing, unknown, or no whole numbers from 1 on; so
+        do `check`, `interpret` and `xla`.
+        """
+        return trace(self.tree, **self.graph.sizes(bounds))
 
     def check(self, **bounds: int) -> check.Report:
         """Enumerate a run: every violation of order or memory, and how much was alive at once."""
@@ -56,11 +61,11 @@ class Compiled:
 
     def interpret(self, bounds: Mapping[str, int], **inputs: Any) -> Execution:
         """Run it operation by operation, with a byte-exact account of memory."""
-        return interpret(self, bounds, **inputs)
+        return interpret(self, self.graph.sizes(bounds), **inputs)
 
     def xla(self, bounds: Mapping[str, int], *, alias: bool = True) -> XlaProgram:
         """It as one XLA program, a function of its inputs."""
-        return xla(self, bounds, alias=alias)
+        return xla(self, self.graph.sizes(bounds), alias=alias)
 
 
 def compile(
@@ -74,9 +79,22 @@ def compile(
 
     `proximity` is what the schedule brings close together: "none", "all" dependences, or the last
     element of each slice ("upper", which alone interleaves long windows; §6.1). Tensors (operation,
-    output) in `swap` wait on the host between their uses.  Raises `ValueError` if no order is
-    legal, naming the operations that wait for each other.
+    output) in `swap` wait on the host between their uses.
+
+    Raises `ValueError` for a graph without operations or without a legal order (it names who waits
+    for whom), for `passes` that are no functions, for an unknown `proximity`, and if `swap` names
+    what is no tensor, or one twice.
     """
-    changed = stages(graph, passes or {})
-    placed = plan(schedule(changed[-1].graph, proximity), swap)
+    if not graph.ops:
+        raise ValueError("`graph` has no operations: there is nothing to compile")
+    passes = {} if passes is None else passes
+    if not isinstance(passes, Mapping) or not all(map(callable, passes.values())):
+        raise ValueError(f"`passes` must map names to functions of a graph, got {passes!r}")
+    changed = stages(graph, passes)
+    try:
+        times = schedule(changed[-1].graph, proximity)
+    except ValueError:
+        validate(changed[-1].graph)
+        raise
+    placed = plan(times, swap)
     return Compiled(tuple(changed), placed, generate(placed))

@@ -8,6 +8,8 @@ from typing import Any
 from mmrl.pdg.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Sym
 
 Point = tuple[int, ...]
+_HUGE = 2**40  # more than any bound
+_HUGE = 2**40  # more than any bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,16 +106,28 @@ class Domain:
             if bool(self.when.evaluate(self.env(point, bounds))):
                 yield point
 
-    def limits(self, bounds: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """The smallest and largest value of every symbol: what `Expr.interval` wants."""
-        known = {name: (size, size) for name, size in bounds.items()}
-        return known | {d.name: (0, int(d.bound.evaluate(bounds)) - 1) for d in self.dims}
+    def ceiling(self, width: Expr) -> int | None:
+        """The most that a width can be for any bounds: n of t:min(t + n, T); None of t:T."""
+        names = width.symbols().union(*(dim.bound.symbols() for dim in self.dims))
+        most = self._most(width, dict.fromkeys(names, (1, _HUGE)))
+        return None if most > _HUGE // 2 else most
 
     def largest(self, width: Expr | int, bounds: Mapping[str, int]) -> int:
-        """The most that a width can be anywhere in the domain: what padded arrays hold."""
+        """The most that a width can be anywhere in the domain: what padded arrays hold.
+
+        A window of n steps holds n, also where the bounds leave room for fewer.
+        """
         if not isinstance(width, Expr):
             return int(width)
-        return max(0, int(width.interval(self.limits(bounds))[1]))
+        most = self.ceiling(width)
+        if most is None:
+            most = self._most(width, {name: (size, size) for name, size in bounds.items()})
+        return most
+
+    def _most(self, width: Expr, limits: Mapping[str, tuple[int, int]]) -> int:
+        """The most from limits on the bounds."""
+        within = {dim.name: (0, dim.bound.interval(limits)[1] - 1) for dim in self.dims}
+        return max(0, int(width.interval({**limits, **within})[1]))
 
 
 def conjuncts(when: Expr) -> tuple[Expr, ...]:

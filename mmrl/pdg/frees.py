@@ -1,9 +1,11 @@
 """What to do with memory, and when: frees, offloads, fetches, donations.  §6.2
 
-θ is frozen first. Then the last use of x[q] is known exactly: the lexicographic maximum of θ over
-the points that read x[q], and x[q] itself. Its free goes right after. No second search is needed,
-where the paper adds the frees to the graph and searches again (`jointly`, here to compare with).
-Uses are those of the true, strided points: a tile that never runs keeps nothing alive.
+θ is frozen first, as in the paper (§6, the first of two rounds). In the second round the paper adds
+memory operations to the graph and searches for their times with a polyhedral scheduler. Here no
+second search is needed: with θ known, the last use of x[q] is the lexicographic maximum of θ over
+the points that read x[q], and x[q] itself, and its free goes right after. Uses are those of the
+true, strided points: a tile that never runs keeps nothing alive. What happens if θ is *not* frozen
+first, and one search places operations and frees, is `jointly`.
 """
 
 import dataclasses
@@ -188,9 +190,11 @@ def _last_user(schedule: Schedule, edge: Edge) -> bool:
 
 
 def jointly(graph: Graph, proximity: Proximity = "upper") -> Plan:
-    """The paper's way: frees become operations of the graph, and one search places everything.
+    """Operations and frees placed by one search, as if frees were operations of the graph.
 
-    The free of x[q] comes after x[q] and after all its readers, and soon. To compare with `plan`.
+    Their constraints are the paper's (Figure 8): the free of x[q] comes after x[q] and after all
+    its readers, and soon. But the paper freezes θ before it schedules frees (§6, two rounds), as
+    `plan` does; here the wish for early frees may move the operations too. To compare with `plan`.
     """
     context = polyhedra.new_context()
     freed = {f"free_{op}_{k}": (op, k) for op, k in tensors(graph) if (op, k) not in graph.results}

@@ -104,6 +104,24 @@ class Graph:
         """The edges along which others read `source`."""
         return tuple(edge for edge in self.edges if edge.source == source)
 
+    def sizes(self, bounds: Mapping[str, int]) -> dict[str, int]:
+        """The bounds as numbers, checked.
+
+        Raises `ValueError` if one is missing, unknown, not a whole number, or below 1.
+        """
+        wanted, got = list(self.bounds), dict(bounds)
+        for name in wanted:
+            if name not in got:
+                raise ValueError(f"`bounds` must give {name} a number, got {got}")
+        for name, size in got.items():
+            if name not in wanted:
+                raise ValueError(f"`bounds` must name {wanted} of the graph and not {name}")
+            if not isinstance(size, int | np.integer):
+                raise ValueError(f"`bounds` must be whole numbers, got {name} = {size!r}")
+            if size < 1:
+                raise ValueError(f"`bounds` begin at 1, got {name} = {size}")
+        return {name: int(got[name]) for name in wanted}
+
     def replace(self, **changes: Any) -> "Graph":
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)

@@ -83,8 +83,10 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
             continue
         within = (part.hi <= part.lo) | ((part.lo >= 0) & (part.hi <= dim.bound))
         if not always(within, roomy(sink, within)):
-            remedy = f"cut it with min_(…, {dim.bound}) or max_(0, …)"
-            raise ValueError(f"`{name}[…, {part}, …]` leaves 0:{dim.bound}; {remedy}")
+            remedy = f"cut it with min_({part.hi}, {dim.bound}) or max_({part.lo}, 0)"
+            raise ValueError(
+                f"`{name}[{', '.join(map(str, index))}]` leaves 0:{dim.bound}; {remedy}"
+            )
     at = dict(zip(source.names, index, strict=True))
     sliced = [n for n, part in at.items() if isinstance(part, Slice) and n in source.when.symbols()]
     if sliced:
@@ -142,7 +144,7 @@ def definition(
             when = when & (source >= 0) & (source < dim.bound)
         else:
             raise ValueError(
-                f"`{name}[…, {part}, …] = …`: a definition is at a number, at 0:4, at {dim.symbol} "
+                f"`{found.text(name)} = …`: a definition is at a number, at 0:4, at {dim.symbol} "
                 f"or at {dim.symbol} + 1; turn the equation so that the index on the left is one"
             )
     return simplify(when, domain), change

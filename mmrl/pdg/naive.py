@@ -25,9 +25,10 @@ def execute(
     """The values of the graph's results: {(operation, output): {point: value}}.
 
     `seed` picks the order, and nothing else should depend on it. `jit` compiles each operation
-    once, which pays for many points. Raises `ValueError` if a point waits for itself.
+    once, which pays for many points. Raises `ValueError` if a point waits for itself, or
+    for wrong bounds (`Graph.sizes`).
     """
-    sizes = {name: int(bounds[name]) for name in graph.bounds}
+    sizes = graph.sizes(bounds)
     values: dict[Instance, tuple[Any, ...]] = {}
     runs = {name: _thunk(op, sizes, jit) for name, op in graph.ops.items() if op.run is not None}
     for name, point in legal_order(graph, sizes, seed):

@@ -5,6 +5,7 @@ All are pure functions of arrays, so one rule (`jax.vjp`) differentiates every r
 of them count, since a ragged array ("T - t" rewards) arrives padded with zeros: it takes a `mask`.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Expr
 from mmrl.pdg.graph import ArrayType, array_type
 
@@ -153,28 +155,67 @@ def counted(
 # Sizes that stand for the ragged ones while shapes are found: two rounds to tell them from
 # constants, a third to tell a line from a curve.
 _TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43), (8, 16, 27, 35, 39, 47))
-_BOUND = 53
+BOUND = 53
 
 
 def infer(
     run: Callable[..., tuple[Any, ...]],
     inputs: Sequence[Any],
-    symbols: Sequence[str],
+    domain: Domain,
     bounds: Sequence[str],
     name: str,
+    *,
+    full: bool = False,
 ) -> tuple[Any, ...]:
     """The types of the outputs of `run(env, *inputs)`, found by abstract evaluation at three sizes.
 
-    An output's size may be a constant, a ragged size of the inputs, or linear in one of them.
-    Raises `ValueError` for anything else, or for outputs that are no arrays.
+    An output's size may be a constant, a ragged size of the inputs, or linear in one of them. With
+    `full`, a function that does not take every size may have windows at their full width ("min(4,
+    T - t)": 4); its outputs have sizes that are numbers. Raises `ValueError` for anything else, or
+    for outputs that are no arrays.
     """
     leaves = [leaf for leaf in jax.tree.leaves(list(inputs)) if isinstance(leaf, ArrayType)]
     ragged = {str(n): n for leaf in leaves for n in leaf.shape if isinstance(n, Expr)}
     if len(ragged) > len(_TRIALS[0]):
         raise ValueError(f"`{name}` reads {len(ragged)} different ragged sizes: {sorted(ragged)}")
-    rounds = [dict(zip(ragged, trial, strict=False)) for trial in _TRIALS]
-    found = [_trial(run, inputs, symbols, bounds, chosen) for chosen in rounds]
-    sizes = [(size, [chosen[text] for chosen in rounds]) for text, size in ragged.items()]
+    names = domain.names, bounds
+    try:
+        return _typed(run, inputs, *names, name, ragged, {})
+    except Exception as error:  # whatever a user's function may raise
+        most = {text: domain.ceiling(size) for text, size in ragged.items()} if full else {}
+        windows = {text: size for text, size in most.items() if size is not None}
+        if windows:
+            with contextlib.suppress(Exception):
+                return _typed(run, inputs, *names, name, ragged, windows)
+        if not ragged:
+            raise
+        raise ValueError(
+            f"`{name}` must take arrays of the sizes {sorted(ragged)}, whatever they are, and "
+            f"fails: {error}. Only a window, t:min_(t + n, T), arrives with a fixed size, n, and "
+            f"only in a function of its own: `Program.fn`."
+        ) from error
+
+
+def _typed(
+    run: Callable[..., tuple[Any, ...]],
+    inputs: Sequence[Any],
+    symbols: Sequence[str],
+    bounds: Sequence[str],
+    name: str,
+    ragged: Mapping[str, Expr],
+    known: Mapping[str, int],
+) -> tuple[Any, ...]:
+    """The types, if `known` sizes are numbers and the other ragged ones may be anything."""
+    rounds = [dict(zip(ragged, trial, strict=False)) | known for trial in _TRIALS]
+    found = []
+    for sizes in rounds:
+        call, *made_up = traceable(run, inputs, symbols, bounds, lambda n, s=sizes: s[str(n)])
+        found.append(jax.eval_shape(call, *made_up))
+    unknown = [
+        (size, [sizes[text] for sizes in rounds])
+        for text, size in ragged.items()
+        if text not in known
+    ]
     if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(found[0])):
         raise ValueError(
             f"`{name}` must return arrays only, got {found[0]}: split static parts off"
@@ -183,38 +224,29 @@ def infer(
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
         if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):
             raise ValueError(f"`{name}` returns a typed key: return `jax.random.key_data` of it")
-        shape = [_size(n, sizes, name) for n in zip(*(k.shape for k in kinds), strict=True)]
+        shape = [_size(n, unknown, name) for n in zip(*(k.shape for k in kinds), strict=True)]
         return array_type(tuple(shape), kinds[0].dtype)
 
     return jax.tree.map(combine, *found)
 
 
-def _trial(
+def traceable(
     run: Callable[..., tuple[Any, ...]],
     inputs: Sequence[Any],
     symbols: Sequence[str],
     bounds: Sequence[str],
-    sizes: Mapping[str, int],
+    size: Callable[[Expr], int],
 ) -> tuple[Any, ...]:
-    env, fixed, values = trial_inputs(inputs, symbols, bounds, sizes)
-    return jax.eval_shape(lambda env, *xs: run({**env, **fixed}, *xs), env, *values)
-
-
-def trial_inputs(
-    inputs: Sequence[Any],
-    symbols: Sequence[str],
-    bounds: Sequence[str],
-    sizes: Mapping[str, int] | None = None,
-) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, int], list[Any]]:
-    """What to trace a `run` with: counters as arrays, bounds as numbers, ragged sizes made up."""
+    """A function and what to trace it with: counters as arrays, bounds as numbers, made-up sizes."""
 
     def concrete(leaf: ArrayType) -> jax.ShapeDtypeStruct:
-        known = sizes or {}
-        shape = tuple(known.get(str(n), _BOUND) if isinstance(n, Expr) else n for n in leaf.shape)
+        shape = tuple(size(n) if isinstance(n, Expr) else n for n in leaf.shape)
         return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
     env = {symbol: jax.ShapeDtypeStruct((), jnp.int32) for symbol in symbols}
-    return env, {bound: _BOUND for bound in bounds}, jax.tree.map(concrete, list(inputs))
+    numbers = dict.fromkeys(bounds, BOUND)
+    call = lambda env, *xs: run({**env, **numbers}, *xs)  # noqa: E731
+    return call, env, *jax.tree.map(concrete, list(inputs))
 
 
 def _size(

@@ -183,7 +183,7 @@ class Program:
         if outputs is None:
             bounds = [bound.name for bound in self.bounds]
             kinds = [x.type for x in inputs]
-            outputs = table.infer(run, kinds, domain.names, bounds, name)
+            outputs = table.infer(run, kinds, domain, bounds, name, full=kind in ("fn", "random"))
         if any(x.is_reindexed for x in inputs):
             run = _fitted(run, [x.type for x in inputs], domain)
         self._add(Op(name, kind, domain, outputs, run, params or {}))
@@ -214,7 +214,7 @@ class Program:
                 when = when & ~edge.when
         if never(when, op.domain):
             raise ValueError(
-                f"`{name}` is already defined wherever `{name}[{key}]` would define it"
+                f"`{name}` is already defined wherever `{found.text(name)}` would define it"
             )
         tensor = self._value(value, op)
         if any(isinstance(part, Slice) for part in tensor.index):
@@ -270,6 +270,8 @@ class Program:
         from mmrl.pdg.rewrite import forward, remove_dead, share
         from mmrl.pdg.validate import validate
 
+        if not results:
+            raise ValueError("`results` must name at least one tensor: the graph is what it needs")
         kept = [x if x.is_whole else x.read() for x in results]
         bounds = tuple(bound.name for bound in self.bounds)
         asked = tuple((x.source, x.output) for x in kept)

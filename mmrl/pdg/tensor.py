@@ -45,10 +45,8 @@ class Tensor:
         if self._kind is None:
             outputs = self.program.ops[self.source].outputs
             if not outputs:
-                name = self.source
-                raise ValueError(
-                    f"`{name}` has no type yet: write `{name}[…] = …` before it is read"
-                )
+                whole = f"{self.source}[{', '.join(map(str, self.index)) or '()'}]"
+                raise ValueError(f"`{self.source}` has no type yet: write `{whole} = …` first")
             self._kind = outputs[self.output]
         return self._kind
 

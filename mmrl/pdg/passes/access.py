@@ -38,8 +38,7 @@ class Block:
         return ZERO if self.size is None else self.symbol
 
     def count(self, env: Mapping[str, Any]) -> int:
-        whole = int(self.bound.evaluate(env))
-        return whole if self.size is None else min(self.size, whole)
+        return int(self.bound.evaluate(env)) if self.size is None else self.size
 
     def cover(self, part: Expr, bound: Expr) -> Slice | None:
         """A slice that holds φ of every point of the block; None if there is none in general."""
