@@ -106,7 +106,7 @@ def roomy(domain: Domain, *exprs: Expr) -> Domain:
 
     `x[2:5]` is fine although it wants T >= 5: a program may ask for bounds that are large enough.
     """
-    least = 1 + max((number for expr in exprs for number in _numbers(expr)), default=0)
+    least = 1 + max(map(largest_number, exprs), default=0)
     bounds = {name for expr in exprs for name in expr.symbols()} - set(domain.names)
     bounds |= {name for dim in domain for name in dim.bound.symbols()}
     for name in sorted(bounds):
@@ -114,10 +114,11 @@ def roomy(domain: Domain, *exprs: Expr) -> Domain:
     return domain
 
 
-def _numbers(expr: Expr) -> list[int]:
+def largest_number(expr: Expr) -> int:
+    """The largest absolute value of the numbers in an expression, 0 without any."""
     if isinstance(expr, Const):
-        return [abs(int(expr.value))]
-    return [number for term in expr.terms for number in _numbers(term)]
+        return abs(int(expr.value))
+    return max(map(largest_number, expr.terms), default=0)
 
 
 def definition(

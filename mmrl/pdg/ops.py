@@ -237,7 +237,7 @@ def traceable(
     bounds: Sequence[str],
     size: Callable[[Expr], int],
 ) -> tuple[Any, ...]:
-    """A function and what to trace it with: counters as arrays, bounds as numbers, made-up sizes."""
+    """A function and arguments to trace it with: bounds as numbers, ragged sizes made up."""
 
     def concrete(leaf: ArrayType) -> jax.ShapeDtypeStruct:
         shape = tuple(size(n) if isinstance(n, Expr) else n for n in leaf.shape)

@@ -25,53 +25,50 @@ class Execute:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Free:
-    """Forget a tensor at `point`: nothing reads it any more."""
+class Memory:
+    """What is done with a tensor at `point`."""
 
     tensor: Tensor
     point: tuple[Expr, ...]
 
 
+class Free(Memory):
+    """Forget it: nothing reads it any more."""
+
+
+class Offload(Memory):
+    """Move it from the device to the host."""
+
+
+class Fetch(Memory):
+    """Move it back from the host to the device."""
+
+
+class Tree:
+    """What holds other nodes."""
+
+    def __str__(self) -> str:
+        return text(self)  # pyright: ignore[reportArgumentType]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Offload:
-    """Move a tensor at `point` from the device to the host."""
-
-    tensor: Tensor
-    point: tuple[Expr, ...]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Fetch:
-    """Move a tensor at `point` back from the host to the device."""
-
-    tensor: Tensor
-    point: tuple[Expr, ...]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Block:
+class Block(Tree):
     """One after the other."""
 
     body: "tuple[Node, ...]"
 
-    def __str__(self) -> str:
-        return text(self)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class If:
+class If(Tree):
     """`then` where the condition holds, else `orelse` (which may be an empty block)."""
 
     condition: Expr
     then: Block
     orelse: Block
 
-    def __str__(self) -> str:
-        return text(self)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Loop:
+class Loop(Tree):
     """`body` for each counter in range(start, stop, step); a readable tree may count down."""
 
     counter: str
@@ -80,49 +77,43 @@ class Loop:
     step: int
     body: Block
 
-    def __str__(self) -> str:
-        return text(self)
 
-
-Memory = Free | Offload | Fetch
 Leaf = Execute | Memory
 Node = Block | If | Loop | Leaf
 KINDS = {Execute: "run", Free: "free", Offload: "offload", Fetch: "fetch"}
 
 
+def walk(node: Node) -> Iterator[Node]:
+    """The node and every node in it once, in the order of the text."""
+    yield node
+    inner: tuple[Node, ...] = ()
+    if isinstance(node, Block):
+        inner = node.body
+    elif isinstance(node, If):
+        inner = (node.then, node.orelse)
+    elif isinstance(node, Loop):
+        inner = (node.body,)
+    for child in inner:
+        yield from walk(child)
+
+
 def leaves(node: Node) -> Iterator[Leaf]:
     """Every statement of the tree once, in the order of the text."""
-    if isinstance(node, Block):
-        for child in node.body:
-            yield from leaves(child)
-    elif isinstance(node, If):
-        yield from leaves(node.then)
-        yield from leaves(node.orelse)
-    elif isinstance(node, Loop):
-        yield from leaves(node.body)
-    else:
-        yield node
+    return (each for each in walk(node) if isinstance(each, Leaf))
 
 
 def interleaves(node: Node, first: str, second: str) -> bool:
     """Is there an innermost loop that executes both operations, as acting and learning may be?"""
-    if isinstance(node, Block):
-        return any(interleaves(child, first, second) for child in node.body)
-    if isinstance(node, If):
-        return any(interleaves(part, first, second) for part in (node.then, node.orelse))
-    if not isinstance(node, Loop):
-        return False
-    if _has_loop(node.body):
-        return interleaves(node.body, first, second)
-    return {first, second} <= {leaf.op for leaf in leaves(node) if isinstance(leaf, Execute)}
+    for loop in walk(node):
+        if isinstance(loop, Loop) and {first, second} <= _executed(loop):
+            inner = (_executed(each) for each in walk(loop.body) if isinstance(each, Loop))
+            if not any(inner):
+                return True
+    return False
 
 
-def _has_loop(node: Node) -> bool:
-    if isinstance(node, Block):
-        return any(_has_loop(child) for child in node.body)
-    if isinstance(node, If):
-        return _has_loop(node.then) or _has_loop(node.orelse)
-    return isinstance(node, Loop) and any(isinstance(leaf, Execute) for leaf in leaves(node))
+def _executed(node: Node) -> set[str]:
+    return {leaf.op for leaf in leaves(node) if isinstance(leaf, Execute)}
 
 
 def trace(node: Node, **bounds: int) -> list[Event]:

@@ -4,7 +4,7 @@ A tensor is a read of an operation's output: `r[i, t:T]` computes nothing, it is
 with another dependence φ. Whatever reads it lives on the union of the domains of what it reads.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,6 +17,18 @@ from mmrl.pdg.indexing import defined, subscript
 
 if TYPE_CHECKING:
     from mmrl.pdg.program import Program
+
+
+def _method(kind: str) -> Callable[..., "Tensor"]:
+    return lambda self, *others: self.program.apply(kind, self, *others)
+
+
+def _reflected(kind: str) -> Callable[..., "Tensor"]:
+    return lambda self, other: self.program.apply(kind, other, self)
+
+
+def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
+    return lambda self, axis=default: self.program.apply(kind, self, axis=axis)
 
 
 class Tensor:
@@ -103,7 +115,9 @@ class Tensor:
             domain=tensor._domain(found.at, found.when),
             kind=jax.tree.map(indexed, tensor.type),
         )
-        return view if found.axes is None else view._apply("take", at=(..., *found.axes))
+        return (
+            view if found.axes is None else self.program.apply("take", view, at=(..., *found.axes))
+        )
 
     def _composes(self, slices: Sequence[str]) -> bool:
         """Can a slice be put into φ, or must the tensor be computed before it is sliced?"""
@@ -154,52 +168,6 @@ class Tensor:
         found = gradients(self, wrt)
         return found[0] if len(wrt) == 1 else found
 
-    def _apply(self, kind: str, *others: Any, **params: Any) -> Any:
-        return self.program.apply(kind, self, *others, **params)
-
-    def __add__(self, other: Any) -> "Tensor":
-        return self._apply("add", other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> "Tensor":
-        return self._apply("sub", other)
-
-    def __mul__(self, other: Any) -> "Tensor":
-        return self._apply("mul", other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> "Tensor":
-        return self._apply("div", other)
-
-    def __pow__(self, other: Any) -> "Tensor":
-        return self._apply("pow", other)
-
-    def __matmul__(self, other: Any) -> "Tensor":
-        return self._apply("matmul", other)
-
-    def __lt__(self, other: Any) -> "Tensor":
-        return self._apply("less", other)
-
-    def __le__(self, other: Any) -> "Tensor":
-        return self._apply("less_equal", other)
-
-    def __rsub__(self, other: Any) -> "Tensor":
-        return self.program.apply("sub", other, self)
-
-    def __rtruediv__(self, other: Any) -> "Tensor":
-        return self.program.apply("div", other, self)
-
-    def __rpow__(self, other: Any) -> "Tensor":
-        return self.program.apply("pow", other, self)
-
-    def __gt__(self, other: Any) -> "Tensor":
-        return self.program.apply("less", other, self)
-
-    def __ge__(self, other: Any) -> "Tensor":
-        return self.program.apply("less_equal", other, self)
-
     __array_ufunc__ = None  # so that numpy leaves `number * tensor` to the tensor
 
     def __iter__(self) -> Iterator["Tensor"]:
@@ -211,77 +179,40 @@ class Tensor:
     def __bool__(self) -> bool:
         raise TypeError(f"`{self!r}` has no truth value while the program is written: use `where`")
 
-    def __neg__(self) -> "Tensor":
-        return self._apply("neg")
-
-    def exp(self) -> "Tensor":
-        return self._apply("exp")
-
-    def log(self) -> "Tensor":
-        return self._apply("log")
-
-    def tanh(self) -> "Tensor":
-        return self._apply("tanh")
-
-    def relu(self) -> "Tensor":
-        return self._apply("relu")
-
-    def sqrt(self) -> "Tensor":
-        return self._apply("sqrt")
-
-    def abs(self) -> "Tensor":
-        return self._apply("abs")
-
-    def equal(self, other: Any) -> "Tensor":
-        return self._apply("equal", other)
-
     def where(self, then: Any, otherwise: Any) -> "Tensor":
         """`then` where this is true, else `otherwise`."""
-        return self._apply("where", then, otherwise)
-
-    def minimum(self, other: Any) -> "Tensor":
-        return self._apply("minimum", other)
-
-    def maximum(self, other: Any) -> "Tensor":
-        return self._apply("maximum", other)
+        return self.program.apply("where", self, then, otherwise)
 
     def astype(self, dtype: Any) -> "Tensor":
-        return self._apply("cast", dtype=np.dtype(dtype))
-
-    def sum(self, axis: int | None = None) -> "Tensor":
-        """Over an axis of the array, or over all; entries that pad a ragged axis do not count."""
-        return self._apply("sum", axis=axis)
-
-    def mean(self, axis: int | None = None) -> "Tensor":
-        return self._apply("mean", axis=axis)
-
-    def max(self, axis: int | None = None) -> "Tensor":
-        return self._apply("max", axis=axis)
-
-    def min(self, axis: int | None = None) -> "Tensor":
-        return self._apply("min", axis=axis)
+        return self.program.apply("cast", self, dtype=np.dtype(dtype))
 
     def discounted_sum(self, gamma: float) -> "Tensor":
         """Σ_k γᵏ x_k along the first axis: the return of a slice of rewards.  Alg. 1, line 14"""
-        return self._apply("discounted_sum", gamma=gamma)
-
-    def cumsum(self, axis: int = 0) -> "Tensor":
-        return self._apply("cumsum", axis=axis)
+        return self.program.apply("discounted_sum", self, gamma=gamma)
 
     def reshape(self, *shape: int) -> "Tensor":
-        return self._apply("reshape", shape=shape)
+        return self.program.apply("reshape", self, shape=shape)
 
     def transpose(self, *axes: int) -> "Tensor":
-        return self._apply("transpose", axes=axes or None)
+        return self.program.apply("transpose", self, axes=axes or None)
 
-    def expand_dims(self, axis: int) -> "Tensor":
-        return self._apply("expand_dims", axis=axis)
-
-    def squeeze(self, axis: int) -> "Tensor":
-        return self._apply("squeeze", axis=axis)
-
-    def flip(self, axis: int = 0) -> "Tensor":
-        return self._apply("flip", axis=axis)
+    # The rest only names its row of `ops.TABLE`.
+    __add__ = __radd__ = _method("add")
+    __mul__ = __rmul__ = _method("mul")
+    __sub__, __rsub__ = _method("sub"), _reflected("sub")
+    __truediv__, __rtruediv__ = _method("div"), _reflected("div")
+    __pow__, __rpow__ = _method("pow"), _reflected("pow")
+    __lt__, __gt__ = _method("less"), _reflected("less")
+    __le__, __ge__ = _method("less_equal"), _reflected("less_equal")
+    __matmul__, __neg__ = _method("matmul"), _method("neg")
+    exp, log, tanh, relu = _method("exp"), _method("log"), _method("tanh"), _method("relu")
+    sqrt, abs, equal = _method("sqrt"), _method("abs"), _method("equal")
+    minimum, maximum = _method("minimum"), _method("maximum")
+    # Over an axis of the array, or over all; entries that pad a ragged axis do not count.
+    sum, mean = _along("sum", None), _along("mean", None)
+    max, min = _along("max", None), _along("min", None)
+    cumsum, flip = _along("cumsum", 0), _along("flip", 0)
+    expand_dims, squeeze = _along("expand_dims", 0), _along("squeeze", 0)
 
 
 def _replace(part: Expr, at: dict[str, Expr]) -> Expr:

@@ -9,8 +9,13 @@ from mmrl.pdg.domain import Domain, Point, conjuncts
 from mmrl.pdg.domain import reads as points_read
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op
-from mmrl.pdg.indexing import roomy
-from mmrl.pdg.polyhedra import never, new_context, outside, reads, simplify
+from mmrl.pdg.indexing import largest_number, roomy
+from mmrl.pdg.polyhedra import never, new_context, outside, simplify
+from mmrl.pdg.schedule import schedule
+
+Instance = tuple[str, Point]  # an operation at a point
+Needs = list[tuple[Edge, Instance]]
+_FEW = 12  # steps in which a cycle is looked for, at most
 
 
 def validate(graph: Graph) -> Graph:
@@ -84,49 +89,47 @@ def _bounds_only(domain: Domain, bounds: Sequence[str], context: isl.Context) ->
 def check_cycles(graph: Graph) -> None:
     """Raises `ValueError` if an instance waits for itself: "x[t] depends on itself through …".
 
-    Dimension by dimension, as loops are distributed (Allen & Kennedy 1987): if no read in a
-    component looks ahead (or none looks back), reads of strictly earlier (later) points close no
-    cycle. What remains undecided is decided by the transitive closure of the reads.
+    A schedule for all bounds is the proof that none does. Where there is none, two small runs are
+    searched for a cycle, with bounds beyond every number in the program.
     """
-    _check_component(graph, list(graph.edges))
+    try:
+        schedule(graph, "none")
+    except ValueError:
+        exprs = [part for edge in graph.edges for part in (*edge.index, edge.when)]
+        least = min(1 + max(map(largest_number, exprs), default=0), _FEW)
+        for size in (least, least + 1):
+            _check_run(graph, dict.fromkeys(graph.bounds, size))
 
 
-def _check_component(graph: Graph, edges: Sequence[Edge]) -> None:
-    for group in components(edges):
-        inside = [e for e in edges if e.sink in group and e.source in group]
-        if not inside:
-            continue
-        rest = _without_carried(graph, group, inside)
-        if rest is None:
-            _check_closure(graph, inside)
-        else:
-            _check_component(graph, rest)
+def _check_run(graph: Graph, bounds: Mapping[str, int]) -> None:
+    left = {(op.name, p): Needs() for op in graph.ops.values() for p in op.domain.points(bounds)}
+    for (sink, at), needs in left.items():
+        env = graph.ops[sink].domain.env(at, bounds)
+        for edge in graph.inputs(sink):
+            if bool(edge.when.evaluate(env)):
+                needs += [(edge, (edge.source, p)) for p in points_read(edge.index, env)]
+    while ready := [x for x, needs in left.items() if not any(n in left for _, n in needs)]:
+        for instance in ready:
+            del left[instance]
+    for start in left:
+        if path := _path(left, start):
+            raise ValueError(describe_cycle(graph, path, start[1], bounds))
 
 
-def _without_carried(graph: Graph, group: set[str], edges: Sequence[Edge]) -> list[Edge] | None:
-    """The edges within one iteration of a loop around the group, None without one."""
-    shared = [set(graph.ops[name].domain.names) for name in group]
-    for name in sorted(
-        set.intersection(*shared), key=lambda n: graph.ops[edges[0].sink].domain.names.index(n)
-    ):
-        for forward in (True, False):
-            if all(_steps(graph, edge, name, forward, False) for edge in edges):
-                rest = [e for e in edges if not _steps(graph, e, name, forward, True)]
-                if len(rest) < len(edges):
-                    return rest
-    return None
-
-
-def _steps(graph: Graph, edge: Edge, name: str, forward: bool, strictly: bool) -> bool:
-    """Does the edge never look ahead in a dimension (`forward`), or never look back?"""
-    domain = graph.ops[edge.sink].domain
-    part = edge.index[graph.ops[edge.source].domain.names.index(name)]
-    symbol = domain.symbols[domain.names.index(name)]
-    low, last = (part.lo, part.hi - 1) if isinstance(part, Slice) else (part, part)
-    wrong = (last > symbol) if forward else (low < symbol)
-    if strictly:
-        wrong = (last >= symbol) if forward else (low <= symbol)
-    return never(wrong & (low <= last), domain.restrict(edge.when))
+def _path(left: Mapping[Instance, Needs], start: Instance) -> list[tuple[Edge, Point]]:
+    """The shortest way from an instance back to itself: edges, and where each leads."""
+    ready: list[tuple[Instance, list[tuple[Edge, Point]]]] = [(start, [])]
+    seen: set[Instance] = set()
+    while ready:
+        sink, path = ready.pop(0)
+        for edge, source in left.get(sink, ()):
+            further = [*path, (edge, source[1])]
+            if source == start:
+                return further
+            if source not in seen:
+                seen.add(source)
+                ready.append((source, further))
+    return []
 
 
 def components(edges: Iterable[Edge]) -> list[set[str]]:
@@ -157,49 +160,6 @@ def components(edges: Iterable[Edge]) -> list[set[str]]:
         if name not in number:
             visit(name)
     return found
-
-
-def _check_closure(graph: Graph, edges: Sequence[Edge]) -> None:
-    relation = reads(graph, new_context(), edges=edges)
-    closure, _ = relation.transitive_closure()
-    loops = closure.intersect(isl.UnionSet.identity(closure.domain()))
-    if loops.is_empty():
-        return
-    sample = loops.domain().sample_point().to_set()
-    name = sample.get_tuple_name() or ""
-    point = sample.sample_point()
-    bounds = {
-        bound: point.get_coordinate_val(isl.dim_type.param, k).to_python()
-        for k, bound in enumerate(sorted(graph.bounds))
-    }
-    start = tuple(
-        point.get_coordinate_val(isl.dim_type.set, k).to_python()
-        for k in range(len(graph.ops[name].domain))
-    )
-    path = _path(graph, edges, name, start, bounds)
-    if path is not None:  # a closure that isl could only approximate may hold too much
-        raise ValueError(describe_cycle(graph, path, start, bounds))
-
-
-def _path(
-    graph: Graph, edges: Sequence[Edge], name: str, start: Point, bounds: Mapping[str, int]
-) -> list[tuple[Edge, Point]] | None:
-    """The shortest way from an instance back to itself: edges, and where each leads."""
-    ready: list[tuple[str, Point, list[tuple[Edge, Point]]]] = [(name, start, [])]
-    seen: set[tuple[str, Point]] = set()
-    while ready:
-        sink, at, path = ready.pop(0)
-        env = graph.ops[sink].domain.env(at, bounds)
-        for edge in edges:
-            if edge.sink != sink or not bool(edge.when.evaluate(env)):
-                continue
-            for point in points_read(edge.index, env):
-                if (edge.source, point) == (name, start):
-                    return [*path, (edge, point)]
-                if (edge.source, point) not in seen:
-                    seen.add((edge.source, point))
-                    ready.append((edge.source, point, [*path, (edge, point)]))
-    return None
 
 
 def describe_cycle(
