@@ -117,7 +117,7 @@ def test_a_use_after_free_is_named():
     wrong = dataclasses.replace(compile(graph), tree=tree)
     with pytest.raises(ValueError, match=r"y\[0\], which reads x\[0\]"):
         interpret(wrong, {"T": 1})
-    with pytest.raises(ValueError, match="`bounds` must have a number for"):
+    with pytest.raises(ValueError, match="`bounds` must give T a number"):
         interpret(wrong, {})
 
 

@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice
@@ -57,10 +55,6 @@ class Read:
         """ψ: does the sink read this edge at `point`?"""
         return self._when is None or bool(self._when(*point, *self._numbers))
 
-    def at(self, point: Point) -> Point:
-        """φ, if no part of it is a slice."""
-        return tuple(entry(*point, *self._numbers) for entry in self._index)
-
     def index(self, point: Point) -> Index:
         """φ: what the sink reads at `point`. A slice ends where the source's domain does."""
         return tuple(entry(*point, *self._numbers) for entry in self._index)
@@ -107,16 +101,10 @@ def extents(graph: Graph, op: str, bounds: Mapping[str, int]) -> tuple[int, ...]
 
 
 class Accesses:
-    """The reads of `graph` at numbers for its bounds.
-
-    Raises ValueError if `bounds` lacks one of them.
-    """
+    """The reads of `graph` at numbers for its bounds; ValueError if those do not fit."""
 
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):
-        missing = [name for name in graph.bounds if name not in bounds]
-        if missing:
-            raise ValueError(f"`bounds` must have a number for {missing}, got {dict(bounds)}.")
-        self.graph, self.bounds = graph, dict(bounds)
+        self.graph, self.bounds = graph, graph.sizes(bounds)
         self.names = {name: op.domain.names for name, op in graph.ops.items()}
         self.extents = {name: extents(graph, name, bounds) for name in graph.ops}
         self.outputs: dict[str, tuple[Tensor, ...]] = {
@@ -131,38 +119,7 @@ class Accesses:
             for read in reads:
                 self.sliced[read.tensor] |= set(read.sliced)
 
-    def types(self, inputs: Mapping[str, Any]) -> dict[Tensor, PyTree]:
-        """The shapes and dtypes of every tensor's value, from what the operations return."""
-        types: dict[Tensor, PyTree] = {}
-        waiting = list(self.graph.ops)
-        while waiting:
-            ready = {name for name in waiting if self._infer(name, types, inputs)}
-            if not ready:
-                raise ValueError(
-                    f"{', '.join(waiting)} read only each other, so their shapes are unknown."
-                )
-            waiting = [name for name in waiting if name not in ready]
-        return types
-
-    def _infer(self, name: str, types: dict[Tensor, PyTree], inputs: Mapping[str, Any]) -> bool:
-        """Add the types of one operation's outputs, if those of its inputs are there."""
-        run, reads = self.graph.ops[name].run, self.reads[name]
-        values = [_widened(types[r.tensor], r.widths) for r in reads if r.tensor in types]
-        if run is None:
-            if values:
-                types[name, 0] = values[0]
-            return bool(values)
-        if len(values) < len(reads):
-            return False
-        point = dict.fromkeys(self.names[name], jnp.zeros((), jnp.int32))
-
-        def call(point: dict, inputs: Mapping, *values: PyTree) -> tuple:
-            return tuple(run({**self.bounds, **inputs, **point}, *values))
-
-        outputs = jax.eval_shape(call, point, dict(inputs), *values)
-        types |= {(name, k): output for k, output in enumerate(outputs)}
-        return True
-
-
-def _widened(example: PyTree, widths: tuple[int, ...]) -> PyTree:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(widths + x.shape, x.dtype), example)
+    def types(self) -> dict[Tensor, PyTree]:
+        """The shapes and dtypes of every tensor's value."""
+        types = {name: op.types(self.bounds) for name, op in self.graph.ops.items()}
+        return {(name, k): types[name][k] for name, k in self.tensors}

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from mmrl.pdg.expr import Const, Expr
 from mmrl.pdg.graph import Edge
@@ -158,9 +159,9 @@ def _forward(
     source, sink = read.tensor, (read.edge.sink, 0)
     if places[source].root != source or _resolve(sink, places).root == source or read.sliced:
         return
-    pairs: dict[Point, Point] = {}
+    pairs: dict[Any, Point] = {}
     for point in runs[sink[0]]:
-        if read.exists(point) and pairs.setdefault(read.at(point), point) != point:
+        if read.exists(point) and pairs.setdefault(read.index(point), point) != point:
             return
     coordinates = _fit(pairs)
     if not pairs:

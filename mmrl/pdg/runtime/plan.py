@@ -8,19 +8,22 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mmrl.pdg.expr import TRUE, And, Expr
+from mmrl.pdg.expr import TRUE, Const, Expr, Sym
 from mmrl.pdg.graph import Op
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
-from mmrl.pdg.runtime.forms import same
 from mmrl.pdg.runtime.layout import Layout
-from mmrl.pdg.runtime.roll import Item, Rolled, roll, unrolled
-from mmrl.pdg.runtime.rounds import Rounds, regroup
-from mmrl.pdg.syntax import Block, Execute, Fetch, If, Loop, Offload
+from mmrl.pdg.runtime.roll import Rolled, roll, unrolled
+from mmrl.pdg.runtime.rounds import Table, regroup
+from mmrl.pdg.syntax import Block, Execute, Fetch, If, Loop, Offload, substitute
 
-Affine = tuple[tuple[str, int], ...]
-Key = tuple[Tensor, tuple[Affine, ...]]
-"""A root and the coordinates of a value in it, as sums of counters."""
+Item = tuple[Expr, Any]
+"""A condition, and the execution or loop below it."""
+Key = tuple[Tensor, tuple[Expr, ...]]
+"""A root and the coordinates of a value in it."""
+Known = dict[Key, Key]
+"""The values at hand, by all keys that they may be asked for."""
+ZERO, ONE = Const(0), Const(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,35 +33,21 @@ class Do:
     op: Op
     point: tuple[Expr, ...]
     reads: tuple[tuple[Read, Key | None], ...]
-    keys: tuple[Key | None, ...]
+    keys: tuple[Key, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Each:
-    """A loop without conditions on its counter."""
+class Repeat:
+    """`body`, for `number` values of `counter`: `start`, `start + step`, …
 
-    counter: str
-    start: Expr
-    stop: Expr
-    step: int
-    body: tuple
+    A condition is a number as well: its body runs once or not at all.
+    """
 
-
-@dataclasses.dataclass(frozen=True)
-class Turns:
-    """A loop over rounds, in each of which every group runs some number of times."""
-
-    counter: str
-    groups: tuple[tuple, ...]
-    rounds: Rounds
-
-
-@dataclasses.dataclass(frozen=True)
-class When:
-    """A condition that no loop could take."""
-
-    condition: Expr
-    body: tuple
+    number: Expr | Table
+    body: "tuple[Do | Repeat, ...]"
+    counter: str = ""
+    start: Expr | Table = ZERO
+    step: Expr | Table = ONE
 
 
 class Planner:
@@ -69,31 +58,32 @@ class Planner:
         self._bounds = accesses.bounds
         self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
 
-    def plan(self, tree: Any) -> tuple:
+    def plan(self, tree: Any) -> tuple[Do | Repeat, ...]:
         """What is compiled for a whole program."""
-        return self._block(self._items(tree), set())
+        return self._block(self._items(tree), {})
 
-    def _block(self, items: Iterable[Item], known: set[Key]) -> tuple:
+    def _block(self, items: Iterable[Item], known: Known) -> tuple[Do | Repeat, ...]:
         """Statements with their conditions, in order; `known` grows by what they compute."""
-        nodes: list[Any] = []
-        simple = [self._simple(*item) for item in items]
-        for item in roll([item for item in simple if item is not None], self._bounds):
+        nodes: list[Do | Repeat] = []
+        decided = [self._decided(*item) for item in items]
+        for item in roll([item for item in decided if item is not None], self._bounds):
             match item:
-                case When(condition, inner):
-                    body = self._block([(TRUE, each) for each in inner], set(known))
-                    nodes += [When(condition, body)] if body else []
-                case Rolled():
-                    nodes += self._turns(item, known)
-                case Loop():
-                    nodes += self._loop(item, known)
                 case Execute():
                     nodes.append(self._do(item, known))
-        return tuple(nodes)
+                case Rolled():
+                    nodes += self._rounds(item, known)
+                case Loop(counter, start, stop, step, body):
+                    number = (stop - start + (step - 1)) // step
+                    inner = self._block(self._items(body), dict(known))
+                    nodes.append(Repeat(number, inner, counter, start, Const(step)))
+                case (condition, inner):
+                    nodes.append(Repeat(condition, self._block([(TRUE, inner)], dict(known))))
+        return tuple(node for node in nodes if isinstance(node, Do) or node.body)
 
-    def _simple(self, condition: Expr, item: Any) -> Any:
-        """The statement without a condition that numbers decide; a loop as a sequence."""
+    def _decided(self, condition: Expr, item: Any) -> Any:
+        """The item without a condition that numbers decide; a loop as a sequence."""
         if not set(condition.symbols()) <= set(self._bounds):
-            return When(condition, (item,))
+            return condition, item
         if not condition.evaluate(self._bounds):
             return None
         if isinstance(item, Loop):
@@ -110,22 +100,40 @@ class Planner:
         reads = set(self._accesses.reads[item.op])
         return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliased
 
-    def _loop(self, loop: Loop, known: set[Key]) -> list:
-        body = self._block(self._items(loop.body), set(known))
-        return [Each(loop.counter, loop.start, loop.stop, loop.step, body)] if body else []
-
-    def _turns(self, rolled: Rolled, known: set[Key]) -> list:
-        """The sequence as rounds."""
+    def _rounds(self, rolled: Rolled, known: Known) -> Sequence[Do | Repeat]:
+        """The sequence as rounds. What runs once in each of them is at hand for all after it."""
         if not rolled.sequence:
-            return []
-        groups = range(len(rolled.groups))
-        rounds = regroup(rolled.sequence, len(groups))
-        bodies = [
-            self._block([(TRUE, item) for item in rolled.groups[g]], set(known)) for g in groups
-        ]
-        return [Turns(rolled.counter, tuple(bodies), rounds)]
+            return ()
+        rounds = regroup(rolled.sequence, len(rolled.groups))
+        several = len(rounds.counts) > 1
+        k = Sym(f"round of {rolled.counter}") if several else ZERO
+        mine = dict(known) if several else known
+        nodes: list[Do | Repeat] = []
+        for j, g in enumerate(rounds.order):
+            (active,) = rounds.counts[:, j].nonzero()
+            if not active.size:
+                continue
+            start, step, number = rounds.column(j, k)
+            change: dict[str, Expr] = {}
+            if isinstance(start, Expr) and rounds.counts[:, j].max() == 1:
+                change = {rolled.counter: start}
+            group = [(TRUE, substitute(item, change)) for item in rolled.groups[g]]
+            if change and ONE.same(number):
+                nodes += self._block(group, mine)
+                continue
+            inner = dict(mine)
+            if active.size == 1:  # then k is a number here
+                here = {str(k): int(active[0])}
+                inner |= {
+                    (root, tuple(part.substitute(here) for part in at)): key
+                    for (root, at), key in mine.items()
+                }
+            body = self._block(group, inner)
+            nodes.append(Repeat(number, body, rolled.counter, start, step))
+        nodes = [node for node in nodes if isinstance(node, Do) or node.body]
+        return [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))] if several else nodes
 
-    def _do(self, node: Execute, known: set[Key]) -> Do:
+    def _do(self, node: Execute, known: Known) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
         here = dict(zip(self._accesses.names[node.op], node.point, strict=True))
         wanted = [read for read in reads if read not in self._layout.aliased]
@@ -134,26 +142,27 @@ class Planner:
             key = None
             if not read.sliced:
                 key = self._key(read.tensor, [e.substitute(here) for e in read.edge.index])
-            if key not in known:
+            if key in known:
+                key = known[key]
+            else:
                 key = None
                 self.stored.add(self._layout.places[read.tensor].root)
             found.append((read, key))
-        outputs = self._accesses.outputs[node.op]
-        keys = tuple(self._key(tensor, node.point) for tensor in outputs)
+        keys = tuple(self._key(t, node.point) for t in self._accesses.outputs[node.op])
         if op.run is None and len(wanted) < len(reads):
             # What it does not choose itself is in its place already.
             self.stored |= {self._layout.places[node.op, 0].root} if wanted else set()
         if wanted or not reads:
-            known |= {key for key in keys if key is not None}
+            known |= {key: key for key in keys}
         return Do(op, tuple(node.point), tuple(found), keys)
 
-    def _key(self, tensor: Tensor, point: Sequence[Expr]) -> Key | None:
+    def _key(self, tensor: Tensor, point: Sequence[Expr]) -> Key:
         place = self._layout.places[tensor]
-        forms = [same(e, self._bounds) for e in place.at([*point])]
-        return None if None in forms else (place.root, tuple(f for f in forms if f is not None))
+        where = place.at([part.substitute(self._bounds) for part in point])
+        return place.root, tuple(part if isinstance(part, Expr) else Const(part) for part in where)
 
 
-def flatten(node: Any, condition: Expr = TRUE) -> Iterable[tuple[Expr, Any]]:
+def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
     """The executions and loops of a tree, each under the conditions it stands below; no frees.
 
     Raises ValueError for what only the interpreter can do.
@@ -163,8 +172,8 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[tuple[Expr, Any]]:
             for child in body:
                 yield from flatten(child, condition)
         case If(test, then, orelse):
-            yield from flatten(then, _both(condition, test))
-            yield from flatten(orelse, _both(condition, ~test))
+            yield from flatten(then, condition & test)
+            yield from flatten(orelse, condition & ~test)
         case Execute() | Loop():
             yield condition, node
         case Offload() | Fetch():
@@ -174,11 +183,7 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[tuple[Expr, Any]]:
             )
 
 
-def _both(a: Expr, b: Expr) -> Expr:
-    return b if a.same(TRUE) else And(a, b)
-
-
-def _groups(items: Sequence[tuple[Expr, Any]]) -> list[tuple[Expr, list]]:
+def _groups(items: Sequence[Item]) -> list[tuple[Expr, list]]:
     """Neighbours under the same condition, together."""
     groups: list[tuple[Expr, list]] = []
     for condition, item in items:

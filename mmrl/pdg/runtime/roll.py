@@ -10,13 +10,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmrl.pdg.expr import Expr
-from mmrl.pdg.runtime.forms import Form, form
+from mmrl.pdg.expr import Expr, Sym
 from mmrl.pdg.runtime.rounds import Step
 from mmrl.pdg.syntax import Execute, Loop
 
-Item = tuple[Expr, Any]
-"""A condition, and the execution or loop below it."""
+SHIFT = Sym("shift")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,19 +34,13 @@ def unrolled(
     conditions = [condition for condition, _ in groups]
     if not all(set(e.symbols()) <= mine for e in (loop.start, loop.stop, *conditions)):
         return None
-    values = range(loop.start.evaluate(bounds), loop.stop.evaluate(bounds), loop.step)
-    sequence = [
+    sequence = tuple(
         (g, value)
-        for value in values
+        for value in range(loop.start.evaluate(bounds), loop.stop.evaluate(bounds), loop.step)
         for g, condition in enumerate(conditions)
         if condition.evaluate({**bounds, loop.counter: value})
-    ]
-    kept = sorted({g for g, _ in sequence})
-    return Rolled(
-        loop.counter,
-        tuple(tuple(groups[g][1]) for g in kept),
-        tuple((kept.index(g), value) for g, value in sequence),
     )
+    return Rolled(loop.counter, tuple(tuple(group) for _, group in groups), sequence)
 
 
 def roll(items: list[Any], bounds: Mapping[str, int]) -> list[Any]:
@@ -58,89 +50,74 @@ def roll(items: list[Any], bounds: Mapping[str, int]) -> list[Any]:
         if loop not in items:
             continue
         at = items.index(loop)
-        after, used = _absorb(loop, items[at + 1 :], bounds)
-        before, unused = _absorb(loop, items[:at][::-1], bounds, backward=True)
-        sequence = (*before, *loop.sequence, *after)
-        whole = dataclasses.replace(loop, sequence=sequence)
-        items = [*items[: at - unused], whole, *items[at + 1 + used :]]
+        before, first = _absorb(loop, items[:at], bounds, backward=True)
+        after, last = _absorb(loop, items[at + 1 :], bounds)
+        whole = dataclasses.replace(loop, sequence=(*before, *loop.sequence, *after))
+        items = [*items[: at - first], whole, *items[at + 1 + last :]]
     return items
 
 
 def _absorb(
     loop: Rolled, items: list[Any], bounds: Mapping[str, int], backward: bool = False
-) -> tuple[list[Step], int]:
-    """The steps that the first of `items` are, and how many items that takes."""
-    steps: list[Step] = []
+) -> tuple[tuple[Step, ...], int]:
+    """The steps that the nearest of `items` are, and how many items that takes."""
+    steps: tuple[Step, ...] = ()
     used = 0
     while used < len(items):
-        found, size = _steps(loop, items[used:], bounds, backward)
-        if not size:
+        rest = items[: len(items) - used] if backward else items[used:]
+        sizes = sorted({1, *map(len, loop.groups)}, reverse=True)
+        near = [rest[-size:] if backward else rest[:size] for size in sizes if size <= len(rest)]
+        taken = next((each for each in near if _steps(loop, each, bounds) is not None), [])
+        if not taken:
             break
-        steps = found + steps if backward else steps + found
-        used += size
+        found = _steps(loop, taken, bounds) or ()
+        steps = (*found, *steps) if backward else (*steps, *found)
+        used += len(taken)
     return steps, used
 
 
-def _steps(
-    loop: Rolled, items: list[Any], bounds: Mapping[str, int], backward: bool
-) -> tuple[list[Step], int]:
-    if isinstance(items[0], Rolled):
-        other = items[0]
-        places = [_place(loop, group, other.counter, bounds) for group in other.groups]
-        if None in places:
-            return [], 0
-        moves = [place for place in places if place is not None]
-        return [(moves[g][0], moves[g][1] + value) for g, value in other.sequence], 1
-    for group in sorted(loop.groups, key=len, reverse=True):
-        some = items[: len(group)]
-        place = _place(loop, some[::-1] if backward else some, None, bounds, group)
-        if place is not None:
-            return [place], len(group)
-    return [], 0
+def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[Step, ...] | None:
+    """What `items`, one other loop or the statements of one step, are in terms of `loop`."""
+    if not isinstance(items[0], Rolled):
+        place = _place(loop, items, SHIFT, bounds)
+        return place and (place,)
+    other = items[0]
+    moved = SHIFT + Sym(other.counter)
+    places = {g: _place(loop, other.groups[g], moved, bounds) for g, _ in other.sequence}
+    if len(items) > 1 or None in places.values():
+        return None
+    moves = {g: place for g, place in places.items() if place is not None}
+    return tuple((moves[g][0], moves[g][1] + value) for g, value in other.sequence)
 
 
 def _place(
-    loop: Rolled,
-    statements: Sequence[Any],
-    counter: str | None,
-    bounds: Mapping[str, int],
-    only: tuple | None = None,
+    loop: Rolled, statements: Sequence[Any], counter: Expr, bounds: Mapping[str, int]
 ) -> Step | None:
-    """The group that `statements` are, and its counter minus theirs (or its counter, if none)."""
+    """The group that `statements` are with `counter` for its counter, and the shift in that."""
+    if not all(isinstance(statement, Execute) for statement in statements):
+        return None
+    names = [statement.op for statement in statements]
     for g, group in enumerate(loop.groups):
-        if only in (None, group) and len(group) == len(statements):
-            shifts = {
-                _shift(a, b, loop.counter, counter, bounds)
-                for a, b in zip(group, statements, strict=True)
-            }
-            if len(shifts) == 1 and (shift := shifts.pop()) is not None:
-                return g, shift
+        if [getattr(statement, "op", None) for statement in group] != names:
+            continue
+        known = {**bounds, loop.counter: counter}
+        points = [
+            (a.substitute(known), b.substitute(bounds))
+            for ours, theirs in zip(group, statements, strict=True)
+            for a, b in zip(ours.point, theirs.point, strict=True)
+        ]
+        shifts = {_solve(a, b) for a, b in points} - {True}
+        if len(shifts) == 1 and (shift := shifts.pop()) is not None:
+            return g, shift
     return None
 
 
-def _shift(
-    ours: Any, theirs: Any, counter: str, other: str | None, bounds: Mapping[str, int]
-) -> int | None:
-    """The s such that `ours` at counter = s (+ `other`) is `theirs`, None if there is none."""
-    if not (isinstance(ours, Execute) and isinstance(theirs, Execute) and ours.op == theirs.op):
+def _solve(ours: Expr, theirs: Expr) -> Any:
+    """The shift at which both are the same; True if they always are, None if they never are."""
+    gap = theirs - ours
+    if gap.symbols() - {SHIFT.name}:
         return None
-    shifts = set()
-    for a, b in zip(ours.point, theirs.point, strict=True):
-        left, right = form(a, bounds), form(b, bounds)
-        if left is None or right is None:
-            return None
-        shifts.add(_solve(left, right, counter, other))
-    shifts.discard(True)
-    return shifts.pop() if len(shifts) == 1 else None
-
-
-def _solve(left: Form, right: Form, counter: str, other: str | None) -> Any:
-    """s with left(counter = s + other) = right; True if any will do, None if none does."""
-    slope = left.get(counter, 0)
-    rest = {s: right.get(s, 0) - left.get(s, 0) for s in {*left, *right} - {counter, other}}
-    constant = rest.pop("", 0)
-    if any(rest.values()) or slope != (slope if other is None else right.get(other, 0)):
-        return None
-    if slope == 0:
-        return None if constant else True
-    return None if constant % slope else constant // slope
+    zero, one = (gap.evaluate({SHIFT.name: shift}) for shift in (0, 1))
+    if zero == one:
+        return None if zero else True
+    return None if zero % (zero - one) else zero // (zero - one)

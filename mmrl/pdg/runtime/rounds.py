@@ -14,52 +14,94 @@ steps it is m times `act` per round. All of this is known before the program is 
 """
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+
+from mmrl.pdg.expr import Expr, lift
 
 Step = tuple[int, int]
 """A group of a loop's statements, and the value of the counter that it runs for."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A number for every round, looked up."""
+
+    values: tuple[int, ...]
+    round: Expr
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        """The number of the round that `env` says it is."""
+        return jnp.asarray(self.values, jnp.int32)[self.round.evaluate(env)]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rounds:
-    """In round k, group g runs `counts[k, g]` times, from `starts[k, g]` by `steps[k, g]`."""
+    """In round k, group `order[j]` runs `counts[k, j]` times, from `starts[k, j]` by `steps`."""
 
+    order: tuple[int, ...]
     starts: np.ndarray
     counts: np.ndarray
     steps: np.ndarray
 
-    def varying(self) -> int:
-        """How many groups do not run equally often in every round?"""
-        return int((self.counts != self.counts[0]).any(0).sum())
+    def cost(self) -> tuple[int, int]:
+        """How many groups do not run equally often in every round, and how many rounds."""
+        return int((self.counts != self.counts[0]).any(0).sum()), len(self.counts)
+
+    def column(self, j: int, k: Expr) -> tuple[Expr | Table, Expr | Table, Expr | Table]:
+        """Start, step and count of a group in round k."""
+        runs = self.counts[:, j] > 0
+        start, step = (_column(values[:, j], runs, k) for values in (self.starts, self.steps))
+        return start, step, _column(self.counts[:, j], runs | True, k)
+
+
+def _column(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
+    """values[k], without a table where those that are used grow evenly."""
+    (at,) = np.nonzero(used)
+    slope = (values[at[1:2]] - values[at[:1]]) // (at[1:2] - at[:1])
+    slope = int(slope.sum())  # 0 if only one is used
+    start = int(values[at[0]] - slope * at[0])
+    if (values[at] != start + slope * at).any():
+        return Table(tuple(values.tolist()), k)
+    return lift(start) + slope * k
 
 
 def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
     """The rounds that run a sequence of (group, value of the counter), which is not empty.
 
     A round may end after every run of some group (n-step: after each `learn`), or as late as the
-    order allows (Monte-Carlo). Of these, the one in which fewest groups vary from round to round.
+    order allows (Monte-Carlo); in it, one group may stand elsewhere than in the loop. Of these, the
+    rounds in which fewest groups vary, and of those the fewest.
     """
-    ways = [_rounds(sequence, groups, last) for last in (None, *range(groups))]
-    return min(ways, key=Rounds.varying)
+    orders: dict[tuple[int, ...], None] = {}
+    for group, place in itertools.product(range(groups), repeat=2):
+        order = [g for g in range(groups) if g != group]
+        orders[*order[:place], group, *order[place:]] = None
+    lasts = (None, *range(groups))
+    ways = [_rounds(sequence, order, last) for order in orders for last in lasts]
+    return min(ways, key=Rounds.cost)
 
 
-def _rounds(sequence: Sequence[Step], groups: int, last: int | None) -> Rounds:
+def _rounds(sequence: Sequence[Step], order: tuple[int, ...], last: int | None) -> Rounds:
     rounds: list[list[list[int]]] = []
     at = -1
     for group, value in sequence:
-        again = group == at != last and _continues(rounds[-1][group], value)
-        if not rounds or at == last or not (group > at or again):
-            rounds.append([[] for _ in range(groups)])
-        rounds[-1][group].append(value)
-        at = group
+        place = order.index(group)
+        again = place == at != last and _continues(rounds[-1][place], value)
+        if not rounds or at == last or not (place > at or again):
+            rounds.append([[] for _ in order])
+        rounds[-1][place].append(value)
+        at = place
     starts = [[run[0] if run else 0 for run in runs] for runs in rounds]
     counts = [[len(run) for run in runs] for runs in rounds]
     steps = [[run[1] - run[0] if len(run) > 1 else 0 for run in runs] for runs in rounds]
     # A run of one has any step: that of the others.
     usual = [max(column, key=abs) for column in zip(*steps, strict=True)]
-    return Rounds(np.array(starts), np.array(counts), np.where(steps, steps, usual))
+    return Rounds(order, np.array(starts), np.array(counts), np.where(steps, steps, usual))
 
 
 def _continues(run: list[int], value: int) -> bool:

@@ -6,7 +6,7 @@ slice is a window of it, with zeros where there is no data. Nothing is freed at 
 value is written where one was that is not needed any more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from mmrl.pdg.runtime import rings
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
 from mmrl.pdg.runtime.layout import Place, settled
-from mmrl.pdg.runtime.plan import Do, Each, Planner, Turns, When
+from mmrl.pdg.runtime.plan import Do, Planner, Repeat
 
 Buffers = dict[Tensor, PyTree]
 
@@ -49,9 +49,9 @@ class XlaProgram:
         """Of every tensor that is stored, the number of slots along each dimension."""
         return {root: self.layout.rings[root].slots for root in self._stored}
 
-    def ring_bytes(self, **inputs: Any) -> dict[Tensor, int]:
+    def ring_bytes(self) -> dict[Tensor, int]:
         """Of every tensor that is stored, the bytes of its ring."""
-        buffers = jax.eval_shape(self._empty, inputs).items()
+        buffers = jax.eval_shape(self._empty).items()
         return {
             root: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(buffer))
             for root, buffer in buffers
@@ -59,11 +59,11 @@ class XlaProgram:
 
     def _run(self, inputs: dict[str, Any]) -> tuple[PyTree, ...]:
         env = {**self._accesses.bounds, **inputs}
-        buffers = self._block(self._plan, env, {}, self._empty(inputs))
+        buffers = self._block(self._plan, env, {}, self._empty())
         return tuple(self._result(tensor, buffers) for tensor in self._graph.results)
 
-    def _empty(self, inputs: dict[str, Any]) -> Buffers:
-        types = self._accesses.types(inputs)
+    def _empty(self) -> Buffers:
+        types = self._accesses.types()
         return {root: rings.empty(self.layout.rings[root], types[root]) for root in self._stored}
 
     def _result(self, tensor: Tensor, buffers: Buffers) -> PyTree:
@@ -74,70 +74,35 @@ class XlaProgram:
     def _block(self, nodes: Sequence, env: dict, known: dict, buffers: Buffers) -> Buffers:
         """The buffers after `nodes`; `known` has the values at hand, and grows."""
         for node in nodes:
-            match node:
-                case Do():
-                    buffers = self._do(node, env, known, buffers)
-                case Each(counter, start, stop, step, body):
-                    low, high = start.evaluate(env), stop.evaluate(env)
-                    turn = self._turn(body, env, known, counter, low, step)
-                    number = (high - low + step - (1 if step > 0 else -1)) // step
-                    buffers = self._repeat(number, turn, body, buffers)
-                case Turns():
-                    buffers = self._turns(node, env, known, buffers)
-                case When(condition, body):
-                    number = jnp.asarray(condition.evaluate(env), jnp.int32)
-                    buffers = self._repeat(number, self._turn(body, env, known), body, buffers)
+            if isinstance(node, Do):
+                buffers = self._do(node, env, known, buffers)
+            else:
+                buffers = self._repeat(node, env, known, buffers)
         return buffers
 
-    def _turn(
-        self, body: tuple, env: dict, known: dict, counter: str = "", start: Any = 0, step: Any = 1
-    ) -> Callable[[Any, Buffers], Buffers]:
-        """One round of `body`, as a function of its number and of all buffers."""
+    def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
+        """Only what the body writes is carried from turn to turn; the rest stays in place."""
+        start, step, number = (part.evaluate(env) for part in (node.start, node.step, node.number))
+        carried = self._writes(node.body)
 
-        def turn(k: Any, buffers: Buffers) -> Buffers:
-            return self._block(body, {**env, counter: start + k * step}, dict(known), buffers)
-
-        return turn
-
-    def _repeat(self, number: Any, turn: Callable, body: Sequence, buffers: Buffers) -> Buffers:
-        """`turn`, `number` times. Only what the body writes is carried; the rest stays in place."""
-        if isinstance(number, int) and number == 1:
-            return turn(0, buffers)
-        carried = self._writes(body)
-
-        def step(k: Any, written: Buffers) -> Buffers:
-            after = turn(k, {**buffers, **written})
+        def turn(k: Any, written: Buffers) -> Buffers:
+            here = {**env, node.counter: start + k * step}
+            after = self._block(node.body, here, dict(known), {**buffers, **written})
             return {root: after[root] for root in carried}
 
+        number = int(number) if isinstance(number, int) else jnp.asarray(number, jnp.int32)
         written = {root: buffers[root] for root in carried}
-        return {**buffers, **jax.lax.fori_loop(0, number, step, written)}
-
-    def _turns(self, node: Turns, env: dict, known: dict, buffers: Buffers) -> Buffers:
-        rounds = node.rounds
-
-        def turn(k: Any, buffers: Buffers) -> Buffers:
-            for g, body in enumerate(node.groups):
-                start, step = _entry(rounds.starts[:, g], k), _entry(rounds.steps[:, g], k)
-                run = self._turn(body, env, known, node.counter, start, step)
-                buffers = self._repeat(_entry(rounds.counts[:, g], k), run, body, buffers)
-            return buffers
-
-        return self._repeat(len(rounds.starts), turn, node.groups, buffers)
+        return {**buffers, **jax.lax.fori_loop(0, number, turn, written)}
 
     def _writes(self, body: Sequence) -> list[Tensor]:
         """The stored roots that a plan writes."""
         found: set[Tensor] = set()
         for node in body:
-            match node:
-                case Do(op):
-                    places = [self.layout.places[t] for t in self._accesses.outputs[op.name]]
-                    found |= {place.root for place in places}
-                case Each() | When():
-                    found |= set(self._writes(node.body))
-                case Turns():
-                    found |= set(self._writes(node.groups))
-                case _:
-                    found |= set(self._writes(node))
+            if isinstance(node, Repeat):
+                found |= set(self._writes(node.body))
+            else:
+                tensors = self._accesses.outputs[node.op.name]
+                found |= {self.layout.places[tensor].root for tensor in tensors}
         return sorted(found & set(self._stored))
 
     def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
@@ -156,8 +121,7 @@ class XlaProgram:
         tensors = self._accesses.outputs[node.op.name]
         for tensor, key, value in zip(tensors, node.keys, outputs, strict=True):
             place = self.layout.places[tensor]
-            if key is not None:
-                known[key] = value
+            known[key] = value
             if place.root in buffers:
                 ring = self.layout.rings[place.root]
                 after = rings.put(ring, buffers[place.root], place.at(point), value, tensor[0])
@@ -189,15 +153,6 @@ class XlaProgram:
 
     def _get(self, place: Place, index: list, buffers: Buffers) -> PyTree:
         return rings.get(self.layout.rings[place.root], buffers[place.root], place.at(index))
-
-
-def _entry(column: Any, k: Any) -> Any:
-    """column[k], without a table where it is constant or grows evenly."""
-    steps = set((column[1:] - column[:-1]).tolist())
-    if len(steps) > 1:
-        return jnp.asarray(column, jnp.int32)[k]
-    step = steps.pop() if steps else 0
-    return int(column[0]) + k * step if step else int(column[0])
 
 
 def xla(compiled: Any, bounds: Mapping[str, int], **options: bool) -> XlaProgram:
