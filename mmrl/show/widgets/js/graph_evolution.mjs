@@ -199,7 +199,7 @@ function drawOp({ x, at, op }, wide, mark, chosen) {
   const edge = mark ? "s-green" : op.side === "acting" ? "s-blue" : op.side === "learning" ? "s-orange" : "s-dim";
   const bars = { acting: [[0, HIGH]], learning: [[3, 11], [18, 11]], other: [] }[op.side];
   const most = Math.floor((wide - 8) / 5.3);
-  const points = op.domain.replace(/: t % (\d+) == 0.*\]/, " by $1]");
+  const points = op.domain.replace(/: t % (\d+) == 0.*\]/, " by $1]").replace(/: T >= t \+ (\d+)\]/, (_, far) => ` < T - ${far - 1}]`);
   const short = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   return svg("g", {},
     svg("title", {}, `${op.name}${op.domain}: ${op.kind}`),
