@@ -212,6 +212,44 @@ def test_a_click_leads_to_the_event(tmp_path: Path):
     assert found["cells"] == [[7, "act(i, t)"]] * 2
 
 
+LABELS = """
+const box = (node) => node.getBoundingClientRect();
+const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+  && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2;
+const within = (a, b) => a.left >= b.left && a.right <= b.right;
+report.read = 0;
+report.hidden = [];
+for (const width of ["760px", "404px"]) {
+  el.style.width = width;
+  await settle();
+  for (const returns of ["recursive", "window"]) for (const stage of [0, 1, 2, 3]) {
+    model.set("returns", returns);
+    model.set("stage", stage);
+    const svg = root.querySelector("svg");
+    const ops = [...svg.querySelectorAll("g")].filter((g) => g.querySelector("title"));
+    const labels = [...svg.children].filter((node) => node.tagName === "text");
+    const names = ops.flatMap((g) => [...g.querySelectorAll("text")]
+      .map((text) => [text, box(g.querySelector("rect"))]));
+    report.read += labels.length + names.length;
+    const bad = [
+      ...names.filter(([text, frame]) => !within(box(text), frame)).map(([text]) => text),
+      ...names.map(([text]) => text).filter((text) => text.textContent.includes("…")),
+      ...labels.filter((text) => !within(box(text), box(svg))
+        || names.some(([, frame]) => over(box(text), frame))
+        || labels.some((other) => other !== text && over(box(text), box(other)))),
+    ];
+    report.hidden.push(...bad.map((text) => [width, returns, stage, text.textContent].join(" ")));
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("route", ["tile", "vectorize"])
+def test_no_name_in_a_graph_is_cut_or_covered(route: str, tmp_path: Path):
+    [(_, found)] = examine([widgets.GraphEvolution(route=route)], LABELS, tmp_path)
+    assert found["hidden"] == [] and found["read"] > 500
+
+
 LOOK = """
 const svgs = [...root.querySelectorAll("svg")];
 report.labels = svgs.map((node) => [node.getAttribute("role"), node.getAttribute("aria-label")]);
