@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { num, percent, range, series, slide } from "../../mmrl/show/widgets/js/core.mjs";
+import { num, percent, pick, range, series, slide } from "../../mmrl/show/widgets/js/core.mjs";
 import { ticks } from "../../mmrl/show/widgets/js/plot.mjs";
 
 test("numbers are short, with a real minus and a word for what is none", () => {
@@ -47,6 +47,14 @@ test("a slider answers to every key of a slider and to no other", () => {
   assert.equal(slide("Home", 0.2, at), 0);
   assert.equal(slide("End", 0.2, at), 1);
   for (const key of ["a", "Tab", "Enter", "Escape", " "]) assert.equal(slide(key, 0.2, at), null);
+});
+
+test("down and right are the next of some radio buttons, up and left the one before", () => {
+  for (const key of ["ArrowRight", "ArrowDown"]) assert.equal(pick(key, 1, 4), 2);
+  for (const key of ["ArrowLeft", "ArrowUp"]) assert.equal(pick(key, 1, 4), 0);
+  assert.equal(pick("Home", 2, 4), 0);
+  assert.equal(pick("End", 1, 4), 3);
+  for (const key of ["PageUp", "PageDown", "Tab", " "]) assert.equal(pick(key, 1, 4), null);
 });
 
 test("a slider reaches its ends and never leaves the grid", () => {

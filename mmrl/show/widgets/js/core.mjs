@@ -54,6 +54,12 @@ export function slide(key, value, { min, max, step }) {
   return clamp(Number((min + count * step).toPrecision(12)), min, max);
 }
 
+/** The button that a key asks a group of radio buttons for: unlike a slider's, down is the next. */
+export function pick(key, at, count) {
+  const turned = { ArrowDown: "ArrowRight", ArrowUp: "ArrowLeft" }[key] ?? key;
+  return key.startsWith("Page") ? null : slide(turned, at, { min: 0, max: count - 1, step: 1 });
+}
+
 const make = (namespace) => (tag, attributes, ...children) => {
   const node = document.createElementNS(namespace, tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -193,10 +199,8 @@ export function choice(ui, name, { label, options, when }) {
   inputs.forEach((input, i) => input.addEventListener("change", () => set(i)));
   box.addEventListener("keydown", (event) => {
     const now = Math.max(0, inputs.findIndex((input) => input.checked));
-    const at = plain(event)
-      ? slide(event.key, now, { min: 0, max: options.length - 1, step: 1 })
-      : null;
-    if (at === null || event.key.startsWith("Page")) return;
+    const at = plain(event) ? pick(event.key, now, options.length) : null;
+    if (at === null) return;
     take(event);
     set(at);
     inputs[at].focus();
