@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.runs.experiments import graphs
+from mmrl.runs.experiments import by_hand, graphs
 
 
 def test_windows_of_the_rival_are_those_of_the_equations():
@@ -17,15 +17,14 @@ def test_windows_of_the_rival_are_those_of_the_equations():
     hand, ours = (form(jax.random.key(5)) for form in made.values())
     for a, b in zip(jax.tree.leaves(hand), jax.tree.leaves(ours), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
-    other = graphs.by_hand(
-        graphs.screen(8), graphs.network(8), graphs.descent(0.01), 3, graphs.ITERATIONS, 6, 3
-    )
+    parts = by_hand.screen(8), by_hand.network(8), by_hand.descent(0.01)
+    other = by_hand.reinforce(*parts, 3, graphs.ITERATIONS, 6, 3)
     wrong = jax.jit(other)(jax.random.key(5))[0]
     assert not np.allclose(wrong["B"], hand[0]["B"], rtol=0, atol=1e-6)
 
 
 def test_an_episode_ends_beyond_the_edge():
-    env = graphs.screen(16)
+    env = by_hand.screen(16)
     obs, x = env.reset(jax.random.key(0))
     assert obs.shape == (16,) and abs(float(x)) <= 0.5
     _, _, reward, ended, cut = env.step(jax.random.key(1), jnp.float32(1.2), jnp.int32(1))
@@ -37,6 +36,7 @@ def test_every_row_has_a_name_of_its_own():
     kinds = [name.partition(",")[0] for name in wanted]
     sizes = 1 + sum(map(len, graphs.VARIED.values()))
     assert kinds.count("time") == 2 * sizes
+    assert kinds.count("interpreter") == 2
     assert kinds.count("bytes") == 2 * len(graphs.SIZES)
     assert kinds.count("live") == len(graphs.WINDOWS)
     assert kinds.count("lift") == len(graphs.STEPS) * len(graphs.LENGTHS)
@@ -46,11 +46,12 @@ def test_every_row_has_a_name_of_its_own():
 def test_rows_are_written_once(tmp_path: Path):
     said = list(graphs.run(tmp_path, float("inf"), quick=True))
     rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in rows] == ["time", "bytes", "live", "lift"]
+    assert [row["kind"] for row in rows] == ["time", "interpreter", "bytes", "live", "lift"]
     assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
-    time, bytes_, live, _ = rows
+    time, both, bytes_, live, _ = rows
     assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
+    assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
     assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
     assert len(live["live"]) == len(live["learning"]) and max(live["live"]) <= live["peak"]
-    assert said[-1] == "0 of 4 rows remain."
-    assert list(graphs.run(tmp_path, float("inf"), quick=True)) == ["0 of 4 rows remain."]
+    assert said[-1] == "0 of 5 rows remain."
+    assert list(graphs.run(tmp_path, float("inf"), quick=True)) == ["0 of 5 rows remain."]

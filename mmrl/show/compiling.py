@@ -1,51 +1,86 @@
-"""What compiled programs take of a machine: bytes by the size of an observation."""
+"""Compiled programs against the same by hand: their time and memory, as ratios."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from statistics import mode
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from mmrl.show.curves import INK, STYLES, apart, dress, figure
 
+SIZES = ("T", "batch", "width")
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
 
-def footprints(
-    lines: Mapping[str, Sequence[float]],
-    widths: Sequence[int],
+
+def shares(
+    rows: Sequence[Mapping[str, Any]],
+    what: Literal["ms", "bytes"],
+    over: Literal["T", "batch", "width"],
+) -> dict[str, dict[int, float]]:
+    """What each program takes, divided by what it takes by hand: {label: {size: ratio}}.
+
+    Rows are those that `mmrl experiment graphs` writes, of kinds "time" and "bytes"; those count
+    that differ from the most frequent sizes in `over` alone. Labels say how many steps a tile has;
+    Monte-Carlo returns, whose tiles are whole episodes, are "r[t:T]".
+    """
+    rows = [row for row in rows if row["kind"] == ("time" if what == "ms" else "bytes")]
+    usual = {name: mode(row[name] for row in rows) for name in SIZES if name != over}
+    found: dict[str, dict[int, float]] = {}
+    for row in sorted(rows, key=lambda row: (row["n"] is None, row[over])):
+        if all(row[name] == size for name, size in usual.items()):
+            for name, taken in row[what].items():
+                if name != "by hand":
+                    ratio = taken / row[what]["by hand"]
+                    found.setdefault(_label(row, name), {})[row[over]] = ratio
+    return found
+
+
+def _label(row: Mapping[str, Any], name: str) -> str:
+    steps = name.removeprefix("ours, m = ")
+    return "r[t:T]" if row["n"] is None else "m = T" if steps == str(row["T"]) else f"m = {steps}"
+
+
+def ratios(
+    lines: Mapping[str, Mapping[int, float]],
     *,
     title: str = "",
+    xlabel: str = "",
+    ylabel: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Bytes over the numbers in an observation, both on logarithmic axes: a line per label.
+    """Ratios to the program by hand over a size, both on logarithmic axes: a line per label.
 
-    The labels stand at the right ends. Raises `ValueError` for lines of another length than
-    `widths`, or for more of them than there are styles.
+    The labels stand at the right ends. Raises `ValueError` for more lines than there are styles.
     """
     if len(lines) > len(STYLES):
         raise ValueError(f"`lines` may hold {len(STYLES)}; got {len(lines)}.")
-    for label, line in lines.items():
-        if len(line) != len(widths):
-            raise ValueError(f"`lines[{label!r}]` needs {len(widths)} entries; got {len(line)}.")
     ax = figure()[1][0] if ax is None else ax
+    sizes = sorted({size for line in lines.values() for size in line})
+    ax.axhline(1, color=INK, linewidth=1)
     for (label, line), style in zip(lines.items(), STYLES, strict=False):
         look: dict[str, Any] = {"linewidth": 2, "markersize": 5, **style}
-        ax.plot(widths, np.asarray(line) / 1e6, label=label, **look)
+        ax.plot(list(line), list(line.values()), label=label, **look)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
-    ax.set_xticks(widths, [str(width) for width in widths])
-    ax.set_xlim(widths[0], widths[-1])
-    _names(ax, {label: float(line[-1]) / 1e6 for label, line in lines.items()}, float(widths[-1]))
-    return dress(ax, title, "megabytes", xlabel="numbers in an observation", size=10)
+    ax.set_xticks(sizes, [str(size) for size in sizes])
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_locator(FixedLocator(TICKS))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    return dress(ax, title, ylabel, xlabel=xlabel, size=10)
 
 
-def _names(ax: Axes, ends: Mapping[str, float], end: float) -> None:
-    """Each label beside the end of its line, moved apart where they overlap."""
-    low, high = np.log(ax.get_ylim())
-    order = sorted(ends, key=lambda label: ends[label])
-    gap, heights = 0.06 * (high - low), [float(np.log(ends[label])) for label in order]
-    for label, place in zip(order, np.exp(apart(heights, gap, high)), strict=True):
-        color = STYLES[list(ends).index(label)]["color"]
-        look: dict[str, Any] = {"va": "center", "color": color, "fontweight": "bold"}
-        beside: dict[str, Any] = {"xytext": (8, 0), "textcoords": "offset points"}
-        ax.annotate(label, (end, place), annotation_clip=False, **beside, **look)
-    ax.tick_params(axis="y", which="minor", length=0, labelcolor=INK)
+def name_ends(axes: Sequence[Axes]) -> None:
+    """Each label beside the end of its line, moved apart where they overlap: once all is drawn."""
+    for ax in axes:
+        (low, high), end = np.log(ax.get_ylim()), ax.get_xlim()[1]
+        lines = sorted(ax.get_lines()[1:], key=lambda line: float(np.asarray(line.get_ydata())[-1]))
+        heights = [float(np.log(np.asarray(line.get_ydata())[-1])) for line in lines]
+        places = np.exp(apart(heights, 0.07 * (high - low), high))
+        for line, place in zip(lines, places, strict=True):
+            look: dict[str, Any] = {"va": "center", "color": line.get_color(), "fontsize": 9}
+            beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}
+            words = str(line.get_label())
+            ax.annotate(words, (end, place), annotation_clip=False, **beside, **look)

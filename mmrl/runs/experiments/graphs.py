@@ -5,9 +5,10 @@ JAX today: a scan that acts, then `jax.grad` of the loss of the whole batch, wit
 same points, so that both compute the same numbers. Ratios come from runs that take turns; memory is
 what XLA reserves, and what the interpreter counts byte by byte.
 
-Four kinds of rows. "time" (Figure 9) varies T, batch and width one at a time; "bytes" (Figure
-10) the size of an observation, and runs nothing; "live" (Figure 11) has the bytes of observations
-after each event of an episode; "lift" times a recurrence as a loop and as a scan.
+Five kinds of rows. "time" (Figure 9) varies T, batch and width one at a time; "interpreter" has
+both executors; "bytes" (Figure 10) varies the size of an observation, and runs nothing; "live"
+(Figure 11) has the bytes of observations after each event of an episode; "lift" times a recurrence
+as a loop and as a scan.
 """
 
 import functools
@@ -15,9 +16,7 @@ import json
 import os
 import pathlib
 import time
-import zlib
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -26,137 +25,21 @@ import numpy as np
 
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.passes import lift, tile
-from mmrl.pdg.programs import Environment, Network, reinforce
+from mmrl.pdg.programs import reinforce
+from mmrl.pdg.runtime.interpreter import Interpreter
 from mmrl.runs import append
+from mmrl.runs.experiments import by_hand
+from mmrl.runs.experiments.by_hand import GAMMA, descent, network, screen
 
-GAMMA, N, TILE, ITERATIONS, ROUNDS = 0.99, 8, 16, 2, 15
+N, TILE, ITERATIONS, ROUNDS = 8, 16, 2, 30
 DEFAULT = {"T": 128, "batch": 32, "width": 64}
 VARIED = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
 SIZES = (16, 64, 256, 1024, 4096)  # numbers in an observation
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
-HIDDEN = 16
 
 Row = dict[str, Any]
 SEEN = ("seen", 0)
-
-
-def screen(width: int) -> Environment:
-    """A dot on a line of `width` pixels. Keep it in the middle; beyond the edge the game is over.
-
-    An observation may be as large as one likes, and everything else stays as small as it is.
-    """
-    places = jnp.linspace(-1.0, 1.0, width)
-
-    def shown(x: jax.Array) -> jax.Array:
-        return jnp.exp(-30 * (places - x) ** 2)
-
-    def reset(key: jax.Array) -> tuple:
-        x = jax.random.uniform(key, minval=-0.5, maxval=0.5)
-        return shown(x), x
-
-    def step(key: jax.Array, x: jax.Array, action: jax.Array) -> tuple:
-        x = x + 0.2 * (action - 0.5) + 0.05 * jax.random.normal(key)
-        return shown(x), x, 1 - jnp.abs(x), jnp.abs(x) > 1, False
-
-    return Environment(reset, step)
-
-
-def network(width: int, actions: int = 2) -> Network:
-    """Parameters for `look`, `judge` and `remember`; it applies `look`."""
-
-    def init(key: jax.Array) -> dict:
-        a, b, c = jax.random.split(key, 3)
-        return {
-            "λ": jnp.linspace(0.0, 4.0, HIDDEN),
-            "A": jax.random.normal(a, (width, HIDDEN)) / width**0.5,
-            "B": jax.random.normal(b, (HIDDEN, actions)) / 10,
-            "V": jax.random.normal(c, (HIDDEN,)) / 10,
-        }
-
-    return Network(init, look)
-
-
-def look(w: dict, obs: jax.Array) -> jax.Array:
-    """Logits of any batch of observations."""
-    return jnp.tanh(obs @ w["A"]) @ w["B"]
-
-
-def judge(w: dict, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Logits and values."""
-    h = jnp.tanh(obs @ w["A"])
-    return h @ w["B"], h @ w["V"]
-
-
-def remember(w: dict, h: jax.Array, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A linear recurrent unit with real eigenvalues: its next state, and logits."""
-    decay = jax.nn.sigmoid(w["λ"])
-    h = decay * h + (1 - decay) * (obs @ w["A"])
-    return h, jnp.tanh(h) @ w["B"]
-
-
-def descent(rate: float) -> SimpleNamespace:
-    """Plain gradient descent, with the two functions of an optax optimizer."""
-
-    def update(gradient: Any, state: tuple, _: Any) -> tuple:
-        return jax.tree.map(lambda g: -rate * g, gradient), state
-
-    return SimpleNamespace(init=lambda params: (), update=update)
-
-
-def key_of(key: jax.Array, name: str, *point: Any) -> jax.Array:
-    """The key that an operation has at a point."""
-    for number in (zlib.crc32(name.encode()), *point):
-        key = jax.random.fold_in(key, number)
-    return key
-
-
-def log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """log π(a), of logits."""
-    return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
-
-
-def by_hand(
-    env: Environment,
-    net: Network,
-    opt: Any,
-    n: int | None,
-    iterations: int,
-    T: int,
-    batch: int,
-) -> Callable:
-    """REINFORCE as one writes it today: act in a scan, then one gradient of everything."""
-    later = jnp.arange(T)[None] - jnp.arange(T)[:, None]  # k - t
-    weights = jnp.where((later >= 0) & (later < (n or T)), GAMMA**later, 0.0)
-
-    def iterate(key: jax.Array, carry: tuple, i: jax.Array) -> tuple:
-        w, m = carry
-
-        def step(carry: tuple, t: jax.Array) -> tuple:
-            obs, state, alive = carry
-            action = jax.random.categorical(key_of(key, "act", i, t), net.apply(w, obs))
-            each = jax.random.split(key_of(key, "step", i, t), batch)
-            after, state, r, end, cut = jax.vmap(env.step)(each, state, action)
-            rest = jnp.where(end | cut, 0.0, alive)
-            return (after, state, rest), (obs, alive, action, jnp.where(alive > 0, r, 0.0))
-
-        begun = jax.vmap(env.reset)(jax.random.split(key_of(key, "reset", i), batch))
-        _, (obs, alive, action, r) = jax.lax.scan(step, (*begun, jnp.ones(batch)), jnp.arange(T))
-
-        def loss(w: Any) -> jax.Array:
-            gain = log_prob(net.apply(w, obs), action) * (weights @ r) * alive
-            return -gain.mean(1).sum()
-
-        change, m = opt.update(jax.grad(loss)(w), m, w)
-        return (jax.tree.map(jnp.add, w, change), m), r.sum(0).mean()
-
-    def run(key: jax.Array) -> tuple:
-        w = net.init(key_of(key, "start"))
-        one = functools.partial(iterate, key)
-        (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
-        return w, scores
-
-    return run
 
 
 def compiled(n: int | None, m: int, width: int, batch: int) -> Compiled:
@@ -170,7 +53,7 @@ def entrants(
 ) -> dict[str, Any]:
     """By hand, and ours, compiled. Tiles are of one step, of `TILE`, and of the whole episode."""
     net, key, bounds = network(width), jax.random.key(0), {"I": ITERATIONS, "T": T}
-    hand = by_hand(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
+    hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
     found = {"by hand": jax.jit(hand).lower(key).compile()}
     for m in tiles or ((T,) if n is None else (1, TILE, T)):
         program = compiled(n, m, width, batch).xla(bounds)
@@ -203,15 +86,34 @@ def reserved(program: Any) -> int:
 def measure_time(n: int | None, T: int, batch: int, width: int, quick: bool = False) -> Row:
     """Figure 9: a run of all forms in turns, and that all of them end at the same parameters."""
     forms, key = entrants(n, T, batch, width), jax.random.key(0)
+    _agree(forms, key)
+    ms = race(forms, 2 if quick else ROUNDS, key)
+    taken = {name: reserved(form) for name, form in forms.items()}
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
+
+
+def _agree(forms: dict[str, Callable], key: jax.Array) -> None:
+    """All forms train the same parameters, or this is an error."""
     wanted, *_ = forms["by hand"](key)
     for name, form in forms.items():
         for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=name)
-    ms, bytes_ = (
-        race(forms, 2 if quick else ROUNDS, key),
-        {k: reserved(f) for k, f in forms.items()},
-    )
-    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": bytes_}
+
+
+def measure_interpreter(
+    n: int | None, T: int = 64, batch: int = 8, width: int = 256, quick: bool = False
+) -> Row:
+    """By hand, one XLA program, and operation by operation: time, and the peak of all bytes."""
+    key, tiles = jax.random.key(0), (T,) if n is None else (1, TILE, T)
+    forms: dict[str, Any] = entrants(n, T, batch, width, tiles)
+    taken = {name: reserved(form) for name, form in forms.items()}
+    for m in tiles:
+        program = Interpreter(compiled(n, m, width, batch), {"I": ITERATIONS, "T": T})
+        taken[f"interpreted, m = {m}"] = program(key=key).account.peak()
+        forms[f"interpreted, m = {m}"] = lambda key, program=program: program(key=key).results
+    _agree(forms, key)
+    ms = race(forms, 2 if quick else 6, key)
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
 
 
 def measure_bytes(
@@ -275,6 +177,9 @@ def cells(quick: bool) -> dict[str, Callable[[], Row]]:
         small = {"T": 8, "batch": 2, "width": 8}
         return {
             "time, n = 8, small": functools.partial(measure_time, N, **small, quick=True),
+            "interpreter, n = 8, small": functools.partial(
+                measure_interpreter, N, **small, quick=True
+            ),
             "bytes, n = 8, small": functools.partial(measure_bytes, N, 8, T=8, batch=2),
             "live, n = 8, small": functools.partial(measure_live, N, T=8, batch=2, width=8),
             "lift, queue, small": functools.partial(measure_lift, "queue", 32, 4, quick=True),
@@ -285,6 +190,7 @@ def cells(quick: bool) -> dict[str, Callable[[], Row]]:
         for size in sizes:
             where = ", ".join(f"{name} = {x}" for name, x in size.items())
             found[f"time, n = {n}, {where}"] = functools.partial(measure_time, n, **size)
+        found[f"interpreter, n = {n}"] = functools.partial(measure_interpreter, n)
         for width in SIZES:
             found[f"bytes, n = {n}, width = {width}"] = functools.partial(measure_bytes, n, width)
     for n in WINDOWS:
