@@ -1,5 +1,6 @@
 """Every combination of passes computes what the program says, point by point."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -16,7 +17,6 @@ from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import ArrayType, Edge, Graph, Op
 from mmrl.pdg.naive import execute
 from mmrl.pdg.passes import fuse, lift_loops, stages, tile, vectorize
-from mmrl.pdg.passes.compose import decide
 from mmrl.pdg.program import Program
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.syntax import trace
@@ -276,8 +276,18 @@ def test_lift_waits_for_nobody_unless_told():
     assert graph.ops["total"].domain.names == ("i", "t")
     text = "\n".join(said)
     assert "more, g became one scan" in text  # it runs backward: its readers wait as it is
-    assert "before, total stay a loop over t: update reads total[T - 1] as it goes" in text
-    assert "mean, blend stay a loop" in text
+    assert "update reads only total[T - 1], and what leads there would be kept for all of t" in text
+    assert "mean, blend stay a loop over t: its points are results" in text
+
+
+def test_lift_says_who_would_have_to_wait():
+    graph = recurrent().replace(results=(("update", 0),))
+    (blend,) = [e for e in graph.inputs("d") if e.source == "o"]
+    reads = dataclasses.replace(blend, source="mean", input=4)
+    d = dataclasses.replace(graph.ops["d"], run=lambda env, w, o, a, g, m: (m,))
+    graph = graph.replace(ops={**graph.ops, "d": d}, edges=(*graph.edges, reads))
+    said = "\n".join(lift_loops(graph, "t")[1])
+    assert "d reads mean[t] as it goes, and would have to wait for all of t" in said
 
 
 def test_a_loop_with_two_states_is_refused_by_their_names():
@@ -287,6 +297,22 @@ def test_a_loop_with_two_states_is_refused_by_their_names():
     b.fn("more", STEPS, lambda env, s, u: s + u, ("s", 0, i, t), ("u", 0, i, t))
     b.merge("u", STEPS, (t == 0, "x", 0, i, t), (t >= 1, "s", 0, i, t - 1))
     assert "it carries more and s, not one tensor" in words(lift_loops(b.graph("s"), "t"))
+
+
+def test_a_loop_with_two_states_of_one_operation_is_refused_by_its_outputs():
+    b = Build()
+    b.fn("x", STEPS, lambda env: jnp.ones(3))
+    b.fn(
+        "step",
+        STEPS,
+        lambda env, s, u: (s + u, s - u),
+        ("s", 0, i, t),
+        ("u", 0, i, t),
+        shapes=((3,), (3,)),
+    )
+    for output, name in enumerate("su"):
+        b.merge(name, STEPS, (t == 0, "x", 0, i, t), (t >= 1, "step", output, i, t - 1))
+    assert "it carries step.0 and step.1, not one tensor" in words(lift_loops(b.graph("s"), "t"))
 
 
 def test_vectorize_moves_what_is_not_on_a_cycle():
@@ -299,7 +325,10 @@ def test_vectorize_moves_what_is_not_on_a_cycle():
 
 def test_tiles_read_no_further_than_they_must():
     graph, said = tile(reinforce(N), "t", 4)
-    assert said[0] == "tiled by 4 along t: g, d, total"
+    assert said == [
+        "tiled by 4 along t: g, d, total",
+        "o, a, step stay: a cycle through different points of t",
+    ]
     assert str(graph.ops["g"].domain) == "[i, t: t % 4 == 0]"
     assert [str(e) for e in graph.inputs("g")] == ["g <- step.1[i, t:min(t + 6, T)]"]
     assert [str(e) for e in graph.inputs("d")][1:] == [
@@ -308,7 +337,7 @@ def test_tiles_read_no_further_than_they_must():
         "d <- g[i, t]",
     ]
     assert [e.source for e in graph.inputs("total_first")] == ["zero", "d"]
-    assert [e.source for e in graph.inputs("total_next")] == ["total", "d"]
+    assert [e.source for e in graph.inputs("total_next")] == ["total", "zero", "d"]
     assert str(graph.inputs("update")[1]) == "update <- total[i, 4 * ((T - 1) // 4)]"
 
 
@@ -326,15 +355,6 @@ def test_fuse_leaves_apart_what_waits_in_between():
     assert "fused into step: a, step" in said
     assert "fused into total: g, d, total" in said
     assert len(graph.ops) == len(reinforce(N).ops) - 3
-
-
-def test_conditions_are_decided_where_they_can_be():
-    far = {"t": (1, 1 << 30)}
-    assert decide(t == 0, far) is False
-    assert decide(t >= 1, far) is True
-    assert decide(t < T, far) is None
-    assert decide((t == 0) | (t >= 1), far) is True
-    assert decide(~(t == 5), far) is None
 
 
 def test_a_dimension_must_be_there():

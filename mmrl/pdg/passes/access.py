@@ -7,7 +7,7 @@ paper's Algorithm 2 (is the source moved, is the sink) are one rule here.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,10 +15,11 @@ import jax.numpy as jnp
 
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Add, Const, Expr, FloorDiv, Max, Min, Mul, Slice, Sub, Sym, max_, min_
-from mmrl.pdg.graph import Edge, Op
+from mmrl.pdg.graph import Edge, Graph
 from mmrl.pdg.normal import leaves
 
 ZERO = Const(0)
+FAR = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,26 +38,32 @@ class Block:
     def start(self) -> Expr:
         return ZERO if self.size is None else self.symbol
 
-    def count(self, env: Mapping[str, Any]) -> int:
-        return int(self.bound.evaluate(env)) if self.size is None else self.size
+    @property
+    def length(self) -> Expr:
+        return self.bound if self.size is None else Const(self.size)
+
+    def begin(self, env: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The first point of the block that `env` names."""
+        return {**env, self.name: self.start.evaluate(env)}
 
     def cover(self, part: Expr, bound: Expr) -> Slice | None:
         """A slice that holds φ of every point of the block; None if there is none in general."""
         if self.size is None:
             return Slice(ZERO, bound)
         lo, hi = (part.lo, part.hi) if isinstance(part, Slice) else (part, part + 1)
-        if not (rising(lo, self.name) and rising(hi, self.name)):
+        if not (_rising(lo, self.name) and _rising(hi, self.name)):
             return None
+        lowest, _ = lo.interval({name: (0, FAR) for name in lo.symbols()})
         last = hi.substitute({self.name: self.symbol + (self.size - 1)})
         ends = any(bound.same(leaf) for leaf in leaves(last, Min))
-        return Slice(_positive(lo, self.name), last if ends else min_(last, bound))
+        return Slice(lo if lowest >= 0 else max_(lo, 0), last if ends else min_(last, bound))
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
     """What happens to one axis that arrives: it stays (`take` is None), or φ is taken from it.
 
-    The axis holds the points from `base` on; `domain` is that of the reader, for widths.
+    The axis holds the points from `base` on.
     """
 
     take: Expr | None = None
@@ -67,44 +74,32 @@ class Step:
 class Access:
     """An edge after the move: the new φ, and how to find in what arrives what used to arrive.
 
-    `stored` is the place, among the axes in the order of the source's dimensions, of the axis
-    that lies in the stored value itself; it arrives behind the axes of slices.
+    `steps` are for the axes in the order of the source's dimensions. `stored` is the place among
+    them of the axis that lies in the stored value itself; it arrives behind the axes of slices.
+    `walked` is the place of the axis of d, if all there is to do is to walk along it.
     """
 
     index: tuple[Expr, ...]
-    steps: tuple[Step, ...]
-    domain: Domain
+    domain: Domain  # of the reader, for the widths of slices
+    steps: tuple[Step, ...] = ()
     stored: int | None = None
-
-    def direct(self, name: str) -> bool:
-        """Whether the only thing to do is to walk along d, so that `vmap` can do it."""
-        taken = [step for step in self.steps if step.take is not None]
-        return len(taken) == 1 and Sym(name).same(taken[0].take) and self.walks is not None
-
-    @property
-    def walks(self) -> int | None:
-        """The axis, in order of the source's dimensions, of the only point that is taken."""
-        places = [i for i, step in enumerate(self.steps) if step.take is not None]
-        return places[0] if len(places) == 1 else None
+    walked: int | None = None
 
     @property
     def still(self) -> bool:
         """Whether what arrives is what used to arrive."""
-        return all(step.take is None for step in self.steps)
+        return self.stored is None and all(step.take is None for step in self.steps)
 
     def order(self, value: Any) -> Any:
         """The axes in the order of the source's dimensions."""
-        if self.stored is None:
-            return value
-        last = len(self.steps) - 1
-        place = self.stored
-        return jax.tree.map(lambda x: jnp.moveaxis(x, last, place), value)
+        last, place = len(self.steps) - 1, self.stored
+        return value if place is None else _move(value, last, place)
 
     def read(self, value: Any, env: Mapping[str, Any], start: Mapping[str, Any]) -> Any:
-        """What the old φ read at the point `env`, out of `value`, which arrived at `start`."""
+        """What the old φ read at the point `env`, out of an ordered value from `start`."""
         bounds = {k: v for k, v in start.items() if isinstance(v, int)}
 
-        def one(x):
+        def one(x: Any) -> Any:
             axis = 0
             for step in self.steps:
                 if step.take is None:
@@ -113,18 +108,21 @@ class Access:
                 base = step.base.evaluate(start)
                 if isinstance(step.take, Slice):
                     lo, hi = step.take.lo.evaluate(env) - base, step.take.hi.evaluate(env) - base
-                    width = self.domain.largest(step.take.width(), bounds)
-                    x = window(x, lo, hi, width, axis)
+                    x = _window(x, lo, hi, self.domain.largest(step.take.width(), bounds), axis)
                     axis += 1
                 else:
                     place = jnp.asarray(step.take.evaluate(env) - base)
                     x = jnp.take(x, place, axis, mode="clip")
             return x
 
-        return jax.tree.map(one, self.order(value))
+        return jax.tree.map(one, value)
 
 
-def window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
+def _move(value: Any, source: int, destination: int) -> Any:
+    return jax.tree.map(lambda x: jnp.moveaxis(x, source, destination), value)
+
+
+def _window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
     """x[lo:hi] along an axis, filled with zeros to `width`."""
     places = lo + jnp.arange(width)
     taken = jnp.take(x, places, axis, mode="clip")
@@ -132,23 +130,46 @@ def window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
     return jnp.where(inside, taken, jnp.zeros((), x.dtype))
 
 
-def access(
-    edge: Edge, sink: Op, source: Op, block: Block, moved: Any, sinks: bool
-) -> Access | None:
-    """How `sink` reads `source` when the operations in `moved` compute a block of d at a time.
+def arrive(
+    plans: Sequence[Access], inputs: Sequence[Any], start: Mapping[str, Any]
+) -> tuple[list[Any], Callable[[Mapping[str, Any], list[Any]], list[Any]]]:
+    """What to walk along, d first, and `reads(point, walked)`: what the old φ read at a point.
 
-    `sinks` says whether the sink is one of them. None if this read forbids the move.
+    None stands for inputs that are not walked along. `start` is the point at which all arrived.
     """
-    name, index, steps, stored = block.name, [], [], None
+    ordered = [plan.order(value) for plan, value in zip(plans, inputs, strict=True)]
+    walked = [
+        None if plan.walked is None else _move(value, plan.walked, 0)
+        for plan, value in zip(plans, ordered, strict=True)
+    ]
+
+    def reads(point: Mapping[str, Any], here: list[Any]) -> list[Any]:
+        return [
+            plan.read(value, point, start) if plan.walked is None else spot
+            for plan, value, spot in zip(plans, ordered, here, strict=True)
+        ]
+
+    return walked, reads
+
+
+def access(
+    graph: Graph, edge: Edge, block: Block, moved: Collection[str], sinks: bool
+) -> Access | None:
+    """What becomes of a read when the operations in `moved` compute a block of d at a time.
+
+    `sinks` says whether its sink does so, too. None if this read forbids the move.
+    """
+    source, name = graph.ops[edge.source], block.name
+    index, steps, stored = [], [], None
     for dim, part in zip(source.domain, edge.index, strict=True):
-        held = source.name in moved and dim.name == name
-        if held:
-            if not _meets(part, block, sinks):
+        if source.name in moved and dim.name == name:
+            # A block of a tile can only be read by its own block; all of d in any way.
+            if block.size is not None and not (sinks and block.symbol.same(part)):
                 return None
             stored = len(steps)
-            steps.append(Step() if _whole(part, dim.bound) else Step(part, block.start))
-            if block.size is not None:
-                index.append(block.symbol)
+            whole = isinstance(part, Slice) and ZERO.same(part.lo) and dim.bound.same(part.hi)
+            steps.append(Step() if whole else Step(part, block.start))
+            index += [] if block.size is None else [block.symbol]
         elif sinks and name in part.symbols():
             cover = block.cover(part, dim.bound)
             if cover is None or dim.name in source.domain.when.symbols():
@@ -157,39 +178,21 @@ def access(
             steps.append(Step(part, cover.lo))
         else:
             index.append(part)
-            if isinstance(part, Slice):
-                steps.append(Step())
-    return Access(tuple(index), tuple(steps), sink.domain, stored)
+            steps += [Step()] if isinstance(part, Slice) else []
+    taken = [(k, step.take) for k, step in enumerate(steps) if step.take is not None]
+    walks = sinks and len(taken) == 1 and block.symbol.same(taken[0][1])
+    domain = graph.ops[edge.sink].domain
+    return Access(tuple(index), domain, tuple(steps), stored, taken[0][0] if walks else None)
 
 
-def _meets(part: Expr, block: Block, sinks: bool) -> bool:
-    """Blocks of a tile can only be read by their own block; a whole dimension in any way."""
-    return block.size is None or (sinks and block.symbol.same(part))
-
-
-def _positive(lo: Expr, name: str) -> Expr:
-    """The expression, or 0 where it is negative; as it is where it clearly never is."""
-    sure = lo - Sym(name)
-    known = sure if isinstance(sure, Const) else lo
-    return lo if isinstance(known, Const) and not _negative(known) else max_(lo, 0)
-
-
-def _negative(part: Expr) -> bool:
-    return isinstance(part, Const) and part.value < 0
-
-
-def _whole(part: Expr, bound: Expr) -> bool:
-    return isinstance(part, Slice) and ZERO.same(part.lo) and bound.same(part.hi)
-
-
-def rising(part: Expr, name: str) -> bool:
+def _rising(part: Expr, name: str) -> bool:
     """Is an expression sure not to fall as the symbol grows?"""
     if name not in part.symbols():
         return True
     if isinstance(part, Sub):
-        return rising(part.left, name) and name not in part.right.symbols()
+        return _rising(part.left, name) and name not in part.right.symbols()
     if isinstance(part, Mul):
-        return isinstance(part.left, Const) and part.left.value >= 0 and rising(part.right, name)
+        return isinstance(part.left, Const) and part.left.value >= 0 and _rising(part.right, name)
     if isinstance(part, Add | Min | Max | FloorDiv):
-        return rising(part.left, name) and rising(part.right, name)
+        return _rising(part.left, name) and _rising(part.right, name)
     return isinstance(part, Sym)

@@ -10,6 +10,7 @@ import dataclasses
 
 from mmrl.pdg.expr import Const, Expr, Slice, Sym
 from mmrl.pdg.graph import Edge, Graph
+from mmrl.pdg.validate import components
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,7 @@ def cycles(graph: Graph, name: str) -> list[Cycle]:
     """The cycles along d = `name`: strongly connected components of what is left of the graph."""
     edges = level(graph, name)
     found = []
-    for component in components(list(graph.ops), edges):
+    for component in components(edges):
         inside = [e for e in edges if e.sink in component and e.source in component]
         if inside:
             found.append(Cycle(tuple(op for op in graph.ops if op in component), tuple(inside)))
@@ -41,7 +42,7 @@ def level(graph: Graph, name: str) -> list[Edge]:
     """
     ways = [(edge, _way(graph, edge, name)) for edge in graph.edges]
     if any(way > 0 for _, way in ways):
-        place = {op: i for i, c in enumerate(components(list(graph.ops), graph.edges)) for op in c}
+        place = {op: i for i, c in enumerate(components(graph.edges)) for op in c}
         if any(way > 0 and place[edge.sink] == place[edge.source] for edge, way in ways):
             return list(graph.edges)
     return [edge for edge, way in ways if way >= 0]
@@ -77,38 +78,3 @@ def trivial(graph: Graph, cycle: Cycle, name: str) -> bool:
             if dim.name == name and name in part.symbols() and shift(part, name) != 0:
                 return False
     return True
-
-
-def components(nodes: list[str], edges) -> list[set[str]]:
-    """Strongly connected components, sources before the sinks that read them (Tarjan 1972)."""
-    below: dict[str, list[str]] = {node: [] for node in nodes}
-    for edge in edges:
-        below[edge.sink].append(edge.source)
-    number: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[set[str]] = []
-    for root in nodes:
-        if root in number:
-            continue
-        work = [(root, iter(below[root]))]
-        number[root] = lowest[root] = len(number)
-        stack.append(root)
-        while work:
-            node, rest = work[-1]
-            child = next(rest, None)
-            if child is None:
-                work.pop()
-                if work:
-                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[node])
-                if lowest[node] == number[node]:
-                    place = stack.index(node)
-                    found.append(set(stack[place:]))
-                    del stack[place:]
-            elif child not in number:
-                number[child] = lowest[child] = len(number)
-                stack.append(child)
-                work.append((child, iter(below[child])))
-            elif child in stack:
-                lowest[node] = min(lowest[node], number[child])
-    return found

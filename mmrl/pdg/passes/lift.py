@@ -10,22 +10,19 @@ The paper lifts sums, prefix sums and sliding sums that match a pattern (§5.2);
 discounted sums as still to do. Lifting has a price: every reader now waits for all of d.
 """
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Slice, Sym
-from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.expr import Slice
+from mmrl.pdg.graph import Graph, Op
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.access import Block
-from mmrl.pdg.passes.compose import FAR, MARK, branches
 from mmrl.pdg.passes.cycles import cycles, trivial
 from mmrl.pdg.passes.declared import Declared
-from mmrl.pdg.passes.loops import Loop, analyze, type_of
-from mmrl.pdg.passes.recurrence import MATRIX, recognize
+from mmrl.pdg.passes.loops import MARK, Loop, analyze, type_of
+from mmrl.pdg.passes.recurrence import MATRIX, Recurrence, recognize
 from mmrl.pdg.passes.values import Refusal
 
 SMALL = 4  # the bounds with which shapes are tried out
@@ -43,150 +40,123 @@ def lift_loops(
 ) -> tuple[Graph, list[str]]:
     """The graph with loops over `name` lifted, and for each loop what was done, or why not.
 
-    "auto" lifts a loop only where nobody has to wait longer for it: one that runs backward, or one
-    whose readers want all of d. "always" lifts every loop that can be, which suits a parallel
-    device. `env` has what operations find there besides symbols and bounds, such as a key.
+    "auto" lifts a loop only where nobody has to wait longer for it and no more has to be kept: one
+    that runs backward, or one whose readers want all of d. "always" lifts every loop that can be,
+    which suits a parallel device. `env` has what operations find there besides symbols and bounds,
+    such as a key.
 
     Raises `ValueError` for a dimension that is not there or another `when`.
     """
     if when not in CHOICES:
         raise ValueError(f"`when` must be one of {', '.join(CHOICES)}; got {when!r}.")
-    dims = move.graph_dims(graph)
-    if name not in dims:
-        raise ValueError(f"`{name}` is no dimension of the program: it has {', '.join(dims)}.")
+    block = move.whole(graph, name)
     words = []
     for cycle in cycles(graph, name):
         if trivial(graph, cycle, name):
             continue
         try:
-            loop = analyze(graph, cycle, Block(name, dims[name]))
-            _check(loop, matrix, monoids, env or {})
+            loop = analyze(graph, cycle, block)
+            run = _scan_run(loop, matrix, monoids)
+            forms = _try(loop, run, env or {})
             if when == "auto":
                 _check_cost(loop)
         except Refusal as refusal:
             words.append(f"{cycle} stay a loop over {name}: {refusal.reason}")
             continue
-        graph = _replace(loop, matrix, monoids)
-        kinds = " and ".join(sorted(set(loop.forms)))
-        words.append(f"{cycle} became one scan over {name}: {kinds}")
+        graph = _replace(loop, run, forms)
+        words.append(f"{cycle} became one scan over {name}: {' and '.join(sorted(set(forms)))}")
     return graph, words
 
 
-def _check(loop: Loop, matrix: int, monoids: tuple[Declared, ...], extra: Mapping) -> None:
-    """Try the scan on small shapes: this is where a step that is no recurrence is refused."""
-    graph, block = loop.graph, loop.block
+def _check_cost(loop: Loop) -> None:
+    """Refuse to lift a forward loop of which somebody reads less than all of d at once."""
+    if loop.way < 0:
+        return
+    name, end = loop.block.name, loop.block.bound - 1
+    for edge in loop.readers:
+        dims = loop.graph.ops[edge.source].domain.names
+        part = edge.index[dims.index(name)]
+        if part.same(end):
+            reason = f"{edge.sink} reads only {edge.source}[{part}], and what leads there would be"
+            raise Refusal("cost", f"{reason} kept for all of {name} at once")
+        if not (isinstance(part, Slice) and part.hi.same(loop.block.bound)):
+            reason = f"{edge.sink} reads {edge.source}[{part}] as it goes, and would have to wait"
+            raise Refusal("cost", f"{reason} for all of {name}")
+    if any(op in loop.ops for op, _ in loop.graph.results):
+        raise Refusal("cost", "its points are results, which could come one by one")
+
+
+def _try(loop: Loop, run: Callable, extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """The forms of the scan, tried on small shapes: a step that is no recurrence is refused."""
+    graph = loop.graph
     bounds = dict.fromkeys(graph.bounds, SMALL)
-    symbols = {dim: 0 for dim in move.graph_dims(graph) if dim != block.name}
-    env = {**extra, **bounds, **symbols}
+    env = {**extra, **bounds, **dict.fromkeys(set(move.graph_dims(graph)) - {loop.block.name}, 0)}
     types = []
-    for edge, plan in zip(loop.body.outside, loop.plans, strict=True):
-        source, sink = graph.ops[edge.source], graph.ops[edge.sink]
-        kind = type_of(source, edge.output, bounds)
-        widths = [
-            sink.domain.largest(part.width(), bounds)
-            for part in plan.index
-            if isinstance(part, Slice)
-        ]
+    for edge, plan in zip(loop.outside, loop.plans, strict=True):
+        kind = type_of(graph.ops[edge.source], edge.output, bounds)
+        slices = [part for part in plan.index if isinstance(part, Slice)]
+        lead = [graph.ops[edge.sink].domain.largest(part.width(), bounds) for part in slices]
         types.append(
-            jax.tree.map(lambda x, w=widths: jax.ShapeDtypeStruct((*w, *x.shape), x.dtype), kind)
+            jax.tree.map(lambda x, w=lead: jax.ShapeDtypeStruct((*w, *x.shape), x.dtype), kind)
         )
     found: list[tuple[str, ...]] = []
-    run = scan_run(loop, matrix, monoids, found)
     try:
-        jax.eval_shape(lambda *inputs: run(env, *inputs), *types)
+        jax.eval_shape(lambda *inputs: run(env, *inputs, found=found), *types)
     except Refusal as refusal:
         scopes = [s for s in refusal.inside.split("/") if s.startswith(MARK)]
         where = f", in {scopes[0].removeprefix(MARK)}" if scopes else ""
         raise Refusal(refusal.primitive, refusal.reason + where) from None
-    loop.forms = found[0]
+    return found[0]
 
 
-def _check_cost(loop: Loop) -> None:
-    """Lifting a forward loop would make those wait who read it as it goes."""
-    if loop.way < 0:
-        return
-    graph, name = loop.graph, loop.block.name
-    for edge in loop.readers:
-        dims = graph.ops[edge.source].domain.names
-        part = edge.index[dims.index(name)]
-        if not (isinstance(part, Slice) and part.hi.same(loop.block.bound)):
-            reason = f"{edge.sink} reads {edge.source}[{part}] as it goes, and would have to wait"
-            raise Refusal("cost", f"{reason} for all of {name}")
-    if any(op in loop.body.ops for op, _ in graph.results):
-        raise Refusal("cost", "its points are results, which could come one by one")
-
-
-def scan_run(loop: Loop, matrix: int, monoids: tuple[Declared, ...], found: list | None = None):
+def _scan_run(loop: Loop, matrix: int, monoids: tuple[Declared, ...]) -> Callable:
     """`run` of the lifted loop: everything in `loop.needed`, stacked over d.
 
     The first point, which has a definition of its own, is computed apart. So the branch that it
     takes is nowhere in the step, and what is a sum stays a sum.
     """
-    block, body, way = loop.block, loop.body, loop.way
-    name = block.name
+    carried, way = loop.carried, loop.way
 
-    def known(away: int, limits: tuple[int, int]) -> dict[Edge, bool]:
-        far = Sym("_far")
-        point = far if way > 0 else block.bound - 1 - far
-        edges = [edge for op in body.ops for edge in body.graph.inputs(op)]
-        return branches(edges, point, name, {"_far": limits})
-
-    def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        at = loop.steps(inputs, env, {**env, name: 0})
-        length, nothing, walked = block.count(env), at.nothing, at.walked
-        begin, end = known(0, (0, 0)), known(1, (1, FAR))
-        points = jnp.arange(length)
+    def run(env: Mapping[str, Any], *inputs: Any, found: list | None = None) -> tuple[Any, ...]:
+        at, walked = loop.begin(inputs, env, loop.block.begin(env))
+        length, nothing = loop.block.length.evaluate(env), loop.nothing(env)
+        points = (jnp.arange(length), walked)
         place = 0 if way > 0 else length - 1
-        rest = slice(1, None) if way > 0 else slice(None, -1)
-        first = at(jnp.asarray(place), nothing, _take(walked, place), begin)[loop.carried]
+        first = at(place, nothing, jax.tree.map(lambda x: x[place], walked))[carried]
+        later = jax.tree.map(lambda x: x[1:] if way > 0 else x[:-1], points)
 
-        def step(x: Any, point: Any, walked: Any) -> Any:
-            return at(point, x, walked, end)[loop.carried]
+        def step(x: Any, point: Any, here: list[Any]) -> Any:
+            return at(point, x, here, loop.later)[carried]
 
-        later = jax.tree.map(lambda x: x[rest], (points, walked))
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), later)
-        recurrence = recognize(step, first, *one, monoids=monoids, matrix=matrix)
+        recurrence: Recurrence = recognize(step, first, *one, monoids=monoids, matrix=matrix)
         if found is not None:
             found.append(recurrence.forms)
         if loop.final:
             ahead = later if way > 0 else jax.tree.map(lambda x: x[::-1], later)
-            return (recurrence.last(first, tuple(ahead)),)
-        xs = recurrence(first, tuple(later), reverse=way < 0)
-        xs = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y][::way]), first, xs)
-        if loop.needed == [loop.carried]:
+            return (recurrence.last(first, ahead),)
+
+        def join(x: Any, rest: Any) -> Any:  # in the order of time
+            return jnp.concatenate([x[None], rest] if way > 0 else [rest, x[None]])
+
+        xs = jax.tree.map(join, first, recurrence(first, later, reverse=way < 0))
+        if loop.needed == [carried]:
             return (xs,)
-        before = jax.tree.map(
-            lambda e, x: jnp.concatenate([e[None], x[:-1]] if way > 0 else [x[1:], e[None]]),
-            nothing,
-            xs,
-        )
-        everything = jax.vmap(lambda p, x, w: at(p, x, w, {}))(points, before, walked)
-        everything[loop.carried] = xs
-        return tuple(everything[tensor] for tensor in loop.needed)
+        shifted = jax.tree.map(lambda x: x[:-1] if way > 0 else x[1:], xs)
+        everything = jax.vmap(at)(points[0], jax.tree.map(join, nothing, shifted), walked)
+        return tuple({**everything, carried: xs}[tensor] for tensor in loop.needed)
 
     return run
 
 
-def _take(tree: Any, place: int) -> Any:
-    return jax.tree.map(lambda x: x[place], tree)
-
-
-def _replace(loop: Loop, matrix: int, monoids: tuple[Declared, ...]) -> Graph:
+def _replace(loop: Loop, run: Callable, forms: tuple[str, ...]) -> Graph:
     """The graph in which one operation stands for the loop."""
-    graph, body, block = loop.graph, loop.body, loop.block
+    graph, block = loop.graph, loop.block
+    kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]
+    outputs = tuple(kinds if loop.final else [move.widen(kind, block) for kind in kinds])
+    name = move.title(graph, block, loop.title, loop.ops)
     domain = move.block_domain(graph.ops[loop.title].domain, block)
-    outputs = tuple(
-        graph.ops[op].outputs[output]
-        if loop.final
-        else move.widen((graph.ops[op].outputs[output],), block)[0]
-        for op, output in loop.needed
-    )
-    run = scan_run(loop, matrix, monoids)
-    name = move.title(graph, loop.title, body.ops)
-    lifted = Op(name, "scan", domain, outputs, run, {"forms": loop.forms, "over": block.name})
-    edges = [
-        dataclasses.replace(edge, sink=name, index=plan.index, input=k, when=TRUE)
-        for k, (edge, plan) in enumerate(zip(body.outside, loop.plans, strict=True))
-    ]
-    place = {tensor: (lifted.name, k) for k, tensor in enumerate(loop.needed)}
-    return move.rewire(graph, block, body.ops, [(lifted, edges)], place, loop.final)
+    lifted = Op(name, "scan", domain, outputs, run, {"forms": forms, "over": block.name})
+    place = {tensor: (name, k) for k, tensor in enumerate(loop.needed)}
+    ends = {loop.carried[0]: None} if loop.final else {}
+    return move.rewire(graph, block, loop.ops, [(lifted, loop.reads)], place, ends)

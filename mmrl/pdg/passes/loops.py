@@ -1,131 +1,170 @@
 """Loops in a graph: a cycle of operations that carries one tensor from a point of d to the next."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from mmrl.pdg.expr import TRUE
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.access import ZERO, Access, Block, access
-from mmrl.pdg.passes.compose import Region, Tensor, region
+from mmrl.pdg.passes.access import ZERO, Access, Block, access, arrive
 from mmrl.pdg.passes.cycles import Cycle, shift
+from mmrl.pdg.passes.move import Tensor
 from mmrl.pdg.passes.values import Refusal
+from mmrl.pdg.polyhedra import always, never
+from mmrl.pdg.validate import components
+
+MARK = "op_"
+At = Callable[..., dict[Tensor, Any]]
 
 
 @dataclasses.dataclass
 class Loop:
-    """A cycle that carries one tensor along d, by one step: `way` is +1 forward, -1 backward."""
+    """A cycle that carries one tensor along d, by one step: `way` is +1 forward, -1 backward.
 
-    body: Region
+    `ops` are in an order in which they can run at one point. They read each other along `inside`
+    there and along `back` at the point before, and everything else along `outside`, as the `plans`
+    say. `later` has the branches that are taken at all points but the first, or at none of them.
+    """
+
+    graph: Graph
     block: Block
+    ops: tuple[str, ...]
+    inside: Collection[Edge]
+    back: Collection[Edge]
+    outside: tuple[Edge, ...]
+    plans: list[Access]
     carried: Tensor
     way: int
-    plans: list[Access]
-    readers: list[Edge]  # from outside
-    forms: tuple[str, ...] = ()
+    later: dict[Edge, bool]
 
     @property
-    def graph(self) -> Graph:
-        return self.body.graph
+    def reads(self) -> list[Edge]:
+        """What an operation reads that stands for the loop."""
+        pairs = zip(self.outside, self.plans, strict=True)
+        return move.numbered([dataclasses.replace(edge, index=plan.index) for edge, plan in pairs])
+
+    @property
+    def readers(self) -> list[Edge]:
+        """From outside."""
+        return [e for e in self.graph.edges if e.source in self.ops and e.sink not in self.ops]
 
     @property
     def needed(self) -> list[Tensor]:
         """What is read from outside, by an operation or by the user."""
-        shown = sorted(move.views(self.graph, self.body.ops))
+        shown = sorted(move.views(self.graph, self.block, self.ops))
         asked = [(op, k) for op in shown for k in range(len(self.graph.ops[op].outputs))]
         return list(dict.fromkeys([(e.source, e.output) for e in self.readers] + asked))
 
     @property
     def final(self) -> bool:
         """Whether all that anybody reads is where the loop ends."""
-        if self.needed != [self.carried] or move.views(self.graph, self.body.ops):
+        if self.needed != [self.carried] or move.views(self.graph, self.block, self.ops):
             return False
         place = self.graph.ops[self.carried[0]].domain.names.index(self.block.name)
         end = self.block.bound - 1 if self.way > 0 else ZERO
-        return all(edge.index[place].same(end) for edge in self.readers) and bool(self.readers)
-
-    def steps(self, inputs: tuple, env: Mapping[str, Any], start: Mapping[str, Any]) -> "Steps":
-        """The body of the loop, with what it reads; `start` is the point at which that arrived."""
-        ordered = move.inputs_in_order(self.plans, inputs)
-        walked = [
-            jax.tree.map(lambda x, axis=plan.walks or 0: jnp.moveaxis(x, axis, 0), value)
-            if plan.direct(self.block.name)
-            else None
-            for plan, value in zip(self.plans, ordered, strict=True)
-        ]
-        bounds = {name: value for name, value in env.items() if isinstance(value, int)}
-        like = type_of(self.graph.ops[self.carried[0]], self.carried[1], bounds)
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
-        return Steps(self, env, start, ordered, walked, nothing)
+        return all(edge.index[place].same(end) for edge in self.readers)
 
     @property
     def title(self) -> str:
         return min(self.needed or [self.carried], key=lambda tensor: tensor != self.carried)[0]
 
+    def nothing(self, env: Mapping[str, Any]) -> Any:
+        """A state of zeros, for where there is none before."""
+        bounds = {name: value for name, value in env.items() if isinstance(value, int)}
+        like = type_of(self.graph.ops[self.carried[0]], self.carried[1], bounds)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
 
-@dataclasses.dataclass(frozen=True)
-class Steps:
-    """One pass through the body of a loop, wherever it is: `at(point, x, walked, sure)`.
+    def begin(
+        self, inputs: Sequence[Any], env: Mapping[str, Any], start: Mapping[str, Any]
+    ) -> tuple[At, list[Any]]:
+        """`at(point, x, here, known)`, one pass through the body, and what it walks along.
 
-    `walked` holds the inputs that the loop walks along, d first; the others stay in `ordered`.
-    `nothing` is a state of zeros, for where there is none before.
-    """
+        `start` is the point at which the inputs arrived. `at` gives all outputs of all operations;
+        x is the state before, and `known` says of some branches whether they are taken.
+        """
+        walked, reads = arrive(self.plans, inputs, start)
 
-    loop: Loop
-    env: Mapping[str, Any]
-    start: Mapping[str, Any]
-    ordered: list[Any]
-    walked: list[Any]
-    nothing: Any
+        def at(
+            point: Any, x: Any, here: list[Any], known: Mapping[Edge, bool] | None = None
+        ) -> dict[Tensor, Any]:
+            spot = {**env, self.block.name: point}
+            arrived = dict(zip(self.outside, reads(spot, here), strict=True))
+            return self._body(spot, arrived, x, known or {})
 
-    def __call__(
-        self, point: Any, x: Any, walked: list[Any], sure: Mapping[Edge, bool]
+        return at, walked
+
+    def _body(
+        self,
+        env: Mapping[str, Any],
+        arrived: Mapping[Edge, Any],
+        x: Any,
+        known: Mapping[Edge, bool],
     ) -> dict[Tensor, Any]:
-        plans, block = self.loop.plans, self.loop.block
-        spot = {**self.env, block.name: point}
-        values = [
-            w if plan.direct(block.name) else v
-            for plan, w, v in zip(plans, walked, self.ordered, strict=True)
-        ]
-        reads = move.read_all(plans, values, spot, self.start, block)
-        return self.loop.body.run(spot, reads, {self.loop.carried: x}, sure)
+        values: dict[Tensor, Any] = {}
+
+        def read(edge: Edge) -> Any:
+            if edge in self.back:
+                return x
+            return values[edge.source, edge.output] if edge in self.inside else arrived[edge]
+
+        for name in self.ops:
+            op, edges = self.graph.ops[name], self.graph.inputs(name)
+            if op.run is None:
+                sure = [edge for edge in edges if known.get(edge) is True]
+                taken = sure or [edge for edge in edges if known.get(edge) is not False]
+                conditions = [edge.when.evaluate(env) for edge in taken]
+                results = (move.choose(conditions, [read(edge) for edge in taken]),)
+            else:
+                with jax.named_scope(MARK + name):  # a refusal shows in which operation it arose
+                    results = op.run(env, *(read(edge) for edge in edges))
+            values |= {(name, k): value for k, value in enumerate(results)}
+        return values
 
 
 def analyze(graph: Graph, cycle: Cycle, block: Block) -> Loop:
     """The cycle as a loop that carries one tensor. Raises `Refusal` if it is not one."""
-    name = block.name
     for op in cycle.ops:
-        if name not in graph.ops[op].domain.names:
-            raise Refusal("domain", f"{op} is not over {name}")
-    carried, distances = [], set()
+        if block.name not in graph.ops[op].domain.names:
+            raise Refusal("domain", f"{op} is not over {block.name}")
+    tensor, away, back = _carried(graph, cycle, block)
+    inside = [edge for edge in cycle.edges if edge not in back]
+    order = [name for group in components(inside) for name in group]
+    order += [name for name in cycle.ops if name not in order]
+    outside = [e for op in order for e in graph.inputs(op) if e not in inside and e not in back]
+    plans = []
+    for edge in outside:
+        plan = access(graph, edge, block, (), True)
+        foreign = edge.when.symbols() & set(move.graph_dims(graph)) - {block.name}
+        if plan is None or foreign or edge.source in cycle.ops:
+            raise Refusal("read", f"{edge} cannot be read for all of {block.name} at once")
+        plans.append(plan)
+    later = _later(graph, cycle.edges + tuple(outside), block, -away)
+    return Loop(
+        graph, block, tuple(order), inside, back, tuple(outside), plans, tensor, -away, later
+    )
+
+
+def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Tensor, int, list[Edge]]:
+    """What a cycle hands to another point of d, how far away it was made, and along which edges."""
+    back, distances = [], set()
     for edge in cycle.edges:
-        away = _distance(graph, edge, name)
+        away = _distance(graph, edge, block.name)
         if away is None:
             raise Refusal("read", f"{edge} leads elsewhere than to the point before")
         if away:
-            carried.append(edge)
+            back.append(edge)
             distances.add(away)
-    tensors = {(edge.source, edge.output) for edge in carried}
+    tensors = sorted({(edge.source, edge.output) for edge in back})
     if len(tensors) > 1:
-        both = " and ".join(sorted(op for op, _ in tensors))
-        raise Refusal("carry", f"it carries {both}, not one tensor")
+        names = [f"{op}.{k}" if len(graph.ops[op].outputs) > 1 else op for op, k in tensors]
+        raise Refusal("carry", f"it carries {' and '.join(names)}, not one tensor")
     if len(distances) > 1 or not distances <= {-1, 1}:
         raise Refusal("read", f"it reaches {', '.join(map(str, sorted(distances)))} steps away")
-    body = region(graph, cycle.ops, cycle.edges, carried)
-    plans = []
-    for edge in body.outside:
-        sink, source = graph.ops[edge.sink], graph.ops[edge.source]
-        plan = access(edge, sink, source, block, (), True)
-        foreign = edge.when.symbols() & set(move.graph_dims(graph)) - {name}
-        if plan is None or foreign or edge.source in cycle.ops:
-            raise Refusal("read", f"{edge} cannot be read for all of {name} at once")
-        plans.append(plan)
-    (tensor,), (away,) = tensors, distances
-    readers = [e for e in graph.edges if e.source in cycle.ops and e.sink not in cycle.ops]
-    return Loop(body, block, tensor, -away, plans, readers)
+    return tensors[0], distances.pop(), back
 
 
 def _distance(graph: Graph, edge: Edge, name: str) -> int | None:
@@ -137,6 +176,20 @@ def _distance(graph: Graph, edge: Edge, name: str) -> int | None:
             return None
         away = step if dim.name == name else away
     return away
+
+
+def _later(graph: Graph, edges: Sequence[Edge], block: Block, way: int) -> dict[Edge, bool]:
+    others: Any = block.symbol != (ZERO if way > 0 else block.bound - 1)
+    verdicts = {}
+    for edge in edges:
+        if TRUE.same(edge.when):
+            continue
+        domain = graph.ops[edge.sink].domain.restrict(others)
+        if always(edge.when, domain):
+            verdicts[edge] = True
+        elif never(edge.when, domain):
+            verdicts[edge] = False
+    return verdicts
 
 
 def type_of(op: Op, output: int, bounds: Mapping[str, int]) -> Any:

@@ -13,6 +13,7 @@ Blocks end in sums and in loops of which only the last state is read. The last b
 its missing points are zeros, and add nothing.
 """
 
+import dataclasses
 import math
 from collections.abc import Collection, Mapping
 
@@ -20,13 +21,13 @@ import jax
 
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Graph, Op
-from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block
-from mmrl.pdg.passes.blocks import block_plans, build
+from mmrl.pdg.passes.blocks import build, tiled
 from mmrl.pdg.passes.cycles import cycles, trivial
 from mmrl.pdg.passes.loops import Loop, analyze
+from mmrl.pdg.passes.move import whole
 from mmrl.pdg.passes.values import Refusal
-from mmrl.pdg.passes.vectorize import movable
+from mmrl.pdg.passes.vectorize import Reason, movable, say
 
 
 def tile(
@@ -47,24 +48,23 @@ def tile(
     """
     if (size is None) == (budget is None) or (size is not None and size < 1):
         raise ValueError(f"Give `size`, at least 1, or `budget`; got {size} and {budget}.")
-    bound = move.graph_dims(graph).get(name)
-    if bound is None:
-        raise ValueError(f"`{name}` is no dimension of the program.")
+    everything = whole(graph, name)
     if size is None:
-        size = _size(graph, name, budget or 0, bounds or {})
-    block = Block(name, bound, size)
-    loops, sums = _loops(graph, block, only), _sums(graph, block, only)
-    moved, loops, sums, words = _choose(graph, block, only, loops, sums)
+        size = _size(graph, everything, budget or 0, bounds or {})
+    block = dataclasses.replace(everything, size=size)
+    moved, loops, sums, reasons = _choose(graph, block, only)
     if not moved:
-        return graph, ["nothing tiled", *words]
+        return graph, ["nothing tiled", *say(reasons)]
     ends = [loop.carried[0] for loop in loops]
+    inside = {op for loop in loops for op in loop.ops}
+    words = say([(ops, why) for ops, why in reasons if not inside & set(ops)])
     words.insert(0, f"tiled by {size} along {name}: {', '.join([*moved, *ends, *sums])}")
     return build(graph, block, moved, loops, sums), words
 
 
-def _size(graph: Graph, name: str, budget: int, bounds: Mapping[str, int]) -> int:
+def _size(graph: Graph, everything: Block, budget: int, bounds: Mapping[str, int]) -> int:
     """The largest power of two such that a block of the largest operation fits the budget."""
-    able, _ = movable(graph, Block(name, move.graph_dims(graph)[name]))
+    able, _ = movable(graph, everything)
     missing = set(graph.bounds) - set(bounds)
     if missing:
         raise ValueError(f"`bounds` must say how large {', '.join(sorted(missing))} are.")
@@ -77,16 +77,14 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
-def _loops(graph: Graph, block: Block, only: Collection[str] | None) -> list[Loop]:
+def _loops(graph: Graph, name: str, only: Collection[str] | None) -> list[Loop]:
     """Forward loops of which only the last state is read."""
     found = []
-    for cycle in cycles(graph, block.name):
-        if trivial(graph, cycle, block.name) or (
-            only is not None and not set(cycle.ops) <= set(only)
-        ):
+    for cycle in cycles(graph, name):
+        if trivial(graph, cycle, name) or not set(cycle.ops) <= set(only or cycle.ops):
             continue
         try:
-            loop = analyze(graph, cycle, Block(block.name, block.bound))
+            loop = analyze(graph, cycle, whole(graph, name))
         except Refusal:
             continue
         if loop.final and loop.way > 0:
@@ -101,34 +99,33 @@ def _sums(graph: Graph, block: Block, only: Collection[str] | None) -> list[str]
         edges = graph.inputs(op.name)
         if op.kind != "sum" or op.params.get("axis") != 0 or len(edges) != 1:
             continue
-        (edge,) = edges
-        parts = [part for part in edge.index if isinstance(part, Slice)]
-        whole = len(parts) == 1 and ZERO.same(parts[0].lo) and block.bound.same(parts[0].hi)
-        along = graph.ops[edge.source].domain.names
-        here = whole and along[edge.index.index(parts[0])] == block.name
+        source, slices = graph.ops[edges[0].source].domain, edges[0].slices
+        all_of_it = slices == (Slice(ZERO, block.bound),)
+        here = all_of_it and source.names[edges[0].index.index(slices[0])] == block.name
         if here and (only is None or op.name in only):
             found.append(op.name)
     return found
 
 
 def _choose(
-    graph: Graph, block: Block, only: Collection[str] | None, loops: list[Loop], sums: list[str]
-) -> tuple[list[str], list[Loop], list[str], list[str]]:
+    graph: Graph, block: Block, only: Collection[str] | None
+) -> tuple[list[str], list[Loop], list[str], list[Reason]]:
     """The largest set of operations that can be tiled together with the ends they flow into."""
-    moved, words = movable(graph, block, only)
+    loops, sums = _loops(graph, block.name, only), _sums(graph, block, only)
+    moved, reasons = movable(graph, block, only)
     while True:
-        kept = [loop for loop in loops if block_plans(graph, loop, block, moved) is not None]
-        ended = [s for s in sums if graph.inputs(s)[0].source in moved]
-        ends = {op for loop in kept for op in loop.body.ops} | set(ended)
+        kept = [loop for loop in loops if tiled(loop, block, moved)]
+        ended = [name for name in sums if graph.inputs(name)[0].source in moved]
+        ends = {*ended, *(op for loop in kept for op in loop.ops)}
         loose = [op for op in moved if not _stays_inside(graph, op, moved, ends)]
-        if not loose and len(kept) == len(loops) and len(ended) == len(sums):
-            taken = {edge.source for loop in kept for edge in loop.body.outside}
-            return moved, [k for k in kept if taken & set(moved)], ended, words
-        words += [f"{op} stays: it is read point by point" for op in loose]
+        if not loose and (kept, ended) == (loops, sums):
+            fed = [loop for loop in kept if {edge.source for edge in loop.outside} & set(moved)]
+            blocks = [tiled(loop, block, moved) for loop in fed]
+            return moved, [loop for loop in blocks if loop is not None], ended, reasons
         loops, sums = kept, ended
-        able, more = movable(graph, block, [op for op in moved if op not in loose])
-        words += more
-        moved = able
+        reasons += [((op,), "it is read point by point") for op in loose]
+        moved, more = movable(graph, block, [op for op in moved if op not in loose])
+        reasons += more
 
 
 def _stays_inside(graph: Graph, op: str, moved: Collection[str], ends: Collection[str]) -> bool:

@@ -12,7 +12,9 @@ from collections.abc import Collection
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes.access import Block
 from mmrl.pdg.passes.cycles import cycles, trivial
-from mmrl.pdg.passes.move import can_move, graph_dims, move
+from mmrl.pdg.passes.move import can_move, move, whole
+
+Reason = tuple[tuple[str, ...], str]  # operations, and why they stay where they are
 
 
 def vectorize(
@@ -22,29 +24,30 @@ def vectorize(
 
     `only` limits it to some operations. Raises `ValueError` for a dimension that is not there.
     """
-    block = Block(name, _bound(graph, name))
-    moved, words = movable(graph, block, only)
-    if moved:
-        words.insert(0, f"vectorized over {name}: {', '.join(moved)}")
-    return (move(graph, block, moved) if moved else graph), words
+    block = whole(graph, name)
+    moved, reasons = movable(graph, block, only)
+    words = say(reasons)
+    if not moved:
+        return graph, words
+    return move(graph, block, moved), [f"vectorized over {name}: {', '.join(moved)}", *words]
 
 
 def movable(
     graph: Graph, block: Block, only: Collection[str] | None = None
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], list[Reason]]:
     """The operations that may leave the loop over d, in order, and why the others may not."""
     name = block.name
     moved = {op.name for op in graph.ops.values() if name in op.domain.names}
-    words, groups = [], []
+    reasons, groups = [], []
     if only is not None:
         moved &= set(only)
     for cycle in cycles(graph, name):
-        on = [op for op in cycle.ops if name in graph.ops[op].domain.names]
+        on = tuple(op for op in cycle.ops if name in graph.ops[op].domain.names)
         if trivial(graph, cycle, name):
             groups.append(set(on))
             continue
         if moved & set(on):
-            words.append(f"{', '.join(on)} stay: a cycle through different points of {name}")
+            reasons.append((on, f"a cycle through different points of {name}"))
         moved -= set(on)
     changed = True
     while changed:
@@ -52,14 +55,12 @@ def movable(
         for op in [op for op in graph.ops if op in moved]:
             reason = can_move(graph, block, moved, op)
             if reason or any(op in group and not group <= moved for group in groups):
-                words.append(f"{op} stays: {reason or 'so does another operation of its cycle'}")
+                reasons.append(((op,), reason or "so does another operation of its cycle"))
                 moved.discard(op)
                 changed = True
-    return [op for op in graph.ops if op in moved], words
+    return [op for op in graph.ops if op in moved], reasons
 
 
-def _bound(graph: Graph, name: str):
-    dims = graph_dims(graph)
-    if name not in dims:
-        raise ValueError(f"`{name}` is no dimension of the program: it has {', '.join(dims)}.")
-    return dims[name]
+def say(reasons: Collection[Reason]) -> list[str]:
+    """The reasons in words."""
+    return [f"{', '.join(ops)} stay{'s' * (len(ops) == 1)}: {why}" for ops, why in reasons]
