@@ -26,7 +26,7 @@ Known = dict[Key, Key]
 ZERO, ONE = Const(0), Const(1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Do:
     """Compute `op` at `point`; a read with a key is of a value at hand, any other of a ring."""
 
@@ -44,27 +44,39 @@ class Repeat:
     """
 
     number: Expr | Table
-    body: "tuple[Do | Repeat, ...]"
+    body: "tuple[Node, ...]"
     counter: str = ""
     start: Expr | Table = ZERO
     step: Expr | Table = ONE
 
 
+@dataclasses.dataclass(frozen=True)
+class Ahead:
+    """What `do` can compute early, for all values that `counter` will have."""
+
+    do: Do
+    counter: str
+    values: range
+
+
+Node = Do | Repeat | Ahead
+
+
 class Planner:
     """Plans a tree; afterwards `stored` has the roots that need a ring."""
 
-    def __init__(self, accesses: Accesses, layout: Layout):
-        self._accesses, self._layout = accesses, layout
+    def __init__(self, accesses: Accesses, layout: Layout, ahead: bool):
+        self._accesses, self._layout, self._ahead = accesses, layout, ahead
         self._bounds = accesses.bounds
         self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
 
-    def plan(self, tree: Any) -> tuple[Do | Repeat, ...]:
+    def plan(self, tree: Any) -> tuple[Node, ...]:
         """What is compiled for a whole program."""
         return self._block(self._items(tree), {})
 
-    def _block(self, items: Iterable[Item], known: Known) -> tuple[Do | Repeat, ...]:
+    def _block(self, items: Iterable[Item], known: Known) -> tuple[Node, ...]:
         """Statements with their conditions, in order; `known` grows by what they compute."""
-        nodes: list[Do | Repeat] = []
+        nodes: list[Node] = []
         decided = [self._decided(*item) for item in items]
         for item in roll([item for item in decided if item is not None], self._bounds):
             match item:
@@ -78,7 +90,7 @@ class Planner:
                     nodes.append(Repeat(number, inner, counter, start, Const(step)))
                 case (condition, inner):
                     nodes.append(Repeat(condition, self._block([(TRUE, inner)], dict(known))))
-        return tuple(node for node in nodes if isinstance(node, Do) or node.body)
+        return tuple(node for node in nodes if not isinstance(node, Repeat) or node.body)
 
     def _decided(self, condition: Expr, item: Any) -> Any:
         """The item without a condition that numbers decide; a loop as a sequence."""
@@ -100,7 +112,7 @@ class Planner:
         reads = set(self._accesses.reads[item.op])
         return self._accesses.graph.ops[item.op].run is None and reads <= self._layout.aliased
 
-    def _rounds(self, rolled: Rolled, known: Known) -> Sequence[Do | Repeat]:
+    def _rounds(self, rolled: Rolled, known: Known) -> Sequence[Node]:
         """The sequence as rounds. What runs once in each of them is at hand for all after it."""
         if not rolled.sequence:
             return ()
@@ -108,7 +120,8 @@ class Planner:
         several = len(rounds.counts) > 1
         k = Sym(f"round of {rolled.counter}") if several else ZERO
         mine = dict(known) if several else known
-        nodes: list[Do | Repeat] = []
+        nodes: list[Node] = []
+        early: list[Node] = []
         for j, g in enumerate(rounds.order):
             (active,) = rounds.counts[:, j].nonzero()
             if not active.size:
@@ -130,8 +143,15 @@ class Planner:
                 }
             body = self._block(group, inner)
             nodes.append(Repeat(number, body, rolled.counter, start, step))
-        nodes = [node for node in nodes if isinstance(node, Do) or node.body]
-        return [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))] if several else nodes
+            values = [value for group, value in rolled.sequence if group == g]
+            early += [
+                Ahead(do, rolled.counter, range(min(values), max(values) + 1))
+                for do in body
+                if self._ahead and isinstance(do, Do) and do.op.kind == "random"
+            ]
+        nodes = [node for node in nodes if not isinstance(node, Repeat) or node.body]
+        loop = [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))]
+        return early + (loop if several else nodes)
 
     def _do(self, node: Execute, known: Known) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]

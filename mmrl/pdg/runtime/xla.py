@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from mmrl.pdg.expr import Slice
+from mmrl.pdg.expr import Slice, Sym
 from mmrl.pdg.runtime import rings
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
+from mmrl.pdg.runtime.ahead import Early, early
 from mmrl.pdg.runtime.layout import Place, settled
-from mmrl.pdg.runtime.plan import Do, Planner, Repeat
+from mmrl.pdg.runtime.plan import Ahead, Do, Planner, Repeat
 
 Buffers = dict[Tensor, PyTree]
 
@@ -27,12 +28,20 @@ class XlaProgram:
     """A compiled program with numbers for its bounds, as one function of its inputs.
 
     It may be jitted and vmapped over its inputs. `alias` False lets merges copy from ring to ring.
+    `ahead` True draws random numbers for all steps of a loop before it: less time, more memory.
     """
 
-    def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
+    def __init__(
+        self,
+        compiled: Any,
+        bounds: Mapping[str, int],
+        *,
+        alias: bool = True,
+        ahead: bool = False,
+    ):
         self._graph, self._accesses = compiled.graph, Accesses(compiled.graph, bounds)
         self.layout = settled(self._accesses, compiled.trace, alias=alias)
-        planner = Planner(self._accesses, self.layout)
+        planner = Planner(self._accesses, self.layout, ahead)
         self._plan = planner.plan(compiled.tree)
         self._stored = sorted(planner.stored)
         self._jitted = jax.jit(self._run)
@@ -74,11 +83,30 @@ class XlaProgram:
     def _block(self, nodes: Sequence, env: dict, known: dict, buffers: Buffers) -> Buffers:
         """The buffers after `nodes`; `known` has the values at hand, and grows."""
         for node in nodes:
-            if isinstance(node, Do):
-                buffers = self._do(node, env, known, buffers)
-            else:
-                buffers = self._repeat(node, env, known, buffers)
+            match node:
+                case Do():
+                    buffers = self._do(node, env, known, buffers)
+                case Repeat():
+                    buffers = self._repeat(node, env, known, buffers)
+                case Ahead():
+                    known[node.do] = self._early(node, env)
         return buffers
+
+    def _early(self, node: Ahead, env: dict) -> Early:
+        do, run = node.do, node.do.op.run
+        assert run is not None
+        values = [self._accesses.arriving(read) for read, _ in do.reads]
+        row = Sym(node.counter) - node.values.start
+
+        def at(value: Any) -> dict:
+            return self._here(do, {**env, node.counter: value})
+
+        return early(run, at, node.values, row, values)
+
+    def _here(self, do: Do, env: dict) -> dict:
+        """`env` with the point of the operation."""
+        point = [entry.evaluate(env) for entry in do.point]
+        return {**env, **dict(zip(self._accesses.names[do.op.name], point, strict=True))}
 
     def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
         """Only what the body writes is carried from turn to turn; the rest stays in place."""
@@ -100,19 +128,21 @@ class XlaProgram:
         for node in body:
             if isinstance(node, Repeat):
                 found |= set(self._writes(node.body))
-            else:
+            elif isinstance(node, Do):
                 tensors = self._accesses.outputs[node.op.name]
                 found |= {self.layout.places[tensor].root for tensor in tensors}
         return sorted(found & set(self._stored))
 
     def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
         point = [entry.evaluate(env) for entry in node.point]
-        here = {**env, **dict(zip(self._accesses.names[node.op.name], point, strict=True))}
+        here = self._here(node, env)
         values = [
             self._read(read, here, buffers) if key is None else known[key]
             for read, key in node.reads
         ]
-        if node.op.run is not None:
+        if node in known:
+            outputs = known[node](env, *values)
+        elif node.op.run is not None:
             outputs = node.op.run(here, *values)
         elif values:
             outputs = (self._merge(node, point, here, values, buffers),)
