@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
-from mmrl.pdg.graph import ArrayType, Edge, Op
+from mmrl.pdg.graph import Edge, Op
 from mmrl.pdg.ops import BOUND, plus, traceable
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
-from mmrl.pdg.transport import transport, zeros
+from mmrl.pdg.transport import add, filled, transport, zeros
 from mmrl.pdg.validate import components
 
 Node = tuple[str, int]  # an operation and one of its outputs
@@ -49,6 +49,7 @@ class _Reverse:
 
     def __init__(self, loss: Tensor, wrt: set[Node]):
         self.program: Program = loss.program
+        self.ops = self.program.ops
         self.loss, self.wrt = loss, wrt
         # The pass adds operations of its own, through which it must not differentiate.
         self.edges = [edge for edge in self.program.edges if edge not in self.program.detached]
@@ -59,7 +60,7 @@ class _Reverse:
         self.cyclic = {name for group in components(carrying) for name in group if len(group) > 1}
         self.cyclic |= {edge.sink for edge in carrying if edge.sink == edge.source}
         for node in sorted(self.relevant - self.wrt):
-            if node[0] in self.cyclic and self.program.ops[node[0]].kind == "merge":
+            if node[0] in self.cyclic and self.ops[node[0]].kind == "merge":
                 self._declare(node)
         for node in list(self.done):
             self._finish(node)
@@ -74,7 +75,7 @@ class _Reverse:
             node = ready.pop()
             for edge in self.edges:
                 if self._source(edge) == node:
-                    outputs = self.program.ops[edge.sink].outputs
+                    outputs = self.ops[edge.sink].outputs
                     new = {(edge.sink, k) for k, kind in enumerate(outputs) if _floating(kind)}
                     ready += sorted(new - found)
                     found |= new
@@ -92,31 +93,28 @@ class _Reverse:
         return found
 
     def _carries(self, edge: Edge) -> bool:
-        outputs = range(len(self.program.ops[edge.sink].outputs))
+        outputs = range(len(self.ops[edge.sink].outputs))
         through = any((edge.sink, k) in self.relevant - self.wrt for k in outputs)
         return through and self._source(edge) in self.relevant
 
     def gradient(self, node: Node) -> Tensor:
         """The sum of what every reader of the tensor sends back."""
         if node not in self.done:
-            terms = self._terms(node)
-            kind = inexact(self.program.ops[node[0]].outputs[node[1]])
-            domain = self.program.ops[node[0]].domain
+            terms, kind = self._terms(node), self._kind(node)
+            domain = self.ops[node[0]].domain
             if not terms:
                 self.done[node] = zeros(self.program, kind, domain)._with(domain=domain)
             elif len(terms) == 1:
                 self.done[node] = terms[0]
             else:
-                name = f"grad_{node[0]}"
-                self.done[node] = self.program.build(
-                    "fn", plus, terms, (kind,), domain=domain, name=name, params={"f": plus}
-                )[0]
+                self.done[node] = add(self.program, terms, kind, domain, f"grad_{node[0]}")
         return self.done[node]
 
+    def _kind(self, node: Node) -> Any:
+        return inexact(self.ops[node[0]].outputs[node[1]])
+
     def _terms(self, node: Node) -> list[Tensor]:
-        name, output = node
-        kind = inexact(self.program.ops[name].outputs[output])
-        terms = []
+        kind, terms = self._kind(node), []
         if node == (self.loss.source, self.loss.output):
             one = self.program.constant(jnp.ones((), self.loss.dtype), name="one")
             terms.append(one._with(domain=self.loss.domain))
@@ -128,10 +126,10 @@ class _Reverse:
 
     def _cotangent(self, edge: Edge) -> Tensor:
         """The cotangent of what an edge read, over the sink's domain."""
-        if self.program.ops[edge.sink].kind == "merge":
+        if self.ops[edge.sink].kind == "merge":
             return self.gradient((edge.sink, 0))
         if edge.sink not in self.vjps:
-            self.vjps[edge.sink] = self._vjp(self.program.ops[edge.sink])
+            self.vjps[edge.sink] = self._vjp(self.ops[edge.sink])
         return self.vjps[edge.sink][edge.input]
 
     def _vjp(self, op: Op) -> dict[int, Tensor]:
@@ -158,11 +156,9 @@ class _Reverse:
 
     def _declare(self, node: Node) -> None:
         """Room for the gradient of a tensor that depends on itself: its terms will read it."""
-        op = self.program.ops[node[0]]
-        name = self.program.fresh(f"grad_{op.name}")
-        kind = inexact(op.outputs[node[1]])
-        self.program.ops[name] = Op(name, "fn", op.domain, (kind,), plus, {"f": plus})
-        self.done[node] = self.program.output(name)
+        name, domain = self.program.fresh(f"grad_{node[0]}"), self.ops[node[0]].domain
+        op = Op(name, "fn", domain, (self._kind(node),), plus, {"f": plus})
+        self.done[node] = self.program.declare(op)
 
     def _finish(self, node: Node) -> None:
         declared = self.done[node]
@@ -219,15 +215,9 @@ def with_only(
     """`run` without its unused arguments: zeros stand in for them, and nothing depends on those."""
 
     def fewer(env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
-        bounds = {name: size for name, size in env.items() if name not in op.domain.names}
-
-        def stand_in(leaf: ArrayType) -> jax.Array:
-            kind = leaf.padded(op.domain, bounds)
-            return jnp.zeros(kind.shape, kind.dtype)
-
         given = dict(zip(used, values, strict=False))
         full = [
-            given[k] if k in given else jax.tree.map(stand_in, kind) for k, kind in enumerate(kinds)
+            given[k] if k in given else filled(kind, op.domain, env) for k, kind in enumerate(kinds)
         ]
         return run(env, *full, *values[len(used) :])
 

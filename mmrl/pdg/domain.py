@@ -71,10 +71,6 @@ class Domain:
         """Its points where `when` holds too."""
         return Domain(self.dims, self.when & when)
 
-    def keep(self, names: frozenset[str]) -> "Domain":
-        """Only the dimensions in `names`; the condition may speak of no others."""
-        return Domain(tuple(dim for dim in self.dims if dim.name in names), self.when)
-
     def box(self) -> "Domain":
         """Without the condition."""
         return Domain(self.dims)
@@ -90,14 +86,6 @@ class Domain:
     def env(self, point: Sequence[Any], bounds: Mapping[str, int]) -> dict[str, Any]:
         """The values of all symbols at a point."""
         return {**bounds, **dict(zip(self.names, point, strict=True))}
-
-    def contains(self, point: Sequence[int], bounds: Mapping[str, int]) -> bool:
-        """Is `point` one of its points?"""
-        env = self.env(point, bounds)
-        inside = all(
-            0 <= x < dim.bound.evaluate(env) for x, dim in zip(point, self.dims, strict=True)
-        )
-        return inside and bool(self.when.evaluate(env))
 
     def points(self, bounds: Mapping[str, int]) -> Iterator[Point]:
         """All points in lexicographic order, once the bounds are numbers."""

@@ -133,20 +133,6 @@ class Graph:
             lines += [f"    {edge}" for edge in self.inputs(op.name)]
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
-        """Names and texts only: what a figure or a page draws."""
-        ops = [
-            {"name": op.name, "kind": op.kind, "domain": list(op.domain.names)}
-            | {"when": str(op.domain.when), "outputs": [type_text(out) for out in op.outputs]}
-            for op in self.ops.values()
-        ]
-        edges = [
-            {"sink": e.sink, "source": e.source, "index": [str(part) for part in e.index]}
-            | {"when": str(e.when), "input": e.input, "output": e.output}
-            for e in self.edges
-        ]
-        return {"ops": ops, "edges": edges, "bounds": list(self.bounds), "results": self.results}
-
 
 def array_type(sizes: tuple[int | Expr, ...], dtype: Any) -> ArrayType:
     """`ArrayType` from anything that numpy takes as a dtype."""

@@ -203,7 +203,7 @@ def _typed(
     bounds: Sequence[str],
     name: str,
     ragged: Mapping[str, Expr],
-    known: Mapping[str, int],
+    known: dict[str, int],
 ) -> tuple[Any, ...]:
     """The types, if `known` sizes are numbers and the other ragged ones may be anything."""
     rounds = [dict(zip(ragged, trial, strict=False)) | known for trial in _TRIALS]
@@ -255,11 +255,9 @@ def _size(
     """The size that came out of the trials as `found`."""
     if len(set(found)) == 1:
         return found[0]
-    for exact in (True, False):
-        for expr, given in sizes:
-            slope, rest = divmod(found[1] - found[0], given[1] - given[0])
-            offset = found[0] - slope * given[0]
-            fits = rest == 0 and found[2] == slope * given[2] + offset
-            if fits and (not exact or (slope, offset) == (1, 0)):
-                return expr * slope + offset
+    for expr, given in sizes:
+        slope, rest = divmod(found[1] - found[0], given[1] - given[0])
+        offset = found[0] - slope * given[0]
+        if rest == 0 and found[2] == slope * given[2] + offset:
+            return expr * slope + offset
     raise ValueError(f"`{name}` returns a size that is not linear in a ragged size of its inputs")

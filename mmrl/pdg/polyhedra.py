@@ -6,11 +6,12 @@ must share one `isl.Context`: pass the same one to every call, or none to use is
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Sequence
 
 import islpy as isl
 
-from mmrl.pdg.domain import Domain, Point
+from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Const, Expr, Max, Min, Slice, Sym, lift, max_, min_
 from mmrl.pdg.graph import Edge, Graph
 
@@ -32,7 +33,7 @@ def domains(
     for op in graph.ops.values():
         domain = op.domain.dense() if dense else op.domain
         parts.append(f"{op.name}{_tuple(domain.names)} : {within(domain)}")
-    return isl.UnionSet(_braces(graph.bounds, parts), context=_context(context))
+    return isl.UnionSet(_braces(graph.bounds, parts), context=context)
 
 
 def reads(
@@ -44,15 +45,13 @@ def reads(
 ) -> isl.UnionMap:
     """{ sink[p] -> source[q] : q in φ(p), ψ(p) }, of all edges or of some.  §5.1"""
     parts = [_reads(graph, edge, dense) for edge in (graph.edges if edges is None else edges)]
-    relation = isl.UnionMap(_braces(graph.bounds, parts), context=_context(context))
+    relation = isl.UnionMap(_braces(graph.bounds, parts), context=context)
     return relation.intersect_range(domains(graph, context, dense=dense))
 
 
 def outside(graph: Graph, edge: Edge, context: isl.Context | None = None) -> isl.UnionMap:
     """Reads of points where the source is not defined: empty in a valid graph."""
-    relation = isl.UnionMap(
-        _braces(graph.bounds, [_reads(graph, edge, False)]), context=_context(context)
-    )
+    relation = isl.UnionMap(_braces(graph.bounds, [_reads(graph, edge, False)]), context=context)
     return relation.subtract_range(domains(graph, context))
 
 
@@ -83,29 +82,6 @@ def _tuple(names: Sequence[str]) -> str:
 
 def _braces(parameters: Sequence[str], parts: Sequence[str]) -> str:
     return f"{_tuple(sorted(parameters))} -> {{ {'; '.join(parts)} }}"
-
-
-def _context(context: isl.Context | None) -> isl.Context:
-    return isl.DEFAULT_CONTEXT if context is None else context
-
-
-def points(space: isl.UnionSet | isl.Set, bounds: Mapping[str, int]) -> set[tuple[str, Point]]:
-    """(name, point) of each element, once the bounds are numbers."""
-    union = isl.UnionSet.from_set(space) if isinstance(space, isl.Set) else space
-    values = " and ".join(f"{name} = {size}" for name, size in bounds.items()) or "true"
-    fixed = isl.Set(_braces(list(bounds), [f": {values}"]), context=union.get_ctx())
-    found: set[tuple[str, Point]] = set()
-    pieces = union.intersect_params(fixed).get_set_list()
-    for k in range(pieces.n_set()):
-        piece = pieces.get_at(k)
-        size = piece.dim(isl.dim_type.set)
-        name = piece.get_tuple_name() if piece.has_tuple_name() else ""
-        seen: list[isl.Point] = []
-        piece.foreach_point(seen.append)
-        for point in seen:
-            at = (point.get_coordinate_val(isl.dim_type.set, axis) for axis in range(size))
-            found.add((name, tuple(value.to_python() for value in at)))
-    return found
 
 
 def always(when: Expr, domain: Domain) -> bool:
@@ -253,31 +229,20 @@ def _operator(node: isl.AstExpr) -> str:
     return str(node.get_op_type()).rpartition(".")[2]
 
 
-def _number(term: Expr) -> int:
-    if not isinstance(term, Const):
-        raise ValueError(f"`{term}` is no number, so nothing can be divided by it")
-    return term.value
-
-
 _OPERATORS = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "minus": lambda a: -a,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "minus": operator.neg,
     "min": min_,
     "max": max_,
-    "div": lambda a, b: a // _number(b),
-    "fdiv_q": lambda a, b: a // _number(b),
-    "pdiv_q": lambda a, b: a // _number(b),
-    "pdiv_r": lambda a, b: a % _number(b),
-    "zdiv_r": lambda a, b: a % _number(b),
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "and_": lambda a, b: lift(a) & b,
-    "and_then": lambda a, b: lift(a) & b,
-    "or_": lambda a, b: lift(a) | b,
-    "or_else": lambda a, b: lift(a) | b,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    **dict.fromkeys(("div", "fdiv_q", "pdiv_q"), operator.floordiv),
+    **dict.fromkeys(("pdiv_r", "zdiv_r"), operator.mod),
+    **dict.fromkeys(("and_", "and_then"), operator.and_),
+    **dict.fromkeys(("or_", "or_else"), operator.or_),
 }

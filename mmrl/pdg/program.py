@@ -67,15 +67,13 @@ class Program:
         The first definition that covers a point wins. It has a type from its first definition on.
         """
         domain = self.domain(symbol.name for symbol in symbols)
-        op = self._add(Op(self.fresh(name), "merge", domain, ()))
-        return self.output(op.name)
+        return self.declare(Op(self.fresh(name), "merge", domain, ()))
 
     def constant(self, value: Any, name: str = "constant") -> Tensor:
         """A pytree of arrays that is the same at every point."""
         value = jax.tree.map(jnp.asarray, value)
-        return self.build("constant", lambda env: (value,), [], name=name, params={"value": value})[
-            0
-        ]
+        run = lambda env: (value,)  # noqa: E731
+        return self.build("constant", run, [], name=name, params={"value": value})[0]
 
     def value(self, expr: Expr) -> Tensor:
         """The value of an index expression at each point, an int32: `p.value(T - t)`."""
@@ -143,13 +141,9 @@ class Program:
 
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
         """One row of `ops.TABLE`; inputs that are numbers become part of the operation."""
-        fixed = {k: x for k, x in enumerate(inputs) if not isinstance(x, Tensor | Expr)}
+        fixed = {k: x for k, x in enumerate(inputs) if isinstance(x, bool | int | float)}
         tensors = [self.lift(x) for k, x in enumerate(inputs) if k not in fixed]
-        types = [x.array for x in tensors]
-        if any(not isinstance(x, bool | int | float) for x in fixed.values()):
-            fixed, tensors = {}, [self.lift(x) for x in inputs]
-            types = [x.array for x in tensors]
-        bound = table.bind(kind, types, params)
+        bound = table.bind(kind, [x.array for x in tensors], params)
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
             rest = iter(values)
@@ -186,7 +180,7 @@ class Program:
             outputs = table.infer(run, kinds, domain, bounds, name, full=kind in ("fn", "random"))
         if any(x.is_reindexed for x in inputs):
             run = _fitted(run, [x.type for x in inputs], domain)
-        self._add(Op(name, kind, domain, outputs, run, params or {}))
+        self.declare(Op(name, kind, domain, outputs, run, params or {}))
         self.reads[name] = tuple(inputs)
         for place, x in enumerate(inputs):
             edge = Edge(name, x.source, x.index, TRUE, place, x.output)
@@ -261,9 +255,10 @@ class Program:
             count, found = count + 1, f"{name}_{count + 1}"
         return found
 
-    def _add(self, op: Op) -> Op:
+    def declare(self, op: Op) -> Tensor:
+        """An operation whose edges are yet to come; its first output."""
         self.ops[op.name] = op
-        return op
+        return self.output(op.name)
 
     def graph(self, *results: Tensor) -> Graph:
         """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""

@@ -9,7 +9,7 @@ sum needs no room for its terms and may grow while the program still acts. For t
 what to read: one point, or a box of points of which a mask picks the readers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -53,12 +53,9 @@ def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> T
     if dim.name not in domain.names:
         domain = domain.union(Domain((dim,)))
     first, step = (dim.bound - 1, -1) if backwards else (0, 1)
-    earlier = program.fresh(f"{name}_before")
-    program.ops[earlier] = Op(earlier, "merge", domain, ())
-    before = program.output(earlier)
+    before = program.declare(Op(program.fresh(f"{name}_before"), "merge", domain, ()))
     before[_key(domain, dim, first)] = zeros(program, terms.type, domain)
-    kind = before.type
-    after = program.build("fn", plus, [before, terms], (kind,), name=name, params={"f": plus})[0]
+    after = add(program, [before, terms], before.type, domain, name)
     before[_key(domain, dim, dim.symbol + step)] = after
     return after[_key(domain, dim, 0 if backwards else dim.bound - 1)]
 
@@ -69,17 +66,23 @@ def _key(domain: Domain, dim: Dim, at: Expr | int) -> tuple[Expr | int, ...]:
 
 def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
     """A tree of zeros of some type."""
-    leaves = jax.tree.leaves(kind)
-    ragged = any(isinstance(size, Expr) for leaf in leaves for size in leaf.shape)
-    if not ragged:
-        return program.constant(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), kind))
-
-    def run(env: Mapping[str, Any]) -> tuple[Any]:
-        bounds = {name: size for name, size in env.items() if name not in domain.names}
-        shapes = jax.tree.map(lambda leaf: leaf.padded(domain, bounds), kind)
-        return (jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes),)
-
+    ragged = any(isinstance(size, Expr) for leaf in jax.tree.leaves(kind) for size in leaf.shape)
+    domain = domain if ragged else Domain()
+    run = lambda env: (filled(kind, domain, env),)  # noqa: E731
     return program.build("constant", run, [], (kind,), domain=domain, name="zeros")[0]
+
+
+def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
+    """Zeros of some type, at the size that is stored."""
+    bounds = {name: size for name, size in env.items() if name not in domain.names}
+    shapes = jax.tree.map(lambda leaf: leaf.padded(domain, bounds), kind)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def add(program: Program, terms: Sequence[Tensor], kind: Any, domain: Domain, name: str) -> Tensor:
+    """The sum of tensors of one type, over a domain."""
+    params = {"f": plus}
+    return program.build("fn", plus, terms, (kind,), domain=domain, name=name, params=params)[0]
 
 
 def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
@@ -87,11 +90,11 @@ def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
     program = tensor.program
     name = program.fresh("gradient_or_zero")
     nothing = zeros(program, tensor.type, domain)
-    program.ops[name] = Op(name, "merge", domain, (tensor.type,))
+    merged = program.declare(Op(name, "merge", domain, (tensor.type,)))
     for case, value in ((when, tensor), (~when, nothing)):
         case = simplify(case, domain)
         program.edges.append(Edge(name, value.source, value.index, case, 0, value.output))
-    return program.output(name)
+    return merged
 
 
 def _at(cotangent: Tensor, sink: Domain, inverse: Inverse, source: Domain) -> Tensor:
@@ -124,10 +127,7 @@ def _gather(
         leaves = jax.tree.leaves(block)
         if not leaves:
             return (block,)
-        grid = [jnp.arange(leaves[0].shape[k]) for k in range(len(axes))]
-        grid = [
-            g.reshape([-1 if k == j else 1 for j in range(len(axes))]) for k, g in enumerate(grid)
-        ]
+        grid = jnp.ogrid[tuple(slice(size) for size in leaves[0].shape[: len(axes)])]
         mask, slots = _readers(edge, sink, source, at, dict(zip(axes, grid, strict=True)), env)
 
         def pick(leaf: jax.Array) -> jax.Array:
