@@ -12,8 +12,7 @@ from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import Block, access
 from mmrl.pdg.passes.loops import Loop
 from mmrl.pdg.passes.move import Made
-from mmrl.pdg.passes.recurrence import recognize
-from mmrl.pdg.passes.values import Refusal
+from mmrl.pdg.passes.recurrence import last
 
 
 def tiled(loop: Loop, block: Block, moved: Collection[str]) -> Loop | None:
@@ -27,16 +26,16 @@ def build(
     graph: Graph, block: Block, moved: list[str], loops: list[Loop], sums: list[str]
 ) -> Graph:
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
-    last = (block.bound - 1) // block.size * block.size  # where the last block begins
+    end = (block.bound - 1) // block.size * block.size  # where the last block begins
     made, place = move.moved_ops(graph, block, moved)
     for loop in loops:
         made += _tiled_loop(loop)
         place[loop.carried] = (loop.carried[0], 0)
     for name in sums:
-        made += _tiled_sum(graph, name, block, last)
+        made += _tiled_sum(graph, name, block, end)
         place[name, 0] = (name, 0)
     gone = {*moved, *(op for loop in loops for op in loop.ops), *sums}
-    ends = {loop.carried[0]: last for loop in loops}
+    ends = {loop.carried[0]: end for loop in loops}
     return move.rewire(graph, block, gone, made, place, ends)
 
 
@@ -85,17 +84,13 @@ def _tiled_loop(loop: Loop) -> list[Made]:
             point, here = jax.tree.map(lambda z: z[0], inside)
             x = at(point, loop.nothing(env), here)[carried]
             inside = jax.tree.map(lambda z: z[1:], inside)
-        one = jax.tree.map(lambda z: jax.ShapeDtypeStruct(z.shape[1:], z.dtype), inside)
-        try:
-            return (recognize(step, x, *one).last(x, inside),)
-        except Refusal:
-            return (jax.lax.scan(lambda x, z: (step(x, *z), None), x, inside)[0],)
+        return (last(step, x, inside),)
 
     op = loop.graph.ops[carried[0]]
     return _chain(op, block, run, loop.reads, op.outputs[carried[1]])
 
 
-def _tiled_sum(graph: Graph, name: str, block: Block, last: Any) -> list[Made]:
+def _tiled_sum(graph: Graph, name: str, block: Block, end: Any) -> list[Made]:
     """A sum over d as a sum of blocks, and the operation that reads the last of them."""
     op, (edge,) = graph.ops[name], graph.inputs(name)
     source = graph.ops[edge.source].domain
@@ -114,6 +109,6 @@ def _tiled_sum(graph: Graph, name: str, block: Block, last: Any) -> list[Made]:
     )
     reads = [dataclasses.replace(edge, index=by_block)]
     made = _chain(parts, block, run, reads, op.outputs[0])
-    here = tuple(last if dim.name == block.name else dim.symbol for dim in domain)
+    here = tuple(end if dim.name == block.name else dim.symbol for dim in domain)
     read = dataclasses.replace(op, kind="read", run=lambda env, x: (x,), params={})
     return [*made, (read, [Edge(name, parts.name, here)])]

@@ -15,10 +15,14 @@ from mmrl.pdg.validate import components
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """Operations that depend on each other at one point of the outer dimensions."""
+    """Operations that depend on each other at one point of the outer dimensions.
+
+    It is trivial if all its indices of d are d itself or do not depend on it.
+    """
 
     ops: tuple[str, ...]
     edges: tuple[Edge, ...]
+    trivial: bool
 
     def __str__(self) -> str:
         return ", ".join(self.ops)
@@ -31,7 +35,14 @@ def cycles(graph: Graph, name: str) -> list[Cycle]:
     for component in components(edges):
         inside = [e for e in edges if e.sink in component and e.source in component]
         if inside:
-            found.append(Cycle(tuple(op for op in graph.ops if op in component), tuple(inside)))
+            ops = tuple(op for op in graph.ops if op in component)
+            at = [
+                e.index[graph.ops[e.source].domain.names.index(name)]
+                for e in inside
+                if name in graph.ops[e.source].domain.names
+            ]
+            trivial = all(name not in part.symbols() or shift(part, name) == 0 for part in at)
+            found.append(Cycle(ops, tuple(inside), trivial))
     return found
 
 
@@ -69,12 +80,3 @@ def shift(part: Expr, name: str) -> int | None:
         return None
     difference = part - Sym(name)
     return difference.value if isinstance(difference, Const) else None
-
-
-def trivial(graph: Graph, cycle: Cycle, name: str) -> bool:
-    """Whether all indices of d on the cycle are d itself or do not depend on it."""
-    for edge in cycle.edges:
-        for dim, part in zip(graph.ops[edge.source].domain, edge.index, strict=True):
-            if dim.name == name and name in part.symbols() and shift(part, name) != 0:
-                return False
-    return True

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Graph, Op
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.cycles import cycles, trivial
+from mmrl.pdg.passes.cycles import cycles
 from mmrl.pdg.passes.declared import Declared
 from mmrl.pdg.passes.loops import MARK, Loop, analyze, type_of
-from mmrl.pdg.passes.recurrence import MATRIX, Recurrence, recognize
+from mmrl.pdg.passes.recurrence import MATRIX, last, one, recognize
 from mmrl.pdg.passes.values import Refusal
 
 SMALL = 4  # the bounds with which shapes are tried out
@@ -36,14 +36,12 @@ def lift_loops(
     when: str = "auto",
     matrix: int = MATRIX,
     monoids: tuple[Declared, ...] = (),
-    env: Mapping[str, Any] | None = None,
 ) -> tuple[Graph, list[str]]:
     """The graph with loops over `name` lifted, and for each loop what was done, or why not.
 
     "auto" lifts a loop only where nobody has to wait longer for it and no more has to be kept: one
     that runs backward, or one whose readers want all of d. "always" lifts every loop that can be,
-    which suits a parallel device. `env` has what operations find there besides symbols and bounds,
-    such as a key.
+    which suits a parallel device.
 
     Raises `ValueError` for a dimension that is not there or another `when`.
     """
@@ -52,12 +50,12 @@ def lift_loops(
     block = move.whole(graph, name)
     words = []
     for cycle in cycles(graph, name):
-        if trivial(graph, cycle, name):
+        if cycle.trivial:
             continue
         try:
             loop = analyze(graph, cycle, block)
             run = _scan_run(loop, matrix, monoids)
-            forms = _try(loop, run, env or {})
+            forms = _try(loop, run)
             if when == "auto":
                 _check_cost(loop)
         except Refusal as refusal:
@@ -86,11 +84,11 @@ def _check_cost(loop: Loop) -> None:
         raise Refusal("cost", "its points are results, which could come one by one")
 
 
-def _try(loop: Loop, run: Callable, extra: Mapping[str, Any]) -> tuple[str, ...]:
+def _try(loop: Loop, run: Callable) -> tuple[str, ...]:
     """The forms of the scan, tried on small shapes: a step that is no recurrence is refused."""
     graph = loop.graph
     bounds = dict.fromkeys(graph.bounds, SMALL)
-    env = {**extra, **bounds, **dict.fromkeys(set(move.graph_dims(graph)) - {loop.block.name}, 0)}
+    env = {**dict.fromkeys(move.graph_dims(graph), 0), **bounds}
     types = []
     for edge, plan in zip(loop.outside, loop.plans, strict=True):
         kind = type_of(graph.ops[edge.source], edge.output, bounds)
@@ -128,13 +126,12 @@ def _scan_run(loop: Loop, matrix: int, monoids: tuple[Declared, ...]) -> Callabl
         def step(x: Any, point: Any, here: list[Any]) -> Any:
             return at(point, x, here, loop.later)[carried]
 
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), later)
-        recurrence: Recurrence = recognize(step, first, *one, monoids=monoids, matrix=matrix)
+        recurrence = recognize(step, first, *one(later), monoids=monoids, matrix=matrix)
         if found is not None:
             found.append(recurrence.forms)
         if loop.final:
             ahead = later if way > 0 else jax.tree.map(lambda x: x[::-1], later)
-            return (recurrence.last(first, ahead),)
+            return (last(step, first, ahead),)
 
         def join(x: Any, rest: Any) -> Any:  # in the order of time
             return jnp.concatenate([x[None], rest] if way > 0 else [rest, x[None]])

@@ -13,20 +13,10 @@ _SAME = {"convert_element_type", "copy", "copy_p", "reduce_precision"}
 _ENTRYWISE = {"add", "sub", "add_any", "neg", "select_n", "mul", "div"}
 _PRODUCTS = {"mul": "times", "dot_general": "times", "conv_general_dilated": "convolved with"}
 _INDEXED = {"dynamic_slice", "gather"}  # linear in the first operand, given the place
-_MOVES = {
-    "broadcast_in_dim",
-    "concatenate",
-    "cumsum",
-    "expand_dims",
-    "pad",
-    "reduce_sum",
-    "reshape",
-    "rev",
-    "slice",
-    "squeeze",
-    "transpose",
-}
-_TABLE = _SAME | _ENTRYWISE | _MOVES | _INDEXED | set(_PRODUCTS)
+_SUMS = {"cumsum", "reduce_sum"}
+_MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev", "slice"}
+_MOVES |= {"squeeze", "transpose"}
+_TABLE = _SAME | _ENTRYWISE | _SUMS | _MOVES | _INDEXED | set(_PRODUCTS)
 
 
 def linear(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> Value:

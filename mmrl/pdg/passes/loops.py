@@ -44,8 +44,7 @@ class Loop:
     @property
     def reads(self) -> list[Edge]:
         """What an operation reads that stands for the loop."""
-        pairs = zip(self.outside, self.plans, strict=True)
-        return move.numbered([dataclasses.replace(edge, index=plan.index) for edge, plan in pairs])
+        return move.numbered(move.replan(self.outside, self.plans))
 
     @property
     def readers(self) -> list[Edge]:

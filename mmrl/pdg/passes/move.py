@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from mmrl.pdg.domain import Domain, conjuncts
 from mmrl.pdg.expr import TRUE, Expr, max_
 from mmrl.pdg.graph import ArrayType, Edge, Graph, Op
-from mmrl.pdg.passes.access import ZERO, Access, Block, access, arrive
+from mmrl.pdg.passes.access import Access, Block, access, arrive
 
 Tensor = tuple[str, int]  # an operation, and which of its outputs
 Made = tuple[Op, list[Edge]]  # a new operation, and what it reads
@@ -61,17 +61,19 @@ def rewire(
         ops[op.name] = op
         edges.extend(dataclasses.replace(edge, sink=op.name) for edge in reads)
 
+    def stay(op: Op, reads: Sequence[Edge]) -> None:
+        plans = [_reading(graph, op, edge, block, moved, ends or {}) for edge in reads]
+        add(_reader(op, plans), replan(reads, plans))
+
     for name, op in graph.ops.items():
         if name not in moved:
-            reads = graph.inputs(name)
-            plans = [_reading(graph, edge, block, moved, ends or {}) for edge in reads]
-            add(_reader(op, plans), _replan(reads, plans))
+            stay(op, graph.inputs(name))
             continue
         for new, reads in made:
             if new.name not in ops:
                 add(new, reads)
         if name in views(graph, block, moved):
-            add(*_view(op, block))
+            stay(*_view(op))
 
     def resource(edge: Edge) -> Edge:
         sees = edge.sink in graph.ops and edge.sink not in moved and _copies(graph, edge.sink)
@@ -177,7 +179,7 @@ def _moved_op(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
         _block_run(run, known, block, op.domain),
         {**op.params, "over": block.name, "block": block.size},
     )
-    return new, numbered(_replan(reads, known))
+    return new, numbered(replan(reads, known))
 
 
 def numbered(reads: Sequence[Edge]) -> list[Edge]:
@@ -185,7 +187,7 @@ def numbered(reads: Sequence[Edge]) -> list[Edge]:
     return [dataclasses.replace(edge, input=k, when=TRUE) for k, edge in enumerate(reads)]
 
 
-def _replan(reads: Sequence[Edge], plans: Sequence[Access]) -> list[Edge]:
+def replan(reads: Sequence[Edge], plans: Sequence[Access]) -> list[Edge]:
     return [
         dataclasses.replace(edge, index=plan.index) for edge, plan in zip(reads, plans, strict=True)
     ]
@@ -231,13 +233,17 @@ def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
 
 
 def _reading(
-    graph: Graph, edge: Edge, block: Block, moved: Collection[str], ends: Mapping[str, Expr | None]
+    graph: Graph,
+    sink: Op,
+    edge: Edge,
+    block: Block,
+    moved: Collection[str],
+    ends: Mapping[str, Expr | None],
 ) -> Access:
     """How an operation that stays reads; a branching definition reads a view, as before."""
-    sink, source = graph.ops[edge.sink], graph.ops[edge.source]
-    if source.name in ends:
-        pairs = zip(source.domain.names, edge.index, strict=True)
-        parts = [ends[source.name] if dim == block.name else part for dim, part in pairs]
+    if edge.source in ends:
+        pairs = zip(graph.ops[edge.source].domain.names, edge.index, strict=True)
+        parts = [ends[edge.source] if dim == block.name else part for dim, part in pairs]
         return Access(tuple(part for part in parts if part is not None), sink.domain)
     plan = None if sink.run is None else access(graph, edge, block, moved, False)
     return plan or Access(edge.index, sink.domain)
@@ -256,18 +262,7 @@ def _reader(op: Op, plans: list[Access]) -> Op:
     return dataclasses.replace(op, run=run)
 
 
-def _view(op: Op, block: Block) -> Made:
+def _view(op: Op) -> Made:
     """Single points of a moved operation, under the name they had."""
-
-    def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        place = jnp.asarray(env[block.name] - within.evaluate(env))
-        return jax.tree.map(lambda x: jnp.take(x, place, 0, mode="clip"), inputs)
-
-    within = ZERO if block.size is None else block.symbol // block.size * block.size
-    index = tuple(
-        within if dim.name == block.name else dim.symbol
-        for dim in op.domain
-        if dim.name != block.name or block.size is not None
-    )
-    edges = [Edge(op.name, op.name, index, TRUE, k, k) for k in range(len(op.outputs))]
-    return Op(op.name, "view", op.domain, op.outputs, run, {}), edges
+    reads = [Edge(op.name, op.name, op.domain.symbols, TRUE, k, k) for k in range(len(op.outputs))]
+    return Op(op.name, "view", op.domain, op.outputs, lambda env, *values: values, {}), reads

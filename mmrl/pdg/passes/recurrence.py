@@ -36,7 +36,6 @@ class Recurrence(eqx.Module):
 
     forms: tuple[str, ...] = eqx.field(static=True)
     monoid: Monoid
-    step: Callable = eqx.field(static=True)
     element: Callable = eqx.field(static=True)
     begin: Callable = eqx.field(static=True)
     read: Callable = eqx.field(static=True)
@@ -50,13 +49,6 @@ class Recurrence(eqx.Module):
         return jax.vmap(self.read)(
             scan(self.monoid, elements, begin, reverse=reverse, method=method)
         )
-
-    def last(self, x0: PyTree, inputs: tuple) -> PyTree:
-        """The state after the last step alone."""
-        if set(self.forms) == {"sum"}:
-            elements = self.read(jax.vmap(self.element)(*inputs))
-            return jax.tree.map(lambda x, b: x + b.sum(0), x0, elements)
-        return jax.lax.scan(lambda x, z: (self.step(x, *z), None), x0, inputs)[0]
 
 
 def lift(
@@ -77,9 +69,25 @@ def lift(
 
     Raises `Refusal` if the step is not one that `recognize` knows.
     """
-    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
-    recurrence = recognize(step, x0, *first, monoids=monoids, matrix=matrix)
+    recurrence = recognize(step, x0, *one(inputs), monoids=monoids, matrix=matrix)
     return recurrence(x0, inputs, reverse=reverse, method=method)
+
+
+def last(step: Callable, x0: PyTree, inputs: tuple) -> PyTree:
+    """The state after the last step alone: a sum at once, anything else step by step."""
+    try:
+        recurrence = recognize(step, x0, *one(inputs))
+    except Refusal:
+        recurrence = None
+    if recurrence is None or set(recurrence.forms) != {"sum"}:
+        return jax.lax.scan(lambda x, z: (step(x, *z), None), x0, inputs)[0]
+    elements = recurrence.read(jax.vmap(recurrence.element)(*inputs))
+    return jax.tree.map(lambda x, b: x + b.sum(0), x0, elements)
+
+
+def one(inputs: PyTree) -> PyTree:
+    """The types of one step's inputs."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
 
 
 def recognize(
@@ -114,7 +122,6 @@ def recognize(
         return Recurrence(
             forms,
             monoids[values[0].which],
-            step,
             element=lambda *z: tree.unflatten([value.b for value in describe_step(*z)]),
             begin=lambda x: x,
             read=lambda h: h,
@@ -132,7 +139,6 @@ def recognize(
     return Recurrence(
         forms,
         Product(tuple(map(_monoid, forms, leaves))),
-        step,
         element,
         begin=lambda x: tuple(map(_begin, forms, tree.flatten_up_to(x))),
         read=lambda h: tree.unflatten(map(_read, forms, h)),
@@ -152,7 +158,6 @@ def _matrix(like: PyTree, step: Callable) -> Recurrence:
     return Recurrence(
         ("matrix",),
         MatrixAffine(1, zeros.size),
-        step,
         element,
         begin=lambda x: (jnp.eye(zeros.size), ravel_pytree(x)[0][None]),
         read=lambda h: tree(h[1][0]),

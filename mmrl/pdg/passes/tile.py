@@ -23,7 +23,7 @@ from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Graph, Op
 from mmrl.pdg.passes.access import ZERO, Block
 from mmrl.pdg.passes.blocks import build, tiled
-from mmrl.pdg.passes.cycles import cycles, trivial
+from mmrl.pdg.passes.cycles import cycles
 from mmrl.pdg.passes.loops import Loop, analyze
 from mmrl.pdg.passes.move import whole
 from mmrl.pdg.passes.values import Refusal
@@ -37,12 +37,11 @@ def tile(
     *,
     budget: int | None = None,
     bounds: Mapping[str, int] | None = None,
-    only: Collection[str] | None = None,
 ) -> tuple[Graph, list[str]]:
     """The graph with all operations tiled that can be, `size` points of `name` at a time.
 
     Or give a `budget` in bytes for the largest of them, and the `bounds` that sizes depend on: m is
-    then the largest power of two that keeps to it. `only` limits it to some operations.
+    then the largest power of two that keeps to it.
 
     Raises `ValueError` if not exactly one of `size` and `budget` is given, or a size below 1.
     """
@@ -52,7 +51,7 @@ def tile(
     if size is None:
         size = _size(graph, everything, budget or 0, bounds or {})
     block = dataclasses.replace(everything, size=size)
-    moved, loops, sums, reasons = _choose(graph, block, only)
+    moved, loops, sums, reasons = _choose(graph, block)
     if not moved:
         return graph, ["nothing tiled", *say(reasons)]
     ends = [loop.carried[0] for loop in loops]
@@ -77,11 +76,11 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
-def _loops(graph: Graph, name: str, only: Collection[str] | None) -> list[Loop]:
+def _loops(graph: Graph, name: str) -> list[Loop]:
     """Forward loops of which only the last state is read."""
     found = []
     for cycle in cycles(graph, name):
-        if trivial(graph, cycle, name) or not set(cycle.ops) <= set(only or cycle.ops):
+        if cycle.trivial:
             continue
         try:
             loop = analyze(graph, cycle, whole(graph, name))
@@ -92,7 +91,7 @@ def _loops(graph: Graph, name: str, only: Collection[str] | None) -> list[Loop]:
     return found
 
 
-def _sums(graph: Graph, block: Block, only: Collection[str] | None) -> list[str]:
+def _sums(graph: Graph, block: Block) -> list[str]:
     """Operations that add up all of d."""
     found = []
     for op in graph.ops.values():
@@ -101,18 +100,15 @@ def _sums(graph: Graph, block: Block, only: Collection[str] | None) -> list[str]
             continue
         source, slices = graph.ops[edges[0].source].domain, edges[0].slices
         all_of_it = slices == (Slice(ZERO, block.bound),)
-        here = all_of_it and source.names[edges[0].index.index(slices[0])] == block.name
-        if here and (only is None or op.name in only):
+        if all_of_it and source.names[edges[0].index.index(slices[0])] == block.name:
             found.append(op.name)
     return found
 
 
-def _choose(
-    graph: Graph, block: Block, only: Collection[str] | None
-) -> tuple[list[str], list[Loop], list[str], list[Reason]]:
+def _choose(graph: Graph, block: Block) -> tuple[list[str], list[Loop], list[str], list[Reason]]:
     """The largest set of operations that can be tiled together with the ends they flow into."""
-    loops, sums = _loops(graph, block.name, only), _sums(graph, block, only)
-    moved, reasons = movable(graph, block, only)
+    loops, sums = _loops(graph, block.name), _sums(graph, block)
+    moved, reasons = movable(graph, block)
     while True:
         kept = [loop for loop in loops if tiled(loop, block, moved)]
         ended = [name for name in sums if graph.inputs(name)[0].source in moved]

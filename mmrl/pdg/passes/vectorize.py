@@ -11,21 +11,19 @@ from collections.abc import Collection
 
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes.access import Block
-from mmrl.pdg.passes.cycles import cycles, trivial
+from mmrl.pdg.passes.cycles import cycles
 from mmrl.pdg.passes.move import can_move, move, whole
 
 Reason = tuple[tuple[str, ...], str]  # operations, and why they stay where they are
 
 
-def vectorize(
-    graph: Graph, name: str, only: Collection[str] | None = None
-) -> tuple[Graph, list[str]]:
+def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
     """The graph with all operations that may be vectorized over `name`, and what was done.
 
-    `only` limits it to some operations. Raises `ValueError` for a dimension that is not there.
+    Raises `ValueError` for a dimension that is not there.
     """
     block = whole(graph, name)
-    moved, reasons = movable(graph, block, only)
+    moved, reasons = movable(graph, block)
     words = say(reasons)
     if not moved:
         return graph, words
@@ -35,7 +33,7 @@ def vectorize(
 def movable(
     graph: Graph, block: Block, only: Collection[str] | None = None
 ) -> tuple[list[str], list[Reason]]:
-    """The operations that may leave the loop over d, in order, and why the others may not."""
+    """The operations, of some or all, that may leave the loop over d; why others may not."""
     name = block.name
     moved = {op.name for op in graph.ops.values() if name in op.domain.names}
     reasons, groups = [], []
@@ -43,7 +41,7 @@ def movable(
         moved &= set(only)
     for cycle in cycles(graph, name):
         on = tuple(op for op in cycle.ops if name in graph.ops[op].domain.names)
-        if trivial(graph, cycle, name):
+        if cycle.trivial:
             groups.append(set(on))
             continue
         if moved & set(on):
