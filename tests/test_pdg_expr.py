@@ -72,7 +72,7 @@ def test_intervals_hold_every_value(tree: Any, below: int, above: int):
         (min_(t + 4, t + 2), "t + 2"),
         (max_(0, t - 4), "max(0, t - 4)"),
         ((t >= 3) & (t < T) | ~(t == 0), "t >= 3 and t < T or t != 0"),
-        (~((t < 3) & (i < 1)), "not (t < 3 and i < 1)"),
+        (~((t < 3) & (i < 1)), "t >= 3 or i >= 1"),
         (Slice(t, min_(t + 4, T)), "t:min(t + 4, T)"),
         (Slice(t, min_(t + 4, T)).width(), "min(4, T - t)"),
         (Slice(max_(0, t - 4), t + 1).width(), "min(t + 1, 5)"),

@@ -161,10 +161,8 @@ class _Reverse:
         self.done[node] = self.program.declare(op)
 
     def _finish(self, node: Node) -> None:
-        declared = self.done[node]
         for place, term in enumerate(self._terms(node)):
-            edge = Edge(declared.source, term.source, term.index, input=place, output=term.output)
-            self.program.edges.append(edge)
+            self.program.join(self.done[node].source, term, term.index, place=place)
 
 
 def pull_back(

@@ -9,8 +9,13 @@ alphabetical order, then negative ones, then the constant), so `T - (T - t)` is 
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Union
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Union
+
+
+def _comparison(op: str) -> Callable[..., Any]:
+    return lambda self, other: normal.compare(op, self, other)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,6 +25,9 @@ class Expr:
     Python itself may ask whether a comparison by `==` is true: it is if both sides are the same.
     So expressions work in sets, dictionaries and tuples. Other expressions have no truth value.
     """
+
+    symbol: ClassVar[str] = ""
+    tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
 
     @property
     def terms(self) -> tuple["Expr", ...]:
@@ -40,9 +48,7 @@ class Expr:
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
         """Bounds on the value from bounds on the symbols, all inclusive; they may be loose."""
-        left, right = (term.interval(limits) for term in self.terms)
-        values = [self.compute(a, b) for a in left for b in right]
-        return min(values), max(values)
+        return normal.interval(self, limits)
 
     def symbols(self) -> frozenset[str]:
         """The names of its symbols."""
@@ -69,8 +75,6 @@ class Expr:
     def __add__(self, other: Any) -> Any:
         return normal.total((1, self), (1, other))
 
-    __radd__ = __add__
-
     def __sub__(self, other: Any) -> Any:
         return normal.total((1, self), (-1, other))
 
@@ -83,44 +87,25 @@ class Expr:
     def __mul__(self, other: Any) -> Any:
         return normal.multiply(self, other)
 
-    __rmul__ = __mul__
-
     def __floordiv__(self, other: Any) -> Any:
         return normal.divide(FloorDiv, self, other)
 
     def __mod__(self, other: Any) -> Any:
         return normal.divide(Mod, self, other)
 
-    def __lt__(self, other: Any) -> Any:
-        return normal.compare("<", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return normal.compare("<=", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return normal.compare(">", self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return normal.compare(">=", self, other)
-
-    def __eq__(self, other: object) -> Any:
-        return normal.compare("==", self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return normal.compare("!=", self, other)
-
     def __and__(self, other: Any) -> "Expr":
         return normal.both(self, lift(other))
-
-    __rand__ = __and__
 
     def __or__(self, other: Any) -> "Expr":
         return normal.either(self, lift(other))
 
-    __ror__ = __or__
-
     def __invert__(self) -> "Expr":
         return normal.negate(self)
+
+    __radd__, __rmul__, __rand__, __ror__ = __add__, __mul__, __and__, __or__
+    __lt__, __le__ = _comparison("<"), _comparison("<=")
+    __gt__, __ge__ = _comparison(">"), _comparison(">=")
+    __eq__, __ne__ = _comparison("=="), _comparison("!=")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,9 +121,6 @@ class Sym(Expr):
 
     def substitute(self, env: Mapping[str, Expr | int]) -> Expr:
         return lift(env.get(self.name, self))
-
-    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        return limits[self.name]
 
     def symbols(self) -> frozenset[str]:
         return frozenset({self.name})
@@ -161,9 +143,6 @@ class Const(Expr):
     def compute(self, *terms: Any) -> Any:
         return self.value
 
-    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        return int(self.value), int(self.value)
-
     def isl(self) -> str:
         return str(self.value).lower()
 
@@ -183,57 +162,29 @@ class Binary(Expr):
 
     left: Expr
     right: Expr
+    operate: ClassVar[Callable[..., Any]]
 
     def compute(self, *terms: Any) -> Any:
-        return normal.OPERATOR[type(self).__name__](*terms)
+        return type(self).operate(*terms)
 
     def isl(self) -> str:
-        return normal.isl_text(self)
+        symbol = "=" if self.symbol == "==" else self.symbol
+        return f"({self.left.isl()} {symbol} {self.right.isl()})"
 
     def __str__(self) -> str:
-        return normal.text(self)
-
-
-class Add(Binary):
-    """left + right"""
-
-
-class Sub(Binary):
-    """left - right"""
-
-
-class Mul(Binary):
-    """left * right; `left` is a number."""
-
-
-class FloorDiv(Binary):
-    """left // right; `right` is a positive number."""
-
-
-class Mod(Binary):
-    """left % right, in 0 … right - 1; `right` is a positive number."""
-
-    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        return 0, self.right.interval(limits)[1] - 1
-
-
-class Min(Binary):
-    """The lesser; `left` is the one that a scheduler pulls towards."""
-
-    def upper(self) -> Expr:
-        return self.left.upper()
-
-
-class Max(Binary):
-    """The greater."""
-
-
-class And(Binary):
-    """Both hold."""
+        # A term in brackets where it binds less tightly; to the right also where as tightly.
+        chain = self.tightness + (self.tightness == Compare.tightness)
+        left = self.left if self.left.tightness >= chain else f"({self.left})"
+        right = self.right if self.right.tightness > self.tightness else f"({self.right})"
+        return f"{left} {self.symbol} {right}"
 
 
 class Or(Binary):
-    """One holds."""
+    symbol, tightness, operate = "or", 1, operator.or_
+
+
+class And(Binary):
+    symbol, tightness, operate = "and", 2, operator.and_
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -241,6 +192,11 @@ class Compare(Binary):
     """`op` is one of < <= > >= == !=."""
 
     op: str
+    tightness = 3
+
+    @property
+    def symbol(self) -> str:
+        return self.op
 
     def compute(self, *terms: Any) -> Any:
         return normal.COMPARE[self.op][0](*terms)
@@ -251,18 +207,56 @@ class Compare(Binary):
         return self.left.same(self.right) == (self.op == "==")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Not(Expr):
-    term: Expr
+class Add(Binary):
+    symbol, tightness, operate = "+", 4, operator.add
 
-    def compute(self, *terms: Any) -> Any:
-        return normal.negate(*terms)
+
+class Sub(Binary):
+    symbol, tightness, operate = "-", 4, operator.sub
+
+
+class Mul(Binary):
+    """left * right; `left` is a number."""
+
+    symbol, tightness, operate = "*", 5, operator.mul
+
+
+class FloorDiv(Binary):
+    """left // right; `right` is a positive number."""
+
+    symbol, tightness, operate = "//", 5, operator.floordiv
 
     def isl(self) -> str:
-        return f"(not {self.term.isl()})"
+        return f"floor({self.left.isl()} / {self.right.isl()})"
+
+
+class Mod(Binary):
+    """left % right, in 0 … right - 1; `right` is a positive number."""
+
+    symbol, tightness, operate = "%", 5, operator.mod
+
+
+class Extreme(Binary):
+    """The lesser or the greater."""
+
+    def isl(self) -> str:
+        return f"{self.symbol}({self.left.isl()}, {self.right.isl()})"
 
     def __str__(self) -> str:
-        return f"not ({self.term})"
+        return f"{self.symbol}({self.left}, {self.right})"
+
+
+class Min(Extreme):
+    """The lesser; `left` is the one that a scheduler pulls towards."""
+
+    symbol, operate = "min", lambda a, b: min_(a, b)
+
+    def upper(self) -> Expr:
+        return self.left.upper()
+
+
+class Max(Extreme):
+    symbol, operate = "max", lambda a, b: max_(a, b)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -295,11 +289,9 @@ def lift(value: Any) -> Expr:
         return Slice(lift(value.start), lift(value.stop))
     if not normal.is_index(value):
         raise ValueError(f"`{value}` is no index: wanted an int, a symbol or an expression of them")
-    return (
-        value
-        if isinstance(value, Expr)
-        else Const(value if isinstance(value, bool) else int(value))
-    )
+    if isinstance(value, Expr):
+        return value
+    return Const(value if isinstance(value, bool) else int(value))
 
 
 def min_(*values: Any) -> Any:

@@ -1,7 +1,8 @@
 """How expressions are built: one normal form of sums, constants folded, text with few brackets."""
 
+import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,29 +20,6 @@ COMPARE = {
     "==": (operator.eq, "!="),
     "!=": (operator.ne, "=="),
 }
-OPERATOR: dict[str, Callable[..., Any]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "Min": lambda a, b: extreme(ex.Min, (a, b)),
-    "Max": lambda a, b: extreme(ex.Max, (a, b)),
-    "And": operator.and_,
-    "Or": operator.or_,
-}
-_TIGHTNESS = {
-    "Or": 1,
-    "And": 2,
-    "Compare": 3,
-    "Add": 4,
-    "Sub": 4,
-    "Mul": 5,
-    "FloorDiv": 5,
-    "Mod": 5,
-}
-_SYMBOL = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "Mod": "%", "And": "and"}
-_SYMBOL |= {"Or": "or", "Min": "min", "Max": "max"}
 
 
 def is_index(value: object) -> bool:
@@ -53,7 +31,7 @@ def is_truth(value: ex.Expr) -> bool:
     """Is its value true or false?"""
     if isinstance(value, ex.Const):
         return isinstance(value.value, bool)
-    return isinstance(value, ex.Compare | ex.And | ex.Or | ex.Not)
+    return isinstance(value, ex.Compare | ex.And | ex.Or)
 
 
 def linear(value: ex.Expr, factor: int = 1) -> Linear:
@@ -81,33 +59,23 @@ def total(*terms: tuple[int, Any]) -> Any:
     for factor, term in terms:
         parts = _merge(parts, linear(ex.lift(term), factor))
     number = parts.pop("", (0, None))[0]
-    ordered = sorted(((k, str(term), term) for k, term in parts.values() if k), key=_place)
-    result: ex.Expr | None = None
-    for k, _, term in ordered:
-        scaled = term if abs(k) == 1 else ex.Mul(ex.Const(abs(k)), term)
-        if result is None:
-            result = scaled if k > 0 else ex.Mul(ex.Const(k), term)
-        else:
-            result = ex.Add(result, scaled) if k > 0 else ex.Sub(result, scaled)
-    if result is None:
-        return ex.Const(number)
-    if ordered[0][0] < 0 < number:  # 5 - t rather than -1 * t + 5
-        return total_after(number, ordered)
-    if number:
-        result = (ex.Add if number > 0 else ex.Sub)(result, ex.Const(abs(number)))
+    # Positive terms first, each group in alphabetical order; the number last, or 5 - t.
+    ordered = sorted(parts.items(), key=lambda part: (part[1][0] < 0, part[0].lower(), part[0]))
+    summands = [part for _, part in ordered if part[0]]
+    first = bool(summands) and summands[0][0] < 0 < number
+    if number or not summands:
+        summands.insert(0 if first else len(summands), (number, ex.Const(1)))
+    (factor, term), *rest = summands
+    result = _scaled(factor, term)
+    for factor, term in rest:
+        result = (ex.Add if factor > 0 else ex.Sub)(result, _scaled(abs(factor), term))
     return result
 
 
-def total_after(number: int, ordered: list[tuple[int, str, ex.Expr]]) -> ex.Expr:
-    """A number, less terms that are all negative."""
-    result: ex.Expr = ex.Const(number)
-    for k, _, term in ordered:
-        result = ex.Sub(result, term if k == -1 else ex.Mul(ex.Const(-k), term))
-    return result
-
-
-def _place(part: tuple[int, str, ex.Expr]) -> tuple[bool, str, str]:
-    return part[0] < 0, part[1].lower(), part[1]
+def _scaled(factor: int, term: ex.Expr) -> ex.Expr:
+    if isinstance(term, ex.Const):
+        return ex.Const(factor * term.value)
+    return term if factor == 1 else ex.Mul(ex.Const(factor), term)
 
 
 def divide(kind: type[ex.Binary], left: ex.Expr, right: Any) -> Any:
@@ -118,7 +86,7 @@ def divide(kind: type[ex.Binary], left: ex.Expr, right: Any) -> Any:
     if not isinstance(divisor, ex.Const) or divisor.value < 1:
         raise ValueError(f"`{left}` may only be divided by a positive number, not by `{right}`")
     if isinstance(left, ex.Const):
-        return ex.Const(OPERATOR[kind.__name__](left.value, divisor.value))
+        return ex.Const(kind.operate(left.value, divisor.value))
     if divisor.value == 1:
         return left if kind is ex.FloorDiv else ex.Const(0)
     return kind(left, divisor)
@@ -193,36 +161,20 @@ def negate(term: Any) -> Any:
         return ex.FALSE if term.value else ex.TRUE
     if isinstance(term, ex.Compare):
         return compare(COMPARE[term.op][1], term.left, term.right)
-    return term.term if isinstance(term, ex.Not) else ex.Not(term)
+    if isinstance(term, ex.And | ex.Or):
+        return (either if isinstance(term, ex.And) else both)(~term.left, ~term.right)
+    raise ValueError(f"`{term}` is no condition: only conditions can be negated")
 
 
-def _symbol(node: ex.Binary) -> str:
-    return node.op if isinstance(node, ex.Compare) else _SYMBOL[type(node).__name__]
-
-
-def text(node: ex.Binary) -> str:
-    """As Python writes it."""
-    op = _symbol(node)
-    if isinstance(node, ex.Min | ex.Max):
-        return f"{op}({node.left}, {node.right})"
-    return f"{_wrap(node.left, node)} {op} {_wrap(node.right, node, right=True)}"
-
-
-def isl_text(node: ex.Binary) -> str:
-    """As isl reads it."""
-    left, right, op = node.left.isl(), node.right.isl(), _symbol(node)
-    if isinstance(node, ex.Min | ex.Max):
-        return f"{op}({left}, {right})"
-    if isinstance(node, ex.FloorDiv):
-        return f"floor({left} / {right})"
-    return f"({left} { {'==': '=', '%': 'mod'}.get(op, op) } {right})"
-
-
-def _wrap(inner: ex.Expr, outer: ex.Expr, right: bool = False) -> str:
-    within = _TIGHTNESS.get(type(inner).__name__, 9)
-    need = _TIGHTNESS[type(outer).__name__]
-    tight = within > need or (within == need and not right and need != 3)
-    return str(inner) if tight else f"({inner})"
+def interval(value: ex.Expr, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """See `Expr.interval`: what the operator makes of the ends, all of which are monotone."""
+    if isinstance(value, ex.Sym):
+        return limits[value.name]
+    if isinstance(value, ex.Mod):
+        return 0, interval(value.right, limits)[1] - 1
+    ends = itertools.product(*(interval(term, limits) for term in value.terms))
+    values = [int(value.compute(*each)) for each in ends]
+    return min(values), max(values)
 
 
 def leaves(value: ex.Expr, kind: type[ex.Binary]) -> list[ex.Expr]:

@@ -152,6 +152,19 @@ def counted(
     return mask
 
 
+def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:
+    """`run` on ragged inputs cut to the size that they can have in this domain."""
+
+    def one(kind: ArrayType, x: jax.Array, bounds: Mapping[str, int]) -> jax.Array:
+        return x[tuple(slice(domain.largest(size, bounds)) for size in kind.shape)]
+
+    def fitted(env: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
+        bounds = {name: value for name, value in env.items() if name not in domain.names}
+        return run(env, *jax.tree.map(lambda k, x: one(k, x, bounds), list(kinds), list(inputs)))
+
+    return fitted
+
+
 # Sizes that stand for the ragged ones while shapes are found: two rounds to tell them from
 # constants, a third to tell a line from a curve.
 _TRIALS = ((5, 11, 17, 23, 31, 41), (7, 13, 19, 29, 37, 43), (8, 16, 27, 35, 39, 47))

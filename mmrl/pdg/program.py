@@ -10,7 +10,7 @@ graph = p.graph(x[i, 0:T].sum())
 
 import keyword
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ import numpy as np
 from mmrl.pdg import ops as table
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Expr, Slice, Sym
-from mmrl.pdg.graph import ArrayType, Edge, Graph, Op, array_type, type_text
+from mmrl.pdg.graph import Edge, Graph, Op, array_type, type_text
 from mmrl.pdg.indexing import definition, subscript
 from mmrl.pdg.polyhedra import never, simplify
 from mmrl.pdg.tensor import Tensor
@@ -77,12 +77,10 @@ class Program:
 
     def value(self, expr: Expr) -> Tensor:
         """The value of an index expression at each point, an int32: `p.value(T - t)`."""
-        names = expr.symbols() & set(self.box.names)
-        kind = array_type((), np.int32)
+        domain = self.domain(expr.symbols() & set(self.box.names))
         run = lambda env: (jnp.asarray(expr.evaluate(env), jnp.int32),)  # noqa: E731
-        params = {"expr": expr}
-        domain = self.domain(names)
-        return self.build("value", run, [], (kind,), domain=domain, params=params)[0]
+        kinds, params = (array_type((), np.int32),), {"expr": expr}
+        return self.build("value", run, [], kinds, domain=domain, params=params)[0]
 
     def fn(
         self,
@@ -97,7 +95,7 @@ class Program:
         optimizer is a tuple); any other pytree is one tensor. Ragged inputs arrive padded with
         zeros; pass `p.value(…)` where `f` must know how many count.
         """
-        return self._call(f, inputs, self.domain(()), name, whole=whole)
+        return self._call(f, inputs, (), name, whole=whole)
 
     def sample(
         self,
@@ -111,14 +109,13 @@ class Program:
 
         `over` names dimensions that the inputs lack: `p.sample(reset, over=(i,))`.
         """
-        domain = self.domain(symbol.name for symbol in over)
-        return self._call(f, inputs, domain, name, whole=whole, random=True)
+        return self._call(f, inputs, over, name, whole=whole, random=True)
 
     def _call(
         self,
         f: Callable[..., Any],
         inputs: Sequence[Any],
-        over: Domain,
+        over: Sequence[Sym],
         name: str | None,
         *,
         whole: bool,
@@ -126,7 +123,7 @@ class Program:
     ) -> Any:
         tensors = [self.lift(x) for x in inputs]
         name = self.fresh(name or _name_of(f))
-        domain = over.union(*(x.domain for x in tensors))
+        domain = self.domain(symbol.name for symbol in over).union(*(x.domain for x in tensors))
         tag, split = zlib.crc32(name.encode()), [not whole]
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
@@ -179,14 +176,20 @@ class Program:
             kinds = [x.type for x in inputs]
             outputs = table.infer(run, kinds, domain, bounds, name, full=kind in ("fn", "random"))
         if any(x.is_reindexed for x in inputs):
-            run = _fitted(run, [x.type for x in inputs], domain)
+            run = table.cut(run, [x.type for x in inputs], domain)
         self.declare(Op(name, kind, domain, outputs, run, params or {}))
         self.reads[name] = tuple(inputs)
         for place, x in enumerate(inputs):
-            edge = Edge(name, x.source, x.index, TRUE, place, x.output)
-            self.edges.append(edge)
-            self.detached |= {edge} if x.detached else set()
+            self.join(name, x, x.index, place=place)
         return tuple(self.output(name, k) for k in range(len(outputs)))
+
+    def join(
+        self, sink: str, x: Tensor, index: tuple[Expr, ...], when: Expr = TRUE, place: int = 0
+    ) -> None:
+        """An edge: where `when` holds, `sink` reads the source of `x` at `index`."""
+        edge = Edge(sink, x.source, index, when, place, x.output)
+        self.edges.append(edge)
+        self.detached |= {edge} if x.detached else set()
 
     def output(self, name: str, output: int = 0) -> Tensor:
         """An output of an operation, as a tensor."""
@@ -223,28 +226,20 @@ class Program:
                 f"`{found.text(name)} = …`: the value differs along {sorted(extra | fixed)}, where "
                 f"`{name}` is defined at one point or not at all; index it"
             )
-        self.ops[name] = Op(name, "merge", op.domain, (self._agree(op, tensor),))
-        edge = Edge(name, tensor.source, index, simplify(when, op.domain), 0, tensor.output)
-        self.edges.append(edge)
-        self.detached |= {edge} if tensor.detached else set()
+        first = op.outputs[0] if op.outputs else tensor.type
+        if jax.tree.map(str, first) != jax.tree.map(str, tensor.type):
+            raise ValueError(
+                f"`{name}` was first defined as {type_text(first)}; "
+                f"now came {type_text(tensor.type)}: cast or reshape one of them"
+            )
+        self.ops[name] = Op(name, "merge", op.domain, (first,))
+        self.join(name, tensor, index, simplify(when, op.domain))
 
     def _value(self, value: Any, op: Op) -> Tensor:
-        if isinstance(value, Tensor | Expr) or not op.outputs:
-            return self.lift(value)
-        like = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, op.outputs[0])
-        return self.lift(like)
-
-    def _agree(self, op: Op, tensor: Tensor) -> Any:
-        kind = tensor.type
-        if not op.outputs:
-            return kind
-        old, new = jax.tree.flatten(op.outputs[0]), jax.tree.flatten(kind)
-        if old[1] != new[1] or any(str(a) != str(b) for a, b in zip(old[0], new[0], strict=True)):
-            raise ValueError(
-                f"`{op.name}` was first defined as {type_text(op.outputs[0])}; "
-                f"now came {type_text(kind)}: cast or reshape one of them"
-            )
-        return op.outputs[0]
+        """What defines `op`: as it is, or with the dtypes of the first definition."""
+        if op.outputs and not isinstance(value, Tensor | Expr):
+            value = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, op.outputs[0])
+        return self.lift(value)
 
     def fresh(self, name: str) -> str:
         """A name that no operation has and that isl can read."""
@@ -282,19 +277,6 @@ def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:
     raise ValueError(
         "`fn` found no tensor among its inputs: call `Program.fn` or `Program.constant`"
     )
-
-
-def _fitted(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:
-    """`run` on ragged inputs cut to the size that they can have in this domain."""
-
-    def cut(kind: ArrayType, x: jax.Array, bounds: Mapping[str, int]) -> jax.Array:
-        return x[tuple(slice(domain.largest(size, bounds)) for size in kind.shape)]
-
-    def fitted(env: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        bounds = {name: value for name, value in env.items() if name not in domain.names}
-        return run(env, *jax.tree.map(lambda k, x: cut(k, x, bounds), list(kinds), list(inputs)))
-
-    return fitted
 
 
 def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.Array:

@@ -92,8 +92,7 @@ def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
     nothing = zeros(program, tensor.type, domain)
     merged = program.declare(Op(name, "merge", domain, (tensor.type,)))
     for case, value in ((when, tensor), (~when, nothing)):
-        case = simplify(case, domain)
-        program.edges.append(Edge(name, value.source, value.index, case, 0, value.output))
+        program.join(name, value, value.index, simplify(case, domain))
     return merged
 
 
