@@ -14,10 +14,14 @@ from pdg_graphs import PROGRAMS, reinforce, tiled
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Sym, lift
+from mmrl.pdg.frees import donations
 from mmrl.pdg.graph import Edge, Graph, Op, array_type
+from mmrl.pdg.program import Program
+from mmrl.pdg.runtime.access import Accesses
 from mmrl.pdg.runtime.account import HOST, Account
-from mmrl.pdg.runtime.interpreter import Interpreter, interpret
+from mmrl.pdg.runtime.interpreter import Interpreter, interpret, last_reads
 from mmrl.pdg.runtime.stores import HOST_MEMORY, BlockStore, HostStore, PointStore
+from mmrl.pdg.schedule import schedule
 from mmrl.pdg.syntax import Block, Execute, Free
 
 
@@ -101,7 +105,40 @@ def test_a_thunk_serves_every_step_and_run():
     program = Interpreter(compile(reinforce(3)), {"I": 3, "T": 9})
     program()
     program()
-    assert all(thunk._cache_size() <= 1 for thunk in program._thunks.values() if thunk)
+    assert all(thunk._cache_size() <= 1 for thunk in program.thunks.values() if thunk)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_ends_with_a_read_is_given_away(name: str):
+    graph = PROGRAMS[name]()
+    compiled, bounds = compile(graph), numbers(graph)
+    # At all bounds at once, isl says the same.
+    found = last_reads(compiled.trace(**bounds), Accesses(compiled.graph, bounds))
+    assert found == set(donations(schedule(compiled.graph)))
+    kept, given = (Interpreter(compiled, bounds, donate=donate)() for donate in (False, True))
+    np.testing.assert_array_equal(given.results, kept.results)
+    assert given.account.live() == kept.account.live()
+    assert given.account.peak() <= kept.account.peak()
+
+
+def test_a_loop_that_gives_its_state_away_holds_one():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.tensor(t, name="x")
+    x[0] = jnp.zeros(1000)
+    following = p.fn(lambda x: 0.5 * x + 1.0, x, name="following")
+    x[t + 1] = following
+    compiled, size = compile(p.graph(following[T - 1])), 4000
+    programs = [Interpreter(compiled, {"T": 6}, donate=donate) for donate in (False, True)]
+    kept, given = (program() for program in programs)
+    np.testing.assert_array_equal(given.results, kept.results)
+    assert (kept.account.peak(), given.account.peak()) == (2 * size, size)
+    value, thunk = {0: jnp.zeros(1000)}, programs[1].thunks["following"]
+    assert thunk is not None
+    done = thunk(value, {}, {"t": 0}, {})
+    assert value[0].is_deleted() and not done[0].is_deleted()
+    # What others hold, or is a result, stays: the value that is asked for, in both memories.
+    assert {tensor for tensor, _, _ in given.account.leaks()} == set(compiled.graph.results)
 
 
 def test_a_use_after_free_is_named():

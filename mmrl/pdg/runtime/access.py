@@ -60,6 +60,10 @@ class Read:
         """φ: what the sink reads at `point`. A slice ends where the source's domain does."""
         return tuple(entry(*point, *self._numbers) for entry in self._index)
 
+    def of(self, point: Point) -> tuple[Tensor, Any]:
+        """The tensor and φ."""
+        return self.tensor, self.index(point)
+
     @property
     def windows(self) -> tuple[Window, ...]:
         """Of every slice, all that it ever reads."""

@@ -77,6 +77,11 @@ class Account:
             else:
                 del self._held[key]
 
+    def alone(self, tensor: Tensor, point: Point, place: str = DEVICE) -> bool:
+        """Is nothing else in the memory of this value?"""
+        keys = self._keys[tensor, point, place]
+        return all(len(self._held[key].holders) == 1 for key in keys)
+
     def reserve(self, size: int, place: str = DEVICE) -> None:
         """A store takes `size` bytes beforehand, or gives them back if negative."""
         self._reserved[place] += size

@@ -1,10 +1,11 @@
-"""An interpreter of schedules: walk the tree, run one compiled thunk per operation, free for real.
+"""An interpreter of schedules: event by event, one compiled thunk per operation, frees for real.
 
 Slow, since every operation is a call from Python, and plain: at each moment the stores hold what
 the schedule says, byte for byte, and the account shows it.
 """
 
 import dataclasses
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,11 +14,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from mmrl.pdg.graph import Graph, Op
+from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.runtime.access import Accesses, Read
-from mmrl.pdg.runtime.account import DEVICE, HOST, Account, Point, Tensor
+from mmrl.pdg.runtime.account import HOST, Account, Point, Tensor
+from mmrl.pdg.runtime.layout import Event, fewest, lifetimes, own_places
 from mmrl.pdg.runtime.stores import BlockStore, HostStore, PointStore
-from mmrl.pdg.syntax import Block, Execute, Fetch, Free, If, Loop, Offload
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,30 +35,54 @@ class Execution:
 
 
 class Interpreter:
-    """A compiled program with numbers for its bounds; call it with its inputs to run it."""
+    """A compiled program with numbers for its bounds; call it with its inputs to run it.
 
-    def __init__(self, compiled: Any, bounds: Mapping[str, int]):
+    `donate` True lets an operation write its outputs over what it reads and nobody needs after it.
+    """
+
+    def __init__(self, compiled: Any, bounds: Mapping[str, int], *, donate: bool = False):
         self.graph: Graph = compiled.graph
-        self.tree = compiled.tree
-        self.bounds = dict(bounds)
-        self._accesses = Accesses(self.graph, self.bounds)
-        self._thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
-        self._slots = _slots(compiled.trace(**bounds), self._accesses)
+        self.accesses = Accesses(self.graph, bounds)
+        self.events: list[Event] = compiled.trace(**self.accesses.bounds)
+        self.slots = _slots(self.events, self.accesses)
+        self.donated = last_reads(self.events, self.accesses) if donate else frozenset()
+        self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
     def __call__(self, **inputs: Any) -> Execution:
         """Run the whole program. Operations find `inputs` in their `env`, beside the point."""
         return _Run(self, inputs).finish()
 
     def _thunk(self, op: Op) -> Callable[..., tuple] | None:
+        """thunk(values to donate, other values, point, inputs), by their number as arguments."""
         if op.run is None:
             return None
-        run, bounds = op.run, self.bounds
+        run, bounds = op.run, self.accesses.bounds
 
-        @jax.jit
-        def thunk(point: dict[str, Any], inputs: dict[str, Any], *values: Any) -> tuple:
-            return run({**bounds, **inputs, **point}, *values)
+        def thunk(given: dict, kept: dict, point: dict[str, Any], inputs: dict[str, Any]) -> tuple:
+            values = {**given, **kept}
+            return run({**bounds, **inputs, **point}, *(values[k] for k in sorted(values)))
 
-        return thunk
+        return jax.jit(thunk, donate_argnums=0)
+
+
+def last_reads(events: list[Event], accesses: Accesses) -> frozenset[Edge]:
+    """The edges whose source is freed after every one of these reads, and is no result.
+
+    At all bounds at once, the same is `frees.donations`.
+    """
+    last: dict[Edge, bool] = {}
+    freed: set[tuple[Tensor, Any]] = set()
+    for kind, name, point in reversed(events):
+        if kind == "free":
+            freed.add((name, point))
+        elif kind == "run":
+            reads = [read for read in accesses.reads[name] if read.exists(point)]
+            values = [read.of(point) for read in reads]
+            for read, value in zip(reads, values, strict=True):
+                ends = value in freed and values.count(value) == 1 and not read.sliced
+                last[read.edge] = ends and last.get(read.edge, True)
+            freed.clear()
+    return frozenset(edge for edge, ends in last.items() if ends)
 
 
 def interpret(compiled: Any, bounds: Mapping[str, int], **inputs: Any) -> Execution:
@@ -66,54 +91,42 @@ def interpret(compiled: Any, bounds: Mapping[str, int], **inputs: Any) -> Execut
 
 
 class _Run:
-    """One execution: its stores, and the counters of the loops it is in."""
+    """One execution: its stores and its account."""
 
     def __init__(self, program: Interpreter, inputs: dict[str, Any]):
         self.program, self.inputs = program, inputs
         self.account = Account()
-        self.accesses = program._accesses
+        self.accesses = program.accesses
         self.stores: dict[Tensor, PointStore | BlockStore] = {}
         for tensor in self.accesses.tensors:
-            slots = program._slots.get(tensor)
+            slots = program.slots.get(tensor)
             self.stores[tensor] = (
                 PointStore() if slots is None else BlockStore(*slots, reserve=self.account.reserve)
             )
         self.host: dict[Tensor, HostStore] = defaultdict(HostStore)
-        self.walk(program.tree, dict(program.bounds))
+        self.given: set[tuple[Tensor, Point]] = set()
+        for event in program.events:
+            kind, name, point = event
+            getattr(self, kind)(name, point)
+            self.account.tick(event)
 
-    def walk(self, node: Any, env: dict[str, int]) -> None:
-        match node:
-            case Block(body):
-                for child in body:
-                    self.walk(child, env)
-            case Loop(counter, start, stop, step, body):
-                for value in range(start.evaluate(env), stop.evaluate(env), step):
-                    self.walk(body, {**env, counter: value})
-            case If(condition, then, orelse):
-                self.walk(then if condition.evaluate(env) else orelse, env)
-            case Execute(op, point):
-                self.run(self.program.graph.ops[op], tuple(p.evaluate(env) for p in point))
-            case Free(tensor, point):
-                self.free(tensor, tuple(p.evaluate(env) for p in point))
-            case Offload(tensor, point):
-                self.offload(tensor, tuple(p.evaluate(env) for p in point))
-            case Fetch(tensor, point):
-                self.fetch(tensor, tuple(p.evaluate(env) for p in point))
-            case _:
-                raise TypeError(f"`tree` has a node of unknown type {type(node).__name__}.")
-
-    def run(self, op: Op, point: Point) -> None:
-        thunk = self.program._thunks[op.name]
-        reads = [read for read in self.accesses.reads[op.name] if read.exists(point)]
-        values = [self.read(read, point) for read in reads]
+    def run(self, name: str, point: Point) -> None:
+        thunk = self.program.thunks[name]
+        reads = [read for read in self.accesses.reads[name] if read.exists(point)]
+        values = dict(enumerate(self.read(read, point) for read in reads))
         if thunk is None:
             outputs = (values[0],)
         else:
-            where = dict(zip(self.accesses.names[op.name], point, strict=True))
-            outputs = thunk(where, self.inputs, *values)
-        for tensor, value in zip(self.accesses.outputs[op.name], outputs, strict=True):
+            given = {k: values.pop(k) for k, read in enumerate(reads) if self.gives(read, point)}
+            where = dict(zip(self.accesses.names[name], point, strict=True))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+                outputs = thunk(given, values, where, self.inputs)
+            for tensor, at in (reads[k].of(point) for k in given):
+                self.free(tensor, at)
+                self.given.add((tensor, at))
+        for tensor, value in zip(self.accesses.outputs[name], outputs, strict=True):
             self.account.hold(tensor, point, self.stores[tensor].put(point, value))
-        self.account.tick(("run", op.name, point))
 
     def read(self, read: Read, point: Point) -> PyTree:
         index = read.index(point)
@@ -126,23 +139,29 @@ class _Run:
                 f"{read.tensor[0]}[{', '.join(parts)}], and not all of it is there."
             ) from None
 
+    def gives(self, read: Read, point: Point) -> bool:
+        """Is this its last use, and nothing else in the same memory?"""
+        if read.edge not in self.program.donated:
+            return False
+        tensor, at = read.of(point)
+        return isinstance(self.stores[tensor], PointStore) and self.account.alone(tensor, at)
+
     def free(self, tensor: Tensor, point: Point) -> None:
+        if (tensor, point) in self.given:
+            self.given.remove((tensor, point))
+            return
         self.stores[tensor].free(point)
         self.account.drop(tensor, point)
-        self.account.tick(("free", tensor, point))
 
     def offload(self, tensor: Tensor, point: Point) -> None:
         value = self.stores[tensor].get(point, ())
         self.account.hold(tensor, point, self.host[tensor].put(point, value), HOST)
-        self.stores[tensor].free(point)
-        self.account.drop(tensor, point, DEVICE)
-        self.account.tick(("offload", tensor, point))
+        self.free(tensor, point)
 
     def fetch(self, tensor: Tensor, point: Point) -> None:
         value = self.host[tensor].take(point)
         self.account.drop(tensor, point, HOST)
-        self.account.hold(tensor, point, self.stores[tensor].put(point, value), DEVICE)
-        self.account.tick(("fetch", tensor, point))
+        self.account.hold(tensor, point, self.stores[tensor].put(point, value))
 
     def finish(self) -> Execution:
         results = tuple(self.collect(tensor) for tensor in self.program.graph.results)
@@ -157,35 +176,14 @@ class _Run:
 def _slots(events: list[tuple], accesses: Accesses) -> dict[Tensor, tuple[int, int, int]]:
     """Of every tensor that is read by slices along one dimension: (dimension, slots, extent)."""
     moved = {event[1] for event in events if event[0] == "offload"}
-    sliced = accesses.sliced.items()
-    chosen = {t: min(dims) for t, dims in sliced if len(dims) == 1 and t not in moved}
-    spans: dict[Tensor, list[tuple[int, int, Point]]] = defaultdict(list)
-    begin: dict[tuple[Tensor, Point], int] = {}
-    for now, (kind, name, point) in enumerate(events):
-        if kind == "run":
-            begin |= {(tensor, point): now for tensor in accesses.outputs[name]}
-        elif kind == "free" and name in chosen:
-            spans[name].append((begin.pop((name, point)), now, point))
-    for (tensor, point), start in begin.items():
-        if tensor in chosen:
-            spans[tensor].append((start, len(events), point))
-    return {
-        tensor: (axis, _ring(spans[tensor], axis), accesses.extents[tensor[0]][axis])
-        for tensor, axis in chosen.items()
-    }
-
-
-def _ring(spans: list[tuple[int, int, Point]], axis: int) -> int:
-    """The fewest slots along `axis` such that no value is put where another still is."""
-    most = 1 + max(point[axis] for _, _, point in spans)
-    spans = sorted(spans)
-    for slots in range(1, most):
-        busy: dict[tuple, int] = {}
-        for start, stop, point in spans:
-            slot = (*point[:axis], point[axis] % slots, *point[axis + 1 :])
-            if busy.get(slot, -1) > start:
-                break
-            busy[slot] = stop
-        else:
-            return slots
-    return most
+    lives = lifetimes(events, own_places(accesses), accesses)
+    found = {}
+    for tensor, dims in accesses.sliced.items():
+        if len(dims) != 1 or tensor in moved or tensor not in lives:
+            continue
+        # What an operation reads is freed after it has run: no value takes the place of another.
+        ordered = sorted(((b, e + 1), point) for point, (b, e) in lives[tensor].items())
+        (axis,), extents = dims, accesses.extents[tensor[0]]
+        options = ((*extents[:axis], n, *extents[axis + 1 :]) for n in range(1, extents[axis] + 1))
+        found[tensor] = (axis, fewest(ordered, options)[axis], extents[axis])
+    return found

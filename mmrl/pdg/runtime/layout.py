@@ -73,14 +73,13 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
     for kind, name, point in events:
         if kind == "run":
             runs[name].append(point)
-    ranks = {tensor: len(accesses.names[tensor[0]]) for tensor in accesses.tensors}
-    places = {t: Place(t, tuple((j, 0) for j in range(n))) for t, n in ranks.items()}
+    places = own_places(accesses)
     aliased: set[Read] = set()
     for name, op in accesses.graph.ops.items():
         for read in accesses.reads[name] if alias and op.kind == "merge" else ():
             _forward(read, places, aliased, runs)
     places = {tensor: _resolve(tensor, places) for tensor in places}
-    lives = _lives(events, places, accesses)
+    lives = lifetimes(events, places, accesses)
     found: dict[Tensor, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
     for read in itertools.chain(*accesses.reads.values()):
         place = places[read.tensor]
@@ -92,30 +91,46 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
     return Layout(places, rings, frozenset(aliased))
 
 
+def own_places(accesses: Accesses) -> dict[Tensor, Place]:
+    """Every tensor in a root of its own."""
+    ranks = {tensor: len(accesses.names[tensor[0]]) for tensor in accesses.tensors}
+    return {t: Place(t, tuple((j, 0) for j in range(n))) for t, n in ranks.items()}
+
+
 def settled(
     accesses: Accesses, trace: Callable[..., Sequence[Event]], *, alias: bool = True
 ) -> Layout:
     """The layout at the bounds of `accesses`, without tracing every one of many iterations.
 
-    Iterations, the outermost dimension, repeat: three traces of a few of them tell how the number
-    of slots grows with each, which is by nothing but for results. "Few" is more than any distance
-    in iterations that the program reads across.
+    Iterations, the outermost dimension, repeat: if a few of them and twice as many need equally
+    many slots, or for results one per iteration, so do all. "Few" is more than any distance in
+    iterations that the program reads across.
     """
     bounds, graph = accesses.bounds, accesses.graph
     outer = graph.bounds[0] if len(graph.bounds) > 1 else None
     few = 4 + 2 * _reach(graph.edges, outer)
-    if outer is None or bounds[outer] <= few + 2:
-        return layout(accesses, trace(**bounds), alias=alias)
-    some = [layout(accesses, trace(**{**bounds, outer: few + k}), alias=alias) for k in range(3)]
-    first, last = some[0], some[-1]
-    grown = {
-        root: _grown([each.rings[root] for each in some], bounds[outer] - few)
-        for root in first.rings
-    }
-    rings = {root: ring for root, ring in grown.items() if ring is not None}
-    if first.places != last.places or first.aliased != last.aliased or len(rings) < len(grown):
-        return layout(accesses, trace(**bounds), alias=alias)
-    return Layout(first.places, rings, first.aliased)
+    if outer is not None and bounds[outer] > 2 * few:
+        traces = (trace(**{**bounds, outer: some}) for some in (few, 2 * few))
+        one, two = (layout(accesses, events, alias=alias) for events in traces)
+        grown = {
+            root: _grown(r, two.rings[root], few, bounds[outer]) for root, r in one.rings.items()
+        }
+        rings = {root: ring for root, ring in grown.items() if ring is not None}
+        if len(rings) == len(grown):
+            return Layout(one.places, rings, one.aliased)
+    return layout(accesses, trace(**bounds), alias=alias)
+
+
+def _grown(one: Ring, two: Ring, few: int, number: int) -> Ring | None:
+    """The ring of a number of iterations, from that of a few and that of twice as many."""
+    if not one.slots:
+        return one
+    rate, rest = divmod(two.slots[0] - one.slots[0], few)
+    slots = (one.slots[0] + rate * (number - few), *one.slots[1:])
+    alike = dataclasses.replace(two, slots=(one.slots[0], *two.slots[1:]), wraps=one.wraps) == one
+    if rest or not alike:
+        return None
+    return dataclasses.replace(one, slots=slots, wraps=(True,) * len(slots))
 
 
 def _reach(edges: Iterable[Edge], outer: str | None) -> int:
@@ -131,18 +146,6 @@ def _numbers(part: Expr) -> Iterable[int]:
         yield abs(int(part.value))
     for term in part.terms:
         yield from _numbers(term)
-
-
-def _grown(rings: Sequence[Ring], more: int) -> Ring | None:
-    """The ring of the first of `rings` after `more` iterations, if it grows evenly."""
-    first, second, third = rings
-    steps = [b - a for a, b in zip(first.slots, second.slots, strict=True)]
-    if steps != [b - a for a, b in zip(second.slots, third.slots, strict=True)]:
-        return None
-    if (first.strides, first.offsets) != (third.strides, third.offsets):
-        return None
-    slots = tuple(w + more * step for w, step in zip(first.slots, steps, strict=True))
-    return dataclasses.replace(first, slots=slots, wraps=(True,) * len(slots))
 
 
 def _resolve(tensor: Tensor, places: Mapping[Tensor, Place]) -> Place:
@@ -197,7 +200,7 @@ def _fit(pairs: Mapping[Point, Point]) -> tuple[tuple[int | None, int], ...] | N
     return tuple(found)
 
 
-def _lives(
+def lifetimes(
     events: Sequence[Event], places: Mapping[Tensor, Place], accesses: Accesses
 ) -> dict[Tensor, dict[Point, Interval]]:
     """For every root and point: the event that writes it first, the last one that reads it.
@@ -248,10 +251,10 @@ def _ring(
     least = _most_alive(lives.values())
     options = itertools.product(*(range(1, extent + 1) for extent in extents))
     sizes = sorted((s for s in options if math.prod(s) >= least), key=lambda s: (math.prod(s), s))
-    slots = next(size for size in sizes if _fits(ordered, size))
+    slots = fewest(ordered, sizes)
     for k, width in _aligned(windows, slots, offsets):
         wider = (*slots[:k], -(-slots[k] // width) * width, *slots[k + 1 :])
-        slots = wider if _fits(ordered, wider) else slots
+        slots = fewest(ordered, (wider, slots))
     highest = [max(p[k] for p in where.values()) for k in range(rank)]
     wraps = tuple(h >= w for h, w in zip(highest, slots, strict=True))
     return Ring(slots, tuple(strides), tuple(offsets), wraps)
@@ -277,6 +280,16 @@ def _most_alive(intervals: Iterable[Interval]) -> int:
     """How many values are alive at once, at most: the last reader may write over what it reads."""
     changes = sorted(change for b, e in intervals for change in ((b, 1), (max(e, b + 1), -1)))
     return max(itertools.accumulate(step for _, step in changes))
+
+
+def fewest(
+    ordered: Sequence[tuple[Interval, Point]], options: Iterable[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """The first option in which every slot is read for the last time before it is written again.
+
+    Or while it is: `ordered` has the first and the last event of each value's life.
+    """
+    return next(slots for slots in options if _fits(ordered, slots))
 
 
 def _fits(ordered: Sequence[tuple[Interval, Point]], slots: Sequence[int]) -> bool:
