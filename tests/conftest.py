@@ -1,7 +1,9 @@
 """One strict setting for every test: exact types, no silent broadcasting, no warnings of ours."""
 
+import gc
 import os
 import signal
+import time
 from pathlib import Path
 
 _CACHE = Path(__file__).parent.parent / ".cache" / "jax"
@@ -29,13 +31,49 @@ jaxtyping.install_import_hook("mmrl", "beartype.beartype")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every worker begins with its share of the notebooks; the site, made of all of them, is late.
+
+    pytest-xdist deals the tests to its workers in runs of equal length. In the order of the files
+    one worker would have all notebooks, and whoever wanted the site first would wait for them.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    notebooks = [item for item in items if item.name.startswith("test_a_notebook_runs_to_its_end")]
+    site = [item for item in items if "site" in getattr(item, "fixturenames", ())]
+    if workers == 1 or not notebooks:
+        return
+    others = [item for item in items if item not in {*notebooks, *site}]
+    late = len(others) - len(others) // (2 * workers)  # in the middle of the last run
+    others[late:late], items[:], count = site, [], len(items)
+    for worker in range(workers):
+        share = notebooks[worker::workers]
+        more = max(0, (count - len(items)) // (workers - worker) - len(share))
+        items += share + others[:more]
+        del others[:more]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+_looked = [0.0]
+
+
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
-    """A worker that keeps the programs of hundreds of tests would crash."""
+    """A worker that keeps the programs of hundreds of tests would crash.
+
+    One test may add 16 000 mappings of memory. To count them takes longer than most tests.
+    """
     yield
     from mmrl.runs.programs import forget_programs
 
-    forget_programs()
+    if time.process_time() > _looked[0] + 1:
+        forget_programs(most=35_000)
+        _looked[0] = time.process_time()
 
 
 @pytest.fixture
