@@ -1,0 +1,288 @@
+"""Every shipped program under every combination of passes: order, memory, and what it computes.
+
+A toy game and toy networks, so that all combinations can be tried; the programs are the library's.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import PyTree
+
+from mmrl.pdg import programs
+from mmrl.pdg.check import check
+from mmrl.pdg.compiler import Compiled, compile
+from mmrl.pdg.frees import plan, unproved
+from mmrl.pdg.generate import generate
+from mmrl.pdg.graph import Graph, Op
+from mmrl.pdg.naive import execute, needs
+from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.programs import Environment, Memory, Network
+from mmrl.pdg.schedule import schedule
+from mmrl.pdg.syntax import Event, trace
+
+BATCH, HIDDEN = 3, 2
+
+
+def walk() -> Environment:
+    """A point on a line. Far out the game is over; on the far left it is merely cut."""
+
+    def reset(key: Any) -> tuple:
+        x = jax.random.uniform(key, (2,), minval=-0.5, maxval=0.5)
+        return x, x
+
+    def step(key: Any, x: Any, action: Any) -> tuple:
+        x = 0.9 * x + 0.4 * (action - 0.5) + 0.3 * jax.random.normal(key, (2,))
+        return x, x, x[1] - jnp.abs(x[0]), jnp.abs(x[0]) > 0.9, x[1] < -0.9
+
+    return Environment(reset, step)
+
+
+def init(key: Any) -> PyTree:
+    a, b, c = (jax.random.normal(key, (2, 2)) for key in jax.random.split(key, 3))
+    return {"A": a, "B": b, "v": c[0], "λ": c[1]}
+
+
+def look(w: PyTree, obs: Any) -> Any:
+    return jnp.tanh(obs @ w["A"]) @ w["B"]
+
+
+def judge(w: PyTree, obs: Any) -> tuple:
+    return look(w, obs), jnp.tanh(obs @ w["A"]) @ w["v"]
+
+
+def recall(w: PyTree, h: Any, obs: Any) -> tuple:
+    """A linear recurrent unit of two real eigenvalues."""
+    h = jax.nn.sigmoid(w["λ"]) * h + obs @ w["A"]
+    return h, jnp.tanh(h) @ w["B"]
+
+
+# Not Adam, whose first steps forget how large a gradient was.
+OPTIMIZER = optax.sgd(0.3, momentum=0.5)
+ARGS = (walk(), Network(init, look), OPTIMIZER)
+CRITIC = (walk(), Network(init, judge), OPTIMIZER)
+MEMORY = (walk(), Memory(init, lambda: jnp.zeros(HIDDEN), recall), OPTIMIZER)
+PROGRAMS = {
+    "Monte-Carlo": functools.partial(programs.reinforce, *ARGS, batch=BATCH),
+    "2-step": functools.partial(programs.reinforce, *ARGS, n=2, batch=BATCH),
+    "A2C": functools.partial(programs.a2c, *CRITIC, batch=BATCH),
+    "PPO": functools.partial(programs.ppo, *CRITIC, batch=BATCH),
+    "LRU": functools.partial(programs.remember, *MEMORY, batch=BATCH),
+}
+PASSES = {
+    "lift": lambda g: lift_loops(g, "t", when="always"),
+    "vectorize": lambda g: vectorize(g, "t"),
+    "tile": lambda g: tile(g, "t", 3),
+    "fuse": fuse,
+}
+SUBSETS = [names for n in range(5) for names in itertools.combinations(PASSES, n)]
+ALL = tuple(PASSES)
+
+
+def cases(*quick: tuple[str, tuple[str, ...]]) -> list:
+    """Every program with every subset of the passes; slow but for a few."""
+    return [
+        pytest.param(
+            program,
+            names,
+            id=f"{program}, {'+'.join(names) or 'as it is'}",
+            marks=() if (program, names) in quick else pytest.mark.slow,
+        )
+        for program in PROGRAMS
+        for names in SUBSETS
+    ]
+
+
+@functools.cache
+def graph(program: str) -> Graph:
+    return PROGRAMS[program]()
+
+
+@functools.cache
+def compiled(program: str, names: tuple[str, ...]) -> Compiled:
+    return compile(graph(program), {name: PASSES[name] for name in names})
+
+
+def bounds(program: str, **other: int) -> dict[str, int]:
+    """Two iterations, two epochs, and five steps: no multiple of a tile."""
+    sizes = {"I": 2, "K": 2, "T": 5} | other
+    return {name: sizes[name] for name in graph(program).bounds}
+
+
+# What it computes
+
+
+@functools.cache
+def thunks(program: str) -> Graph:
+    """The program, each of its operations compiled for itself."""
+    sizes = bounds(program)
+
+    def jitted(op: Op) -> Op:
+        run = op.run
+        if run is None:
+            return op
+        compiled = jax.jit(lambda counters, *inputs: run({**counters, **sizes}, *inputs))
+        names = op.domain.names
+        return dataclasses.replace(
+            op, run=lambda env, *inputs: compiled({name: env[name] for name in names}, *inputs)
+        )
+
+    made = graph(program)
+    return made.replace(ops={name: jitted(op) for name, op in made.ops.items()})
+
+
+@functools.cache
+def meaning(program: str, seed: int) -> tuple:
+    """The last parameters and the score of each iteration, by one random legal order."""
+    found = execute(thunks(program), bounds(program), seed=seed)
+    last, scores = (found[tensor].values() for tensor in graph(program).results)
+    return *last, np.stack(list(scores))
+
+
+def some(*quick: Any) -> list:
+    """Every program; slow but for a few."""
+    return [
+        pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in PROGRAMS
+    ]
+
+
+@pytest.mark.parametrize("program", some("2-step", "LRU"))
+def test_every_legal_order_gives_the_same_bits(program: str):
+    for seed in (1, 2):
+        jax.tree.map(np.testing.assert_array_equal, meaning(program, seed), meaning(program, 0))
+
+
+def changed(program: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Without the passes that left everything as it was: the others alone make the same program."""
+    stages = compiled(program, names).stages
+    return tuple(
+        after.name
+        for before, after in itertools.pairwise(stages)
+        if list(before.graph.ops.values()) != list(after.graph.ops.values())
+    )
+
+
+@functools.cache
+def distance(program: str, names: tuple[str, ...]) -> dict[str, float]:
+    """How far each executor ends from the naive order, at most."""
+    wanted, made, sizes = meaning(program, 0), compiled(program, names), bounds(program)
+    found = {"interpreter": made.interpret(sizes).results, "XLA": made.xla(sizes)()}
+    return {
+        executor: max(
+            jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), tuple(results), wanted))
+        )
+        for executor, results in found.items()
+    }
+
+
+@pytest.mark.parametrize(("program", "names"), cases(("2-step", ("tile", "fuse")), ("LRU", ALL)))
+def test_both_executors_compute_what_the_program_means(program: str, names: tuple[str, ...]):
+    for executor, far in distance(program, changed(program, names)).items():
+        assert far < 1e-6, (executor, far)
+
+
+# Order and memory
+
+
+@pytest.mark.parametrize(
+    ("program", "names"), cases(*itertools.product(PROGRAMS, [(), ("tile", "fuse"), ALL]))
+)
+def test_order_and_memory_are_right(program: str, names: tuple[str, ...]):
+    made = compiled(program, names)
+    assert unproved(made.plan).is_empty()
+    for few, T in itertools.product((1, 2, 3), (1, 2, 3, 5, 8)):
+        sizes = bounds(program, I=few, K=few, T=T)
+        report = made.check(**sizes)
+        assert report.ok, f"{sizes}:\n{report}"
+
+
+# Planted mistakes
+
+
+def uses(made: Graph, events: list[Event], sizes: dict[str, int]) -> dict[Any, list[int]]:
+    """Of each instance of an operation: where in the run it is computed and read."""
+    found: dict[Any, list[int]] = {}
+    for place, (kind, op, point) in enumerate(events):
+        if kind == "run":
+            for instance in {(op, point), *needs(made, op, point, sizes)}:
+                found.setdefault(instance, []).append(place)
+    return found
+
+
+def missing(events: list[Event], place: int, used: dict) -> list[Event]:
+    return events[:place] + events[place + 1 :]
+
+
+def early(events: list[Event], place: int, used: dict) -> list[Event]:
+    """A free before the last use."""
+    _, (op, _), point = events[place]
+    last = used[op, point][-1]
+    return [*events[:last], events[place], *events[last:place], *events[place + 1 :]]
+
+
+def twice(events: list[Event], place: int, used: dict) -> list[Event]:
+    return [*events, events[place]]
+
+
+def exchanged(events: list[Event], place: int, used: dict) -> list[Event]:
+    """A computation and its first reader take each other's place."""
+    first = used[events[place][1:]][1]
+    swapped = list(events)
+    swapped[place], swapped[first] = events[first], events[place]
+    return swapped
+
+
+MUTANTS: dict[str, tuple[str, Callable]] = {
+    "a run is missing": ("run", missing),
+    "a run comes twice": ("run", twice),
+    "two runs are exchanged": ("run", exchanged),
+    "a free is missing": ("free", missing),
+    "a free is too early": ("free", early),
+    "a free comes twice": ("free", twice),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("names", [("tile", "fuse"), ALL], ids="+".join)
+@pytest.mark.parametrize("program", some("2-step"))
+def test_a_planted_mistake_is_found_wherever_it_is(
+    program: str, names: tuple[str, ...], mutant: str
+):
+    kind, plant = MUTANTS[mutant]
+    made, sizes = compiled(program, names), bounds(program, T=3)
+    events = made.trace(**sizes)
+    used = uses(made.graph, events, sizes)
+    places = [
+        place
+        for place, (what, *instance) in enumerate(events)
+        if what == kind and not (plant is exchanged and len(used[tuple(instance)]) == 1)
+    ]
+    assert len(places) > 10
+    for place in places:
+        report = check(made.graph, plant(events, place, used), **sizes)
+        assert not report.ok, f"{mutant}: {events[place]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_dropped_dependence_is_found(program: str):
+    """Of each operation the last one is kept from the scheduler. Some are implied by others.
+
+    Whatever enumeration finds, the proof for all bounds finds too.
+    """
+    whole, sizes = graph(program), bounds(program, T=4)
+    found, last = 0, {edge.sink: edge for edge in whole.edges}
+    for edge in last.values():
+        kept = whole.replace(edges=tuple(other for other in whole.edges if other is not edge))
+        wrong = plan(schedule(kept))
+        if not check(whole, trace(generate(wrong), **sizes), **sizes).ok:
+            found += 1
+            assert not unproved(dataclasses.replace(wrong, graph=whole)).is_empty(), str(edge)
+    assert found > len(last) / 2
