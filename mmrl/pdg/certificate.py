@@ -54,7 +54,7 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
             raise ValueError(f"`{name}` is no operation of the graph; it has {sorted(graph.ops)}")
     isl_context = polyhedra.new_context()
     closure, exact = polyhedra.reads(graph, isl_context).transitive_closure()
-    points = {name: _points(graph, name, isl_context) for name in (sink, source)}
+    points = {name: polyhedra.points(graph, name, isl_context) for name in (sink, source)}
     paths = closure.intersect_domain(isl.UnionSet.from_set(points[sink]))
     paths = paths.intersect_range(isl.UnionSet.from_set(points[source]))
     names = graph.ops[sink].domain.names
@@ -75,11 +75,6 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
 
     isl.PwMultiAff.from_set(last.intersect_params(known)).coalesce().foreach_piece(add)
     return Certificate(sink, source, names, tuple(waits), bool(exact))
-
-
-def _points(graph: Graph, op: str, isl_context: isl.Context) -> isl.Set:
-    alone = graph.replace(ops={op: graph.ops[op]})
-    return isl.Set.from_union_set(polyhedra.domains(alone, isl_context))
 
 
 def _moved(relation: isl.Map, names: tuple[str, ...]) -> isl.Map:

@@ -33,6 +33,8 @@ from mmrl.pdg.schedule import (
 )
 from mmrl.pdg.syntax import Tensor
 
+Reads = list[tuple[Edge, isl.Map]]
+
 # What happens around one time of θ, in this order: the last number of a time in a plan.
 FETCH, RUN, OFFLOAD, FREE = range(4)
 
@@ -68,14 +70,15 @@ def plan(schedule: Schedule, swap: Sequence[Tensor] = ()) -> Plan:
         raise ValueError(f"`swap` must name tensors (operation, output) of the graph; got {wrong}.")
     if len(set(swap)) < len(swap):
         raise ValueError(f"`swap` must name every tensor once; got {list(swap)}.")
-    graph, depth, relations = schedule.graph, schedule.depth, _relations(schedule)
+    graph, depth = schedule.graph, schedule.depth
     statements = {name: Statement("run", name) for name in graph.ops}
     placed = [lengthened(each, depth, RUN) for each in maps(schedule.times)]
 
     def add(statement: Statement, when: isl.Map, place: int) -> None:
         # A name for each affine piece: isl would join them to points like `c0 if … else c0 - 1`.
         name = f"{statement.kind}_{statement.op}_{statement.output}"
-        for piece in _pieces(when, relations.points(statement.op)):
+        points = polyhedra.points(graph, statement.op, schedule.times.get_ctx())
+        for piece in _pieces(when, points):
             new = next(each for each in _numbered(name) if each not in statements)
             statements[new] = statement
             placed.append(lengthened(piece, depth, place).set_tuple_name(IN, new))
@@ -98,43 +101,30 @@ def tensors(graph: Graph) -> list[Tensor]:
     return [(name, k) for name, op in graph.ops.items() for k in range(len(op.outputs))]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Relations:
-    """A graph's sets and maps, one by one; `dense` without strides."""
+def _reads(graph: Graph, tensor: Tensor, context: isl.Context, dense: bool = False) -> Reads:
+    """Each edge that reads a tensor, with sink[p] -> source[φ(p)]; not those that no point has."""
+    edges = [edge for edge in graph.readers(tensor[0]) if edge.output == tensor[1]]
+    found = ((e, polyhedra.reads(graph, context, edges=[e], dense=dense)) for e in edges)
+    return [(edge, each) for edge, several in found for each in maps(several)]
 
-    graph: Graph
-    context: isl.Context
-    dense: bool = False
 
-    def points(self, op: str) -> isl.Set:
-        alone = self.graph.replace(ops={op: self.graph.ops[op]})
-        return isl.Set.from_union_set(polyhedra.domains(alone, self.context, dense=self.dense))
-
-    def reads(self, edge: Edge) -> list[isl.Map]:
-        """sink[p] -> source[φ(p)]: one map, or none for an edge that no point has."""
-        found = polyhedra.reads(self.graph, self.context, edges=[edge], dense=self.dense)
-        return maps(found)
-
-    def readers(self, tensor: Tensor) -> list[Edge]:
-        return [edge for edge in self.graph.edges if (edge.source, edge.output) == tensor]
-
-    def ends(self, tensor: Tensor, name: str) -> list[isl.Map]:
-        """x[q] and its readers -> name[q], which is to come after all of them."""
-        made = self.points(tensor[0])
-        own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
-        reads = [read for edge in self.readers(tensor) for read in self.reads(edge)]
-        return [each.set_tuple_name(OUT, name) for each in (own, *reads)]
+def _ends(
+    graph: Graph, tensor: Tensor, name: str, context: isl.Context, dense: bool = False
+) -> list[isl.Map]:
+    """x[q] and its readers -> name[q], which is to come after all of them."""
+    made = polyhedra.points(graph, tensor[0], context, dense=dense)
+    own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
+    reads = (read for _, read in _reads(graph, tensor, context, dense))
+    return [each.set_tuple_name(OUT, name) for each in (own, *reads)]
 
 
 def uses(schedule: Schedule, tensor: Tensor) -> dict[str, isl.Map]:
     """x[q] -> the times of its uses: by the operation that makes it and by each that reads it."""
     when = {each.get_tuple_name(IN): each for each in maps(schedule.times)}
     found = {tensor[0]: when[tensor[0]]}
-    relations = _relations(schedule)
-    for edge in relations.readers(tensor):
-        for read in relations.reads(edge):
-            times = read.reverse().apply_range(when[edge.sink])
-            found[edge.sink] = found[edge.sink].union(times) if edge.sink in found else times
+    for edge, read in _reads(schedule.graph, tensor, schedule.times.get_ctx()):
+        times = read.reverse().apply_range(when[edge.sink])
+        found[edge.sink] = found[edge.sink].union(times) if edge.sink in found else times
     return found
 
 
@@ -179,12 +169,13 @@ def donations(schedule: Schedule) -> tuple[Edge, ...]:
 
 
 def _last_user(schedule: Schedule, edge: Edge) -> bool:
-    relations, tensor = _relations(schedule), (edge.source, edge.output)
+    tensor = (edge.source, edge.output)
     last = _either(uses(schedule, tensor).values()).lexmax()
     own = next(each for each in maps(schedule.times) if each.get_tuple_name(IN) == edge.sink)
-    others = [o for o in relations.readers(tensor) if o.sink == edge.sink and o is not edge]
-    reads = relations.reads(edge)
-    twice = any(not a.is_disjoint(b) for o in others for a in relations.reads(o) for b in reads)
+    known = _reads(schedule.graph, tensor, schedule.times.get_ctx())
+    reads = [read for other, read in known if other is edge]
+    others = [read for other, read in known if other.sink == edge.sink and other is not edge]
+    twice = any(not a.is_disjoint(b) for a in others for b in reads)
     ends = all(a.apply_range(last).is_equal(own.intersect_domain(a.domain())) for a in reads)
     return bool(reads) and ends and not twice
 
@@ -202,13 +193,13 @@ def jointly(graph: Graph, proximity: Proximity = "upper") -> Plan:
     statements |= {name: Statement("free", *tensor) for name, tensor in freed.items()}
 
     def points(dense: bool) -> isl.UnionSet:
-        relations = _Relations(graph, context, dense)
-        frees = (relations.points(op).set_tuple_name(name) for name, (op, _) in freed.items())
+        at = (polyhedra.points(graph, op, context, dense=dense) for op, _ in freed.values())
+        frees = (each.set_tuple_name(name) for name, each in zip(freed, at, strict=True))
         runs = polyhedra.domains(graph, context, dense=dense)
         return functools.reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, frees), runs)
 
-    relations = _Relations(graph, context, dense=True)
-    after = union(end for name, tensor in freed.items() for end in relations.ends(tensor, name))
+    ends = (_ends(graph, tensor, name, context, dense=True) for name, tensor in freed.items())
+    after = union(itertools.chain.from_iterable(ends))
     must = polyhedra.reads(graph, context, dense=True).reverse()
     near = nearness(graph, proximity, context)
     near = None if near is None else near.union(after)
@@ -224,19 +215,15 @@ def unproved(plan: Plan) -> isl.UnionMap:
     Checked are a value before its readers, and all of these before its free. (Offloads and fetches
     are left to `check.check`.)
     """
-    relations = _Relations(plan.graph, plan.times.get_ctx())
-    must = [polyhedra.reads(plan.graph, relations.context).reverse()]
+    graph, context = plan.graph, plan.times.get_ctx()
+    must = [polyhedra.reads(graph, context).reverse()]
     for times in maps(plan.times):
         name = times.get_tuple_name(IN)
         statement = plan.statements[name]
         if statement.kind == "free":
-            ends = union(relations.ends((statement.op, statement.output), name))
+            ends = union(_ends(graph, (statement.op, statement.output), name, context))
             must.append(ends.intersect_range(isl.UnionSet.from_set(times.domain())))
     return unordered(functools.reduce(isl.UnionMap.union, must), plan.times)
-
-
-def _relations(schedule: Schedule) -> _Relations:
-    return _Relations(schedule.graph, schedule.times.get_ctx())
 
 
 def _either(several: Iterable[isl.Map]) -> isl.Map:

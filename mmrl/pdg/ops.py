@@ -6,7 +6,6 @@ of them count, since a ragged array ("T - t" rewards) arrives padded with zeros:
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,46 +17,18 @@ from mmrl.pdg.expr import Expr
 from mmrl.pdg.graph import ArrayType, array_type
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """`run(*arrays, **params)`; with `masked`, also `mask`: None or which entries count.
-
-    `dim` names what the kind does to axes: a pass that adds one must know.
-    """
-
-    run: Callable[..., Any]
-    dim: str = "elementwise"
-    masked: bool = False
-
-
-def _keep(x: jax.Array, mask: jax.Array | None, fill: Any = 0) -> jax.Array:
-    return x if mask is None else jnp.where(mask, x, jnp.asarray(fill, x.dtype))
-
-
-def _sum(x: Any, *, axis: int | None, mask: Any) -> Any:
-    return jnp.sum(_keep(x, mask), axis)
-
-
-def _mean(x: Any, *, axis: int | None, mask: Any) -> Any:
-    counts = jnp.broadcast_to(True if mask is None else mask, x.shape)
-    return jnp.sum(_keep(x, mask), axis) / jnp.sum(counts, axis)
-
-
-def _max(x: Any, *, axis: int | None, mask: Any) -> Any:
-    least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).min
-    return jnp.max(_keep(x, mask, least), axis)
-
-
-def _min(x: Any, *, axis: int | None, mask: Any) -> Any:
-    most = jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).max
-    return jnp.min(_keep(x, mask, most), axis)
+def _limit(x: Any, sign: int) -> Any:
+    """What is never the maximum (-1) or the minimum (1)."""
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return sign * jnp.inf
+    return jnp.iinfo(x.dtype).max if sign > 0 else jnp.iinfo(x.dtype).min
 
 
 def _discounted_sum(x: Any, *, gamma: float, mask: Any) -> Any:
     """Σ_k γᵏ x_k along the first axis."""
     x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
     gains = gamma ** jnp.arange(x.shape[0], dtype=x.dtype)
-    return jnp.tensordot(gains, _keep(x, mask), 1)
+    return jnp.tensordot(gains, x if mask is None else jnp.where(mask, x, 0), 1)
 
 
 def _matmul(x: Any, y: Any, *, mask: Any) -> Any:
@@ -68,41 +39,42 @@ def _matmul(x: Any, y: Any, *, mask: Any) -> Any:
     return x @ y
 
 
-TABLE: dict[str, Kind] = {
-    "add": Kind(jnp.add),
-    "sub": Kind(jnp.subtract),
-    "mul": Kind(jnp.multiply),
-    "div": Kind(jnp.divide),
-    "pow": Kind(jnp.power),
-    "neg": Kind(jnp.negative),
-    "exp": Kind(jnp.exp),
-    "log": Kind(jnp.log),
-    "tanh": Kind(jnp.tanh),
-    "relu": Kind(jax.nn.relu),
-    "sqrt": Kind(jnp.sqrt),
-    "abs": Kind(jnp.abs),
-    "less": Kind(jnp.less),
-    "less_equal": Kind(jnp.less_equal),
-    "equal": Kind(jnp.equal),
-    "where": Kind(jnp.where),
-    "minimum": Kind(jnp.minimum),
-    "maximum": Kind(jnp.maximum),
-    "cast": Kind(lambda x, *, dtype: x.astype(dtype)),
-    "sum": Kind(_sum, "reduce", masked=True),
-    "mean": Kind(_mean, "reduce", masked=True),
-    "max": Kind(_max, "reduce", masked=True),
-    "min": Kind(_min, "reduce", masked=True),
-    "discounted_sum": Kind(_discounted_sum, "reduce", masked=True),
-    "cumsum": Kind(lambda x, *, axis: jnp.cumsum(x, axis), "scan"),
-    "matmul": Kind(_matmul, "contract", masked=True),
-    "reshape": Kind(lambda x, *, shape: jnp.reshape(x, shape), "layout"),
-    "transpose": Kind(lambda x, *, axes: jnp.transpose(x, axes), "layout"),
-    "expand_dims": Kind(lambda x, *, axis: jnp.expand_dims(x, axis), "layout"),
-    "squeeze": Kind(lambda x, *, axis: jnp.squeeze(x, axis), "layout"),
-    "flip": Kind(lambda x, *, axis: jnp.flip(x, axis), "layout"),
-    "concatenate": Kind(lambda *xs, axis: jnp.concatenate(xs, axis), "layout"),
-    "take": Kind(lambda x, *, at: x[at], "layout"),
+TABLE: dict[str, Callable[..., Any]] = {
+    "add": jnp.add,
+    "sub": jnp.subtract,
+    "mul": jnp.multiply,
+    "div": jnp.divide,
+    "pow": jnp.power,
+    "neg": jnp.negative,
+    "exp": jnp.exp,
+    "log": jnp.log,
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "sqrt": jnp.sqrt,
+    "abs": jnp.abs,
+    "less": jnp.less,
+    "less_equal": jnp.less_equal,
+    "equal": jnp.equal,
+    "where": jnp.where,
+    "minimum": jnp.minimum,
+    "maximum": jnp.maximum,
+    "cast": lambda x, *, dtype: x.astype(dtype),
+    "sum": lambda x, *, axis, mask: jnp.sum(x, axis, where=mask),
+    "mean": lambda x, *, axis, mask: jnp.mean(x, axis, where=mask),
+    "max": lambda x, *, axis, mask: jnp.max(x, axis, where=mask, initial=_limit(x, -1)),
+    "min": lambda x, *, axis, mask: jnp.min(x, axis, where=mask, initial=_limit(x, 1)),
+    "discounted_sum": _discounted_sum,
+    "cumsum": lambda x, *, axis: jnp.cumsum(x, axis),
+    "matmul": _matmul,
+    "reshape": lambda x, *, shape: jnp.reshape(x, shape),
+    "transpose": lambda x, *, axes: jnp.transpose(x, axes),
+    "expand_dims": lambda x, *, axis: jnp.expand_dims(x, axis),
+    "squeeze": lambda x, *, axis: jnp.squeeze(x, axis),
+    "flip": lambda x, *, axis: jnp.flip(x, axis),
+    "concatenate": lambda *xs, axis: jnp.concatenate(xs, axis),
+    "take": lambda x, *, at: x[at],
 }
+MASKED = {"sum", "mean", "max", "min", "discounted_sum", "matmul"}
 
 # Kinds that the program itself builds, each with its own `run` (a merge has none):
 #   merge           the value along the one edge whose condition holds: a branching definition
@@ -110,7 +82,6 @@ TABLE: dict[str, Kind] = {
 #   constant, value an array that never changes; the value of an index expression
 #   read            a copy of what is read: a slice made a tensor, a result kept
 #   vjp, gather     gradients: of an operation's inputs, and summed over φ⁻¹
-SPECIAL = ("merge", "fn", "random", "constant", "value", "read", "vjp", "gather")
 
 
 def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
@@ -123,13 +94,11 @@ def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
 
 def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Callable[..., Any]:
     """`run(env, *inputs)` of a row, for inputs of these types."""
-    row = TABLE[kind]
-    axis = -1 if row.dim == "contract" else params.get("axis", 0)
+    axis = -1 if kind == "matmul" else params.get("axis", 0)
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        if not row.masked:
-            return (row.run(*inputs, **params),)
-        return (row.run(*inputs, **params, mask=counted(inputs[0], types[0], axis, env)),)
+        mask = {"mask": counted(inputs[0], types[0], axis, env)} if kind in MASKED else {}
+        return (TABLE[kind](*inputs, **params, **mask),)
 
     return run
 

@@ -36,6 +36,14 @@ def domains(
     return isl.UnionSet(_braces(graph.bounds, parts), context=context)
 
 
+def points(
+    graph: Graph, op: str, context: isl.Context | None = None, *, dense: bool = False
+) -> isl.Set:
+    """{ op[p] : p in Ω(op) }, of one operation."""
+    alone = graph.replace(ops={op: graph.ops[op]})
+    return isl.Set.from_union_set(domains(alone, context, dense=dense))
+
+
 def reads(
     graph: Graph,
     context: isl.Context | None = None,
