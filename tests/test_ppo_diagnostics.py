@@ -1,6 +1,7 @@
 """The gradient noise scale that PPO and PPG report: of which batch, and at what cost."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -60,9 +61,8 @@ def test_the_noise_is_that_of_a_blocks_last_batch(agent: Any, config: Any):
         for _ in range(config.block - 1):
             before = go(ppo.iterate, before)[0]
     batch, learn_key = jax.jit(last_batch)(config, before)
-    wanted = diagnostics.noise_scale(
-        config, before.learner, batch, jax.random.fold_in(learn_key, 0), ("policy",)
-    )
+    noise_scale = jax.jit(partial(diagnostics.noise_scale, terms=("policy",)))
+    wanted = noise_scale(config, before.learner, batch, jax.random.fold_in(learn_key, 0))
 
     state, metrics = run(config, key)
     policy = metrics.diagnostics if agent is ppo else metrics.diagnostics.policy
