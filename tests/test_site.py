@@ -162,6 +162,15 @@ DISTORTED = """
 """
 
 
+def check_equations(source: str, tab: Page) -> None:
+    written = source.count('class="math notranslate')
+    assert tab.run('document.querySelectorAll("mjx-container").length') >= written
+    assert tab.run('document.querySelectorAll("mjx-merror, [data-mjx-error]").length') == 0
+    # A long one scrolls, and is not cut off where nobody sees that it is.
+    boxes = '[...document.querySelectorAll("div.math")]'
+    assert tab.run(f"{boxes}.every((box) => getComputedStyle(box).overflowX === 'auto')")
+
+
 @pytest.mark.slow
 @in_chromium
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (420, "dark")])
@@ -173,6 +182,7 @@ def test_a_page_is_whole(name: str, width: int, theme: str, site: Path, tab: Pag
     assert tab.problems == []
     assert [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert tab.run("document.documentElement.dataset.theme") == theme
+    check_equations(html(site, name), tab)
     assert tab.run(WIDE) == []
     assert tab.run(DISTORTED) == []
     other = {1280: 420, 420: 1280}[width]
@@ -180,19 +190,6 @@ def test_a_page_is_whole(name: str, width: int, theme: str, site: Path, tab: Pag
     assert tab.run(VIOLATIONS) == []
     tab.window(other, 900, theme)
     assert tab.run(WIDE) == []
-
-
-@pytest.mark.slow
-@in_chromium
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_equations_are_set(name: str, site: Path, tab: Page):
-    visit(tab, site, name, 1280, "light")
-    written = html(site, name).count('class="math notranslate')
-    assert tab.run('document.querySelectorAll("mjx-container").length') >= written
-    assert tab.run('document.querySelectorAll("mjx-merror, [data-mjx-error]").length') == 0
-    # A long one scrolls, and is not cut off where nobody sees that it is.
-    boxes = '[...document.querySelectorAll("div.math")]'
-    assert tab.run(f"{boxes}.every((box) => getComputedStyle(box).overflowX === 'auto')")
 
 
 @pytest.mark.slow
