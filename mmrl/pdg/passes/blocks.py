@@ -27,15 +27,14 @@ def build(
 ) -> Graph:
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
     end = (block.bound - 1) // block.size * block.size  # where the last block begins
-    made, place = move.moved_ops(graph, block, moved)
+    made = [move.moved_op(graph, block, moved, name) for name in moved]
     for loop in loops:
         made += _tiled_loop(loop)
-        place[loop.carried] = (loop.carried[0], 0)
     for name in sums:
         made += _tiled_sum(graph, name, block, end)
-        place[name, 0] = (name, 0)
     gone = {*moved, *(op for loop in loops for op in loop.ops), *sums}
     ends = {loop.carried[0]: end for loop in loops}
+    place = {loop.carried: (loop.carried[0], 0) for loop in loops}
     return move.rewire(graph, block, gone, made, place, ends)
 
 

@@ -7,6 +7,7 @@ for. (The paper calls a cycle trivial if all its indices of d are d or constant,
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from mmrl.pdg.expr import Const, Expr, Slice, Sym
 from mmrl.pdg.graph import Edge, Graph
@@ -26,6 +27,14 @@ class Cycle:
 
     def __str__(self) -> str:
         return ", ".join(self.ops)
+
+    def renamed(self, names: Mapping[str, str]) -> "Cycle":
+        """The same cycle after its operations were given new names."""
+        edges = [
+            dataclasses.replace(edge, sink=names[edge.sink], source=names[edge.source])
+            for edge in self.edges
+        ]
+        return Cycle(tuple(names[op] for op in self.ops), tuple(edges), self.trivial)
 
 
 def cycles(graph: Graph, name: str) -> list[Cycle]:

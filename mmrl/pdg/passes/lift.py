@@ -54,14 +54,15 @@ def lift_loops(
             continue
         try:
             loop = analyze(graph, cycle, block)
-            run = _scan_run(loop, matrix, monoids)
-            forms = _try(loop, run)
+            forms = _try(loop, _scan_run(loop, matrix, monoids))
             if when == "auto":
                 _check_cost(loop)
         except Refusal as refusal:
             words.append(f"{cycle} stay a loop over {name}: {refusal.reason}")
             continue
-        graph = _replace(loop, run, forms)
+        graph, names = move.with_views(graph, loop.ops)
+        loop = analyze(graph, cycle.renamed(names), block)
+        graph = _replace(loop, _scan_run(loop, matrix, monoids), forms)
         words.append(f"{cycle} became one scan over {name}: {' and '.join(sorted(set(forms)))}")
     return graph, words
 
@@ -151,8 +152,8 @@ def _replace(loop: Loop, run: Callable, forms: tuple[str, ...]) -> Graph:
     graph, block = loop.graph, loop.block
     kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]
     outputs = tuple(kinds if loop.final else [move.widen(kind, block) for kind in kinds])
-    name = move.title(graph, block, loop.title, loop.ops)
-    domain = move.block_domain(graph.ops[loop.title].domain, block)
+    name = min(loop.needed, key=lambda tensor: tensor != loop.carried)[0]
+    domain = move.block_domain(graph.ops[name].domain, block)
     lifted = Op(name, "scan", domain, outputs, run, {"forms": forms, "over": block.name})
     place = {tensor: (name, k) for k, tensor in enumerate(loop.needed)}
     ends = {loop.carried[0]: None} if loop.final else {}

@@ -53,23 +53,17 @@ class Loop:
 
     @property
     def needed(self) -> list[Tensor]:
-        """What is read from outside, by an operation or by the user."""
-        shown = sorted(move.views(self.graph, self.block, self.ops))
-        asked = [(op, k) for op in shown for k in range(len(self.graph.ops[op].outputs))]
-        return list(dict.fromkeys([(e.source, e.output) for e in self.readers] + asked))
+        """What is read from outside."""
+        return list(dict.fromkeys((e.source, e.output) for e in self.readers))
 
     @property
     def final(self) -> bool:
         """Whether all that anybody reads is where the loop ends."""
-        if self.needed != [self.carried] or move.views(self.graph, self.block, self.ops):
+        if self.needed != [self.carried] or move.asked(self.graph, self.ops):
             return False
         place = self.graph.ops[self.carried[0]].domain.names.index(self.block.name)
         end = self.block.bound - 1 if self.way > 0 else ZERO
         return all(edge.index[place].same(end) for edge in self.readers)
-
-    @property
-    def title(self) -> str:
-        return min(self.needed or [self.carried], key=lambda tensor: tensor != self.carried)[0]
 
     def nothing(self, env: Mapping[str, Any]) -> Any:
         """A state of zeros, for where there is none before."""

@@ -22,22 +22,47 @@ Made = tuple[Op, list[Edge]]  # a new operation, and what it reads
 
 
 def move(graph: Graph, block: Block, moved: Collection[str]) -> Graph:
-    """The graph in which the operations in `moved` compute a block of d in each run."""
-    made, place = moved_ops(graph, block, moved)
-    return rewire(graph, block, moved, made, place)
+    """The graph in which the operations in `moved` compute a block of d in each run.
+
+    None of them may be `asked` for.
+    """
+    return rewire(graph, block, moved, [moved_op(graph, block, moved, name) for name in moved])
 
 
-def moved_ops(
-    graph: Graph, block: Block, moved: Collection[str]
-) -> tuple[list[Made], dict[Tensor, Tensor]]:
-    """The operations over blocks, and where each output is found now."""
-    made = [_moved_op(graph, block, moved, name) for name in moved]
-    place = {
-        (name, k): (new.name, k)
-        for name, (new, _) in zip(moved, made, strict=True)
-        for k in range(len(new.outputs))
-    }
-    return made, place
+def asked(graph: Graph, moved: Collection[str]) -> set[str]:
+    """Those of which single points stay in demand: results, and what branching definitions read.
+
+    For these copy, and cannot pick out of an array.
+    """
+    copies = {e.source for e in graph.edges if e.sink not in moved and _copies(graph, e)}
+    return (copies | {op for op, _ in graph.results}) & set(moved)
+
+
+def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, str]]:
+    """The same program, in which of `moved` nothing is `asked`, and their new names.
+
+    Such an operation x is called `all_x`, and x is a view of its points.
+    """
+    names = {op: f"all_{op}" if op in asked(graph, moved) else op for op in moved}
+    ops: dict[str, Op] = {}
+    edges: list[Edge] = []
+    for name, op in graph.ops.items():
+        new = names.get(name, name)
+        ops[new] = dataclasses.replace(op, name=new)
+        if new != name:
+            ops[name] = Op(name, "view", op.domain, op.outputs, lambda env, *values: values)
+            outputs = range(len(op.outputs))
+            edges += [Edge(name, new, op.domain.symbols, TRUE, k, k) for k in outputs]
+    for edge in graph.edges:
+        sees = edge.sink not in moved and _copies(graph, edge)
+        source = edge.source if sees else names.get(edge.source, edge.source)
+        sink = names.get(edge.sink, edge.sink)
+        edges.append(dataclasses.replace(edge, sink=sink, source=source))
+    return graph.replace(ops=ops, edges=tuple(edges)), names
+
+
+def _copies(graph: Graph, edge: Edge) -> bool:
+    return graph.ops[edge.sink].run is None
 
 
 def rewire(
@@ -45,14 +70,14 @@ def rewire(
     block: Block,
     moved: Collection[str],
     made: list[Made],
-    place: Mapping[Tensor, Tensor],
+    place: Mapping[Tensor, Tensor] | None = None,
     ends: Mapping[str, Expr | None] | None = None,
 ) -> Graph:
     """The graph with the operations in `moved` replaced by those in `made`.
 
-    `place` says which new output holds which old one. Of the operations in `ends` only the last
-    point of d is read: it is now at that place along d, or at no place if None.
-    Results, and what branching definitions read, stay as views: single points under the old names.
+    `place` says which new output holds which old one, where that has another name. Of the
+    operations in `ends` only the last point of d is read: it is now at that place along d, or at no
+    place if None.
     """
     ops: dict[str, Op] = {}
     edges: list[Edge] = []
@@ -61,45 +86,21 @@ def rewire(
         ops[op.name] = op
         edges.extend(dataclasses.replace(edge, sink=op.name) for edge in reads)
 
-    def stay(op: Op, reads: Sequence[Edge]) -> None:
-        plans = [_reading(graph, op, edge, block, moved, ends or {}) for edge in reads]
-        add(_reader(op, plans), replan(reads, plans))
-
-    for name, op in graph.ops.items():
-        if name not in moved:
-            stay(op, graph.inputs(name))
-            continue
-        for new, reads in made:
-            if new.name not in ops:
-                add(new, reads)
-        if name in views(graph, block, moved):
-            stay(*_view(op))
-
-    def resource(edge: Edge) -> Edge:
-        sees = edge.sink in graph.ops and edge.sink not in moved and _copies(graph, edge.sink)
-        if edge.source not in moved or sees:
-            return edge
-        source, output = place[edge.source, edge.output]
+    def found(edge: Edge) -> Edge:
+        old = (edge.source, edge.output)
+        source, output = (place or {}).get(old, old)
         return dataclasses.replace(edge, source=source, output=output)
 
-    return graph.replace(ops=ops, edges=tuple(map(resource, edges)))
-
-
-def views(graph: Graph, block: Block, moved: Collection[str]) -> set[str]:
-    """The moved operations of which single points stay in demand."""
-    asked = {op for op, _ in graph.results}
-    asked |= {e.source for e in graph.edges if e.sink not in moved and _copies(graph, e.sink)}
-    return {op for op in asked & set(moved) if block.name in graph.ops[op].domain.names}
-
-
-def title(graph: Graph, block: Block, name: str, moved: Collection[str]) -> str:
-    """What a moved operation is called: as before, unless a view has its name."""
-    return f"all_{name}" if name in views(graph, block, moved) else name
-
-
-def _copies(graph: Graph, name: str) -> bool:
-    """A branching definition copies and cannot pick: what it reads must be single points."""
-    return graph.ops[name].run is None
+    for name, op in graph.ops.items():
+        if name in moved:
+            for new, reads in made:
+                if new.name not in ops:
+                    add(new, reads)
+        else:
+            reads = graph.inputs(name)
+            plans = [_reading(graph, edge, block, moved, ends or {}) for edge in reads]
+            add(_reader(op, plans), replan(reads, plans))
+    return graph.replace(ops=ops, edges=tuple(map(found, edges)))
 
 
 def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> str | None:
@@ -162,7 +163,7 @@ def block_domain(domain: Domain, block: Block) -> Domain:
     return Domain(tuple(dim for dim in domain if dim.name != block.name), when)
 
 
-def _moved_op(graph: Graph, block: Block, moved: Collection[str], name: str) -> Made:
+def moved_op(graph: Graph, block: Block, moved: Collection[str], name: str) -> Made:
     """One operation over a block; a branching definition becomes a choice."""
     op, reads = graph.ops[name], graph.inputs(name)
     plans = [access(graph, edge, block, moved, True) for edge in reads]
@@ -172,7 +173,7 @@ def _moved_op(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
     if run is None:
         kind, run = "choice", _choice([edge.when for edge in reads])
     new = Op(
-        title(graph, block, name, moved),
+        name,
         kind,
         block_domain(op.domain, block),
         tuple(widen(output, block) for output in op.outputs),
@@ -233,20 +234,17 @@ def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
 
 
 def _reading(
-    graph: Graph,
-    sink: Op,
-    edge: Edge,
-    block: Block,
-    moved: Collection[str],
-    ends: Mapping[str, Expr | None],
+    graph: Graph, edge: Edge, block: Block, moved: Collection[str], ends: Mapping[str, Expr | None]
 ) -> Access:
-    """How an operation that stays reads; a branching definition reads a view, as before."""
+    """How an operation that stays reads."""
+    sink = graph.ops[edge.sink]
     if edge.source in ends:
         pairs = zip(graph.ops[edge.source].domain.names, edge.index, strict=True)
         parts = [ends[edge.source] if dim == block.name else part for dim, part in pairs]
         return Access(tuple(part for part in parts if part is not None), sink.domain)
-    plan = None if sink.run is None else access(graph, edge, block, moved, False)
-    return plan or Access(edge.index, sink.domain)
+    plan = access(graph, edge, block, moved, False)
+    assert plan is not None, f"{edge} reads single points of what is moved"
+    return plan
 
 
 def _reader(op: Op, plans: list[Access]) -> Op:
@@ -260,9 +258,3 @@ def _reader(op: Op, plans: list[Access]) -> Op:
         return inner(env, *(plan.read(plan.order(value), env, env) for plan, value in reads))
 
     return dataclasses.replace(op, run=run)
-
-
-def _view(op: Op) -> Made:
-    """Single points of a moved operation, under the name they had."""
-    reads = [Edge(op.name, op.name, op.domain.symbols, TRUE, k, k) for k in range(len(op.outputs))]
-    return Op(op.name, "view", op.domain, op.outputs, lambda env, *values: values, {}), reads

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes.access import Block
 from mmrl.pdg.passes.cycles import cycles
-from mmrl.pdg.passes.move import can_move, move, whole
+from mmrl.pdg.passes.move import can_move, move, whole, with_views
 
 Reason = tuple[tuple[str, ...], str]  # operations, and why they stay where they are
 
@@ -27,7 +27,9 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
     words = say(reasons)
     if not moved:
         return graph, words
-    return move(graph, block, moved), [f"vectorized over {name}: {', '.join(moved)}", *words]
+    words.insert(0, f"vectorized over {name}: {', '.join(moved)}")
+    graph, names = with_views(graph, moved)
+    return move(graph, block, [names[op] for op in moved]), words
 
 
 def movable(
@@ -35,7 +37,8 @@ def movable(
 ) -> tuple[list[str], list[Reason]]:
     """The operations, of some or all, that may leave the loop over d; why others may not."""
     name = block.name
-    moved = {op.name for op in graph.ops.values() if name in op.domain.names}
+    ops = [op for op in graph.ops.values() if op.kind != "view"]  # a view is of single points
+    moved = {op.name for op in ops if name in op.domain.names}
     reasons, groups = [], []
     if only is not None:
         moved &= set(only)
