@@ -43,7 +43,10 @@ class Expr:
         return self.compute(*(term.evaluate(env) for term in self.terms))
 
     def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
-        """The same with symbols replaced; a symbol that `env` lacks stays."""
+        """The same with symbols replaced; one that `env` lacks stays.
+
+        Only a symbol that stands alone may become a slice.
+        """
         return lift(self.compute(*(term.substitute(env) for term in self.terms)))
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:

@@ -139,6 +139,12 @@ def array_type(sizes: tuple[int | Expr, ...], dtype: Any) -> ArrayType:
     return ArrayType(shape(sizes), np.dtype(dtype))
 
 
+def ragged(kind: Any) -> dict[str, Expr]:
+    """The sizes in a tree of types that depend on the point, by their text."""
+    leaves = (leaf for leaf in jax.tree.leaves(kind) if isinstance(leaf, ArrayType))
+    return {str(n): n for leaf in leaves for n in leaf.shape if isinstance(n, Expr)}
+
+
 def type_text(output: Any) -> str:
     """A pytree of types in one line."""
     leaves = jax.tree.leaves(output)

@@ -101,6 +101,11 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
 
 
+def composes(index: Sequence[Expr], names: Sequence[str]) -> bool:
+    """May these symbols become slices in φ? Each must stand alone, once, and in this order."""
+    return [str(part) for part in index if part.symbols() & set(names)] == list(names)
+
+
 def roomy(domain: Domain, *exprs: Expr) -> Domain:
     """The domain for bounds that exceed every number in the expressions.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Expr
-from mmrl.pdg.graph import ArrayType, array_type
+from mmrl.pdg.graph import ArrayType, array_type, ragged
 
 
 def _limit(x: Any, sign: int) -> Any:
@@ -156,23 +156,22 @@ def infer(
     T - t)": 4); its outputs have sizes that are numbers. Raises `ValueError` for anything else, or
     for outputs that are no arrays.
     """
-    leaves = [leaf for leaf in jax.tree.leaves(list(inputs)) if isinstance(leaf, ArrayType)]
-    ragged = {str(n): n for leaf in leaves for n in leaf.shape if isinstance(n, Expr)}
-    if len(ragged) > len(_TRIALS[0]):
-        raise ValueError(f"`{name}` reads {len(ragged)} different ragged sizes: {sorted(ragged)}")
+    sizes = ragged(list(inputs))
+    if len(sizes) > len(_TRIALS[0]):
+        raise ValueError(f"`{name}` reads {len(sizes)} different ragged sizes: {sorted(sizes)}")
     names = domain.names, bounds
     try:
-        return _typed(run, inputs, *names, name, ragged, {})
+        return _typed(run, inputs, *names, name, sizes, {})
     except Exception as error:  # whatever a user's function may raise
-        most = {text: domain.ceiling(size) for text, size in ragged.items()} if full else {}
+        most = {text: domain.ceiling(size) for text, size in sizes.items()} if full else {}
         windows = {text: size for text, size in most.items() if size is not None}
         if windows:
             with contextlib.suppress(Exception):
-                return _typed(run, inputs, *names, name, ragged, windows)
-        if not ragged:
+                return _typed(run, inputs, *names, name, sizes, windows)
+        if not sizes:
             raise
         raise ValueError(
-            f"`{name}` must take arrays of the sizes {sorted(ragged)}, whatever they are, and "
+            f"`{name}` must take arrays of the sizes {sorted(sizes)}, whatever they are, and "
             f"fails: {error}. Only a window, t:min_(t + n, T), arrives with a fixed size, n, and "
             f"only in a function of its own: `Program.fn`."
         ) from error
@@ -184,18 +183,18 @@ def _typed(
     symbols: Sequence[str],
     bounds: Sequence[str],
     name: str,
-    ragged: Mapping[str, Expr],
+    unsure: Mapping[str, Expr],
     known: dict[str, int],
 ) -> tuple[Any, ...]:
     """The types, if `known` sizes are numbers and the other ragged ones may be anything."""
-    rounds = [dict(zip(ragged, trial, strict=False)) | known for trial in _TRIALS]
+    rounds = [dict(zip(unsure, trial, strict=False)) | known for trial in _TRIALS]
     found = []
     for sizes in rounds:
         call, *made_up = traceable(run, inputs, symbols, bounds, lambda n, s=sizes: s[str(n)])
         found.append(jax.eval_shape(call, *made_up))
     unknown = [
         (size, [sizes[text] for sizes in rounds])
-        for text, size in ragged.items()
+        for text, size in unsure.items()
         if text not in known
     ]
     if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(found[0])):

@@ -5,8 +5,9 @@ from typing import Any
 
 import jax
 
-from mmrl.pdg.expr import Expr, Slice, Sym
-from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.expr import Slice
+from mmrl.pdg.graph import Edge, Graph, Op, ragged
+from mmrl.pdg.indexing import composes
 from mmrl.pdg.ops import plus
 
 
@@ -50,7 +51,7 @@ def forward(graph: Graph) -> Graph:
         op, inputs = graph.ops[name], graph.inputs(name)
         copies = op.kind == "read" or op.params.get("f") is plus
         asked = name in {name for name, _ in graph.results}
-        if not copies or asked or len(inputs) != 1 or inputs[0].slices or _ragged(op):
+        if not copies or asked or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
             continue
         edges = [
             _through(op, inputs[0], edge) if edge.source == name else edge
@@ -67,18 +68,10 @@ def _through(op: Op, copied: Edge, reader: Edge) -> Edge | None:
     """An edge that reads what `op` copies; None if its slices cannot be pushed through."""
     at = dict(zip(op.domain.names, reader.index, strict=True))
     sliced = [name for name, part in at.items() if isinstance(part, Slice)]
-    mixed = [p for p in copied.index if not isinstance(p, Sym) and p.symbols() & set(sliced)]
-    if mixed or [p.name for p in copied.index if isinstance(p, Sym) and p.name in sliced] != sliced:
+    if not composes(copied.index, sliced):
         return None
-    index = tuple(
-        at.get(p.name, p) if isinstance(p, Sym) else p.substitute(at) for p in copied.index
-    )
+    index = tuple(part.substitute(at) for part in copied.index)
     return dataclasses.replace(reader, source=copied.source, output=copied.output, index=index)
-
-
-def _ragged(op: Op) -> bool:
-    leaves = jax.tree.leaves(op.outputs)
-    return any(isinstance(size, Expr) for leaf in leaves for size in leaf.shape)
 
 
 def _signature(graph: Graph, op: Op) -> Any:

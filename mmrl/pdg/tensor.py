@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from mmrl.pdg.domain import Domain, shape
-from mmrl.pdg.expr import Expr, Slice, Sym
-from mmrl.pdg.graph import ArrayType, type_text
-from mmrl.pdg.indexing import defined, subscript
+from mmrl.pdg.expr import Expr, Slice
+from mmrl.pdg.graph import ArrayType, ragged, type_text
+from mmrl.pdg.indexing import composes, defined, subscript
 
 if TYPE_CHECKING:
     from mmrl.pdg.program import Program
@@ -88,8 +88,8 @@ class Tensor:
     @property
     def is_reindexed(self) -> bool:
         """Is it ragged, read at another point than the one it is stored at?"""
-        leaves = jax.tree.leaves(self.program.ops[self.source].outputs)
-        return not self.is_whole and any(_symbols(leaf) for leaf in leaves)
+        sizes = ragged(self.program.ops[self.source].outputs).values()
+        return not self.is_whole and any(size.symbols() for size in sizes)
 
     def __repr__(self) -> str:
         index = "" if self.is_whole else f"[{', '.join(map(str, self.index))}]"
@@ -98,11 +98,14 @@ class Tensor:
 
     def __getitem__(self, key: Any) -> "Tensor":
         found = subscript(key, self.domain, self.source)
-        ragged = {name for leaf in jax.tree.leaves(self.type) for name in _symbols(leaf)}
-        if ragged & set(found.slices):
+        if set(found.slices) & {n for size in ragged(self.type).values() for n in size.symbols()}:
             raise ValueError(f"`{self.source}` has another size at each point of {found.slices}")
-        tensor = self if self._composes(found.slices) else self.read()
-        index = [_replace(part, found.at) for part in tensor.index]
+        # A slice that cannot be put into φ is one of a tensor that must be computed first.
+        holes = self.domain.when.symbols() & set(found.slices)
+        twice = found.slices and any(isinstance(part, Slice) for part in self.index)
+        plain = composes(self.index, found.slices) and not holes and not twice
+        tensor = self if plain else self.read()
+        index = [part.substitute(found.at) for part in tensor.index]
         widths = tuple(part.width() for part in found.at.values() if isinstance(part, Slice))
         points = {n: part for n, part in found.at.items() if not isinstance(part, Slice)}
 
@@ -119,15 +122,6 @@ class Tensor:
             view if found.axes is None else self.program.apply("take", view, at=(..., *found.axes))
         )
 
-    def _composes(self, slices: Sequence[str]) -> bool:
-        """Can a slice be put into φ, or must the tensor be computed before it is sliced?"""
-        for name in slices:
-            parts = [part for part in self.index if name in part.symbols()]
-            plain = len(parts) == 1 and isinstance(parts[0], Sym)
-            if not plain or name in self.domain.when.symbols():
-                return False
-        return not slices or not any(isinstance(part, Slice) for part in self.index)
-
     def _domain(self, at: dict[str, Expr], when: Expr) -> Domain:
         """The points at which the tensor, indexed at φ, exists."""
         names = {name for name in self.domain.names if name not in at}
@@ -137,7 +131,7 @@ class Tensor:
         points = {name: part for name, part in at.items() if not isinstance(part, Slice)}
         domain = self.program.domain(names, when & self.domain.when.substitute(points))
         source = self.program.ops[self.source].domain
-        return defined(domain, source, [_replace(p, at) for p in self.index], self.source)
+        return defined(domain, source, [part.substitute(at) for part in self.index], self.source)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.is_whole:
@@ -213,13 +207,3 @@ class Tensor:
     max, min = _along("max", None), _along("min", None)
     cumsum, flip = _along("cumsum", 0), _along("flip", 0)
     expand_dims, squeeze = _along("expand_dims", 0), _along("squeeze", 0)
-
-
-def _replace(part: Expr, at: dict[str, Expr]) -> Expr:
-    """φ with symbols replaced; a symbol that becomes a slice must stand alone."""
-    return at.get(part.name, part) if isinstance(part, Sym) else part.substitute(at)
-
-
-def _symbols(leaf: ArrayType) -> frozenset[str]:
-    sizes = (size.symbols() for size in leaf.shape if isinstance(size, Expr))
-    return frozenset().union(*sizes)

@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from mmrl.pdg.domain import Dim, Domain
-from mmrl.pdg.expr import TRUE, Expr, Slice, Sym
-from mmrl.pdg.graph import ArrayType, Edge, Op
+from mmrl.pdg.expr import TRUE, Expr, Slice
+from mmrl.pdg.graph import ArrayType, Edge, Op, ragged
+from mmrl.pdg.indexing import composes
 from mmrl.pdg.ops import plus
 from mmrl.pdg.polyhedra import Inverse, invert, simplify
 from mmrl.pdg.program import Program
@@ -66,8 +67,7 @@ def _key(domain: Domain, dim: Dim, at: Expr | int) -> tuple[Expr | int, ...]:
 
 def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
     """A tree of zeros of some type."""
-    ragged = any(isinstance(size, Expr) for leaf in jax.tree.leaves(kind) for size in leaf.shape)
-    domain = domain if ragged else Domain()
+    domain = domain if ragged(kind) else Domain()
     run = lambda env: (filled(kind, domain, env),)  # noqa: E731
     return program.build("constant", run, [], (kind,), domain=domain, name="zeros")[0]
 
@@ -110,11 +110,9 @@ def _gather(
     """The sum over the box of φ⁻¹, one slot of each cotangent, masked to the points that read."""
     program, at = cotangent.program, dict(zip(sink.names, inverse.index, strict=True))
     axes = [name for name, part in at.items() if isinstance(part, Slice)]
-    plain = {part.name for part in cotangent.index if isinstance(part, Sym)}
-    mixed = [p for p in cotangent.index if not isinstance(p, Sym) and p.symbols() & set(at)]
-    if mixed or set(axes) - plain:
+    if not composes(cotangent.index, axes):
         cotangent = cotangent.read()
-    index = tuple(at.get(p.name, p) if isinstance(p, Sym) else p for p in cotangent.index)
+    index = tuple(part.substitute(at) for part in cotangent.index)
     domain = source if TRUE.same(inverse.when) else source.restrict(inverse.when)
     widths = tuple(part.width() for part in at.values() if isinstance(part, Slice))
     stacked = jax.tree.map(
