@@ -9,14 +9,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from pdg_graphs import PROGRAMS, ppo, reinforce, tiled
 
+from mmrl.pdg import programs
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.graph import Graph, Op
 from mmrl.pdg.naive import execute
+from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.program import Program
+from mmrl.pdg.programs import Environment, Network
 from mmrl.pdg.runtime.interpreter import interpret
 from mmrl.pdg.runtime.rounds import regroup
 from mmrl.pdg.runtime.xla import XlaProgram, xla
@@ -83,7 +87,8 @@ def test_rings_have_the_slots_of_the_window(T: int):
     # Computed and read in one iteration: no ring at all.
     assert not {"g", "d", "u"} & set(found)
     whole = slots(reinforce(), T)
-    assert (whole["e"], whole["a"], whole["o"]) == ((1, T), (1, T), (1, T + 1))
+    # What acting leaves behind at the end, o[T], is never read.
+    assert (whole["e"], whole["a"], whole["o"]) == ((1, T), (1, T), (1, T))
 
 
 def test_what_a_merge_takes_is_stored_where_the_merge_is():
@@ -167,6 +172,35 @@ def test_xla_takes_the_memory_that_the_rings_have():
     ]
     assert rings <= taken[0] < 4 * rings
     assert taken[1] > 8 * taken[0]
+
+
+def wide(n: int | None) -> Graph:
+    """REINFORCE on observations of 256 numbers, of a policy with few parameters."""
+
+    def begin(key: Any) -> tuple:
+        obs = jax.random.normal(key, (256,))
+        return obs, obs
+
+    def step(key: Any, state: Any, action: Any) -> tuple:
+        state = 0.9 * state + action
+        return state, state, state.mean(), False, False
+
+    network = Network(lambda key: jax.random.normal(key, (256, 2)), lambda w, obs: obs @ w)
+    return programs.reinforce(Environment(begin, step), network, optax.sgd(1e-2), n=n)
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 1), (8, 16), (None, 1), (None, 16), (None, 64)])
+def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
+    graph, key, T = wide(n), jax.random.key(0), 64
+    program = xla(compile(graph if m == 1 else tile(graph, "t", m)[0]), {"I": 2, "T": T})
+    taken = program.lower(key=key).compile().memory_analysis().temp_size_in_bytes
+    rings, step, gradient = sum(program.ring_bytes().values()), 8 * 256 * 4, 256 * 2 * 4
+    # A window that is all of its ring is no copy. Gradients are there once more where masked.
+    window = 0 if m == T else m * step
+    assert rings <= taken <= rings + window + 2 * m * gradient + 6 * step
+    alive = T if n is None else m + n
+    slots = program.slots()["seen", 0][1]
+    assert slots == -(-alive // m) * m
 
 
 def expanded(rounds: Any) -> list[tuple[int, int]]:

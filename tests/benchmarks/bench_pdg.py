@@ -30,7 +30,7 @@ BOUNDS, WIDTH = {"I": 4, "T": 128}, 4
 N = 8
 TILES = {  # steps that are learned from in one go, and whether to draw random numbers ahead
     None: ((1, False), (32, False), (32, True), (128, True)),
-    N: ((1, False), (16, False), (16, True)),
+    N: ((1, False), (16, False)),
 }
 MOST = {None: 1.1, N: 1.2}  # of the time at the best tile
 

@@ -55,6 +55,8 @@ class Ring:
     offsets: tuple[int, ...]
     wraps: tuple[bool, ...]
     """Whether coordinates go past the last slot at all."""
+    ends: tuple[tuple[int, int], ...] = ()
+    """(dimension, end) where coordinates from `end` on are computed and never read: no slots."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +89,12 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
         for k, (j, shift) in enumerate(place.coordinates):
             if j in windows:
                 found[place.root][k].append(windows[j].moved(shift))
-    rings = {root: _ring(root, lives[root], found[root]) for root in lives}
+    rings = {}
+    for root, alive in lives.items():
+        needed, ends = _ended(alive, accesses.extents[root[0]])
+        ring, less = (_ring(some, found[root]) for some in (alive, needed))
+        saves = math.prod(less.slots) < math.prod(ring.slots)
+        rings[root] = dataclasses.replace(less, ends=ends) if saves else ring
     return Layout(places, rings, frozenset(aliased))
 
 
@@ -231,9 +238,21 @@ def lifetimes(
     }
 
 
-def _ring(
-    root: Tensor, lives: Mapping[Point, Interval], windows: Mapping[int, Sequence[Window]]
-) -> Ring:
+def _ended(
+    lives: Mapping[Point, Interval], extents: Sequence[int]
+) -> tuple[dict[Point, Interval], tuple[tuple[int, int], ...]]:
+    """The values that need a slot: not o[T], which acting leaves behind and nobody reads."""
+    unread = {point for point, (begin, end) in lives.items() if begin == end}
+    ends = tuple(
+        (k, end)
+        for k, end in enumerate(extents)
+        if (past := {point for point in lives if point[k] >= end}) and past <= unread
+    )
+    inside = {p: life for p, life in lives.items() if all(p[k] < end for k, end in ends)}
+    return inside, ends
+
+
+def _ring(lives: Mapping[Point, Interval], windows: Mapping[int, Sequence[Window]]) -> Ring:
     """The ring with the fewest slots in which no two values that are alive at once share one.
 
     A few more are taken where slices begin at multiples of their width, so that none wraps around.

@@ -42,8 +42,9 @@ def empty(ring: Ring, example: PyTree) -> Rings:
 
 
 def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, name: str) -> Rings:
-    """The ring with `value` in the slot of `point`."""
+    """The ring with `value` in the slot of `point`, or as it was if that is past an end."""
     starts = [_slot(ring, k, c) for k, c in enumerate(point) if ring.slots[k] > 1]
+    inside = [point[k] < end for k, end in ring.ends]
 
     def write(b: Array, v: Any) -> Array:
         v = jnp.asarray(v, b.dtype)
@@ -52,17 +53,16 @@ def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, name: str) ->
                 f"{name} must have one shape at every point, got {v.shape} where it had "
                 f"{b.shape[len(starts) :]}."
             )
-        if not starts:
+        if not (starts or inside):
             return v
         v = v.reshape((1,) * len(starts) + v.shape)
-        return _update(b, v, [*starts, *[0] * (v.ndim - len(starts))])
+        at = [jnp.asarray(s, jnp.int32) for s in [*starts, *[0] * (v.ndim - len(starts))]]
+        if inside:
+            old = jax.lax.dynamic_slice(b, at, v.shape, allow_negative_indices=False)
+            v = jnp.where(jnp.all(jnp.stack(inside)), v, old)
+        return jax.lax.dynamic_update_slice(b, v, at, allow_negative_indices=False)
 
     return jax.tree.map(write, buffer, value)
-
-
-def _update(b: Array, v: Array, starts: list) -> Array:
-    starts = [jnp.asarray(s, jnp.int32) for s in starts]
-    return jax.lax.dynamic_update_slice(b, v, starts, allow_negative_indices=False)
 
 
 def get(ring: Ring, buffer: Rings, index: Sequence) -> Rings:
