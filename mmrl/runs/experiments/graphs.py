@@ -27,6 +27,7 @@ from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.passes import lift, tile
 from mmrl.pdg.programs import reinforce
 from mmrl.pdg.runtime.interpreter import Interpreter
+from mmrl.pdg.runtime.xla import xla
 from mmrl.runs import append
 from mmrl.runs.experiments import by_hand
 from mmrl.runs.experiments.by_hand import GAMMA, descent, network, screen
@@ -103,9 +104,15 @@ def _agree(forms: dict[str, Callable], key: jax.Array) -> None:
 def measure_interpreter(
     n: int | None, T: int = 64, batch: int = 8, width: int = 256, quick: bool = False
 ) -> Row:
-    """By hand, one XLA program, and operation by operation: time, and the peak of all bytes."""
+    """By hand, one XLA program, and operation by operation: time, and the peak of all bytes.
+
+    "ahead" is an XLA program that draws the random numbers of a whole loop before it begins.
+    """
     key, tiles = jax.random.key(0), (T,) if n is None else (1, TILE, T)
     forms: dict[str, Any] = entrants(n, T, batch, width, tiles)
+    made = compiled(n, T, width, batch)
+    early = xla(made, {"I": ITERATIONS, "T": T}, ahead=True)
+    forms[f"ahead, m = {T}"] = jax.jit(lambda key: early(key=key)).lower(key).compile()
     taken = {name: reserved(form) for name, form in forms.items()}
     for m in tiles:
         program = Interpreter(compiled(n, m, width, batch), {"I": ITERATIONS, "T": T})
