@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from mmrl.pdg.domain import Domain, conjuncts
 from mmrl.pdg.expr import TRUE, Expr, max_
-from mmrl.pdg.graph import ArrayType, Edge, Graph, Op
+from mmrl.pdg.graph import ArrayType, Edge, Graph, Op, array_type
 from mmrl.pdg.passes.access import Access, Block, access, arrive
 
 Tensor = tuple[str, int]  # an operation, and which of its outputs
@@ -43,7 +43,8 @@ def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, s
 
     Such an operation x is called `all_x`, and x is a view of its points.
     """
-    names = {op: f"all_{op}" if op in asked(graph, moved) else op for op in moved}
+    shown = asked(graph, moved)
+    names = {op: f"all_{op}" if op in shown else op for op in moved}
     ops: dict[str, Op] = {}
     edges: list[Edge] = []
     for name, op in graph.ops.items():
@@ -138,7 +139,7 @@ def widen(output: Any, block: Block) -> Any:
         return max_(*(size.substitute({block.name: end}) for end in (0, block.bound - 1)))
 
     def one(leaf: ArrayType) -> ArrayType:
-        return ArrayType((block.length, *map(largest, leaf.shape)), leaf.dtype)
+        return array_type((block.length, *map(largest, leaf.shape)), leaf.dtype)
 
     return jax.tree.map(one, output, is_leaf=lambda leaf: isinstance(leaf, ArrayType))
 

@@ -17,10 +17,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product, Sum
-from mmrl.pdg.passes.affine import describe
+from mmrl.pdg.passes.affine import check_matrix, describe
 from mmrl.pdg.passes.declared import Declared
 from mmrl.pdg.passes.extremes import FAMILIES
-from mmrl.pdg.passes.linear import check_matrix
 from mmrl.pdg.passes.values import Refusal, State, Value
 from mmrl.scan import scan
 
