@@ -69,7 +69,8 @@ class Victim:
         arguments = ["train", SETUP.env, *ARGUMENTS, "--out", str(path), "--resume"]
         # Forked from a process that has the slow imports behind it, but has not started XLA.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["mmrl.agents.dqn", "tyro", "rich.progress", "gymnasium"])
+        slow = ["mmrl.agents.dqn", "tyro", "rich.progress", "gymnasium", "seaborn", "flax.struct"]
+        context.set_forkserver_preload(slow)
         self.file, self.began = path / "checkpoint", time.monotonic()
         self.seen = self.changed()
         self.process = context.Process(
