@@ -48,13 +48,9 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """Along each dimension: x[p] is in slot (p - offset) / stride mod slots."""
+    """Along each dimension: x[p] is in slot p mod slots."""
 
     slots: tuple[int, ...]
-    strides: tuple[int, ...]
-    offsets: tuple[int, ...]
-    wraps: tuple[bool, ...]
-    """Whether coordinates go past the last slot at all."""
     ends: tuple[tuple[int, int], ...] = ()
     """(dimension, end) where coordinates from `end` on are computed and never read: no slots."""
 
@@ -92,9 +88,9 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
     rings = {}
     for root, alive in lives.items():
         needed, ends = _ended(alive, accesses.extents[root[0]])
-        ring, less = (_ring(some, found[root]) for some in (alive, needed))
-        saves = math.prod(less.slots) < math.prod(ring.slots)
-        rings[root] = dataclasses.replace(less, ends=ends) if saves else ring
+        slots, fewer = (_slots(some, found[root]) for some in (alive, needed))
+        saves = math.prod(fewer) < math.prod(slots)
+        rings[root] = Ring(fewer, ends) if saves else Ring(slots)
     return Layout(places, rings, frozenset(aliased))
 
 
@@ -133,11 +129,9 @@ def _grown(one: Ring, two: Ring, few: int, number: int) -> Ring | None:
     if not one.slots:
         return one
     rate, rest = divmod(two.slots[0] - one.slots[0], few)
-    slots = (one.slots[0] + rate * (number - few), *one.slots[1:])
-    alike = dataclasses.replace(two, slots=(one.slots[0], *two.slots[1:]), wraps=one.wraps) == one
-    if rest or not alike:
+    if rest or (one.slots[1:], one.ends) != (two.slots[1:], two.ends):
         return None
-    return dataclasses.replace(one, slots=slots, wraps=(True,) * len(slots))
+    return Ring((one.slots[0] + rate * (number - few), *one.slots[1:]), one.ends)
 
 
 def _reach(edges: Iterable[Edge], outer: str | None) -> int:
@@ -181,7 +175,7 @@ def _forward(
     place = Place(sink, coordinates)
     # A point of the source that the merge does not take must not fall on one of the merge's.
     others = {place.at(point) for point in runs[source[0]] if point not in pairs}
-    if not others & set(runs[sink[0]]):
+    if not others & set(runs[sink[0]]) and all(min(point, default=0) >= 0 for point in others):
         places[source] = place
         aliased.add(read)
 
@@ -252,47 +246,28 @@ def _ended(
     return inside, ends
 
 
-def _ring(lives: Mapping[Point, Interval], windows: Mapping[int, Sequence[Window]]) -> Ring:
-    """The ring with the fewest slots in which no two values that are alive at once share one.
+def _slots(
+    lives: Mapping[Point, Interval], windows: Mapping[int, Sequence[Window]]
+) -> tuple[int, ...]:
+    """The fewest slots in which no two values that are alive at once share one.
 
     A few more are taken where slices begin at multiples of their width, so that none wraps around.
     """
-    rank = len(next(iter(lives)))
-    strides, offsets, extents = [], [], []
-    for k in range(rank):
-        values = sorted({point[k] for point in lives})
-        gap = 1 if k in windows else math.gcd(*(v - values[0] for v in values)) or 1
-        strides.append(gap)
-        offsets.append(min(values[0], values[0] % gap))
-        extents.append((values[-1] - values[0]) // gap + 1)
-    where = {p: _slot(p, strides, offsets) for p in lives}
-    ordered = sorted((interval, where[p]) for p, interval in lives.items())
+    ordered = sorted((interval, point) for point, interval in lives.items())
     least = _most_alive(lives.values())
-    options = itertools.product(*(range(1, extent + 1) for extent in extents))
+    options = itertools.product(*(range(1, max(axis) + 2) for axis in zip(*lives, strict=True)))
     sizes = sorted((s for s in options if math.prod(s) >= least), key=lambda s: (math.prod(s), s))
     slots = fewest(ordered, sizes)
-    for k, width in _aligned(windows, slots, offsets):
-        wider = (*slots[:k], -(-slots[k] // width) * width, *slots[k + 1 :])
-        slots = fewest(ordered, (wider, slots))
-    highest = [max(p[k] for p in where.values()) for k in range(rank)]
-    wraps = tuple(h >= w for h, w in zip(highest, slots, strict=True))
-    return Ring(slots, tuple(strides), tuple(offsets), wraps)
-
-
-def _aligned(
-    windows: Mapping[int, Sequence[Window]], slots: Sequence[int], offsets: Sequence[int]
-) -> Iterable[tuple[int, int]]:
-    """For each dimension the width of the first slices that only begin at multiples of it."""
     for k, several in windows.items():
-        for window in several:
-            whole = all((low - offsets[k]) % window.width == 0 for low in window.lows)
-            if whole and len(window.lows) > 1 and slots[k] > window.width > 1:
-                yield k, window.width
-                break
+        for width in {w.width for w in several if 1 < w.width < slots[k] and _aligned(w)}:
+            wider = (*slots[:k], -(-slots[k] // width) * width, *slots[k + 1 :])
+            slots = fewest(ordered, (wider, slots))
+    return slots
 
 
-def _slot(point: Point, strides: Sequence[int], offsets: Sequence[int]) -> Point:
-    return tuple((p - o) // s for p, s, o in zip(point, strides, offsets, strict=True))
+def _aligned(window: Window) -> bool:
+    """Does it begin at multiples of its width, and at several?"""
+    return len(window.lows) > 1 and not any(low % window.width for low in window.lows)
 
 
 def _most_alive(intervals: Iterable[Interval]) -> int:

@@ -106,13 +106,10 @@ def _mask(b: Array, span: Span, axis: int) -> Array:
 def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
     if ring.slots[k] == 1:
         return 0 if jnp.ndim(coordinate) == 0 else jnp.zeros_like(coordinate)
-    moved = coordinate - ring.offsets[k] if ring.offsets[k] else coordinate
-    if isinstance(moved, int):
-        return moved // ring.strides[k] % ring.slots[k]
-    if ring.strides[k] > 1:
-        moved = jax.lax.div(moved, jnp.asarray(ring.strides[k], moved.dtype))
-    # Coordinates of values that exist are not negative here, so that the remainder is the modulus.
-    return jax.lax.rem(moved, jnp.full_like(moved, ring.slots[k])) if ring.wraps[k] else moved
+    if isinstance(coordinate, int):
+        return coordinate % ring.slots[k]
+    # Coordinates are not negative, so that the remainder is the modulus.
+    return jax.lax.rem(coordinate, jnp.full_like(coordinate, ring.slots[k]))
 
 
 def _begin(ring: Ring, k: int, span: Span) -> tuple[Any, int]:
@@ -123,5 +120,4 @@ def _begin(ring: Ring, k: int, span: Span) -> tuple[Any, int]:
 
 def _side_by_side(ring: Ring, k: int, window: Window) -> bool:
     """Is every window of this read in neighboring slots, none past the last one?"""
-    first = [(low - ring.offsets[k]) % ring.slots[k] for low in window.lows]
-    return max(first) + window.width <= ring.slots[k]
+    return max(low % ring.slots[k] for low in window.lows) + window.width <= ring.slots[k]
