@@ -198,8 +198,9 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
             yield condition, node
         case Offload() | Fetch():
             raise ValueError(
-                f"`swap` must be empty for one XLA program, got {node.tensor[0]}: a ring cannot be "
-                f"on the host by points. Interpret the program instead."
+                f"`swap` must be empty for one XLA program, got {node.tensor[0]}: its rings stay "
+                f"on the device, and where that is a CPU, XLA ignores wishes for the host's "
+                f"memory (`memory_analysis().host_temp_size_in_bytes` is 0). Interpret it instead."
             )
 
 

@@ -41,18 +41,13 @@ def empty(ring: Ring, example: PyTree) -> Rings:
     return jax.tree.map(lambda x: jnp.zeros(axes + x.shape, x.dtype), example)
 
 
-def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, name: str) -> Rings:
+def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree) -> Rings:
     """The ring with `value` in the slot of `point`, or as it was if that is past an end."""
     starts = [_slot(ring, k, c) for k, c in enumerate(point) if ring.slots[k] > 1]
     inside = [point[k] < end for k, end in ring.ends]
 
     def write(b: Array, v: Any) -> Array:
         v = jnp.asarray(v, b.dtype)
-        if v.shape != b.shape[len(starts) :]:
-            raise ValueError(
-                f"{name} must have one shape at every point, got {v.shape} where it had "
-                f"{b.shape[len(starts) :]}."
-            )
         if not (starts or inside):
             return v
         v = v.reshape((1,) * len(starts) + v.shape)
@@ -72,15 +67,10 @@ def get(ring: Ring, buffer: Rings, index: Sequence) -> Rings:
     def read(b: Array) -> Array:
         b = jax.lax.expand_dims(b, [k for k, w in enumerate(ring.slots) if w == 1])
         rank = len(index)
-        starts, sizes = [], []
-        for k, c in enumerate(index):
-            start, size = (_slot(ring, k, c), 1) if not isinstance(c, Span) else _begin(ring, k, c)
-            starts.append(start)
-            sizes.append(size)
-        if any(not isinstance(s, int) or s for s in starts) or tuple(sizes) != b.shape[:rank]:
-            starts = [jnp.asarray(s, jnp.int32) for s in [*starts, *[0] * (b.ndim - rank)]]
-            sizes = [*sizes, *b.shape[rank:]]
-            b = jax.lax.dynamic_slice(b, starts, sizes, allow_negative_indices=False)
+        begins = [_begin(ring, k, c) for k, c in enumerate(index)]
+        starts = [jnp.asarray(s, jnp.int32) for s, _ in [*begins, *[(0, 0)] * (b.ndim - rank)]]
+        sizes = [size for _, size in begins] + [*b.shape[rank:]]
+        b = jax.lax.dynamic_slice(b, starts, sizes, allow_negative_indices=False)
         for k, span in spans:
             if not _side_by_side(ring, k, span.window):
                 at = _slot(ring, k, span.low + jnp.arange(span.window.width, dtype=jnp.int32))
@@ -112,9 +102,12 @@ def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
     return jax.lax.rem(coordinate, jnp.full_like(coordinate, ring.slots[k]))
 
 
-def _begin(ring: Ring, k: int, span: Span) -> tuple[Any, int]:
-    if _side_by_side(ring, k, span.window):
-        return _slot(ring, k, span.low), span.window.width
+def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
+    """The first slot to read and how many: one, those of a span, or all where it may wrap."""
+    if not isinstance(c, Span):
+        return _slot(ring, k, c), 1
+    if _side_by_side(ring, k, c.window):
+        return _slot(ring, k, c.low), c.window.width
     return 0, ring.slots[k]
 
 

@@ -154,7 +154,7 @@ class XlaProgram:
             known[key] = value
             if place.root in buffers:
                 ring = self.layout.rings[place.root]
-                after = rings.put(ring, buffers[place.root], place.at(point), value, tensor[0])
+                after = rings.put(ring, buffers[place.root], place.at(point), value)
                 buffers = {**buffers, place.root: after}
         return buffers
 
