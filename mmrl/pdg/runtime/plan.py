@@ -14,7 +14,7 @@ from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
 from mmrl.pdg.runtime.layout import Layout
 from mmrl.pdg.runtime.roll import Rolled, roll, unrolled
-from mmrl.pdg.runtime.rounds import Table, regroup
+from mmrl.pdg.runtime.rounds import Column, Table, regroup
 from mmrl.pdg.syntax import Block, Execute, Fetch, If, Loop, Offload, substitute
 
 Item = tuple[Expr, Any]
@@ -87,10 +87,11 @@ class Planner:
                 case Loop(counter, start, stop, step, body):
                     number = (stop - start + (step - 1)) // step
                     inner = self._block(self._items(body), dict(known))
-                    nodes.append(Repeat(number, inner, counter, start, Const(step)))
+                    nodes += [Repeat(number, inner, counter, start, Const(step))] if inner else []
                 case (condition, inner):
-                    nodes.append(Repeat(condition, self._block([(TRUE, inner)], dict(known))))
-        return tuple(node for node in nodes if not isinstance(node, Repeat) or node.body)
+                    body = self._block([(TRUE, inner)], dict(known))
+                    nodes += [Repeat(condition, body)] if body else []
+        return tuple(nodes)
 
     def _decided(self, condition: Expr, item: Any) -> Any:
         """The item without a condition that numbers decide; a loop as a sequence."""
@@ -121,37 +122,36 @@ class Planner:
         k = Sym(f"round of {rolled.counter}") if several else ZERO
         mine = dict(known) if several else known
         nodes: list[Node] = []
-        early: list[Node] = []
         for j, g in enumerate(rounds.order):
-            (active,) = rounds.counts[:, j].nonzero()
-            if not active.size:
-                continue
-            start, step, number = rounds.column(j, k)
-            change: dict[str, Expr] = {}
-            if isinstance(start, Expr) and rounds.counts[:, j].max() == 1:
-                change = {rolled.counter: start}
-            group = [(TRUE, substitute(item, change)) for item in rolled.groups[g]]
-            if change and ONE.same(number):
-                nodes += self._block(group, mine)
-                continue
-            inner = dict(mine)
-            if active.size == 1:  # then k is a number here
-                here = {str(k): int(active[0])}
-                inner |= {
-                    (root, tuple(part.substitute(here) for part in at)): key
-                    for (root, at), key in mine.items()
-                }
-            body = self._block(group, inner)
-            nodes.append(Repeat(number, body, rolled.counter, start, step))
-            values = [value for group, value in rolled.sequence if group == g]
-            early += [
-                Ahead(do, rolled.counter, range(min(values), max(values) + 1))
-                for do in body
-                if self._ahead and isinstance(do, Do) and do.op.kind == "random"
-            ]
-        nodes = [node for node in nodes if not isinstance(node, Repeat) or node.body]
+            if rounds.counts[:, j].any():
+                nodes += self._group(rolled, g, rounds.column(j, k), mine)
+        early = [node for node in nodes if isinstance(node, Ahead)]
+        nodes = [node for node in nodes if not isinstance(node, Ahead)]
         loop = [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))]
-        return early + (loop if several else nodes)
+        return early + (loop if several and nodes else nodes)
+
+    def _group(self, rolled: Rolled, g: int, column: Column, known: Known) -> Sequence[Node]:
+        """What a round does for a group: its statements, or as many turns as the round says."""
+        counter, (start, step, number) = rolled.counter, (column.start, column.step, column.number)
+        change: dict[str, Expr] = {}
+        if isinstance(start, Expr) and column.most == 1:
+            change = {counter: start}
+        items = [(TRUE, substitute(item, change)) for item in rolled.groups[g]]
+        if change and ONE.same(number):
+            return self._block(items, known)
+        # In the only round that it runs in, values may be asked for by that round's number.
+        inner = {
+            (root, tuple(part.substitute(column.only) for part in at)): key
+            for (root, at), key in known.items()
+        }
+        body = self._block(items, {**known, **inner})
+        values = [value for group, value in rolled.sequence if group == g]
+        early = [
+            Ahead(do, counter, range(min(values), max(values) + 1))
+            for do in body
+            if self._ahead and isinstance(do, Do) and do.op.kind == "random"
+        ]
+        return [*early, Repeat(number, body, counter, start, step)] if body else []
 
     def _do(self, node: Execute, known: Known) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]

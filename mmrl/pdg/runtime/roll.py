@@ -62,18 +62,18 @@ def _absorb(
 ) -> tuple[tuple[Step, ...], int]:
     """The steps that the nearest of `items` are, and how many items that takes."""
     steps: tuple[Step, ...] = ()
-    used = 0
-    while used < len(items):
-        rest = items[: len(items) - used] if backward else items[used:]
-        sizes = sorted({1, *map(len, loop.groups)}, reverse=True)
-        near = [rest[-size:] if backward else rest[:size] for size in sizes if size <= len(rest)]
-        taken = next((each for each in near if _steps(loop, each, bounds) is not None), [])
-        if not taken:
+    rest = items
+    while rest:
+        for size in sorted({1, *map(len, loop.groups)}, reverse=True):
+            near = rest[-size:] if backward else rest[:size]
+            found = _steps(loop, near, bounds) if len(near) == size else None
+            if found is not None:
+                steps = (*found, *steps) if backward else (*steps, *found)
+                rest = rest[:-size] if backward else rest[size:]
+                break
+        else:
             break
-        found = _steps(loop, taken, bounds) or ()
-        steps = (*found, *steps) if backward else (*steps, *found)
-        used += len(taken)
-    return steps, used
+    return steps, len(items) - len(rest)
 
 
 def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[Step, ...] | None:

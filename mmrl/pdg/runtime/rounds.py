@@ -52,20 +52,33 @@ class Rounds:
         """How many groups do not run equally often in every round, and how many rounds."""
         return int((self.counts != self.counts[0]).any(0).sum()), len(self.counts)
 
-    def column(self, j: int, k: Expr) -> tuple[Expr | Table, Expr | Table, Expr | Table]:
-        """Start, step and count of a group in round k."""
-        runs = self.counts[:, j] > 0
-        start, step = (_column(values[:, j], runs, k) for values in (self.starts, self.steps))
-        return start, step, _column(self.counts[:, j], runs | True, k)
+    def column(self, j: int, k: Expr) -> "Column":
+        """What group `order[j]` does in round k."""
+        counts = self.counts[:, j]
+        (used,) = counts.nonzero()
+        start, step = (_even(values[:, j], used, k) for values in (self.starts, self.steps))
+        only = {str(k): int(used[0])} if len(used) == 1 else {}
+        number = _even(counts, np.arange(len(counts)), k)
+        return Column(start, step, number, int(counts.max()), only)
 
 
-def _column(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """The runs of one group, by round."""
+
+    start: Expr | Table
+    step: Expr | Table
+    number: Expr | Table
+    most: int
+    only: dict[str, int]
+    """The number of the round, if it runs in one only."""
+
+
+def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
     """values[k], without a table where those that are used grow evenly."""
-    (at,) = np.nonzero(used)
-    slope = (values[at[1:2]] - values[at[:1]]) // (at[1:2] - at[:1])
-    slope = int(slope.sum())  # 0 if only one is used
-    start = int(values[at[0]] - slope * at[0])
-    if (values[at] != start + slope * at).any():
+    slope = int(((values[used[1:2]] - values[used[:1]]) // (used[1:2] - used[:1])).sum())
+    start = int(values[used[0]] - slope * used[0])
+    if (values[used] != start + slope * used).any():
         return Table(tuple(values.tolist()), k)
     return lift(start) + slope * k
 
