@@ -21,7 +21,7 @@ from mmrl.pdg.check import check
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.frees import plan, unproved
 from mmrl.pdg.generate import generate
-from mmrl.pdg.graph import Graph, Op
+from mmrl.pdg.graph import Graph
 from mmrl.pdg.naive import execute, needs
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
 from mmrl.pdg.programs import Environment, Memory, Network
@@ -120,28 +120,9 @@ def bounds(program: str, **other: int) -> dict[str, int]:
 
 
 @functools.cache
-def thunks(program: str) -> Graph:
-    """The program, each of its operations compiled for itself."""
-    sizes = bounds(program)
-
-    def jitted(op: Op) -> Op:
-        run = op.run
-        if run is None:
-            return op
-        compiled = jax.jit(lambda counters, *inputs: run({**counters, **sizes}, *inputs))
-        names = op.domain.names
-        return dataclasses.replace(
-            op, run=lambda env, *inputs: compiled({name: env[name] for name in names}, *inputs)
-        )
-
-    made = graph(program)
-    return made.replace(ops={name: jitted(op) for name, op in made.ops.items()})
-
-
-@functools.cache
 def meaning(program: str, seed: int) -> tuple:
     """The last parameters and the score of each iteration, by one random legal order."""
-    found = execute(thunks(program), bounds(program), seed=seed)
+    found = execute(graph(program), bounds(program), seed=seed)
     last, scores = (found[tensor].values() for tensor in graph(program).results)
     return *last, np.stack(list(scores))
 
