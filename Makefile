@@ -10,7 +10,7 @@ export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
 export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 # Jupyter asks for this before it runs as root, as in a container.
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
