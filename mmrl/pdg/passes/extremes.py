@@ -53,5 +53,5 @@ def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Shaped[A
     if value.kind in FAMILIES:
         return value.a, value.b
     here = jnp.broadcast_to(state.offset(value), shape)
-    nothing = jnp.full(shape, -jnp.inf, state.leaves[0].dtype)
+    nothing = jnp.full(shape, -jnp.inf, here.dtype)
     return (nothing, here) if value.kind == "free" else (here, nothing)

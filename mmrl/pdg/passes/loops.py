@@ -162,13 +162,10 @@ def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Tensor, int, lis
 
 def _distance(graph: Graph, edge: Edge, name: str) -> int | None:
     """How far along d an edge inside a cycle leads, if it leads nowhere else."""
-    away = 0
-    for dim, part in zip(graph.ops[edge.source].domain, edge.index, strict=True):
-        step = shift(part, dim.name)
-        if step is None or (step and dim.name != name):
-            return None
-        away = step if dim.name == name else away
-    return away
+    names = graph.ops[edge.source].domain.names
+    steps = {dim: shift(part, dim) for dim, part in zip(names, edge.index, strict=True)}
+    away = steps.pop(name)
+    return away if set(steps.values()) <= {0} else None
 
 
 def _later(graph: Graph, edges: Sequence[Edge], block: Block, way: int) -> dict[Edge, bool]:
