@@ -10,6 +10,8 @@ import pytest
 
 from mmrl.runs.experiments import by_hand, graphs
 
+PUBLISHED = Path(__file__).parent.parent / "book" / "results" / "graphs.jsonl"
+
 
 def test_windows_of_the_rival_are_those_of_the_equations():
     """Both train the same parameters: `measure_time` refuses to time programs that differ."""
@@ -40,6 +42,12 @@ def test_every_row_has_a_name_of_its_own():
     assert kinds.count("bytes") == 2 * len(graphs.SIZES)
     assert kinds.count("live") == len(graphs.WINDOWS)
     assert kinds.count("lift") == len(graphs.STEPS) * len(graphs.LENGTHS)
+
+
+def test_every_row_is_published_once():
+    rows = [json.loads(line) for line in PUBLISHED.read_text("utf-8").splitlines()]
+    assert [row["cell"] for row in rows] == list(graphs.cells(quick=False))
+    assert all(row["seeds"] == [0] and not row["quick"] for row in rows)
 
 
 @pytest.mark.slow

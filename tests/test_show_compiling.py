@@ -51,7 +51,7 @@ def test_a_line_for_each_program_named_at_its_end():
     assert [tick.get_text() for tick in axes[1].get_xticklabels()] == ["16", "32", "64"]
     assert {ax.get_yscale() for ax in axes} == {ax.get_xscale() for ax in axes} == {"log"}
     fig.draw_without_rendering()
-    assert axes[0].get_yticklabels()[0].get_text() == "0.1"
+    assert axes[0].get_yticklabels()[0].get_text() == "0.02"
 
 
 def test_names_of_equal_lines_stand_apart():
@@ -59,7 +59,7 @@ def test_names_of_equal_lines_stand_apart():
     name_ends([ax])
     heights = sorted(np.log(text.xy[1]) for text in ax.texts)  # pyright: ignore
     low, high = np.log(ax.get_ylim())
-    assert min(np.diff(heights)) > 0.06 * (high - low)
+    assert min(np.diff(heights)) > 0.05 * (high - low)
 
 
 def test_there_are_only_so_many_styles():

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from mmrl.show.curves import INK, STYLES, apart, dress, figure
 
 SIZES = ("T", "batch", "width")
-TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
+TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
 
 
 def shares(
@@ -78,8 +78,9 @@ def name_ends(axes: Sequence[Axes]) -> None:
         (low, high), end = np.log(ax.get_ylim()), ax.get_xlim()[1]
         lines = sorted(ax.get_lines()[1:], key=lambda line: float(np.asarray(line.get_ydata())[-1]))
         heights = [float(np.log(np.asarray(line.get_ydata())[-1])) for line in lines]
-        places = np.exp(apart(heights, 0.07 * (high - low), high))
-        for line, place in zip(lines, places, strict=True):
+        places = apart(heights, 0.06 * (high - low), np.inf)
+        places -= np.mean(places - heights)  # as far below as above
+        for line, place in zip(lines, np.exp(places), strict=True):
             look: dict[str, Any] = {"va": "center", "color": line.get_color(), "fontsize": 9}
             beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}
             words = str(line.get_label())
