@@ -199,8 +199,9 @@ def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
     window = 0 if m == T else m * step
     assert rings <= taken <= rings + window + 2 * m * gradient + 6 * step
     alive = T if n is None else m + n
-    slots = program.slots()["seen", 0][1]
-    assert slots == -(-alive // m) * m
+    assert program.slots()["seen", 0][1] == -(-alive // m) * m
+    # What learning computes in a round and adds up in the same round is in no ring.
+    assert not {"gradient", "discounted_sum"} & {name for name, _ in program.slots()}
 
 
 def expanded(rounds: Any) -> list[tuple[int, int]]:
