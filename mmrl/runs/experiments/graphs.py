@@ -142,7 +142,7 @@ def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) 
     line = done.account.timeline(SEEN)[runs]
     kept = [k for k, name in enumerate(names) if name in ("act", "gradient")]
     row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[kept].tolist()}
-    row["learning"] = "".join("1" if names[k] == "gradient" else "0" for k in kept)
+    row["learning"] = [int(names[k] == "gradient") for k in kept]
     return row | {"peak": done.account.peak(SEEN), "all": done.account.peak()}
 
 
