@@ -56,15 +56,11 @@ def declare(
     keys = jax.random.split(jax.random.key(0), (3, triples))
     a, b, c = (jax.vmap(draw)(k) for k in keys)
     op = jax.vmap(combine)
-    _compare(
-        op(op(a, b), c),
-        op(a, op(b, c)),
-        {"a": a, "b": b, "c": c},
-        "be associative, (a • b) • c = a • (b • c)",
-    )
     ones = jax.tree.map(lambda e: jnp.broadcast_to(e, (triples, *e.shape)), empty)
-    _compare(op(ones, a), a, {"a": a}, "have the identity that it is given, e • a = a")
-    _compare(op(a, ones), a, {"a": a}, "have the identity that it is given, a • e = a")
+    associative = "be associative, (a • b) • c = a • (b • c)"
+    _compare(associative, op(op(a, b), c), op(a, op(b, c)), a=a, b=b, c=c)
+    _compare("have the identity that it is given, e • a = a", op(ones, a), a, a=a)
+    _compare("have the identity that it is given, a • e = a", op(a, ones), a, a=a)
     return Declared(combine, empty, name)
 
 
@@ -91,7 +87,7 @@ def _random(key: Key[Array, ""], like: PyTree) -> PyTree:
     return jax.tree.unflatten(tree, [one(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
 
 
-def _compare(left: PyTree, right: PyTree, elements: dict[str, PyTree], law: str) -> None:
+def _compare(law: str, left: PyTree, right: PyTree, **elements: PyTree) -> None:
     if jax.tree.structure(left) != jax.tree.structure(right):
         raise ValueError(f"`combine` must return an element like its arguments to {law}.")
     same = np.ones(len(jax.tree.leaves(left)[0]), bool)
