@@ -70,11 +70,11 @@ def test_an_index_reads_what_it_says():
     ("key", "message"),
     [
         ((a, b, 0), "write `...` before indices of the array's own axes"),
-        (slice(a, a + 5), "leaves 0:A; cut it with min_"),
-        (slice(a - 5, a), "leaves 0:A; cut it with"),
+        (slice(a, a + 5), r"`x\[a:a \+ 5, b\]` leaves 0:A; write a:min_\(a \+ 5, A\)$"),
+        (slice(a - 5, a), r"leaves 0:A; write max_\(a - 5, 0\):a$"),
         (-1, "exists at no point"),
-        (A, "exists at no point"),
-        (Sym("z"), "no symbols of this program"),
+        (A, r"exists at no point of \[b\]: `x` has 0 <= a < A"),
+        (Sym("z"), "`z` is no symbol of this program, which has a, b"),
         (1.5, "is no index"),
         (slice(0, 8, 2), "no step"),
     ],
@@ -125,7 +125,10 @@ WRONG = {
         {"x": [("c", (t,), t >= 0), ("c", (0,), t == 3)], "c": []},
         "is defined twice where t == 3",
     ),
-    "outside": ({"x": [("c", (t + 1,), TRUE)], "c": []}, "reads `c` where it is not defined"),
+    "outside": (
+        {"x": [("c", (t + 1,), TRUE)], "c": []},
+        r"where it is not defined, .*: at the points t \+ 1 == T",
+    ),
     "over": (
         {"x": [("c", (slice(t, t + 3),), TRUE)], "c": []},
         "reads `c` where it is not defined",

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from mmrl.pdg import ops
+from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.naive import execute, legal_order
 from mmrl.pdg.program import Program, fn
@@ -216,8 +217,16 @@ def test_orders_differ_and_are_legal():
 
 def test_too_small_bounds_are_named():
     _, _, _, x = line()
-    with pytest.raises(ValueError, match="too small"):
-        values(x[2:5].sum(), T=4)
+    graph = x.program.graph(x[2:5].sum())
+    run = compile(graph)
+    for use in (
+        lambda: execute(graph, {"T": 4}),
+        lambda: run.check(T=4),
+        lambda: run.xla({"T": 4}),
+    ):
+        with pytest.raises(ValueError, match=r"too small for `sum <- cast\[2:5\]`, got {'T': 4}"):
+            use()
+    assert run.check(T=5).ok and float(run.xla({"T": 5})()[0]) == 12.0
 
 
 def test_a_tensor_is_neither_many_nor_true():
@@ -227,6 +236,11 @@ def test_a_tensor_is_neither_many_nor_true():
     with pytest.raises(TypeError, match="has no truth value"):
         bool(x > 0.0)
     assert repr(np.float32(2.0) * x).startswith("Tensor(mul")
+    _, t, T, x = line()
+    assert (
+        repr(x[t : min_(t + 4, T)])
+        == "Tensor(cast[t:min(t + 4, T)] over [t]: float32[min(4, T - t)])"
+    )
 
 
 def misuse() -> dict[str, tuple[Any, str]]:
@@ -255,8 +269,11 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "same names": (lambda: Program("t", "t"), "different names"),
         "reserved": (lambda: Program("min"), "different names"),
         "tree": (lambda: p.constant({"a": 1.0}) + 1.0, "is a tree of arrays"),
+        "nothing": (lambda: x.sum().backward(), "`wrt` must name at least one"),
+        "symbol": (lambda: p.tensor("q"), "`q` is no symbol of this program, which has t"),
         "alone": (lambda: fn(math.sin, 1.0), "found no tensor"),
         "key": (lambda: p.sample(lambda key: key, over=(t,)), "typed key"),
+        "length": (lambda: p.fn(lambda r: r @ jnp.ones(4), x[t:T]), r"sizes \['T - t'\].*\(4,\)"),
         "ragged twice": (lambda: x[t:T][0:T], "another size at each point"),
         "square": (lambda: x[t:T].program.fn(lambda r: jnp.outer(r, r).ravel(), x[t:T]), "linear"),
         "hole": (lambda: x[t + 1][0:T], "leaves|exists only where"),

@@ -34,6 +34,8 @@ def gradients(loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
         raise ValueError(
             f"`loss` must be one floating-point number, got {loss.array}: sum or cast it"
         )
+    if not wrt:
+        raise ValueError("`wrt` must name at least one tensor: by what is the loss differentiated?")
     for x in wrt:
         if not x.is_whole:
             raise ValueError(

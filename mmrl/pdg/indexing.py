@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.pdg.domain import Domain
+from mmrl.pdg.domain import Dim, Domain
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, lift
 from mmrl.pdg.normal import is_index, is_truth
 from mmrl.pdg.polyhedra import always, never, simplify
@@ -76,29 +76,44 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
 
     A slice that runs over the edge is a `ValueError`: it would silently be shorter.
     """
-    inside = TRUE
+    text = f"{name}[{', '.join(map(str, index))}]"
     for dim, part in zip(source, index, strict=True):
-        if not isinstance(part, Slice):
-            inside = inside & (part >= 0) & (part < dim.bound)
-            continue
-        within = (part.hi <= part.lo) | ((part.lo >= 0) & (part.hi <= dim.bound))
-        if not always(within, roomy(sink, within)):
-            remedy = f"cut it with min_({part.hi}, {dim.bound}) or max_({part.lo}, 0)"
-            raise ValueError(
-                f"`{name}[{', '.join(map(str, index))}]` leaves 0:{dim.bound}; {remedy}"
-            )
-    at = dict(zip(source.names, index, strict=True))
-    sliced = [n for n, part in at.items() if isinstance(part, Slice) and n in source.when.symbols()]
-    if sliced:
-        raise ValueError(
-            f"`{name}` exists only where {source.when}: a slice of {sliced} would have holes"
-        )
-    inside = inside & source.when.substitute(at)
+        inside = _inside(dim, part)
+        if isinstance(part, Slice) and not always(inside, roomy(sink, inside)):
+            below, above = part.lo < 0, part.hi > dim.bound
+            low = part.lo if never(below, sink) else f"max_({part.lo}, 0)"
+            high = part.hi if never(above, roomy(sink, above)) else f"min_({part.hi}, {dim.bound})"
+            raise ValueError(f"`{text}` leaves 0:{dim.bound}; write {low}:{high}")
+    inside = within(source, index, name)
     if always(inside, roomy(sink, inside)):
         return sink
     if never(inside, sink):
-        raise ValueError(f"`{name}[{', '.join(map(str, index))}]` exists at no point of {sink}")
+        has = ", ".join(map(str, source))
+        raise ValueError(f"`{text}` exists at no point of {sink}: `{name}` has {has}")
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
+
+
+def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
+    """Where `source[index]` exists, by the reader's symbols; of a slice, all points.
+
+    Raises `ValueError` for a slice over points of which some may be missing in between.
+    """
+    at = dict(zip(source.names, index, strict=True))
+    holes = [n for n in source.when.symbols() if isinstance(at.get(n), Slice)]
+    if holes:
+        raise ValueError(
+            f"`{name}` exists only where {source.when}: a slice of {holes} would have holes"
+        )
+    inside = source.when.substitute(at)
+    for dim, part in zip(source, index, strict=True):
+        inside = inside & _inside(dim, part)
+    return inside
+
+
+def _inside(dim: Dim, part: Expr) -> Expr:
+    if isinstance(part, Slice):
+        return (part.hi <= part.lo) | ((part.lo >= 0) & (part.hi <= dim.bound))
+    return (part >= 0) & (part < dim.bound)
 
 
 def composes(index: Sequence[Expr], names: Sequence[str]) -> bool:

@@ -169,11 +169,12 @@ def infer(
             with contextlib.suppress(Exception):
                 return _typed(run, inputs, *names, name, sizes, windows)
         if not sizes:
+            error.add_note(f"while the types of what `{name}` returns were found")
             raise
         raise ValueError(
-            f"`{name}` must take arrays of the sizes {sorted(sizes)}, whatever they are, and "
-            f"fails: {error}. Only a window, t:min_(t + n, T), arrives with a fixed size, n, and "
-            f"only in a function of its own: `Program.fn`."
+            f"`{name}` must take arrays of the sizes {sorted(sizes)}, whatever they are, and fails "
+            f"({error}); only a window, t:min_(t + n, T), arrives with a fixed size, n, and only "
+            f"in `Program.fn`"
         ) from error
 
 
@@ -197,10 +198,6 @@ def _typed(
         for text, size in unsure.items()
         if text not in known
     ]
-    if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(found[0])):
-        raise ValueError(
-            f"`{name}` must return arrays only, got {found[0]}: split static parts off"
-        )
 
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
         if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):

@@ -57,12 +57,6 @@ def reads(
     return relation.intersect_range(domains(graph, context, dense=dense))
 
 
-def outside(graph: Graph, edge: Edge, context: isl.Context | None = None) -> isl.UnionMap:
-    """Reads of points where the source is not defined: empty in a valid graph."""
-    relation = isl.UnionMap(_braces(graph.bounds, [_reads(graph, edge, False)]), context=context)
-    return relation.subtract_range(domains(graph, context))
-
-
 def _reads(graph: Graph, edge: Edge, dense: bool) -> str:
     domain = graph.ops[edge.sink].domain
     domain = domain.dense() if dense else domain

@@ -51,22 +51,21 @@ class Program:
         self.reads: dict[str, tuple[Tensor, ...]] = {}  # the arguments of each operation
         self.detached: set[Edge] = set()  # edges that carry no gradient
 
-    def domain(self, names: Iterable[str], when: Expr = TRUE) -> Domain:
+    def domain(self, names: Iterable[str | Sym], when: Expr = TRUE) -> Domain:
         """The dimensions in `names`, in the program's order."""
-        wanted = set(names)
-        unknown = wanted - set(self.box.names)
+        wanted = {str(name) for name in names}
+        unknown = ", ".join(sorted(wanted - set(self.box.names)))
         if unknown:
-            raise ValueError(
-                f"`{sorted(unknown)}` are no symbols of this program: {self.box.names}"
-            )
+            own = ", ".join(self.box.names)
+            raise ValueError(f"`{unknown}` is no symbol of this program, which has {own}")
         return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
 
-    def tensor(self, *symbols: Sym, name: str = "x") -> Tensor:
+    def tensor(self, *symbols: Sym | str, name: str = "x") -> Tensor:
         """A tensor to be defined case by case: `x[i, 0] = …; x[i, t + 1] = …`.
 
         The first definition that covers a point wins. It has a type from its first definition on.
         """
-        domain = self.domain(symbol.name for symbol in symbols)
+        domain = self.domain(symbols)
         return self.declare(Op(self.fresh(name), "merge", domain, ()))
 
     def constant(self, value: Any, name: str = "constant") -> Tensor:
@@ -123,7 +122,7 @@ class Program:
     ) -> Any:
         tensors = [self.lift(x) for x in inputs]
         name = self.fresh(name or _name_of(f))
-        domain = self.domain(symbol.name for symbol in over).union(*(x.domain for x in tensors))
+        domain = self.domain(over).union(*(x.domain for x in tensors))
         tag, split = zlib.crc32(name.encode()), [not whole]
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
@@ -262,7 +261,7 @@ class Program:
 
         if not results:
             raise ValueError("`results` must name at least one tensor: the graph is what it needs")
-        kept = [x if x.is_whole else x.read() for x in results]
+        kept = [x if x.is_whole else x.read() for x in map(self.lift, results)]
         bounds = tuple(bound.name for bound in self.bounds)
         asked = tuple((x.source, x.output) for x in kept)
         graph = Graph(dict(self.ops), tuple(self.edges), bounds, asked)

@@ -3,14 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-import islpy as isl
-
-from mmrl.pdg.domain import Domain, Point, conjuncts
+from mmrl.pdg.domain import Point
 from mmrl.pdg.domain import reads as points_read
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op
-from mmrl.pdg.indexing import largest_number, roomy
-from mmrl.pdg.polyhedra import never, new_context, outside, simplify
+from mmrl.pdg.indexing import largest_number, roomy, within
+from mmrl.pdg.polyhedra import never, simplify
 from mmrl.pdg.schedule import schedule
 
 Instance = tuple[str, Point]  # an operation at a point
@@ -66,24 +64,14 @@ def _check_read(graph: Graph, edge: Edge) -> None:
         raise ValueError(f"`{edge}` needs an index for each of {list(source.domain.names)}")
     if edge.output >= len(source.outputs):
         raise ValueError(f"`{edge}`: `{source.name}` has only {len(source.outputs)} outputs")
-    wrong = outside(graph, edge, new_context())
-    if wrong.is_empty():
-        return
-    sizes = [dim.bound for dim in source.domain]
-    domain = roomy(sink.domain.restrict(edge.when), *edge.index, *sizes)
-    bad = wrong.domain().intersect_params(_bounds_only(domain, graph.bounds, wrong.get_ctx()))
-    if not bad.is_empty():
+    inside = within(source.domain, edge.index, source.name)
+    wrong, sizes = edge.when & ~inside, [dim.bound for dim in source.domain]
+    room = roomy(sink.domain, inside, *edge.index, *sizes)
+    if not never(wrong, room):
         raise ValueError(
-            f"`{edge}` reads `{source.name}` where it is not defined, {source.domain}: "
-            f"{bad.to_str()}; define those points as a case of their own"
+            f"`{edge}` reads `{source.name}` where it is not defined, {source.domain}: at the "
+            f"points {simplify(wrong, room)} of `{sink.name}`; define those as a case of their own"
         )
-
-
-def _bounds_only(domain: Domain, bounds: Sequence[str], context: isl.Context) -> isl.Set:
-    """The bounds for which a domain has points, by its conditions on bounds alone."""
-    parts = [part.isl() for part in conjuncts(domain.when) if part.symbols() <= set(bounds)]
-    text = " and ".join(parts) or "true"
-    return isl.Set(f"[{', '.join(sorted(bounds))}] -> {{ : {text} }}", context=context)
 
 
 def check_cycles(graph: Graph) -> None:
