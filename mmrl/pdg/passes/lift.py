@@ -2,6 +2,8 @@
 
     for t in range(T): g[t] = r[t] + γ g[t + 1]      ↦      g = scan(Affine, (γ, r))
 
+A sum of all that follows, Σ_k γᵏ r[t + k], is first written as such a loop (`suffixes`).
+
 The loop must carry one tensor from one point of d to the next, and its body, whatever operations
 it is made of, must be a step that `recognize` knows. Acting is not: what the environment answers
 depends on the action, which depends on the memory by way of a choice.
@@ -23,6 +25,7 @@ from mmrl.pdg.passes.cycles import cycles
 from mmrl.pdg.passes.declared import Declared
 from mmrl.pdg.passes.loops import MARK, Loop, analyze, type_of
 from mmrl.pdg.passes.recurrence import MATRIX, last, one, recognize
+from mmrl.pdg.passes.suffixes import unfold
 from mmrl.pdg.passes.values import Refusal
 
 SMALL = 4  # the bounds with which shapes are tried out
@@ -48,7 +51,8 @@ def lift_loops(
     if when not in CHOICES:
         raise ValueError(f"`when` must be one of {', '.join(CHOICES)}; got {when!r}.")
     block = move.whole(graph, name)
-    words = []
+    graph, folds = unfold(graph, block)
+    words = [f"{fold} reads itself at {name} + 1, in place of all that follows" for fold in folds]
     for cycle in cycles(graph, name):
         if cycle.trivial:
             continue
