@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
-from mmrl.pdg.graph import Edge, Op
+from mmrl.pdg.graph import Edge, Op, reach
 from mmrl.pdg.ops import BOUND, plus, traceable
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
@@ -67,37 +67,29 @@ class _Reverse:
         for node in list(self.done):
             self._finish(node)
 
-    def _source(self, edge: Edge) -> Node:
-        return edge.source, edge.output
-
     def _active(self) -> set[Node]:
         """What depends on `wrt` through floating-point values."""
-        found, ready = set(self.wrt), list(self.wrt)
-        while ready:
-            node = ready.pop()
-            for edge in self.edges:
-                if self._source(edge) == node:
-                    outputs = self.ops[edge.sink].outputs
-                    new = {(edge.sink, k) for k, kind in enumerate(outputs) if _floating(kind)}
-                    ready += sorted(new - found)
-                    found |= new
-        return found
+
+        def after(node: Node) -> list[Node]:
+            sinks = [edge.sink for edge in self.edges if edge.tensor == node]
+            nodes = ((name, k) for name in sinks for k in range(len(self.ops[name].outputs)))
+            return [(name, k) for name, k in nodes if _floating(self.ops[name].outputs[k])]
+
+        return reach(self.wrt, after)
 
     def _needed(self) -> set[Node]:
         """What the loss is computed from, short of what `wrt` is computed from."""
-        found, ready = set(), [(self.loss.source, self.loss.output)]
-        while ready:
-            node = ready.pop()
-            if node not in found:
-                found.add(node)
-                if node not in self.wrt:
-                    ready += [self._source(edge) for edge in self.edges if edge.sink == node[0]]
-        return found
+
+        def after(node: Node) -> list[Node]:
+            read = [edge.tensor for edge in self.edges if edge.sink == node[0]]
+            return [] if node in self.wrt else read
+
+        return reach([(self.loss.source, self.loss.output)], after)
 
     def _carries(self, edge: Edge) -> bool:
         outputs = range(len(self.ops[edge.sink].outputs))
         through = any((edge.sink, k) in self.relevant - self.wrt for k in outputs)
-        return through and self._source(edge) in self.relevant
+        return through and edge.tensor in self.relevant
 
     def gradient(self, node: Node) -> Tensor:
         """The sum of what every reader of the tensor sends back."""
@@ -121,7 +113,7 @@ class _Reverse:
             one = self.program.constant(jnp.ones((), self.loss.dtype), name="one")
             terms.append(one._with(domain=self.loss.domain))
         for edge in self.edges:
-            if self._source(edge) == node and self._carries(edge):
+            if edge.tensor == node and self._carries(edge):
                 backwards = edge.sink in self.cyclic
                 terms.append(transport(self._cotangent(edge), edge, kind, backwards=backwards))
         return terms

@@ -43,15 +43,10 @@ class _Run:
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):
         self.graph, self.bounds = graph, dict(bounds)
         self.points = {name: set(op.domain.points(bounds)) for name, op in graph.ops.items()}
-        self.edges: dict[str, list[Edge]] = collections.defaultdict(list)
-        for edge in graph.edges:
-            self.edges[edge.sink].append(edge)
+        self.edges = {name: graph.inputs(name) for name in graph.ops}
         self.ran: set[tuple[str, Point]] = set()
         self.place: dict[tuple[Tensor, Point], str] = {}
-        self.live: dict[str, collections.Counter[Tensor]] = {
-            "device": collections.Counter(),
-            "host": collections.Counter(),
-        }
+        self.live = {"device": collections.Counter[Tensor](), "host": collections.Counter[Tensor]()}
         self.peak: dict[str, dict[Tensor, int]] = {"device": {}, "host": {}}
         self.violations: list[str] = []
 
@@ -74,7 +69,7 @@ class _Run:
             self.violations.append(f"{_at(op, point)} runs twice")
         for edge in self.edges[op]:
             for read in self.reads(edge, point):
-                self.read(_at(op, point), (edge.source, edge.output), read)
+                self.read(_at(op, point), edge.tensor, read)
         self.ran.add((op, point))
         for output in range(len(self.graph.ops[op].outputs)):
             self.move((op, output), point, "device")

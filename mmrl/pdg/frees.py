@@ -103,7 +103,7 @@ def tensors(graph: Graph) -> list[Tensor]:
 
 def _reads(graph: Graph, tensor: Tensor, context: isl.Context, dense: bool = False) -> Reads:
     """Each edge that reads a tensor, with sink[p] -> source[φ(p)]; not those that no point has."""
-    edges = [edge for edge in graph.readers(tensor[0]) if edge.output == tensor[1]]
+    edges = [edge for edge in graph.edges if edge.tensor == tensor]
     found = ((e, polyhedra.reads(graph, context, edges=[e], dense=dense)) for e in edges)
     return [(edge, each) for edge, several in found for each in maps(several)]
 
@@ -162,17 +162,16 @@ def donations(schedule: Schedule) -> tuple[Edge, ...]:
     return tuple(
         edge
         for edge in graph.edges
-        if (edge.source, edge.output) not in graph.results
+        if edge.tensor not in graph.results
         and not any(isinstance(part, Slice) for part in edge.index)
         and _last_user(schedule, edge)
     )
 
 
 def _last_user(schedule: Schedule, edge: Edge) -> bool:
-    tensor = (edge.source, edge.output)
-    last = _either(uses(schedule, tensor).values()).lexmax()
+    last = _either(uses(schedule, edge.tensor).values()).lexmax()
     own = next(each for each in maps(schedule.times) if each.get_tuple_name(IN) == edge.sink)
-    known = _reads(schedule.graph, tensor, schedule.times.get_ctx())
+    known = _reads(schedule.graph, edge.tensor, schedule.times.get_ctx())
     reads = [read for other, read in known if other is edge]
     others = [read for other, read in known if other.sink == edge.sink and other is not edge]
     twice = any(not a.is_disjoint(b) for a in others for b in reads)

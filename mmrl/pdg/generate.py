@@ -6,26 +6,14 @@ from typing import Any
 import islpy as isl
 
 from mmrl.pdg import polyhedra
-from mmrl.pdg.expr import Expr, Min, Sym, min_
+from mmrl.pdg.expr import Expr, Sym
 from mmrl.pdg.frees import Plan
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.schedule import IN, constant, context, maps, union
-from mmrl.pdg.syntax import (
-    Block,
-    Execute,
-    Fetch,
-    Free,
-    If,
-    Leaf,
-    Loop,
-    Node,
-    Offload,
-    leaves,
-    substitute,
-)
+from mmrl.pdg.syntax import KINDS, Block, Execute, If, Leaf, Loop, Node, leaves, substitute
 
 Kind, Op = isl.ast_node_type, isl.ast_expr_op_type
-MEMORY = {"free": Free, "offload": Offload, "fetch": Fetch}
+NODES = {kind: node for node, kind in KINDS.items()}
 Known = Mapping[str, Expr]  # the counters of loops that run once, and their value
 
 
@@ -84,22 +72,17 @@ def _loop(node: isl.AstNode, plan: Plan, known: Known) -> Block:
         return _node(node.for_get_body(), plan, {**known, counter: start})
     condition = node.for_get_cond()  # counter < stop, or counter <= last
     stop = _expression(condition.get_op_arg(1), known)
-    stop = _next(stop) if condition.get_op_type() == Op.le else stop
+    stop = polyhedra.following(stop) if condition.get_op_type() == Op.le else stop
     step = node.for_get_inc().get_val().to_python()
     return Block((Loop(counter, start, stop, step, _node(node.for_get_body(), plan, known)),))
-
-
-def _next(last: Expr) -> Expr:
-    return min_(_next(last.left), _next(last.right)) if isinstance(last, Min) else last + 1
 
 
 def _leaf(call: isl.AstExpr, plan: Plan, known: Known) -> Leaf:
     name, *point = (call.get_op_arg(k) for k in range(call.get_op_n_arg()))
     statement = plan.statements[name.get_id().get_name()]
     where = tuple(_expression(one, known) for one in point)
-    if statement.kind == "run":
-        return Execute(statement.op, where)
-    return MEMORY[statement.kind]((statement.op, statement.output), where)
+    tensor = (statement.op, statement.output)
+    return NODES[statement.kind](statement.op if statement.kind == "run" else tensor, where)
 
 
 def _expression(node: isl.AstExpr, known: Known) -> Expr:

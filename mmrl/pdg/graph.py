@@ -6,7 +6,7 @@ operation of kind "merge": its edges into input 0 have conditions of which one h
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -73,6 +73,11 @@ class Edge:
     when: Expr = TRUE
     input: int = 0
     output: int = 0
+
+    @property
+    def tensor(self) -> tuple[str, int]:
+        """What is read: an operation and one of its outputs."""
+        return self.source, self.output
 
     @property
     def slices(self) -> tuple[Slice, ...]:
@@ -148,6 +153,17 @@ class Graph:
             lines.append(str(op))
             lines += [f"    {edge}" for edge in self.inputs(op.name)]
         return "\n".join(lines)
+
+
+def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[Any]:
+    """What can be reached from `start`, itself included, if `after` says what comes next."""
+    found = set(start)
+    ready = list(found)
+    while ready:
+        new = set(after(ready.pop())) - found
+        found |= new
+        ready += new
+    return found
 
 
 def array_type(sizes: tuple[int | Expr, ...], dtype: Any) -> ArrayType:

@@ -177,7 +177,7 @@ def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
     parameters = [name or "" for name in alone.get_var_names(isl.dim_type.param)]
     for low in lows:
         for high in highs:
-            part = low if low.same(high) else Slice(low, _next(high))
+            part = low if low.same(high) else Slice(low, following(high))
             text = _braces(parameters, [f"[{name}] : {_equals(name, part)}"])
             hull = isl.Set(text, context=alone.get_ctx()).intersect_params(nonempty)
             if alone.is_subset(hull):
@@ -185,10 +185,10 @@ def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
     return Slice(Const(0), bound)
 
 
-def _next(value: Expr) -> Expr:
-    """value + 1, inside minima and maxima."""
+def following(value: Expr) -> Expr:
+    """value + 1, inside minima and maxima: the end of a slice or loop from its last point."""
     if isinstance(value, Min | Max):
-        return lift(value.compute(_next(value.left), _next(value.right)))
+        return lift(value.compute(following(value.left), following(value.right)))
     return value + 1
 
 

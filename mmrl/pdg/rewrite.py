@@ -6,20 +6,15 @@ from typing import Any
 import jax
 
 from mmrl.pdg.expr import Slice
-from mmrl.pdg.graph import Edge, Graph, Op, ragged
+from mmrl.pdg.graph import Edge, Graph, Op, ragged, reach
 from mmrl.pdg.indexing import composes
 from mmrl.pdg.ops import plus
 
 
 def remove_dead(graph: Graph) -> Graph:
     """Only what the results need."""
-    alive: set[str] = set()
-    ready = [name for name, _ in graph.results]
-    while ready:
-        name = ready.pop()
-        if name not in alive:
-            alive.add(name)
-            ready += [edge.source for edge in graph.inputs(name)]
+    asked = (name for name, _ in graph.results)
+    alive = reach(asked, lambda name: [edge.source for edge in graph.inputs(name)])
     ops = {name: op for name, op in graph.ops.items() if name in alive}
     return graph.replace(ops=ops, edges=tuple(e for e in graph.edges if e.sink in alive))
 
