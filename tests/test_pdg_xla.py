@@ -148,17 +148,6 @@ def test_inputs_are_arguments_and_may_be_batched():
     assert len(set(many.tolist())) == 3
 
 
-@pytest.mark.parametrize("n", [3, None])
-def test_random_numbers_may_be_drawn_ahead_of_a_loop(n: int | None):
-    compiled, key = compile(walk(n, 2)), jax.random.key(0)
-    programs = [xla(compiled, {"T": 6}, ahead=ahead) for ahead in (False, True)]
-    np.testing.assert_array_equal(*[program(key=key) for program in programs])
-    in_turn, ahead = (str(jax.make_jaxpr(program)(key=key)) for program in programs)
-    # One draw for all steps, in no loop; else one for each.
-    assert "u32[6,2] = random_bits" in ahead and "u32[2] = random_bits" not in ahead
-    assert "u32[2] = random_bits" in in_turn
-
-
 def test_xla_takes_the_memory_that_the_rings_have():
     def program(n: int | None) -> XlaProgram:
         return xla(compile(walk(n, 1000)), {"T": 128})

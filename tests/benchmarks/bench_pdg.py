@@ -4,8 +4,7 @@
 
 By hand is what one writes: a scan that acts, and then `jax.grad` of the loss of the whole batch.
 CartPole, 32 environments, 128 steps, 4 iterations, 32 hidden units. Ours are Monte-Carlo and 8-step
-returns, at several tiles of m learned steps, as one XLA program; "ahead" are those that draw all
-random numbers of an episode before it (by hand, as one would, only all keys). Ratios are by hand /
+returns, lifted and at several tiles of m learned steps, as one XLA program. Ratios are by hand /
 ours, medians of rounds in which all programs take turns. Memory is what XLA reserves for a run.
 """
 
@@ -21,17 +20,13 @@ import optax
 
 from mmrl import envs
 from mmrl.pdg.compiler import compile
-from mmrl.pdg.passes.tile import tile
+from mmrl.pdg.passes import lift_loops, tile
 from mmrl.pdg.programs import Environment, Network, reinforce
-from mmrl.pdg.runtime.xla import xla
 
 BATCH, HIDDEN, GAMMA = 32, 32, 0.99
 BOUNDS, WIDTH = {"I": 4, "T": 128}, 4
 N = 8
-TILES = {  # steps that are learned from in one go, and whether to draw random numbers ahead
-    None: ((1, False), (32, False), (32, True), (128, True)),
-    N: ((1, False), (16, False)),
-}
+TILES = {None: (1, 32, 128), N: (1, 16)}  # steps that are learned from in one go
 MOST = {None: 1.1, N: 1.2}  # of the time at the best tile
 
 
@@ -134,11 +129,10 @@ def race(n: int | None, bounds: dict[str, int], rounds: int) -> dict[str, tuple[
     """Of each program: median seconds of a run, CPU seconds to compile it, bytes it reserves."""
     env, net, opt, key = environment(WIDTH), network(WIDTH), optax.adam(1e-2), jax.random.key(0)
     made = {"by hand": built(by_hand(env, net, opt, n, bounds), key)}
-    graph = reinforce(env, net, opt, n=n, batch=BATCH)
-    for m, ahead in TILES[n]:
-        program = xla(compile(graph if m == 1 else tile(graph, "t", m)[0]), bounds, ahead=ahead)
-        name = f"tiles of {m}{', ahead' if ahead else ''}"
-        made[name] = built(lambda key, program=program: program(key=key), key)
+    graph, _ = lift_loops(reinforce(env, net, opt, n=n, batch=BATCH), "t")
+    for m in TILES[n]:
+        program = compile(graph if m == 1 else tile(graph, "t", m)[0]).xla(bounds)
+        made[f"tiles of {m}"] = built(lambda key, program=program: program(key=key), key)
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(rounds):
         for name, (program, *_) in made.items():

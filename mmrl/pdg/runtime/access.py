@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 from jaxtyping import PyTree
 
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice
@@ -128,8 +127,3 @@ class Accesses:
         """The shapes and dtypes of every tensor's value."""
         types = {name: op.types(self.bounds) for name, op in self.graph.ops.items()}
         return {(name, k): types[name][k] for name, k in self.tensors}
-
-    def arriving(self, read: Read) -> PyTree:
-        """The shapes and dtypes of what a read hands over."""
-        value = self.types()[read.tensor]
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(read.widths + x.shape, x.dtype), value)

@@ -26,7 +26,7 @@ Known = dict[Key, Key]
 ZERO, ONE = Const(0), Const(1)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Do:
     """Compute `op` at `point`; a read with a key is of a value at hand, any other of a ring."""
 
@@ -50,23 +50,14 @@ class Repeat:
     step: Expr | Table = ONE
 
 
-@dataclasses.dataclass(frozen=True)
-class Ahead:
-    """What `do` can compute early, for all values that `counter` will have."""
-
-    do: Do
-    counter: str
-    values: range
-
-
-Node = Do | Repeat | Ahead
+Node = Do | Repeat
 
 
 class Planner:
     """Plans a tree; afterwards `stored` has the roots that need a ring."""
 
-    def __init__(self, accesses: Accesses, layout: Layout, ahead: bool):
-        self._accesses, self._layout, self._ahead = accesses, layout, ahead
+    def __init__(self, accesses: Accesses, layout: Layout):
+        self._accesses, self._layout = accesses, layout
         self._bounds = accesses.bounds
         self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
 
@@ -125,10 +116,7 @@ class Planner:
         for j, g in enumerate(rounds.order):
             if rounds.counts[:, j].any():
                 nodes += self._group(rolled, g, rounds.column(j, k), mine)
-        early = [node for node in nodes if isinstance(node, Ahead)]
-        nodes = [node for node in nodes if not isinstance(node, Ahead)]
-        loop = [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))]
-        return early + (loop if several and nodes else nodes)
+        return [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))] if several else nodes
 
     def _group(self, rolled: Rolled, g: int, column: Column, known: Known) -> Sequence[Node]:
         """What a round does for a group: its statements, or as many turns as the round says."""
@@ -145,13 +133,7 @@ class Planner:
             for (root, at), key in known.items()
         }
         body = self._block(items, {**known, **inner})
-        values = [value for group, value in rolled.sequence if group == g]
-        early = [
-            Ahead(do, counter, range(min(values), max(values) + 1))
-            for do in body
-            if self._ahead and isinstance(do, Do) and do.op.kind == "random"
-        ]
-        return [*early, Repeat(number, body, counter, start, step)] if body else []
+        return [Repeat(number, body, counter, start, step)] if body else []
 
     def _do(self, node: Execute, known: Known) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]

@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from mmrl.pdg.expr import Slice, Sym
+from mmrl.pdg.expr import Slice
 from mmrl.pdg.runtime import rings
 from mmrl.pdg.runtime.access import Accesses, Read
 from mmrl.pdg.runtime.account import Tensor
-from mmrl.pdg.runtime.ahead import Early, early
 from mmrl.pdg.runtime.layout import Place, settled
-from mmrl.pdg.runtime.plan import Ahead, Do, Planner, Repeat
+from mmrl.pdg.runtime.plan import Do, Planner, Repeat
 
 Buffers = dict[Tensor, PyTree]
 
@@ -28,20 +27,12 @@ class XlaProgram:
     """A compiled program with numbers for its bounds, as one function of its inputs.
 
     It may be jitted and vmapped over its inputs. `alias` False lets merges copy from ring to ring.
-    `ahead` True draws random numbers for all steps of a loop before it: less time, more memory.
     """
 
-    def __init__(
-        self,
-        compiled: Any,
-        bounds: Mapping[str, int],
-        *,
-        alias: bool = True,
-        ahead: bool = False,
-    ):
+    def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
         self._graph, self._accesses = compiled.graph, Accesses(compiled.graph, bounds)
         self.layout = settled(self._accesses, compiled.trace, alias=alias)
-        planner = Planner(self._accesses, self.layout, ahead)
+        planner = Planner(self._accesses, self.layout)
         self._plan = planner.plan(compiled.tree)
         self._stored = sorted(planner.stored)
         self._jitted = jax.jit(self._run)
@@ -88,25 +79,7 @@ class XlaProgram:
                     buffers = self._do(node, env, known, buffers)
                 case Repeat():
                     buffers = self._repeat(node, env, known, buffers)
-                case Ahead():
-                    known[node.do] = self._early(node, env)
         return buffers
-
-    def _early(self, node: Ahead, env: dict) -> Early:
-        do, run = node.do, node.do.op.run
-        assert run is not None
-        values = [self._accesses.arriving(read) for read, _ in do.reads]
-        row = Sym(node.counter) - node.values.start
-
-        def at(value: Any) -> dict:
-            return self._here(do, {**env, node.counter: value})
-
-        return early(run, at, node.values, row, values)
-
-    def _here(self, do: Do, env: dict) -> dict:
-        """`env` with the point of the operation."""
-        point = [entry.evaluate(env) for entry in do.point]
-        return {**env, **dict(zip(self._accesses.names[do.op.name], point, strict=True))}
 
     def _repeat(self, node: Repeat, env: dict, known: dict, buffers: Buffers) -> Buffers:
         """Only what the body writes is carried from turn to turn; the rest stays in place."""
@@ -128,21 +101,19 @@ class XlaProgram:
         for node in body:
             if isinstance(node, Repeat):
                 found |= set(self._writes(node.body))
-            elif isinstance(node, Do):
+            else:
                 tensors = self._accesses.outputs[node.op.name]
                 found |= {self.layout.places[tensor].root for tensor in tensors}
         return sorted(found & set(self._stored))
 
     def _do(self, node: Do, env: dict, known: dict, buffers: Buffers) -> Buffers:
         point = [entry.evaluate(env) for entry in node.point]
-        here = self._here(node, env)
+        here = {**env, **dict(zip(self._accesses.names[node.op.name], point, strict=True))}
         values = [
             self._read(read, here, buffers) if key is None else known[key]
             for read, key in node.reads
         ]
-        if node in known:
-            outputs = known[node](env, *values)
-        elif node.op.run is not None:
+        if node.op.run is not None:
             outputs = node.op.run(here, *values)
         elif values:
             outputs = (self._merge(node, point, here, values, buffers),)
