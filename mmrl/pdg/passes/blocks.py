@@ -72,10 +72,14 @@ def _tiled_loop(loop: Loop) -> list[Made]:
 
     def run(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
         at, walked = loop.begin(inputs, env, env)
+        bound = block.bound.evaluate(env)
+        full = isinstance(bound, int) and bound % block.length.evaluate(env) == 0
 
         def step(x: Any, point: Any, here: list[Any]) -> Any:
             new = at(point, x, here, loop.later)[carried]
-            real = point < block.bound.evaluate(env)
+            if full:  # no block has missing points
+                return new
+            real = point < bound
             return jax.tree.map(lambda n, o: jax.lax.select_n(real, o, n), new, x)
 
         x, inside = before, (env[block.name] + jnp.arange(block.length.evaluate(env)), walked)
