@@ -43,10 +43,7 @@ class Expr:
         return self.compute(*(term.evaluate(env) for term in self.terms))
 
     def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
-        """The same with symbols replaced; one that `env` lacks stays.
-
-        Only a symbol that stands alone may become a slice.
-        """
+        """The same with the symbols in `env` replaced; one by a slice only where it is alone."""
         return lift(self.compute(*(term.substitute(env) for term in self.terms)))
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
@@ -75,9 +72,6 @@ class Expr:
     def __bool__(self) -> bool:
         raise TypeError(f"`{self}` has no truth value before its symbols have values")
 
-    def __add__(self, other: Any) -> Any:
-        return normal.total((1, self), (1, other))
-
     def __sub__(self, other: Any) -> Any:
         return normal.total((1, self), (-1, other))
 
@@ -87,25 +81,19 @@ class Expr:
     def __neg__(self) -> Any:
         return normal.total((-1, self))
 
-    def __mul__(self, other: Any) -> Any:
-        return normal.multiply(self, other)
-
     def __floordiv__(self, other: Any) -> Any:
         return normal.divide(FloorDiv, self, other)
 
     def __mod__(self, other: Any) -> Any:
         return normal.divide(Mod, self, other)
 
-    def __and__(self, other: Any) -> "Expr":
-        return normal.both(self, lift(other))
-
-    def __or__(self, other: Any) -> "Expr":
-        return normal.either(self, lift(other))
-
     def __invert__(self) -> "Expr":
         return normal.negate(self)
 
-    __radd__, __rmul__, __rand__, __ror__ = __add__, __mul__, __and__, __or__
+    __add__ = __radd__ = lambda self, other: normal.total((1, self), (1, other))
+    __mul__ = __rmul__ = lambda self, other: normal.multiply(self, other)
+    __and__ = __rand__ = lambda self, other: normal.both(self, lift(other))
+    __or__ = __ror__ = lambda self, other: normal.either(self, lift(other))
     __lt__, __le__ = _comparison("<"), _comparison("<=")
     __gt__, __ge__ = _comparison(">"), _comparison(">=")
     __eq__, __ne__ = _comparison("=="), _comparison("!=")
@@ -176,8 +164,7 @@ class Binary(Expr):
 
     def __str__(self) -> str:
         # A term in brackets where it binds less tightly; to the right also where as tightly.
-        chain = self.tightness + (self.tightness == Compare.tightness)
-        left = self.left if self.left.tightness >= chain else f"({self.left})"
+        left = self.left if self.left.tightness >= self.tightness else f"({self.left})"
         right = self.right if self.right.tightness > self.tightness else f"({self.right})"
         return f"{left} {self.symbol} {right}"
 
