@@ -237,8 +237,8 @@ def test_every_combination_keeps_the_meaning(program, names):
     check(program, names)
 
 
-@pytest.mark.parametrize("steps", [1, 4])  # less than a block; a last block of one point
-def test_blocks_need_not_divide_the_dimension(steps):
+@pytest.mark.parametrize("steps", [1, 3, 4, 6])  # less than one block, one, one and a point, two
+def test_blocks_may_divide_the_dimension_or_not(steps):
     check("n steps", ("tile",), T=steps)
 
 

@@ -184,7 +184,7 @@ def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
     program = xla(compile(graph if m == 1 else tile(graph, "t", m)[0]), {"I": 2, "T": T})
     taken = program.lower(key=key).compile().memory_analysis().temp_size_in_bytes
     rings, step, gradient = sum(program.ring_bytes().values()), 8 * 256 * 4, 256 * 2 * 4
-    # A window that is all of its ring is no copy. Gradients are there once more where masked.
+    # A window that is all of its ring is no copy. The first gradient of all is added apart.
     window = 0 if m == T else m * step
     assert rings <= taken <= rings + window + 2 * m * gradient + 6 * step
     alive = T if n is None else m + n
