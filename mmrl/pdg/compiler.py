@@ -20,7 +20,7 @@ from mmrl.pdg.runtime.interpreter import Execution, interpret
 from mmrl.pdg.runtime.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, schedule
 from mmrl.pdg.syntax import Block, Event, Tensor, text, trace
-from mmrl.pdg.validate import validate
+from mmrl.pdg.validate import check_cycles
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ def compile(
     try:
         times = schedule(changed[-1].graph, proximity)
     except ValueError:
-        validate(changed[-1].graph)
+        check_cycles(changed[-1].graph)
         raise
     placed = plan(times, swap)
     return Compiled(tuple(changed), placed, generate(placed))
