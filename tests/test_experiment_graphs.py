@@ -46,7 +46,7 @@ def test_every_row_has_a_name_of_its_own():
 
 def test_every_row_is_published_once():
     rows = [json.loads(line) for line in PUBLISHED.read_text("utf-8").splitlines()]
-    assert [row["cell"] for row in rows] == list(graphs.cells(quick=False))
+    assert sorted(row["cell"] for row in rows) == sorted(graphs.cells(quick=False))
     assert all(row["seeds"] == [0] and not row["quick"] for row in rows)
 
 

@@ -24,10 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.pdg.compiler import Compiled, compile
-from mmrl.pdg.passes import lift, tile
+from mmrl.pdg.passes import lift, lift_loops, tile
 from mmrl.pdg.programs import reinforce
 from mmrl.pdg.runtime.interpreter import Interpreter
-from mmrl.pdg.runtime.xla import xla
 from mmrl.runs import append
 from mmrl.runs.experiments import by_hand
 from mmrl.runs.experiments.by_hand import GAMMA, descent, network, screen
@@ -44,9 +43,15 @@ SEEN = ("seen", 0)
 
 
 def compiled(n: int | None, m: int, width: int, batch: int) -> Compiled:
-    """The equations with a window of `n` rewards, learned from in tiles of m steps."""
+    """The equations with a window of `n` rewards, learned from in tiles of m steps.
+
+    Returns to the end of the episode are lifted: a loop backward, in place of all windows.
+    """
     graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA, batch=batch)
-    return compile(graph, {"tile": lambda graph: tile(graph, "t", m)} if m > 1 else {})
+    passes: dict[str, Callable] = {"lift": lambda graph: lift_loops(graph, "t")}
+    if m > 1:
+        passes["tile"] = lambda graph: tile(graph, "t", m)
+    return compile(graph, passes)
 
 
 def entrants(
@@ -104,15 +109,9 @@ def _agree(forms: dict[str, Callable], key: jax.Array) -> None:
 def measure_interpreter(
     n: int | None, T: int = 64, batch: int = 8, width: int = 256, quick: bool = False
 ) -> Row:
-    """By hand, one XLA program, and operation by operation: time, and the peak of all bytes.
-
-    "ahead" is an XLA program that draws the random numbers of a whole loop before it begins.
-    """
+    """By hand, one XLA program, and operation by operation: time, and the peak of all bytes."""
     key, tiles = jax.random.key(0), (T,) if n is None else (1, TILE, T)
     forms: dict[str, Any] = entrants(n, T, batch, width, tiles)
-    made = compiled(n, T, width, batch)
-    early = xla(made, {"I": ITERATIONS, "T": T}, ahead=True)
-    forms[f"ahead, m = {T}"] = jax.jit(lambda key: early(key=key)).lower(key).compile()
     taken = {name: reserved(form) for name, form in forms.items()}
     for m in tiles:
         program = Interpreter(compiled(n, m, width, batch), {"I": ITERATIONS, "T": T})
