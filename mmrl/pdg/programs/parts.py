@@ -29,7 +29,7 @@ class Environment:
         """An environment with gymnax's interface, and its parameters, as two functions.
 
         After an end gymnax gives the first observation of the next episode; what the action led to
-        is `final_observation` in its info. Raises `ValueError`, at the first step, if it is missing.
+        is `final_observation` in its info. Raises `ValueError` if it is missing.
         """
 
         def step(key: PRNGKeyArray, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
