@@ -49,6 +49,8 @@ def element(name: str, t: int) -> tuple[list[Any], list[Any]]:
 
 def inspected() -> Iterator[dict[str, Any]]:
     """The trees of every length, and what is to be seen of each example."""
+    titles = {name: case.title for name, case in recurrences.CASES.items()}
+    mixed = {name: recurrences.examples()[name] for name in sorted(titles)}  # as in a saved file
     for name, shown in recurrences.examples().items():
         for length in recurrences.LENGTHS:
             rows = scan.schedule(length, "hillis_steele")
@@ -59,4 +61,5 @@ def inspected() -> Iterator[dict[str, Any]]:
             gap = np.abs(np.float32(shown["loop"]) - np.float32(shown.get("tree", 0.0)))[part].max()
             given = recurrences.inputs(recurrences.CASES[name], length)
             xs = [u.astype(float) for u in given.values()]
-            yield tree | {"shown": shown, "gap": gap.astype(float), "inputs": xs}
+            order = {"mixed": mixed, "order": list(titles.items())}
+            yield tree | order | {"shown": shown, "gap": gap.astype(float), "inputs": xs}

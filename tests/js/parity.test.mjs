@@ -8,7 +8,7 @@ import { PATTERNS, lives } from "../../mmrl/show/widgets/js/patterns.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
 import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
 import { layers, layout, marks, unpack } from "../../mmrl/show/widgets/js/graph_evolution.mjs";
-import { difference, first as shownFirst, levels as treeLevels } from "../../mmrl/show/widgets/js/lift_inspector.mjs";
+import { difference, first as shownFirst, inOrder, levels as treeLevels } from "../../mmrl/show/widgets/js/lift_inspector.mjs";
 import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
 import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "../../mmrl/show/widgets/js/reservoirs.mjs";
 import { INVERSES, rescale, target } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
@@ -264,7 +264,8 @@ each("debugged", ({ program, peaks, timeline, alive }) => {
   assert.equal(next(events, 5, -1), 5);
 });
 
-each("inspected", ({ shown, T, levels, depth, work, gap, inputs }) => {
+each("inspected", ({ shown, T, levels, depth, work, gap, inputs, mixed, order }) => {
+  assert.deepEqual(inOrder(mixed), order);
   const mine = treeLevels(T);
   assert.deepEqual(mine, levels);
   assert.deepEqual([mine.length, mine.flat().length], [depth, work]);

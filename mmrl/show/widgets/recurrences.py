@@ -165,7 +165,8 @@ def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
 @cache
 def examples() -> dict[str, Any]:
     """Of every case: its code, what was recognized or why not, and the values of both."""
-    return {name: _example(case) for name, case in CASES.items()}
+    # A notebook's file sorts the names, so each says its place.
+    return {name: {"place": k, **_example(CASES[name])} for k, name in enumerate(CASES)}
 
 
 def _example(case: Case) -> dict[str, Any]:

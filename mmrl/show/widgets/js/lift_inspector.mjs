@@ -17,6 +17,10 @@ export function levels(T) {
   return found;
 }
 
+/** [name, title] of the examples, from the first place to the last. */
+export const inOrder = (examples) => Object.entries(examples)
+  .sort(([, one], [, other]) => one.place - other.place).map(([name, { title }]) => [name, title]);
+
 /** The greatest difference of two results in float32. */
 export function difference(loop, tree) {
   return Math.max(...loop.map((x, t) => Math.abs(Math.fround(x) - Math.fround(tree[t]))));
@@ -169,7 +173,7 @@ function draw(ui) {
 
 function controls(ui) {
   const last = () => ui.get("T");
-  const cases = Object.entries(ui.get("examples")).map(([name, { title }]) => [name, title]);
+  const cases = inOrder(ui.get("examples"));
   choice(ui, "recurrence", { label: "recurrence", options: cases });
   choice(ui, "T", { label: "steps T", options: [[8, "8"], [16, "16"]] });
   player(ui, "moment", { last, what: "moment", pause: 600 });
