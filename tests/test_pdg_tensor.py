@@ -265,6 +265,8 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "computed": (define(x, 0, 1.0), "only `Program.tensor` is defined"),
         "a read": (define(x[t + 1], 0, 1.0), "is a read"),
         "program": (lambda: x + line()[3], "belongs to another program"),
+        "several": (define(u, t + 1, p.fn(lambda x: (x, x), x)), "wanted one tensor, got a tuple"),
+        "several read": (lambda: p.fn(jnp.add, x, (x, x)), "wanted one tensor, got a tuple"),
         "names": (lambda: Program("T"), "lower case"),
         "same names": (lambda: Program("t", "t"), "different names"),
         "reserved": (lambda: Program("min"), "different names"),

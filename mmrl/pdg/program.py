@@ -148,13 +148,25 @@ class Program:
         more = {"numbers": tuple(sorted(fixed.items()))} if fixed else {}
         return self.build(kind, run, tensors, name=name, params={**params, **more})[0]
 
-    def lift(self, value: Any) -> Tensor:
-        """A tensor as it is; an index expression's value; anything else as a constant."""
+    def lift(self, value: Any, like: tuple[Any, ...] = ()) -> Tensor:
+        """A tensor as it is; an index expression's value; anything else as a constant.
+
+        `like` may give the type of the constant.
+        """
         if isinstance(value, Tensor):
             if value.program is not self:
                 raise ValueError(f"`{value!r}` belongs to another program")
             return value
-        return self.value(value) if isinstance(value, Expr) else self.constant(value)
+        if isinstance(value, Expr):
+            return self.value(value)
+        if any(isinstance(leaf, Tensor) for leaf in jax.tree.leaves(value)):
+            raise ValueError(
+                f"wanted one tensor, got a {type(value).__name__} of tensors: take one of them, or "
+                "let `fn` with `whole=True` make one tensor that holds all its function returns"
+            )
+        for kind in like:
+            value = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, kind)
+        return self.constant(value)
 
     def build(
         self,
@@ -212,7 +224,7 @@ class Program:
             raise ValueError(
                 f"`{name}` is already defined wherever `{found.text(name)}` would define it"
             )
-        tensor = self._value(value, op)
+        tensor = self.lift(value, op.outputs)
         if any(isinstance(part, Slice) for part in tensor.index):
             tensor = tensor.read()
         index = tuple(part.substitute(change) for part in tensor.index)
@@ -233,12 +245,6 @@ class Program:
             )
         self.ops[name] = Op(name, "merge", op.domain, (first,))
         self.join(name, tensor, index, simplify(when, op.domain))
-
-    def _value(self, value: Any, op: Op) -> Tensor:
-        """What defines `op`: as it is, or with the dtypes of the first definition."""
-        if op.outputs and not isinstance(value, Tensor | Expr):
-            value = jax.tree.map(lambda x, kind: jnp.asarray(x, kind.dtype), value, op.outputs[0])
-        return self.lift(value)
 
     def fresh(self, name: str) -> str:
         """A name that no operation has and that isl can read."""
