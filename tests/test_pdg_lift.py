@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from mmrl.monoid import Moments
-from mmrl.pdg.passes import Refusal, declare, lift, recognize
+from mmrl.pdg.compiler import compile
+from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize
+from mmrl.pdg.program import Program
 
 T, N = 37, 3
 
@@ -227,6 +229,37 @@ def test_a_declared_monoid_is_found_inside_a_step():
         recognize(
             lambda x, z: declared((z, z, z), x), moments.identity(), r[0], monoids=(declared,)
         )
+
+
+def test_a_loop_of_a_declared_monoid_is_one_scan_of_a_graph():
+    moments = Moments((N,))
+    declared = declare(
+        moments,
+        moments.identity(),
+        name="moments",
+        sample=lambda key: (jnp.ones(N), jax.random.normal(key, (N,)), jnp.ones(N)),
+    )
+    p = Program("t")
+    (t,), _ = p.symbols, p.bounds
+    x = p.sample(lambda key: jax.random.normal(key, (N,)), over=(t,))
+    before = p.tensor(t, name="before")
+    before[0] = moments.identity()
+
+    def more(seen, x):
+        return declared(seen, (jnp.ones(N), x, jnp.zeros(N)))
+
+    seen = p.fn(more, before, x, name="seen", whole=True)
+    before[t + 1] = seen
+    graph = p.graph(p.fn(lambda seen: seen[1], seen, name="mean"))
+
+    lifted, words = lift_loops(graph, "t", when="always", monoids=(declared,))
+    assert any("became one scan over t: declared" in word for word in words)
+    want = compile(graph).interpret({"T": T}).results[0]
+    compiled = compile(lifted)
+    for got in (compiled.interpret({"T": T}).results[0], compiled.xla({"T": T})()[0]):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    _, refused = lift_loops(graph, "t", when="always")  # nobody told it of this monoid
+    assert any("stay a loop" in word for word in refused)
 
 
 def test_declare_shows_the_triple_that_fails():
