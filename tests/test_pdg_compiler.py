@@ -1,5 +1,6 @@
 """The front door: from a graph to both executors, with and without passes."""
 
+import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
@@ -70,6 +71,10 @@ WRONG = {
         "`passes` must map names to functions .* 'tile'",
     ),
     "a list of passes": ({"passes": [fuse]}, "`passes` must map names to functions"),
+    "a pass without words": (
+        {"passes": {"none": lambda graph: None}},
+        "`passes`: 'none' must return a graph and a list of words, .* got a NoneType",
+    ),
     "a dimension": ({"passes": {"tile": lambda graph: tile(graph, "z", 4)}}, "`z` is no dimension"),
 }
 
@@ -80,6 +85,20 @@ def test_wrong_options_are_named(name: str):
     options, message = WRONG[name]
     with pytest.raises(ValueError, match=message):
         compile(reinforce(3), **options)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_program_is_no_graph_yet():
+    with pytest.raises(ValueError, match=r"must be a Graph, got a Program: `Program\.graph`"):
+        compile(Program("t"))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_run_takes_a_key_and_nothing_else(made: Compiled):
+    one = made.xla({"I": 2, "T": 4})
+    for wrong in ({"T": 5}, {"kye": jax.random.key(0)}):
+        for run in (one, lambda **wrong: made.interpret({"I": 2, "T": 4}, **wrong)):
+            with pytest.raises(TypeError, match="unexpected keyword argument"):
+                run(**wrong)
 
 
 def test_a_graph_must_compute_something_and_in_some_order():

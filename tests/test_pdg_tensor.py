@@ -265,6 +265,9 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "computed": (define(x, 0, 1.0), "only `Program.tensor` is defined"),
         "a read": (define(x[t + 1], 0, 1.0), "is a read"),
         "program": (lambda: x + line()[3], "belongs to another program"),
+        "behind the end": (define(u, T, 1.0), r"`u\[T\] = …` defines no point: .*0 <= t < T"),
+        "before the start": (define(u, -1, 1.0), r"`u\[-1\] = …` defines no point"),
+        "if": (lambda: p.fn(lambda a: a if t == 0 else a + 1, x), "no truth value"),
         "several": (define(u, t + 1, p.fn(lambda x: (x, x), x)), "wanted one tensor, got a tuple"),
         "several read": (lambda: p.fn(jnp.add, x, (x, x)), "wanted one tensor, got a tuple"),
         "names": (lambda: Program("T"), "lower case"),
@@ -286,5 +289,5 @@ def misuse() -> dict[str, tuple[Any, str]]:
 @pytest.mark.parametrize("name", misuse())
 def test_misuse_is_explained(name: str):
     act, message = misuse()[name]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         act()

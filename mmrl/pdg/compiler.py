@@ -59,12 +59,15 @@ class Compiled:
         """Enumerate a run: every violation of order or memory, and how much was alive at once."""
         return check.check(self.graph, self.trace(**bounds), **bounds)
 
-    def interpret(self, bounds: Mapping[str, int], **inputs: Any) -> Execution:
-        """Run it operation by operation, with a byte-exact account of memory."""
-        return interpret(self, self.graph.sizes(bounds), **inputs)
+    def interpret(self, bounds: Mapping[str, int], *, key: Any = None) -> Execution:
+        """Run it operation by operation, with a byte-exact account of memory.
+
+        A `key` replaces the program's seed.
+        """
+        return interpret(self, self.graph.sizes(bounds), key=key)
 
     def xla(self, bounds: Mapping[str, int], *, alias: bool = True) -> XlaProgram:
-        """It as one XLA program, a function of its inputs."""
+        """It as one XLA program, a function of the key that replaces its seed."""
         return xla(self, self.graph.sizes(bounds), alias=alias)
 
 
@@ -85,6 +88,11 @@ def compile(
     for whom), for `passes` that are no functions, for an unknown `proximity`, and if `swap` names
     what is no tensor, or one twice.
     """
+    if not isinstance(graph, Graph):
+        raise ValueError(
+            f"`graph` must be a Graph, got a {type(graph).__name__}: `Program.graph` makes one of "
+            f"the tensors that you want"
+        )
     if not graph.ops:
         raise ValueError("`graph` has no operations: there is nothing to compile")
     passes = {} if passes is None else passes

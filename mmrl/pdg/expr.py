@@ -70,7 +70,10 @@ class Expr:
         return hash(repr(self))
 
     def __bool__(self) -> bool:
-        raise TypeError(f"`{self}` has no truth value before its symbols have values")
+        raise TypeError(
+            f"`{self}` has no truth value before its symbols have values; a function at a point is "
+            f"given them as inputs, as in `p.fn(f, x, p.value(t))`, and asks `jnp.where(t == 0, …)`"
+        )
 
     def __sub__(self, other: Any) -> Any:
         return normal.total((1, self), (-1, other))
@@ -192,9 +195,8 @@ class Compare(Binary):
         return normal.COMPARE[self.op][0](*terms)
 
     def __bool__(self) -> bool:
-        if self.op not in ("==", "!="):
-            return super().__bool__()
-        return self.left.same(self.right) == (self.op == "==")
+        same = normal.alike(self)
+        return super().__bool__() if same is None else same
 
 
 class Add(Binary):

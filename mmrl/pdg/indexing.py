@@ -102,7 +102,8 @@ def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
     holes = [n for n in source.when.symbols() if isinstance(at.get(n), Slice)]
     if holes:
         raise ValueError(
-            f"`{name}` exists only where {source.when}: a slice of {holes} would have holes"
+            f"`{name}` exists only where {source.when}: a slice of {holes} would have holes; a "
+            f"`Program.tensor` may say what stands in them, as in `x[T - 1] = 0.0`, `x[t] = …`"
         )
     inside = source.when.substitute(at)
     for dim, part in zip(source, index, strict=True):
@@ -168,6 +169,9 @@ def definition(
                 f"`{found.text(name)} = …`: a definition is at a number, at 0:4, at {dim.symbol} "
                 f"or at {dim.symbol} + 1; turn the equation so that the index on the left is one"
             )
+    if never(when, roomy(domain, when)):
+        has = ", ".join(map(str, domain))
+        raise ValueError(f"`{found.text(name)} = …` defines no point: `{name}` has {has}")
     return simplify(when, domain), change
 
 

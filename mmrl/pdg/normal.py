@@ -1,8 +1,10 @@
-"""How expressions are built: one normal form of sums, constants folded, text with few brackets."""
+"""How expressions are built: one normal form of sums, constants folded; when they are alike."""
 
+import contextlib
+import contextvars
 import itertools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,6 +22,26 @@ COMPARE = {
     "==": (operator.eq, "!="),
     "!=": (operator.ne, "=="),
 }
+
+
+_AT_A_POINT = contextvars.ContextVar("at a point", default=False)
+
+
+@contextlib.contextmanager
+def at_a_point() -> Iterator[None]:
+    """Where a user's function runs: `if t == 0` asks there for a value, and not for structure."""
+    token = _AT_A_POINT.set(True)
+    try:
+        yield
+    finally:
+        _AT_A_POINT.reset(token)
+
+
+def alike(comparison: ex.Compare) -> bool | None:
+    """Whether `==` and `!=` hold between structures; None where a value is wanted."""
+    if comparison.op not in ("==", "!=") or _AT_A_POINT.get():
+        return None
+    return comparison.left.same(comparison.right) == (comparison.op == "==")
 
 
 def is_index(value: object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import islpy as isl
 
 from mmrl.pdg.domain import Domain
-from mmrl.pdg.expr import TRUE, Const, Expr, Max, Min, Slice, Sym, lift, max_, min_
+from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Max, Min, Slice, Sym, lift, max_, min_
 from mmrl.pdg.graph import Edge, Graph
 
 _Kind = isl.ast_expr_type
@@ -208,6 +208,8 @@ def _candidates(node: isl.AstExpr) -> list[Expr]:
 def _condition(wanted: isl.Set, known: isl.Set) -> Expr:
     if known.is_subset(wanted):
         return TRUE
+    if wanted.is_empty():
+        return FALSE
     return to_expr(isl.AstBuild.from_context(known).expr_from_set(wanted))
 
 

@@ -22,6 +22,7 @@ from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Expr, Slice, Sym
 from mmrl.pdg.graph import Edge, Graph, Op, array_type, type_text
 from mmrl.pdg.indexing import definition, subscript
+from mmrl.pdg.normal import at_a_point
 from mmrl.pdg.polyhedra import never, simplify
 from mmrl.pdg.tensor import Tensor
 
@@ -33,7 +34,7 @@ _RESERVED |= {"implies", "rat", "infty", "NaN", *keyword.kwlist}
 class Program:
     """Symbolic dimensions, outermost first, each with a bound in capitals: 0 <= t < T.
 
-    `seed` is where all random numbers come from, unless `env` brings a "key". An operation at a
+    `seed` is where all random numbers come from, unless a run is given a `key`. An operation at a
     point draws from a key that is a function of its name and the point alone, so every legal order
     computes the same numbers.
     """
@@ -127,7 +128,8 @@ class Program:
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
             key = (point_key(self.seed, tag, domain, env),) if random else ()
-            out = f(*key, *values)
+            with at_a_point():
+                out = f(*key, *values)
             split[0] = not whole and type(out) is tuple
             return out if split[0] else (out,)
 

@@ -57,8 +57,10 @@ class Tensor:
         if self._kind is None:
             outputs = self.program.ops[self.source].outputs
             if not outputs:
-                whole = f"{self.source}[{', '.join(map(str, self.index)) or '()'}]"
-                raise ValueError(f"`{self.source}` has no type yet: write `{whole} = …` first")
+                raise ValueError(
+                    f"`{self.source}` has no type yet: define first, at some of its points, what "
+                    f"does not read it, as in `x[0] = …` or `x[T - 1] = …`"
+                )
             self._kind = outputs[self.output]
         return self._kind
 

@@ -26,7 +26,13 @@ def stages(graph: Graph, passes: Mapping[str, Pass]) -> list[Stage]:
     """
     found = [Stage("program", graph)]
     for name, change in passes.items():
-        graph, words = change(graph)
+        done = change(graph)
+        if not (isinstance(done, tuple) and len(done) == 2 and isinstance(done[0], Graph)):
+            raise ValueError(
+                f"`passes`: {name!r} must return a graph and a list of words, as `tile` does; got "
+                f"a {type(done).__name__}"
+            )
+        graph, words = done
         graph = remove_dead(graph)
         found.append(Stage(name, graph, tuple(words)))
     return found

@@ -35,8 +35,10 @@ def reinforce(
     """REINFORCE (Williams 1992) with returns r[t:T], or r[t:min(t + n, T)] if `n` is given.
 
     The gradient of each step is an operation of its own, summed over t, so that learning may follow
-    acting n steps behind.
+    acting n steps behind. Raises `ValueError` for `n` below 1.
     """
+    if n is not None and n < 1:
+        raise ValueError(f"`n` must be at least 1, or None for all rewards that follow; got {n}")
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
     w, m = p.tensor(i, name="params"), p.tensor(i, name="moments")

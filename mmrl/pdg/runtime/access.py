@@ -127,3 +127,8 @@ class Accesses:
         """The shapes and dtypes of every tensor's value."""
         types = {name: op.types(self.bounds) for name, op in self.graph.ops.items()}
         return {(name, k): types[name][k] for name, k in self.tensors}
+
+
+def keyed(key: Any) -> dict[str, Any]:
+    """What operations find in their `env` beside the point and the bounds."""
+    return {} if key is None else {"key": key}

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from mmrl.pdg.graph import Edge, Graph, Op
-from mmrl.pdg.runtime.access import Accesses, Read
+from mmrl.pdg.runtime.access import Accesses, Read, keyed
 from mmrl.pdg.runtime.account import HOST, Account, Point, Tensor
 from mmrl.pdg.runtime.layout import Event, fewest, lifetimes, own_places
 from mmrl.pdg.runtime.stores import BlockStore, HostStore, PointStore
@@ -35,7 +35,7 @@ class Execution:
 
 
 class Interpreter:
-    """A compiled program with numbers for its bounds; call it with its inputs to run it.
+    """A compiled program with numbers for its bounds; call it to run it.
 
     `donate` True lets an operation write its outputs over what it reads and nobody needs after it.
     """
@@ -48,9 +48,9 @@ class Interpreter:
         self.donated = last_reads(self.events, self.accesses) if donate else frozenset()
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
-    def __call__(self, **inputs: Any) -> Execution:
-        """Run the whole program. Operations find `inputs` in their `env`, beside the point."""
-        return _Run(self, inputs).finish()
+    def __call__(self, *, key: Any = None) -> Execution:
+        """Run the whole program. A `key` replaces the program's seed."""
+        return _Run(self, keyed(key)).finish()
 
     def _thunk(self, op: Op) -> Callable[..., tuple] | None:
         """thunk(values to donate, other values, point, inputs), by their number as arguments."""
@@ -85,9 +85,9 @@ def last_reads(events: list[Event], accesses: Accesses) -> frozenset[Edge]:
     return frozenset(edge for edge, ends in last.items() if ends)
 
 
-def interpret(compiled: Any, bounds: Mapping[str, int], **inputs: Any) -> Execution:
-    """Run a compiled program once: `Interpreter(compiled, bounds)(**inputs)`."""
-    return Interpreter(compiled, bounds)(**inputs)
+def interpret(compiled: Any, bounds: Mapping[str, int], *, key: Any = None) -> Execution:
+    """Run a compiled program once: `Interpreter(compiled, bounds)(key=key)`."""
+    return Interpreter(compiled, bounds)(key=key)
 
 
 class _Run:

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.runtime import rings
-from mmrl.pdg.runtime.access import Accesses, Read
+from mmrl.pdg.runtime.access import Accesses, Read, keyed
 from mmrl.pdg.runtime.account import Tensor
 from mmrl.pdg.runtime.layout import Place, settled
 from mmrl.pdg.runtime.plan import Do, Planner, Repeat
@@ -24,9 +24,9 @@ Buffers = dict[Tensor, PyTree]
 
 
 class XlaProgram:
-    """A compiled program with numbers for its bounds, as one function of its inputs.
+    """A compiled program with numbers for its bounds, as one function of its key.
 
-    It may be jitted and vmapped over its inputs. `alias` False lets merges copy from ring to ring.
+    It may be jitted and vmapped over it. `alias` False lets merges copy from ring to ring.
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
@@ -37,13 +37,16 @@ class XlaProgram:
         self._stored = sorted(planner.stored)
         self._jitted = jax.jit(self._run)
 
-    def __call__(self, **inputs: Any) -> tuple[PyTree, ...]:
-        """The graph's results, stacked along the dimensions of their operations."""
-        return self._jitted(inputs)
+    def __call__(self, *, key: Any = None) -> tuple[PyTree, ...]:
+        """The graph's results, stacked along the dimensions of their operations.
 
-    def lower(self, **inputs: Any) -> Any:
+        A `key` replaces the program's seed.
+        """
+        return self._jitted(keyed(key))
+
+    def lower(self, *, key: Any = None) -> Any:
         """As `jax.jit(f).lower`: compile what it returns to ask for its `memory_analysis()`."""
-        return self._jitted.lower(inputs)
+        return self._jitted.lower(keyed(key))
 
     def slots(self) -> dict[Tensor, tuple[int, ...]]:
         """Of every tensor that is stored, the number of slots along each dimension."""
