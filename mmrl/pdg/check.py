@@ -33,8 +33,9 @@ class Report:
     def __str__(self) -> str:
         if self.violations:
             return "\n".join(self.violations)
-        alive = ", ".join(f"{op}.{output}: {most}" for (op, output), most in self.device.items())
-        return f"correct; at most alive: {alive}"
+        most = sorted(self.device.items(), key=lambda item: -item[1])
+        alive = [f"{count} of {op}.{output}" for (op, output), count in most if count > 1]
+        return f"correct; at most alive: {', '.join([*alive, '1 of each other tensor'])}"
 
 
 class _Run:
