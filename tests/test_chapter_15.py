@@ -50,6 +50,19 @@ def test_an_undefined_point_is_named():
         check.advantages(check.executed(open_end))
 
 
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda p, r, *rest: np.zeros(4), "value of type ndarray: return a tensor over t"),
+        (lambda p, r, *rest: r[0], "does not change with t: return a tensor over t"),
+        (lambda p, r, *rest: r + r[p.symbols[0] + 1], "no value at t = 3 of 4 steps"),
+    ],
+)
+def test_what_is_no_tensor_over_t_is_named(write, said: str):
+    with pytest.raises(NotYet, match=said):
+        check.advantages(check.executed(write))
+
+
 def test_an_answer_left_open_is_open(capsys: pytest.CaptureFixture):
     check.advantages(check.executed(lambda *given: ...))
     assert "not answered yet" in capsys.readouterr().out

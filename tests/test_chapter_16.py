@@ -57,8 +57,34 @@ def test_other_right_times_are_right():
     check.backward(
         check.judged(lambda x, t, T: [0, t, 0] if x == "step" else [1, -t, names.index(x)])
     )
-    with pytest.raises(NotYet, match="wanted is 0"):
+    with pytest.raises(NotYet, match=r"learning reads .* Such reads: 4 \(for 1\)"):
         check.backward(check.judged(lambda x, t, T: (t,)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda order: order[:5], r"points of the program are missing: 67 \(for 3-step, 12\)"),
+        (lambda order: [*order, order[0]], "Runs too many: 1 "),
+        (lambda order: [*order, ("rest", 0)], "Runs too many: 1 "),
+        (lambda order: [order[1], order[0], *order[2:]], "before what they read. Such reads: 1 "),
+        (lambda order: order[:1] * len(order), "are missing: 71 "),
+    ],
+)
+def test_what_is_wrong_with_an_order_is_named(change, said: str):
+    with pytest.raises(NotYet, match=said):
+        check.orders(check.followed(lambda reads: change(check.greedy(reads))))
+
+
+def test_what_an_order_keeps_too_long_is_named():
+    def learns_a_step_late(reads):
+        order = check.greedy(reads)
+        late = [p for p in order if p[0] not in check.ACTING and p[1] == 0]
+        rest = [p for p in order if p not in late]
+        return [*rest[:12], *late, *rest[12:]]  # after four steps, where three are enough
+
+    with pytest.raises(NotYet, match=r"legal, but more values are alive than needed. Too many: \d"):
+        check.orders(check.followed(learns_a_step_late))
 
 
 def test_answers_left_open_are_no_errors(capsys: pytest.CaptureFixture):

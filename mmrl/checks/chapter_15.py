@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.checks.answers import Exercise, Mistake
+from mmrl.checks.answers import Exercise, Failure, Mistake
 from mmrl.pdg.naive import execute
 from mmrl.pdg.program import Program
+from mmrl.pdg.tensor import Tensor
 
 Read = dict[str, tuple[str, bool]]  # of each dimension: the counters in its index; is it a slice?
 
@@ -139,6 +140,9 @@ through_time = Exercise(
 )
 
 
+WANTED = "return a tensor over t, one equation for every t, and the check computes its values"
+
+
 def executed(write: Any) -> Any:
     """A function that writes a program as one of arrays: (rewards, values, γ, λ) -> A[0:T].
 
@@ -158,7 +162,13 @@ def executed(write: Any) -> Any:
         answer = write(p, r, v, after, gamma, lam)
         if answer is None or answer is ...:
             return answer
+        if not isinstance(answer, Tensor):
+            return Failure(f"it returns a value of type {type(answer).__name__}: {WANTED}")
+        if answer.domain.names != ("t",):
+            return Failure(f"{answer!r} does not change with t: {WANTED}")
         (found,) = execute(p.graph(answer), {"T": steps}, seed=steps).values()
+        if missing := [k for k in range(steps) if (k,) not in found]:
+            return Failure(f"it has no value at t = {missing[0]} of {steps} steps: {WANTED}")
         return np.array([found[k,] for k in range(steps)])
 
     return run

@@ -1,5 +1,6 @@
 """The exercises of chapter 16: dependence graphs and schedules."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,31 @@ def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
         left.subtract(reads[point])
         alive -= {value for value in (point, *reads[point]) if left[value] <= 0}
     return most
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted(Exercise):
+    """An exercise whose answers are judged by counts: `words` say of each what there is so many
+    of, more or fewer than wanted."""
+
+    words: tuple[str, ...] = ()
+
+    def _compare(self, answer: Any, case: tuple[Any, ...]) -> str | None:
+        trouble, found = super()._compare(answer, case), _counts(answer, case)
+        if trouble is None or found is None or len(found) != len(self.words):
+            return trouble
+        beyond = (abs(a - b) for a, b in zip(found, self.wanted(*case), strict=True))
+        which, count = next((words, n) for words, n in zip(self.words, beyond, strict=True) if n)
+        return f"{which}: {count} (for {', '.join(map(str, case))})."
+
+
+def _counts(answer: Any, case: tuple[Any, ...]) -> tuple[int, ...] | None:
+    try:
+        found = answer(*case)
+    except Exception:  # named by the exercise
+        return None
+    whole = isinstance(found, tuple) and all(isinstance(count, int) for count in found)
+    return found if whole else None
 
 
 # 16.1: how far behind, and how much is kept
@@ -147,8 +173,15 @@ def _all_apart(name: str, t: int, T: int) -> tuple[int, ...]:
     return (_late_gradients if name == "grad" else _early_deltas)(name, t, T)
 
 
-backward = Exercise(
+backward = Counted(
     "16.2",
+    words=(
+        "acting reads what has no value yet. Such reads",
+        "learning reads what has no value yet. Such reads",
+        "legal, but points share a time. Times too few",
+        "legal, but more of delta is alive than needed. Values too many",
+        "legal, but more of adv is alive than needed. Values too many",
+    ),
     wanted=judged(_theta),
     cases=lambda rng: [(1,), (2,), (5,), (12,)],
     mistakes=(
@@ -220,8 +253,8 @@ def greedy(reads: Reads) -> list[Point]:
 
 
 def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
-    """Of a program under `schedule`: points that run once, reads of what is not there yet, and
-    values alive beyond those of `greedy`. If some do not run once, only their number counts.
+    """Of a program under `schedule`: points that run, runs too many, reads of what is not there
+    yet, and values alive beyond those of `greedy`. Each counts only if those before are right.
     """
 
     def follow(kind: str, T: int) -> Any:
@@ -230,13 +263,13 @@ def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
         if order is None or order is ...:
             return order
         order = list(order)
-        once = sum(count == 1 for point, count in Counter(order).items() if point in reads)
-        if once < len(reads) or len(order) > len(reads):
-            return once - (once == len(reads)), 0, 0
+        there = len(reads.keys() & set(order))
+        if there < len(reads) or len(order) > there:
+            return there, (len(order) - there) * (there == len(reads)), 0, 0
         where = {point: k for k, point in enumerate(order)}
         early = sum(where[q] > where[p] for p, values in reads.items() for q in values)
         kept = 0 if early else max(0, peak(order, reads) - peak(greedy(reads), reads))
-        return once, early, kept
+        return there, 0, early, kept
 
     return follow
 
@@ -252,8 +285,14 @@ def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
 
 ACTING = ("obs", "act", "step")
 
-orders = Exercise(
+orders = Counted(
     "16.3",
+    words=(
+        "points of the program are missing",
+        "points run twice, or are none of the program. Runs too many",
+        "points come before what they read. Such reads",
+        "legal, but more values are alive than needed. Too many",
+    ),
     wanted=followed(greedy),
     cases=lambda rng: [("3-step", 12), ("Monte-Carlo", 7), ("actor and critic", 12), ("GAE", 8)],
     mistakes=(

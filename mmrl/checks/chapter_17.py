@@ -119,6 +119,18 @@ def _whole(scores, values):
     return np.full_like(values, weights @ values / weights.sum())
 
 
+def _shifted(scores, values):
+    """Two sums of weights, all seen from the largest score: far below it, e⁻¹⁰⁴ is 0 in 32 bits."""
+    weights = np.exp(scores - scores.max())
+    with np.errstate(invalid="ignore"):
+        return np.cumsum(weights * values) / np.cumsum(weights)
+
+
+def _rising(values):
+    """Scores of which the first are nothing beside the last."""
+    return np.array([-400, -399, -250, -251, 0, 5, 4], "f4"), values.astype("f4")
+
+
 def _unscaled(scores, values):
     """The new share, but the old average left at its old weight."""
     top = np.logaddexp.accumulate(scores.astype(float))
@@ -134,15 +146,23 @@ def _counted(scores, values):
 average = Exercise(
     "17.3",
     wanted=_softmax,
-    cases=lambda rng: [
-        (scale * rng.normal(size=T).astype("f4"), rng.normal(size=T).astype("f4"))
-        for T, scale in ((12, 1.0), (1, 1.0), (12, 3.0), (12, 200.0), (12, 60.0))
-    ],
+    cases=lambda rng: (
+        [
+            (scale * rng.normal(size=T).astype("f4"), rng.normal(size=T).astype("f4"))
+            for T, scale in ((12, 1.0), (1, 1.0), (12, 3.0), (12, 200.0), (12, 60.0))
+        ]
+        + [_rising(rng.normal(size=7))]
+    ),
     mistakes=(
         Mistake(
             lambda scores, values: _softmax(scores, values, shift=False),
             "Right where scores are small. But eˢ of 200 is infinite in 32 bits, and ∞/∞ is NaN: "
             "carry the logarithm of the weights' sum, and lift that first.",
+        ),
+        Mistake(
+            _shifted,
+            "You shift by the largest score of all. Long before it every weight is 0 in 32 bits, "
+            "and 0/0 is NaN: measure each step by what was seen so far, L[t].",
         ),
         Mistake(
             _whole,
