@@ -188,3 +188,28 @@ def _words(x: Any) -> str:
         return str(np.asarray(x)) if hasattr(x, "shape") else str(x)
     except Exception:  # a key of `jax.random`, for one
         return str(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted(Exercise):
+    """An exercise whose answers are judged by counts: `words` say of each what there is so many
+    of, more or fewer than wanted."""
+
+    words: tuple[str, ...] = ()
+
+    def _compare(self, answer: Any, case: tuple[Any, ...]) -> str | None:
+        trouble, found = super()._compare(answer, case), _counts(answer, case)
+        if trouble is None or found is None or len(found) != len(self.words):
+            return trouble
+        beyond = (abs(a - b) for a, b in zip(found, self.wanted(*case), strict=True))
+        which, count = next((words, n) for words, n in zip(self.words, beyond, strict=True) if n)
+        return f"{which}: {count} (for {', '.join(map(str, case))})."
+
+
+def _counts(answer: Any, case: tuple[Any, ...]) -> tuple[int, ...] | None:
+    try:
+        found = answer(*case)
+    except Exception:  # named by the exercise
+        return None
+    whole = isinstance(found, tuple) and all(isinstance(count, int) for count in found)
+    return found if whole else None

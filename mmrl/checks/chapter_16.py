@@ -1,11 +1,10 @@
 """The exercises of chapter 16: dependence graphs and schedules."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mmrl.checks.answers import Exercise, Mistake
+from mmrl.checks.answers import Counted, Exercise, Mistake
 
 Point = tuple[str, int]  # an operation at a step
 Reads = dict[Point, list[Point]]  # of every point, those that it reads
@@ -23,31 +22,6 @@ def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
         left.subtract(reads[point])
         alive -= {value for value in (point, *reads[point]) if left[value] <= 0}
     return most
-
-
-@dataclasses.dataclass(frozen=True)
-class Counted(Exercise):
-    """An exercise whose answers are judged by counts: `words` say of each what there is so many
-    of, more or fewer than wanted."""
-
-    words: tuple[str, ...] = ()
-
-    def _compare(self, answer: Any, case: tuple[Any, ...]) -> str | None:
-        trouble, found = super()._compare(answer, case), _counts(answer, case)
-        if trouble is None or found is None or len(found) != len(self.words):
-            return trouble
-        beyond = (abs(a - b) for a, b in zip(found, self.wanted(*case), strict=True))
-        which, count = next((words, n) for words, n in zip(self.words, beyond, strict=True) if n)
-        return f"{which}: {count} (for {', '.join(map(str, case))})."
-
-
-def _counts(answer: Any, case: tuple[Any, ...]) -> tuple[int, ...] | None:
-    try:
-        found = answer(*case)
-    except Exception:  # named by the exercise
-        return None
-    whole = isinstance(found, tuple) and all(isinstance(count, int) for count in found)
-    return found if whole else None
 
 
 # 16.1: how far behind, and how much is kept
