@@ -206,7 +206,8 @@ def test_counters_are_refused_and_shapes_checked():
         recognize(lambda x, z: jnp.outer(x, z), x3, r[0])
 
 
-def test_a_declared_monoid_is_found_inside_a_step():
+def declared_moments():
+    """Counts, means and sums of squares, as a monoid of the reader's own."""
     moments = Moments((N,))
     declared = declare(
         moments,
@@ -214,6 +215,11 @@ def test_a_declared_monoid_is_found_inside_a_step():
         name="moments",
         sample=lambda key: (jnp.ones(N), jax.random.normal(key, (N,)), jnp.ones(N)),
     )
+    return moments, declared
+
+
+def test_a_declared_monoid_is_found_inside_a_step():
+    moments, declared = declared_moments()
 
     @jax.jit
     def step(x, z):
@@ -232,13 +238,7 @@ def test_a_declared_monoid_is_found_inside_a_step():
 
 
 def test_a_loop_of_a_declared_monoid_is_one_scan_of_a_graph():
-    moments = Moments((N,))
-    declared = declare(
-        moments,
-        moments.identity(),
-        name="moments",
-        sample=lambda key: (jnp.ones(N), jax.random.normal(key, (N,)), jnp.ones(N)),
-    )
+    moments, declared = declared_moments()
     p = Program("t")
     (t,), _ = p.symbols, p.bounds
     x = p.sample(lambda key: jax.random.normal(key, (N,)), over=(t,))
