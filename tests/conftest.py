@@ -72,7 +72,7 @@ def few_programs() -> Iterator[None]:
     from mmrl.runs.programs import forget_programs
 
     if time.process_time() > _looked[0] + 1:
-        forget_programs(most=25_000)  # more would take a worker 5 GB
+        forget_programs()
         _looked[0] = time.process_time()
 
 

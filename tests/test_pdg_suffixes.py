@@ -1,7 +1,6 @@
 """Folds of all that follows become loops, and then scans, with the same values."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,7 +8,7 @@ from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.naive import execute
-from mmrl.pdg.passes import lift_loops, move
+from mmrl.pdg.passes import lift_loops, move, vectorize
 from mmrl.pdg.passes.suffixes import unfold
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
@@ -83,4 +82,5 @@ def test_no_array_of_all_windows_is_left():
         return xla.lower().compile().memory_analysis().temp_size_in_bytes
 
     lifted = {"lift": lambda g: lift_loops(g, "t")}
-    assert jnp.isfinite(sizes(lifted)) and sizes(lifted) < 64 * 64 * 3 * 4
+    windows = 64 * 64 * 3 * 4
+    assert sizes(lifted) < windows <= sizes({"vectorize": lambda g: vectorize(g, "t")})
