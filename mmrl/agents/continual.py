@@ -10,8 +10,12 @@ Rolnick et al. 2019, Section 4. An agent here is a module with
 `clear` does nothing in `leave`, since CLEAR needs no boundaries; `consolidation` does.
 
 Scores are means over the episodes of an evaluation of the greedy policy, with frozen weights, for
-each task, whether it is being trained or not: arrays of [stage, block, task], or [time, task]. What
-is done when a task ends comes before the last evaluation of its stage.
+each task, whether it is being trained or not: arrays of [stage, block, task], or [time, task].
+
+At the end of a stage its own tasks are scored before `leave`, by what learned them, and all others
+after it, by what is kept. So the first says what was learned, and what a compression loses of it
+counts as forgotten; the second says what the agent is worth from then on, with all that `leave` did
+to earlier tasks. Where `kept` is `net`, as in CLEAR and EWC, `leave` must not change the network.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,21 +83,21 @@ def cycle(
     init_key, first_key, key = jax.random.split(key, 3)
     state = agent.init(config, env, params, init_key, schedule[0])
 
-    def scores(state, key):
-        now = evaluate(state.net, env, params, tasks, key, config.episodes)
-        if state.kept is state.net:
-            return now
-        kept = evaluate(state.kept, env, params, tasks, key, config.episodes)
-        return jnp.where(jnp.isin(jnp.arange(tasks), state.tasks), now, kept)
+    def scores(state, left, key):
+        learned = evaluate(state.net, env, params, tasks, key, config.episodes)
+        if left.kept is left.net:
+            return learned
+        kept = evaluate(left.kept, env, params, tasks, key, config.episodes)
+        return jnp.where(jnp.isin(jnp.arange(tasks), state.tasks), learned, kept)
 
     def block(state, step):
         key, last = step
         state, (_, measures, finite) = jax.lax.scan(
             lambda s, _: agent.iterate(config, env, params, s), state, None, config.block
         )
-        state = jax.lax.cond(last, partial(agent.leave, config, env, params), lambda s: s, state)
+        left = jax.lax.cond(last, partial(agent.leave, config, env, params), lambda s: s, state)
         means = jax.tree.map(jnp.mean, measures)
-        return state, (scores(state, key), means, jnp.all(finite))
+        return left, (scores(state, left, key), means, jnp.all(finite))
 
     def stage(state, now):
         row, key = now
@@ -102,7 +106,7 @@ def cycle(
         return jax.lax.scan(block, state, (jax.random.split(key, config.blocks), last))
 
     keys = jax.random.split(key, len(schedule))
-    before = scores(state, first_key)
+    before = scores(state, state, first_key)
     state, (found, measures, finite) = jax.lax.scan(stage, state, (schedule, keys))
     return state, Curves(before, found, measures, jnp.all(finite))
 
@@ -124,23 +128,24 @@ def tour(
     init_key, key = jax.random.split(key)
     state = jax.jit(lambda k: agent.init(config, *games[order[0]], k))(init_key)
 
-    def scores(state, now, key):
-        nets = [state.net if game == now else state.kept for game in range(len(games))]
+    def scores(state, left, now, key):
+        nets = [state.net if game == now else left.kept for game in range(len(games))]
         return np.array([play(net, key) for net, (_, _, _, play) in zip(nets, jit, strict=True)])
 
-    begin, rows, measures, finite = scores(state, order[0], key), [], [], []
+    begin, rows, measures, finite = scores(state, state, order[0], key), [], [], []
     for stage, game in enumerate(order):
         enter, block, leave, _ = jit[game]
         state, curves, seen = enter(state), [], []
         for b in range(config.blocks):
             state, (means, good) = block(state)
-            state = leave(state) if b == config.blocks - 1 else state
+            left = leave(state) if b == config.blocks - 1 else state
             now = jax.random.fold_in(key, stage * config.blocks + b)
-            curves.append(scores(state, game, now))
+            curves.append(scores(state, left, game, now))
             seen.append(jax.device_get(means))
             finite.append(bool(good))
             if report is not None:
                 report(stage, b, curves[-1])
+            state = left
         rows.append(np.stack(curves))
         measures.append(jax.tree.map(lambda *x: np.stack(x), *seen))
     measures = jax.tree.map(lambda *x: np.stack(x), *measures)
