@@ -16,10 +16,10 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab book test fast lint bench lock clean
+.PHONY: help demo lab book test fast lint bench lock address clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/runtime ## Train agents that remember, and one that cannot
 	$(BIN)/python -m mmrl demo
@@ -49,6 +49,9 @@ lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Pyth
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --upgrade \
 		--no-annotate --no-emit-index-url --custom-compile-command "make lock" \
 		--quiet --output-file requirements.lock
+
+address: | $(VENV)/pyvenv.cfg ## Copy the repository's address from pyproject.toml to where it stands
+	$(BIN)/python book/tools/address.py
 
 clean: ## Remove .venv and every cache; results stay
 	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist
@@ -84,8 +87,10 @@ $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
 	-@$(BIN)/python -m pip install --quiet --constraint requirements.lock uv
 
+# What is called mmrl on the package index is another project, and what this one was called before.
 # uv is many times faster than pip; pip takes over where uv has no wheel or cannot see the index.
 define install
+$(BIN)/python -m pip uninstall -qq --yes mmrl; \
 $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint requirements.lock --editable $(1) \
 	|| $(BIN)/python -m pip install --quiet --constraint requirements.lock --editable $(1)
 endef

@@ -95,6 +95,22 @@ def test_files_stay_short(file: Path):
     assert lines <= MOST_LINES, f"{file} has {lines} lines: look for the seam"
 
 
+# Beside `__init__`, the methods that refine one case of what their base class does.
+REFINED = {("checks", "_compare"), ("envs", "step_env"), ("envs", "step_and_reset")}
+REFINED |= {("pdg", "__bool__")}
+
+
+def test_super_is_called_where_contributing_says():
+    found = {
+        (rung_of(file), method.name)
+        for file in FILES
+        for method in ast.walk(ast.parse((PACKAGE / file).read_text("utf-8")))
+        if isinstance(method, ast.FunctionDef)
+        and any(isinstance(n, ast.Name) and n.id == "super" for n in ast.walk(method))
+    }
+    assert {place for place in found if place[1] != "__init__"} == REFINED
+
+
 def test_every_file_stands_on_a_rung():
     assert {rung_of(file) for file in FILES} <= {*LADDER, *PROGRAMS, *FOUNDATION}
 

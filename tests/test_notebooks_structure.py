@@ -9,6 +9,7 @@ import copy
 import importlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from typing import Any
 import pytest
 
 from mmrl.checks import Exercise
+
+sys.path[:0] = [str(Path(__file__).parent.parent / "book" / "tools")]
+import address  # noqa: E402
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 SLUGS = (
@@ -57,7 +61,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-SETUP = 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install -q "mmrl[notebooks]"'
+SETUP = address.cell(address.address())
 HEADER = ("**You will be able to**", "**Before:**", "**Time:**", "**Source:**")
 TAGS = {"setup", "remove-cell", "remove-input", "hide-input", "hide-cell", "exercise", "solution"}
 TAGS |= {"raises-exception"}

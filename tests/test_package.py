@@ -1,6 +1,8 @@
 """What importing mmrl does, and does not do, to a process."""
 
 import ast
+import contextlib
+import importlib
 import importlib.metadata
 import itertools
 import os
@@ -24,6 +26,7 @@ from mmrl._xla import avoid_cpu_deadlock
 from mmrl.scan import scan
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 PROVIDERS = importlib.metadata.packages_distributions()
 FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 
@@ -41,7 +44,7 @@ def run(code: str, xla_flags: str = "") -> str:
 
 
 def test_version_is_that_of_the_installed_package():
-    assert importlib.metadata.version("mmrl") == mmrl.__version__
+    assert importlib.metadata.version(PROJECT["name"]) == mmrl.__version__
 
 
 def distribution(requirement: str) -> str:
@@ -65,12 +68,10 @@ def parsed(folder: str) -> dict[Path, ast.Module]:
 
 def dependencies() -> tuple[set[str], set[str]]:
     """The distributions that everybody installs, and those of the extras."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = itertools.chain.from_iterable(project["optional-dependencies"].values())
+    extras = itertools.chain.from_iterable(PROJECT["optional-dependencies"].values())
     # An extra may contain another one of ours.
-    return set(map(distribution, project["dependencies"])), set(map(distribution, extras)) - {
-        "mmrl"
-    }
+    ours = {PROJECT["name"]}
+    return set(map(distribution, PROJECT["dependencies"])), set(map(distribution, extras)) - ours
 
 
 def test_the_lock_pins_every_dependency_and_names_no_index():
@@ -91,6 +92,34 @@ def test_every_imported_package_is_declared():
         # Widgets come with the notebooks; everything else must import without an extra.
         missing = undeclared(tree.body, runtime) if "show" not in path.parts else set()
         assert not missing, f"{path.name} needs {missing} at run time"
+
+
+# Names that texts and comments cite
+
+
+def stands(name: str) -> bool:
+    """Whether a dotted name leads to something."""
+    with contextlib.suppress(AttributeError, ModuleNotFoundError):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            module, _, last = name.rpartition(".")
+            return hasattr(importlib.import_module(module), last)
+        return True
+    return False
+
+
+def test_every_cited_name_stands():
+    texts = ["*.md", "book/*.md", "notebooks/*.ipynb", "mmrl/**/*.py", "mmrl/**/*.mjs"]
+    names = re.compile(r"(?<![\w/.-])mmrl(?:\.[A-Za-z_]\w*)+")
+    cited = {
+        (str(path.relative_to(ROOT)), name)
+        for pattern in texts
+        for path in ROOT.glob(pattern)
+        for name in names.findall(path.read_text("utf-8"))
+    }
+    known = {name: stands(name) for name in {name for _, name in cited}}
+    assert not {(path, name) for path, name in cited if not known[name]}
 
 
 # What an import costs

@@ -52,8 +52,8 @@ def index() -> str:
     rows = "\n".join(f"| [`mmrl.{rung}`]({rung}.md) | {words} |" for rung, words in rungs().items())
     return (
         "# The library\n\n"
-        "Thirteen names, from bottom to top. That is the reading order, and the only direction in "
-        "which modules import each other. These pages are made of the docstrings; *[source]* "
+        "From bottom to top: that is the reading order, and the only direction in which modules "
+        "import each other. These pages are made of the docstrings; *[source]* "
         "beside a name leads to the code, which is short and meant to be read.\n\n"
         f"| module | what it holds |\n|---|---|\n{rows}\n"
     )

@@ -52,7 +52,8 @@ def _key() -> str:
     """What the pages depend on, beside the library."""
     digest = hashlib.sha256(execute.library_key().encode() + vendor.stamp().encode())
     made = ("_build", "vendor", "api", "__pycache__")
-    paths = [*BOOK.rglob("*"), *execute.NOTEBOOKS.rglob("*"), api.ROOT / "README.md"]
+    paths = [*BOOK.rglob("*"), *execute.NOTEBOOKS.rglob("*")]
+    paths += [api.ROOT / "README.md", api.ROOT / "pyproject.toml"]
     for path in sorted(paths):
         if path.is_file() and not set(made) & set(path.parts):
             digest.update(f"{path}\0".encode() + path.read_bytes())

@@ -15,10 +15,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import address
 import api
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -330,7 +332,13 @@ def mend(app: Any, error: Exception | None) -> None:
         path.write_text(text, "utf-8")
 
 
+def buttons(app: Sphinx, config: Config) -> None:
+    """Those that need the repository's address: none as long as there is none."""
+    config.html_theme_options.update(address.theme_options(address.address()))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("config-inited", buttons)
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-skip-member", skip_member)

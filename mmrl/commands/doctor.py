@@ -94,7 +94,7 @@ def device() -> Finding:
     devices = jax.devices()
     words = f"{len(devices)} x {devices[0].device_kind}, {os.cpu_count()} CPU cores"
     if devices[0].platform == "cpu" and shutil.which("nvidia-smi"):
-        remedy = "This machine has an NVIDIA GPU that jax does not use: pip install 'mmrl[cuda]'"
+        remedy = "This machine has an NVIDIA GPU that jax does not use: pip install 'jax[cuda12]'"
         return Finding("device", "note", f"{words}. {remedy}")
     return Finding("device", "good", words)
 

@@ -15,9 +15,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from mmrl import __version__
 from mmrl.runs.checkpoint import dumps, loads, writing
 
-PACKAGES = ("mmrl", "jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
+PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
 PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
 
@@ -30,7 +31,8 @@ def provenance() -> dict[str, Any]:
         "command": shlex.join([program, *sys.argv[1:]]),
         "device": f"{jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores",
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": {"mmrl": __version__}
+        | {name: importlib.metadata.version(name) for name in PACKAGES},
         "revision": revision(),
     }
 

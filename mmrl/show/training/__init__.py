@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "ipywidgets", "traitlets"):
         raise
-    text = 'The explorer needs ipywidgets: pip install "mmrl[notebooks]".'
+    text = "The explorer needs ipywidgets: pip install ipywidgets."
     raise ModuleNotFoundError(text, name=error.name) from error
 
 __all__ = ["AgentPlayer", "TrainingExplorer"]

@@ -30,7 +30,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "traitlets"):
         raise
-    text = 'Widgets need anywidget: pip install "mmrl[notebooks]".'
+    text = "Widgets need anywidget: pip install anywidget."
     raise ModuleNotFoundError(text, name=error.name) from error
 
 __all__ = [

@@ -1,0 +1,97 @@
+"""Write the repository's address where it has to stand; `make address` runs this.
+
+`Repository` in the `[project.urls]` of pyproject.toml is the one place that knows it. The site
+reads it there; the cells that install the course on Colab, README.md and CITATION.cff hold a copy,
+which is made here. While there is no address, no link promises one, and those cells install a wheel
+that the reader has uploaded.
+"""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+PUBLISHED = """\
+import sys
+
+if "google.colab" in sys.modules:
+    %pip install -q "{name}[notebooks] @ git+{address}"
+"""
+UPLOADED = """\
+import sys
+from glob import glob
+
+if "google.colab" in sys.modules:
+    wheels = glob("{file}-*.whl")
+    if not wheels:
+        sys.exit("Upload the wheel of the course: `pip wheel --no-deps .` in a clone makes it.")
+    %pip install -q "./{{wheels[0]}}[notebooks]"
+"""
+COLAB = "https://colab.research.google.com"
+
+
+def address(root: Path = ROOT) -> str:
+    """Where the sources are published; "" as long as that is not known."""
+    return _project(root).get("urls", {}).get("Repository", "")
+
+
+def cell(where: str, root: Path = ROOT) -> str:
+    """The second cell of every notebook, which installs the course on Colab."""
+    name = _project(root)["name"]
+    if where:
+        return PUBLISHED.format(name=name, address=where).strip()
+    return UPLOADED.format(file=name.replace("-", "_")).strip()
+
+
+def theme_options(where: str) -> dict[str, Any]:
+    """What the theme of the site makes its buttons of."""
+    if not where:
+        return {}
+    options = {"repository_url": where, "repository_branch": "main", "use_repository_button": True}
+    # Colab opens what lies on GitHub, and nothing else.
+    on_github = where.startswith("https://github.com/")
+    return {**options, "launch_buttons": {"colab_url": COLAB}} if on_github else options
+
+
+def copies(root: Path = ROOT) -> dict[Path, str]:
+    """The files that hold a copy of the address, and what each should say."""
+    where = address(root)
+    texts = {path: _notebook(path, cell(where, root)) for path in root.glob("notebooks/*.ipynb")}
+    clone = f"git clone {where} mmrl && cd mmrl\n" if where else ""
+    code = f'repository-code: "{where}"\n' if where else ""
+    readme, citation = root / "README.md", root / "CITATION.cff"
+    texts[readme] = _line(readme, "git clone ", clone, before="make demo ")
+    texts[citation] = _line(citation, "repository-code: ", code, before="license: ")
+    return texts
+
+
+def write(root: Path = ROOT) -> list[Path]:
+    """Renew all copies; those that were not up to date."""
+    renewed = {path: text for path, text in copies(root).items() if path.read_text("utf-8") != text}
+    for path, text in renewed.items():
+        path.write_text(text, "utf-8")
+    return sorted(renewed)
+
+
+def _project(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def _notebook(path: Path, source: str) -> str:
+    data = json.loads(path.read_text("utf-8"))
+    (setup,) = (c for c in data["cells"] if "setup" in c["metadata"].get("tags", []))
+    setup["source"] = source.splitlines(keepends=True)
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def _line(path: Path, beginning: str, line: str, *, before: str) -> str:
+    """The text of a file with `line` above the line that begins with `before`."""
+    place = rf"^({re.escape(beginning)}.*\n)?(?={re.escape(before)})"
+    return re.sub(place, lambda _: line, path.read_text("utf-8"), count=1, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    for path in write():
+        print(f"Renewed {path.relative_to(ROOT)}")
