@@ -106,9 +106,12 @@ def test_an_address_that_is_set_reaches_every_copy_and_leaves_it_again(where: st
 def test_buttons_need_an_address():
     assert address.theme_options("") == {}
     assert address.theme_options(GITHUB)["launch_buttons"] == {"colab_url": address.COLAB}
+    assert address.theme_options(GITHUB)["repository_url"] == GITHUB
     # Colab cannot open it, and the theme would warn.
-    assert "launch_buttons" not in address.theme_options(ELSEWHERE)
-    assert address.theme_options(ELSEWHERE)["repository_url"] == ELSEWHERE
+    gitlab = "https://gitlab.com/somebody/course"
+    assert "launch_buttons" not in address.theme_options(gitlab)
+    assert address.theme_options(gitlab)["repository_url"] == gitlab
+    assert address.theme_options(ELSEWHERE) == {}  # the theme would stop the build
 
 
 def test_a_citation_has_the_version_of_the_package():

@@ -29,6 +29,7 @@ if "google.colab" in sys.modules:
         sys.exit("Upload the wheel of the course: `pip wheel --no-deps .` in a clone makes it.")
     %pip install -q "./{{wheels[0]}}[notebooks]"
 """
+HOSTS = "https://github.com/", "https://gitlab.com/"  # that the theme knows
 COLAB = "https://colab.research.google.com"
 
 
@@ -47,12 +48,12 @@ def cell(where: str, root: Path = ROOT) -> str:
 
 def theme_options(where: str) -> dict[str, Any]:
     """What the theme of the site makes its buttons of."""
-    if not where:
+    if not where.startswith(HOSTS):
         return {}
     options = {"repository_url": where, "repository_branch": "main", "use_repository_button": True}
-    # Colab opens what lies on GitHub, and nothing else.
-    on_github = where.startswith("https://github.com/")
-    return {**options, "launch_buttons": {"colab_url": COLAB}} if on_github else options
+    if where.startswith(HOSTS[0]):  # Colab opens what lies on GitHub, and nothing else
+        options["launch_buttons"] = {"colab_url": COLAB}
+    return options
 
 
 def copies(root: Path = ROOT) -> dict[Path, str]:
