@@ -87,6 +87,7 @@ def test_published_rows_are_of_these_cells():
 @pytest.mark.slow
 def test_all_four_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "RATES", (1e-3,))
+    monkeypatch.setattr(ewma, "ALL_RATES", (1e-3,))
     monkeypatch.setattr(ewma, "TUNING_SEEDS", (1000,))
     monkeypatch.setattr(ewma, "SEEDS", (0,))
     for algorithm in ewma.ALGORITHMS:

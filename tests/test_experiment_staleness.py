@@ -14,7 +14,8 @@ from mmrl.agents import ppo
 from mmrl.agents.common import Metrics
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.experiments import staleness
-from mmrl.runs.experiments.ppo import Fleet, resume, side_by_side
+from mmrl.runs.experiments.ppo import Fleet, side_by_side
+from mmrl.runs.experiments.resuming import resume
 
 PUBLISHED = pathlib.Path(__file__).parent.parent / "book" / "results" / "staleness.jsonl"
 
@@ -110,6 +111,7 @@ def test_published_rows_are_of_these_cells():
 def test_nothing_is_said_of_what_was_not_learned_from(monkeypatch: pytest.MonkeyPatch):
     """Two blocks of an iteration each: with S = 1 the first is spent on waiting."""
     monkeypatch.setattr(staleness, "RATES", (1e-3,))
+    monkeypatch.setattr(staleness, "ALL_RATES", (1e-3,))
     row = staleness.measure(staleness.Cell("Catch", "decoupled", 1), quick=True)
     assert row["filling_steps"] == row["env_steps"][0] and row["quick"]
     for values in row["diagnostics"].values():

@@ -16,7 +16,14 @@ unbroken one would have, on the same machine and versions.
 """
 
 from mmrl.runs.checkpoint import RunError, load, read, save
-from mmrl.runs.results import append, interquartile_mean, interval, provenance, published
+from mmrl.runs.results import (
+    append,
+    interquartile_mean,
+    interval,
+    provenance,
+    published,
+    revise,
+)
 from mmrl.runs.run import Program, Report, Run, program, reopen, saved
 from mmrl.runs.setup import AGENTS, Agent, Setup, describe, find, restore
 
@@ -40,6 +47,7 @@ __all__ = [
     "read",
     "reopen",
     "restore",
+    "revise",
     "save",
     "saved",
 ]

@@ -1,8 +1,9 @@
 """Tapes (TBB) against segments (SBB) of L steps: what the choice costs, at equal tuning.
 
 A cell is a task, a memory and a way of batching. Every cell gets the same: one network, batch,
-loss, number of steps and updates, and its own best learning rate of `RATES`, chosen on tuning seeds
-that are not among the reported ones. All agents of a cell train side by side in one program.
+loss, number of steps and updates, and its own best learning rate, chosen from `RATES` on by the
+rule of `tuning`, on seeds that are not among the reported ones. All agents of a cell train side by
+side in one program.
 
 The code of Morad et al. (2024) has two quirks that this repeats on request, to see whether the
 conclusion hangs on them: "loss" takes the Huber loss of the mean absolute error on segments, but
@@ -12,7 +13,6 @@ which thus never see the first observation of an episode.
 
 import dataclasses
 import functools
-import json
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mmrl.agents import dqn
-from mmrl.runs import append, interval, program
-from mmrl.runs.experiments import quirks
+from mmrl.runs import interval, program
+from mmrl.runs.experiments import quirks, tuning
+from mmrl.runs.experiments.resuming import resume
 
-RATES = (1e-3, 3e-3, 1e-2)  # of Adam
+RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)  # one agent each per rate: as many as there are seeds, one program
 TAPE = 0  # the length that stands for whole episodes
@@ -42,6 +43,7 @@ class Task:
     name: str
     gamma: float = 0.5  # γ, chosen on tuning seeds
     previous_action: bool = False
+    span: float = 2.0  # the best return less the worst
     blocks: int = 16
     epsilon_decay: float = 80.0  # iterations
 
@@ -52,7 +54,7 @@ TASKS = {
         Task("RepeatPreviousPaper"),
         Task("RepeatFirstEasy"),
         Task("CountRecallEasy", previous_action=True),
-        Task("PositionOnlyCartPoleEasy", gamma=0.99, previous_action=True),
+        Task("PositionOnlyCartPoleEasy", gamma=0.99, previous_action=True, span=1.0),
     )
 }
 
@@ -108,41 +110,33 @@ def cells() -> list[Cell]:
 
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
     """Train every cell that `out/batching.jsonl` lacks, while there is time for another."""
-    path, began, last = out / "batching.jsonl", time.monotonic(), 0.0
-    done = finished(path)
-    waiting = [cell for cell in cells() if cell.name not in done]
-    while waiting:
-        started = time.monotonic()
-        if started + last > began + 60 * minutes:
-            break
-        row = measure(waiting[0], quick)
-        append(path, row)
-        last = time.monotonic() - started
-        middle, (low, high) = row["interquartile_mean"], row["interval_95"]
-        rate = row["learning_rate"]
-        yield f"{row['cell']}: {middle:.2f} [{low:.2f}, {high:.2f}] at {rate:g}, {last:.0f} s"
-        waiting.pop(0)
-    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
-    yield from (f"  {cell.name}" for cell in waiting)
-    if waiting:
-        yield f"To go on: mmrl experiment batching --out {out}"
+    yield from resume("batching", out, cells(), measure, say, minutes, quick, tuning.outdated)
 
 
-def finished(path: pathlib.Path) -> set[str]:
-    """The names of the cells that a file holds."""
-    if not path.exists():
-        return set()
-    return {json.loads(line)["cell"] for line in path.read_text("utf-8").splitlines() if line}
+def say(row: dict[str, Any]) -> str:
+    """A row in a line: the interquartile mean, its interval and the learning rate."""
+    middle, (low, high) = row["interquartile_mean"], row["interval_95"]
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
 
 
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Choose the learning rate of a cell, train its agents, and say what they reached.
+
+    An `old` row of it keeps its agents if that rate is theirs.
+    """
     began, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
-    pairs = [(rate, seed) for rate in RATES for seed in TUNING_SEEDS]
-    tuning, _ = train(cell, config, *zip(*pairs, strict=True))
-    scores = score(tuning).reshape(len(RATES), -1).mean(1)
-    rate = RATES[int(np.argmax(scores))]
+    span = TASKS[cell.task].span
+    chosen = tuning.choose_rate(
+        lambda rates, seeds: train(cell, config, rates, seeds)[0],
+        RATES,
+        TUNING_SEEDS,
+        span=span,
+        row=old,
+    )
+    if old and (row := tuning.grown(old, chosen)):
+        return row
+    rate = chosen.setting["learning_rate"]
     returns, metrics = train(cell, config, [rate] * len(SEEDS), SEEDS)
     middle, low, high = interval(returns[:, -1])
     steps = config.block * config.rollout * config.environments
@@ -153,8 +147,7 @@ def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
         "batching": config.batching,
         "segment_length": cell.length,
         "quirks": list(cell.quirky),
-        "learning_rate": rate,
-        "tuning": dict(zip(map(str, RATES), scores.tolist(), strict=True)),
+        **tuning.record(chosen),
         "tuning_seeds": list(TUNING_SEEDS),
         "seeds": list(SEEDS),
         "interquartile_mean": middle,
@@ -173,12 +166,6 @@ def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
 
 
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8, "batch": 100}
-
-
-def score(returns: Float[np.ndarray, "lane eval"]) -> Float[np.ndarray, " lane"]:
-    """By what a learning rate is chosen: the mean of the last quarter of the evaluations."""
-    last = max(returns.shape[1] // 4, 1)
-    return np.nan_to_num(returns[:, -last:].mean(1), nan=-np.inf)
 
 
 def train(

@@ -1,7 +1,8 @@
 """An average as proximal policy against none: PPO and PPG.  Hilton et al. 2022, Figures 4 and 18.
 
 A cell is a task and one of four algorithms, of equal sizes: all see the same steps, with the same
-number of learning rates tried on tuning seeds that are not among the reported ones. The average's
+learning rates tried first, and one chosen by the rule of `tuning`, by area, on seeds that are not
+among the reported ones. The average's
 center of mass is not tuned: it is the paper's, as many gradient steps as an epoch has minibatches.
 PPG's auxiliary phases learn at the rate of its policy phases.
 
@@ -24,13 +25,16 @@ from jaxtyping import Float
 
 from mmrl.agents import ppg, ppo
 from mmrl.runs import interval
-from mmrl.runs.checkpoint import loads
-from mmrl.runs.experiments.ppo import QUICK, Fleet, resume
+from mmrl.runs.checkpoint import dumps, loads
+from mmrl.runs.experiments import tuning
+from mmrl.runs.experiments.ppo import QUICK, Fleet
+from mmrl.runs.experiments.resuming import read, resume
 from mmrl.runs.experiments.staleness import PAPER, TASKS, compiled, rounded, settings
 from mmrl.runs.experiments.stratified import van_elteren
 from mmrl.runs.results import RESAMPLES, interquartile_mean
 
-RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # of Adam
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # of Adam, the first that are tried
+ALL_RATES = (1.25e-4, 2.5e-4, *RATES, 8e-3, 1.6e-2)
 TUNING_SEEDS = (1000, 1001)
 SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)  # as many agents as are tuned: one program
 
@@ -122,15 +126,21 @@ def cells() -> list[Any]:
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
     """Train every cell that `out/ewma.jsonl` lacks, while there is time for another."""
 
-    def measured(cell: Any, quick: bool) -> dict[str, Any]:
+    def measured(cell: Any, quick: bool, old: dict[str, Any] | None = None) -> dict[str, Any]:
         if isinstance(cell, Grid):
             return measure_grid(cell, quick)
         if isinstance(cell, Cell):
-            return measure(cell, quick)
-        lines = (out / "ewma.jsonl").read_text("utf-8").splitlines()
-        return compare(cell, [loads(line) for line in lines if line], quick)
+            return measure(cell, quick, old)
+        return compare(cell, list(read(out / "ewma.jsonl").values()), quick)
 
-    yield from resume("ewma", out, cells(), measured, _say, minutes, quick)
+    def outdated(row: dict[str, Any]) -> bool:
+        if "z" not in row:
+            return tuning.outdated(row)
+        rows = read(out / "ewma.jsonl")
+        again = compare(Comparison(row["cell"].split("-")[0]), list(rows.values()), quick)
+        return any(row[name] != value for name, value in loads(dumps(again)).items())
+
+    yield from resume("ewma", out, cells(), measured, _say, minutes, quick, outdated)
 
 
 def _say(row: dict[str, Any]) -> str:
@@ -143,8 +153,11 @@ def _say(row: dict[str, Any]) -> str:
     return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
 
 
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Choose the learning rate of a cell, train its agents, and say what they reached.
+
+    An `old` row of it keeps its agents if that rate is theirs.
+    """
     task, agent = TASKS[cell.task], cell.base.lower()
     config = cell.config
     if quick:
@@ -153,10 +166,17 @@ def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
             config = dataclasses.replace(config, policy_iterations=1, auxiliary_minibatches=8)
     fleet = Fleet(config, *compiled(agent, cell.task))
     names = ("learning_rate", "auxiliary_rate")[: 1 + (agent == "ppg")]
-    rates, seeds = zip(*[(r, s) for r in RATES for s in TUNING_SEEDS], strict=True)
-    tuning = fleet.train(dict.fromkeys(names, rates), seeds)
-    tuned = task.areas(tuning.returns).reshape(len(RATES), -1).mean(axis=1)
-    rate = RATES[int(np.argmax(tuned))]
+    chosen = tuning.choose_rate(
+        lambda rates, seeds: task.normalized(fleet.train(dict.fromkeys(names, rates), seeds)[0]),
+        RATES,
+        TUNING_SEEDS,
+        grid=ALL_RATES,
+        score=tuning.area,
+        row=old,
+    )
+    if old and (row := tuning.grown(old, chosen)):
+        return {name: value for name, value in row.items() if name != "rates"}
+    rate = chosen.setting["learning_rate"]
     trained = fleet.train(dict.fromkeys(names, [rate] * len(SEEDS)), SEEDS)
     areas = task.areas(trained.returns)
     middle, low, high = interval(areas)
@@ -166,9 +186,7 @@ def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
         "task": cell.task,
         "memory": config.memory,
         "algorithm": cell.algorithm,
-        "rates": list(RATES),
-        "learning_rate": rate,
-        "tuning": dict(zip(map(str, RATES), tuned.tolist(), strict=True)),
+        **tuning.record(chosen),
         "tuning_seeds": list(TUNING_SEEDS),
         "seeds": list(SEEDS),
         "worst": task.worst,

@@ -31,13 +31,14 @@ from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation
 from mmrl.runs import append
 from mmrl.runs.checkpoint import loads
-from mmrl.runs.experiments import stratified
+from mmrl.runs.experiments import stratified, tuning
 from mmrl.runs.experiments.ledger import Block, Ledger, advance, noise_of
 from mmrl.runs.experiments.stratified import EVERY
 
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
 FACTORS = (1, 4, 16, 64)  # c
+ALL_RATES = (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
 NO_AVERAGE, LINEAR = "no average", "linear step size"
 CONDITIONS: dict[str, dict[str, bool]] = {
     EVERY: {},
@@ -58,7 +59,7 @@ class Task:
     env: str
     worst: float  # return of a random policy
     best: float
-    rates: tuple[float, ...]  # of Adam, with c = 1
+    rates: tuple[float, ...]  # of Adam, with c = 1, the first that are tried
     settings: dict[str, Any]
     seeds: tuple[int, ...] = SEEDS  # the reported ones
 
@@ -217,8 +218,8 @@ def measure(
     """Train the agents of cells that share a program, and say what they reached."""
     base = together[0].base
     known = [row for row in found if row["cell"] == base.name]
-    tuning = known[0]["tuning"] if known else tune(base, quick)
-    rate = float(max(tuning, key=lambda name: tuning[name]))
+    about = {"learning_rate": known[0]["learning_rate"]} if known else tune(base, quick)
+    rate = about["learning_rate"]
     configs = [cell.config(rate, quick) for cell in together]
     seeds = TASKS[base.task].seeds
     lanes = [(config, seed) for config in configs for seed in seeds]
@@ -229,8 +230,7 @@ def measure(
         {
             "cell": cell.name,
             **dataclasses.asdict(cell),
-            "learning_rate": rate,
-            "tuning": tuning if cell == base else {},
+            **(about if cell == base else {"learning_rate": rate, "tuning": {}}),
             "tuning_seeds": list(TUNING_SEEDS),
             "seeds": list(seeds),
             "env_steps": [steps * (i + 1) for i in range(config.blocks)],
@@ -257,13 +257,17 @@ def _table(values: Float[np.ndarray, "eval seed"]) -> list[list[float]]:
     return np.round(values.T.astype(float), 5).tolist()
 
 
-def tune(base: Cell, quick: bool) -> dict[str, float]:
-    """The area under the curve, by learning rate."""
-    rates = TASKS[base.task].rates
-    lanes = [(base.config(rate, quick), seed) for rate in rates for seed in TUNING_SEEDS]
-    blocks, _, _ = train(base, lanes)
-    areas = np.nan_to_num(blocks.returns.mean(0), nan=-np.inf).reshape(len(rates), -1).mean(1)
-    return dict(zip(map(str, rates), areas.tolist(), strict=True))
+def tune(base: Cell, quick: bool) -> dict[str, Any]:
+    """What the row of the base says of its learning rate."""
+
+    def returns(rates: Sequence[float], seeds: Sequence[int]) -> np.ndarray:
+        configs = [base.config(rate, quick) for rate in rates]
+        return np.asarray(train(base, list(zip(configs, seeds, strict=True)))[0].returns).T
+
+    rates, score = TASKS[base.task].rates, tuning.area
+    return tuning.record(
+        tuning.choose_rate(returns, rates, TUNING_SEEDS, grid=ALL_RATES, score=score)
+    )
 
 
 def train(

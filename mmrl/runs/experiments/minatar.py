@@ -31,7 +31,7 @@ import numpy as np
 from mmrl.agents import clear, continual
 from mmrl.agents.continual import Curves
 from mmrl.envs.continual import minatar
-from mmrl.runs.experiments.ppo import resume
+from mmrl.runs.experiments.resuming import resume
 from mmrl.runs.experiments.staleness import rounded
 
 GAMES = ("Breakout", "SpaceInvaders", "Freeway")

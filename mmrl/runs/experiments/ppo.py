@@ -1,9 +1,9 @@
 """PPO with a memory that scans, with one that walks, and with none; and rollouts cut short.
 
 A cell is a task, a memory and how rollouts are learned from. All cells of a task see the same
-number of steps and take the same number of gradient steps, each with its own best learning rate of
-`RATES`, chosen on tuning seeds that are not among the reported ones. CPU-seconds are counted after
-compilation, per agent, evaluations included.
+number of steps and take the same number of gradient steps, each with its own best learning rate,
+chosen from `RATES` on by the rule of `tuning`, on seeds that are not among the reported ones.
+CPU-seconds are counted after compilation, per agent, evaluations included.
 
 "carried" is PPO as it should be: a tape is replayed from the state that the actor had at its start.
 "forgotten" replays it from zero, as if every rollout began an episode.
@@ -25,12 +25,15 @@ from jaxtyping import Array, Float
 from mmrl.agents import ppo
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation
-from mmrl.runs import append, interval
-from mmrl.runs.experiments.batching import finished, score
+from mmrl.runs import interval
+from mmrl.runs.experiments import tuning
+from mmrl.runs.experiments.batching import say
+from mmrl.runs.experiments.resuming import resume
 
-RATES = (3e-4, 1e-3, 3e-3)  # of Adam
+RATES = (3e-4, 1e-3, 3e-3)  # of Adam, the first that are tried
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
+SPAN = 2.0  # the best return less the worst, where the rate is tuned
 MEMORIES = ("lru", "gru", "none")
 STARTS = ("carried", "forgotten")
 BATCH = 2048  # steps of an iteration
@@ -99,52 +102,30 @@ def cells() -> list[Cell]:
 
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
     """Train every cell that `out/ppo.jsonl` lacks, while there is time for another."""
-    yield from resume("ppo", out, cells(), measure, _say, minutes, quick)
-
-
-def resume(
-    name: str,
-    out: pathlib.Path,
-    cells: Sequence[Any],
-    measure: Callable[[Any, bool], dict[str, Any]],
-    say: Callable[[dict[str, Any]], str],
-    minutes: float,
-    quick: bool,
-) -> Iterator[str]:
-    """Measure every cell that `out/<name>.jsonl` lacks, while there is time for another."""
-    path, began, last = out / f"{name}.jsonl", time.monotonic(), 0.0
-    waiting = [cell for cell in cells if cell.name not in finished(path)]
-    while waiting:
-        started = time.monotonic()
-        if started + last > began + 60 * minutes:
-            break
-        row = measure(waiting.pop(0), quick)
-        append(path, row)
-        last = time.monotonic() - started
-        yield f"{row['cell']}: {say(row)}, {last:.0f} s"
-    yield f"{len(waiting)} of {len(cells)} cells remain{'' if waiting else ': all done'}."
-    if waiting:
-        yield f"To go on: mmrl experiment {name} --out {out}"
-
-
-def _say(row: dict[str, Any]) -> str:
-    middle, (low, high) = row["interquartile_mean"], row["interval_95"]
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
+    yield from resume("ppo", out, cells(), measure, say, minutes, quick, tuning.outdated)
 
 
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 
 
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Choose the learning rate of a cell, train its agents, and say what they reached.
+
+    An `old` row of it keeps its agents if that rate is theirs.
+    """
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
-    rate, scores = cell.rates[0], {}
+    rate, about = cell.rates[0], {"learning_rate": cell.rates[0], "tuning": {}}
     if len(cell.rates) > 1:
-        pairs = [(rate, seed) for rate in cell.rates for seed in TUNING_SEEDS]
-        tuning, _ = train(cell, config, *zip(*pairs, strict=True))
-        found = score(tuning).reshape(len(cell.rates), -1).mean(1)
-        rate = cell.rates[int(np.argmax(found))]
-        scores = dict(zip(map(str, cell.rates), found.tolist(), strict=True))
+        chosen = tuning.choose_rate(
+            lambda rates, seeds: train(cell, config, rates, seeds)[0],
+            cell.rates,
+            TUNING_SEEDS,
+            span=SPAN,
+            row=old,
+        )
+        if old and (row := tuning.grown(old, chosen)):
+            return row
+        rate, about = chosen.setting["learning_rate"], tuning.record(chosen)
     returns, seconds = train(cell, config, [rate] * len(SEEDS), SEEDS)
     middle, low, high = interval(returns[:, -1])
     steps = config.block * config.rollout * config.environments
@@ -154,9 +135,8 @@ def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
         "memory": cell.memory,
         "rollout": config.rollout,
         "start": cell.start,
-        "learning_rate": rate,
-        "tuning": scores,
-        "tuning_seeds": list(TUNING_SEEDS) if scores else [],
+        **about,
+        "tuning_seeds": list(TUNING_SEEDS) if about["tuning"] else [],
         "seeds": list(SEEDS),
         "interquartile_mean": middle,
         "interval_95": [low, high],

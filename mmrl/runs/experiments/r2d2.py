@@ -2,9 +2,9 @@
 
 A cell is a task, a memory and a strategy: where replayed sequences start from (the zero state, the
 stored one, either with a burn-in) or whole episodes on a tape. Every cell trains on about the same
-number of transitions per gradient step, for as many steps, with its own best learning rate of
-`RATES`, chosen on tuning seeds that are not among the reported ones. It records what it took:
-trained transitions, without padding, and CPU-seconds after compilation.
+number of transitions per gradient step, for as many steps, with its own best learning rate,
+chosen from `RATES` on by the rule of `tuning`, on seeds that are not among the reported ones. It
+records what it took: trained transitions, without padding, and CPU-seconds after compilation.
 
 Cells with stored states and a burn-in also record ΔQ of the trained agents, for all four starts on
 the same sequences (`mmrl.agents.staleness`).
@@ -26,10 +26,12 @@ from mmrl.agents import dqn, r2d2
 from mmrl.agents.staleness import STARTS, staleness
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
-from mmrl.runs import append, interval
-from mmrl.runs.experiments.batching import finished, score
+from mmrl.runs import interval
+from mmrl.runs.experiments import tuning
+from mmrl.runs.experiments.batching import say
+from mmrl.runs.experiments.resuming import resume
 
-RATES = (1e-3, 3e-3, 1e-2)  # of Adam
+RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
 STRATEGIES = {
@@ -41,6 +43,7 @@ STRATEGIES = {
 }
 """What each changes of a task's settings; the tape is DQN's."""
 MEMORIES = ("lru", "lstm")
+SPAN = 2.0  # the best return less the worst
 MEASURED = 256  # sequences per seed whose ΔQ is measured
 
 
@@ -125,33 +128,28 @@ def cells() -> list[Cell]:
 
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
     """Train every cell that `out/r2d2.jsonl` lacks, while there is time for another."""
-    path, began, last = out / "r2d2.jsonl", time.monotonic(), 0.0
-    waiting = [cell for cell in cells() if cell.name not in finished(path)]
-    while waiting:
-        started = time.monotonic()
-        if started + last > began + 60 * minutes:
-            break
-        row = measure(waiting.pop(0), quick)
-        append(path, row)
-        last = time.monotonic() - started
-        middle, (low, high) = row["interquartile_mean"], row["interval_95"]
-        found = f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
-        yield f"{row['cell']}: {found}, {last:.0f} s"
-    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
-    if waiting:
-        yield f"To go on: mmrl experiment r2d2 --out {out}"
+    yield from resume("r2d2", out, cells(), measure, say, minutes, quick, tuning.outdated)
 
 
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 
 
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
-    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Choose the learning rate of a cell, train its agents, and say what they reached.
+
+    An `old` row of it keeps its agents if that rate is theirs.
+    """
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
-    pairs = [(rate, seed) for rate in RATES for seed in TUNING_SEEDS]
-    tuning, *_ = train(cell, config, *zip(*pairs, strict=True))
-    scores = score(tuning).reshape(len(RATES), -1).mean(1)
-    rate = RATES[int(np.argmax(scores))]
+    chosen = tuning.choose_rate(
+        lambda rates, seeds: train(cell, config, rates, seeds)[0],
+        RATES,
+        TUNING_SEEDS,
+        span=SPAN,
+        row=old,
+    )
+    if old and (row := tuning.grown(old, chosen)):
+        return row
+    rate = chosen.setting["learning_rate"]
     returns, cost, state = train(cell, config, [rate] * len(SEEDS), SEEDS)
     middle, low, high = interval(returns[:, -1])
     steps = config.block * config.rollout * config.environments
@@ -160,8 +158,7 @@ def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
         "task": cell.task,
         "memory": cell.memory,
         "strategy": cell.strategy,
-        "learning_rate": rate,
-        "tuning": dict(zip(map(str, RATES), scores.tolist(), strict=True)),
+        **tuning.record(chosen),
         "tuning_seeds": list(TUNING_SEEDS),
         "seeds": list(SEEDS),
         "interquartile_mean": middle,

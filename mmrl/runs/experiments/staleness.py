@@ -3,9 +3,10 @@
 A cell is a task, a proximal policy and a staleness S: every rollout waits for S iterations before
 it is learned from. "behavior" limits the step from who acted; "decoupled" from θ as the iteration
 begins; "recent" too, but also weighs actions as if that θ had acted, which is biased. Without
-staleness the three are one, PPO. Every cell has agents at all `RATES`, so that the methods can be
-compared at one learning rate, that of the cell without staleness, and each at its own best one;
-rates are chosen on tuning seeds that are not among the reported ones.
+staleness the three are one, PPO. Every cell has agents at all rates that it tries, so that the
+methods can be compared at one learning rate, that of the cell without staleness, and each at its
+own best one; rates are chosen by the rule of `tuning`, by area, on seeds that are not among the
+reported ones.
 
 The S iterations in which nothing has waited long enough are played but not learned from; their
 steps count, unlike in the paper's code. What is measured is the area under the curve of normalized
@@ -20,18 +21,21 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from mmrl.agents import ppo
-from mmrl.runs import interval, program
-from mmrl.runs.experiments.ppo import QUICK, Fleet, resume, side_by_side
+from mmrl.runs import interval, program, provenance
+from mmrl.runs.experiments import tuning
+from mmrl.runs.experiments.ppo import QUICK, Fleet, Trained, side_by_side
+from mmrl.runs.experiments.resuming import read, resume
 from mmrl.runs.setup import find
 
-RATES = (2.5e-4, 1e-3, 4e-3)  # of Adam
+RATES = (2.5e-4, 1e-3, 4e-3)  # of Adam, the first that are tried
+ALL_RATES = (6.25e-5, *RATES, 1.6e-2, 6.4e-2)
 SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
 PROXIMAL = ("decoupled", "recent", "behavior")
@@ -134,7 +138,13 @@ def cells() -> list[Cell]:
 
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
     """Train every cell that `out/staleness.jsonl` lacks, while there is time for another."""
-    yield from resume("staleness", out, cells(), measure, _say, minutes, quick)
+
+    def measured(cell: Cell, quick: bool, old: dict[str, Any] | None = None) -> dict[str, Any]:
+        fresh = read(out / "staleness.jsonl").get(Cell(cell.task).name)
+        shared = [fresh["learning_rate"]] if fresh else []
+        return measure(cell, quick, old, shared)
+
+    yield from resume("staleness", out, cells(), measured, _say, minutes, quick, tuning.outdated)
 
 
 def _say(row: dict[str, Any]) -> str:
@@ -142,56 +152,101 @@ def _say(row: dict[str, Any]) -> str:
     return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in found)
 
 
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
-    """Train a cell's agents at every rate, and say what they reached."""
+def measure(
+    cell: Cell,
+    quick: bool = False,
+    old: dict[str, Any] | None = None,
+    shared: Sequence[float] = (),
+) -> dict[str, Any]:
+    """Train a cell's agents at every rate, `shared` ones too, and say what they reached.
+
+    The agents of an `old` row of it are not trained again.
+    """
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
     fleet, some = Fleet(config, *compiled("ppo", cell.task)), len(TUNING_SEEDS)
-    seeds = (*TUNING_SEEDS, *SEEDS)
-    # One rate at a time: a ring of rollouts takes memory.
-    runs = [fleet.train({"learning_rate": [rate] * len(seeds)}, seeds) for rate in RATES]
-    returns = np.stack([run.returns for run in runs])
-    areas = task.areas(returns)
-    tuned = areas[:, :some].mean(axis=1)
-    intervals = [interval(values) for values in areas[:, some:]]
+    seeds, told = (*TUNING_SEEDS, *SEEDS), _told(old or {"rates": []})
+
+    def train(trying: list[tuning.Setting]) -> np.ndarray:
+        # One rate at a time: a ring of rollouts takes memory.
+        rates = [one["learning_rate"] for one in trying]
+        runs = [fleet.train({"learning_rate": [rate] * len(seeds)}, seeds) for rate in rates]
+        told.update(zip(rates, (_tell(task, config, run) for run in runs), strict=True))
+        return np.stack([task.normalized(run.returns[:some]) for run in runs])
+
+    chosen = tuning.choose(
+        train,
+        [{"learning_rate": rate} for rate in sorted({*RATES, *shared})],
+        {"learning_rate": ALL_RATES},
+        score=tuning.area,
+        known=tuning.recall(old or {"tuning": {}}),
+    )
+    rates = sorted(told)
     steps = config.rollout * config.environments
-    return {
+    about = {
         "cell": cell.name,
         "task": cell.task,
         "memory": config.memory,
         "proximal": cell.proximal,
         "staleness": cell.staleness,
-        "rates": list(RATES),
-        "learning_rate": RATES[int(np.argmax(tuned))],  # its own best
-        "tuning": dict(zip(map(str, RATES), tuned.tolist(), strict=True)),
         "tuning_seeds": list(TUNING_SEEDS),
         "seeds": list(SEEDS),
         "worst": task.worst,
         "best": task.best,
-        "interquartile_mean": [middle for middle, *_ in intervals],  # of areas, [rate]
-        "interval_95": [list(ends) for _, *ends in intervals],
-        "areas": rounded(areas[:, some:]),  # [rate, seed]
-        "finals": rounded(task.finals(returns[:, some:])),
         "env_steps": [steps * config.block * (i + 1) for i in range(config.blocks)],
         "filling_steps": steps * cell.staleness,  # of them; played but not learned from
-        "returns": rounded(returns[:, some:]),  # [rate, seed, eval]
-        "diagnostics": _diagnostics(config, [run.diagnostics for run in runs]),  # [rate, eval]
-        "cpu_seconds": [run.cpu_seconds[-1] for run in runs],  # per agent, [rate]
         "settings": settings(config),
         "quick": quick,
     }
+    names = told[rates[0]]
+    return {
+        **(old or about),
+        **tuning.record(chosen),  # its own best
+        **({"tuned": provenance()} if old else {}),
+        "rates": rates,
+        **{name: [told[rate][name] for rate in rates] for name in names if name != "diagnostics"},
+        "diagnostics": {
+            name: [told[rate]["diagnostics"][name] for rate in rates]
+            for name in names["diagnostics"]
+        },
+    }
 
 
-def _diagnostics(config: ppo.Config, found: list[ppo.Diagnostics]) -> dict[str, Any]:
+def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
+    """What the agents of the reported seeds reached at a rate."""
+    returns = run.returns[len(TUNING_SEEDS) :]
+    areas = task.areas(returns)
+    middle, *ends = interval(areas)
+    return {
+        "interquartile_mean": middle,  # of areas
+        "interval_95": ends,
+        "areas": rounded(areas),  # [seed]
+        "finals": rounded(task.finals(returns)),
+        "returns": rounded(returns),  # [seed, eval]
+        "diagnostics": _diagnostics(config, run.diagnostics),  # [eval]
+        "cpu_seconds": run.cpu_seconds[-1],  # per agent
+    }
+
+
+def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
+    """What a row says of the agents at each of its rates, as `_tell` does."""
+    names = ("interquartile_mean", "interval_95", "areas", "finals", "returns", "cpu_seconds")
+    return {
+        rate: {
+            **{name: row[name][k] for name in names},
+            "diagnostics": {name: values[k] for name, values in row["diagnostics"].items()},
+        }
+        for k, rate in enumerate(row["rates"])
+    }
+
+
+def _diagnostics(config: ppo.Config, found: ppo.Diagnostics) -> dict[str, list[float]]:
     """Means over the reported seeds; none of blocks in which nothing had waited long enough."""
-    named = [{**one.steps._asdict(), "explained": one.explained} for one in found]
+    named = {**found.steps._asdict(), "explained": found.explained}
     names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
     filling = -(-config.staleness // config.block)  # blocks
-    means = {name: [one[name][len(TUNING_SEEDS) :].mean(axis=0) for one in named] for name in names}
-    return {
-        name: [[math.nan] * len(one[:filling]) + rounded(one[filling:]) for one in rates]
-        for name, rates in means.items()
-    }
+    means = {name: rounded(named[name][len(TUNING_SEEDS) :].mean(axis=0)) for name in names}
+    return {name: [math.nan] * len(x[:filling]) + x[filling:] for name, x in means.items()}
 
 
 def settings(config: ppo.Config) -> dict[str, Any]:

@@ -13,10 +13,12 @@ more.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+
+from mmrl.runs import provenance
 
 CLOSE = 0.005  # less than tells agents apart: their 95 % intervals are wider
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates, a step is a factor of about 3
@@ -68,6 +70,7 @@ def choose(
     """
     first = [dict(one) for one in first]
     _check(first, grid)
+    known = [one._replace(area=one.score) if score is area else one for one in known]
     tried = {_key(one.setting): one for one in known}
     missing = [one for one in first if _key(one) not in tried]
     while True:
@@ -115,3 +118,65 @@ def _check(first: Sequence[Setting], grid: Mapping[str, Sequence[float]]) -> Non
         for one in first:
             if one[name] not in values:
                 raise ValueError(f"`{name}` must be on its grid, {values}; got {one[name]:g}.")
+
+
+def choose_rate(
+    train: Callable[[Sequence[float], Sequence[int]], Float[np.ndarray, "lane eval"]],
+    first: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    grid: Sequence[float] = GRID,
+    span: float = 1.0,
+    score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
+    row: Mapping[str, Any] | None = None,
+) -> Chosen:
+    """`choose` for learning rates alone: `train` has an agent per rate and seed.
+
+    An earlier `row` says what is known.
+    """
+
+    def curves(settings: list[Setting]) -> Curves:
+        lanes = [(one["learning_rate"], seed) for one in settings for seed in seeds]
+        returns = train(*zip(*lanes, strict=True))
+        return np.asarray(returns).reshape(len(settings), len(seeds), -1)
+
+    return choose(
+        curves,
+        [{"learning_rate": rate} for rate in first],
+        {"learning_rate": grid},
+        span=span,
+        score=score,
+        known=recall(row or {"tuning": {}}),
+    )
+
+
+def record(chosen: Chosen) -> dict[str, Any]:
+    """What a row says of a learning rate and how it was chosen."""
+    tried = [(str(one.setting["learning_rate"]), one) for one in chosen.tried]
+    return {
+        "learning_rate": chosen.setting["learning_rate"],
+        "tuning": {rate: one.score for rate, one in tried},
+        "tuning_areas": {rate: one.area for rate, one in tried},
+        "tuning_at_bound": bool(chosen.bound),
+    }
+
+
+def recall(row: Mapping[str, Any]) -> list[Tried]:
+    """What a row says was tried; rows of an earlier rule have no areas."""
+    areas = row.get("tuning_areas", {})
+    return [
+        Tried({"learning_rate": float(rate)}, score, areas.get(rate))
+        for rate, score in row["tuning"].items()
+    ]
+
+
+def outdated(row: Mapping[str, Any]) -> bool:
+    """Whether the learning rate of a row was chosen by an earlier rule: the best of a few."""
+    return bool(row.get("tuning")) and "tuning_areas" not in row
+
+
+def grown(row: Mapping[str, Any], chosen: Chosen) -> dict[str, Any] | None:
+    """The row with what was tried now, if its agents were trained at the rate that was chosen."""
+    if row.get("learning_rate") != chosen.setting["learning_rate"]:
+        return None
+    return {**row, **record(chosen), "tuned": provenance()}
