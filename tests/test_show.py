@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from mmrl.runs import interval
-from mmrl.show.curves import STYLES, figure, learning_curves
+from mmrl.show.curves import STYLES, figure, learning_curves, tuning_note
 
 STEPS = np.arange(1, 9) * 2560
 
@@ -97,3 +97,15 @@ def test_arrays_that_do_not_fit_are_named():
     for count in (0, 8):
         with pytest.raises(ValueError, match=f"`returns` must hold 1 to 7 curves; got {count}"):
             learning_curves({str(i): curves(1.0) for i in range(count)}, STEPS)
+
+
+def test_a_note_says_how_learning_rates_were_chosen():
+    old = {"learning_rate": 0.1, "tuning": {"0.1": 1.0, "0.2": 0.5}}
+    new = {**old, "tuning_areas": {"0.1": 1.0, "0.2": None}, "tuning_at_bound": False}
+    assert tuning_note([new, new, {"tuning": {}}]) == (
+        "2 of 2 learning rates were chosen by score, then by area, with neighbors on both sides."
+    )
+    middle = {**old, "tuning": {"0.01": 0.0, **old["tuning"]}}
+    said = tuning_note([old, middle, new, {**new, "tuning_at_bound": True}])
+    assert "2 of 4" in said and "sides but for 1 at the end of the grid." in said
+    assert "The other 2 are" in said and "1 of them the smallest or the largest" in said

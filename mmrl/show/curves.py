@@ -12,6 +12,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from mmrl.runs import interval
+from mmrl.runs.experiments.tuning import outdated
 
 # Okabe & Ito's colours, which the colour-blind can tell apart, with a second cue beside each.
 STYLES = (
@@ -190,3 +191,27 @@ def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
         *(f"    {command}" for command in dict.fromkeys(row["command"] for row in rows)),
     ]
     return "\n".join(filter(None, lines))
+
+
+def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How the learning rates of measured rows were chosen, in words: by which rule, and how near
+    to the end of what was tried.
+    """
+    rows = [row for row in rows if row.get("tuning")]
+    older = [row for row in rows if outdated(row)]
+    ended = sum(row["tuning_at_bound"] for row in rows if not outdated(row))
+    lines = [
+        f"{len(rows) - len(older)} of {len(rows)} learning rates were chosen by score, then by area"
+        f", with neighbors on both sides{f' but for {ended} at the end of the grid' * (ended > 0)}."
+    ]
+    if older:
+        edge = sum(
+            row["learning_rate"] in (min(tried), max(tried))
+            for row in older
+            for tried in [[float(rate) for rate in row["tuning"]]]
+        )
+        lines.append(
+            f"The other {len(older)} are the best of a few by an earlier rule, {edge} of them the "
+            "smallest or the largest: a better one may lie beyond."
+        )
+    return "\n".join(lines)
