@@ -57,19 +57,15 @@ def test_no_segments_end_above_their_tape_but_some_are_faster(batching: Any):
 
 def test_longer_segments_do_not_always_end_higher(batching: Any):
     text = prose("07_train_it")
-    assert "the LRU on RepeatFirst ends higher with $L = 20$ than with 50" in text
+    assert "LRU on RepeatFirst ends higher with $L = 20$ than with 50" in text
     assert ends(batching[FIRST, "lru", 20]) > ends(batching[FIRST, "lru", 50])
     assert "the GRU on RepeatPrevious higher with 50 than with 100" in text
     assert apart(batching[CARDS, "gru", 100], batching[CARDS, "gru", 50])
-    assert "With the LRU on RepeatPrevious and CountRecall, longer is never worse." in text
-    for task in (CARDS, "CountRecallEasy"):
-        found = [ends(batching[task, "lru", n]) for n in (10, 20, 50, 100)]
-        assert (np.diff(found) > -1e-3).all()
 
 
 def test_verdicts_on_single_tasks(batching: Any):
     text = prose("07_train_it")
-    assert "one step in ten is enough to reach two thirds" in text
+    assert "one step in ten suffices for two thirds" in text
     assert abs(ends(batching[CARDS, "lru", 10]) - 2 / 3) < 0.04
     for memory in ("gru", "ffm", "linear_attention"):  # chance is -0.5
         assert ends(batching[CARDS, memory, 10]) < -0.35
@@ -82,6 +78,8 @@ def test_verdicts_on_single_tasks(batching: Any):
         apart(batching["CountRecallEasy", "gru", n], batching["CountRecallEasy", "gru", 0])
         for n in (10, 20)
     )
+    assert "those of 10 and 20 end at half of the tape's return" in text
+    assert "the LRU's intervals at $L = 50$ and 100 overlap the tape's" in text
     halves = [batching["PositionOnlyCartPoleEasy", "lru", n] for n in (10, 20)]
     tape = batching["PositionOnlyCartPoleEasy", "lru", 0]
     assert all(0.4 < ends(row) / ends(tape) < 0.6 for row in halves)
@@ -102,10 +100,8 @@ def test_what_a_stored_state_is_worth():
     zero, burn, stored, tape = (
         ends(rows[f"{CARDS}, lru, {name}"]) for name in ("zero", "burn in", "stored", "tape")
     )
-    assert (
-        f"the LRU reaches {zero:.2f} from zero, {burn:.2f} with burn-in, {stored:.2f} with stored "
-        f"states, and {tape:.2f} on a tape" in text
-    )
+    found = f"{zero:.2f} from zero, {burn:.2f} with burn-in, {stored:.2f} with stored states"
+    assert f"the LRU reaches {found}, and {tape:.2f} on a tape" in text
     names = ("zero", "burn in", "stored", "tape")
     long = [ends(rows[f"RepeatPreviousLong, lru, {name}"]) for name in names]
     assert "the LRU reaches {:.2f}, {:.2f}, {:.2f} and {:.2f}".format(*long) in text
@@ -115,7 +111,7 @@ def test_what_a_stored_state_is_worth():
     worst = min((row for row in rows.values() if row["task"] == FIRST), key=ends)
     assert f"the lowest, {ends(worst):.2f}, has an interval up to 1" in text
     assert worst["interval_95"][1] > 0.995
-    assert "in none of our six pairs of a memory and a task" in text
+    assert "in none of six pairs of memory and task" in text
     both = [cell for cell in rows if cell.endswith("stored burn in")]
     assert len(both) == 6
     assert not any(apart(rows[cell.removesuffix(" burn in")], rows[cell]) for cell in both)
@@ -134,13 +130,14 @@ def test_how_stale_trained_agents_are():
     agents = first.shape[1]
     largest, smallest = (np.sum(first.argmax(0) == 0), np.sum(first.argmin(0) == 3))
     assert largest == agents and 0 < np.sum(first[1] < first[2]) < agents
-    assert f"In {agents} agents" in text and f"has the largest in all {largest}" in text
+    assert f"In {agents} agents" in text and f"at the first trained step in all {largest}" in text
     assert f"both together the smallest in {smallest};" in text
     below = np.sum(last[1] < last[0])
-    assert f"burn-in is still below zero start in {below} of {agents}" in text
-    assert f"Both together are the smallest there in {np.sum(last.argmin(0) == 3)}." in text
+    assert f"is below zero start's in {below} of {agents} agents" in text
+    assert f"there: in {np.sum(last.argmin(0) == 3)} of {agents}." in text
     ratios = [float(np.median(x[1] / x[0])) for x in (last, first)]
     assert np.allclose(ratios, [2 / 3, 2 / 5], atol=0.04), ratios
+    assert "(median ratio two thirds; at the first, two fifths)" in text
     lru = gaps("first", [row for row in rows if row["memory"] == "lru"])
     ordered = (np.diff(lru, axis=0) < 0).all(0)
-    assert f"{ordered.sum()} of the {ordered.size} trained LRUs have it too" in text
+    assert f"{ordered.sum()} of {ordered.size} trained LRUs have it at the first step" in text
