@@ -51,10 +51,11 @@ class Sum(Monoid):
 
 
 class Affine(Monoid):
-    """(a, x) • (b, y) = (b a, b x + y): the maps h ↦ a h + x under composition.  Eqs. 15-17, 62-64.
+    """(a, x) • (b, y) = (b a, b x + y): the maps h ↦ a h + x under composition.  Eqs. 62-64, 67-69.
 
     Elementwise, so a diagonal matrix is its vector; real or complex. One element serves the LRU,
-    S5, minGRU and every return. a = 0 forgets all that came before: a reset needs no flag here.
+    S5, minGRU and every return: Eqs. 15-17 and 53-55 have its arguments swapped, because a return
+    is read from the end. a = 0 forgets all that came before: a reset needs no flag here.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())

@@ -34,7 +34,7 @@ def scan(
     method: str = "auto",
     chunk: int = 256,
 ) -> PyTree[Shaped[Array, "time ..."]]:
-    """h_t = init • x_0 • … • x_t for every t.  Eq. 8 of Morad et al. 2024.
+    """h_t = init • x_0 • … • x_t for every t.  Eq. 7 of Morad et al. 2024, repeated.
 
     With `reverse` the tape is read from its end, h_t = init • x_{T-1} • … • x_t, so "earlier" means
     nearer to the end. `init` defaults to the identity. `method` is one of `METHODS`; all agree up

@@ -1,5 +1,6 @@
 """Every monoid obeys the laws, computes what it says, and keeps episodes apart."""
 
+import inspect
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import mmrl.monoid
 from mmrl.checks import laws, products
 from mmrl.monoid import (
     EWMA,
@@ -115,6 +117,11 @@ PLAIN = (
     *("moments", "ewma", "topk", "window", "product"),
 )
 NAMES = (*PLAIN, *(f"resettable {name}" for name in PLAIN), "resettable resettable affine")
+
+
+def test_every_monoid_is_asked():
+    every = {x for x in vars(mmrl.monoid).values() if inspect.isclass(x) and issubclass(x, Monoid)}
+    assert {type(make(name, Draw(0))[0]) for name in NAMES} == every - {Monoid}
 
 
 def triples(name: str):

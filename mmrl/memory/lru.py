@@ -13,10 +13,11 @@ class LRU(Memory):
     """h_t = λ ⊙ h_{t-1} + γ ⊙ B x_t,  y_t = Re(C h_t) + D x_t.  Eqs. 67-71; Orvieto et al., Eq. 7.
 
     λ = exp(-exp(ν) + i exp(θ)) has |λ| ≤ 1 whatever the parameters. γ = √(1 - |λ|²), missing from
-    Eq. 71, gives h the scale of x; Orvieto et al. start there and then train γ by itself, which
-    adds nothing to a trained B, so that here it stays tied to λ. D is a full matrix, since sizes
-    may differ. `state_size` counts complex units. At the start |λ|² is uniform over `decay`², and
-    the argument of λ over (0, `phase`) radians per step.
+    Eq. 70, gives h the scale of x; Orvieto et al. start there and then train γ by itself, which
+    adds nothing to a trained B, so that here it stays tied to λ. Eq. 71 leaves out D, a full matrix
+    here, since sizes may differ; in place of its MLP there is `Residual`. `state_size` counts
+    complex units. At the start |λ|² is uniform over `decay`², and the argument of λ over
+    (0, `phase`) radians per step.
     """
 
     input_size: int = eqx.field(static=True)

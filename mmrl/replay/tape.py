@@ -184,9 +184,10 @@ def sample(
 ) -> Sample:
     """B = concat(D[I[j] : I[j+1]], …)[:B], over episodes j drawn without replacement (Eq. 35).
 
-    The next episode is j with probability ∝ priority_j^α among those not drawn yet. The batch is
-    full whenever the tape holds `batch` steps in whole episodes; else it holds all of them. At most
-    the last episode is cut, at its end: late steps are seen less often than early ones.
+    The next episode is j with probability ∝ priority_j^α among those not drawn yet (Algorithm 5, as
+    printed, may draw one twice). The batch is full whenever the tape holds `batch` steps in whole
+    episodes; else it holds all of them. At most the last episode is cut, at its end: late steps are
+    seen less often than early ones.
 
     O(batch + log capacity). `alpha` overrides the tape's own at a cost of O(capacity): in a loop,
     leave it None and give it to `init`.
