@@ -170,6 +170,19 @@ def test_runs_of_before_r2d2_go_on(copy: pathlib.Path):
 # Resume
 
 
+def test_what_is_refused_today_can_be_opened_if_it_exists(copy: pathlib.Path, monkeypatch):
+    """Earlier versions trained on batches that an episode may outlast."""
+    rows = runs.reopen(copy).history
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("refused")
+
+    monkeypatch.setattr(dqn, "check", refuse)
+    with pytest.raises(ValueError, match="refused"):
+        Run(SETUP)
+    assert runs.reopen(copy).history == Run(SETUP, copy, resume=True).history == rows
+
+
 def test_a_checkpoint_holds_everything(finished: pathlib.Path):
     run = Run(SETUP)
     reports = list(run)

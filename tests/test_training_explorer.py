@@ -20,7 +20,7 @@ from mmrl.show.training.live import MARKS, Curve, LiveCurves
 
 ENV, OTHER = "popgym-RepeatPreviousEasy-v0", "probe-Memory-v0"
 TINY = Config(
-    width=8, environments=2, rollout=8, updates=1, batch=20, capacity=512, block=1, episodes=2
+    width=8, environments=2, rollout=8, updates=1, batch=51, capacity=512, block=1, episodes=2
 )
 
 
@@ -237,8 +237,8 @@ def test_names_are_text_not_markup(slow):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"segment_length": 0, "batching": "segments"}, "`segment_length` must be from 1 to 20"),
-        ({"segment_length": 10**9}, "`segment_length` must be from 1 to 20; got 1000000000"),
+        ({"segment_length": 0, "batching": "segments"}, "`segment_length` must be from 1 to 51"),
+        ({"segment_length": 10**9}, "`segment_length` must be from 1 to 51; got 1000000000"),
         ({"gamma": 1.5}, "`gamma` must be between 0 and 1; got 1.5"),
         ({"gamma": float("nan")}, "`gamma` must be between 0 and 1; got nan"),
         ({"learning_rate": -1.0}, "`learning_rate` must be positive and finite"),
@@ -308,7 +308,7 @@ def test_it_trains_and_sliders_do_not_recompile():
     run = shown.run("first")
     returns = [point.returns for point in shown.trials[ENV, "first"].curve.points]
     np.testing.assert_array_equal(returns, [row["returns"] for row in run.history])
-    assert run.setup.config.batch == 20 and run.setup.seeds == (0, 1)
+    assert run.setup.config.batch == 51 and run.setup.seeds == (0, 1)
     alone = Run(run.setup)
     np.testing.assert_array_equal(next(iter(alone)).returns, returns[0])
     block = program("dqn", ENV, False, True).block

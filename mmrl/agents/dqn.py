@@ -1,7 +1,7 @@
 """Double DQN with a memory, on a tape or on segments.
 
-Mnih et al. 2015 with the target of van Hasselt et al. 2016; the tape is Algorithm 3 of Morad et al.
-2024, the segments are Algorithm 1. Both see the same storage and the same loss.
+Mnih et al. 2015 with the target of van Hasselt et al. 2016; the tape is Algorithm 1 of Morad et al.
+2024, the segments are Algorithm 2. Both see the same storage and the same loss.
 
     iteration:  act ε-greedily for `rollout` steps in `environments` environments → the tape,
                 then `updates` times: sample `batch` steps, one gradient step, move the target.
@@ -12,6 +12,8 @@ Implementation details
 - Acting keeps its memory state while the parameters change under it, as in R2D2; it is refreshed
   at every `begin`. Learning never uses a stored state: it reads whole episodes (or segments from
   the initial state).
+- A tape wants a batch that holds the longest possible episode, since it cuts the last of a batch:
+  what comes after `batch` steps would never be learned from, so `check` refuses it.
 - `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
 - Rewards stay raw on the tape; `reward_scale` applies in the loss.
 """
@@ -82,6 +84,17 @@ class State(eqx.Module):
 
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+    _check_sizes(config, env, params)
+    longest = params.max_steps_in_episode
+    if config.batching == "tape" and config.batch < longest:
+        raise ValueError(
+            f"`batch` must hold an episode of {longest} steps; got {config.batch}: the steps after "
+            f"these would never be learned from. Take batch={longest}, or batching='segments'."
+        )
+
+
+def _check_sizes(config: Config, env: Any, params: Any) -> None:
+    """What `init` needs. Runs of a batch that an episode may outlast exist and can be opened."""
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
     check_numbers(config, shares=("gamma", "epsilon_start", "epsilon_end", "tau"))
@@ -109,7 +122,7 @@ def check(config: Config, env: Any, params: Any) -> None:
 
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
     """Fresh networks and environments, and an empty tape: learning waits for a whole episode."""
-    check(config, env, params)
+    _check_sizes(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
     obs_size = math.prod(env.observation_space(params).shape)
     net = Net(
@@ -261,5 +274,6 @@ def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[Sta
 
     `mmrl.runs` does the same block by block, with progress, checkpoints and resume.
     """
+    check(config, env, params)
     state = init(config, env, params, key)
     return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)

@@ -66,7 +66,6 @@ def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
         lengths = rng.integers(3, 15, episodes)
         begins = np.cumsum(lengths) - lengths
         cases.append((begins, int(lengths.sum()), rng.permutation(episodes), size))
-    # The episode that was stored last is drawn first: its end is not in I.
     # The episode that was stored last is drawn first: its end is not in I. Then too few steps.
     drawn = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
     return [*cases, *drawn, (np.array([0, 4]), 9, np.array([1, 0]), 20)]

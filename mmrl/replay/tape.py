@@ -187,7 +187,8 @@ def sample(
     The next episode is j with probability ∝ priority_j^α among those not drawn yet (Algorithm 5, as
     printed, may draw one twice). The batch is full whenever the tape holds `batch` steps in whole
     episodes; else it holds all of them. At most the last episode is cut, at its end: late steps are
-    seen less often than early ones.
+    seen less often than early ones, and what comes after `batch` steps of an episode never. Take a
+    batch that holds the longest episode.
 
     O(batch + log capacity). `alpha` overrides the tape's own at a cost of O(capacity): in a loop,
     leave it None and give it to `init`.

@@ -98,7 +98,8 @@ class Run:
         self.path = None if path is None else pathlib.Path(path)
         shown = (setup.previous_action, setup.begin_flag, setup.previous_reward)
         self.program = program(setup.agent, setup.env, *map(bool, shown))
-        find(setup.agent).check(setup.config, self.program.env, self.program.params)
+        if not resume:  # what exists was accepted when it began
+            find(setup.agent).check(setup.config, self.program.env, self.program.params)
         # The program does not depend on how often it is repeated: a longer run is no other program.
         self._config = dataclasses.replace(setup.config, blocks=1)
         self._shapes = jax.eval_shape(self._start)  # so that bad settings leave no trace on disk
@@ -183,7 +184,7 @@ def reopen(path: str | os.PathLike) -> Run:
     path = pathlib.Path(path)
     if path.is_file():
         raise RunError(f"{path} is a file: give the folder of the run, {path.parent}.")
-    run = Run(restore(read(path / CHECKPOINT)[0]["setup"]))
+    run = Run(restore(read(path / CHECKPOINT)[0]["setup"]), resume=True)
     run._load(path)
     return run
 

@@ -37,7 +37,7 @@ SEEDS = (0, 1, 2, 3, 4)
 EPISODES = 8  # greedy episodes per seed
 SHOWN = 44  # steps of the example: 990 numbers
 LENGTH = 10  # L of the segments, as in the paper
-QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 4, "width": 8, "batch": 100}
+QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 4, "width": 8, "batch": 150}
 
 
 @dataclasses.dataclass(frozen=True)

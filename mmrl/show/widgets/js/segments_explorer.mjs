@@ -111,11 +111,12 @@ function draw(ui) {
   });
   const tape = flow(parts, columns, { wrap: true }).map((run) => ({ ...run, first: run.head && run.part === 0 }));
   const full = Math.min(batch, now.steps);
+  const never = batch < Math.max(...lengths) ? `, whose steps from ${batch} on no batch ever shows` : "";
   const summary =
     `Segments of L = ${size}: ${now.rows} rows; ${percent(now.padding)} of them is padding (striped), and ` +
     `${percent(now.late)} of the steps lie in rows that start from an empty memory in mid-episode (arrows). Gradients join ` +
     `${percent(now.seen)} of the pairs that belong together. A batch of ${plural(now.perBatch, "row")} holds about ` +
-    `${num(now.effective)} real steps; a tape of ${batch} holds ${full}, pads nothing, and cuts only its last episode.`;
+    `${num(now.effective)} real steps; a tape of ${batch} holds ${full}, pads nothing, and cuts only its last episode${never}.`;
   const pictures = [
     band(width, { title: `segments: ${now.rows} rows of ${size} steps`, alt: `${now.rows} padded segments. ${summary}`, runs: segments, cell, batch: now.perBatch }),
     band(width, { title: `tape: ${now.steps} steps of ${plural(lengths.length, "episode")}, end to end`, alt: `The same episodes on one tape of ${now.steps} steps.`, runs: tape, cell, batch: 1 }),

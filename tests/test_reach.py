@@ -1,0 +1,127 @@
+"""Every step that is stored can be learned from, however long its episode is."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.agents import dqn
+from mmrl.envs import make
+from mmrl.envs.wrappers import BeginFlag
+from mmrl.replay import reservoir, segments, sequences, tape
+
+LENGTHS = (23, 1, 40, 7)
+STEPS = sum(LENGTHS)
+LAST = np.isin(np.arange(STEPS), np.cumsum(LENGTHS) - 1)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Step:
+    number: jax.Array  # of the step, from 1: padding is 0
+    last: jax.Array
+
+
+EXAMPLE = Step(jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+ROLLOUT = Step(jnp.arange(1, STEPS + 1)[None], jnp.asarray(LAST)[None])
+KEYS = jax.random.split(jax.random.key(0), 300)
+
+
+def learned(draw) -> set[int]:
+    """The numbers of the steps that `draw(key)` -> (numbers, is it trained?) gives in 300 draws."""
+    numbers, trained = jax.jit(jax.vmap(draw))(KEYS)
+    return set(np.asarray(numbers)[np.asarray(trained)].tolist())
+
+
+@pytest.fixture(scope="module")
+def stored() -> tape.Tape:
+    return tape.add(tape.init(EXAMPLE, STEPS), ROLLOUT)
+
+
+@pytest.mark.parametrize("batch", [max(LENGTHS), 60])
+def test_a_tape_reaches_every_step_of_episodes_that_fit_the_batch(stored, batch):
+    def draw(key):
+        drawn = tape.sample(stored, key, batch)
+        return drawn.steps.number, drawn.mask
+
+    assert learned(draw) == set(range(1, STEPS + 1))
+
+
+def test_a_tape_never_reaches_what_comes_after_a_batch(stored):
+    """Eq. 35: B[:B] ends an episode that is longer. Hence the rule of `dqn.check`."""
+
+    def draw(key):
+        drawn = tape.sample(stored, key, 30)
+        return drawn.steps.number, drawn.mask
+
+    beyond = range(sum(LENGTHS[:2]) + 31, sum(LENGTHS[:3]) + 1)
+    assert learned(draw) == set(range(1, STEPS + 1)) - set(beyond)
+
+
+@pytest.mark.parametrize("length", [3, 10])
+def test_segments_reach_every_step_whatever_the_batch(stored, length):
+    def draw(key):
+        drawn = segments.sample(stored, key, 30, length)
+        return drawn.steps.number, drawn.mask
+
+    assert learned(draw) == set(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize(("length", "overlap", "tail"), [(4, 2, 0), (10, 0, 4), (10, 5, 2)])
+def test_sequences_reach_every_step(length, overlap, tail):
+    sizes = {"length": length, "overlap": overlap, "burn_in": 3, "tail": tail}
+    rings = sequences.init(EXAMPLE, jnp.zeros(()), 200, **sizes)
+    rings = sequences.add(rings, ROLLOUT, jnp.zeros((1, STEPS)), jnp.ones((1, STEPS)))
+
+    def draw(key):
+        drawn = sequences.sample(rings, key, 8)
+        return drawn.steps.number, drawn.trained
+
+    assert learned(draw) == set(range(1, STEPS + 1))
+
+
+def test_a_reservoir_reaches_every_step_of_what_it_keeps():
+    """Unrolls know no episodes: their ends are stored like any other step."""
+    kept = reservoir.init(EXAMPLE, jnp.zeros(()), 70, length=7)
+    unrolls = jax.tree.map(lambda x: x[0, :70].reshape(10, 7), ROLLOUT)
+    key = jax.random.key(1)
+    kept = reservoir.add(kept, reservoir.Unrolls(jnp.zeros(10), unrolls), key)
+
+    def draw(key):
+        drawn = reservoir.sample(kept, key, 5)
+        return drawn.steps.number, drawn.steps.number > 0
+
+    assert learned(draw) == set(range(1, 71))
+
+
+HARD = "popgym-RepeatFirstHard-v0"  # 831 steps
+
+
+def test_dqn_refuses_a_batch_that_an_episode_may_outlast():
+    env, params = make(HARD)
+    with pytest.raises(ValueError, match="Take batch=831, or batching='segments'"):
+        dqn.check(dqn.Config(), env, params)
+    with pytest.raises(ValueError, match="`batch` must hold an episode of 831 steps; got 500"):
+        jax.eval_shape(lambda: dqn.train(dqn.Config(), env, params, jax.random.key(0)))
+    dqn.check(dqn.Config(batch=831), env, params)
+    dqn.check(dqn.Config(batching="segments"), env, params)
+
+
+def test_dqn_learns_from_every_step_of_the_longest_episode():
+    env, params = make(HARD)
+    env, time = BeginFlag(env), params.max_steps_in_episode
+    small = dqn.Config(width=4, memory_sizes=(("state_size", 2),), environments=1, rollout=time)
+    config = dataclasses.replace(small, batch=831, capacity=831)
+    dqn.check(config, env, params)
+
+    @jax.jit
+    def steps(key):
+        state = dqn.init(config, env, params, key)
+        state, _ = dqn.act_and_store(config, env, params, state, key)
+        drawn = dqn.sample(config, state, key)
+        return jnp.sum(drawn.mask), jnp.sum(drawn.begin & drawn.mask), drawn.steps.terminated
+
+    count, begins, terminated = steps(jax.random.key(0))
+    assert (count, begins) == (831, 1) and np.flatnonzero(terminated).tolist() == [830]
