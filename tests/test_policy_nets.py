@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mmrl.nets import MLP, ActorCritic, Categorical, Gaussian
+from mmrl.nets import MLP, ActorCritic, Categorical, Gaussian, Net
 
 TIME, OBS, ACTIONS = 16, (3, 2), 4
 
@@ -194,6 +194,24 @@ def test_an_mlp_is_two_layers_of_tanh_that_start_orthogonal():
     np.testing.assert_allclose(first.weight.T @ first.weight, 2 * np.eye(6), atol=1e-5)
     weight = net.head.linear.weight
     np.testing.assert_allclose(weight @ weight.T, np.eye(3), atol=1e-5)
+
+
+def test_which_networks_differ_in_nothing_but_the_memory():
+    """A `Net` with "none"; of actor-critics one with the latest frame, since "none" is an `MLP`."""
+    key, size = jax.random.key(0), int(np.prod(OBS))
+    plain = [Net(size, ACTIONS, memory_name=name, key=key) for name in ("none", "lru")]
+    one = {"memory_name": "frame_stack", "frames": 1}
+    blind = ActorCritic(size, ACTIONS, **one, key=key)
+    deep = [blind.policy, ActorCritic(size, ACTIONS, memory_name="lru", key=key).policy]
+    for without, with_one in (plain, deep):
+        for part in ("encoder", "trunk", "head"):
+            assert eqx.tree_equal(getattr(without, part), getattr(with_one, part))
+    obs = jax.random.normal(key, (TIME, *OBS))
+    never = jnp.zeros(TIME, bool)
+    together = blind(blind.init(), obs, never)[1].value
+    alone = jax.vmap(lambda o: blind.step(blind.init(), o, jnp.array(True))[1].value)(obs)
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
+    assert isinstance(ActorCritic(size, ACTIONS, memory_name="none", key=key).policy, MLP)
 
 
 def test_sizes_of_a_memory_that_is_not_there_are_refused():

@@ -12,7 +12,8 @@ _along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
 class Memoryless(SequenceModel):
     """y_t = W x_t + b. The state is the empty tuple: the monoid of one element.
 
-    Same call as the others, so that an agent with it differs in nothing but the memory.
+    Same call as the others, so that a `Net` with it, as in DQN and R2D2, differs in nothing but the
+    memory. The actor-critics take an `MLP` where they are told "none", which is another network.
     """
 
     input_size: int = eqx.field(static=True)

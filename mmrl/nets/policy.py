@@ -157,10 +157,14 @@ class Outputs(NamedTuple):
 class ActorCritic(eqx.Module):
     """π(· | s) and V(s), from two networks or a shared one.
 
-    `memory_name` is one of `mmrl.memory`, or "none" for an `MLP`. Its policy starts almost uniform
-    (or at mean 0), since the head's rows for it start a hundred times smaller; the standard
-    deviation of a `continuous` action is a parameter of its own and starts at 1. With two networks
-    the policy's has a second, auxiliary value: the "dual" architecture of Cobbe et al. 2021 (PPG).
+    `memory_name` is one of `mmrl.memory`, or "none" for an `MLP`: the usual network of PPO, smaller
+    than a `Net`, without norms and with another start. A `Net` less its memory, for comparison, is
+    a "frame_stack" with `frames` = 1.
+
+    The policy starts almost uniform (or at mean 0), since the head's rows for it start a hundred
+    times smaller; the standard deviation of a `continuous` action is a parameter of its own and
+    starts at 1. With two networks the policy's has a second, auxiliary value: the "dual"
+    architecture of Cobbe et al. 2021 (PPG).
     """
 
     policy: Net | MLP
