@@ -199,20 +199,70 @@ def ffm_rate(model):
     return -np.exp(wide(model.log_alpha))[:, None] + 1j * np.exp(wide(model.log_omega))[None]
 
 
-def ffm_outputs(model, traces, xs):
-    flat = np.concatenate([traces.real.reshape(len(xs), -1), traces.imag.reshape(len(xs), -1)], 1)
-    gate = sigmoid(linear(model.gate, xs))
-    return layer_norm(linear(model.mix, flat) * gate) + linear(model.skip, xs) * (1 - gate)
+def ffm_as_printed(model, xs):
+    """Eqs. 72-76, symbol by symbol; the skip has a matrix and the two terms have a plus."""
+
+    def combine(a, b):  # Eq. 74
+        (trace, time), (new, steps) = a, b
+        return trace * np.exp(steps * ffm_rate(model)) + new, time + steps
+
+    def encode(o):  # Eq. 75
+        u = linear(model.write, o) * sigmoid(linear(model.write_gate, o))
+        return np.array([u] * model.log_omega.size).T, 1
+
+    def decode(h, o):  # Eq. 76
+        trace, _ = h
+        z = linear(model.mix, np.concatenate([trace.real.ravel(), trace.imag.ravel()]))
+        gate = sigmoid(linear(model.gate, o))
+        hidden = wide(jax.nn.gelu(jnp.asarray(linear(model.mlp[0], layer_norm(z)))))
+        return linear(model.mlp[1], hidden) * gate + (1 - gate) * linear(model.skip, o)
+
+    h, ys = (np.zeros((model.log_alpha.size, model.log_omega.size)), 0), []  # Eq. 73
+    for o in xs:
+        h = combine(h, encode(o))
+        ys.append(decode(h, o))
+    return np.stack(ys)
 
 
-def test_ffm_equals_a_loop():
-    model, xs = build("ffm", trace_size=4, context_size=3), inputs(200)
-    u = linear(model.write, xs) * sigmoid(linear(model.write_gate, xs))
-    trace, traces = np.zeros((4, 3), complex), []
-    for row in u:
-        trace = trace * np.exp(ffm_rate(model)) + np.tile(row[:, None], (1, 3))
-        traces.append(trace)
-    close(run(model, xs), ffm_outputs(model, np.array(traces), xs))
+def test_ffm_as_printed_equals_a_loop():
+    model, xs = build("ffm", trace_size=4, context_size=3, printed=True), inputs(200)
+    close(run(model, xs), ffm_as_printed(model, xs))
+
+
+def test_ffm_equals_memax_with_the_same_parameters():
+    from memax.equinox.semigroups.ffm import FFM
+
+    traces, contexts = 4, 3
+    sizes = {"trace_size": traces, "context_size": contexts}
+    model = memory.make("ffm", IN, IN, key=jax.random.key(0), **sizes)
+    identity = eqx.tree_at(lambda s: (s.weight, s.bias), model.skip, (jnp.eye(IN), jnp.zeros(IN)))
+    model = eqx.tree_at(lambda m: m.skip, model, identity)
+    peer = FFM(IN, traces, contexts, jax.random.key(0))
+    # There the real and imaginary parts of one trace stand together.
+    mix = model.mix.weight.reshape(IN, 2, traces, contexts).swapaxes(1, 2).reshape(IN, -1)
+    layers = (model.write, model.write_gate, model.gate)
+    clocks = (jnp.exp(model.log_alpha), jnp.exp(model.log_omega))
+
+    def leaves(m):
+        return (m.pre, m.gate_in.linear, m.gate_out.linear, m.mix, m.algebra.algebra.params)
+
+    mixing = eqx.tree_at(lambda layer: layer.weight, model.mix, mix)
+    peer = eqx.tree_at(leaves, peer, (*layers, mixing, clocks))
+    xs, begin = jnp.asarray(inputs(100)), jnp.asarray(np.random.default_rng(1).random(100) < 0.1)
+    ys = eqx.filter_jit(model)(model.init(), xs, begin)[1]
+    close(ys, eqx.filter_jit(lambda m: m(m.initialize_carry(), (xs, begin))[1])(peer))
+
+
+@pytest.mark.parametrize("printed", [False, True])
+def test_a_norm_behind_the_gate_of_ffm_undoes_it(printed):
+    """How much smaller the memory's part gets when the bias of the gate falls from 0 to -5."""
+    model, xs = build("ffm", printed=printed), inputs(200)
+    silent = jax.tree.map(jnp.zeros_like, model.skip)
+    model = eqx.tree_at(lambda m: m.skip, model, silent)
+    biases = (jnp.zeros(OUT), jnp.full(OUT, -5.0))
+    open_, shut = (eqx.tree_at(lambda m: m.gate.bias, model, b) for b in biases)
+    shrinks = np.linalg.norm(run(open_, xs)) / np.linalg.norm(run(shut, xs))
+    assert (20 < shrinks < np.exp(5)) if printed else (1 <= shrinks < 2)
 
 
 def test_ffm_impulse_response_is_the_exponential():

@@ -10,12 +10,17 @@ from mmrl.monoid import Decay
 
 
 class FFM(Memory):
-    """z_t = W₃ [Re X_t ‖ Im X_t],  y_t = LN(z_t ⊙ g) + s ⊙ (1 - g),  g = σ(W₄ x_t).  Eqs. 72-76.
+    """z_t = W₃ [Re X_t ‖ Im X_t],  y_t = LN(z_t ⊙ g) + s ⊙ (1 - g),  g = σ(W₄ x_t).
 
     X_t = Σ_s γ^{t-s} ⊙ (u_s 1ᵀ) with u = (W₁ x) ⊙ σ(W₂ x), one row per trace and one column per
     context; γ = exp(-α ⊕ iω). All columns of f(x) are alike: what tells them apart is ω, the speed
-    of their clock. Eq. 76 lost a plus sign, and its skip s = W x is needed where sizes differ. In
-    Morad et al. 2023 the gate follows the norm, LN(z) ⊙ g: that is another model.
+    of their clock. So far Eqs. 72-75; the skip s = W x is needed where sizes differ.
+
+    y_t is what the code of the paper computes, and memax. `printed` gives Eq. 76 instead, with the
+    plus sign that it lost: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). That is another model. A norm
+    after the gate undoes it, but for what differs from feature to feature: as the gate closes, the
+    memory's part stays nearly as large as it was, while behind the norm it goes to 0 with g. The
+    MLP, which the paper does not describe, is W₆ GELU(W₅ x), as wide as y.
 
     α > 0 (per step) and ω > 0 (radians per step) are stored as logarithms, so that no update can
     make a trace grow. At the start α is evenly spaced over `decay`, and the periods 2π/ω over
@@ -32,6 +37,7 @@ class FFM(Memory):
     gate: eqx.nn.Linear
     skip: eqx.nn.Linear
     norm: eqx.nn.LayerNorm
+    mlp: tuple[eqx.nn.Linear, eqx.nn.Linear] | None  # of Eq. 76 as printed
 
     def __init__(
         self,
@@ -42,6 +48,7 @@ class FFM(Memory):
         context_size: int = 4,
         decay: tuple[float, float] = (1e-6, 0.5),
         period: tuple[float, float] = (2.0, 1000.0),
+        printed: bool = False,
         key: PRNGKeyArray,
     ):
         check_sizes(input_size=input_size, output_size=output_size)
@@ -58,6 +65,10 @@ class FFM(Memory):
         self.gate = eqx.nn.Linear(input_size, output_size, key=keys[3])
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[4])
         self.norm = eqx.nn.LayerNorm(output_size, use_weight=False, use_bias=False)
+        first, second = jax.random.split(jax.random.fold_in(key, len(keys)))
+        sizes = (output_size, output_size)
+        mlp = eqx.nn.Linear(*sizes, key=first), eqx.nn.Linear(*sizes, key=second)
+        self.mlp = mlp if printed else None
 
     @property
     def monoid(self) -> Decay:
@@ -73,4 +84,10 @@ class FFM(Memory):
         trace, _ = h
         z = dense(self.mix, jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))
         gate = jax.nn.sigmoid(dense(self.gate, x))
-        return self.norm(z * gate) + dense(self.skip, x) * (1 - gate)
+        return self._gated(z, gate) + dense(self.skip, x) * (1 - gate)
+
+    def _gated(self, z, gate):
+        if self.mlp is None:
+            return self.norm(z * gate)
+        first, second = self.mlp
+        return dense(second, jax.nn.gelu(dense(first, self.norm(z)))) * gate
