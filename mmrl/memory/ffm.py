@@ -48,7 +48,7 @@ class FFM(Memory):
         context_size: int = 4,
         decay: tuple[float, float] = (1e-6, 0.5),
         period: tuple[float, float] = (2.0, 1000.0),
-        printed: bool = False,
+        printed: bool | int = False,  # 0 or 1 where a config or the command line says it
         key: PRNGKeyArray,
     ):
         check_sizes(input_size=input_size, output_size=output_size)

@@ -18,6 +18,7 @@ from mmrl.runs.programs import forget_programs
 EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
     "ewma": "PPO and PPG with an average of θ as proximal policy, against themselves without.",
+    "ffm": "Fast and forgetful memory as in the code of its paper, and as printed.",
     "forgetting": "Tasks in cycles: CLEAR, its parts, EWC, Progress & Compress, and who forgets.",
     "graphs": "Recurrence equations, compiled, against the same by hand (Figures 9 to 11).",
     "invariance": "PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",

@@ -67,18 +67,21 @@ class Cell:
     memory: str
     length: int = TAPE  # L, or TAPE
     quirky: tuple[str, ...] = ()  # of quirks.NAMES
+    sizes: tuple[tuple[str, int], ...] = ()  # of the memory, where they are not its own
 
     @property
     def name(self) -> str:
         """Says it in words; what a finished cell is known by."""
         batching = f"segments of {self.length}" if self.length else "tape"
-        return ", ".join([self.task, self.memory, batching, *self.quirky])
+        sizes = [f"{name} {value}" for name, value in self.sizes]
+        return ", ".join([self.task, self.memory, *sizes, batching, *self.quirky])
 
     @property
     def config(self) -> dqn.Config:
         task = TASKS[self.task]
         return dqn.Config(
             memory=self.memory,
+            memory_sizes=self.sizes,
             batching="segments" if self.length else "tape",
             segment_length=self.length or 1,
             gamma=task.gamma,
