@@ -337,7 +337,14 @@ def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):
 
 def test_an_interrupted_cell_stops_the_run(slow):
     shown = explorer()
-    threading.Timer(0.3, _thread.interrupt_main).start()
+
+    def interrupt() -> None:
+        Slow.begun.acquire()
+        while shown._current is None:
+            time.sleep(0.01)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         shown.run()
     assert "stopped after block 0 of 3" in status(shown)

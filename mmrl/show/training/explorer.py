@@ -81,9 +81,9 @@ class TrainingExplorer(ipywidgets.VBox):
                 known = ", ".join(sorted(self.class_own_traits()))
                 raise ValueError(f"`{key}` is no setting of the explorer; there are {known}.")
             setattr(self, key, value)
-        trial = self._begin()
-        self.name = ""
         try:
+            trial = self._begin()
+            self.name = ""
             while not trial.finished.wait(0.05):
                 if trial.status == "stopped":
                     break
