@@ -108,4 +108,4 @@ def test_a_note_says_how_learning_rates_were_chosen():
     middle = {**old, "tuning": {"0.01": 0.0, **old["tuning"]}}
     said = tuning_note([old, middle, new, {**new, "tuning_at_bound": True}])
     assert "2 of 4" in said and "sides but for 1 at the end of the grid." in said
-    assert "The other 2 are" in said and "1 of them the smallest or the largest" in said
+    assert "2 of 4 learning rates are the best" in said and "1 of them the smallest" in said

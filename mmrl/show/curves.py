@@ -194,24 +194,24 @@ def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How the learning rates of measured rows were chosen, in words: by which rule, and how near
-    to the end of what was tried.
-    """
-    rows = [row for row in rows if row.get("tuning")]
-    older = [row for row in rows if outdated(row)]
-    ended = sum(row["tuning_at_bound"] for row in rows if not outdated(row))
-    lines = [
-        f"{len(rows) - len(older)} of {len(rows)} learning rates were chosen by score, then by area"
-        f", with neighbors on both sides{f' but for {ended} at the end of the grid' * (ended > 0)}."
-    ]
+    """How the learning rates of measured rows were chosen, and how many lie at an end, in words."""
+    tuned = [row for row in rows if row.get("tuning")]
+    older = [row for row in tuned if outdated(row)]
+    newer = [row for row in tuned if not outdated(row)]
+    lines = []
+    if newer:
+        ended = sum(row["tuning_at_bound"] for row in newer)
+        lines.append(
+            f"{len(newer)} of {len(tuned)} learning rates were chosen by score, then by area, with "
+            f"neighbors on both sides{f' but for {ended} at the end of the grid' * (ended > 0)}."
+        )
     if older:
+        tried = [[float(rate) for rate in row["tuning"]] for row in older]
         edge = sum(
-            row["learning_rate"] in (min(tried), max(tried))
-            for row in older
-            for tried in [[float(rate) for rate in row["tuning"]]]
+            r["learning_rate"] in (min(x), max(x)) for r, x in zip(older, tried, strict=True)
         )
         lines.append(
-            f"The other {len(older)} are the best of a few by an earlier rule, {edge} of them the "
-            "smallest or the largest: a better one may lie beyond."
+            f"{len(older)} of {len(tuned)} learning rates are the best of a few by an earlier "
+            f"rule, {edge} of them the smallest or the largest: a better one may lie beyond."
         )
     return "\n".join(lines)
