@@ -1,6 +1,7 @@
 """Trained networks play the original popgym as they play our port."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ from test_runs import CONFIG
 from mmrl.agents import dqn
 from mmrl.commands import evaluate, original
 from mmrl.envs.popgym import LEVELS
-from mmrl.runs import Run, Setup
+from mmrl.runs import AGENTS, Run, Setup, find
 
 NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
 
@@ -27,6 +28,35 @@ def test_the_original_shows_what_the_port_shows(env: str):
     assert features.shape == (1, *space.shape)
     last = run.program.env.action_space(run.program.params).n - 1
     theirs.step(original._action(theirs, int(last)))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_plays_what_its_greedy_policy_plays(
+    agent: str, monkeypatch: pytest.MonkeyPatch
+):
+    module = find(agent)
+    config = module.Config(memory="elman", width=8, environments=4)
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", agent=agent, config=config, seeds=(0, 1)))
+    run.state = run.begin()
+    seen, played = [], []  # [seed · time]
+    shown, chosen = original.features, original._action
+
+    def features(run: Run, obs: Any, actions: Any, rewards: Any, begin: Any) -> Any:
+        seen.append((shown(run, obs, actions, rewards, begin)[0], begin[0]))
+        return seen[-1][0][None]
+
+    monkeypatch.setattr(original, "features", features)
+    monkeypatch.setattr(original, "_action", lambda e, a: played.append(a) or chosen(e, a))
+    returns = original.play(run, 1)
+    assert returns.shape == (2, 1) and len(seen) == len(played)
+    for seed in range(2):
+        net = jax.tree.map(lambda x, i=seed: x[i], run.state.net)
+        policy, memory = jax.jit(module.greedy(net)), net.init()
+        half = slice(seed * len(seen) // 2, (seed + 1) * len(seen) // 2)
+        for (obs, begin), action in zip(seen[half], played[half], strict=True):
+            memory, wanted = policy(memory, obs, begin, jax.random.key(0))
+            assert action == wanted
+    assert len(set(played)) > 1
 
 
 def test_features_are_those_of_the_wrappers():

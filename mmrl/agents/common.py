@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.nets import Net
 from mmrl.rollout import Evaluation, Policy, evaluate
+
+AnyConfig = TypeVar("AnyConfig", bound=Any)
 
 
 class Metrics(eqx.Module):
@@ -57,6 +59,17 @@ def score(
     """The first episode of the network's `policy` in each of several fresh environments."""
     most = params.max_steps_in_episode
     return evaluate(policy(net), env, params, net.init(), key, episodes, most)
+
+
+def repeatable(config: AnyConfig) -> AnyConfig:
+    """The settings of a program that is one block, and is repeated: a longer run compiles nothing.
+
+    How many there are is no longer its shape, but a number where a schedule needs it: `horizon`.
+    """
+    length: dict[str, Any] = {"blocks": 1}
+    if hasattr(config, "horizon"):
+        length["horizon"] = float(config.horizon or config.blocks)
+    return dataclasses.replace(config, **length)
 
 
 def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:

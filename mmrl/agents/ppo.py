@@ -71,7 +71,9 @@ class Config(eqx.Module):
     noise_scale: bool = static(default=False)  # measure the policy gradient's, once per block
 
     learning_rate: float = 5e-4
-    anneal: float = 0.0  # share of it that is gone when the run ends, in a straight line
+    anneal: float = 0.0  # share of it that is gone at the horizon, in a straight line
+    # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
+    horizon: float = 0.0
     beta1: float = 0.9  # of Adam
     beta2: float = 0.999
     adam_eps: float = 1e-8
@@ -139,7 +141,7 @@ _NAMES = {
     "optimizer": ("adam", "sgd"),
 }
 _FROM_ZERO = ("kl_weight", "importance_max", "value_weight", "entropy_weight", "prox_center")
-_FROM_ZERO += ("max_grad_norm", "clip", "reward_clip")
+_FROM_ZERO += ("max_grad_norm", "clip", "reward_clip", "horizon")
 
 
 def action_size(env: Any, params: Any) -> tuple[int, bool]:
@@ -234,7 +236,8 @@ def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollou
 
 def rate(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """The learning rate of an iteration."""
-    gone = config.anneal * iteration / (config.block * config.blocks)
+    horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)
+    gone = config.anneal * iteration / (config.block * horizon)
     return config.learning_rate * jnp.maximum(1 - gone, 0)
 
 

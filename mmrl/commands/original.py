@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from mmrl.envs.popgym import LEVELS
-from mmrl.nets import Net
-from mmrl.runs import Run
+from mmrl.rollout import Policy
+from mmrl.runs import Run, find
 
 VERSION = "1.0.7"
 
@@ -51,15 +51,16 @@ def play(run: Run, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed epis
     return np.stack([_play(net, run, envs, seed) for net in nets])
 
 
-def _play(net: Net, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, " episodes"]:
+def _play(net: Any, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, " episodes"]:
     """One network, one episode of every environment, all side by side."""
-    count = len(envs)
+    count, greedy = len(envs), find(run.setup.agent).greedy
     obs = np.stack([_flat(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(envs)])
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), net.init())
     actions, begin = np.full(count, -1), np.ones(count, bool)
     rewards, returns, running = np.zeros(count), np.zeros(count), np.ones(count, bool)
     while running.any():
-        memory, actions = _act(net, memory, features(run, obs, actions, rewards, begin), begin)
+        shown = features(run, obs, actions, rewards, begin)
+        memory, actions = _act(greedy, net, memory, shown, begin)
         actions, begin = np.asarray(actions), np.zeros(count, bool)
         for i in np.flatnonzero(running):
             step = envs[i].step(_action(envs[i], int(actions[i])))
@@ -89,9 +90,11 @@ def features(
 
 
 @eqx.filter_jit
-def _act(net: Net, memory: PyTree, obs: Any, begin: Any) -> tuple[PyTree, Any]:
-    memory, q = jax.vmap(net.step)(memory, obs, begin)
-    return memory, jnp.argmax(q, axis=-1)
+def _act(
+    greedy: Callable[[Any], Policy], net: Any, memory: PyTree, obs: Any, begin: Any
+) -> tuple[PyTree, Any]:
+    policy, key = greedy(net), jax.random.key(0)  # which it does not read
+    return jax.vmap(lambda memory, obs, begin: policy(memory, obs, begin, key))(memory, obs, begin)
 
 
 def _flat(env: Any, obs: Any) -> Float[np.ndarray, " obs"]:

@@ -22,7 +22,7 @@ from jaxtyping import PyTree
 
 # Settings that files of earlier versions lack, and what those versions did.
 EARLIER = {"previous_reward": False}
-EARLIER_CONFIG = {"noise_scale": False, "estimator": "gae"}  # of an agent
+EARLIER_CONFIG = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}  # of an agent
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from mmrl.agents.common import repeatable
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
@@ -100,9 +101,8 @@ class Run:
         self.program = program(setup.agent, setup.env, *map(bool, shown))
         if not resume:  # what exists was accepted when it began
             find(setup.agent).check(setup.config, self.program.env, self.program.params)
-        # The program does not depend on how often it is repeated: a longer run is no other program.
-        self._config = dataclasses.replace(setup.config, blocks=1)
-        self._shapes = jax.eval_shape(self._start)  # so that bad settings leave no trace on disk
+        self._config = repeatable(setup.config)
+        self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
         if self.path is not None:
@@ -112,7 +112,7 @@ class Run:
         config = self.setup.config
         while len(self.history) < config.blocks:
             began = time.perf_counter()
-            state = self._start() if self.state is None else self.state
+            state = self.begin() if self.state is None else self.state
             state, metrics = self.program.block(self._config, state)
             metrics = jax.device_get(metrics)
             self._check_finite(metrics.finite)
@@ -129,7 +129,8 @@ class Run:
             self._keep(state, [*self.history, row])
             yield report
 
-    def _start(self) -> PyTree:
+    def begin(self) -> PyTree:
+        """The state before the first block."""
         keys = jax.vmap(jax.random.key)(np.asarray(self.setup.seeds, np.uint32))
         return self.program.init(self._config, keys)
 

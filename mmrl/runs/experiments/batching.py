@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mmrl.agents import dqn
+from mmrl.agents.common import repeatable
 from mmrl.runs import interval, program
 from mmrl.runs.experiments import quirks, tuning
 from mmrl.runs.experiments.resuming import resume
@@ -180,7 +181,7 @@ def train(
     rate may be too high.
     """
     init, block = _compiled(cell.task, cell.quirky)
-    blocks, config = config.blocks, dataclasses.replace(config, blocks=1)  # one program for all
+    blocks, config = config.blocks, repeatable(config)  # one program for all
     lanes = jnp.asarray(rates, jnp.float32)
     state = init(config, lanes, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
     rows = []

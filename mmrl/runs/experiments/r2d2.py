@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mmrl.agents import dqn, r2d2
+from mmrl.agents.common import repeatable
 from mmrl.agents.staleness import STARTS, staleness
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
@@ -187,7 +188,7 @@ def train(
     rate may be too high.
     """
     init, block = _compiled(cell.task, cell.strategy == "tape")
-    blocks, config = config.blocks, dataclasses.replace(config, blocks=1)  # one program for all
+    blocks, config = config.blocks, repeatable(config)  # one program for all
     lanes = jnp.asarray(rates, jnp.float32)
     state = init(config, lanes, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
     block = block.lower(config, lanes, state).compile()

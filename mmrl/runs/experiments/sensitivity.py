@@ -97,10 +97,8 @@ def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
     trained = Run(Setup(env=f"popgym-{cell.task}-v0", config=config, seeds=SEEDS))
     for _ in trained:
         pass
-    keys = jax.vmap(jax.random.key)(np.asarray(SEEDS, np.uint32))
-    before = trained.program.init(dataclasses.replace(config, blocks=1), keys)
     found = examine(trained.program, trained.state.net)
-    fresh = examine(trained.program, before.net, swap=False)
+    fresh = examine(trained.program, trained.begin().net, swap=False)
     shares = [outside(curve, LENGTH)[0] for curve in found["gradient"]]
     middle, low, high = interval(np.array(shares))
     rounded = {name: _round(values) for name, values in found.items()}

@@ -1,7 +1,5 @@
 """An agent at play."""
 
-import dataclasses
-
 import jax
 import numpy as np
 
@@ -36,11 +34,7 @@ class AgentPlayer(EpisodePlayer):
 def _play(run: Run, seed: int, episode: int) -> Transition:
     env, params = run.program.env, run.program.params
     agent = AGENTS[run.setup.agent]
-    state = run.state
-    if state is None:
-        config = dataclasses.replace(run.setup.config, blocks=1)
-        keys = jax.vmap(jax.random.key)(np.asarray(run.setup.seeds, np.uint32))
-        state = run.program.init(config, keys)
+    state = run.begin() if run.state is None else run.state
     net = jax.tree.map(lambda x: x[seed], state.net)
 
     @jax.jit
