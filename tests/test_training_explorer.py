@@ -192,6 +192,15 @@ def test_clear_stops_and_removes(slow):
     assert not shown.trials and "no curve yet" in alt(shown)
 
 
+def test_a_run_with_a_smaller_batch_says_so(slow):
+    """Whole segments of 3 steps make a batch of 18, where the config has 20."""
+    slow.gate.release(1000)
+    shown = explorer(blocks=1, batching="segments", segment_length=3)
+    assert shown.run().setup.config.batch == 18
+    shown.run(segment_length=5)
+    assert [name for _, name in shown.trials] == ["lru, segments 3, batch 18", "lru, segments 5"]
+
+
 def test_runs_are_overlaid_named_replaced_and_removed(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)

@@ -16,7 +16,8 @@ class Agent(Protocol):
     @property
     def Config(self) -> Any:
         """Its settings. They have `memory`, `learning_rate`, and what counts a run's steps:
-        `environments`, `rollout`, `block`, `blocks` and `episodes`."""
+        `environments`, `rollout`, `block`, `blocks` and `episodes`. A schedule that follows the
+        length of a run goes by `horizon`, in blocks: in a run's program `blocks` is 1."""
         ...
 
     @property

@@ -170,11 +170,13 @@ class TrainingExplorer(ipywidgets.VBox):
         )
         return Setup(env=self.env, config=config, seeds=tuple(range(self.seeds)))
 
-    def _auto_name(self) -> str:
+    def _auto_name(self, config: Config) -> str:
         """Memory and batching, and what else differs from how the explorer was made."""
         parts = [self.memory]
         if self.batching == "segments":
             parts.append(f"segments {self.segment_length}")
+        if config.batch != self.config.batch:
+            parts.append(f"batch {config.batch}")
         for key, symbol in (("gamma", "γ"), ("learning_rate", "lr")):
             if getattr(self, key) != self._first[key]:
                 parts.append(f"{symbol} {getattr(self, key):g}")
@@ -187,7 +189,7 @@ class TrainingExplorer(ipywidgets.VBox):
                     f"{self._current.curve.name} is being trained: wait, or press Stop first."
                 )
             setup = self._setup()
-            key = (self.env, self.name.strip() or self._auto_name())
+            key = (self.env, self.name.strip() or self._auto_name(setup.config))
             self._drop(key)
             taken = {trial.curve.style for trial in self._in_view()}
             free = [i for i in range(len(STYLES)) if i not in taken]
