@@ -193,12 +193,12 @@ def test_clear_stops_and_removes(slow):
 
 
 def test_a_run_with_a_smaller_batch_says_so(slow):
-    """Whole segments of 3 steps make a batch of 18, where the config has 20."""
+    """Whole segments of 4 steps make a batch of 48, where the config has 51."""
     slow.gate.release(1000)
-    shown = explorer(blocks=1, batching="segments", segment_length=3)
-    assert shown.run().setup.config.batch == 18
-    shown.run(segment_length=5)
-    assert [name for _, name in shown.trials] == ["lru, segments 3, batch 18", "lru, segments 5"]
+    shown = explorer(blocks=1, batching="segments", segment_length=4)
+    assert shown.run().setup.config.batch == 48
+    shown.run(segment_length=3)
+    assert [name for _, name in shown.trials] == ["lru, segments 4, batch 48", "lru, segments 3"]
 
 
 def test_runs_are_overlaid_named_replaced_and_removed(slow):
@@ -209,7 +209,7 @@ def test_runs_are_overlaid_named_replaced_and_removed(slow):
     shown.run("mine", gamma=0.9, memory="lru")
     shown.run(batching="segments")
     names = [name for _, name in shown.trials]
-    assert names == ["lru", "gru", "none", "mine", "lru, segments 10, γ 0.9"]
+    assert names == ["lru", "gru", "none", "mine", "lru, segments 10, batch 50, γ 0.9"]
     assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 3, 4]
     shown.run("mine", seeds=1)  # the same cell again: it takes its own place
     assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 4, 3]
