@@ -339,6 +339,13 @@ def test_a_replayed_unroll_is_as_it_was_acted():
     np.testing.assert_array_equal(stored.steps.action, first.steps.action)
 
 
+def test_a_type_that_rounds_observations_is_refused():
+    env, params = make("CartPole-v1")
+    with pytest.raises(ValueError, match="got 'uint8', which rounds those of this environment"):
+        clear.check(change(TINY, stored="uint8"), env, params)
+    clear.check(change(TINY, stored="float16"), env, params)
+
+
 def test_whole_numbers_may_be_stored_as_such():
     plain, small = run(TINY, 4), run(change(TINY, stored="uint8"), 4)
     assert small.reservoir.unrolls.steps.obs.dtype == jnp.uint8

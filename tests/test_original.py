@@ -60,7 +60,7 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
 
 
 def test_features_are_those_of_the_wrappers():
-    config = dataclasses.replace(CONFIG, capacity=256)
+    config = dataclasses.replace(CONFIG, batch=64, capacity=512)
     shown = {"previous_action": True, "previous_reward": True}
     run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, **shown))
     env, params = run.program.env, run.program.params

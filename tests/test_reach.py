@@ -105,15 +105,44 @@ def test_dqn_refuses_a_batch_that_an_episode_may_outlast():
         dqn.check(dqn.Config(), env, params)
     with pytest.raises(ValueError, match="`batch` must hold an episode of 831 steps; got 500"):
         jax.eval_shape(lambda: dqn.train(dqn.Config(), env, params, jax.random.key(0)))
-    dqn.check(dqn.Config(batch=831), env, params)
-    dqn.check(dqn.Config(batching="segments"), env, params)
+    dqn.check(dqn.Config(batch=831, environments=8), env, params)
+    dqn.check(dqn.Config(batching="segments", environments=8), env, params)
+
+
+LONGEST, TURN = 12, 5  # steps of an episode and of a rollout
+
+
+def held(depth: int) -> np.ndarray:
+    """Does a tape hold a whole episode, after each of 60 rollouts of the longest episodes?"""
+    last = jnp.asarray(np.arange(1, 60 * TURN + 1) % LONGEST == 0).reshape(60, 1, TURN)
+
+    def add(stored, last):
+        stored = tape.add(stored, Step(jnp.ones(last.shape, jnp.int32), last))
+        return stored, jnp.any(tape.valid(stored))
+
+    return np.asarray(jax.lax.scan(add, tape.init(EXAMPLE, depth), last)[1])
+
+
+def test_a_tape_for_two_episodes_and_a_rollout_is_never_empty_again():
+    needed, first = 2 * LONGEST + TURN, -(-LONGEST // TURN)
+    assert held(needed)[first - 1 :].all()
+    assert held(LONGEST).mean() < 0.3 < held(LONGEST + TURN).mean() < 0.9
+
+
+@pytest.mark.parametrize("batching", ["tape", "segments"])
+def test_dqn_refuses_a_tape_that_often_holds_no_episode(batching):
+    env, params = make(HARD)
+    config = dqn.Config(batching=batching, batch=840, environments=16, rollout=16)
+    with pytest.raises(ValueError, match="Take capacity=26848, or fewer environments"):
+        dqn.check(config, env, params)
+    dqn.check(dataclasses.replace(config, capacity=26_848), env, params)
 
 
 def test_dqn_learns_from_every_step_of_the_longest_episode():
     env, params = make(HARD)
     env, time = BeginFlag(env), params.max_steps_in_episode
     small = dqn.Config(width=4, memory_sizes=(("state_size", 2),), environments=1, rollout=time)
-    config = dataclasses.replace(small, batch=831, capacity=831)
+    config = dataclasses.replace(small, batch=831, capacity=3 * 831)
     dqn.check(config, env, params)
 
     @jax.jit

@@ -127,6 +127,18 @@ def check(
         )
     if not hasattr(env.action_space(params), "n"):
         raise ValueError("`env` must have discrete actions for CLEAR; got a continuous space.")
+    if "int" in config.stored and not _is_whole(config, env, params):
+        raise ValueError(
+            f"`stored` must be a type that holds observations as they are; got {config.stored!r}, "
+            "which rounds those of this environment. Take 'float32' or 'float16'."
+        )
+
+
+def _is_whole(config: Config, env: Any, params: Any) -> bool:
+    """Is an episode's first observation, at least, the same number in the type that is stored?"""
+    with jax.ensure_compile_time_eval():
+        obs = env.reset(jax.random.key(0), params)[0]
+        return bool(jnp.all(obs.astype(config.stored) == obs))
 
 
 _NAMES = {

@@ -13,7 +13,8 @@ Implementation details
   at every `begin`. Learning never uses a stored state: it reads whole episodes (or segments from
   the initial state).
 - A tape wants a batch that holds the longest possible episode, since it cuts the last of a batch:
-  what comes after `batch` steps would never be learned from, so `check` refuses it.
+  what comes after `batch` steps would never be learned from, so `check` refuses it. And it wants
+  room for two, because an episode can be drawn only while the whole of it is stored.
 - `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
 - Rewards stay raw on the tape; `reward_scale` applies in the loss.
 """
@@ -90,6 +91,15 @@ def check(config: Config, env: Any, params: Any) -> None:
         raise ValueError(
             f"`batch` must hold an episode of {longest} steps; got {config.batch}: the steps after "
             f"these would never be learned from. Take batch={longest}, or batching='segments'."
+        )
+    # The episode before must stay until the rollout in which the next one ends.
+    needed = (2 * longest + config.rollout) * config.environments
+    if config.capacity < needed:
+        raise ValueError(
+            f"`capacity` must hold two episodes of {longest} steps and a rollout of "
+            f"{config.rollout} in each of {config.environments} environments, {needed} steps; got "
+            f"{config.capacity}: the tape would often hold no whole episode. Take "
+            f"capacity={needed}, or fewer environments."
         )
 
 

@@ -17,9 +17,10 @@ Implementation details
 - The value loss is (V - y)², without a half and without a clip.
 - Actions of a continuous policy go to the environment as they are: gymnax's cut them to size.
 
-CartPole-v1 with the settings of PureJaxRL: memory="none", learning_rate=2.5e-4, anneal=1,
-adam_eps=1e-5, max_grad_norm=0.5. After 61 iterations, 500 000 steps, the greedy policy's return was
-483 to 500 on ten seeds with normalize_rewards=True, and 389 to 452 without.
+CartPole-v1 with rates and norms of PureJaxRL, but our 64 environments: memory="none", block=61,
+blocks=1, learning_rate=2.5e-4, anneal=1, adam_eps=1e-5, max_grad_norm=0.5. After these 61
+iterations, 500 000 steps, the greedy policy's return was 483 to 500 on ten seeds with
+normalize_rewards=True, and 389 to 452 without.
 """
 
 import math

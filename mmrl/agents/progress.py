@@ -13,6 +13,8 @@ Implementation details
 - One adapter, into the head: h = head(f) + α ⊙ U σ(V f_base + c). The paper has one for each layer.
 - The active column goes on from task to task; only its adapter and its optimizer start anew.
 - The base also learns the value of the active column, ½ (V - V_active)², which is our addition.
+- While the base's Fisher information is measured the active column still acts, through its old
+  adapter on the features of the new base, which are not those it was trained with.
 - Who is evaluated: on the task in training the active column, on all others the knowledge base.
 """
 

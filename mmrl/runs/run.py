@@ -99,7 +99,8 @@ class Run:
         self.path = None if path is None else pathlib.Path(path)
         shown = (setup.previous_action, setup.begin_flag, setup.previous_reward)
         self.program = program(setup.agent, setup.env, *map(bool, shown))
-        if not resume:  # what exists was accepted when it began
+        began = resume and (self.path is None or (self.path / CHECKPOINT).exists())
+        if not began:  # else its settings were accepted then
             find(setup.agent).check(setup.config, self.program.env, self.program.params)
         self._config = repeatable(setup.config)
         self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
