@@ -1,4 +1,4 @@
-"""What chapters 07 and 09 say of measured rows is what the rows say: their numbers and verdicts."""
+"""What chapters 03, 07 and 09 say of measured rows is what the rows say: numbers and verdicts."""
 
 import json
 import pathlib
@@ -37,6 +37,18 @@ def apart(low: dict[str, Any], high: dict[str, Any]) -> bool:
 def batching() -> dict[tuple[str, str, int], dict[str, Any]]:
     plain = [row for row in published("batching") if not row["quirks"]]
     return {(row["task"], row["memory"], row["segment_length"]): row for row in plain}
+
+
+def test_both_forms_of_ffm_end_alike():
+    rows = {(row["task"], row["form"]): row for row in published("ffm")}
+    said = {CARDS: ("0.06", "0.06"), "CountRecallEasy": ("−0.56", "−0.59"), FIRST: ("1.00", "1.00")}
+    text = prose("03_memory_monoids")
+    assert "0.06 and 0.06 on RepeatPrevious, at −0.56 and −0.59 on CountRecall" in text
+    assert "both at 1.00 on RepeatFirst" in text
+    for task, numbers in said.items():
+        code, printed = rows[task, "code"], rows[task, "printed"]
+        assert tuple(f"{ends(row):.2f}".replace("-", "−") for row in (code, printed)) == numbers
+        assert not apart(code, printed) and not apart(printed, code)
 
 
 def test_no_segments_end_above_their_tape_but_some_are_faster(batching: Any):
