@@ -99,10 +99,9 @@ def cells() -> list[Cell]:
         *(Cell(task, "lru", n) for task in (lag, hold) for n in (TAPE, 10, 50)),
         *(Cell(lag, "gru", n) for n in (TAPE, 10)),
         *(Cell(lag, "lru", n, q) for n, q in ((TAPE, (target,)), (10, (loss, target)))),
-        *(Cell(hold, "gru", n) for n in (TAPE, 10)),
-        *(Cell(lag, "lru", n) for n in (20, 100)),
+        *(Cell(task, "gru", n) for task in (hold, lag) for n in (TAPE, *LENGTHS)),
+        *(Cell(task, "lru", n) for task in (lag, *rest) for n in (TAPE, *LENGTHS)),
         *(Cell(lag, "lru", 10, (q,)) for q in (loss, target)),
-        *(Cell(task, "lru", n) for task in rest for n in (TAPE, 10)),
         *(Cell(lag, m, n) for m in ("ffm", "s5", "linear_attention") for n in (TAPE, 10)),
         *(Cell(hold, "lru", n, q) for n, q in ((TAPE, (target,)), (10, (loss, target)))),
     ]
