@@ -51,7 +51,7 @@ def test_both_forms_of_ffm_end_alike():
         assert not apart(code, printed) and not apart(printed, code)
 
 
-def test_no_segments_end_above_their_tape_but_some_are_faster(batching: Any):
+def test_no_segments_end_above_their_tape_and_none_are_faster(batching: Any):
     assert "no segments end above their tape in any of our pairs" in prose("07_train_it")
     pairs = [(row, batching[task, memory, 0]) for (task, memory, n), row in batching.items() if n]
     assert len(pairs) > 25
@@ -62,9 +62,8 @@ def test_no_segments_end_above_their_tape_but_some_are_faster(batching: Any):
         *(f"{CARDS}, lru, segments of {n}" for n in (50, 100)),
         *(f"{FIRST}, gru, segments of {n}" for n in (10, 20, 50, 100)),
     }
-    faster = {row["cell"] for row, tape in pairs if area(row) > area(tape)}
-    assert faster == {f"{FIRST}, gru, segments of {n}" for n in (50, 100)}
-    assert "segments of 50 and 100 are ahead for the GRU on RepeatFirst" in prose("07_train_it")
+    assert not [row["cell"] for row, tape in pairs if area(row) > area(tape)]
+    assert "No area under the curve, which counts speed, is above" in prose("07_train_it")
 
 
 def test_longer_segments_do_not_always_end_higher(batching: Any):
