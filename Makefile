@@ -19,7 +19,7 @@ LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 .PHONY: help demo lab book test fast lint bench lock address clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/runtime ## Train agents that remember, and one that cannot
 	$(BIN)/python -m mmrl demo
@@ -36,6 +36,18 @@ test: lint ## Lint, check types and run every test
 
 fast: $(VENV)/dev ## Run the tests that take seconds
 	$(PYTEST) -m "not slow"
+
+# What depends on how sums are rounded; the site, the lab and installations do not.
+ROUNDED := -m slow --deselect tests/test_site.py --deselect tests/test_lab.py \
+	--deselect tests/test_address.py --durations 40
+
+roundings: $(VENV)/dev ## Run the slow tests under each instruction set that this processor has
+	@grep -qi ' sse4_2' /proc/cpuinfo || { echo "Only Linux on x86-64 lets itself be asked."; exit 1; }
+	@for isa in SSE4_2 AVX2 AVX512; do \
+		grep -qi " $$isa" /proc/cpuinfo || { echo "== $$isa: not on this processor"; continue; }; \
+		echo "== $$isa"; \
+		XLA_FLAGS="$$XLA_FLAGS --xla_cpu_max_isa=$$isa" $(PYTEST) $(ROUNDED) || failed=1; \
+	done; exit $${failed:-0}
 
 lint: $(VENV)/dev ## Check style, formatting and types
 	$(BIN)/ruff check
