@@ -20,7 +20,8 @@ NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
 def test_the_original_shows_what_the_port_shows(env: str):
     """Shapes of observations and numbers of actions agree, also with the additions of a run."""
     setup = Setup(env=env, previous_action=True, previous_reward=True)
-    run = Run(dataclasses.replace(setup, config=dataclasses.replace(CONFIG, capacity=4096)))
+    config = dataclasses.replace(CONFIG, batch=1024, capacity=8192)
+    run = Run(dataclasses.replace(setup, config=config))
     theirs = original.original(env)()
     seen = original._flat(theirs, theirs.reset(seed=0)[0])[None]
     features = original.features(run, seen, np.array([-1]), np.zeros(1), np.array([True]))
