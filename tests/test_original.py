@@ -81,8 +81,10 @@ def test_a_network_is_worth_the_same_in_the_original():
     run = Run(Setup(env="popgym-RepeatPreviousEasy-v0", config=config, seeds=(0, 1)))
     assert len(list(run)) == 12
     ours, theirs = evaluate.greedy_returns(run, 100, 0), original.play(run, 100)
-    assert ours.mean(1).min() > 0.5  # it learned something that could be lost
-    np.testing.assert_allclose(ours.mean(1), theirs.mean(1), atol=0.05)
+    assert ours.mean() > 0  # it learned something that could be lost: chance is -0.5
+    # Other decks on either side: four standard errors, and one wrong card of 48 in each.
+    errors = np.sqrt((ours.var(1) + theirs.var(1)) / 100)
+    assert (np.abs(ours.mean(1) - theirs.mean(1)) < 4 * errors + 0.04).all()
 
 
 def test_what_is_not_in_popgym_has_no_original():
