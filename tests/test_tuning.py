@@ -96,6 +96,13 @@ def test_what_is_known_is_not_trained_again_unless_its_area_is_needed():
     assert [one.area is None for one in found.tried] == [True, False, False, False]
 
 
+def test_rows_that_need_no_training_are_known_by_what_they_say():
+    row = {"learning_rate": 3e-3, "tuning": {"0.001": 0.2, "0.003": 0.9, "0.01": 0.5}}
+    assert tuning.stands(row) and not tuning.stands({**row, "learning_rate": 1e-3})
+    assert not tuning.stands({**row, "tuning": {**row["tuning"], "0.01": 0.895}})
+    assert not tuning.stands({"cell": "another"})
+
+
 def test_the_score_may_be_the_area():
     trainer = Trainer({1e-3: 1.0, 3e-3: 0.5, 1e-2: 0.9}, {1e-3: 0.1, 3e-3: 0.4, 1e-2: 0.2})
     found = chosen(trainer, score=tuning.area)

@@ -7,6 +7,7 @@ from typing import Any
 
 from mmrl.runs import append, revise
 from mmrl.runs.checkpoint import loads
+from mmrl.runs.experiments import tuning
 
 
 def read(path: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -27,11 +28,17 @@ def resume(
 ) -> Iterator[str]:
     """Measure every cell that `out/<name>.jsonl` lacks, while there is time for another.
 
-    Rows that are `outdated` come first: `measure(cell, quick, row)` brings one up to date.
+    Rows that are `outdated` come first, and of those the ones that need no training:
+    `measure(cell, quick, row)` brings one up to date.
     """
     path, began, last = out / f"{name}.jsonl", time.monotonic(), 0.0
     there, remain = read(path), 0
-    for cell in sorted(cells, key=lambda cell: cell.name not in there):
+
+    def turn(cell: Any) -> int:
+        row = there.get(cell.name)
+        return 2 if row is None else int(not tuning.stands(row))
+
+    for cell in sorted(cells, key=turn):
         row, started = read(path).get(cell.name), time.monotonic()
         if row is not None and not outdated(row):
             continue

@@ -139,12 +139,17 @@ def cells() -> list[Cell]:
 def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
     """Train every cell that `out/staleness.jsonl` lacks, while there is time for another."""
 
-    def measured(cell: Cell, quick: bool, old: dict[str, Any] | None = None) -> dict[str, Any]:
-        fresh = read(out / "staleness.jsonl").get(Cell(cell.task).name)
-        shared = [fresh["learning_rate"]] if fresh else []
-        return measure(cell, quick, old, shared)
+    def shared(task: str) -> list[float]:
+        fresh = read(out / "staleness.jsonl").get(Cell(task).name)
+        return [fresh["learning_rate"]] if fresh else []
 
-    yield from resume("staleness", out, cells(), measured, _say, minutes, quick, tuning.outdated)
+    def measured(cell: Cell, quick: bool, old: dict[str, Any] | None = None) -> dict[str, Any]:
+        return measure(cell, quick, old, shared(cell.task))
+
+    def outdated(row: dict[str, Any]) -> bool:
+        return tuning.outdated(row) or not set(shared(row["task"])) <= set(row["rates"])
+
+    yield from resume("staleness", out, cells(), measured, _say, minutes, quick, outdated)
 
 
 def _say(row: dict[str, Any]) -> str:

@@ -175,6 +175,15 @@ def outdated(row: Mapping[str, Any]) -> bool:
     return bool(row.get("tuning")) and "tuning_areas" not in row
 
 
+def stands(row: Mapping[str, Any]) -> bool:
+    """Whether an outdated row needs no training: its rate has neighbors, and none is as good."""
+    scores = {float(rate): score for rate, score in row.get("tuning", {}).items()}
+    rate = row.get("learning_rate", 0.0)
+    others = [score for other, score in scores.items() if other != rate]
+    inside = bool(scores) and min(scores) < rate < max(scores)
+    return inside and max(others) < scores[rate] - 2 * CLOSE  # of the largest span, 2
+
+
 def grown(row: Mapping[str, Any], chosen: Chosen) -> dict[str, Any] | None:
     """The row with what was tried now, if its agents were trained at the rate that was chosen."""
     if row.get("learning_rate") != chosen.setting["learning_rate"]:
