@@ -9,7 +9,6 @@ from mmrl.pdg.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Sym
 
 Point = tuple[int, ...]
 _HUGE = 2**40  # more than any bound
-_HUGE = 2**40  # more than any bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +92,11 @@ class Domain:
         for point in itertools.product(*sizes):
             if bool(self.when.evaluate(self.env(point, bounds))):
                 yield point
+
+    def grid(self, bounds: Mapping[str, int]) -> tuple[Point, ...]:
+        """Along each dimension, the coordinates that its points have; see `polyhedra.is_grid`."""
+        points = list(self.points(bounds))
+        return tuple(tuple(sorted({point[k] for point in points})) for k in range(len(self)))
 
     def ceiling(self, width: Expr) -> int | None:
         """The most that a width can be for any bounds: n of t:min(t + n, T); None of t:T."""

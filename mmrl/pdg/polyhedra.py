@@ -96,6 +96,18 @@ def never(when: Expr, domain: Domain) -> bool:
     return _set(domain.restrict(when), isl.Context()).is_empty()
 
 
+def is_grid(domain: Domain) -> bool:
+    """Is it, whatever the bounds, all combinations of some coordinates along each dimension?"""
+    points, kind = _set(domain, isl.Context()), isl.dim_type.set
+    grid = isl.Set.universe(points.get_space())
+    for kept in range(len(domain)):
+        line = points
+        for k in set(range(len(domain))) - {kept}:
+            line = line.project_out(kind, k, 1).insert_dims(kind, k, 1)
+        grid = grid.intersect(line)
+    return grid.is_equal(points)
+
+
 def simplify(when: Expr, domain: Domain) -> Expr:
     """A condition that agrees with `when` on the domain and says no more than it must."""
     context = new_context()

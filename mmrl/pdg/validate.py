@@ -8,7 +8,7 @@ from mmrl.pdg.domain import reads as points_read
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.indexing import largest_number, roomy, within
-from mmrl.pdg.polyhedra import never, simplify
+from mmrl.pdg.polyhedra import is_grid, never, simplify
 from mmrl.pdg.schedule import schedule
 
 Instance = tuple[str, Point]  # an operation at a point
@@ -25,6 +25,8 @@ def validate(graph: Graph) -> Graph:
         _check_inputs(graph, op)
     for edge in graph.edges:
         _check_read(graph, edge)
+    for name, _ in graph.results:
+        _check_result(graph.ops[name])
     check_cycles(graph)
     return graph
 
@@ -54,6 +56,17 @@ def _check_cases(op: Op, edges: Sequence[Edge]) -> None:
         where = simplify(rest, op.domain) if edges else TRUE
         at = "anywhere" if where.same(TRUE) else f"where {where}"
         raise ValueError(f"`{op.name}{op.domain}` is not defined {at}: add a case")
+
+
+def _check_result(op: Op) -> None:
+    """A result is an array of the points that there are, so these must be a grid."""
+    if not is_grid(op.domain):
+        where = ", ".join(op.domain.names)
+        raise ValueError(
+            f"`results` must be arrays, but `{op.name}[{where}]` exists where {op.domain.when}, "
+            f"which is no grid; say what stands elsewhere, as in `z[{where}] = {op.name}; "
+            f"z[{where}] = 0.0` for a new `Program.tensor`"
+        )
 
 
 def _check_read(graph: Graph, edge: Edge) -> None:

@@ -111,6 +111,7 @@ class Accesses:
         self.graph, self.bounds = graph, graph.sizes(bounds)
         self.names = {name: op.domain.names for name, op in graph.ops.items()}
         self.extents = {name: extents(graph, name, bounds) for name in graph.ops}
+        self.grids = {tensor: graph.ops[tensor[0]].domain.grid(bounds) for tensor in graph.results}
         self.outputs: dict[str, tuple[Tensor, ...]] = {
             name: tuple((name, k) for k in range(len(op.outputs))) for name, op in graph.ops.items()
         }

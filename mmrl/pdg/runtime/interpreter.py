@@ -5,6 +5,7 @@ the schedule says, byte for byte, and the account shows it.
 """
 
 import dataclasses
+import itertools
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from mmrl.pdg.graph import Edge, Graph, Op
@@ -25,7 +27,8 @@ from mmrl.pdg.runtime.stores import BlockStore, HostStore, PointStore
 class Execution:
     """What a program computed, and what its tensors took.
 
-    `results` are the graph's, in its order, stacked along the dimensions of their operations.
+    `results` are the graph's, in its order, stacked along the dimensions of their operations,
+    where they exist.
     """
 
     results: tuple[PyTree, ...]
@@ -168,9 +171,16 @@ class _Run:
         return Execution(results, self.account, {t: s.kind for t, s in self.stores.items()})
 
     def collect(self, tensor: Tensor) -> PyTree:
-        extents = self.accesses.extents[tensor[0]]
-        index = tuple(range(extent) for extent in extents)
-        return jax.tree.map(jnp.asarray, self.stores[tensor].get(index, extents))
+        grid = self.accesses.grids[tensor]
+        values = [self.stores[tensor].get(point, ()) for point in itertools.product(*grid)]
+        sizes = tuple(map(len, grid))
+
+        def stack(kind: Any, *leaves: Any) -> jax.Array:
+            # With numpy: JAX would compile one program for each number of points.
+            flat = np.stack(leaves) if leaves else np.empty(0, kind.dtype)
+            return jnp.asarray(flat.reshape(sizes + kind.shape))
+
+        return jax.tree.map(stack, self.accesses.types()[tensor], *values)
 
 
 def _slots(events: list[tuple], accesses: Accesses) -> dict[Tensor, tuple[int, int, int]]:

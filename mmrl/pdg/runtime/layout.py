@@ -85,7 +85,8 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
         for k, (j, shift) in enumerate(place.coordinates):
             if j in windows:
                 found[place.root][k].append(windows[j].moved(shift))
-    rings = {}
+    # What never runs, as x[t + 1] where T is 1, has a ring that nobody reads.
+    rings = {tensor: Ring((1,) * len(p.coordinates)) for tensor, p in own_places(accesses).items()}
     for root, alive in lives.items():
         needed, ends = _ended(alive, accesses.extents[root[0]])
         slots, fewer = (_slots(some, found[root]) for some in (alive, needed))

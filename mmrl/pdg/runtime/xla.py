@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from mmrl.pdg.expr import Slice
@@ -38,7 +39,7 @@ class XlaProgram:
         self._jitted = jax.jit(self._run)
 
     def __call__(self, *, key: Any = None) -> tuple[PyTree, ...]:
-        """The graph's results, stacked along the dimensions of their operations.
+        """The graph's results, stacked along the dimensions of their operations, where they exist.
 
         A `key` replaces the program's seed.
         """
@@ -72,7 +73,12 @@ class XlaProgram:
     def _result(self, tensor: Tensor, buffers: Buffers) -> PyTree:
         place = self.layout.places[tensor]
         spans = [rings.Span.whole(extent) for extent in self._accesses.extents[tensor[0]]]
-        return self._get(place, spans, buffers)
+        found, grid = self._get(place, spans, buffers), self._accesses.grids[tensor]
+        for axis, coordinates in enumerate(grid):
+            if len(coordinates) < spans[axis].count:  # the others hold nothing
+                some = np.array(coordinates, int)
+                found = jax.tree.map(lambda x, a=axis, some=some: jnp.take(x, some, a), found)
+        return found
 
     def _block(self, nodes: Sequence, env: dict, known: dict, buffers: Buffers) -> Buffers:
         """The buffers after `nodes`; `known` has the values at hand, and grows."""

@@ -1,0 +1,74 @@
+"""Tensors on a part of their dimensions, and slices with nothing in them: all ways to run agree."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.pdg.compiler import compile
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.naive import execute
+from mmrl.pdg.program import Program
+from mmrl.pdg.tensor import Tensor
+
+
+def line() -> tuple[Program, Any, Any, Tensor]:
+    """x[t] = t + 1."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    return p, t, T, p.value(t + 1).astype("float32")
+
+
+def plane() -> tuple[Program, Any, Any, Tensor]:
+    """x[i, t] = 10 i + t + 1."""
+    p = Program("i", "t")
+    i, t = p.symbols
+    return p, p.symbols, p.bounds, p.value(10 * i + t + 1).astype("float32")
+
+
+def same(graph: Graph, *wanted: Any, **bounds: int) -> None:
+    """The naive order, the interpreter and the XLA program give what is wanted."""
+    compiled = compile(graph)
+    assert compiled.check(**bounds).ok
+    naive = execute(graph, bounds)
+    done, xla = compiled.interpret(bounds).results, compiled.xla(bounds)()
+    for place, want in enumerate(wanted):
+        points = naive[graph.results[place]]
+        flat = np.reshape([points[p] for p in sorted(points)], np.shape(want))
+        for got in (flat, done[place], xla[place]):
+            if np.size(want):  # with no points there is no telling along which dimension
+                assert np.shape(got) == np.shape(want)
+            np.testing.assert_allclose(np.ravel(got), np.ravel(want), rtol=1e-6)
+
+
+@pytest.mark.parametrize("T", [1, 2, 5])
+def test_a_result_on_a_part_of_its_points_has_these_alone(T: int):
+    p, t, _, x = line()
+    row = np.arange(1.0, T + 1)
+    graph = p.graph(x[t + 1], x[t % 2 == 0], x[t - 1] * 2.0, x)
+    same(graph, row[1:], row[::2], row[:-1] * 2, row, T=T)
+
+
+@pytest.mark.parametrize("T", [1, 5])
+def test_a_part_of_a_plane_is_a_grid(T: int):
+    p, (i, t), _, x = plane()
+    rows = 10.0 * np.arange(3)[:, None] + np.arange(1.0, T + 1)
+    same(p.graph(x[i + 1, t % 3 == 0], x[i, t + 2]), rows[1:, ::3], rows[:, 2:], I=3, T=T)
+
+
+def test_a_result_that_is_no_grid_is_refused():
+    p, (i, t), _, x = plane()
+    with pytest.raises(ValueError, match=r"`results` .* exists where .*; z\[i, t\] = 0.0`"):
+        p.graph(x[i, t - i])
+    z = p.tensor(i, t, name="z")
+    z[i, t] = x[i, t - i]
+    z[i, t] = 0.0
+    want = [[10.0 * i + t - i + 1 if t >= i else 0.0 for t in range(4)] for i in range(3)]
+    same(p.graph(z), np.array(want), I=3, T=4)
+
+
+def test_results_over_two_dimensions_that_others_read_by_slices():
+    p, (i, t), (_, T), r = plane()
+    rows = 10.0 * np.arange(2)[:, None] + np.arange(1.0, 6.0)
+    powers = np.array([[0.9 ** (k - t) * (k >= t) for t in range(5)] for k in range(5)])
+    same(p.graph(r, r[i, t:T].discounted_sum(0.9)), rows, rows @ powers, I=2, T=5)
