@@ -72,3 +72,30 @@ def test_results_over_two_dimensions_that_others_read_by_slices():
     rows = 10.0 * np.arange(2)[:, None] + np.arange(1.0, 6.0)
     powers = np.array([[0.9 ** (k - t) * (k >= t) for t in range(5)] for k in range(5)])
     same(p.graph(r, r[i, t:T].discounted_sum(0.9)), rows, rows @ powers, I=2, T=5)
+
+
+@pytest.mark.parametrize("T", [1, 2, 5])
+def test_a_definition_holds_where_its_value_exists(T: int):
+    p, (i, t), _, v = plane()
+    boot = p.tensor(i, t, name="boot")
+    boot[i, t] = v[i, t + 2]
+    with pytest.raises(ValueError, match=r"`boot\[i, t\]` is not defined where .*: add a case"):
+        p.graph(boot)
+    boot[i, t] = -1.0
+    rows = 10.0 * np.arange(2)[:, None] + np.arange(1.0, T + 3)
+    rows[:, T:] = -1.0
+    same(p.graph(boot), rows[:, 2:], I=2, T=T)
+    after = p.tensor(i, t, name="after")
+    after[i, t + 1] = v[i, t + 2]  # after[i, t] = v[i, t + 1] for 1 <= t < T - 1
+    after[i, t] = -1.0
+    want = rows[:, 1 : T + 1].copy()
+    want[:, 0] = -1.0
+    same(p.graph(after), want, I=2, T=T)
+
+
+def test_a_definition_from_a_value_that_exists_elsewhere_is_refused():
+    p, (i, t), _, x = plane()
+    y = p.tensor(i, name="y")
+    with pytest.raises(ValueError, match=r"the value differs along \['t'\]"):
+        y[i] = p.value(i)[t % 2 == 0]
+    del x

@@ -256,7 +256,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
     u[0] = 1.0
     return {
         "read before": (lambda: p.tensor(t, name="early") + 1.0, "has no type yet"),
-        "twice": (define(u, 0, 2.0), r"already defined wherever `u\[0\]`"),
+        "twice": (define(u, 0, 2.0), r"already defined wherever `u\[0\] = …`"),
         "type": (define(u, t, p.constant(jnp.zeros(3))), "was first defined as float32"),
         "turned": (define(u, 2 * t, 1.0), "turn the equation"),
         "window": (define(u, slice(t, T), 1.0), "turn the equation"),

@@ -64,7 +64,7 @@ class Program:
     def tensor(self, *symbols: Sym | str, name: str = "x") -> Tensor:
         """A tensor to be defined case by case: `x[i, 0] = …; x[i, t + 1] = …`.
 
-        The first definition that covers a point wins. It has a type from its first definition on.
+        The first that has a value for a point wins. It has a type from its first definition on.
         """
         domain = self.domain(symbols)
         return self.declare(Op(self.fresh(name), "merge", domain, ()))
@@ -210,7 +210,7 @@ class Program:
         return Tensor(self, name, output, domain.symbols, domain)
 
     def define(self, name: str, key: Any, value: Any) -> None:
-        """`name[key] = value`, one case of a branching definition."""
+        """`name[key] = value`, one case of a branching definition: where the value exists."""
         op = self.ops[name]
         if op.kind != "merge":
             raise ValueError(
@@ -218,25 +218,24 @@ class Program:
             )
         found = subscript(key, op.domain, name)
         bounds = [bound.name for bound in self.bounds]
-        when, change = definition(found, op.domain, bounds, name)
-        for edge in self.edges:
-            if edge.sink == name:
-                when = when & ~edge.when
-        if never(when, op.domain):
-            raise ValueError(
-                f"`{name}` is already defined wherever `{found.text(name)}` would define it"
-            )
         tensor = self.lift(value, op.outputs)
         if any(isinstance(part, Slice) for part in tensor.index):
             tensor = tensor.read()
-        index = tuple(part.substitute(change) for part in tensor.index)
-        extra = {s for part in index for s in part.symbols()} - {*bounds, *op.domain.names}
-        fixed = {n for n, part in change.items() if n not in part.symbols()} & set(
-            tensor.domain.names
-        )
-        if extra or fixed:
+        when, change = definition(found, op.domain, bounds, name)
+        there = tensor.domain.when.substitute(change)
+        for rest in (there, *(~edge.when for edge in self.edges if edge.sink == name)):
+            when = when & rest
+        if never(when, op.domain):
             raise ValueError(
-                f"`{found.text(name)} = …`: the value differs along {sorted(extra | fixed)}, where "
+                f"`{name}` is already defined wherever `{found.text(name)} = …` has a value for it"
+            )
+        index = tuple(part.substitute(change) for part in tensor.index)
+        extra = {s for part in (*index, there) for s in part.symbols()}
+        extra -= {*bounds, *op.domain.names}
+        fixed = {n for n, part in change.items() if n not in part.symbols()}
+        if extra := extra | fixed & set(tensor.domain.names):
+            raise ValueError(
+                f"`{found.text(name)} = …`: the value differs along {sorted(extra)}, where "
                 f"`{name}` is defined at one point or not at all; index it"
             )
         first = op.outputs[0] if op.outputs else tensor.type
