@@ -184,7 +184,8 @@ def values(T: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("slots", [5, 6, 9])
 def test_a_ring_is_a_point_store_of_fewer_slots(slots: int):
     reserved: list[int] = []
-    ring, points = BlockStore(1, slots, 9, reserved.append), PointStore()
+    (example,) = values(1)
+    ring, points = BlockStore(1, slots, 9, reserved.append, example), PointStore(example)
     for t, value in enumerate(values(9)):
         ring.put((5, t), value)
         points.put((5, t), value)
@@ -205,7 +206,7 @@ def test_a_ring_is_a_point_store_of_fewer_slots(slots: int):
 
 
 def test_a_ring_refuses_what_is_not_there():
-    ring = BlockStore(0, 2, 8, lambda size: None)
+    ring = BlockStore(0, 2, 8, lambda size: None, jnp.float32(0))
     for t in range(2):
         ring.put((t,), jnp.float32(t))
     with pytest.raises(ValueError, match="coordinate 2 would overwrite 0"):

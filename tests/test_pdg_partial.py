@@ -1,11 +1,14 @@
 """Tensors on a part of their dimensions, and slices with nothing in them: all ways to run agree."""
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from mmrl.pdg.compiler import compile
+from mmrl.pdg.expr import max_, min_
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.naive import execute
 from mmrl.pdg.program import Program
@@ -99,3 +102,44 @@ def test_a_definition_from_a_value_that_exists_elsewhere_is_refused():
     with pytest.raises(ValueError, match=r"the value differs along \['t'\]"):
         y[i] = p.value(i)[t % 2 == 0]
     del x
+
+
+@pytest.mark.parametrize("T", [1, 2, 5])
+def test_nothing_adds_up_to_zero(T: int):
+    p, t, T_, x = line()
+    row, weights = np.arange(1.0, T + 1), p.value(t + 2).astype("float32")
+    slices: list[tuple[Any, Callable[[int], slice]]] = [
+        (slice(0, t), lambda t: slice(0, t)),
+        (slice(t + 1, T_), lambda t: slice(t + 1, T)),
+        (slice(t + 2, T_), lambda t: slice(t + 2, T)),
+        (slice(max_(t - 2, 0), t), lambda t: slice(max(t - 2, 0), t)),
+        (slice(t, min_(2, T_)), lambda t: slice(t, 2)),
+        (slice(t, t), lambda t: slice(t, t)),
+    ]
+    for part, by_hand in slices:
+        parts = [row[by_hand(t)] for t in range(T)]
+        graph = p.graph(x[part].sum(), x[part].discounted_sum(0.5), x[part] @ weights[part])
+        sums = [part.sum() for part in parts]
+        gains = [sum(0.5**k * value for k, value in enumerate(part)) for part in parts]
+        same(graph, sums, gains, [(part * (part + 1)).sum() for part in parts], T=T)
+
+
+def test_the_gradient_of_an_empty_sum_is_zero():
+    p, t, T, x = line()
+    y = x[t + 1 : T].sum() ** 2
+    want = jax.grad(lambda x: sum(x[k + 1 :].sum() ** 2 for k in range(4)))(np.arange(1.0, 5.0))
+    same(p.graph(y.backward(x)), want, T=4)
+
+
+@pytest.mark.parametrize("part", [slice(0, -1), slice(-2, None), slice(None, -3)])
+def test_indices_do_not_count_from_the_end(part: slice):
+    _, _, _, x = line()
+    with pytest.raises(ValueError, match=r"`cast` .* from the end.* T - "):
+        x[part]
+
+
+def test_a_slice_that_ends_before_it_begins_is_refused():
+    _, t, _, x = line()
+    for part in (slice(3, 1), slice(t, t - 2)):
+        with pytest.raises(ValueError, match="ends before it begins"):
+            x[part]

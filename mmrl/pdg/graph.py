@@ -40,7 +40,8 @@ class Op:
     """An operation: at each point of `domain`, `run(env, *inputs)` gives the tuple of its outputs.
 
     `outputs` holds, of each output, a pytree of `ArrayType`. `env` has every symbol's value at the
-    point (an int, or traced) and every bound's (an int). A merge has no `run`.
+    point (an int, or traced) and every bound's (an int). A merge has no `run`. `needs` is what must
+    hold at every point, so that there is a value.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Op:
     outputs: tuple[Any, ...]
     run: Callable[..., tuple[Any, ...]] | None = None
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    needs: Expr = TRUE
 
     def types(self, bounds: Mapping[str, int]) -> tuple[Any, ...]:
         """Of each output, a pytree of `jax.ShapeDtypeStruct`: what one point stores."""

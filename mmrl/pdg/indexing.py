@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmrl.pdg.domain import Dim, Domain
-from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, lift
+from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, lift, max_
 from mmrl.pdg.normal import is_index, is_truth
 from mmrl.pdg.polyhedra import always, never, simplify
 
@@ -56,16 +56,22 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
             f"{len(items)} indices; write `...` before indices of the array's own axes"
         )
     for dim, item in zip(domain, items, strict=False):
-        part = dim.symbol if item == slice(None) else _from_start(item, dim.bound)
+        part = dim.symbol if item == slice(None) else _from_start(item, dim.bound, name)
         if not isinstance(part, Slice) and is_truth(part):
             when, part = when & part, dim.symbol
         at[dim.name] = part
     return Subscript(at, when, axes)
 
 
-def _from_start(item: Any, bound: Expr) -> Expr:
+def _from_start(item: Any, bound: Expr, name: str) -> Expr:
     """An index as an expression; `3:` and `:t` reach to the ends of the dimension."""
     if isinstance(item, slice) and item.step is None:
+        for end in (item.start, item.stop):
+            if isinstance(end, int) and end < 0:
+                raise ValueError(
+                    f"`{name}` counts points from 0 and not from the end: instead of {end} write "
+                    f"{bound - -end}"
+                )
         start, stop = item.start, item.stop
         return Slice(lift(0 if start is None else start), lift(bound if stop is None else stop))
     return lift(item)
@@ -84,6 +90,8 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
             low = part.lo if never(below, sink) else f"max_({part.lo}, 0)"
             high = part.hi if never(above, roomy(sink, above)) else f"min_({part.hi}, {dim.bound})"
             raise ValueError(f"`{text}` leaves 0:{dim.bound}; write {low}:{high}")
+        if isinstance(part, Slice) and never(part.hi >= part.lo, roomy(sink, part.hi >= part.lo)):
+            raise ValueError(f"`{text}` ends before it begins, at every point of {sink}")
     inside = within(source, index, name)
     if always(inside, roomy(sink, inside)):
         return sink
@@ -91,6 +99,12 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
         has = ", ".join(map(str, source))
         raise ValueError(f"`{text}` exists at no point of {sink}: `{name}` has {has}")
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
+
+
+def width(part: Slice, sink: Domain) -> Expr:
+    """How many points a slice has: none where it would end before it begins."""
+    size = part.width()
+    return size if always(size >= 0, roomy(sink, size)) else max_(size, 0)
 
 
 def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:

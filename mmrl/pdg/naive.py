@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.domain import Domain, Point, reads
+from mmrl.pdg.domain import Point, reads
 from mmrl.pdg.graph import Edge, Graph, Op
 
 Instance = tuple[str, Point]  # an operation at a point
@@ -34,7 +34,7 @@ def execute(
     for name, point in legal_order(graph, sizes, seed):
         op = graph.ops[name]
         arguments = [
-            take(op.domain, edge, point, sizes, values)
+            take(graph, edge, point, sizes, values)
             for edge in graph.inputs(name)
             if bool(edge.when.evaluate(op.domain.env(point, sizes)))
         ]
@@ -92,13 +92,14 @@ def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Inst
 
 
 def take(
-    domain: Domain,
+    graph: Graph,
     edge: Edge,
     point: Point,
     bounds: Mapping[str, int],
     values: Mapping[Instance, tuple[Any, ...]],
 ) -> Any:
     """One argument: the value read, or the values of a slice, stacked and padded with zeros."""
+    domain = graph.ops[edge.sink].domain
     env = domain.env(point, bounds)
     found = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]
     if not edge.slices:
@@ -106,17 +107,17 @@ def take(
     widths = [part.width() for part in edge.slices]
     room = [domain.largest(width, bounds) for width in widths]
     counts = [max(0, int(width.evaluate(env))) for width in widths]
-    if not found:
-        raise ValueError(f"`{edge}` reads nothing at {point}: an empty slice has no type")
 
-    def pad(*leaves: Any) -> jax.Array:
+    def pad(kind: Any, *leaves: Any) -> jax.Array:
         # With numpy: JAX would compile one program for each length.
-        block = np.stack([np.asarray(leaf) for leaf in leaves])
-        block = block.reshape((*counts, *block.shape[1:]))
-        more = [(0, n - count) for n, count in zip(room, counts, strict=True)]
-        return jnp.asarray(np.pad(block, [*more, *((0, 0) for _ in block.shape[len(counts) :])]))
+        block = np.zeros((*room, *kind.shape), kind.dtype)
+        if leaves:
+            part = np.stack([np.asarray(leaf) for leaf in leaves])
+            block[tuple(map(slice, counts))] = part.reshape((*counts, *kind.shape))
+        return jnp.asarray(block)
 
-    return jax.tree.map(pad, *found)
+    kind = graph.ops[edge.source].types(bounds)[edge.output]
+    return jax.tree.map(pad, kind, *found)
 
 
 def _thunk(op: Op, bounds: Mapping[str, int], jit: bool) -> Callable[..., tuple[Any, ...]]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from mmrl.pdg.domain import Domain
-from mmrl.pdg.expr import Expr
+from mmrl.pdg.expr import TRUE, Expr, lift
 from mmrl.pdg.graph import ArrayType, array_type, ragged
 
 
@@ -101,6 +101,16 @@ def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Ca
         return (TABLE[kind](*inputs, **params, **mask),)
 
     return run
+
+
+def needs(kind: str, types: Sequence[Any], params: Mapping[str, Any]) -> Expr:
+    """What must hold for a row to have a value: of nothing there is no mean and no extreme."""
+    something = TRUE
+    if kind in ("mean", "max", "min"):
+        axis = params["axis"]
+        for size in types[0].shape if axis is None else [types[0].shape[axis]]:
+            something = something & (lift(size) > 0)
+    return something
 
 
 def counted(

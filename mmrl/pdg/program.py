@@ -190,7 +190,8 @@ class Program:
             outputs = table.infer(run, kinds, domain, bounds, name, full=kind in ("fn", "random"))
         if any(x.is_reindexed for x in inputs):
             run = table.cut(run, [x.type for x in inputs], domain)
-        self.declare(Op(name, kind, domain, outputs, run, params or {}))
+        needs = table.needs(kind, [x.type for x in inputs], params or {})
+        self.declare(Op(name, kind, domain, outputs, run, params or {}, needs))
         self.reads[name] = tuple(inputs)
         for place, x in enumerate(inputs):
             self.join(name, x, x.index, place=place)

@@ -13,7 +13,7 @@ import numpy as np
 from mmrl.pdg.domain import Domain, shape
 from mmrl.pdg.expr import Expr, Slice
 from mmrl.pdg.graph import ArrayType, ragged, type_text
-from mmrl.pdg.indexing import composes, defined, subscript
+from mmrl.pdg.indexing import composes, defined, subscript, width
 
 if TYPE_CHECKING:
     from mmrl.pdg.program import Program
@@ -108,7 +108,8 @@ class Tensor:
         plain = composes(self.index, found.slices) and not holes and not twice
         tensor = self if plain else self.read()
         index = [part.substitute(found.at) for part in tensor.index]
-        widths = tuple(part.width() for part in found.at.values() if isinstance(part, Slice))
+        domain = tensor._domain(found.at, found.when)
+        widths = tuple(width(x, domain) for x in found.at.values() if isinstance(x, Slice))
         points = {n: part for n, part in found.at.items() if not isinstance(part, Slice)}
 
         def indexed(leaf: ArrayType) -> ArrayType:
@@ -117,7 +118,7 @@ class Tensor:
 
         view = tensor._with(
             index=tuple(index),
-            domain=tensor._domain(found.at, found.when),
+            domain=domain,
             kind=jax.tree.map(indexed, tensor.type),
         )
         return (

@@ -41,6 +41,12 @@ def _check_inputs(graph: Graph, op: Op) -> None:
         )
     if op.run is None:
         raise ValueError(f"`{op.name}` of kind `{op.kind}` has no `run`")
+    lacking, room = ~op.needs, roomy(op.domain, op.needs)
+    if not never(lacking, room):
+        raise ValueError(
+            f"`{edges[0]}` is the {op.kind} of nothing where {simplify(lacking, room)}: let the "
+            f"slice hold a point, as x[0:t + 1] does, or ask where it does, as in x[0:t][t > 0]"
+        )
     return None
 
 

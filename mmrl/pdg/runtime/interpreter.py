@@ -101,10 +101,12 @@ class _Run:
         self.account = Account()
         self.accesses = program.accesses
         self.stores: dict[Tensor, PointStore | BlockStore] = {}
-        for tensor in self.accesses.tensors:
+        for tensor, kind in self.accesses.types().items():
             slots = program.slots.get(tensor)
             self.stores[tensor] = (
-                PointStore() if slots is None else BlockStore(*slots, reserve=self.account.reserve)
+                PointStore(kind)
+                if slots is None
+                else BlockStore(*slots, self.account.reserve, kind)
             )
         self.host: dict[Tensor, HostStore] = defaultdict(HostStore)
         self.given: set[tuple[Tensor, Point]] = set()

@@ -31,14 +31,22 @@ def _stack(values: list[PyTree], widths: tuple[int, ...]) -> PyTree[Shaped[Array
     return jax.tree.map(lambda *xs: jnp.stack(xs).reshape(widths + xs[0].shape), *values)
 
 
+def _nothing(zeros: PyTree, widths: tuple[int, ...]) -> PyTree[Shaped[Array, "..."]]:
+    """What an empty slice holds: zeros, as many as there is room for."""
+    return jax.tree.map(lambda x: jnp.zeros(widths + x.shape, x.dtype), zeros)
+
+
 class PointStore:
-    """A map from points to values: everything is quick but a slice, which is put together anew."""
+    """A map from points to values: everything is quick but a slice, which is put together anew.
+
+    `example` has the shapes and dtypes of a value.
+    """
 
     kind = "point"
 
-    def __init__(self) -> None:
+    def __init__(self, example: PyTree):
         self._values: dict[Point, PyTree] = {}
-        self._zeros: PyTree | None = None
+        self._zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
 
     def put(self, point: Point, value: PyTree) -> list[Buffer]:
         """Store `value`, without a copy; the buffers it is in."""
@@ -57,9 +65,6 @@ class PointStore:
         ranges = [i for i in index if isinstance(i, range)]
         if not ranges:
             return self._values[index]  # pyright: ignore[reportArgumentType]
-        if self._zeros is None:
-            example = next(iter(self._values.values()))
-            self._zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), x.dtype), example)
         padded = [
             [*coordinates, *[None] * (width - len(coordinates))]
             for coordinates, width in zip(ranges, widths, strict=True)
@@ -69,7 +74,7 @@ class PointStore:
             coordinates = iter(chosen)
             point = tuple(next(coordinates) if isinstance(i, range) else i for i in index)
             values.append(self._zeros if None in point else self._values[point])
-        return _stack(values, widths)
+        return _stack(values, widths) if values else _nothing(self._zeros, widths)
 
 
 @functools.partial(jax.jit, donate_argnums=0)
@@ -101,9 +106,12 @@ class BlockStore:
     as one of its values does: freeing a value frees no memory before the last one of its array.
     """
 
-    def __init__(self, axis: int, slots: int, extent: int, reserve: Callable[[int], None]):
+    def __init__(
+        self, axis: int, slots: int, extent: int, reserve: Callable[[int], None], example: PyTree
+    ):
         self.kind = "block" if slots >= extent else "ring"
         self.slots = slots
+        self._zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
         self._axis = axis
         self._reserve = reserve
         self._blocks: dict[Point, PyTree] = {}
@@ -154,6 +162,8 @@ class BlockStore:
             raise KeyError(missing[0])
         if not isinstance(at, range):
             return _row(self._blocks[outer], at % self.slots)
+        if not at:
+            return _nothing(self._zeros, widths)
         return _window(self._blocks[outer], at.start, len(at), widths[0])
 
 
