@@ -131,6 +131,20 @@ def test_the_gradient_of_an_empty_sum_is_zero():
     same(p.graph(y.backward(x)), want, T=4)
 
 
+def test_nothing_has_no_mean_and_no_extremes():
+    _, t, T, x = line()
+    for act, want in ((Tensor.mean, 4.0), (Tensor.max, 5.0), (Tensor.min, 3.0)):
+        for part in (slice(0, t), slice(t + 1, T), slice(2, 2), slice(t, min_(3, T))):
+            with pytest.raises(ValueError, match=r"is the (mean|max|min) of nothing"):
+                x.program.graph(act(x[part]))
+        rest = x[2:T]
+        graph = x.program.graph(act(rest))
+        same(graph, want, T=5)
+        for run in (lambda g=graph: execute(g, {"T": 2}), lambda g=graph: compile(g).xla({"T": 2})):
+            with pytest.raises(ValueError, match=r"`bounds` are too small"):
+                run()
+
+
 @pytest.mark.parametrize("part", [slice(0, -1), slice(-2, None), slice(None, -3)])
 def test_indices_do_not_count_from_the_end(part: slice):
     _, _, _, x = line()
@@ -143,3 +157,13 @@ def test_a_slice_that_ends_before_it_begins_is_refused():
     for part in (slice(3, 1), slice(t, t - 2)):
         with pytest.raises(ValueError, match="ends before it begins"):
             x[part]
+
+
+def test_bounds_too_small_for_an_index_are_named():
+    _, t, T, x = line()
+    for read in (x[max_(t, 3)], x[min_(t + 2, 4)], x[max_(T - 3, 2)]):
+        graph = x.program.graph(read * 1.0)
+        execute(graph, {"T": 5})
+        for run in (execute, lambda g, b: compile(g).interpret(b), lambda g, b: compile(g).xla(b)):
+            with pytest.raises(ValueError, match=r"`bounds` are too small for `.*`, got {'T': 2}"):
+                run(graph, {"T": 2})

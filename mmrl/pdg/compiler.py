@@ -20,7 +20,7 @@ from mmrl.pdg.runtime.interpreter import Execution, interpret
 from mmrl.pdg.runtime.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, schedule
 from mmrl.pdg.syntax import Block, Event, Tensor, text, trace
-from mmrl.pdg.validate import check_cycles
+from mmrl.pdg.validate import check_cycles, fitting
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,10 +50,13 @@ class Compiled:
     def trace(self, **bounds: int) -> list[Event]:
         """What happens in a run, in order.
 
-        Raises `ValueError` for bounds that are missing, unknown, or no whole numbers from 1 on; so
-        do `check`, `interpret` and `xla`.
+        Raises `ValueError` for bounds that are missing, unknown, no whole numbers from 1 on, or too
+        small for what the program reads; so do `check`, `interpret` and `xla`.
         """
-        return trace(self.tree, **self.graph.sizes(bounds))
+        return trace(self.tree, **self._sizes(bounds))
+
+    def _sizes(self, bounds: Mapping[str, int]) -> dict[str, int]:
+        return fitting(self.stages[0].graph, bounds)
 
     def check(self, **bounds: int) -> check.Report:
         """Enumerate a run: every violation of order or memory, and how much was alive at once."""
@@ -64,11 +67,11 @@ class Compiled:
 
         A `key` replaces the program's seed.
         """
-        return interpret(self, self.graph.sizes(bounds), key=key)
+        return interpret(self, self._sizes(bounds), key=key)
 
     def xla(self, bounds: Mapping[str, int], *, alias: bool = True) -> XlaProgram:
         """It as one XLA program, a function of the key that replaces its seed."""
-        return xla(self, self.graph.sizes(bounds), alias=alias)
+        return xla(self, self._sizes(bounds), alias=alias)
 
 
 def compile(

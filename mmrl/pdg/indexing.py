@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.pdg.domain import Dim, Domain
+from mmrl.pdg.domain import Dim, Domain, conjuncts
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, lift, max_
 from mmrl.pdg.normal import is_index, is_truth
 from mmrl.pdg.polyhedra import always, never, simplify
@@ -119,10 +119,19 @@ def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
             f"`{name}` exists only where {source.when}: a slice of {holes} would have holes; a "
             f"`Program.tensor` may say what stands in them, as in `x[T - 1] = 0.0`, `x[t] = …`"
         )
-    inside = source.when.substitute(at)
+    return stays(source, index)
+
+
+def stays(source: Domain, index: Sequence[Expr]) -> Expr:
+    """Where all points of `source[index]` exist, were there no holes in slices."""
+    at = dict(zip(source.names, index, strict=True))
+    sliced = {name for name, part in at.items() if isinstance(part, Slice)}
+    found = TRUE
+    for part in conjuncts(source.when):
+        found = found if part.symbols() & sliced else found & part.substitute(at)
     for dim, part in zip(source, index, strict=True):
-        inside = inside & _inside(dim, part)
-    return inside
+        found = found if part.same(dim.symbol) else found & _inside(dim, part)
+    return found
 
 
 def _inside(dim: Dim, part: Expr) -> Expr:

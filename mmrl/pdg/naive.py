@@ -15,6 +15,7 @@ import numpy as np
 
 from mmrl.pdg.domain import Point, reads
 from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.validate import fitting
 
 Instance = tuple[str, Point]  # an operation at a point
 
@@ -26,9 +27,9 @@ def execute(
 
     `seed` picks the order, and nothing else should depend on it. `jit` compiles each operation
     once, which pays for many points. Raises `ValueError` if a point waits for itself, or
-    for wrong bounds (`Graph.sizes`).
+    for wrong bounds (`validate.fitting`).
     """
-    sizes = graph.sizes(bounds)
+    sizes = fitting(graph, bounds)
     values: dict[Instance, tuple[Any, ...]] = {}
     runs = {name: _thunk(op, sizes, jit) for name, op in graph.ops.items() if op.run is not None}
     for name, point in legal_order(graph, sizes, seed):

@@ -1,13 +1,16 @@
 """Is the graph a program? Every input there, every read defined, nothing waits for itself.  §5.1"""
 
+import dataclasses
+import functools
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from mmrl.pdg.domain import Point
+from mmrl.pdg.domain import Domain, Point
 from mmrl.pdg.domain import reads as points_read
 from mmrl.pdg.expr import TRUE, Const, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op
-from mmrl.pdg.indexing import largest_number, roomy, within
+from mmrl.pdg.indexing import largest_number, roomy, stays, within
 from mmrl.pdg.polyhedra import is_grid, never, simplify
 from mmrl.pdg.schedule import schedule
 
@@ -91,6 +94,37 @@ def _check_read(graph: Graph, edge: Edge) -> None:
             f"`{edge}` reads `{source.name}` where it is not defined, {source.domain}: at the "
             f"points {simplify(wrong, room)} of `{sink.name}`; define those as a case of their own"
         )
+
+
+def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
+    """The bounds as numbers, checked.
+
+    Raises `ValueError` as `Graph.sizes` does, and if they are too small for what the program reads:
+    where `validate` assumed them to exceed the numbers in an index, it is tried out.
+    """
+    sizes = graph.sizes(bounds)
+    for op in graph.ops.values():
+        edges = graph.inputs(op.name)
+        for edge in edges:
+            inside = stays(graph.ops[edge.source].domain, edge.index)
+            _try_out(op.domain.restrict(edge.when), inside, sizes, str(edge))
+        if op.run is None:
+            defined = functools.reduce(operator.or_, (edge.when for edge in edges))
+            _try_out(op.domain, defined, sizes, op.name)
+        _try_out(op.domain, op.needs, sizes, op.name)
+    return sizes
+
+
+def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) -> None:
+    used = wanted.symbols() | domain.when.symbols()
+    # Of symbols that nothing here mentions, one value will do.
+    dims = [d if d.name in used else dataclasses.replace(d, bound=Const(1)) for d in domain]
+    bounds = used.union(*(dim.bound.symbols() for dim in dims)) & set(sizes)
+    if min((sizes[name] for name in bounds), default=0) > largest_number(wanted):
+        return
+    some = dataclasses.replace(domain, dims=tuple(dims))
+    if not all(bool(wanted.evaluate(some.env(p, sizes))) for p in some.points(sizes)):
+        raise ValueError(f"`bounds` are too small for `{what}`, got {dict(sizes)}")
 
 
 def check_cycles(graph: Graph) -> None:
