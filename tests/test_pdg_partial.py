@@ -159,6 +159,19 @@ def test_a_slice_that_ends_before_it_begins_is_refused():
             x[part]
 
 
+def test_what_a_window_past_the_end_reads_back_stays_inside():
+    p = Program("s", "t")
+    (s, t), (_, T) = p.symbols, p.bounds
+    x = p.value(10 * s + t + 1).astype("float32")
+    y = x[1, min_(s + t, T - 1)] ** 2
+
+    def loss(x: Any) -> Any:
+        return sum(x[1, min(s + t, 3)] ** 2 for s in range(3) for t in range(4))
+
+    data = 10.0 * np.arange(3)[:, None] + np.arange(1.0, 5.0)
+    same(p.graph(y.backward(x)), jax.grad(loss)(data), S=3, T=4)
+
+
 def test_bounds_too_small_for_an_index_are_named():
     _, t, T, x = line()
     for read in (x[max_(t, 3)], x[min_(t + 2, 4)], x[max_(T - 3, 2)]):

@@ -179,7 +179,10 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
 
 
 def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
-    """The smallest slice (or the point) of one axis, as an expression in the parameters."""
+    """The smallest slice (or the point) of one axis, as an expression in the parameters.
+
+    It never leaves the axis, not even with points that read nothing.
+    """
     alone = found.project_out_except([name], [isl.dim_type.set])
     nonempty = known.intersect(alone.params())
     lows, highs = (
@@ -187,12 +190,14 @@ def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
         for edge in (alone.dim_min(0), alone.dim_max(0))
     )
     parameters = [name or "" for name in alone.get_var_names(isl.dim_type.param)]
+    inside = f"[{name}] : 0 <= {name} < {bound.isl()}"
+    box = isl.Set(_braces([*bound.symbols()], [inside]), context=alone.get_ctx())
     for low in lows:
         for high in highs:
             part = low if low.same(high) else Slice(low, following(high))
             text = _braces(parameters, [f"[{name}] : {_equals(name, part)}"])
             hull = isl.Set(text, context=alone.get_ctx()).intersect_params(nonempty)
-            if alone.is_subset(hull):
+            if alone.is_subset(hull) and hull.is_subset(box):
                 return part
     return Slice(Const(0), bound)
 
