@@ -132,10 +132,17 @@ def counted(
 
 
 def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callable[..., Any]:
-    """`run` on ragged inputs cut to the size that they can have in this domain."""
+    """`run` on ragged inputs cut to the size that they can have in this domain.
+
+    Gathered cotangents stay as they are stored: their sizes depend on dimensions that are gathered.
+    """
 
     def one(kind: ArrayType, x: jax.Array, bounds: Mapping[str, int]) -> jax.Array:
-        return x[tuple(slice(domain.largest(size, bounds)) for size in kind.shape)]
+        known, cuts = {*domain.names, *bounds}, []
+        for size in kind.shape:
+            sure = not isinstance(size, Expr) or size.symbols() <= known
+            cuts.append(slice(domain.largest(size, bounds)) if sure else slice(None))
+        return x[tuple(cuts)]
 
     def fitted(env: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
         bounds = {name: value for name, value in env.items() if name not in domain.names}
