@@ -59,6 +59,12 @@ def test_a_part_of_a_plane_is_a_grid(T: int):
     same(p.graph(x[i + 1, t % 3 == 0], x[i, t + 2]), rows[1:, ::3], rows[:, 2:], I=3, T=T)
 
 
+def test_a_read_of_a_read_exists_where_both_do():
+    p, t, _, x = line()
+    graph = p.graph(x[t + 1][t - 1], (x[t + 1] * 1.0)[t - 1], x[t - 1][t + 1] * 1.0)
+    same(graph, np.arange(2.0, 6.0), np.arange(2.0, 6.0), np.arange(1.0, 5.0), T=5)
+
+
 def test_a_result_that_is_no_grid_is_refused():
     p, (i, t), _, x = plane()
     with pytest.raises(ValueError, match=r"`results` .* exists where .*; z\[i, t\] = 0.0`"):

@@ -131,10 +131,12 @@ class Tensor:
         for part in at.values():
             names |= part.symbols() - {bound.name for bound in self.program.bounds}
         names |= when.symbols() - {bound.name for bound in self.program.bounds}
-        points = {name: part for name, part in at.items() if not isinstance(part, Slice)}
-        domain = self.program.domain(names, when & self.domain.when.substitute(points))
+        # A read of a read exists where both do: x[t + 1][t - 1] is x[t], but not at t = 0.
+        index = [at.get(dim.name, dim.symbol) for dim in self.domain]
+        domain = defined(self.program.domain(names, when), self.domain, index, self.source)
         source = self.program.ops[self.source].domain
-        return defined(domain, source, [part.substitute(at) for part in self.index], self.source)
+        index = [part.substitute(at) for part in self.index]
+        return domain if self.is_whole else defined(domain, source, index, self.source)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.is_whole:
