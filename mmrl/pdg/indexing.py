@@ -95,7 +95,7 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
     inside = within(source, index, name)
     if always(inside, roomy(sink, inside)):
         return sink
-    if never(inside, sink):
+    if never(inside, roomy(sink, inside)):
         has = ", ".join(map(str, source))
         raise ValueError(f"`{text}` exists at no point of {sink}: `{name}` has {has}")
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))

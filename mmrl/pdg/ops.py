@@ -6,6 +6,8 @@ of them count, since a ragged array ("T - t" rewards) arrives padded with zeros:
 """
 
 import contextlib
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -103,14 +105,17 @@ def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Ca
     return run
 
 
-def needs(kind: str, types: Sequence[Any], params: Mapping[str, Any]) -> Expr:
-    """What must hold for a row to have a value: of nothing there is no mean and no extreme."""
-    something = TRUE
+def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
+    """What must hold for an operation on tensors to have a value: what must for each of them.
+
+    Of nothing there is no mean and no extreme.
+    """
+    found = functools.reduce(operator.and_, (x.needs for x in inputs), TRUE)
     if kind in ("mean", "max", "min"):
-        axis = params["axis"]
-        for size in types[0].shape if axis is None else [types[0].shape[axis]]:
-            something = something & (lift(size) > 0)
-    return something
+        shape, axis = inputs[0].shape, params["axis"]
+        for size in shape if axis is None else [shape[axis]]:
+            found = found & (lift(size) > 0)
+    return found
 
 
 def counted(

@@ -8,6 +8,7 @@ x[i, t + 1] = 0.9 * x + 1.0
 graph = p.graph(x[i, 0:T].sum())
 """
 
+import dataclasses
 import keyword
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -54,10 +55,9 @@ class Program:
 
     def domain(self, names: Iterable[str | Sym], when: Expr = TRUE) -> Domain:
         """The dimensions in `names`, in the program's order."""
-        wanted = {str(name) for name in names}
+        wanted, own = {str(name) for name in names}, ", ".join(self.box.names)
         unknown = ", ".join(sorted(wanted - set(self.box.names)))
         if unknown:
-            own = ", ".join(self.box.names)
             raise ValueError(f"`{unknown}` is no symbol of this program, which has {own}")
         return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
 
@@ -190,7 +190,7 @@ class Program:
             outputs = table.infer(run, kinds, domain, bounds, name, full=kind in ("fn", "random"))
         if any(x.is_reindexed for x in inputs):
             run = table.cut(run, [x.type for x in inputs], domain)
-        needs = table.needs(kind, [x.type for x in inputs], params or {})
+        needs = table.needs(kind, inputs, params or {})
         self.declare(Op(name, kind, domain, outputs, run, params or {}, needs))
         self.reads[name] = tuple(inputs)
         for place, x in enumerate(inputs):
@@ -245,7 +245,8 @@ class Program:
                 f"`{name}` was first defined as {type_text(first)}; "
                 f"now came {type_text(tensor.type)}: cast or reshape one of them"
             )
-        self.ops[name] = Op(name, "merge", op.domain, (first,))
+        needs = op.needs & (~when | tensor.needs.substitute(change))
+        self.ops[name] = dataclasses.replace(op, outputs=(first,), needs=needs)
         self.join(name, tensor, index, simplify(when, op.domain))
 
     def fresh(self, name: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from mmrl.pdg.expr import Slice
+from mmrl.pdg.expr import TRUE, Slice
 from mmrl.pdg.graph import Edge, Graph, Op, ragged, reach
 from mmrl.pdg.indexing import composes
 from mmrl.pdg.ops import plus
@@ -47,6 +47,8 @@ def forward(graph: Graph) -> Graph:
         copies = op.kind == "read" or op.params.get("f") is plus
         asked = name in {name for name, _ in graph.results}
         if not copies or asked or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
+            continue
+        if not TRUE.same(op.needs):
             continue
         edges = [
             _through(op, inputs[0], edge) if edge.source == name else edge

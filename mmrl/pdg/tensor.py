@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from mmrl.pdg.domain import Domain, shape
-from mmrl.pdg.expr import Expr, Slice
+from mmrl.pdg.expr import TRUE, Expr, Slice
 from mmrl.pdg.graph import ArrayType, ragged, type_text
-from mmrl.pdg.indexing import composes, defined, subscript, width
+from mmrl.pdg.indexing import composes, defined, stays, subscript, width
 
 if TYPE_CHECKING:
     from mmrl.pdg.program import Program
@@ -35,6 +35,7 @@ class Tensor:
     """Output `output` of operation `source` at φ = `index`, at the points of `domain`.
 
     `type` is a pytree of `ArrayType`. Arithmetic wants a single array; other pytrees go to `fn`.
+    `needs` is what must hold at every point, and does where the bounds are large enough.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class Tensor:
         domain: Domain,
         kind: Any = None,
         detached: bool = False,
+        needs: Expr = TRUE,
     ):
         self.program, self.source, self.output = program, source, output
         self.index, self.domain, self._kind = tuple(index), domain, kind
-        self.detached = detached
+        self.detached, self.needs = detached, needs
 
     @property
     def type(self) -> Any:
@@ -103,12 +105,12 @@ class Tensor:
         if set(found.slices) & {n for size in ragged(self.type).values() for n in size.symbols()}:
             raise ValueError(f"`{self.source}` has another size at each point of {found.slices}")
         # A slice that cannot be put into φ is one of a tensor that must be computed first.
-        holes = self.domain.when.symbols() & set(found.slices)
+        holes = (self.domain.when & self.needs).symbols() & set(found.slices)
         twice = found.slices and any(isinstance(part, Slice) for part in self.index)
         plain = composes(self.index, found.slices) and not holes and not twice
         tensor = self if plain else self.read()
         index = [part.substitute(found.at) for part in tensor.index]
-        domain = tensor._domain(found.at, found.when)
+        domain, needs = tensor._domain(found.at, found.when)
         widths = tuple(width(x, domain) for x in found.at.values() if isinstance(x, Slice))
         points = {n: part for n, part in found.at.items() if not isinstance(part, Slice)}
 
@@ -119,24 +121,28 @@ class Tensor:
         view = tensor._with(
             index=tuple(index),
             domain=domain,
+            needs=needs,
             kind=jax.tree.map(indexed, tensor.type),
         )
         return (
             view if found.axes is None else self.program.apply("take", view, at=(..., *found.axes))
         )
 
-    def _domain(self, at: dict[str, Expr], when: Expr) -> Domain:
-        """The points at which the tensor, indexed at φ, exists."""
+    def _domain(self, at: dict[str, Expr], when: Expr) -> tuple[Domain, Expr]:
+        """The points at which the tensor, indexed at φ, exists, and what it needs there."""
         names = {name for name in self.domain.names if name not in at}
-        for part in at.values():
+        for part in (*at.values(), when):
             names |= part.symbols() - {bound.name for bound in self.program.bounds}
-        names |= when.symbols() - {bound.name for bound in self.program.bounds}
-        # A read of a read exists where both do: x[t + 1][t - 1] is x[t], but not at t = 0.
+        source = self.program.ops[self.source].domain
         index = [at.get(dim.name, dim.symbol) for dim in self.domain]
         domain = defined(self.program.domain(names, when), self.domain, index, self.source)
-        source = self.program.ops[self.source].domain
+        if self.is_whole:
+            return domain, TRUE
+        # A read of a read exists where both do: x[t + 1][t - 1] is x[t], but not at t = 0.
+        points = {name: part for name, part in at.items() if not isinstance(part, Slice)}
+        needs = self.needs.substitute(points) & stays(self.domain, index)
         index = [part.substitute(at) for part in self.index]
-        return domain if self.is_whole else defined(domain, source, index, self.source)
+        return defined(domain, source, index, self.source), needs
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.is_whole:
@@ -153,7 +159,7 @@ class Tensor:
 
     def _with(self, **changes: Any) -> "Tensor":
         fields = {"index": self.index, "domain": self.domain, "kind": self._kind}
-        fields |= {"detached": self.detached} | changes
+        fields |= {"detached": self.detached, "needs": self.needs} | changes
         return Tensor(self.program, self.source, self.output, **fields)
 
     def backward(self, *wrt: "Tensor") -> Any:
