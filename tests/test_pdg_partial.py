@@ -11,6 +11,7 @@ from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import max_, min_
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.naive import execute
+from mmrl.pdg.passes import fuse
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
 
@@ -186,3 +187,25 @@ def test_bounds_too_small_for_an_index_are_named():
         for run in (execute, lambda g, b: compile(g).interpret(b), lambda g, b: compile(g).xla(b)):
             with pytest.raises(ValueError, match=r"`bounds` are too small for `.*`, got {'T': 2}"):
                 run(graph, {"T": 2})
+
+
+def test_what_reads_itself_is_refused():
+    p = Program("t")
+    (t,), _ = p.symbols, p.bounds
+    x = p.tensor(t, name="x")
+    x[0] = 1.0
+    x[t] = x
+    with pytest.raises(ValueError, match=r"`x\[t\]` depends on itself through its own value"):
+        p.graph(x)
+
+
+def test_two_are_not_fused_where_one_reads_a_window_of_the_other():
+    p, t, T, x = line()
+    y = x * x + x[t : min_(t + 3, T)].sum() ** 2
+    graph = p.graph(y.backward(x))
+    fused, words = fuse(graph)
+    assert any("stay apart" in word for word in words)
+    row = np.arange(1.0, 6.0)
+    want = jax.grad(lambda x: sum(x[k] ** 2 + x[k : k + 3].sum() ** 2 for k in range(5)))(row)
+    for each in (graph, fused):
+        same(each, want, T=5)

@@ -96,7 +96,7 @@ def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> D
     if always(inside, roomy(sink, inside)):
         return sink
     if never(inside, roomy(sink, inside)):
-        has = ", ".join(map(str, source))
+        has = ", ".join(map(str, (*source, *(() if TRUE.same(source.when) else [source.when]))))
         raise ValueError(f"`{text}` exists at no point of {sink}: `{name}` has {has}")
     return Domain(sink.dims, simplify(sink.when & inside, roomy(sink.box(), inside)))
 

@@ -45,12 +45,22 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
     the dependences of the strided points are among the dense ones.
     """
     isl_context = polyhedra.new_context()
+    _refuse_own_values(graph, isl_context)
     must = polyhedra.reads(graph, isl_context, dense=True).reverse()
     near = nearness(graph, proximity, isl_context)
     times = solve(graph, polyhedra.domains(graph, isl_context, dense=True), must, near)
     times = times.intersect_domain(polyhedra.domains(graph, isl_context))
     depth = max(each.dim(OUT) for each in maps(times))
     return apart(Schedule(graph, union(lengthened(each, depth) for each in maps(times)), depth))
+
+
+def _refuse_own_values(graph: Graph, isl_context: isl.Context) -> None:
+    """Raise `ValueError` where a point reads itself: isl's solver leaves such pairs out."""
+    for edge in graph.edges:
+        if edge.sink == edge.source:
+            for pairs in maps(polyhedra.reads(graph, isl_context, edges=[edge])):
+                if not pairs.intersect(isl.Map.identity(pairs.get_space())).is_empty():
+                    raise ValueError(f"`graph` has no schedule: by `{edge}` a point reads itself")
 
 
 def apart(schedule: Schedule) -> Schedule:
