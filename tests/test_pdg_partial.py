@@ -1,5 +1,6 @@
 """Tensors on a part of their dimensions, and slices with nothing in them: all ways to run agree."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from mmrl.pdg.compiler import compile
+from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.expr import max_, min_
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.naive import execute
-from mmrl.pdg.passes import fuse
+from mmrl.pdg.passes import fuse, vectorize
 from mmrl.pdg.program import Program
 from mmrl.pdg.tensor import Tensor
 
@@ -30,9 +31,10 @@ def plane() -> tuple[Program, Any, Any, Tensor]:
     return p, p.symbols, p.bounds, p.value(10 * i + t + 1).astype("float32")
 
 
-def same(graph: Graph, *wanted: Any, **bounds: int) -> None:
+def same(graph: Graph | Compiled, *wanted: Any, **bounds: int) -> None:
     """The naive order, the interpreter and the XLA program give what is wanted."""
-    compiled = compile(graph)
+    compiled = compile(graph) if isinstance(graph, Graph) else graph
+    graph = compiled.graph
     assert compiled.check(**bounds).ok
     naive = execute(graph, bounds)
     done, xla = compiled.interpret(bounds).results, compiled.xla(bounds)()
@@ -45,19 +47,20 @@ def same(graph: Graph, *wanted: Any, **bounds: int) -> None:
             np.testing.assert_allclose(np.ravel(got), np.ravel(want), rtol=1e-6)
 
 
-@pytest.mark.parametrize("T", [1, 2, 5])
-def test_a_result_on_a_part_of_its_points_has_these_alone(T: int):
+def test_a_result_on_a_part_of_its_points_has_these_alone():
     p, t, _, x = line()
-    row = np.arange(1.0, T + 1)
-    graph = p.graph(x[t + 1], x[t % 2 == 0], x[t - 1] * 2.0, x)
-    same(graph, row[1:], row[::2], row[:-1] * 2, row, T=T)
+    compiled = compile(p.graph(x[t + 1], x[t % 2 == 0], x[t - 1] * 2.0, x))
+    for T in (1, 2, 5):
+        row = np.arange(1.0, T + 1)
+        same(compiled, row[1:], row[::2], row[:-1] * 2, row, T=T)
 
 
-@pytest.mark.parametrize("T", [1, 5])
-def test_a_part_of_a_plane_is_a_grid(T: int):
+def test_a_part_of_a_plane_is_a_grid():
     p, (i, t), _, x = plane()
-    rows = 10.0 * np.arange(3)[:, None] + np.arange(1.0, T + 1)
-    same(p.graph(x[i + 1, t % 3 == 0], x[i, t + 2]), rows[1:, ::3], rows[:, 2:], I=3, T=T)
+    compiled = compile(p.graph(x[i + 1, t % 3 == 0], x[i, t + 2]))
+    for T in (1, 5):
+        rows = 10.0 * np.arange(3)[:, None] + np.arange(1.0, T + 1)
+        same(compiled, rows[1:, ::3], rows[:, 2:], I=3, T=T)
 
 
 def test_a_read_of_a_read_exists_where_both_do():
@@ -84,23 +87,23 @@ def test_results_over_two_dimensions_that_others_read_by_slices():
     same(p.graph(r, r[i, t:T].discounted_sum(0.9)), rows, rows @ powers, I=2, T=5)
 
 
-@pytest.mark.parametrize("T", [1, 2, 5])
-def test_a_definition_holds_where_its_value_exists(T: int):
+def test_a_definition_holds_where_its_value_exists():
     p, (i, t), _, v = plane()
     boot = p.tensor(i, t, name="boot")
     boot[i, t] = v[i, t + 2]
     with pytest.raises(ValueError, match=r"`boot\[i, t\]` is not defined where .*: add a case"):
         p.graph(boot)
     boot[i, t] = -1.0
-    rows = 10.0 * np.arange(2)[:, None] + np.arange(1.0, T + 3)
-    rows[:, T:] = -1.0
-    same(p.graph(boot), rows[:, 2:], I=2, T=T)
     after = p.tensor(i, t, name="after")
     after[i, t + 1] = v[i, t + 2]  # after[i, t] = v[i, t + 1] for 1 <= t < T - 1
     after[i, t] = -1.0
-    want = rows[:, 1 : T + 1].copy()
-    want[:, 0] = -1.0
-    same(p.graph(after), want, I=2, T=T)
+    compiled = compile(p.graph(boot, after))
+    for T in (1, 2, 5):
+        rows = 10.0 * np.arange(2)[:, None] + np.arange(1.0, T + 3)
+        rows[:, T:] = -1.0
+        shifted = rows[:, 1 : T + 1].copy()
+        shifted[:, 0] = -1.0
+        same(compiled, rows[:, 2:], shifted, I=2, T=T)
 
 
 def test_a_definition_from_a_value_that_exists_elsewhere_is_refused():
@@ -111,24 +114,27 @@ def test_a_definition_from_a_value_that_exists_elsewhere_is_refused():
     del x
 
 
-@pytest.mark.parametrize("T", [1, 2, 5])
-def test_nothing_adds_up_to_zero(T: int):
-    p, t, T_, x = line()
-    row, weights = np.arange(1.0, T + 1), p.value(t + 2).astype("float32")
-    slices: list[tuple[Any, Callable[[int], slice]]] = [
-        (slice(0, t), lambda t: slice(0, t)),
-        (slice(t + 1, T_), lambda t: slice(t + 1, T)),
-        (slice(t + 2, T_), lambda t: slice(t + 2, T)),
-        (slice(max_(t - 2, 0), t), lambda t: slice(max(t - 2, 0), t)),
-        (slice(t, min_(2, T_)), lambda t: slice(t, 2)),
-        (slice(t, t), lambda t: slice(t, t)),
+def test_nothing_adds_up_to_zero():
+    p, t, T, x = line()
+    weights = p.value(t + 2).astype("float32")
+    slices: list[tuple[Any, Callable[[int, int], slice]]] = [
+        (slice(0, t), lambda t, T: slice(0, t)),
+        (slice(t + 1, T), lambda t, T: slice(t + 1, T)),
+        (slice(t + 2, T), lambda t, T: slice(t + 2, T)),
+        (slice(max_(t - 2, 0), t), lambda t, T: slice(max(t - 2, 0), t)),
+        (slice(t, min_(2, T)), lambda t, T: slice(t, 2)),
+        (slice(t, t), lambda t, T: slice(t, t)),
     ]
-    for part, by_hand in slices:
-        parts = [row[by_hand(t)] for t in range(T)]
-        graph = p.graph(x[part].sum(), x[part].discounted_sum(0.5), x[part] @ weights[part])
-        sums = [part.sum() for part in parts]
-        gains = [sum(0.5**k * value for k, value in enumerate(part)) for part in parts]
-        same(graph, sums, gains, [(part * (part + 1)).sum() for part in parts], T=T)
+    results = [(x[k].sum(), x[k].discounted_sum(0.5), x[k] @ weights[k]) for k, _ in slices]
+    compiled = compile(p.graph(*itertools.chain(*results)))
+    for size in (1, 2, 5):
+        row, wanted = np.arange(1.0, size + 1), []
+        for _, part in slices:
+            parts = [row[part(t, size)] for t in range(size)]
+            wanted.append([some.sum() for some in parts])
+            wanted.append([sum(0.5**k * x for k, x in enumerate(some)) for some in parts])
+            wanted.append([(some * (some + 1)).sum() for some in parts])
+        same(compiled, *wanted, T=size)
 
 
 def test_the_gradient_of_an_empty_sum_is_zero():
@@ -140,16 +146,16 @@ def test_the_gradient_of_an_empty_sum_is_zero():
 
 def test_nothing_has_no_mean_and_no_extremes():
     _, t, T, x = line()
-    for act, want in ((Tensor.mean, 4.0), (Tensor.max, 5.0), (Tensor.min, 3.0)):
+    acts = (Tensor.mean, Tensor.max, Tensor.min)
+    for act in acts:
         for part in (slice(0, t), slice(t + 1, T), slice(2, 2), slice(t, min_(3, T))):
             with pytest.raises(ValueError, match=r"is the (mean|max|min) of nothing"):
                 x.program.graph(act(x[part]))
-        rest = x[2:T]
-        graph = x.program.graph(act(rest))
-        same(graph, want, T=5)
-        for run in (lambda g=graph: execute(g, {"T": 2}), lambda g=graph: compile(g).xla({"T": 2})):
-            with pytest.raises(ValueError, match=r"`bounds` are too small"):
-                run()
+    compiled = compile(x.program.graph(*(act(x[2:T]) for act in acts)))
+    same(compiled, 4.0, 5.0, 3.0, T=5)
+    for run in (lambda: execute(compiled.graph, {"T": 2}), lambda: compiled.xla({"T": 2})):
+        with pytest.raises(ValueError, match=r"`bounds` are too small"):
+            run()
 
 
 @pytest.mark.parametrize("part", [slice(0, -1), slice(-2, None), slice(None, -3)])
@@ -209,3 +215,13 @@ def test_two_are_not_fused_where_one_reads_a_window_of_the_other():
     want = jax.grad(lambda x: sum(x[k] ** 2 + x[k : k + 3].sum() ** 2 for k in range(5)))(row)
     for each in (graph, fused):
         same(each, want, T=5)
+
+
+def test_a_block_walks_along_its_own_dimension_alone():
+    p = Program("i", "t")
+    i, t = p.symbols
+    x = p.value(2 * i + 1).astype("float32")
+    graph = p.graph((x[t] * 3.0)[t + 1])  # at every t < I, where the bounds differ
+    for I, T in ((3, 5), (5, 3)):  # noqa: E741
+        want = 3.0 * (2.0 * np.arange(1, min(I, T)) + 1.0)
+        same(compile(graph, {"vectorize": lambda g: vectorize(g, "t")}), want, I=I, T=T)

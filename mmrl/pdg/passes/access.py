@@ -160,8 +160,10 @@ def access(
     `sinks` says whether its sink does so, too. None if this read forbids the move.
     """
     source, name = graph.ops[edge.source], block.name
-    index, steps, stored = [], [], None
+    index, steps, stored, along = [], [], None, None
     for dim, part in zip(source.domain, edge.index, strict=True):
+        if dim.name == name and block.symbol.same(part):
+            along = len(steps)
         if source.name in moved and dim.name == name:
             # A block of a tile can only be read by its own block; all of d in any way.
             if block.size is not None and not (sinks and block.symbol.same(part)):
@@ -180,9 +182,10 @@ def access(
             index.append(part)
             steps += [Step()] if isinstance(part, Slice) else []
     taken = [(k, step.take) for k, step in enumerate(steps) if step.take is not None]
-    walks = sinks and len(taken) == 1 and block.symbol.same(taken[0][1])
+    # Not along x[t] of a tensor over i: it has as many points as i.
+    walks = sinks and [place for place, _ in taken] == [along]
     domain = graph.ops[edge.sink].domain
-    return Access(tuple(index), domain, tuple(steps), stored, taken[0][0] if walks else None)
+    return Access(tuple(index), domain, tuple(steps), stored, along if walks else None)
 
 
 def _rising(part: Expr, name: str) -> bool:
