@@ -225,3 +225,10 @@ def test_a_block_walks_along_its_own_dimension_alone():
     for I, T in ((3, 5), (5, 3)):  # noqa: E741
         want = 3.0 * (2.0 * np.arange(1, min(I, T)) + 1.0)
         same(compile(graph, {"vectorize": lambda g: vectorize(g, "t")}), want, I=I, T=T)
+
+
+def test_a_gradient_flows_back_from_a_part_of_the_points():
+    p, t, _, x = line()
+    y = x[t // 2][t >= 1] ** 2
+    want = jax.grad(lambda x: sum(x[k // 2] ** 2 for k in range(1, 5)))(np.arange(1.0, 6.0))
+    same(p.graph(y.backward(x)), want, T=5)

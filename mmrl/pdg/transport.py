@@ -39,13 +39,18 @@ def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> T
             cotangent = accumulate(cotangent, dim, f"grad_{edge.source}", backwards)
     rest = Domain(tuple(dim for dim in sink if dim.name in used), sink.when)
     inverse = invert(rest, source, edge.index, edge.when)
-    if not edge.slices and not any(isinstance(part, Slice) for part in inverse.index):
+    if not edge.slices and not any(map(_many, inverse.index)):
         found = _at(cotangent, rest, inverse, source)
     else:
-        if not inverse.exact and not TRUE.same(rest.when):
+        sliced = {n for n, part in zip(rest.names, inverse.index, strict=True) if _many(part)}
+        if rest.when.symbols() & sliced or not (inverse.exact or TRUE.same(rest.when)):
             cotangent = total(cotangent, rest.box(), rest.when)
         found = _gather(cotangent, edge, rest, inverse, source, kind)
     return found if TRUE.same(inverse.when) else total(found, source, inverse.when)
+
+
+def _many(part: Expr) -> bool:
+    return isinstance(part, Slice)
 
 
 def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> Tensor:
