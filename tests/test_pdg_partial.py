@@ -232,3 +232,12 @@ def test_a_gradient_flows_back_from_a_part_of_the_points():
     y = x[t // 2][t >= 1] ** 2
     want = jax.grad(lambda x: sum(x[k // 2] ** 2 for k in range(1, 5)))(np.arange(1.0, 6.0))
     same(p.graph(y.backward(x)), want, T=5)
+
+
+def test_the_gradient_of_an_empty_slice_at_the_smallest_bounds():
+    p, _, T, x = line()
+    graph = p.graph(x[1:T].discounted_sum(0.5).backward(x))
+    for passes in ({}, {"vectorize": lambda graph: vectorize(graph, "t")}):
+        compiled = compile(graph, passes)
+        same(compiled, [0.0], T=1)
+        same(compiled, [0.0, 1.0, 0.5], T=3)

@@ -134,6 +134,8 @@ def _gather(
 
         def pick(leaf: jax.Array) -> jax.Array:
             room = leaf.shape[len(axes) : len(axes) + len(slots)]
+            if 0 in room:  # x[1:T] where T is 1: nothing was read
+                return jnp.zeros(leaf.shape[len(axes) + len(slots) :], leaf.dtype)
             places = [jnp.clip(s, 0, n - 1) for s, n in zip(slots, room, strict=True)]
             places = jnp.broadcast_arrays(jnp.zeros([1] * len(axes), int), *grid, *places)[1:]
             picked = leaf[tuple(places)] if places else leaf
