@@ -9,7 +9,9 @@
     another symbol, i                    i takes its place           as it was
 
 Indices after `...` belong to the array's own axes. A condition, `x[t % 10 == 0]`, leaves fewer
-points. So does an index that leaves the domain of `x`: `x[t - 1]` lives at 1 <= t.  §4
+points. So does an index that leaves the domain of `x`: `x[t - 1]` lives at 1 <= t. Points are
+counted from 0, never from the end: `x[T - 1]` is the last. A slice may be empty, as 0:t is where t
+is 0: its sum is 0, and it has no mean and no extremes.  §4
 """
 
 import dataclasses

@@ -1,0 +1,458 @@
+"""A family of small recurrence programs, each drawn as data, built as a program, and done by hand.
+
+A drawn program is a list of nodes whose indices and conditions are Python texts. `build` evaluates
+a text with symbols, which gives an index expression; `Hand` evaluates it with numbers at one point,
+which is all that it knows of domains: a value exists at a point, or looking it up says `Missing`.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+
+from mmrl.pdg.expr import max_, min_
+from mmrl.pdg.program import Program
+from mmrl.pdg.tensor import Tensor
+
+DATA = np.asarray(jax.random.normal(jax.random.key(0), (2, 4, 8)))  # of x0 and x1, for all points
+GAMMA = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """x[i, t], given numbers."""
+
+    number: int
+    dims: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Read:
+    """source[index]; what slices in it read is folded into one number."""
+
+    source: int
+    index: tuple[str, ...]
+    fold: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Of two values at the same point."""
+
+    kind: str
+    first: int
+    second: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Merge:
+    """A definition by cases; a value may read the merge itself."""
+
+    dims: str
+    cases: tuple[tuple[tuple[str, ...], int], ...]
+
+
+Node = Leaf | Read | Pair | Merge
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A program: the last node is its result, perhaps others; `bounds` are where it is run."""
+
+    names: str
+    nodes: tuple[Node, ...]
+    results: tuple[int, ...]
+    bounds: Mapping[str, int]
+
+    def __str__(self) -> str:
+        lines = [f"{k}: {node}" for k, node in enumerate(self.nodes)]
+        return "\n".join([*lines, f"results {self.results} at {self.bounds}"])
+
+
+def index(text: str, env: Mapping[str, Any]) -> Any:
+    """A text as an index, a slice or a condition: of numbers or of expressions."""
+    known = {"min_": min_, "max_": max_, **env}
+    if ":" in text:
+        return slice(*(eval(part, known) for part in text.split(":")))
+    return eval(text, known)
+
+
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + 0.5 * b,
+    "product": lambda a, b: a * b,
+    "smooth": lambda a, b: a.tanh() - b if isinstance(a, Tensor) else jnp.tanh(a) - b,
+    "first": lambda a, b: a * 1.5 + 0.0 * b,
+}
+FOLDS = ("sum", "discounted_sum", "mean", "max", "min")
+
+
+# ---- as a program
+
+
+def build(drawn: Drawn) -> tuple[list[Tensor], list[Tensor]]:
+    """The results, and the tensors of given numbers."""
+    p = Program(*drawn.names)
+    env = {str(symbol): symbol for symbol in (*p.symbols, *p.bounds)}
+    made: dict[int, Tensor] = {}
+
+    def leaf(node: Leaf) -> Tensor:
+        at = {"i": 0, "t": 0}
+
+        def f(*point: Any) -> Any:
+            where = {**at, **dict(zip(node.dims, point, strict=True))}
+            return jnp.asarray(DATA)[node.number, where["i"], where["t"]]
+
+        return p.fn(f, *(p.value(env[name]) for name in node.dims), name=f"x{node.number}")
+
+    def make(k: int) -> Tensor:
+        if k in made:
+            return made[k]
+        node = drawn.nodes[k]
+        match node:
+            case Leaf():
+                made[k] = leaf(node)
+            case Read():
+                tensor = make(node.source)[tuple(index(text, env) for text in node.index)]
+                if node.fold == "discounted_sum":
+                    tensor = tensor.discounted_sum(GAMMA)
+                elif node.fold:
+                    tensor = getattr(tensor, node.fold)()
+                made[k] = tensor
+            case Pair():
+                made[k] = PAIRS[node.kind](make(node.first), make(node.second))
+            case Merge():
+                made[k] = p.tensor(*node.dims, name=f"y{k}")
+                for key, value in node.cases:
+                    made[k][tuple(index(text, env) for text in key)] = make(value)
+        return made[k]
+
+    results = [make(k) for k in drawn.results]
+    leaves = [k for k, node in enumerate(drawn.nodes) if isinstance(node, Leaf) and k in made]
+    return results, [made[k] for k in leaves]
+
+
+# ---- by hand
+
+
+class Missing(Exception):
+    """There is no value at this point."""
+
+
+class Illegal(Exception):
+    """The program reads what is not there."""
+
+
+class Hand:
+    """Values at points, from nothing but the nodes, numbers for the bounds, and the data."""
+
+    def __init__(self, drawn: Drawn, data: Any):
+        self.drawn, self.data = drawn, data
+        self.known: dict[Any, Any] = {}
+
+    def value(self, k: int, point: Mapping[str, int]) -> Any:
+        """The value of a node where the symbols are these."""
+        key = (k, *sorted(point.items()))
+        if key not in self.known:
+            self.known[key] = Illegal("waits for itself")
+            try:
+                self.known[key] = self._value(self.drawn.nodes[k], point)
+            except (Missing, Illegal) as error:
+                self.known[key] = error
+        if isinstance(self.known[key], Exception):
+            raise self.known[key]
+        return self.known[key]
+
+    def _value(self, node: Node, point: Mapping[str, int]) -> Any:
+        match node:
+            case Leaf():
+                at = {"i": 0, "t": 0} | {name: point[name] for name in node.dims}
+                return self.data[node.number, at["i"], at["t"]]
+            case Read():
+                return self._read(node, point)
+            case Pair():
+                return PAIRS[node.kind](
+                    self.value(node.first, point), self.value(node.second, point)
+                )
+            case Merge():
+                for key, value in node.cases:
+                    where = self._case(node.dims, key, point)
+                    if where is not None:
+                        try:
+                            return self.value(value, where)
+                        except Missing:
+                            continue
+                raise Illegal("not defined")
+
+    def _read(self, node: Read, point: Mapping[str, int]) -> Any:
+        env = {**point, **self.drawn.bounds}
+        dims, axes = self.dims(node.source), []
+        if len(node.index) == 1 and isinstance(found := index(node.index[0], env), bool):
+            if not found:
+                raise Missing
+            return self.value(node.source, point)
+        for name, text in zip(dims, node.index, strict=True):
+            part, bound = index(text, env), self.drawn.bounds[name.upper()]
+            if isinstance(part, slice):
+                if part.start < part.stop and not 0 <= part.start < part.stop <= bound:
+                    raise Illegal("a slice leaves")
+                axes.append(range(part.start, part.stop))
+            elif 0 <= part < bound:
+                axes.append([part])
+            else:
+                raise Missing
+        points = [dict(point)]
+        for name, axis in zip(dims, axes, strict=True):
+            points = [{**at, name: value} for at in points for value in axis]
+        if not node.fold:
+            return self.value(node.source, points[0])
+        values = [value for at in points if (value := self._try(node.source, at)) is not None]
+        if not values:  # and nothing else along what is sliced? Then there is no sum of nothing.
+            env = {**point, **self.drawn.bounds}
+            texts = zip(dims, node.index, strict=True)
+            bounds = {name: range(self.drawn.bounds[name.upper()]) for name in dims}
+            axes = [bounds[name] if ":" in text else [index(text, env)] for name, text in texts]
+            line = (
+                {**point, **dict(zip(dims, at, strict=True))} for at in itertools.product(*axes)
+            )
+            if all(self._try(node.source, at) is None for at in line):
+                raise Missing
+        if len(values) < len(points):
+            raise Illegal("a slice has holes")
+        return self._fold(node.fold, values)
+
+    def _try(self, k: int, point: Mapping[str, int]) -> Any:
+        try:
+            return self.value(k, point)
+        except Missing:
+            return None
+
+    def _fold(self, kind: str, values: list[Any]) -> Any:
+        if not values:
+            if kind in ("mean", "max", "min"):
+                raise Illegal("of nothing")
+            return jnp.float32(0.0)
+        if kind == "discounted_sum":
+            return sum(GAMMA**k * value for k, value in enumerate(values))
+        return getattr(jnp.stack(values), kind)()
+
+    def _case(self, dims: str, key: tuple[str, ...], point: Mapping[str, int]) -> Any:
+        """Where the value of a case is looked up for this point; None if it is another's case."""
+        env, where = {**point, **self.drawn.bounds}, dict(point)
+        for name, text in zip(dims, key, strict=True):
+            part = index(text, env)
+            if isinstance(part, slice):
+                inside = part.start <= point[name] < part.stop
+            elif isinstance(part, bool):
+                inside = part
+            elif re.search(rf"\b{name}\b", text):
+                where[name] = 2 * point[name] - part  # t + 1 ↦ the point before
+                inside = 0 <= where[name] < self.drawn.bounds[name.upper()]
+            else:
+                inside = point[name] == part
+            if not inside:
+                return None
+        return where
+
+    def dims(self, k: int) -> str:
+        """The symbols that index a node."""
+        return dims_of(self.drawn.nodes, k, self.drawn.names)
+
+
+def dims_of(nodes: tuple[Node, ...] | list[Node], k: int, names: str) -> str:
+    """The symbols that a node depends on, in the program's order."""
+    node = nodes[k]
+    if isinstance(node, Leaf | Merge):
+        return node.dims
+    if isinstance(node, Pair):
+        found = {*dims_of(nodes, node.first, names), *dims_of(nodes, node.second, names)}
+    else:
+        source = dims_of(nodes, node.source, names)
+        found = set(re.findall(r"\b[it]\b", " ".join(node.index)))
+        if len(node.index) < len(source) or "=" in node.index[0] or "<" in node.index[0]:
+            found |= set(source)
+    return "".join(name for name in names if name in found)
+
+
+# ---- drawing
+
+
+def points(d: str, other: str) -> list[str]:
+    """Indices of one point along d, those that leave the domain among them."""
+    D = d.upper()
+    found = [*leaving(d, ""), f"{D} - 1 - {d}", f"{d} // 2", f"{d} % 2"]
+    found += [f"min_({d} + 2, {D} - 1)", f"max_({d} - 1, 0)", "0", f"{D} - 1", f"{d} % 3", "1"]
+    found += [f"max_({D} - 2 - {d}, 0)", f"({d} + 1) % 2", f"min_(2 * {d}, {D} - 1)"]
+    if other:
+        found += [f"min_({d} + {other}, {D} - 1)", f"{d} - {other}", f"max_({d} - {other}, 0)"]
+        found += [f"min_({other}, {D} - 1)", other]
+    return found
+
+
+def leaving(d: str, other: str) -> list[str]:
+    """Indices that leave the domain for sure."""
+    return [f"{d} + 1", f"{d} - 1", f"{d} + 2"] + ([f"{d} - {other}"] if other else [])
+
+
+def slices(d: str, other: str) -> list[str]:
+    """Slices along d: windows, prefixes, suffixes, constants, and some that must be refused."""
+    D = d.upper()
+    found = [f"0:{D}", f"{d}:{D}", f"0:{d} + 1", f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}"]
+    found += [f"{d}:min_({d} + 2, {D})", f"{d}:min_({d} + 3, {D})", f"max_({d} - 2, 0):{d} + 1"]
+    found += [f"max_({d} - 1, 0):{d}", f"1:{D}", f"0:{D} - 1", f"{d}:min_(2, {D})", "0:1", "0:2"]
+    found += [f"min_({d} + 1, {D}):min_({d} + 3, {D})", f"{d} // 2:{d} + 1"]
+    found += [f"max_({d} - 1, 0):min_({d} + 2, {D})", f"0:min_(2, {D})"]
+    if other:
+        found += [f"0:min_({other} + 1, {D})", f"min_({other}, {D} - 1):{D}"]
+        found += [f"min_({d}, {other}):{d} + 1"]
+    return found
+
+
+def maybe_empty(d: str) -> list[str]:
+    """Those of the slices that hold nothing somewhere: of them there are only sums."""
+    D = d.upper()
+    found = [f"0:{d}", f"{d} + 1:{D}", f"{d} + 2:{D}", f"max_({d} - 1, 0):{d}", f"1:{D}"]
+    found += [f"0:{D} - 1", f"{d}:min_(2, {D})", f"min_({d} + 1, {D}):min_({d} + 3, {D})"]
+    return found
+
+
+def refused(d: str) -> list[str]:
+    return ["0:-1", f"{d}:{d} + 2", f"{d} - 1:{d.upper()}", "2:1", f"-2:{d.upper()}"]
+
+
+def conditions(dims: str) -> list[str]:
+    found = []
+    for d in dims:
+        found += [f"{d} % 2 == 0", f"{d} >= 1", f"{d} < {d.upper()} - 1", f"{d} % 2 == 1"]
+    return found + (["i <= t", "i + t < T"] if len(dims) > 1 else [])
+
+
+def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
+    """A program over one or two dimensions, by a function that chooses one of several."""
+    names = choose(["t", "it", "it"])
+    nodes: list[Node] = [Leaf(0, names)]
+    if choose([False, True]):
+        nodes.append(Leaf(1, choose([names, "t", names[0]])))
+
+    def rarely() -> bool:
+        return choose(range(20)) == 7
+
+    def some(d: str, kind: Callable[[str, str], list[str]], dims: str = "") -> str:
+        others = [name for name in names if name != d]
+        return choose(kind(d, choose(["", *others])))
+
+    def node(k: int) -> str:
+        return dims_of(nodes, k, names)
+
+    def add(new: Node) -> int:
+        nodes.append(new)
+        return len(nodes) - 1
+
+    def partial(k: int) -> bool:
+        """Does it exist at some of its points only?"""
+        match nodes[k]:
+            case Pair(_, first, second):
+                return any(other < k and partial(other) for other in (first, second))
+            case Read(source, texts):
+                dims = node(source)
+                left = [t for d, t in zip(dims, texts, strict=False) if t in leaving(d, "i")]
+                asks = len(texts) < len(dims) or "=" in texts[0] or "<" in texts[0]
+                return bool(left) or asks or partial(source)
+            case _:
+                return False
+
+    def whole(source: int) -> int:
+        """The same, and something else where it does not exist; rarely not."""
+        if not partial(source) or rarely():
+            return source
+        dims = node(source)
+        rest = add(Read(0, tuple(d if d in dims else "0" for d in names)))
+        return add(Merge(dims, ((tuple(dims), source), (tuple(dims), rest))))
+
+    def any_with_dims() -> int | None:
+        able = [k for k in range(len(nodes)) if node(k)]
+        # What came last is read more often, so that programs are deep.
+        return choose(able + able[-2:] * 2) if able else None
+
+    def read(source: int) -> int:
+        dims = node(source)
+        at = choose(dims)
+        return add(Read(source, tuple(some(d, points) if d == at else d for d in dims)))
+
+    def fold(source: int) -> int:
+        source = whole(source)
+        dims = node(source)
+        at = choose(dims)
+        bad = rarely()
+        part = choose(refused(at)) if bad else some(at, slices)
+        rest = [some(d, points) if rarely() else d for d in dims]
+        both = len(dims) == 2 and rarely()
+        index_ = tuple(
+            part if d == at else (some(d, slices) if both else r)
+            for d, r in zip(dims, rest, strict=True)
+        )
+        sums = both or (part in maybe_empty(at) and not rarely())
+        return add(Read(source, index_, choose(FOLDS[:2] if sums else FOLDS)))
+
+    def pair(source: int) -> int:
+        return add(Pair(choose([*PAIRS]), source, choose(range(len(nodes)))))
+
+    def restrict(source: int) -> int:
+        return add(Read(source, (choose(conditions(node(source))),)))
+
+    def cases(source: int) -> int:
+        """Where the source (moved, restricted) exists it counts, then another one."""
+        dims = node(source)
+        here = tuple(dims)
+        at = choose(dims)
+        first = choose([read, restrict])(source)
+        if choose([False, True]) or any(d not in dims for d in node(first)):
+            first = add(Read(source, tuple(some(d, leaving) if d == at else d for d in dims)))
+        if any(d not in dims for d in node(first)):
+            return first
+        key = choose([here, here, here, tuple(f"{d} + 1" if d == at else d for d in dims)])
+        slots = [tuple(s if d == at else d for d in dims) for s in ("0:2", f"1:{at.upper()}")]
+        conds = [(text,) for text in conditions(dims)] if len(dims) == 1 else slots
+        key = choose([key, key, choose([*slots, *conds])])
+        return add(Merge(dims, ((key, first), (here, whole(source)))))
+
+    def recur(source: int) -> int:
+        """y[0] = a; y[t + 1] = f(y, b), or backward."""
+        source = whole(source)
+        dims = node(source)
+        at = choose(dims)
+        back = choose([False, True])
+        edge = f"{at.upper()} - 1" if back else "0"
+        first = add(Read(source, tuple(edge if d == at else d for d in dims)))
+        me, seen = len(nodes) + 1, None
+        if choose([False, False, True]):  # all that was before, not the last value alone
+            me += 1
+            part = f"{at}:{at.upper()}" if back else f"0:{at} + 1"
+            seen = add(Read(me, tuple(part if d == at else d for d in dims), "mean"))
+        step = add(Pair(choose(["sum", "product", "smooth"]), source, me if seen is None else seen))
+        keys = [
+            tuple(key if d == at else d for d in dims)
+            for key in (edge, f"{at} {'-' if back else '+'} 1")
+        ]
+        return add(Merge(dims, ((keys[0], first), (keys[1], step))))
+
+    moves = [read, fold, fold, pair, restrict, cases, cases, recur]
+    for _ in range(choose([1, 2, 3, 4])):
+        source = any_with_dims()
+        if source is not None:
+            choose(moves)(source)
+    last = len(nodes) - 1
+    results = (last, *([choose(range(last))] if choose([False, True]) else []))
+    sizes = {"I": choose([1, 2, 3]), "T": choose([1, 2, 3, 4, 5])}
+    return Drawn(names, tuple(nodes), results, {n.upper(): sizes[n.upper()] for n in names})
+
+
+@st.composite
+def drawn_programs(draw: Any) -> Drawn:
+    """Programs over one or two dimensions."""
+    return draw_program(lambda options: draw(st.sampled_from(options)))
