@@ -89,7 +89,7 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "smooth": lambda a, b: a.tanh() - b if isinstance(a, Tensor) else jnp.tanh(a) - b,
     "first": lambda a, b: a * 1.5 + 0.0 * b,
 }
-FOLDS = ("sum", "discounted_sum", "mean", "max", "min")
+FOLDS = ("sum", "discounted_sum", "backwards", "mean", "max", "min")  # the first of nothing, too
 
 
 # ---- as a program
@@ -119,7 +119,8 @@ def build(drawn: Drawn) -> tuple[list[Tensor], list[Tensor]]:
                 made[k] = leaf(node)
             case Read():
                 tensor = make(node.source)[tuple(index(text, env) for text in node.index)]
-                if node.fold == "discounted_sum":
+                if node.fold in ("discounted_sum", "backwards"):
+                    tensor = tensor.flip() if node.fold == "backwards" else tensor
                     tensor = tensor.discounted_sum(GAMMA)
                 elif node.fold:
                     tensor = getattr(tensor, node.fold)()
@@ -237,8 +238,9 @@ class Hand:
             if kind in ("mean", "max", "min"):
                 raise Illegal("of nothing")
             return jnp.float32(0.0)
-        if kind == "discounted_sum":
-            return sum(GAMMA**k * value for k, value in enumerate(values))
+        if kind in ("discounted_sum", "backwards"):
+            ordered = values[::-1] if kind == "backwards" else values
+            return sum(GAMMA**k * value for k, value in enumerate(ordered))
         return getattr(jnp.stack(values), kind)()
 
     def _case(self, dims: str, key: tuple[str, ...], point: Mapping[str, int]) -> Any:
@@ -396,8 +398,9 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
             part if d == at else (some(d, slices) if both else r)
             for d, r in zip(dims, rest, strict=True)
         )
-        sums = both or (part in maybe_empty(at) and not rarely())
-        return add(Read(source, index_, choose(FOLDS[:2] if sums else FOLDS)))
+        sums = part in maybe_empty(at) and not rarely()
+        kind = "sum" if both else choose(FOLDS[:3] if sums else FOLDS)
+        return add(Read(source, index_, kind))
 
     def pair(source: int) -> int:
         return add(Pair(choose([*PAIRS]), source, choose(range(len(nodes)))))

@@ -52,7 +52,7 @@ ORDERS += [("tile by 3", "fuse"), ("lift if it pays", "tile by 2"), ("vectorize"
 REASONS = {
     "a slice over holes": "would have holes",
     "a slice leaves": "leaves 0:|ends before it begins|counts points from 0",
-    "nothing to take the mean or extremes of": "of nothing where",
+    "nothing to take the mean or extremes of": "reads too little for",
     "results on no grid": "which is no grid",
     "not defined everywhere": "is not defined .*: add a case",
     "defined by nothing": "is already defined wherever|defines no point",

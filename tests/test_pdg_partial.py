@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -149,7 +150,7 @@ def test_nothing_has_no_mean_and_no_extremes():
     acts = (Tensor.mean, Tensor.max, Tensor.min)
     for act in acts:
         for part in (slice(0, t), slice(t + 1, T), slice(2, 2), slice(t, min_(3, T))):
-            with pytest.raises(ValueError, match=r"is the (mean|max|min) of nothing"):
+            with pytest.raises(ValueError, match=r"reads too little for `(mean|max|min)`"):
                 x.program.graph(act(x[part]))
     compiled = compile(x.program.graph(*(act(x[2:T]) for act in acts)))
     same(compiled, 4.0, 5.0, 3.0, T=5)
@@ -241,3 +242,29 @@ def test_the_gradient_of_an_empty_slice_at_the_smallest_bounds():
         compiled = compile(graph, passes)
         same(compiled, [0.0], T=1)
         same(compiled, [0.0, 1.0, 0.5], T=3)
+
+
+def test_padding_stays_behind():
+    p, t, T, x = line()
+    rest, row = x[t:T], np.arange(1.0, 6.0)
+    flipped, joined = rest.flip(), p.apply("concatenate", x[0:2], rest, axis=0)
+    graph = p.graph(flipped.discounted_sum(0.5), joined.discounted_sum(0.5), rest[..., 0])
+    powers = 0.5 ** np.arange(7)
+    back = [row[k:][::-1] @ powers[: 5 - k] for k in range(5)]
+    both = [np.append(row[:2], row[k:]) @ powers[: 7 - k] for k in range(5)]
+    same(graph, back, both, row, T=5)
+
+
+def test_padding_between_entries_is_refused():
+    p, t, T, x = line()
+    rest, wide = x[t:T], p.fn(lambda x: jnp.stack([x, x]), x[t:T])
+    with pytest.raises(ValueError, match="`concatenate` of arrays of T - t entries would leave"):
+        p.apply("concatenate", rest, rest, axis=0)
+    with pytest.raises(ValueError, match="`reshape` of arrays of T - t entries would leave"):
+        wide.reshape(-1)
+    for at in (-1, slice(-2, None), slice(None, None, -1)):
+        with pytest.raises(ValueError, match="would count the padding of an axis of T - t"):
+            rest[..., at]
+    with pytest.raises(ValueError, match=r"reads too little for `take` where t \+ 2 >= T"):
+        p.graph(rest[..., 2])
+    assert str(p.graph(rest[t < T - 2][..., 1:3].sum()).ops["sum"].domain) == "[t: T >= t + 3]"

@@ -95,6 +95,8 @@ class Domain:
 
     def grid(self, bounds: Mapping[str, int]) -> tuple[Point, ...]:
         """Along each dimension, the coordinates that its points have; see `polyhedra.is_grid`."""
+        if TRUE.same(self.when):
+            return tuple(tuple(range(int(dim.bound.evaluate(bounds)))) for dim in self)
         points = list(self.points(bounds))
         return tuple(tuple(sorted({point[k] for point in points})) for k in range(len(self)))
 

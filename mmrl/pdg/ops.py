@@ -41,6 +41,12 @@ def _matmul(x: Any, y: Any, *, mask: Any) -> Any:
     return x @ y
 
 
+def _flip(x: Any, *, axis: int, mask: Any) -> Any:
+    """Padding stays behind."""
+    flipped = jnp.flip(x, axis)
+    return flipped if mask is None else jnp.roll(flipped, mask.sum() - x.shape[axis], axis)
+
+
 TABLE: dict[str, Callable[..., Any]] = {
     "add": jnp.add,
     "sub": jnp.subtract,
@@ -72,11 +78,11 @@ TABLE: dict[str, Callable[..., Any]] = {
     "transpose": lambda x, *, axes: jnp.transpose(x, axes),
     "expand_dims": lambda x, *, axis: jnp.expand_dims(x, axis),
     "squeeze": lambda x, *, axis: jnp.squeeze(x, axis),
-    "flip": lambda x, *, axis: jnp.flip(x, axis),
+    "flip": _flip,
     "concatenate": lambda *xs, axis: jnp.concatenate(xs, axis),
     "take": lambda x, *, at: x[at],
 }
-MASKED = {"sum", "mean", "max", "min", "discounted_sum", "matmul"}
+MASKED = {"sum", "mean", "max", "min", "discounted_sum", "matmul", "flip"}
 
 # Kinds that the program itself builds, each with its own `run` (a merge has none):
 #   merge           the value along the one edge whose condition holds: a branching definition
@@ -108,14 +114,39 @@ def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Ca
 def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
     """What must hold for an operation on tensors to have a value: what must for each of them.
 
-    Of nothing there is no mean and no extreme.
+    Of nothing there is no mean and no extreme, and x[..., 2] is the third of three. Raises
+    `ValueError` for what would leave padding between entries.
     """
     found = functools.reduce(operator.and_, (x.needs for x in inputs), TRUE)
     if kind in ("mean", "max", "min"):
         shape, axis = inputs[0].shape, params["axis"]
         for size in shape if axis is None else [shape[axis]]:
             found = found & (lift(size) > 0)
+    elif kind == "take":
+        own = params["at"][1:]
+        for size, at in zip(inputs[0].shape[-len(own) :], own, strict=False):
+            if isinstance(size, Expr):
+                found = found & (size >= _last(size, at))
+    elif kind in ("concatenate", "reshape"):
+        axis = params.get("axis")
+        before = inputs[0].shape[1:] if axis is None else [x.shape[axis] for x in inputs[:-1]]
+        if sizes := [size for size in before if isinstance(size, Expr)]:
+            raise ValueError(
+                f"`{kind}` of arrays of {sizes[0]} entries would leave padding between them: only "
+                f"the last to be joined, or the first axis to be reshaped, may be ragged"
+            )
     return found
+
+
+def _last(size: Expr, at: Any) -> int:
+    """How many entries an index asks a ragged axis for."""
+    ends = (at.start or 0, at.stop or 0) if isinstance(at, slice) else (at, at + 1)
+    if min(ends) < 0 or (isinstance(at, slice) and at.step not in (None, 1)):
+        raise ValueError(
+            f"`{at}` would count the padding of an axis of {size} entries: count from its start, "
+            f"or turn it around by `flip` first"
+        )
+    return max(ends)
 
 
 def counted(

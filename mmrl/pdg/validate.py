@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mmrl.pdg.domain import Domain, Point
 from mmrl.pdg.domain import reads as points_read
-from mmrl.pdg.expr import TRUE, Const, Expr, Slice
+from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.indexing import largest_number, roomy, stays, within
 from mmrl.pdg.polyhedra import is_grid, never, simplify
@@ -45,10 +45,10 @@ def _check_inputs(graph: Graph, op: Op) -> None:
     if op.run is None:
         raise ValueError(f"`{op.name}` of kind `{op.kind}` has no `run`")
     lacking, room = ~op.needs, roomy(op.domain, op.needs)
-    if not never(lacking, room):
+    if not TRUE.same(op.needs) and not never(lacking, room):
         raise ValueError(
-            f"`{edges[0]}` is the {op.kind} of nothing where {simplify(lacking, room)}: let the "
-            f"slice hold a point, as x[0:t + 1] does, or ask where it does, as in x[0:t][t > 0]"
+            f"`{edges[0]}` reads too little for `{op.kind}` where {simplify(lacking, room)}: let "
+            f"the slice hold more, as x[0:t + 1] does, or ask where it does, as in x[0:t][t > 0]"
         )
     return None
 
@@ -109,7 +109,7 @@ def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
             inside = stays(graph.ops[edge.source].domain, edge.index)
             _try_out(op.domain.restrict(edge.when), inside, sizes, str(edge))
         if op.run is None:
-            defined = functools.reduce(operator.or_, (edge.when for edge in edges))
+            defined = functools.reduce(operator.or_, (edge.when for edge in edges), FALSE)
             _try_out(op.domain, defined, sizes, op.name)
         _try_out(op.domain, op.needs, sizes, op.name)
     return sizes
@@ -120,7 +120,8 @@ def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) 
     # Of symbols that nothing here mentions, one value will do.
     dims = [d if d.name in used else dataclasses.replace(d, bound=Const(1)) for d in domain]
     bounds = used.union(*(dim.bound.symbols() for dim in dims)) & set(sizes)
-    if min((sizes[name] for name in bounds), default=0) > largest_number(wanted):
+    large = min((sizes[name] for name in bounds), default=0) > largest_number(wanted)
+    if large or TRUE.same(wanted):
         return
     some = dataclasses.replace(domain, dims=tuple(dims))
     if not all(bool(wanted.evaluate(some.env(p, sizes))) for p in some.points(sizes)):
