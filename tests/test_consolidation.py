@@ -170,7 +170,7 @@ def test_it_goes_through_a_cycle():
     state, curves = jax.jit(
         lambda c, k: continual.cycle(consolidation, c, FAMILY, PARAMS, plan, 3, k)
     )(TINY, jax.random.key(1))
-    assert curves.scores.shape == (3, 2, 3) and curves.finite
+    assert curves.played["sampled"].scores.shape == (3, 2, 3) and curves.finite
     assert (curves.measures.penalty[0] == 0).all() and (curves.measures.penalty[1:] > 0).all()
     assert state.learner.iteration == 12
 

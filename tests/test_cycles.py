@@ -40,14 +40,15 @@ def protocols(config: clear.Config, plans: Any, keys: Any) -> Any:
 def test_one_program_serves_all_protocols_and_seeds():
     keys = jax.random.split(jax.random.key(0), 2)
     curves = protocols(TINY, PLANS, keys)
-    assert curves.begin.shape == (3, 2, 3) and curves.scores.shape == (3, 2, 3, 2, 3)
+    scores, begin = curves.played["greedy"]
+    assert begin.shape == (3, 2, 3) and scores.shape == (3, 2, 3, 2, 3)
     assert curves.measures.entropy.shape == (3, 2, 3, 2) and curves.finite.all()
-    assert (np.abs(curves.scores) <= 1).all()
+    assert (np.abs(scores) <= 1).all()
     # The same network, before it has seen anything.
-    np.testing.assert_array_equal(curves.begin[0], curves.begin[1])
-    np.testing.assert_array_equal(curves.begin, curves.begin.round(2))  # of 8 episodes: quarters
+    np.testing.assert_array_equal(begin[0], begin[1])
+    np.testing.assert_array_equal(begin, begin.round(2))  # of 8 episodes: quarters
     alone = cycle(TINY, PLANS[0], keys[1])[1]
-    np.testing.assert_allclose(alone.scores, curves.scores[0, 1], atol=1e-6)
+    np.testing.assert_allclose(alone.played["greedy"].scores, scores[0, 1], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -94,7 +95,8 @@ def test_different_games_are_toured():
         jax.random.key(0),
         lambda *x: seen.append(x[:2]),
     )
-    assert curves.begin.shape == (2,) and curves.scores.shape == (3, 2, 2) and curves.finite
+    scores, begin = curves.played["sampled"]
+    assert begin.shape == (2,) and scores.shape == (3, 2, 2) and curves.finite
     assert seen == [(s, b) for s in range(3) for b in range(2)]
     assert state.iteration == 12 and curves.measures.entropy.shape == (3, 2)
 
@@ -135,15 +137,16 @@ def test_sequential_training_forgets_and_clear_does_not():
 
     keys = jax.random.split(jax.random.key(20), 4)
     curves = jax.device_get(run(many([plain, plain, LEARNING]), plans, keys))
+    scores, begin = curves.played["greedy"]
     assert curves.finite.all()
 
     def left(i: int) -> float:
-        pairs = zip(curves.scores[i], curves.begin[i], strict=True)
+        pairs = zip(scores[i], begin[i], strict=True)
         return float(np.nanmean([continual.retained(s, b, order) for s, b in pairs]))
 
     # Over 18 seeds, SSE4.2 and AVX2: left -1.4 to .45 (mean -.05), and .83 to 1 (mean .97).
     assert left(1) <= 0.5 and left(2) >= 0.75
-    at_once, forgetful, replaying = curves.scores[:, :, -1].mean(axis=(1, 2, 3))
+    at_once, forgetful, replaying = scores[:, :, -1].mean(axis=(1, 2, 3))
     assert forgetful < 0.5 * at_once and replaying >= 0.85 * at_once
 
 
@@ -188,10 +191,8 @@ def test_forward_transfer_is_the_share_of_what_was_left_to_gain():
 
 
 def test_flat_puts_scores_in_order_of_time():
-    curves = continual.Curves(
-        jnp.zeros(2), jnp.arange(1.0, 13).reshape(3, 2, 2), (), jnp.array(True)
-    )
-    assert continual.flat(curves)[:, 0].tolist() == [0, 1, 3, 5, 7, 9, 11]
+    played = continual.Played(jnp.arange(1.0, 13).reshape(3, 2, 2), jnp.zeros(2))
+    assert continual.flat(played)[:, 0].tolist() == [0, 1, 3, 5, 7, 9, 11]
 
 
 def test_a_schedule_names_tasks_that_exist():

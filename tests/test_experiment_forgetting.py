@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import continual
-from mmrl.agents.continual import Curves
+from mmrl.agents.continual import Curves, Played
 from mmrl.agents.vtrace import Measures
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.experiments import forgetting, protocols
@@ -79,12 +79,14 @@ def test_in_the_dark_the_ball_is_seen_once():
 
 
 def curves(cell: Cell, scores: Any, begin: Any) -> Curves:
+    """Greedily as given, and by sampled actions a tenth lower."""
     config = cell.config({})
     shape = (len(cell.plans), 2, cell.plans.shape[1], config.blocks)
     scores = np.broadcast_to(scores, (*shape, cell.tasks)).astype("f4")
     begin = np.broadcast_to(begin, (*shape[:2], cell.tasks)).astype("f4")
     measures = Measures(*np.zeros((7, *shape)))
-    return Curves(begin, scores, measures, np.ones(shape[:2], bool))
+    played = {"greedy": Played(scores, begin), "sampled": Played(scores - 0.1, begin)}
+    return Curves(played, measures, np.ones(shape[:2], bool))
 
 
 def test_separate_networks_each_play_their_own_task():
@@ -115,6 +117,11 @@ def test_what_a_row_says_of_known_curves():
     assert row["interquartile_mean"] == pytest.approx(23 / 73, abs=1e-4)
     assert row["boundary_steps"] == config.fisher_unrolls * 120
     assert len(row["diagnostics"]["entropy"]) == 72
+    sampled = row["sampled"]
+    np.testing.assert_allclose(sampled["shares"], np.full((2, 10), 0.9 / 1.9), atol=1e-4)
+    after = [np.array(x["scores"])[:, 1:] for x in (row, sampled)]
+    np.testing.assert_allclose(after[1], after[0] - 0.1, atol=1e-4)
+    assert sampled.keys() < row.keys()
     assert loads(dumps(row)) == loads(dumps(row | {"position": 0}))
 
 
@@ -127,7 +134,7 @@ def test_a_sweep_is_decided_on_tuning_seeds_once(monkeypatch: pytest.MonkeyPatch
         scores = np.broadcast_to(np.array(best).reshape(-1, 1, 1, 1, 1, 1), (5, 1, 2, 1, 1, 3))
         finite = np.ones((5, 1, 2), bool)
         finite[3] = False  # the best one diverges
-        return Curves(scores[:, :, :, 0, 0], scores, None, finite), 1.0
+        return Curves({"greedy": Played(scores, scores[:, :, :, 0, 0])}, None, finite), 1.0
 
     sweep = [{"consolidation": 10.0**n} for n in range(5)]
     monkeypatch.setattr(forgetting, "SWEEPS", {("Catch", "consolidation"): (cell, sweep)})
@@ -219,5 +226,7 @@ def test_agents_side_by_side_are_those_that_train_alone(
         assert len(row["tuning"]) == (2 if cell.agent != "clear" or cell.family == "Dark" else 0)
         alone = by_itself(cell, cell.config(row["chosen"], True), SEEDS[3])
         for task in range(3):
-            mine = continual.flat(alone[task if len(alone) > 1 else 0])[:, task]
-            np.testing.assert_allclose(np.array(row["scores"])[3][:, task], mine, atol=1e-4)
+            played = alone[task if len(alone) > 1 else 0].played
+            for name, told in (("greedy", row), ("sampled", row["sampled"])):
+                mine = continual.flat(played[name])[:, task]
+                np.testing.assert_allclose(np.array(told["scores"])[3][:, task], mine, atol=1e-4)

@@ -125,5 +125,5 @@ def test_it_goes_through_a_cycle():
     state, curves = jax.jit(lambda c, k: continual.cycle(progress, c, FAMILY, PARAMS, plan, 3, k))(
         TINY, jax.random.key(1)
     )
-    assert curves.scores.shape == (3, 2, 3) and curves.finite
+    assert curves.played["sampled"].scores.shape == (3, 2, 3) and curves.finite
     assert state.learner.iteration == 12

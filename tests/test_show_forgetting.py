@@ -67,6 +67,15 @@ def test_a_row_says_where_it_is_from():
     assert len(lines(ax, forgetting.TRAINED)) == 6 and ax.get_xlim() == (0, 120)
 
 
+def test_greedy_scores_are_dotted_beside_sampled_ones():
+    ax = forgetting.courses(scores(), STEPS, ORDER, greedy=scores() + 0.5)
+    dotted, thin = lines(ax, 1.0), lines(ax, forgetting.AT_REST)
+    for one, other in zip(dotted, thin, strict=True):
+        np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
+    assert "sampled" in ax.get_ylabel() and "greedy" in ax.get_ylabel()
+    assert "greedy" in forgetting.course(row("a")).get_ylabel()
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"`scores` must have shape \[seed, 12, task\]"):
         forgetting.courses(scores(), STEPS[1:], ORDER)

@@ -12,9 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from mmrl.agents import clear, continual
 from mmrl.agents.clear import of_task
+from mmrl.agents.common import score
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical, Outputs
 
@@ -80,23 +82,37 @@ def by_hand(evaluate: Any) -> np.ndarray:
     return np.reshape(found, (len(ORDER), CONFIG.blocks, 2))
 
 
-def test_in_a_cycle_a_task_is_scored_before_it_is_left():
+@pytest.mark.parametrize("name", continual.POLICIES)
+def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     stages = jax.random.split(jax.random.split(jax.random.key(0), 3)[2], len(ORDER))
     keys = [jax.random.split(stage, CONFIG.blocks) for stage in stages]
     plan = np.repeat(np.array(ORDER, np.int32)[:, None], CONFIG.environments, axis=1)
-    found = continual.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, jax.random.key(0))[1].scores
-    np.testing.assert_array_equal(found, by_hand(lambda net, s, b: play(net, keys[s][b])))
+    found = continual.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, jax.random.key(0))[1].played
+    wanted = by_hand(lambda net, s, b: play(net, keys[s][b])[name])
+    np.testing.assert_array_equal(found[name].scores, wanted)
 
 
-def test_in_a_tour_a_game_is_scored_before_it_is_left():
-    key = jax.random.split(jax.random.key(0))[1]
+@pytest.mark.parametrize("name", continual.POLICIES)
+def test_in_a_tour_a_game_is_scored_before_it_is_left(name: str):
+    key, policy = jax.random.split(jax.random.key(0))[1], continual.POLICIES[name]
 
     def evaluate(net: Player, stage: int, block: int) -> np.ndarray:
         now = jax.random.fold_in(key, stage * CONFIG.blocks + block)
-        nets = [
-            continual.score(net, *game, now, CONFIG.episodes, continual.greedy) for game in GAMES
-        ]
-        return np.array([float(played.returns.mean()) for played in nets])
+        each = [score(net, *game, now, CONFIG.episodes, policy) for game in GAMES]
+        return np.array([float(played.returns.mean()) for played in each])
 
-    found = continual.tour(STUB, CONFIG, GAMES, ORDER, jax.random.key(0))[1].scores
-    np.testing.assert_array_equal(found, by_hand(evaluate))
+    found = continual.tour(STUB, CONFIG, GAMES, ORDER, jax.random.key(0))[1].played
+    np.testing.assert_array_equal(found[name].scores, by_hand(evaluate))
+
+
+def test_whoever_evaluates_says_by_which_policies():
+    """Sampled actions of a player that is sure are the greedy ones, and else they are not."""
+    sure, unsure = Player(jnp.array([0.0, 99, 0])), Player(jnp.array([0.0, 0.1, 0]))
+    key = jax.random.key(1)
+    assert set(play(sure, key)) == {"sampled", "greedy"}
+    np.testing.assert_array_equal(play(sure, key)["sampled"], play(sure, key)["greedy"])
+    np.testing.assert_array_equal(play(sure, key)["greedy"], play(unsure, key)["greedy"])
+    assert (play(sure, key)["sampled"] != play(unsure, key)["sampled"]).all()
+    alone = {"greedy": continual.greedy}
+    found = continual.evaluate(sure, FAMILY, PARAMS, 2, key, CONFIG.episodes, alone)
+    assert set(found) == {"greedy"}

@@ -9,8 +9,10 @@ Rolnick et al. 2019, Section 4. An agent here is a module with
 
 `clear` does nothing in `leave`, since CLEAR needs no boundaries; `consolidation` does.
 
-Scores are means over the episodes of an evaluation of the greedy policy, with frozen weights, for
-each task, whether it is being trained or not: arrays of [stage, block, task], or [time, task].
+Scores are means over the episodes of an evaluation with frozen weights, for each task, whether it
+is being trained or not: arrays of [stage, block, task], or [time, task]. Each of `POLICIES` plays
+as many, from the same keys: actions are sampled, as the paper does, and greedy beside it, because a
+policy that is nearly uniform can be perfect where only its likeliest action counts.
 
 At the end of a stage its own tasks are scored before `leave`, by what learned them, and all others
 after it, by what is kept. So the first says what was learned, and what a compression loses of it
@@ -18,7 +20,7 @@ counts as forgotten; the second says what the agent is worth from then on, with 
 to earlier tasks. Where `kept` is `net`, as in CLEAR and EWC, `leave` must not change the network.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,27 +31,46 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents.clear import of_task
 from mmrl.agents.common import score
-from mmrl.agents.vtrace import greedy
+from mmrl.agents.vtrace import greedy, sampled
+from mmrl.rollout import Policy
 
 Scores = Float[Array | np.ndarray, "stage block task"]
+Policies = Mapping[str, Callable[[Any], Policy]]
+POLICIES: Policies = {"sampled": sampled, "greedy": greedy}
+
+
+class Played(NamedTuple):
+    """Scores of one policy."""
+
+    scores: Float[Array | np.ndarray, "*seed stage block task"]  # after each block
+    begin: Float[Array | np.ndarray, "*seed task"]  # before all training
 
 
 class Curves(NamedTuple):
     """What a cycle was like."""
 
-    begin: Float[Array | np.ndarray, "*seed task"]  # scores before all training
-    scores: Float[Array | np.ndarray, "*seed stage block task"]  # after each block
+    played: dict[str, Played]  # by each policy
     measures: PyTree  # of the agent: means over each block, [stage, block]
     finite: Bool[Array | np.ndarray, "*seed"]  # were all losses and rewards?
 
 
 def evaluate(
-    net: Any, env: Any, params: Any, tasks: int, key: PRNGKeyArray, episodes: int
-) -> Float[Array, " task"]:
-    """The greedy policy's mean return in each task of a family."""
+    net: Any,
+    env: Any,
+    params: Any,
+    tasks: int,
+    key: PRNGKeyArray,
+    episodes: int,
+    policies: Policies = POLICIES,
+) -> dict[str, Float[Array, " task"]]:
+    """Each policy's mean return in each task of a family."""
 
     def one(task, key):
-        return score(net, env, of_task(params, task), key, episodes, policy=greedy).returns.mean()
+        here = of_task(params, task)
+        return {
+            name: score(net, env, here, key, episodes, policy=policy).returns.mean()
+            for name, policy in policies.items()
+        }
 
     return jax.vmap(one)(jnp.arange(tasks), jax.random.split(key, tasks))
 
@@ -62,6 +83,7 @@ def cycle(
     schedule: Int[Array | np.ndarray, "stage env"],
     tasks: int,
     key: PRNGKeyArray,
+    policies: Policies = POLICIES,
 ) -> tuple[Any, Curves]:
     """A stage of `config.blocks` blocks for each row of the schedule, in one family of tasks.
 
@@ -84,11 +106,12 @@ def cycle(
     state = agent.init(config, env, params, init_key, schedule[0])
 
     def scores(state, left, key):
-        learned = evaluate(state.net, env, params, tasks, key, config.episodes)
+        learned = evaluate(state.net, env, params, tasks, key, config.episodes, policies)
         if left.kept is left.net:
             return learned
-        kept = evaluate(left.kept, env, params, tasks, key, config.episodes)
-        return jnp.where(jnp.isin(jnp.arange(tasks), state.tasks), learned, kept)
+        kept = evaluate(left.kept, env, params, tasks, key, config.episodes, policies)
+        own = jnp.isin(jnp.arange(tasks), state.tasks)
+        return jax.tree.map(partial(jnp.where, own), learned, kept)
 
     def block(state, step):
         key, last = step
@@ -108,7 +131,8 @@ def cycle(
     keys = jax.random.split(key, len(schedule))
     before = scores(state, state, first_key)
     state, (found, measures, finite) = jax.lax.scan(stage, state, (schedule, keys))
-    return state, Curves(before, found, measures, jnp.all(finite))
+    played = {name: Played(found[name], before[name]) for name in policies}
+    return state, Curves(played, measures, jnp.all(finite))
 
 
 def tour(
@@ -117,20 +141,22 @@ def tour(
     games: Sequence[tuple[Any, Any]],
     order: Sequence[int],
     key: PRNGKeyArray,
-    report: Callable[[int, int, Float[np.ndarray, " task"]], None] | None = None,
+    report: Callable[[int, int, dict[str, Float[np.ndarray, " task"]]], None] | None = None,
+    policies: Policies = POLICIES,
 ) -> tuple[Any, Curves]:
     """`cycle` through different environments with shared spaces: (env, params) each.
 
     Not one program but a few for each game, to begin, train, end and evaluate, compiled once each.
     `report`, if given, is called with (stage, block, scores) after each block.
     """
-    jit = [_compile(agent, config, env, params) for env, params in games]
+    jit = [_compile(agent, config, env, params, policies) for env, params in games]
     init_key, key = jax.random.split(key)
     state = jax.jit(lambda k: agent.init(config, *games[order[0]], k))(init_key)
 
     def scores(state, left, now, key):
         nets = [state.net if game == now else left.kept for game in range(len(games))]
-        return np.array([play(net, key) for net, (_, _, _, play) in zip(nets, jit, strict=True)])
+        each = [play(net, key) for net, (_, _, _, play) in zip(nets, jit, strict=True)]
+        return jax.tree.map(lambda *x: np.array(x), *each)
 
     begin, rows, measures, finite = scores(state, state, order[0], key), [], [], []
     for stage, game in enumerate(order):
@@ -146,13 +172,18 @@ def tour(
             if report is not None:
                 report(stage, b, curves[-1])
             state = left
-        rows.append(np.stack(curves))
-        measures.append(jax.tree.map(lambda *x: np.stack(x), *seen))
-    measures = jax.tree.map(lambda *x: np.stack(x), *measures)
-    return state, Curves(begin, np.stack(rows), measures, np.asarray(all(finite)))
+        rows.append(_stack(curves))
+        measures.append(_stack(seen))
+    found = _stack(rows)
+    played = {name: Played(found[name], begin[name]) for name in policies}
+    return state, Curves(played, _stack(measures), np.asarray(all(finite)))
 
 
-def _compile(agent: Any, config: Any, env: Any, params: Any):
+def _stack(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *x: np.stack(x), *trees)
+
+
+def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies):
     """(enter, block, leave, play) of one game."""
 
     @jax.jit
@@ -172,7 +203,10 @@ def _compile(agent: Any, config: Any, env: Any, params: Any):
 
     @jax.jit
     def play(net, key):
-        return score(net, env, params, key, config.episodes, policy=greedy).returns.mean()
+        return {
+            name: score(net, env, params, key, config.episodes, policy=policy).returns.mean()
+            for name, policy in policies.items()
+        }
 
     return enter, block, leave, play
 
@@ -180,10 +214,10 @@ def _compile(agent: Any, config: Any, env: Any, params: Any):
 # Measures of continual learning
 
 
-def flat(curves: Curves) -> Float[Array | np.ndarray, "time task"]:
+def flat(played: Played) -> Float[Array | np.ndarray, "time task"]:
     """One seed's scores in order of time, the one before all training first."""
-    scores = curves.scores.reshape(-1, curves.scores.shape[-1])
-    return jnp.concatenate([curves.begin[None], scores])
+    scores = played.scores.reshape(-1, played.scores.shape[-1])
+    return jnp.concatenate([played.begin[None], scores])
 
 
 def cumulative(scores: Float[Array | np.ndarray, "time task"]) -> Float[Array, "time task"]:

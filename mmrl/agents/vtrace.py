@@ -70,6 +70,16 @@ def stochastic(net: Any) -> Policy:
     return policy
 
 
+def sampled(net: Any) -> Policy:
+    """a ~ π(· | s), and nothing else: for evaluations."""
+    act = stochastic(net)
+
+    def policy(memory_state, obs, begin, key):
+        return act(memory_state, obs, begin, key)[:2]
+
+    return policy
+
+
 def greedy(net: Any) -> Policy:
     """The likeliest action."""
 

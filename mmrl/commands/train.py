@@ -103,6 +103,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if run.history:
         console.print(f"resumed after block {len(run.history)} of {blocks}")
+    console.print(f"Returns are means over {options.config.episodes} episodes, played greedily.")
     try:
         watch(run, console)
     except KeyboardInterrupt:

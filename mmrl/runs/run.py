@@ -29,7 +29,7 @@ class Report:
     block: int  # counts from 1
     blocks: int
     env_steps: int  # per seed so far
-    returns: Float[np.ndarray, " seed"]  # mean over the evaluation's episodes
+    returns: Float[np.ndarray, " seed"]  # mean over the evaluation's episodes, played greedily
     loss: Float[np.ndarray, " seed"]
     fill: Float[np.ndarray, " seed"]  # share of real steps in a batch
     seconds: float  # of this block; the first one compiles

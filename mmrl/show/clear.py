@@ -1,8 +1,9 @@
 """CLEAR: who a reservoir keeps, what each part of the method does, and the paper's tables beside.
 
-Rows are those that `mmrl experiment forgetting` writes. Of a row's `cumulative` [seed, task] the
-mean over tasks is drawn; of its `retained` the mean over seeds. Tables of Rolnick et al. 2019 are
-`FIGURE_8`, cumulative performance on three tasks of DMLab, and `FIGURE_13`, on six of Atari.
+Rows are those that `mmrl experiment forgetting` writes, of the greedy policy. Of a row's
+`cumulative` [seed, task] the mean over tasks is drawn; of its `retained` the mean over seeds.
+Tables of Rolnick et al. 2019 are `FIGURE_8`, cumulative performance on three tasks of DMLab, and
+`FIGURE_13`, on six of Atari.
 """
 
 from collections.abc import Mapping, Sequence
@@ -152,7 +153,12 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
         ),
         "room": ("Room (Figure 4)", "room in the reservoir, share of all steps"),
     }
-    return dress(ax, text[which][0], "score, or share" if names else "", xlabel=text[which][1])
+    return dress(
+        ax,
+        text[which][0],
+        "score of greedy actions, or share" if names else "",
+        xlabel=text[which][1],
+    )
 
 
 def _points(
@@ -203,7 +209,9 @@ def figure_8(
     ax.invert_yaxis()
     ax.set_xlim(0, None)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9, loc="lower left")
-    return dress(ax, title, xlabel="cumulative performance, share of simultaneous", grid="x")
+    return dress(
+        ax, title, xlabel="cumulative performance, share of simultaneous (ours: greedy)", grid="x"
+    )
 
 
 def side_by_side(

@@ -2,6 +2,7 @@
 
 Scores are [seed, time, task], the first before all training, and `env_steps` says when; `order` is
 the task of each stage, of equally many evaluations, or empty if all tasks are trained throughout.
+Whoever draws says whether actions were sampled or greedy: published rows are of the greedy policy.
 Rows of `published("forgetting")` have them under these names.
 """
 
@@ -13,11 +14,12 @@ from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 
 from mmrl.agents import continual
-from mmrl.runs import interval
+from mmrl.runs import interquartile_mean, interval
 from mmrl.show.curves import INK, STYLES, dress, figure, label_ends, name_axes
 
 Row = dict[str, Any]
 TRAINED, AT_REST = 3.4, 1.2  # widths of a line, in points
+BESIDE = (0, (1, 1.2))  # dashes of the greedy policy's scores beside sampled ones
 
 
 def courses(
@@ -25,6 +27,7 @@ def courses(
     env_steps: Integer[np.ndarray, " _time"],
     order: Sequence[int] = (),
     *,
+    greedy: Float[np.ndarray, "seed time task"] | None = None,
     title: str = "",
     chance: float | None = None,
     names: Sequence[str] = (),
@@ -33,7 +36,8 @@ def courses(
     """A line per task: thick while it is trained, thin while it is only evaluated (Figure 1).
 
     Interquartile mean over seeds, and its 95 % interval. Bands behind say which task is trained, in
-    its color and by its name at the top. Raises `ValueError` if the sizes do not fit together.
+    its color and by its name at the top. Dotted beside sampled scores: those of the `greedy`
+    policy. Raises `ValueError` if the sizes do not fit together.
     """
     scores, env_steps = np.asarray(scores), np.asarray(env_steps)
     _check(scores, env_steps, order)
@@ -50,6 +54,9 @@ def courses(
         color = style["color"]
         ax.fill_between(env_steps, low, high, color=color, alpha=0.15, linewidth=0)
         ax.plot(env_steps, middle, color=color, linewidth=AT_REST, linestyle=style["linestyle"])
+        if greedy is not None:
+            best = interquartile_mean(np.asarray(greedy)[:, :, task].T)
+            ax.plot(env_steps, best, color=color, linewidth=1.0, linestyle=BESIDE)
         for stage in (s for s, trained in enumerate(order or [task]) if trained == task):
             part = slice(stage * blocks, (stage + 1) * blocks + 1)
             look: dict[str, Any] = {"linewidth": TRAINED, "solid_capstyle": "round", "zorder": 3}
@@ -58,15 +65,19 @@ def courses(
         ax.axhline(chance, color=INK, linewidth=0.8, alpha=0.6, linestyle=":")
     ax.set_xlim(0, float(env_steps[-1]))
     name_axes(ax, title, {len(scores)})
+    if greedy is not None:
+        ax.set_ylabel("mean return: actions sampled (dotted: greedy)", color=INK)
     last = {name: float(np.mean(scores[:, -1, k])) for k, name in enumerate(names)}
     label_ends(ax, float(env_steps[-1]), last)
     return ax
 
 
 def course(row: Row, **settings: Any) -> Axes:
-    """`courses` of a published row."""
+    """`courses` of a published row, whose scores are of the greedy policy."""
     scores, steps = np.array(row["scores"]), np.array(row["env_steps"])
-    return courses(scores, steps, row["order"], **settings)
+    ax = courses(scores, steps, row["order"], **settings)
+    ax.set_ylabel("mean return, greedy actions", color=INK)
+    return ax
 
 
 def kept(
@@ -114,7 +125,7 @@ def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = N
         ends[label], last = float(middle[-1]), max(last, float(steps[-1]))
     ax.set_xlim(0, last)
     name_axes(ax, title, {len(row["scores"]) for row in rows.values()})
-    ax.set_ylabel("cumulative performance", color=INK)
+    ax.set_ylabel("cumulative performance, greedy", color=INK)
     label_ends(ax, last, ends)
     return ax
 

@@ -4,9 +4,11 @@ One network meets tasks in cycles, and every evaluation is of all tasks, with fr
 is trained, in which orders and with which settings, is in `protocols`. `tuning` has what was swept
 on `TUNING_SEEDS`, and the mean score over all times and tasks that decided.
 
-`scores` are [seed][time][task], the first before all training; `cumulative` is their mean over time
-[seed][task], as in Figure 8; `shares` what is left of each stage's gain two stages of other tasks
-later, [seed][stage], and `retained` the mean of those, [seed]. What EWC and Progress & Compress do
+`scores` are [seed][time][task], the first before all training, of the greedy policy; `cumulative`
+is their mean over time [seed][task], as in Figure 8; `shares` what is left of each stage's gain two
+stages of other tasks later, [seed][stage], and `retained` the mean of those, [seed]. All of it
+again for sampled actions is in `sampled`, which the first rows do not have; and their Progress &
+Compress was scored in its own task after it had compressed. What EWC and Progress & Compress do
 when a task ends plays `boundary_steps` more, which `env_steps` leaves out. CPU-seconds are per
 network, after compilation, with evaluations.
 """
@@ -23,11 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.agents import continual
-from mmrl.agents.continual import Curves
+from mmrl.agents.continual import Curves, Played
 from mmrl.runs import append, interval
 from mmrl.runs.experiments.invariance import rows
 from mmrl.runs.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
 from mmrl.runs.experiments.protocols import CATCH as CATCH  # for those who train with them
+from mmrl.runs.experiments.protocols import SURER as SURER
 from mmrl.runs.experiments.staleness import rounded
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -71,20 +74,11 @@ def measure(
 
 def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
     """What a cell's agents were like. `curves` are [network, seed, ...]."""
-    begin, scores = (
-        # Each task is played by the network that is trained on it.
-        np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)
-        for x in (np.asarray(curves.begin), np.asarray(curves.scores))
-    )
-    times = np.concatenate([begin[:, None], scores.reshape(len(begin), -1, cell.tasks)], axis=1)
-    cumulative = np.array([continual.cumulative(seed)[-1] for seed in times])
-    seeds = zip(scores, begin, strict=True)
-    shares = [continual.retained(*seed, cell.order) for seed in seeds if cell.order]
-    gained = [x[np.isfinite(x)] for x in shares]
-    middle, *ends = interval(cumulative.mean(1))
+    stages, networks = cell.plans.shape[1], len(cell.plans)
     steps = config.environments * config.rollout
     after = getattr(config, "fisher_unrolls", 0) + getattr(config, "compress", 0)
     said = curves.measures._asdict().items()
+    times = range(1 + stages * config.blocks)
     return {
         "cell": cell.name,
         **dataclasses.asdict(cell),
@@ -92,17 +86,36 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
         "seeds": list(SEEDS),
         "tuning_seeds": list(TUNING_SEEDS),
         "order": cell.order,
-        "env_steps": [steps * config.block * len(cell.plans) * i for i in range(times.shape[1])],
+        "env_steps": [steps * config.block * networks * i for i in times],
         "boundary_steps": steps * after,
+        **tell_scores(cell, curves.played["greedy"]),
+        "sampled": tell_scores(cell, curves.played["sampled"]),
+        "finite": np.all(curves.finite, axis=0).tolist(),
+        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in said},  # of each block
+        "settings": dataclasses.asdict(config),
+    }
+
+
+def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
+    """What one policy's scores, [network, seed, ...], say of what is learned and kept."""
+    scores, begin = (
+        # Each task is played by the network that is trained on it.
+        np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)
+        for x in map(np.asarray, played)
+    )
+    times = np.concatenate([begin[:, None], scores.reshape(len(begin), -1, cell.tasks)], axis=1)
+    cumulative = np.array([continual.cumulative(seed)[-1] for seed in times])
+    seeds = zip(scores, begin, strict=True)
+    shares = [continual.retained(*seed, cell.order) for seed in seeds if cell.order]
+    gained = [x[np.isfinite(x)] for x in shares]
+    middle, *ends = interval(cumulative.mean(1))
+    return {
         "scores": rounded(times),
         "cumulative": rounded(cumulative),
         "interquartile_mean": round(middle, 4),  # of the mean over tasks
         "interval_95": rounded(ends),
         "shares": rounded(shares),
         "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
-        "finite": np.all(curves.finite, axis=0).tolist(),
-        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in said},  # of each block
-        "settings": dataclasses.asdict(config),
     }
 
 
@@ -117,7 +130,8 @@ def choose(
     base, settings = SWEEPS[which]
     configs = [base.config(setting, quick) for setting in settings]
     curves, _ = train([base] * len(configs), configs, TUNING_SEEDS)
-    means = np.where(curves.finite, curves.scores.mean((-3, -2, -1)), -np.inf).mean((1, 2))
+    scores = curves.played["greedy"].scores.mean((-3, -2, -1))
+    means = np.where(curves.finite, scores, -np.inf).mean((1, 2))
     tuning = [{**s, "score": float(x)} for s, x in zip(settings, means, strict=True)]
     return settings[int(np.argmax(means))], tuning
 

@@ -2,18 +2,19 @@
 
 In the manner of their Figures 1, 2 and 6, with games of Young & Tian 2019 instead of DMLab's and
 Atari's. The games share their spaces, 10 channels and 6 actions, and nothing else. Every evaluation
-is of all games, with frozen weights, and of the greedy policy. Of "separate" there are as many
-networks as games, each with as many steps of its game as it has in sequence; their steps are added
-up. V-trace is the actor-critic without replay.
+is of all games, with frozen weights. Of "separate" there are as many networks as games, each with
+as many steps of its game as it has in sequence; their steps are added up. V-trace is the
+actor-critic without replay.
 
 Games are those of MinAtar that a network without convolutions learns within a minute on a CPU:
 Asterix scored 1 after 768 000 steps, where a random policy scores 0.4. Two learning rates and two
 weights of the entropy were tried, on seed 1000; the weights of cloning were not tuned to games.
 Nothing in SpaceInvaders is left to chance, so that its greedy episodes are all one: scores jump.
 
-`scores` are [seed][time][game], the first before all training; `cumulative` is their mean over time
-[seed][game]; `shares` what is left of each stage's gain two stages of other games later,
-[seed][stage], NaN where there was no gain, and `retained` the mean of those, [seed]. Games pay
+`scores` are [seed][time][game], the first before all training, of the greedy policy; `cumulative`
+is their mean over time [seed][game]; `shares` what is left of each stage's gain two stages of other
+games later, [seed][stage], NaN where there was no gain, and `retained` the mean of those, [seed].
+All of it again for sampled actions is in `sampled`, which the first rows do not have. Games pay
 differently, so no number is a mean over them. CPU-seconds are per seed, with compilation, and
 `steps_per_cpu_second` is the median over blocks, with their evaluations.
 """
@@ -29,7 +30,7 @@ import jax
 import numpy as np
 
 from mmrl.agents import clear, continual
-from mmrl.agents.continual import Curves
+from mmrl.agents.continual import Curves, Played
 from mmrl.envs.continual import minatar
 from mmrl.runs.experiments.resuming import resume
 from mmrl.runs.experiments.staleness import rounded
@@ -138,34 +139,43 @@ def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[flo
 
 def beside(alone: list[Curves]) -> Curves:
     """The curves of networks that each play a game, as if it were one that plays all."""
-    begin, scores = (
-        np.concatenate([np.asarray(getattr(one, name)) for one in alone], axis=-1)
-        for name in ("begin", "scores")
-    )
+    each = [one.played for one in alone]
+    played = jax.tree.map(lambda *x: np.concatenate(list(map(np.asarray, x)), axis=-1), *each)
     measures = jax.tree.map(lambda *x: np.mean(x, axis=0), *[one.measures for one in alone])
-    return Curves(begin, scores, measures, np.asarray(all(one.finite for one in alone)))
+    return Curves(played, measures, np.asarray(all(one.finite for one in alone)))
 
 
 def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any]:
     """What a cell's agents were like, given the curves of each seed."""
-    times = np.stack([continual.flat(curves) for curves in found])
-    shares = [continual.retained(c.scores, c.begin, cell.order) for c in found if cell.order]
-    gained = [x[np.isfinite(x)] for x in shares]
     steps = config.environments * config.rollout * config.block
     steps *= 1 if cell.order else len(GAMES)
     means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in found])
+    sampled, greedy = (
+        tell_scores(cell, [c.played[name] for c in found]) for name in ("sampled", "greedy")
+    )
     return {
         "cell": cell.name,
         **dataclasses.asdict(cell),
         "games": list(GAMES),
         "seeds": list(SEEDS),
         "order": cell.order,
-        "env_steps": [steps * i for i in range(times.shape[1])],
+        "env_steps": [steps * i for i in range(len(greedy["scores"][0]))],
+        **greedy,
+        "sampled": sampled,
+        "finite": [bool(curves.finite) for curves in found],
+        "diagnostics": {k: rounded(x) for k, x in means._asdict().items()},  # of each block
+        "settings": dataclasses.asdict(config),
+    }
+
+
+def tell_scores(cell: Cell, played: list[Played]) -> dict[str, Any]:
+    """What one policy's scores of each seed say of what is learned and kept."""
+    times = np.stack([continual.flat(one) for one in played])
+    shares = [continual.retained(*one, cell.order) for one in played if cell.order]
+    gained = [x[np.isfinite(x)] for x in shares]
+    return {
         "scores": rounded(times),
         "cumulative": rounded(times.mean(1)),
         "shares": rounded(shares),
         "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
-        "finite": [bool(curves.finite) for curves in found],
-        "diagnostics": {k: rounded(x) for k, x in means._asdict().items()},  # of each block
-        "settings": dataclasses.asdict(config),
     }

@@ -40,6 +40,9 @@ CATCH = clear.Config(
     learning_rate=1e-2,
     entropy_weight=0.2,
 )
+# With these policies are surer, so that sampled actions score nearly what greedy ones do: found on
+# seeds 1000 and 1100 by the sampled score in the task in training. Published rows have `CATCH`.
+SURER = dataclasses.replace(CATCH, learning_rate=3e-3, entropy_weight=0.1)
 STEPS = 864_000
 LRU = dataclasses.replace(CATCH, memory="lru", memory_sizes=(("state_size", 32),), width=32)
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 2, "width": 8}
