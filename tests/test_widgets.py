@@ -499,7 +499,7 @@ def test_without_anywidget_the_remedy_is_told(hidden: str, monkeypatch: pytest.M
     for name in [name for name in sys.modules if name.startswith("mmrl.show.widgets")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, hidden, None)
-    with pytest.raises(ImportError, match=r'pip install "mmrl\[notebooks\]"'):
+    with pytest.raises(ImportError, match="pip install anywidget"):
         importlib.import_module("mmrl.show.widgets")
 
 
