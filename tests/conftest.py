@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -20,13 +21,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import mmrl  # noqa: E402, F401, I001  first of all: it sets a flag that jax reads only once
 
 from collections.abc import Iterator  # noqa: E402
+from importlib.machinery import ModuleSpec, PathFinder  # noqa: E402
+from typing import Any  # noqa: E402
 
 import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
+from beartype.claw import beartype_packages  # noqa: E402
 
 # From here on every annotation in mmrl is checked whenever a function of it is called.
 jaxtyping.install_import_hook("mmrl", "beartype.beartype")
+
+# These name no arrays and are called a million times: to look for arrays would take nine tenths of
+# the time of a test of them, and beartype alone checks the same.
+PLAIN = tuple(f"mmrl.pdg.{name}" for name in ("check", "domain", "expr", "normal", "syntax"))
+
+
+class _Plain(PathFinder):
+    """Finds the modules in `PLAIN` before jaxtyping does."""
+
+    @classmethod
+    def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return super().find_spec(fullname, path, target) if fullname in PLAIN else None
+
+
+sys.meta_path.insert(0, _Plain)
+beartype_packages(PLAIN)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -19,10 +19,12 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from beartype.roar import BeartypeCallHintParamViolation
 
 import mmrl
 from mmrl import _xla
 from mmrl._xla import avoid_cpu_deadlock
+from mmrl.pdg import check, domain, expr, normal, syntax
 from mmrl.scan import scan
 
 ROOT = Path(__file__).parent.parent
@@ -219,6 +221,18 @@ def test_the_example_in_the_readme_runs():
 def test_annotations_are_checked_at_run_time():
     with pytest.raises(jaxtyping.TypeCheckError):
         scan("not a monoid", jnp.zeros(3))  # type: ignore[arg-type]
+
+
+def test_annotations_without_arrays_are_checked_too():
+    for call in (
+        lambda: check.check("not a graph", []),  # type: ignore[arg-type]
+        lambda: domain.Domain.of(3),  # type: ignore[arg-type]
+        lambda: expr.Sym("t").evaluate(3),  # type: ignore[arg-type]
+        lambda: normal.leaves("t", expr.Min),  # type: ignore[arg-type]
+        lambda: syntax.trace("not a node"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(BeartypeCallHintParamViolation):
+            call()
 
 
 def test_silent_broadcasting_is_an_error():
