@@ -214,16 +214,15 @@ def test_agents_side_by_side_are_those_that_train_alone(
     monkeypatch.setattr(forgetting, "SWEEPS", sweeps)
     # As many agents as are tuned: one program.
     monkeypatch.setattr(forgetting, "SEEDS", SEEDS[: 2 * len(TUNING_SEEDS)])
-    cells = [Cell("V-trace", "simultaneous"), Cell("CLEAR"), Cell("V-trace", "separate")]
-    cells += [Cell("EWC"), Cell("Progress & Compress"), Cell("CLEAR", "sequential", "Dark")]
+    cells = [Cell("V-trace", "separate"), Cell("Progress & Compress")]
     monkeypatch.setattr(forgetting, "cells", lambda: cells)
-    assert list(forgetting.run(tmp_path, np.inf, True))[-1] == "0 of 6 cells remain: all done."
+    assert list(forgetting.run(tmp_path, np.inf, True))[-1] == "0 of 2 cells remain: all done."
     found = forgetting.rows(tmp_path / "forgetting.jsonl")
     assert [row["cell"] for row in found] == [cell.name for cell in cells]
     for row, cell in zip(found, cells, strict=True):
         assert row["quick"] and np.shape(row["scores"]) == (4, len(row["env_steps"]), 3)
         assert all(row["finite"]) and row["cpu_seconds"] >= 0
-        assert len(row["tuning"]) == (2 if cell.agent != "clear" or cell.family == "Dark" else 0)
+        assert len(row["tuning"]) == (2 if cell.agent == "progress" else 0)
         alone = by_itself(cell, cell.config(row["chosen"], True), SEEDS[3])
         for task in range(3):
             played = alone[task if len(alone) > 1 else 0].played
