@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
+import mmrl._random  # noqa: F401  (acting draws often)
+
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 """`(policy_state, obs, begin, key) -> (policy_state, action[, extras])`."""
 Recorded = Array | np.ndarray

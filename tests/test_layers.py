@@ -31,8 +31,8 @@ LADDER["checks"] = set(LADDER) - {"show"}
 
 # Programs stand on the top rung: they may import everything, nothing below may import them.
 PROGRAMS = {"__main__", "commands"}
-# What runs before everything else, and imports nothing.
-FOUNDATION = {"__init__", "_xla"}
+# What runs before everything else, and imports nothing of mmrl.
+FOUNDATION = {"__init__", "_xla", "_random"}
 
 # Packages that only one rung, or a program, may import.
 CONFINED = {
@@ -74,7 +74,7 @@ def complaint(rung: str, module: str) -> str | None:
         return f"only {CONFINED[top]} imports {top}"
     if top != "mmrl" or rung in PROGRAMS or rest == "__version__":
         return None
-    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung}
+    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung, "_random"}
     target = rest.partition(".")[0] or "mmrl itself"
     return None if target in allowed else f"{rung} may not import {target}"
 
