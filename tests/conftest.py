@@ -1,6 +1,7 @@
 """One strict setting for every test: exact types, no silent broadcasting, no warnings of ours."""
 
 import gc
+import importlib.metadata
 import os
 import signal
 import sys
@@ -13,6 +14,13 @@ _CACHE = Path(__file__).parent.parent / ".cache" / "jax"
 # not jax.config, because the processes that tests start should share them.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+# Most tests compile more than they compute: quick compilation is four times as quick, and what it
+# makes takes twice the time. Notebooks run as a reader's do, and so does what names its own flags.
+# XLA aborts at a name that it does not know, so only a version of jaxlib that was tried is asked.
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    _QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    os.environ.setdefault("XLA_FLAGS", _QUICK)
 
 # A shell tells what it starts in the background to ignore Ctrl-C; some tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
