@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab book test fast lint bench lock address clean
+.PHONY: help demo lab book test fast mutants lint bench lock address clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: lint ## Lint, check types and run every test
 
 fast: $(VENV)/dev ## Run the tests that take seconds
 	$(PYTEST) -m "not slow"
+
+mutants: $(VENV)/dev ## Plant mistakes, one at a time, and see that tests find each of them
+	$(BIN)/python tests/mutants/run.py --jobs 2
 
 # What depends on how sums are rounded; the site, the lab and installations do not.
 ROUNDED := -m slow --deselect tests/test_site.py --deselect tests/test_lab.py \

@@ -1,6 +1,5 @@
-"""The shipped programs learn: the mean of three seeds, which are one XLA program side by side."""
+"""The shipped programs learn: the mean of two seeds, which are one XLA program side by side."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +18,7 @@ from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes import fuse, vectorize
 from mmrl.pdg.programs import Environment, Memory, Network
 
-SEEDS = 3
+SEEDS = 2
 
 
 def scores(graph: Graph, *, first: int = 0, **bounds: int) -> Array:
@@ -89,44 +88,32 @@ def ends(found: Array, count: int) -> tuple[float, float]:
     return found[:, :5].mean(), found[:, -count:].mean()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [None, 4])
-def test_reinforce_learns_catch(n: int | None):
-    """Chance is about -0.5, a perfect player 1. Of 15 seeds, either way, none ended below 0.82."""
-    env, size, actions = game("Catch-bsuite")
-    graph = programs.reinforce(env, network(size, actions, 16), optax.adam(1e-2), n=n, batch=32)
-    first, last = ends(scores(graph, I=150, T=9), 20)
+CATCH = {
+    "REINFORCE": lambda env, size, actions: programs.reinforce(
+        env, network(size, actions, 16), optax.adam(1e-2), n=4, batch=32
+    ),
+    "PPO": lambda env, size, actions: programs.ppo(
+        env, network(size, actions, 16, critic=True), optax.adam(1e-2), batch=32
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CATCH)
+def test_catch_is_learned(name: str):
+    """Chance is about -0.5, a perfect player 1. Of eight seeds each, none ended below 0.82."""
+    graph = CATCH[name](*game("Catch-bsuite"))
+    sizes = {"I": 50, "K": 4} if name == "PPO" else {"I": 150}
+    first, last = ends(scores(graph, **sizes, T=9), 20)
     assert first < -0.2 and last > 0.6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [programs.a2c, programs.ppo])
-def test_actor_critics_balance_the_pole(make: Callable):
-    """Chance is about 22 steps, and 200 is all.
-
-    Of 15 seeds with A2C two ended at 125 and 177, the others above 190; with PPO all above 180.
-    """
-    env, size, actions = game("CartPole-v1")
-    critic = network(size, actions, 32, critic=True)
-    if make is programs.a2c:
-        found = scores(make(env, critic, optax.adam(1e-2), batch=16), I=150, T=200)
-    else:
-        found = scores(make(env, critic, optax.adam(5e-3), batch=16), I=80, K=8, T=200)
-    first, last = ends(found, 10)
-    assert first < 80 and last > 120
-
-
-@pytest.mark.slow
-def test_a_linear_recurrent_unit_recalls_and_a_policy_without_memory_cannot():
+def test_a_linear_recurrent_unit_recalls():
     """Say the suit shown three steps ago. Chance is about -0.5, perfect recall 1.
 
-    Each of 15 seeds ended at 1.00, and without memory between -0.50 and -0.49.
+    Each of eight seeds ended at 1.00; of a policy without memory, between -0.50 and -0.49.
     """
     env, size, actions = game("popgym-RepeatPreviousEasy-v0")
-    optimizer, bounds = optax.adam(5e-3), {"I": 100, "T": 51}
-    graph = programs.remember(env, memory(size, actions, 32), optimizer, gamma=0.0, batch=64)
+    optimizer, bounds = optax.adam(5e-3), {"I": 60, "T": 51}
+    graph = programs.remember(env, memory(size, actions, 16), optimizer, gamma=0.0, batch=32)
     first, last = ends(scores(graph, **bounds), 10)
     assert first < -0.2 and last > 0.6
-    blind = programs.reinforce(env, network(size, actions, 32), optimizer, n=1, batch=64)
-    _, last = ends(scores(blind, **bounds), 10)
-    assert last < -0.2

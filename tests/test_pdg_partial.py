@@ -128,7 +128,7 @@ def test_nothing_adds_up_to_zero():
     ]
     results = [(x[k].sum(), x[k].discounted_sum(0.5), x[k] @ weights[k]) for k, _ in slices]
     compiled = compile(p.graph(*itertools.chain(*results)))
-    for size in (1, 2, 5):
+    for size in (1, 5):
         row, wanted = np.arange(1.0, size + 1), []
         for _, part in slices:
             parts = [row[part(t, size)] for t in range(size)]

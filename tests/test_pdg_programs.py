@@ -18,7 +18,6 @@ from mmrl.pdg import programs
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.program import point_key
 from mmrl.pdg.programs import Environment, Memory, Network
 from mmrl.pdg.runtime.interpreter import interpret
@@ -128,14 +127,14 @@ def discounted(reward: Any, n: int) -> Any:
     return sum(GAMMA**k * padded[k : k + len(reward)] for k in range(n))
 
 
-def by_hand_reinforce(env: Environment, net: Network, opt: Any, n: int | None, T: int) -> Callable:
+def by_hand_reinforce(env: Environment, net: Network, opt: Any, n: int, T: int) -> Callable:
     def run(key: Any) -> tuple:
         def iterate(i: Any, w: PyTree, m: PyTree) -> tuple:
             def act(key: Any, state: None, obs: Any) -> tuple:
                 return None, jax.random.categorical(key, over(net.apply, 1)(w, obs))
 
             e, _ = rollout(env, act, None, key, i, T)
-            g = discounted(e.reward, T if n is None else n)
+            g = discounted(e.reward, n)
 
             def loss(w: PyTree) -> Any:
                 return (
@@ -174,12 +173,13 @@ def by_hand_memory(env: Environment, net: Memory, opt: Any, T: int) -> Callable:
 
 
 def gae(e: Episode, values: Any, lam: float) -> Any:
-    gain, gains = jnp.zeros(BATCH), []
-    for t in reversed(range(len(e.reward))):
-        delta = e.reward[t] + GAMMA * e.goes_on[t] * values[t + 1] - values[t]
-        gain = delta + GAMMA * lam * e.next_alive[t] * gain
-        gains.append(gain)
-    return jnp.stack(gains[::-1])
+    def back(gain: Any, step: tuple) -> tuple:
+        reward, goes_on, next_alive, value, following = step
+        gain = reward + GAMMA * goes_on * following - value + GAMMA * lam * next_alive * gain
+        return gain, gain
+
+    steps = (e.reward, e.goes_on, e.next_alive, values[:-1], values[1:])
+    return jax.lax.scan(back, jnp.zeros(BATCH), steps, reverse=True)[1]
 
 
 def by_hand_actor_critic(
@@ -230,33 +230,27 @@ class Case(NamedTuple):
 def case(name: str) -> Case:
     opt = optax.adam(1e-2)
     catch, cartpole = environment("Catch-bsuite"), environment("CartPole-v1")
-    args = (catch[0], network(*catch[1:]), opt)
     critic = (catch[0], network(*catch[1:], critic=True), opt)
     bounds = {"I": ITERATIONS, "T": 9}
-    if name == "Monte-Carlo":
-        graph = programs.reinforce(*args, batch=BATCH)
-        return Case(graph, by_hand_reinforce(*args, None, 9), bounds)
     if name == "3-step CartPole":
         # Some episodes end before the last step, so that masks matter.
         args = (cartpole[0], network(*cartpole[1:]), opt)
         graph = programs.reinforce(*args, n=3, batch=BATCH)
         return Case(graph, by_hand_reinforce(*args, 3, 24), bounds | {"T": 24})
-    if name == "3-step, tiles of 4":
-        graph, _ = tile(programs.reinforce(*args, n=3, batch=BATCH), "t", 4)
-        return Case(graph, by_hand_reinforce(*args, 3, 9), bounds)
     if name == "LRU":
         args = (catch[0], lru(*catch[1:]), opt)
         return Case(programs.remember(*args, batch=BATCH), by_hand_memory(*args, 9), bounds)
     if name == "A2C":
-        return Case(
-            programs.a2c(*critic, batch=BATCH), by_hand_actor_critic(*critic, 9, None), bounds
-        )
+        # Some episodes end before the last step, and the others are cut there.
+        critic = (cartpole[0], network(*cartpole[1:], critic=True), opt)
+        graph = programs.a2c(*critic, batch=BATCH)
+        return Case(graph, by_hand_actor_critic(*critic, 16, None), bounds | {"T": 16})
     return Case(
-        programs.ppo(*critic, batch=BATCH), by_hand_actor_critic(*critic, 9, 3), bounds | {"K": 3}
+        programs.ppo(*critic, batch=BATCH), by_hand_actor_critic(*critic, 9, 2), bounds | {"K": 2}
     )
 
 
-CASES = ["Monte-Carlo", "3-step CartPole", "3-step, tiles of 4", "LRU", "A2C", "PPO"]
+CASES = ["3-step CartPole", "LRU", "A2C", "PPO"]
 
 
 def close(found: Any, wanted: Any) -> None:
@@ -265,14 +259,14 @@ def close(found: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_executors_train_as_by_hand(name: str):
+def test_executors_train_as_by_hand(name: str):
     graph, by_hand, bounds = case(name)
     compiled, key = compile(graph), jax.random.key(3)
     wanted = jax.jit(by_hand)(key)
     close(xla(compiled, bounds)(key=key), wanted)
-    done = interpret(compiled, bounds, key=key)
-    close(done.results, wanted)
     if name == "3-step CartPole":
+        done = interpret(compiled, bounds, key=key)
+        close(done.results, wanted)
         one = BATCH * (4 + 1) * 4  # an observation and whether it counts, of every environment
         assert done.account.peak(("seen", 0)) == 3 * one
 

@@ -55,16 +55,16 @@ def run(made: Graph, swap: bool = False, steps: int = 32, proximity: str = "uppe
 # --- how much is alive ---
 
 
-@pytest.mark.parametrize(("n", "longest"), [(1, 8), (3, 100), (8, 100)])
+@pytest.mark.parametrize(("n", "longest"), [(1, 8), (3, 40), (8, 40)])
 def test_a_window_of_n_steps_keeps_n_observations(n: int, longest: int):
     tree = generate(plan(schedule(reinforce(n))))
-    for steps in {8, 32, longest}:
+    for steps in {8, longest}:
         report = check(reinforce(n), trace(tree, I=2, T=steps), I=2, T=steps)
         assert report.ok
         assert {report.device[name] for name in [("o", 0), ("a", 0), ("e", 1)]} == {n}
 
 
-@pytest.mark.parametrize("steps", [8, 32, 100])
+@pytest.mark.parametrize("steps", [8, 40])
 def test_monte_carlo_keeps_the_whole_episode(steps: int):
     sizes = {"I": 2, "T": steps}
     report = check(reinforce(), trace(program("Monte-Carlo"), **sizes), **sizes)

@@ -1,6 +1,6 @@
-"""Every shipped program under every combination of passes: order, memory, and what it computes.
+"""Every shipped program under combinations of passes: order, memory, and what it computes.
 
-A toy game and toy networks, so that all combinations can be tried; the programs are the library's.
+A toy game and toy networks, so that many combinations can be tried; the programs are the library's.
 """
 
 import dataclasses
@@ -82,22 +82,38 @@ PASSES = {
     "tile": lambda g: tile(g, "t", 3),
     "fuse": fuse,
 }
-SUBSETS = [names for n in range(5) for names in itertools.combinations(PASSES, n)]
 ALL = tuple(PASSES)
+# Of each program, a set of passes and the other passes. Of any three passes every combination
+# occurs in the first four programs, and every program is seen with and without each pass.
+HALVES = {
+    "Monte-Carlo": ("vectorize", "tile"),
+    "2-step": ("tile", "fuse"),
+    "A2C": ALL,
+    "PPO": ("vectorize", "fuse"),
+    "LRU": ("vectorize", "tile", "fuse"),
+}
 
 
-def cases(*quick: tuple[str, tuple[str, ...]]) -> list:
-    """Every program with every subset of the passes; slow but for a few."""
-    return [
-        pytest.param(
-            program,
-            names,
-            id=f"{program}, {'+'.join(names) or 'as it is'}",
-            marks=() if (program, names) in quick else pytest.mark.slow,
-        )
-        for program in PROGRAMS
-        for names in SUBSETS
-    ]
+def others(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in PASSES if name not in names)
+
+
+COMBINED = pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        pytest.param(program, names, id=f"{program}, {'+'.join(names) or 'as it is'}")
+        for program, half in HALVES.items()
+        for names in (half, others(half))
+    ],
+)
+
+
+def test_of_any_three_passes_every_combination_occurs():
+    rows = [half for name, half in HALVES.items() if name != "LRU"]
+    rows += [others(half) for half in rows]
+    for three in itertools.combinations(PASSES, 3):
+        assert len({tuple(name in row for name in three) for row in rows}) == 8
+    assert HALVES.keys() == PROGRAMS.keys()
 
 
 @functools.cache
@@ -119,67 +135,52 @@ def bounds(program: str, **other: int) -> dict[str, int]:
 # What it computes
 
 
-@functools.cache
-def meaning(program: str, seed: int) -> tuple:
+def values(made: Graph, sizes: dict[str, int], seed: int) -> tuple:
     """The last parameters and the score of each iteration, by one random legal order."""
-    found = execute(graph(program), bounds(program), seed=seed)
-    last, scores = (found[tensor].values() for tensor in graph(program).results)
+    found = execute(made, sizes, seed=seed)
+    last, scores = (found[tensor].values() for tensor in made.results)
     return *last, np.stack(list(scores))
 
 
-def some(*quick: Any) -> list:
-    """Every program; slow but for a few."""
-    return [
-        pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in PROGRAMS
-    ]
-
-
-@pytest.mark.parametrize("program", some("2-step", "LRU"))
-def test_every_legal_order_gives_the_same_bits(program: str):
-    for seed in (1, 2):
-        jax.tree.map(np.testing.assert_array_equal, meaning(program, seed), meaning(program, 0))
-
-
-def changed(program: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Without the passes that left everything as it was: the others alone make the same program."""
-    stages = compiled(program, names).stages
-    return tuple(
-        after.name
-        for before, after in itertools.pairwise(stages)
-        if list(before.graph.ops.values()) != list(after.graph.ops.values())
-    )
-
-
 @functools.cache
-def distance(program: str, names: tuple[str, ...]) -> dict[str, float]:
-    """How far each executor ends from the naive order, at most."""
-    wanted, made, sizes = meaning(program, 0), compiled(program, names), bounds(program)
-    found = {"interpreter": made.interpret(sizes).results, "XLA": made.xla(sizes)()}
-    return {
-        executor: max(
-            jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), tuple(results), wanted))
-        )
-        for executor, results in found.items()
-    }
+def meaning(program: str, seed: int) -> tuple:
+    """The values of a program as it is."""
+    return values(graph(program), bounds(program), seed)
 
 
-@pytest.mark.parametrize(("program", "names"), cases(("2-step", ("tile", "fuse")), ("LRU", ALL)))
-def test_both_executors_compute_what_the_program_means(program: str, names: tuple[str, ...]):
-    for executor, far in distance(program, changed(program, names)).items():
-        assert far < 1e-6, (executor, far)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_legal_order_gives_the_same_bits(program: str):
+    jax.tree.map(np.testing.assert_array_equal, meaning(program, 1), meaning(program, 0))
+
+
+@COMBINED
+def test_it_computes_what_the_program_means(program: str, names: tuple[str, ...]):
+    """Passes in any order of execution, and half of what they made as one XLA program, too."""
+    made, sizes = compiled(program, names), bounds(program)
+    found = {}
+    if names != HALVES[program]:
+        found["any order"] = values(made.graph, sizes, 0)
+    else:
+        found["XLA"] = made.xla(sizes)()
+        if program in ("2-step", "LRU"):
+            found["interpreter"] = made.interpret(sizes).results
+    for executor, results in found.items():
+        far = jax.tree.map(lambda a, b: np.abs(a - b).max(), tuple(results), meaning(program, 0))
+        assert max(jax.tree.leaves(far)) < 1e-6, (executor, far)
 
 
 # Order and memory
 
 
-@pytest.mark.parametrize(
-    ("program", "names"),
-    cases(*((name, ()) for name in PROGRAMS), ("2-step", ("tile", "fuse")), ("A2C", ALL)),
-)
+# One of everything, a bound that is a tile, one that is none, and several of each.
+SMALL = [(1, 1), (2, 1), (1, 2), (3, 2), (2, 3), (2, 5), (1, 8)]
+
+
+@COMBINED
 def test_order_and_memory_are_right(program: str, names: tuple[str, ...]):
     made = compiled(program, names)
     assert unproved(made.plan).is_empty()
-    for few, T in itertools.product((1, 2, 3), (1, 2, 3, 5, 8)):
+    for few, T in SMALL:
         sizes = bounds(program, I=few, K=few, T=T)
         report = made.check(**sizes)
         assert report.ok, f"{sizes}:\n{report}"
@@ -232,13 +233,11 @@ MUTANTS: dict[str, tuple[str, Callable]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-@pytest.mark.parametrize("names", [("tile", "fuse"), ALL], ids="+".join)
-@pytest.mark.parametrize("program", some("2-step"))
-def test_a_planted_mistake_is_found_wherever_it_is(
-    program: str, names: tuple[str, ...], mutant: str
-):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_planted_mistake_is_found_wherever_it_is(program: str, mutant: str):
+    """At twenty places from the beginning to the end of a run."""
     kind, plant = MUTANTS[mutant]
-    made, sizes = compiled(program, names), bounds(program, T=3)
+    made, sizes = compiled(program, HALVES[program]), bounds(program, T=3)
     events = made.trace(**sizes)
     used = uses(made.graph, events, sizes)
     places = [
@@ -247,24 +246,24 @@ def test_a_planted_mistake_is_found_wherever_it_is(
         if what == kind and not (plant is exchanged and len(used[tuple(instance)]) == 1)
     ]
     assert len(places) > 10
-    for place in places:
+    for place in {places[k] for k in np.linspace(0, len(places) - 1, 20, dtype=int)}:
         report = check(made.graph, plant(events, place, used), **sizes)
         assert not report.ok, f"{mutant}: {events[place]}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_dropped_dependence_is_found(program: str):
-    """Of each operation the last one is kept from the scheduler. Some are implied by others.
+    """Of every eighth operation the last one is kept from the scheduler. Some others imply.
 
     Whatever enumeration finds, the proof for all bounds finds too.
     """
     whole, sizes = graph(program), bounds(program, T=4)
-    found, last = 0, {edge.sink: edge for edge in whole.edges}
-    for edge in last.values():
+    last = {edge.sink: edge for edge in whole.edges}
+    found, tried = 0, list(last.values())[list(PROGRAMS).index(program) :: 8]
+    for edge in tried:
         kept = whole.replace(edges=tuple(other for other in whole.edges if other is not edge))
         wrong = plan(schedule(kept))
         if not check(whole, trace(generate(wrong), **sizes), **sizes).ok:
             found += 1
             assert not unproved(dataclasses.replace(wrong, graph=whole)).is_empty(), str(edge)
-    assert found > len(last) / 2
+    assert found

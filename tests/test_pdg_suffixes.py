@@ -41,7 +41,7 @@ def values(graph: Graph, bounds) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", FOLDS)
-@pytest.mark.parametrize("length", [1, 2, 7])
+@pytest.mark.parametrize("length", [1, 7])
 def test_a_loop_folds_as_the_sum_did(kind, length):
     graph, bounds = program(FOLDS[kind]), {"I": 2, "T": length}
     loop, found = unfold(graph, move.whole(graph, "t"))

@@ -42,6 +42,7 @@ Row = dict[str, Any]
 SEEN = ("seen", 0)
 
 
+@functools.lru_cache(4)
 def compiled(n: int | None, m: int, width: int, batch: int) -> Compiled:
     """The equations with a window of `n` rewards, learned from in tiles of m steps.
 
@@ -54,6 +55,7 @@ def compiled(n: int | None, m: int, width: int, batch: int) -> Compiled:
     return compile(graph, passes)
 
 
+@functools.lru_cache(1)
 def entrants(
     n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
 ) -> dict[str, Any]:
@@ -89,9 +91,16 @@ def reserved(program: Any) -> int:
     return program.memory_analysis().temp_size_in_bytes
 
 
-def measure_time(n: int | None, T: int, batch: int, width: int, quick: bool = False) -> Row:
+def measure_time(
+    n: int | None,
+    T: int,
+    batch: int,
+    width: int,
+    tiles: tuple[int, ...] = (),
+    quick: bool = False,
+) -> Row:
     """Figure 9: a run of all forms in turns, and that all of them end at the same parameters."""
-    forms, key = entrants(n, T, batch, width), jax.random.key(0)
+    forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
     _agree(forms, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
     taken = {name: reserved(form) for name, form in forms.items()}
@@ -107,11 +116,16 @@ def _agree(forms: dict[str, Callable], key: jax.Array) -> None:
 
 
 def measure_interpreter(
-    n: int | None, T: int = 64, batch: int = 8, width: int = 256, quick: bool = False
+    n: int | None,
+    T: int = 64,
+    batch: int = 8,
+    width: int = 256,
+    tiles: tuple[int, ...] = (),
+    quick: bool = False,
 ) -> Row:
     """By hand, one XLA program, and operation by operation: time, and the peak of all bytes."""
-    key, tiles = jax.random.key(0), (T,) if n is None else (1, TILE, T)
-    forms: dict[str, Any] = entrants(n, T, batch, width, tiles)
+    key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
+    forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
     taken = {name: reserved(form) for name, form in forms.items()}
     for m in tiles:
         program = Interpreter(compiled(n, m, width, batch), {"I": ITERATIONS, "T": T})
@@ -180,13 +194,14 @@ def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row
 def cells(quick: bool) -> dict[str, Callable[[], Row]]:
     """Every row, by name, in the order in which they are measured."""
     if quick:
-        small = {"T": 8, "batch": 2, "width": 8}
+        # The same forms in three rows, which are compiled once.
+        small = {"T": 8, "batch": 2, "width": 8, "tiles": (8,)}
         return {
             "time, n = 8, small": functools.partial(measure_time, N, **small, quick=True),
             "interpreter, n = 8, small": functools.partial(
                 measure_interpreter, N, **small, quick=True
             ),
-            "bytes, n = 8, small": functools.partial(measure_bytes, N, 8, T=8, batch=2),
+            "bytes, n = 8, small": functools.partial(measure_bytes, N, **small),
             "live, n = 8, small": functools.partial(measure_live, N, T=8, batch=2, width=8),
             "lift, queue, small": functools.partial(measure_lift, "queue", 32, 4, quick=True),
         }

@@ -1,0 +1,223 @@
+"""Plant one mistake at a time in a copy of the repository: do its tests notice?
+
+    python tests/mutants/run.py                  all of tests/mutants/*.toml
+    python tests/mutants/run.py --only pdg       those whose name holds a text
+    python tests/mutants/run.py --again          those that were caught before, too
+
+A mutant is a table of one of these files:
+
+    [[mutant]]
+    name = "an empty slice counts one"           # optional
+    file = "mmrl/pdg/expr.py"
+    old = "return self.hi - self.lo"             # stands in the file exactly once
+    new = "return self.hi - self.lo + 1"
+    tests = ["tests/test_pdg_expr.py"]           # what pytest selects; some of it must fail
+
+What was caught is remembered in `.cache/mutants.jsonl` until any source or test changes, so that an
+interrupted run goes on where it was. The exit status is 1 if a mutant survives or does not apply.
+"""
+
+import argparse
+import ast
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+DONE = ROOT / ".cache" / "mutants.jsonl"
+LIMIT = 600  # seconds; a mutant that runs for ever is caught
+FIELDS = {"file", "old", "new", "tests"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A mistake, and the tests of which at least one must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def planted(self, root: Path) -> str:
+        """The text of the file with the mistake. Raises `ValueError` if it does not apply."""
+        text = (root / self.file).read_text("utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(f"`old` must stand in {self.file} once, got {text.count(self.old)}")
+        return text.replace(self.old, self.new)
+
+
+def mutants(folder: Path = Path(__file__).parent) -> list[Mutant]:
+    """All mutants of all files, each with a name of its own. Raises `ValueError` for bad fields."""
+    found: list[Mutant] = []
+    for path in sorted(folder.glob("*.toml")):
+        for k, row in enumerate(tomllib.loads(path.read_text("utf-8"))["mutant"], 1):
+            if not row.keys() >= FIELDS or not row.keys() <= FIELDS | {"name"}:
+                raise ValueError(f"{path.name}, number {k}: fields are {sorted(FIELDS)} and `name`")
+            tests = [row["tests"]] if isinstance(row["tests"], str) else row["tests"]
+            name = f"{path.stem}: {row.get('name', k)}"
+            found.append(Mutant(name, row["file"], row["old"], row["new"], tuple(tests)))
+    names = [mutant.name for mutant in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"`name` must be of one mutant alone, got twice: {twice}")
+    return found
+
+
+def flaws(mutant: Mutant, root: Path = ROOT) -> str:
+    """What keeps a mutant from being one, short of running it; nothing if all is well."""
+    if not (root / mutant.file).is_file():
+        return f"there is no file {mutant.file}"
+    try:
+        text = mutant.planted(root)
+        if mutant.file.endswith(".py"):
+            ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return str(error)
+    if mutant.old == mutant.new or not mutant.tests:
+        return "`new` must differ from `old`, and `tests` must select something"
+    for selection in mutant.tests:
+        path, _, test = selection.partition("::")
+        if not (root / path).is_file():
+            return f"there is no file {path}"
+        name = test.partition("[")[0].rpartition("::")[-1]
+        if test and f"def {name}(" not in (root / path).read_text("utf-8"):
+            return f"there is no test {selection}"
+    return ""
+
+
+def state() -> str:
+    """A digest of all sources and tests."""
+    digest = hashlib.sha256()
+    for folder in ("mmrl", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def pytest(copy: Path, selection: Sequence[str]) -> tuple[int, str]:
+    """The exit status of pytest in a copy, and the last line that it wrote."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p"]
+    command += ["no:xdist", "--no-header", "--tb=no", *selection]
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")} | dict(os.environ)
+    environment["PYTHONPATH"] = str(copy)
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"ran for more than {LIMIT} seconds"
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    failed = [line for line in lines if line.startswith("FAILED")] or lines[-1:] or [""]
+    return done.returncode, failed[0].removeprefix("FAILED ")
+
+
+def copied(parent: Path) -> Path:
+    """A copy of the repository, in which mistakes may be planted."""
+    leave = shutil.ignore_patterns(".git", ".venv", ".*cache", ".hypothesis", "_build", "build")
+    return shutil.copytree(ROOT, parent / "repository", ignore=leave, symlinks=True)
+
+
+def verdict(mutant: Mutant, copy: Path) -> tuple[str, str]:
+    """ "caught", "survived" or "does not apply", and what pytest or the mutant says."""
+    if wrong := flaws(mutant, copy):
+        return "does not apply", wrong
+    path = copy / mutant.file
+    before = path.read_text("utf-8")
+    path.write_text(mutant.planted(copy), "utf-8")
+    try:
+        status, said = pytest(copy, mutant.tests)
+    finally:
+        path.write_text(before, "utf-8")
+    known = {0: "survived", 1: "caught"}
+    return (known[status], said) if status in known else ("does not apply", f"pytest: {said}")
+
+
+def remembered(now: str) -> set[str]:
+    """The names of those that were caught in this state of the repository."""
+    if not DONE.exists():
+        return set()
+    rows = map(json.loads, DONE.read_text("utf-8").splitlines())
+    return {row["name"] for row in rows if row["state"] == now}
+
+
+def remember(mutant: Mutant, now: str) -> None:
+    """Write down that a mutant was caught in this state of the repository."""
+    DONE.parent.mkdir(exist_ok=True)
+    with DONE.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"name": mutant.name, "state": now}) + "\n")
+
+
+def run(wanted: Iterable[Mutant], now: str, jobs: int) -> dict[str, str]:
+    """The verdict on each, which is printed as soon as it is known, at the state `now`.
+
+    Raises `ValueError` if the tests fail without any mistake: then they would catch everything.
+    """
+    wanted, verdicts = list(wanted), {}
+    with tempfile.TemporaryDirectory() as temporary:
+        copies: queue.Queue[Path] = queue.Queue()
+        for job in range(jobs):
+            copies.put(copied(Path(temporary) / str(job)))
+        first = copies.get()
+        selection = dict.fromkeys(test for mutant in wanted for test in mutant.tests)
+        status, said = pytest(first, list(selection))
+        copies.put(first)
+        if status:
+            raise ValueError(f"the tests fail without a mutant: {said}")
+
+        def one(mutant: Mutant) -> tuple[Mutant, str, str, float]:
+            copy, began = copies.get(), time.monotonic()
+            try:
+                return mutant, *verdict(mutant, copy), time.monotonic() - began
+            finally:
+                copies.put(copy)
+
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for mutant, found, said, seconds in pool.map(one, wanted):
+                verdicts[mutant.name] = found
+                print(f"{found:14}  {mutant.name}  ({seconds:.0f} s)  {said}", flush=True)
+                if found == "caught":
+                    remember(mutant, now)
+    return verdicts
+
+
+def main() -> int:
+    """Run what is asked for, and say what survived."""
+    parser = argparse.ArgumentParser(description="Plant mistakes, and see that tests find them.")
+    parser.add_argument("--only", default="", help="those whose name, file or tests hold this text")
+    parser.add_argument("--again", action="store_true", help="those that were caught before, too")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
+    given = parser.parse_args()
+    now = state()
+    known = set() if given.again else remembered(now)
+    asked = [
+        mutant
+        for mutant in mutants()
+        if any(given.only in text for text in (mutant.name, mutant.file, *mutant.tests))
+    ]
+    waiting = [mutant for mutant in asked if mutant.name not in known]
+    print(f"{len(asked)} mutants, of which {len(asked) - len(waiting)} were caught before")
+    try:
+        verdicts = run(waiting, now, given.jobs) if waiting else {}
+    except ValueError as error:
+        print(error)
+        return 1
+    bad = {name: found for name, found in verdicts.items() if found != "caught"}
+    print(f"{len(asked) - len(bad)} of {len(asked)} caught")
+    for name, found in bad.items():
+        print(f"{found}: {name}")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
