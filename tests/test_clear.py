@@ -348,8 +348,11 @@ def test_a_type_that_rounds_observations_is_refused():
 
 def test_whole_numbers_may_be_stored_as_such():
     plain, small = run(TINY, 4), run(change(TINY, stored="uint8"), 4)
-    assert small.reservoir.unrolls.steps.obs.dtype == jnp.uint8
-    assert distance(plain.net, small.net) == 0
+    seen = plain.reservoir.unrolls.steps.obs
+    assert small.reservoir.unrolls.steps.obs.dtype == jnp.uint8 and len(jnp.unique(seen)) > 1
+    np.testing.assert_array_equal(small.reservoir.unrolls.steps.obs, seen)
+    # Another program, whose sums a compiler may round otherwise.
+    assert distance(plain.net, small.net) < 1e-6
 
 
 # Tasks
