@@ -3,6 +3,7 @@
 import gc
 import importlib.metadata
 import os
+import runpy
 import signal
 import sys
 import time
@@ -26,7 +27,7 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-import mmrl  # noqa: E402, F401, I001  first of all: it sets a flag that jax reads only once
+import mmrl  # noqa: E402, I001  first of all: it sets a flag that jax reads only once
 
 from collections.abc import Iterator  # noqa: E402
 from importlib.machinery import ModuleSpec, PathFinder  # noqa: E402
@@ -88,6 +89,8 @@ def pytest_collection_finish() -> None:
 
 
 _looked = [0.0]
+# By its path: to import mmrl.runs is to import every agent, which takes longer than most tests.
+_programs = runpy.run_path(str(Path(mmrl.__file__).parent / "runs" / "programs.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -97,10 +100,8 @@ def few_programs() -> Iterator[None]:
     One test may add 16 000 mappings of memory. To count them takes longer than most tests.
     """
     yield
-    from mmrl.runs.programs import forget_programs
-
     if time.process_time() > _looked[0] + 1:
-        forget_programs()
+        _programs["forget_programs"]()
         _looked[0] = time.process_time()
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from mmrl.runs.experiments import by_hand, graphs
@@ -13,16 +12,16 @@ from mmrl.runs.experiments import by_hand, graphs
 PUBLISHED = Path(__file__).parent.parent / "book" / "results" / "graphs.jsonl"
 
 
-def test_windows_of_the_rival_are_those_of_the_equations():
-    """Both train the same parameters: `measure_time` refuses to time programs that differ."""
-    made = graphs.entrants(2, T=6, batch=3, width=8, tiles=(4,))
-    hand, ours = (form(jax.random.key(5)) for form in made.values())
-    for a, b in zip(jax.tree.leaves(hand), jax.tree.leaves(ours), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+def test_rivals_of_other_windows_are_not_timed():
+    """`measure_time` refuses to time programs that do not train the same parameters."""
     parts = by_hand.screen(8), by_hand.network(8), by_hand.descent(0.01)
-    other = by_hand.reinforce(*parts, 3, graphs.ITERATIONS, 6, 3)
-    wrong = jax.jit(other)(jax.random.key(5))[0]
-    assert not np.allclose(wrong["B"], hand[0]["B"], rtol=0, atol=1e-6)
+    rivals = {
+        name: jax.jit(by_hand.reinforce(*parts, n, graphs.ITERATIONS, 6, 3))
+        for name, n in {"by hand": 2, "other": 3}.items()
+    }
+    graphs._agree(rivals | {"other": rivals["by hand"]}, jax.random.key(5))
+    with pytest.raises(AssertionError, match="other"):
+        graphs._agree(rivals, jax.random.key(5))
 
 
 def test_an_episode_ends_beyond_the_edge():

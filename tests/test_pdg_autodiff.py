@@ -72,8 +72,16 @@ def _only(graph: Any, bounds: dict[str, int], **options: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("pattern", PATTERNS)
+SLICED = [pattern for pattern in PATTERNS if ":" in pattern]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "function"),
+    # Every pattern, and of what is linear one point and one slice; a product for every slice.
+    [(pattern, "square") for pattern in PATTERNS]
+    + [(pattern, "matmul") for pattern in ("t", *SLICED)]
+    + [(pattern, "sum") for pattern in ("t-1", "t%8", "t:min(t+4,T)")],
+)
 def test_every_pattern_of_reads_has_its_gradient(pattern: str, function: str):
     phi, f = PATTERNS[pattern], FUNCTIONS[function]
     p = Program("t")

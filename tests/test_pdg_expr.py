@@ -6,7 +6,7 @@ from typing import Any
 import islpy as isl
 import jax.numpy as jnp
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mmrl.pdg.domain import Domain, reads
@@ -52,6 +52,9 @@ def test_text_python_and_isl_agree(tree: Any, env: dict[str, int]):
 
 @settings(max_examples=25, deadline=None)
 @given(TREES, st.integers(0, 3), st.integers(1, 3))
+@example(("mod", "i", 2), 0, 3)
+@example(("div", "t", 2), 3, 3)
+@example(("mul", -2, "i"), 0, 3)
 def test_intervals_hold_every_value(tree: Any, below: int, above: int):
     expr = build(tree)
     low, high = expr.interval({"i": (0, above), "t": (-below, above), "T": (above, above)})

@@ -10,7 +10,7 @@ from mmrl.pdg.compiler import compile
 from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize
 from mmrl.pdg.program import Program
 
-T, N = 37, 3
+T, N = 7, 3
 
 
 def draw(seed, *shape):

@@ -13,8 +13,9 @@ A mutant is a table of one of these files:
     new = "return self.hi - self.lo + 1"
     tests = ["tests/test_pdg_expr.py"]           # what pytest selects; some of it must fail
 
-What was caught is remembered in `.cache/mutants.jsonl` until any source or test changes, so that an
-interrupted run goes on where it was. The exit status is 1 if a mutant survives or does not apply.
+What was caught is remembered in `.cache/mutants.jsonl` until the library or its tests change, so
+that an interrupted run goes on where it was. The exit status is 1 if a mutant survives or does not
+apply.
 """
 
 import argparse
@@ -96,12 +97,13 @@ def flaws(mutant: Mutant, root: Path = ROOT) -> str:
     return ""
 
 
-def state() -> str:
-    """A digest of all sources and tests."""
-    digest = hashlib.sha256()
-    for folder in ("mmrl", "tests"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+def state(mutant: Mutant) -> str:
+    """A digest of the mutant, the library, its tests, and what tests share."""
+    chosen = {ROOT / test.partition("::")[0] for test in mutant.tests}
+    shared = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")}
+    digest = hashlib.sha256(repr(mutant).encode())
+    for path in sorted({*(ROOT / "mmrl").rglob("*.py"), *chosen, *shared}):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -143,23 +145,22 @@ def verdict(mutant: Mutant, copy: Path) -> tuple[str, str]:
     return (known[status], said) if status in known else ("does not apply", f"pytest: {said}")
 
 
-def remembered(now: str) -> set[str]:
-    """The names of those that were caught in this state of the repository."""
+def remembered() -> set[str]:
+    """The states of those that were caught."""
     if not DONE.exists():
         return set()
-    rows = map(json.loads, DONE.read_text("utf-8").splitlines())
-    return {row["name"] for row in rows if row["state"] == now}
+    return {json.loads(line)["state"] for line in DONE.read_text("utf-8").splitlines()}
 
 
-def remember(mutant: Mutant, now: str) -> None:
-    """Write down that a mutant was caught in this state of the repository."""
+def remember(mutant: Mutant) -> None:
+    """Write down that a mutant was caught."""
     DONE.parent.mkdir(exist_ok=True)
     with DONE.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"name": mutant.name, "state": now}) + "\n")
+        file.write(json.dumps({"name": mutant.name, "state": state(mutant)}) + "\n")
 
 
-def run(wanted: Iterable[Mutant], now: str, jobs: int) -> dict[str, str]:
-    """The verdict on each, which is printed as soon as it is known, at the state `now`.
+def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
+    """The verdict on each, which is printed as soon as it is known.
 
     Raises `ValueError` if the tests fail without any mistake: then they would catch everything.
     """
@@ -187,7 +188,7 @@ def run(wanted: Iterable[Mutant], now: str, jobs: int) -> dict[str, str]:
                 verdicts[mutant.name] = found
                 print(f"{found:14}  {mutant.name}  ({seconds:.0f} s)  {said}", flush=True)
                 if found == "caught":
-                    remember(mutant, now)
+                    remember(mutant)
     return verdicts
 
 
@@ -198,17 +199,16 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="those that were caught before, too")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     given = parser.parse_args()
-    now = state()
-    known = set() if given.again else remembered(now)
+    known = set() if given.again else remembered()
     asked = [
         mutant
         for mutant in mutants()
         if any(given.only in text for text in (mutant.name, mutant.file, *mutant.tests))
     ]
-    waiting = [mutant for mutant in asked if mutant.name not in known]
+    waiting = [mutant for mutant in asked if state(mutant) not in known]
     print(f"{len(asked)} mutants, of which {len(asked) - len(waiting)} were caught before")
     try:
-        verdicts = run(waiting, now, given.jobs) if waiting else {}
+        verdicts = run(waiting, given.jobs) if waiting else {}
     except ValueError as error:
         print(error)
         return 1

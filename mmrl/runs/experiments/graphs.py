@@ -194,15 +194,15 @@ def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row
 def cells(quick: bool) -> dict[str, Callable[[], Row]]:
     """Every row, by name, in the order in which they are measured."""
     if quick:
-        # The same forms in three rows, which are compiled once.
-        small = {"T": 8, "batch": 2, "width": 8, "tiles": (8,)}
+        # The same forms in three rows, which are compiled once; a window ends within an episode.
+        small = {"T": 6, "batch": 2, "width": 8, "tiles": (4,)}
         return {
-            "time, n = 8, small": functools.partial(measure_time, N, **small, quick=True),
-            "interpreter, n = 8, small": functools.partial(
-                measure_interpreter, N, **small, quick=True
+            "time, n = 2, small": functools.partial(measure_time, 2, **small, quick=True),
+            "interpreter, n = 2, small": functools.partial(
+                measure_interpreter, 2, **small, quick=True
             ),
-            "bytes, n = 8, small": functools.partial(measure_bytes, N, **small),
-            "live, n = 8, small": functools.partial(measure_live, N, T=8, batch=2, width=8),
+            "bytes, n = 2, small": functools.partial(measure_bytes, 2, **small),
+            "live, n = 2, small": functools.partial(measure_live, 2, T=6, batch=2, width=8),
             "lift, queue, small": functools.partial(measure_lift, "queue", 32, 4, quick=True),
         }
     sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIED.items() for x in xs]
