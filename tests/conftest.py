@@ -21,7 +21,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 # XLA aborts at a name that it does not know, so only a version of jaxlib that was tried is asked.
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     _QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    os.environ.setdefault("XLA_FLAGS", _QUICK)
+    if "XLA_FLAGS" not in os.environ:
+        os.environ["XLA_FLAGS"] = os.environ["PYTEST_XLA_FLAGS"] = _QUICK
 
 # A shell tells what it starts in the background to ignore Ctrl-C; some tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

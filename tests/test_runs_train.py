@@ -98,6 +98,7 @@ def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(change: dict[s
     np.testing.assert_array_equal(whole, part)
     end = 2 * int(config.horizon or config.blocks)
     np.testing.assert_allclose(whole[: end + 1], np.linspace(1, 0.25, end + 1), rtol=1e-6)
+    np.testing.assert_allclose(whole[end:], 0.25, rtol=1e-6)  # and stays there
 
 
 def test_a_longer_run_that_anneals_compiles_nothing_new():

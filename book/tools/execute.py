@@ -139,7 +139,9 @@ def environment() -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "JUPYTER_PREFER_ENV_PATH": "1",
     }
-    # A notebook does not run under the settings of the tests that may have asked for it.
-    tests = ("PYTEST_", "COV_", *(["XLA_FLAGS"] if "PYTEST_VERSION" in os.environ else []))
+    # A notebook does not run under the settings of the tests that may have asked for it; what the
+    # user asked of XLA holds for it, too.
+    quick = os.environ.get("PYTEST_XLA_FLAGS") is not None
+    tests = ("PYTEST_", "COV_", *(["XLA_FLAGS"] if quick else []))
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(tests)}
     return {**kept, **inherited}

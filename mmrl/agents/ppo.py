@@ -238,8 +238,8 @@ def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollou
 def rate(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """The learning rate of an iteration."""
     horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)
-    gone = config.anneal * iteration / (config.block * horizon)
-    return config.learning_rate * jnp.maximum(1 - gone, 0)
+    gone = jnp.minimum(iteration / (config.block * horizon), 1)
+    return config.learning_rate * (1 - config.anneal * gone)
 
 
 def learn(

@@ -1,4 +1,4 @@
-"""How a setting is chosen on tuning seeds: one rule for every experiment.
+"""How a setting is chosen on tuning seeds: one rule for every experiment but that on forgetting.
 
 A setting has a number for every name, such as {"learning_rate": 1e-3}. Its score is the mean of the
 last quarter of the evaluations, over its seeds. Settings whose scores are within `CLOSE` of the
