@@ -41,8 +41,8 @@ mutants: $(VENV)/dev ## Plant mistakes, one at a time, and see that tests find e
 	$(BIN)/python tests/mutants/run.py --jobs 2
 
 # What depends on how sums are rounded; the site, the lab and installations do not.
-ROUNDED := -m slow --deselect tests/test_site.py --deselect tests/test_lab.py \
-	--deselect tests/test_address.py --durations 40
+ROUNDED := -m slow --deselect tests/book/test_site.py --deselect tests/book/test_lab.py \
+	--deselect tests/book/test_address.py --durations 40
 
 roundings: $(VENV)/dev ## Run the slow tests under each instruction set that this processor has
 	@grep -qi ' sse4_2' /proc/cpuinfo || { echo "Only Linux on x86-64 lets itself be asked."; exit 1; }

@@ -12,17 +12,17 @@ O(log T) parallel steps. What it costs: the ways differ in work, depth and compi
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Int, PyTree, Shaped
+from jaxtyping import Array, PyTree, Shaped
 
+from mmrl import schedules
 from mmrl.monoid import Monoid
+from mmrl.schedules import check_chunk, execute, schedule
 
-METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked", "auto")
+METHODS = (*schedules.METHODS, "auto")
 
 
 def scan(
@@ -65,7 +65,7 @@ def scan_and_last(
     length = _length(xs)
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
-    _check_chunk(chunk)
+    check_chunk(chunk)
     start = _start(monoid, xs, init)
     _check_types(monoid, start)
     if length == 0:
@@ -81,7 +81,7 @@ def scan_and_last(
     elif method == "chunked":
         hs = _chunked(op, xs, monoid.identity(), min(chunk, length))
     else:
-        hs = _execute(op, xs, schedule(length, method))
+        hs = execute(op, xs, schedule(length, method))
     if init is not None:
         hs = jax.vmap(monoid, in_axes=(None, 0))(start, hs)
     last = jax.tree.map(lambda h: h[-1], hs)
@@ -103,50 +103,6 @@ def fold(
     return monoid(start, jax.tree.map(lambda x: x[0], xs)) if length else start
 
 
-class Level(NamedTuple):
-    """Combines that run at once: h[right] ← h[left] • h[right], index by index."""
-
-    left: Int[np.ndarray, " pairs"]
-    right: Int[np.ndarray, " pairs"]
-
-
-def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
-    """Which pairs `method` combines at which level, all in place on one array of `length`.
-
-    Carrying out the levels in order turns the elements x_t into the prefixes h_t. The methods
-    "hillis_steele" and "blelloch" are run from this very table; the others compute the same tree.
-
-    Raises `ValueError` for a method without a schedule of its own ("auto" or unknown), or a chunk
-    below 1.
-    """
-    _check_chunk(chunk)
-    t = np.arange(length)
-    steps = [2**i for i in range(max(length - 1, 0).bit_length())]
-    if method == "sequential":
-        return [Level(t[i : i + 1], t[i + 1 : i + 2]) for i in range(length - 1)]
-    if method == "hillis_steele":  # Hillis & Steele 1986
-        return [Level(t[:-step], t[step:]) for step in steps]
-    if method in ("blelloch", "associative"):  # Blelloch 1990, in its inclusive form
-        up = [t[2 * step - 1 :: 2 * step] for step in steps]
-        down = [t[3 * step - 1 :: 2 * step] for step in reversed(steps)]
-        sweeps = zip(steps + steps[::-1], up + down, strict=True)
-        return [Level(right - step, right) for step, right in sweeps if right.size]
-    if method == "chunked":
-        within = [t[i::chunk] for i in range(1, min(chunk, length))]
-        last = t[chunk - 1 :: chunk]  # of every whole chunk
-        across = [Level(last[i : i + 1], last[i + 1 : i + 2]) for i in range(last.size - 1)]
-        rest = t[chunk:][~np.isin(t[chunk:], last)]
-        spread = [Level(rest // chunk * chunk - 1, rest)] if rest.size else []
-        return [Level(right - 1, right) for right in within] + across + spread
-    raise ValueError(f"`method` must be one of {', '.join(METHODS[:-1])}; got {method!r}.")
-
-
-def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
-    """(work, depth): the number of combines and of levels that `schedule` holds."""
-    levels = schedule(length, method, chunk)
-    return sum(level.left.size for level in levels), len(levels)
-
-
 def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
     """x_0 • x_1, x_2 • x_3, …, and the last element where the length is odd."""
     even = length - length % 2
@@ -157,11 +113,6 @@ def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
 
 def _auto() -> str:
     return "sequential" if jax.default_backend() == "cpu" else "associative"
-
-
-def _check_chunk(chunk: int) -> None:
-    if chunk < 1:
-        raise ValueError(f"`chunk` must be at least 1 step; got {chunk}.")
 
 
 def _length(xs: PyTree[Shaped[Array, "..."]]) -> int:
@@ -264,13 +215,6 @@ def _unroll(xs: PyTree) -> int:
     """
     leaves = jax.tree.leaves(xs)
     return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
-
-
-def _execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
-    for left, right in levels:
-        new = op(*(jax.tree.map(lambda x, i=i: x[i], xs) for i in (left, right)))
-        xs = jax.tree.map(lambda x, n, i=right: x.at[i].set(n), xs, new)
-    return xs
 
 
 def _chunked(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:

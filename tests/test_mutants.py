@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from mutants import run
+
+from tests.mutants import run
 
 
 @pytest.mark.parametrize("mutant", run.mutants(), ids=lambda mutant: mutant.name)

@@ -11,7 +11,8 @@ import pytest
 
 import mmrl.scan
 from mmrl.monoid import EWMA, Affine, Decay, LogSumExp, MatrixAffine, Resettable, Sum
-from mmrl.scan import METHODS, count, fold, scan, scan_and_last, schedule
+from mmrl.scan import METHODS, fold, scan, scan_and_last
+from mmrl.schedules import count, schedule
 
 WAYS = METHODS[:-1]
 LENGTHS = (0, 1, 2, 3, 5, 16, 37, 100)

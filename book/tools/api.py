@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 API = ROOT / "book" / "api"
+OPEN = {"mmrl.agents.clear", "mmrl.agents.ppo", "mmrl.agents.r2d2", "mmrl.course.figures"}
 ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 
 
@@ -18,22 +19,36 @@ def rungs() -> dict[str, str]:
 def modules(rung: str) -> list[str]:
     """The modules that the page of a rung shows.
 
-    A package with `__all__` is shown as one; of others all public modules are shown.
+    A package with `__all__` is shown as one; of others all public modules are shown. What a package
+    in `OPEN` is made of is shown after it, but for what its `__all__` has shown already.
     """
     name, folder = f"mmrl.{rung}", ROOT / "mmrl" / rung
     init = folder / "__init__.py"
-    if not folder.is_dir() or (init.exists() and _has_all(init)):
+    if not folder.is_dir() or (init.exists() and _given(init)):
         return [name]
+    shown = [name] if init.exists() else []
+    for part in _parts(name, folder):
+        below = _parts(part, folder / part.rpartition(".")[2]) if part in OPEN else []
+        shown += [part, *below]
+    return shown
+
+
+def _parts(name: str, folder: Path) -> list[str]:
+    """The public modules of a package that its `__all__` does not show."""
+    init = folder / "__init__.py"
+    given = _given(init) if init.exists() else set()
     parts = sorted(info.name for info in pkgutil.iter_modules([str(folder)]))
-    shown = [f"{name}.{part}" for part in parts if not part.startswith("_")]
-    return [name, *shown] if init.exists() else shown
+    return [f"{name}.{p}" for p in parts if not p.startswith("_") and f"{name}.{p}" not in given]
 
 
-def _has_all(path: Path) -> bool:
-    targets = [
-        n.targets for n in ast.parse(path.read_text("utf-8")).body if isinstance(n, ast.Assign)
-    ]
-    return any(isinstance(t, ast.Name) and t.id == "__all__" for row in targets for t in row)
+def _given(init: Path) -> set[str]:
+    """The modules whose names a package gives away in `__all__`."""
+    body = ast.parse(init.read_text("utf-8")).body
+    assigned = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
+    if not any(isinstance(t, ast.Name) and t.id == "__all__" for t in assigned):
+        return set()
+    nodes = [node for part in body for node in ast.walk(part) if isinstance(node, ast.ImportFrom)]
+    return {node.module or "" for node in nodes}
 
 
 def page(rung: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import address
 import api
+import moved
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -172,7 +173,13 @@ def _fields(obj: type) -> str:
 
 
 def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Fields are shown with their comments, and traits with their controls: not once more."""
+    """Fields are shown with their comments, traits with their controls: not once more.
+
+    What a rung gives away of another one is shown there.
+    """
+    home = str(getattr(obj, "__module__", "")).split(".")
+    if what == "module" and home[0] == "mmrl" and app.env.docname != f"api/{home[1]}":
+        return True
     return True if what == "class" and not callable(obj) and not isinstance(obj, property) else None
 
 
@@ -330,6 +337,8 @@ def mend(app: Any, error: Exception | None) -> None:
         for wrong, right in MENDED:
             text = re.sub(wrong, right, text)
         path.write_text(text, "utf-8")
+    if error is None:
+        moved.lead_on(Path(app.outdir))
 
 
 def buttons(app: Sphinx, config: Config) -> None:

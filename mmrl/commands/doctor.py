@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mmrl
-from mmrl.agents import clear, dqn, ppg, ppo, r2d2
+from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents.ppo import ppg
 from mmrl.commands.terminal import in_background
 from mmrl.runs import Run, Setup
 

@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from mmrl.commands.terminal import in_background
-from mmrl.runs import experiments
+from mmrl.course import experiments
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from mmrl.agents import clear, dqn, ppg, ppo, r2d2
+from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents.ppo import ppg
 from mmrl.commands.terminal import watch
 from mmrl.envs import registered
 from mmrl.runs import AGENTS, Run, RunError, Setup, find, interquartile_mean, saved

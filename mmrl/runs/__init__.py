@@ -16,14 +16,7 @@ unbroken one would have, on the same machine and versions.
 """
 
 from mmrl.runs.checkpoint import RunError, load, read, save
-from mmrl.runs.results import (
-    append,
-    interquartile_mean,
-    interval,
-    provenance,
-    published,
-    revise,
-)
+from mmrl.runs.results import append, interquartile_mean, interval, provenance, revise
 from mmrl.runs.run import Program, Report, Run, program, reopen, saved
 from mmrl.runs.setup import AGENTS, Agent, Setup, describe, find, restore
 
@@ -43,7 +36,6 @@ __all__ = [
     "load",
     "program",
     "provenance",
-    "published",
     "read",
     "reopen",
     "restore",

@@ -20,7 +20,6 @@ from mmrl.runs.checkpoint import dumps, loads, replace, writing
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
-PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
 
 
 def provenance() -> dict[str, Any]:
@@ -108,16 +107,3 @@ def _rest_of_line(file: BinaryIO) -> bytes:
         return b""
     file.seek(-1, os.SEEK_END)
     return b"" if file.read(1) == b"\n" else b"\n"
-
-
-def published(name: str) -> list[dict[str, Any]]:
-    """The rows of one measured result of the course, with their provenance, oldest first.
-
-    Raises `ValueError` for a name of which nothing was published.
-    """
-    try:
-        lines = (PUBLISHED / f"{name}.jsonl").read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        names = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
-        raise ValueError(f"`name` must be one of {', '.join(names)}; got {name!r}.") from None
-    return [loads(line) for line in lines]

@@ -5,7 +5,8 @@ import difflib
 import json
 from typing import Any, Protocol, runtime_checkable
 
-from mmrl.agents import clear, dqn, ppg, ppo, r2d2
+from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents.ppo import ppg
 from mmrl.runs.checkpoint import EARLIER, RunError, unquote
 
 

@@ -1,1 +1,1 @@
-"""Arrays in, figure out. The only rung that draws."""
+"""Learning curves, the player of episodes and the training explorer: what a library draws."""

@@ -12,7 +12,6 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from mmrl.runs import interval
-from mmrl.runs.experiments.tuning import outdated
 
 # Okabe & Ito's colours, which the colour-blind can tell apart, with a second cue beside each.
 STYLES = (
@@ -191,27 +190,3 @@ def provenance_note(rows: Sequence[Mapping[str, Any]]) -> str:
         *(f"    {command}" for command in dict.fromkeys(row["command"] for row in rows)),
     ]
     return "\n".join(filter(None, lines))
-
-
-def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How the learning rates of measured rows were chosen, and how many lie at an end, in words."""
-    tuned = [row for row in rows if row.get("tuning")]
-    older = [row for row in tuned if outdated(row)]
-    newer = [row for row in tuned if not outdated(row)]
-    lines = []
-    if newer:
-        ended = sum(row["tuning_at_bound"] for row in newer)
-        lines.append(
-            f"{len(newer)} of {len(tuned)} learning rates were chosen by score, then by area, with "
-            f"neighbors on both sides{f' but for {ended} at the end of the grid' * (ended > 0)}."
-        )
-    if older:
-        tried = [[float(rate) for rate in row["tuning"]] for row in older]
-        edge = sum(
-            r["learning_rate"] in (min(x), max(x)) for r, x in zip(older, tried, strict=True)
-        )
-        lines.append(
-            f"{len(older)} of {len(tuned)} learning rates are the best of a few by an earlier "
-            f"rule, {edge} of them the smallest or the largest: a better one may lie beyond."
-        )
-    return "\n".join(lines)

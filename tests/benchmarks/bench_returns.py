@@ -7,7 +7,7 @@ mean that ours, one backward scan of the whole tape, is faster. The baseline is 
 paper's code, a compiled call per episode. Forms whose input someone else has padded are bounds.
 """
 
-from mmrl.runs.experiments import returns_timing as timing
+from mmrl.course.experiments import returns_timing as timing
 
 TARGETS = {timing.LOOP: 1000.0}
 SLOW = (timing.LOOP, timing.LFILTER, timing.STEPS)

@@ -74,7 +74,7 @@ def visit(chromium: str, html: str, folder: Path) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    from mmrl.show import widgets
+    from mmrl.course import widgets
 
     name, *theme = sys.argv[1:]
     print(page([getattr(widgets, name)()], *theme))

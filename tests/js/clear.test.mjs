@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { range } from "../../mmrl/show/widgets/js/core.mjs";
-import { uniforms } from "../../mmrl/show/widgets/js/random.mjs";
-import { hurdle, shares } from "../../mmrl/show/widgets/js/reservoir_explorer.mjs";
-import { beyond, bins, held, inclusion, kept, largest, law, pooled, solve, streams, thresholds, turns, uniformity } from "../../mmrl/show/widgets/js/reservoirs.mjs";
-import { TARGETS } from "../../mmrl/show/widgets/js/targets.mjs";
-import { contributions, fixedPoint, policies, ratios, trace } from "../../mmrl/show/widgets/js/vtrace_explorer.mjs";
+import { uniforms } from "../../mmrl/course/widgets/js/random.mjs";
+import { hurdle, shares } from "../../mmrl/course/widgets/js/reservoir_explorer.mjs";
+import { beyond, bins, held, inclusion, kept, largest, law, pooled, solve, streams, thresholds, turns, uniformity } from "../../mmrl/course/widgets/js/reservoirs.mjs";
+import { TARGETS } from "../../mmrl/course/widgets/js/targets.mjs";
+import { contributions, fixedPoint, policies, ratios, trace } from "../../mmrl/course/widgets/js/vtrace_explorer.mjs";
 
 const near = (a, b, by = 1e-9) => assert.ok(Math.abs(a - b) <= by * Math.max(1, Math.abs(b)), `${a}, not ${b}`);
 const sum = (xs) => xs.reduce((a, b) => a + b, 0);

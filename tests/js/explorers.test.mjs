@@ -1,14 +1,14 @@
 // What each explorer says is true of its numbers, whatever the settings.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { embed, weights as attention } from "../../mmrl/show/widgets/js/attention_explorer.mjs";
+import { embed, weights as attention } from "../../mmrl/course/widgets/js/attention_explorer.mjs";
 import { range } from "../../mmrl/show/widgets/js/core.mjs";
-import { FAMILIES, halfLife, impulse } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
-import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
-import { weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
-import { METHODS, MONOIDS, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
-import { account, flow, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
-import { average, before, cumulative, first, shares, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
+import { FAMILIES, halfLife, impulse } from "../../mmrl/course/widgets/js/memory_explorer.mjs";
+import { episodes, influence, leak, states } from "../../mmrl/course/widgets/js/reset_explorer.mjs";
+import { weights } from "../../mmrl/course/widgets/js/returns_explorer.mjs";
+import { METHODS, MONOIDS, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
+import { account, flow, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
+import { average, before, cumulative, first, shares, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
 
 const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a}, not ${b}`);
 

@@ -1,8 +1,8 @@
 // Valleys learned one after another: what the closed forms say, and what is drawn of it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { stages } from "../../mmrl/show/widgets/js/forgetting_explorer.mjs";
-import { START, best, clip, held, keeps, learn, loss, solved, valleys } from "../../mmrl/show/widgets/js/valleys.mjs";
+import { stages } from "../../mmrl/course/widgets/js/forgetting_explorer.mjs";
+import { START, best, clip, held, keeps, learn, loss, solved, valleys } from "../../mmrl/course/widgets/js/valleys.mjs";
 
 const near = (a, b, by = 1e-9) => assert.ok(Math.abs(a - b) <= by * Math.max(1, Math.abs(b)), `${a}, not ${b}`);
 const PLAIN = { protocol: "sequential", steps: 200, cycles: 1, replay: 0, ewc: 0, diagonal: true };

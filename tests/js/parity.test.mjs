@@ -1,35 +1,35 @@
-// The browser computes what JAX computes: tests/test_widgets.py writes the numbers of mmrl.
+// The browser computes what JAX computes: tests/course/widgets/test_widgets.py writes the numbers of mmrl.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { weights as attention } from "../../mmrl/show/widgets/js/attention_explorer.mjs";
-import { FAMILIES } from "../../mmrl/show/widgets/js/memory_explorer.mjs";
-import { PATTERNS, lives } from "../../mmrl/show/widgets/js/patterns.mjs";
-import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
-import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
-import { layers, layout, marks, unpack } from "../../mmrl/show/widgets/js/graph_evolution.mjs";
-import { difference, first as shownFirst, inOrder, levels as treeLevels } from "../../mmrl/show/widgets/js/lift_inspector.mjs";
-import { MEMORIES, errors, follow } from "../../mmrl/show/widgets/js/recurrence.mjs";
-import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "../../mmrl/show/widgets/js/reservoirs.mjs";
-import { INVERSES, rescale, target } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
-import { climb } from "../../mmrl/show/widgets/js/rubber_band.mjs";
-import { episodes, influence, leak, states } from "../../mmrl/show/widgets/js/reset_explorer.mjs";
-import { weights } from "../../mmrl/show/widgets/js/returns_explorer.mjs";
-import { MONOIDS, count, run, schedule } from "../../mmrl/show/widgets/js/scan_player.mjs";
-import { follow as happened, lead, peak } from "../../mmrl/show/widgets/js/schedule_explorer.mjs";
-import { account, split } from "../../mmrl/show/widgets/js/segments_explorer.mjs";
-import { average, before, cumulative, first, triangle } from "../../mmrl/show/widgets/js/sensitivity_explorer.mjs";
-import { cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
-import { frontier, tiles } from "../../mmrl/show/widgets/js/tile_explorer.mjs";
-import { follow as stored, lastReader, next } from "../../mmrl/show/widgets/js/step_debugger.mjs";
-import { TARGETS } from "../../mmrl/show/widgets/js/targets.mjs";
-import { START, best, keeps, learn, valleys } from "../../mmrl/show/widgets/js/valleys.mjs";
-import { contributions, fixedPoint, trace } from "../../mmrl/show/widgets/js/vtrace_explorer.mjs";
+import { weights as attention } from "../../mmrl/course/widgets/js/attention_explorer.mjs";
+import { FAMILIES } from "../../mmrl/course/widgets/js/memory_explorer.mjs";
+import { PATTERNS, lives } from "../../mmrl/course/widgets/js/patterns.mjs";
+import { chances, drawn, effective, gradient, importance, priorities, sequences } from "../../mmrl/course/widgets/js/priority_explorer.mjs";
+import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/course/widgets/js/proximal.mjs";
+import { layers, layout, marks, unpack } from "../../mmrl/course/widgets/js/graph_evolution.mjs";
+import { difference, first as shownFirst, inOrder, levels as treeLevels } from "../../mmrl/course/widgets/js/lift_inspector.mjs";
+import { MEMORIES, errors, follow } from "../../mmrl/course/widgets/js/recurrence.mjs";
+import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "../../mmrl/course/widgets/js/reservoirs.mjs";
+import { INVERSES, rescale, target } from "../../mmrl/course/widgets/js/rescaling_explorer.mjs";
+import { climb } from "../../mmrl/course/widgets/js/rubber_band.mjs";
+import { episodes, influence, leak, states } from "../../mmrl/course/widgets/js/reset_explorer.mjs";
+import { weights } from "../../mmrl/course/widgets/js/returns_explorer.mjs";
+import { MONOIDS, count, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
+import { follow as happened, lead, peak } from "../../mmrl/course/widgets/js/schedule_explorer.mjs";
+import { account, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
+import { average, before, cumulative, first, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
+import { cut, uses } from "../../mmrl/course/widgets/js/sequence_cutter.mjs";
+import { frontier, tiles } from "../../mmrl/course/widgets/js/tile_explorer.mjs";
+import { follow as stored, lastReader, next } from "../../mmrl/course/widgets/js/step_debugger.mjs";
+import { TARGETS } from "../../mmrl/course/widgets/js/targets.mjs";
+import { START, best, keeps, learn, valleys } from "../../mmrl/course/widgets/js/valleys.mjs";
+import { contributions, fixedPoint, trace } from "../../mmrl/course/widgets/js/vtrace_explorer.mjs";
 
 const path = process.env.MMRL_VECTORS;
 const vectors = path ? JSON.parse(readFileSync(path, "utf8")) : {};
 const each = (name, check) =>
-  test(name, { skip: path ? false : "run by tests/test_widgets.py, which has JAX" }, () => {
+  test(name, { skip: path ? false : "run by tests/course/widgets/test_widgets.py, which has JAX" }, () => {
     assert.ok(vectors[name].length > 0);
     for (const vector of vectors[name]) check(vector);
   });

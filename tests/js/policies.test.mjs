@@ -1,12 +1,12 @@
 // Behavior, proximal and current policy: averages, clips, and batches of another size.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { averaging, count, fade, meanAge, overlap, rate, weightAt } from "../../mmrl/show/widgets/js/batch_calculator.mjs";
-import { objective, rests, stops } from "../../mmrl/show/widgets/js/clip_explorer.mjs";
+import { averaging, count, fade, meanAge, overlap, rate, weightAt } from "../../mmrl/course/widgets/js/batch_calculator.mjs";
+import { objective, rests, stops } from "../../mmrl/course/widgets/js/clip_explorer.mjs";
 import { range } from "../../mmrl/show/widgets/js/core.mjs";
-import { adjusted, centerOf, decayOf, spanOf, trail } from "../../mmrl/show/widgets/js/proximal.mjs";
-import { climb, examples, gap, normals } from "../../mmrl/show/widgets/js/rubber_band.mjs";
-import { runs, spaced } from "../../mmrl/show/widgets/js/rubber_band_explorer.mjs";
+import { adjusted, centerOf, decayOf, spanOf, trail } from "../../mmrl/course/widgets/js/proximal.mjs";
+import { climb, examples, gap, normals } from "../../mmrl/course/widgets/js/rubber_band.mjs";
+import { runs, spaced } from "../../mmrl/course/widgets/js/rubber_band_explorer.mjs";
 
 const near = (a, b, by = 1e-9) => assert.ok(Math.abs(a - b) < by, `${a}, not ${b}`);
 const PAPER = { batch: 8192, learning_rate: 5e-4, center: 8, advantage_decay: 0, phases: 32, beta1: 0.9, beta2: 0.999 };

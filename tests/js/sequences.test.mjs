@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { range } from "../../mmrl/show/widgets/js/core.mjs";
-import { chances, drawn, effective, gradient, importance, priorities, sequences, unbiased, uniforms } from "../../mmrl/show/widgets/js/priority_explorer.mjs";
-import { begins, cut, uses } from "../../mmrl/show/widgets/js/sequence_cutter.mjs";
+import { chances, drawn, effective, gradient, importance, priorities, sequences, unbiased, uniforms } from "../../mmrl/course/widgets/js/priority_explorer.mjs";
+import { begins, cut, uses } from "../../mmrl/course/widgets/js/sequence_cutter.mjs";
 
 const near = (a, b, by = 1e-9) => assert.ok(Math.abs(a - b) < by, `${a}, not ${b}`);
 const sum = (values) => values.reduce((a, b) => a + b, 0);

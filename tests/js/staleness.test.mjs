@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { range } from "../../mmrl/show/widgets/js/core.mjs";
-import { uniforms } from "../../mmrl/show/widgets/js/random.mjs";
-import { MEMORIES, averaged, crossing, deltaQ, follow, gateBias, geometric, kept } from "../../mmrl/show/widgets/js/recurrence.mjs";
-import { INVERSES, largest, place, relative, rescale, roundTrip, roundUp, target, value } from "../../mmrl/show/widgets/js/rescaling_explorer.mjs";
-import { above, apart } from "../../mmrl/show/widgets/js/staleness_explorer.mjs";
+import { uniforms } from "../../mmrl/course/widgets/js/random.mjs";
+import { MEMORIES, averaged, crossing, deltaQ, follow, gateBias, geometric, kept } from "../../mmrl/course/widgets/js/recurrence.mjs";
+import { INVERSES, largest, place, relative, rescale, roundTrip, roundUp, target, value } from "../../mmrl/course/widgets/js/rescaling_explorer.mjs";
+import { above, apart } from "../../mmrl/course/widgets/js/staleness_explorer.mjs";
 
 const near = (a, b, by = 1e-9) => assert.ok(Math.abs(a - b) <= by * Math.max(1, Math.abs(b)), `${a}, not ${b}`);
 

@@ -11,7 +11,7 @@ A mutant is a table of one of these files:
     file = "mmrl/pdg/expr.py"
     old = "return self.hi - self.lo"             # stands in the file exactly once
     new = "return self.hi - self.lo + 1"
-    tests = ["tests/test_pdg_expr.py"]           # what pytest selects; some of it must fail
+    tests = ["tests/pdg/test_expr.py"]           # what pytest selects; some of it must fail
 
 What was caught is remembered in `.cache/mutants.jsonl` until the library or its tests change, so
 that an interrupted run goes on where it was. The exit status is 1 if a mutant survives or does not

@@ -9,28 +9,29 @@ import numpy as np
 import traitlets
 
 FOLDER = Path(__file__).parent / "js"
-IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.mjs";\n', flags=re.MULTILINE)
+IMPORT = re.compile(r'^import \{[^}]*\} from "(\.[\w./]+\.mjs)";\n', flags=re.MULTILINE)
+END = 9999  # a position that means the end, however far away that is
 # More numbers than any picture can show: what lies beyond stays here, and the page stays small.
 MOST = 1024
 
 
 @cache
-def source(name: str) -> str:
-    """js/<name>.mjs after all that it imports: one ES module that imports nothing.
+def source(name: str, folder: Path = FOLDER) -> str:
+    """<name>.mjs of `folder` after all that it imports: one ES module that imports nothing.
 
     A notebook loads a widget from an address of its own, from where a relative import leads
     nowhere. Each file comes once, before those that import it, so that all share one scope.
     """
-    parts: dict[str, str] = {}
+    parts: dict[Path, str] = {}
 
-    def add(name: str) -> None:
-        if name not in parts:
-            text = (FOLDER / f"{name}.mjs").read_text("utf-8")
+    def add(path: Path) -> None:
+        if path not in parts:
+            text = path.read_text("utf-8")
             for other in IMPORT.findall(text):
-                add(other)
-            parts[name] = IMPORT.sub("", text)
+                add((path.parent / other).resolve())
+            parts[path] = IMPORT.sub("", text)
 
-    add(name)
+    add((folder / f"{name}.mjs").resolve())
     return "\n".join(parts.values())
 
 

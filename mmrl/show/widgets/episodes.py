@@ -12,8 +12,7 @@ from traitlets import Int, List, Unicode, default
 from mmrl.envs.render import episode_svg
 from mmrl.envs.render.episode import Steps
 from mmrl.envs.render.svg import ROLES
-from mmrl.show.widgets.base import Series, source, style
-from mmrl.show.widgets.explorers import END
+from mmrl.show.widgets.base import END, Series, source, style
 
 MOST_FRAMES = 210  # CartPole's longest POPGym episode is 200 steps
 

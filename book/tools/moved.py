@@ -1,0 +1,104 @@
+"""Where the library's pages and names have gone, so that the links of earlier editions lead on.
+
+A page that is gone becomes one that leads to its heir. A name that is gone from a page, as
+`api/show.html#mmrl.show.batching.by_step`, is looked up by the page itself: see `SCRIPT`.
+"""
+
+import json
+from pathlib import Path
+
+# Modules, and names out of modules that were split. A longer name goes before a shorter one.
+MOVED = {
+    "mmrl.checks": "mmrl.course.exercises",
+    "mmrl.checks.laws": "mmrl.monoid.laws",
+    "mmrl.checks.products": "mmrl.monoid.products",
+    "mmrl.scan.schedule": "mmrl.schedules.schedule",
+    "mmrl.scan.count": "mmrl.schedules.count",
+    "mmrl.scan.Level": "mmrl.schedules.Level",
+    "mmrl.runs.published": "mmrl.course.results.published",
+    "mmrl.runs.experiments": "mmrl.course.experiments",
+    "mmrl.agents.ppg": "mmrl.agents.ppo.ppg",
+    "mmrl.agents.learner": "mmrl.agents.ppo.learner",
+    "mmrl.agents.normalize": "mmrl.agents.ppo.normalize",
+    "mmrl.agents.diagnostics": "mmrl.agents.ppo.diagnostics",
+    "mmrl.agents.invariance": "mmrl.agents.ppo.invariance",
+    "mmrl.agents.actors": "mmrl.agents.r2d2.actors",
+    "mmrl.agents.staleness": "mmrl.agents.r2d2.staleness",
+    "mmrl.agents.vtrace": "mmrl.agents.clear.vtrace",
+    "mmrl.agents.progress": "mmrl.agents.clear.progress",
+    "mmrl.agents.consolidation": "mmrl.agents.clear.ewc",
+    "mmrl.agents.continual": "mmrl.agents.clear.cycles",
+    "mmrl.show.curves.tuning_note": "mmrl.course.results.tuning_note",
+    "mmrl.show.widgets": "mmrl.course.widgets",
+    **{
+        f"mmrl.show.{name}": f"mmrl.course.figures.{name}"
+        for name in (
+            *("batching", "beliefs", "clear", "compiling", "forgetting", "graphs", "invariance"),
+            *("leaks", "memory", "policies", "r2d2", "returns", "scans", "schedules"),
+            "sensitivity",
+        )
+    },
+}
+# Pages that are gone, and their heirs. Of sources: the file that holds most of what was there.
+PAGES = {"api/checks": "api/course"}
+SOURCES = {
+    "mmrl.monoid": "mmrl.monoid.core",
+    "mmrl.agents.ppo": "mmrl.agents.ppo.ppo",
+    "mmrl.agents.r2d2": "mmrl.agents.r2d2.r2d2",
+    "mmrl.agents.clear": "mmrl.agents.clear.clear",
+}
+SCRIPT = """<script>
+(() => {
+  const id = decodeURIComponent(location.hash.slice(1));
+  if (!id || document.getElementById(id)) return;
+  const moved = @MOVED@;
+  const found = moved.find(([old]) => id === old || id.startsWith(old + "."));
+  if (found) location.replace(found[1] + id.slice(found[0].length));
+})();
+</script>
+"""
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Moved</title>
+<meta http-equiv="refresh" content="1; url=@TO@"></head>
+<body><main><h1>Moved</h1><p>This page is now <a href="@TO@">@NAME@</a>.</p></main>
+@SCRIPT@</body>
+</html>
+"""
+
+
+def script() -> str:
+    """What a page of the library does with the name of something that is not there any more."""
+    rows = [
+        (old, f"{new.split('.')[1]}.html#{new}")
+        for old, new in sorted(MOVED.items(), key=lambda row: -len(row[0]))
+    ]
+    return SCRIPT.replace("@MOVED@", json.dumps(rows))
+
+
+def pages(site: Path) -> dict[str, str]:
+    """Pages that an earlier edition had, and where each leads."""
+    sources = [path.relative_to(site) for path in (site / "_modules").rglob("*.html")]
+    names = {path.with_suffix("").as_posix() for path in sources}
+    heirs = dict(PAGES)
+    for old, new in {**MOVED, **SOURCES}.items():
+        old, new = (f"_modules/{name.replace('.', '/')}" for name in (old, new))
+        below = {name for name in names if name.startswith(f"{new}/")}
+        heirs |= {old + name.removeprefix(new): name for name in {*below, *({new} & names)}}
+    return heirs
+
+
+def lead_on(site: Path) -> None:
+    """Write the pages that lead on, and give the library's pages their script."""
+    for old, new in pages(site).items():
+        path = site / f"{old}.html"
+        if path.exists() or not (site / f"{new}.html").exists():
+            continue
+        to = "../" * old.count("/") + f"{new}.html"
+        text = PAGE.replace("@TO@", to).replace("@NAME@", new)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("@SCRIPT@", script() if old in PAGES else ""), "utf-8")
+    for rung in (site / "api").glob("*.html"):
+        text = rung.read_text("utf-8")
+        if "const moved" not in text:
+            rung.write_text(text.replace("</body>", f"{script()}</body>"), "utf-8")

@@ -1,0 +1,301 @@
+"""CLEAR: V-trace on new and replayed unrolls, and cloning of what was replayed.
+
+Rolnick et al. 2019, on the actor-critic of IMPALA (Espeholt et al. 2018). Forgetting is stopped by
+a reservoir of old unrolls alone: nobody says which task is played, or that another one begins.
+`replay_fraction` 0 is the plain V-trace actor-critic.
+
+    iteration:  every environment acts for `rollout` steps and offers the unroll to the reservoir,
+                then draws another one from its part. The learner takes *one of the two* from each
+                environment, and makes one gradient step on the batch.
+
+Implementation details
+- The batch is as large whatever the share of replay: at 50-50 half of the new unrolls are never
+  learned from while they are new. Which environments replay is drawn anew in each iteration.
+- New unrolls enter the reservoir before it is sampled.
+- Importance weights compare with the policy that acted, whose logits are stored, for new and
+  replayed unrolls alike. On new ones they are 1, up to rounding.
+- Policy and value cloning count on replayed unrolls only. Their sums are divided by the size of the
+  whole batch, or by nothing: `reduction` has no effect on the balance of the losses.
+- A memory starts a replayed unroll from the state that the actor had, which is as old as that.
+- A truncation bootstraps from the value of the observation it led to, and cuts the trace.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl.agents.clear.vtrace import Measures, descend, loss, optimizer, stochastic
+from mmrl.agents.clear.vtrace import greedy as greedy  # for those who evaluate what it learned
+from mmrl.agents.common import Metrics, check_numbers, score
+from mmrl.nets import ActorCritic
+from mmrl.replay import reservoir
+from mmrl.replay.reservoir import Reservoir, Unrolls
+from mmrl.rollout import Carry, collect, start
+
+static = partial(eqx.field, static=True)
+OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
+Tasks = Int[Array, " env"]
+
+
+class Config(eqx.Module):
+    """Sizes and names shape the program: a change of them compiles anew. The real numbers are
+    traced: a change of them never recompiles."""
+
+    memory: str = static(default="lru")  # any name of `mmrl.memory`; none: an MLP
+    memory_sizes: tuple[tuple[str, int], ...] = static(default=())
+    width: int = static(default=64)  # features between encoder, memory and head
+    shared: bool = static(default=False)  # one network for policy and value; paper: True
+    optimizer: str = static(default="adam")  # or rmsprop
+    reduction: str = static(default="mean")  # of losses over time and environments; paper: sum
+    environments: int = static(default=24)  # N, actors
+    rollout: int = static(default=20)  # U, steps of an unroll
+    # steps in the reservoir, 0: none; paper: half of all that are played
+    capacity: int = static(default=100_000)
+    # type of stored observations; uint8, for whole numbers, takes a quarter of the room
+    stored: str = static(default="float32")
+    block: int = static(default=25)  # iterations between two evaluations
+    blocks: int = static(default=16)  # evaluations in a whole run, or in a stage of a cycle
+    episodes: int = static(default=32)  # in an evaluation, of each task
+
+    replay_fraction: float = 0.5  # of a batch, rounded to whole unrolls; 0: plain V-trace
+    policy_cloning: float = 0.3  # weight of KL[μ ‖ π]; paper: 0.01
+    value_cloning: float = 0.15  # weight of (V - V_then)²; paper: 0.005
+    value_weight: float = 0.5
+    entropy_weight: float = 0.01  # paper: 0.005
+    rho_max: float = 1.0  # ρ̄: whose values are learned
+    c_max: float = 1.0  # c̄: how far a correction travels
+    gamma: float = 0.99  # γ, per step
+    learning_rate: float = 1e-3
+    beta1: float = 0.9  # of Adam
+    beta2: float = 0.999
+    adam_eps: float = 1e-8
+    rms_decay: float = 0.99  # of RMSProp
+    rms_eps: float = 0.1  # added to the mean square, below the root
+    max_grad_norm: float = 40.0  # longer gradients are shortened to this length
+
+
+class State(eqx.Module):
+    """All that a run is: give it to `block` and it goes on."""
+
+    net: Any  # an `ActorCritic`, or what is called as one
+    optimizer: PyTree
+    reservoir: Reservoir | None
+    carries: Carry  # one per environment
+    tasks: Tasks | None  # of a family, which each environment plays; no network sees it
+    key: PRNGKeyArray
+    iteration: Int[Array, ""]
+
+    @property
+    def kept(self) -> Any:
+        """What plays the tasks of earlier: the same network."""
+        return self.net
+
+
+def check(
+    config: Config,
+    env: Any,
+    params: Any,
+    shares: tuple[str, ...] = (),
+    from_zero: tuple[str, ...] = (),
+) -> None:
+    """Raises `ValueError` for a setting that cannot work, naming it and the remedy.
+
+    `shares` and `from_zero` name further numbers, from 0 to 1 and from 0 on.
+    """
+    for name, names in _NAMES.items():
+        if getattr(config, name) not in names:
+            raise ValueError(f"`{name}` must be one of {names}; got {getattr(config, name)!r}.")
+    shares = (*_SHARES, *shares)
+    check_numbers(config, shares=shares, from_zero=(*_FROM_ZERO, *from_zero))
+    least = config.environments * config.rollout
+    if 0 < config.capacity < least:
+        raise ValueError(
+            f"`capacity` must be 0, or at least an unroll for each environment, {least} steps; got "
+            f"{config.capacity}."
+        )
+    replays = config.replay_fraction
+    if config.capacity == 0 and isinstance(replays, int | float) and replays > 0:
+        raise ValueError(
+            f"`replay_fraction` must be 0 without a reservoir; got {replays}. Set `capacity`."
+        )
+    if not hasattr(env.action_space(params), "n"):
+        raise ValueError("`env` must have discrete actions for CLEAR; got a continuous space.")
+    if "int" in config.stored and not _is_whole(config, env, params):
+        raise ValueError(
+            f"`stored` must be a type that holds observations as they are; got {config.stored!r}, "
+            "which rounds those of this environment. Take 'float32' or 'float16'."
+        )
+
+
+def _is_whole(config: Config, env: Any, params: Any) -> bool:
+    """Is an episode's first observation, at least, the same number in the type that is stored?"""
+    with jax.ensure_compile_time_eval():
+        obs = env.reset(jax.random.key(0), params)[0]
+        return bool(jnp.all(obs.astype(config.stored) == obs))
+
+
+_NAMES = {
+    "optimizer": ("adam", "rmsprop"),
+    "reduction": ("mean", "sum"),
+    "stored": ("float32", "float16", "uint8", "int8"),
+}
+_SHARES = ("replay_fraction", "gamma", "beta1", "beta2", "rms_decay")
+_FROM_ZERO = ("capacity", "policy_cloning", "value_cloning", "value_weight", "entropy_weight")
+_FROM_ZERO += ("rho_max", "c_max", "max_grad_norm")
+
+
+def init(
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    tasks: Tasks | None = None,
+    make: Callable[..., Any] = ActorCritic,
+) -> State:
+    """A fresh network and environments. With `tasks`, environment i plays task tasks[i] of the
+    family that `env` is: `task` of its parameters. `make` builds another network as this one."""
+    check(config, env, params)
+    net_key, env_key, key = jax.random.split(key, 3)
+    net = make(
+        math.prod(env.observation_space(params).shape),
+        int(env.action_space(params).n),
+        memory_name=config.memory,
+        width=config.width,
+        shared=config.shared,
+        key=net_key,
+        **dict(config.memory_sizes),
+    )
+    state = State(
+        net=net,
+        optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
+        reservoir=None,
+        carries=_begin(config, env, params, net, tasks, env_key),
+        tasks=tasks,
+        key=key,
+        iteration=jnp.zeros((), jnp.int32),
+    )
+    if config.capacity == 0:
+        return state
+    unrolls = jax.eval_shape(lambda: act(config, env, params, state, key)[1])
+    step, memory = (
+        jax.tree.map(lambda x, axes=axes: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype), tree)
+        for tree, axes in ((unrolls.steps, 2), (unrolls.state, 1))
+    )
+    empty = reservoir.init(
+        step, memory, config.capacity, workers=config.environments, length=config.rollout
+    )
+    return eqx.tree_at(lambda s: s.reservoir, state, empty, is_leaf=lambda x: x is None)
+
+
+def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
+    """Other environments from here on: fresh episodes, of other `tasks`. All else stays."""
+    env_key, key = jax.random.split(state.key)
+    carries = _begin(config, env, params, state.net, tasks, env_key)
+    return dataclasses.replace(state, carries=carries, tasks=tasks, key=key)
+
+
+def leave(config: Config, env: Any, params: Any, state: State) -> State:
+    """A task ends, which CLEAR is not told."""
+    return state
+
+
+def of_task(params: Any, task: Any) -> Any:
+    """The parameters of this task of a family; of None, `params` themselves."""
+    return params if task is None else dataclasses.replace(params, task=task)
+
+
+def _begin(config, env, params, net, tasks, key) -> Carry:
+    def one(task, key):
+        return start(env, of_task(params, task), net.init(), key)
+
+    return jax.vmap(one)(tasks, jax.random.split(key, config.environments))
+
+
+def act(
+    config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
+) -> tuple[Carry, Unrolls]:
+    """An unroll of every environment, each in its task."""
+
+    def one(carry, task, key):
+        here = of_task(params, task)
+        return collect(stochastic(state.net), env, here, carry, key, config.rollout)
+
+    keys = jax.random.split(key, config.environments)
+    carries, steps = jax.vmap(one)(state.carries, state.tasks, keys)
+    stored = tuple(x.astype(config.stored) for x in (steps.obs, steps.next_obs))
+    steps = eqx.tree_at(lambda s: (s.obs, s.next_obs), steps, stored)
+    return carries, Unrolls(state.carries.policy_state, steps)
+
+
+def pair(
+    config: Config, kept: Reservoir | None, new: Unrolls, key: PRNGKeyArray
+) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
+    """The reservoir with the new unrolls; for each environment, its new unroll or one of its old
+    ones; and which of them are old."""
+    if kept is None:
+        return None, new, jnp.zeros(config.environments, bool)
+    add_key, sample_key, choose_key = jax.random.split(key, 3)
+    kept = reservoir.add(kept, new, add_key)
+    old = reservoir.sample(kept, sample_key, config.environments)
+    count = jnp.round(config.replay_fraction * config.environments)
+    order = jnp.argsort(jax.random.uniform(choose_key, (config.environments,)))
+    replayed = order < count
+
+    def choose(old, new):
+        return jnp.where(replayed.reshape(-1, *[1] * (new.ndim - 1)), old, new)
+
+    return kept, jax.tree.map(choose, old, new), replayed
+
+
+def iterate(
+    config: Config,
+    env: Any,
+    params: Any,
+    state: State,
+    penalty: Callable[[Any], Float[Array, ""]] | None = None,
+) -> tuple[State, tuple[Float[Array, ""], Measures, Bool[Array, ""]]]:
+    """Act, pair, learn. `penalty` of the network is added to the loss."""
+    act_key, pair_key, key = jax.random.split(state.key, 3)
+    carries, new = act(config, env, params, state, act_key)
+    kept, batch, replayed = pair(config, state.reservoir, new, pair_key)
+    (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
+        state.net, config, batch, replayed, penalty
+    )
+    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
+    state = State(net, inner, kept, carries, state.tasks, key, state.iteration + 1)
+    finite = jnp.all(jnp.isfinite(new.steps.reward)) & jnp.isfinite(value)
+    return state, (value, measures, finite)
+
+
+def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
+    """`config.block` iterations, then an evaluation of the greedy policy, without learning."""
+    state, (value, measures, finite) = jax.lax.scan(
+        lambda s, _: iterate(config, env, params, s), state, None, config.block
+    )
+    key, eval_key = jax.random.split(state.key)
+    played = score(state.net, env, params, eval_key, config.episodes, policy=greedy)
+    metrics = Metrics(
+        returns=played.returns,
+        lengths=played.lengths,
+        loss=jnp.mean(value),
+        fill=jnp.ones(()),
+        finite=jnp.all(finite) & jnp.all(jnp.isfinite(played.returns)),
+        diagnostics=jax.tree.map(jnp.mean, measures),
+    )
+    return dataclasses.replace(state, key=key), metrics
+
+
+def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+    """A whole run of `config.blocks` blocks in one environment: a pure function of the key.
+
+    Several tasks in turn: `mmrl.agents.clear.cycles`.
+    """
+    state = init(config, env, params, key)
+    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)

@@ -1,0 +1,269 @@
+"""One task after another: training in cycles, evaluation of all tasks at all times, and measures.
+
+Rolnick et al. 2019, Section 4. An agent here is a module with
+
+    init(config, env, params, key, tasks) -> state        state.net acts, state.kept remembers
+    enter(config, env, params, state, tasks) -> state     other environments from here on
+    iterate(config, env, params, state) -> state, (loss, measures, finite)
+    leave(config, env, params, state) -> state            a task ends
+
+`clear` does nothing in `leave`, since CLEAR needs no boundaries; `ewc` does.
+
+Scores are means over the episodes of an evaluation with frozen weights, for each task, whether it
+is being trained or not: arrays of [stage, block, task], or [time, task]. Each of `POLICIES` plays
+as many, from the same keys: actions are sampled, as the paper does, and greedy beside it, because a
+policy that is nearly uniform can be perfect where only its likeliest action counts.
+
+At the end of a stage its own tasks are scored before `leave`, by what learned them, and all others
+after it, by what is kept. So the first says what was learned, and what a compression loses of it
+counts as forgotten; the second says what the agent is worth from then on, with all that `leave` did
+to earlier tasks. Where `kept` is `net`, as in CLEAR and EWC, `leave` must not change the network.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl.agents.clear.clear import of_task
+from mmrl.agents.clear.vtrace import greedy, sampled
+from mmrl.agents.common import score
+from mmrl.rollout import Policy
+
+Scores = Float[Array | np.ndarray, "stage block task"]
+Policies = Mapping[str, Callable[[Any], Policy]]
+POLICIES: Policies = {"sampled": sampled, "greedy": greedy}
+
+
+class Played(NamedTuple):
+    """Scores of one policy."""
+
+    scores: Float[Array | np.ndarray, "*seed stage block task"]  # after each block
+    begin: Float[Array | np.ndarray, "*seed task"]  # before all training
+
+
+class Curves(NamedTuple):
+    """What a cycle was like."""
+
+    played: dict[str, Played]  # by each policy
+    measures: PyTree  # of the agent: means over each block, [stage, block]
+    finite: Bool[Array | np.ndarray, "*seed"]  # were all losses and rewards?
+
+
+def evaluate(
+    net: Any,
+    env: Any,
+    params: Any,
+    tasks: int,
+    key: PRNGKeyArray,
+    episodes: int,
+    policies: Policies = POLICIES,
+) -> dict[str, Float[Array, " task"]]:
+    """Each policy's mean return in each task of a family."""
+
+    def one(task, key):
+        here = of_task(params, task)
+        return {
+            name: score(net, env, here, key, episodes, policy=policy).returns.mean()
+            for name, policy in policies.items()
+        }
+
+    return jax.vmap(one)(jnp.arange(tasks), jax.random.split(key, tasks))
+
+
+def cycle(
+    agent: Any,
+    config: Any,
+    env: Any,
+    params: Any,
+    schedule: Int[Array | np.ndarray, "stage env"],
+    tasks: int,
+    key: PRNGKeyArray,
+    policies: Policies = POLICIES,
+) -> tuple[Any, Curves]:
+    """A stage of `config.blocks` blocks for each row of the schedule, in one family of tasks.
+
+    A pure function of the key, to be jitted whole and vmapped over seeds, configs and schedules:
+    all protocols with as many stages are one program. `mmrl.envs.continual` has schedules. `tasks`
+    is how many tasks are evaluated, and how many the schedule may name.
+    """
+    if isinstance(schedule, np.ndarray) and not np.isin(schedule, range(tasks)).all():
+        raise ValueError(
+            f"`schedule` must name tasks from 0 to {tasks - 1}; got {schedule.min()} to "
+            f"{schedule.max()}."
+        )
+    schedule = jnp.asarray(schedule, jnp.int32)
+    if schedule.shape[1] != config.environments:
+        raise ValueError(
+            f"`schedule` must have a column for each of {config.environments} environments; got "
+            f"{schedule.shape[1]}."
+        )
+    init_key, first_key, key = jax.random.split(key, 3)
+    state = agent.init(config, env, params, init_key, schedule[0])
+
+    def scores(state, left, key):
+        learned = evaluate(state.net, env, params, tasks, key, config.episodes, policies)
+        if left.kept is left.net:
+            return learned
+        kept = evaluate(left.kept, env, params, tasks, key, config.episodes, policies)
+        own = jnp.isin(jnp.arange(tasks), state.tasks)
+        return jax.tree.map(partial(jnp.where, own), learned, kept)
+
+    def block(state, step):
+        key, last = step
+        state, (_, measures, finite) = jax.lax.scan(
+            lambda s, _: agent.iterate(config, env, params, s), state, None, config.block
+        )
+        left = jax.lax.cond(last, partial(agent.leave, config, env, params), lambda s: s, state)
+        means = jax.tree.map(jnp.mean, measures)
+        return left, (scores(state, left, key), means, jnp.all(finite))
+
+    def stage(state, now):
+        row, key = now
+        state = agent.enter(config, env, params, state, row)
+        last = jnp.arange(config.blocks) == config.blocks - 1
+        return jax.lax.scan(block, state, (jax.random.split(key, config.blocks), last))
+
+    keys = jax.random.split(key, len(schedule))
+    before = scores(state, state, first_key)
+    state, (found, measures, finite) = jax.lax.scan(stage, state, (schedule, keys))
+    played = {name: Played(found[name], before[name]) for name in policies}
+    return state, Curves(played, measures, jnp.all(finite))
+
+
+def tour(
+    agent: Any,
+    config: Any,
+    games: Sequence[tuple[Any, Any]],
+    order: Sequence[int],
+    key: PRNGKeyArray,
+    report: Callable[[int, int, dict[str, Float[np.ndarray, " task"]]], None] | None = None,
+    policies: Policies = POLICIES,
+) -> tuple[Any, Curves]:
+    """`cycle` through different environments with shared spaces: (env, params) each.
+
+    Not one program but a few for each game, to begin, train, end and evaluate, compiled once each.
+    `report`, if given, is called with (stage, block, scores) after each block.
+    """
+    jit = [_compile(agent, config, env, params, policies) for env, params in games]
+    init_key, key = jax.random.split(key)
+    state = jax.jit(lambda k: agent.init(config, *games[order[0]], k))(init_key)
+
+    def scores(state, left, now, key):
+        nets = [state.net if game == now else left.kept for game in range(len(games))]
+        each = [play(net, key) for net, (_, _, _, play) in zip(nets, jit, strict=True)]
+        return jax.tree.map(lambda *x: np.array(x), *each)
+
+    begin, rows, measures, finite = scores(state, state, order[0], key), [], [], []
+    for stage, game in enumerate(order):
+        enter, block, leave, _ = jit[game]
+        state, curves, seen = enter(state), [], []
+        for b in range(config.blocks):
+            state, (means, good) = block(state)
+            left = leave(state) if b == config.blocks - 1 else state
+            now = jax.random.fold_in(key, stage * config.blocks + b)
+            curves.append(scores(state, left, game, now))
+            seen.append(jax.device_get(means))
+            finite.append(bool(good))
+            if report is not None:
+                report(stage, b, curves[-1])
+            state = left
+        rows.append(_stack(curves))
+        measures.append(_stack(seen))
+    found = _stack(rows)
+    played = {name: Played(found[name], begin[name]) for name in policies}
+    return state, Curves(played, _stack(measures), np.asarray(all(finite)))
+
+
+def _stack(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *x: np.stack(x), *trees)
+
+
+def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies):
+    """(enter, block, leave, play) of one game."""
+
+    @jax.jit
+    def enter(state):
+        return agent.enter(config, env, params, state, None)
+
+    @jax.jit
+    def block(state):
+        state, (_, measures, finite) = jax.lax.scan(
+            lambda s, _: agent.iterate(config, env, params, s), state, None, config.block
+        )
+        return state, (jax.tree.map(jnp.mean, measures), jnp.all(finite))
+
+    @jax.jit
+    def leave(state):
+        return agent.leave(config, env, params, state)
+
+    @jax.jit
+    def play(net, key):
+        return {
+            name: score(net, env, params, key, config.episodes, policy=policy).returns.mean()
+            for name, policy in policies.items()
+        }
+
+    return enter, block, leave, play
+
+
+# Measures of continual learning
+
+
+def flat(played: Played) -> Float[Array | np.ndarray, "time task"]:
+    """One seed's scores in order of time, the one before all training first."""
+    scores = played.scores.reshape(-1, played.scores.shape[-1])
+    return jnp.concatenate([played.begin[None], scores])
+
+
+def cumulative(scores: Float[Array | np.ndarray, "time task"]) -> Float[Array, "time task"]:
+    """(1/t) Σ_{s<t} r_s of each task, t = 1, 2, …: Appendix C. The last row is Figure 8's."""
+    steps = jnp.arange(1, len(scores) + 1, dtype=jnp.float32)
+    return jnp.cumsum(jnp.asarray(scores), axis=0) / steps[:, None]
+
+
+def retained(
+    scores: Scores,
+    begin: Float[Array | np.ndarray, " task"],
+    order: Sequence[int],
+    after: int = 2,
+) -> Float[np.ndarray, " share"]:
+    """What is left of what a stage gained, `after` stages of other tasks later, as a share.
+
+    (r_later - r_before) / (r_end - r_before) of the stage's task, where r_before is its score
+    before all training: 1 if nothing is forgotten, 0 if all is, negative if it is worse than
+    untrained. One entry for each stage that is followed by so many stages of other tasks; NaN
+    where a stage gained nothing. 1 - this is the forgetting.
+    """
+    scores, begin = np.asarray(scores), np.asarray(begin)
+    if len(order) != len(scores):
+        raise ValueError(
+            f"`order` must have a task for each stage, {len(scores)}; got {len(order)}."
+        )
+    shares = []
+    for stage, task in enumerate(order[: len(order) - after]):
+        if task in order[stage + 1 : stage + 1 + after]:
+            continue
+        gained = scores[stage, -1, task] - begin[task]
+        left = scores[stage + after, -1, task] - begin[task]
+        shares.append(left / gained if gained > 0 else np.nan)
+    return np.array(shares)
+
+
+def forward_transfer(
+    scores: Float[Array | np.ndarray, " block"],
+    alone: Float[Array | np.ndarray, " block"],
+    best: float,
+) -> Float[Array, ""]:
+    """(A - A_alone) / (best - A_alone), A being the mean score of a task while it is first trained.
+
+    Wołczyk et al. 2021: how much of what learning it alone from scratch leaves to gain is gained
+    by what was learned before. `alone` is the score of an agent that trains on this task only, for
+    as long; `best` is the highest score there is. 0: no help; negative: it was in the way.
+    """
+    area, reference = jnp.mean(jnp.asarray(scores)), jnp.mean(jnp.asarray(alone))
+    return (area - reference) / (best - reference)

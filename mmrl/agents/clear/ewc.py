@@ -1,0 +1,166 @@
+"""Online elastic weight consolidation: parameters that mattered to earlier tasks are held in place.
+
+Kirkpatrick et al. 2017, with one anchor for all tasks (Schwarz et al. 2018, Section 3). What CLEAR
+is compared with: it stores no experience, but has to be told when a task ends. The agent is the
+V-trace actor-critic of `clear` with nothing replayed, and one more term in its loss,
+
+    λ/2 Σ_i F_i (θ_i - θ*_i)²        at a task's end   θ* ← θ,   F ← γ_F F + F_new
+
+where F_new is the diagonal of the Fisher information of policy and value: how much each parameter
+mattered to what the network says in that task.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from mmrl.agents.clear import clear
+from mmrl.agents.clear.clear import Tasks, static
+from mmrl.agents.clear.vtrace import greedy as greedy  # for those who evaluate what it learned
+from mmrl.replay.reservoir import Unrolls
+
+
+class Config(clear.Config):
+    """Those of the actor-critic, without replay, and of consolidation."""
+
+    capacity: int = static(default=0)
+    fisher_unrolls: int = static(default=16)  # of each environment, when a task ends
+
+    replay_fraction: float = 0.0
+    consolidation: float = 100.0  # λ
+    fisher_decay: float = 0.95  # γ_F, per task
+
+
+class State(eqx.Module):
+    """All that a run is."""
+
+    learner: clear.State
+    anchor: PyTree  # θ*
+    fisher: PyTree  # F, zero before the first task has ended
+
+    @property
+    def net(self) -> Any:
+        """What acts."""
+        return self.learner.net
+
+    @property
+    def kept(self) -> Any:
+        """What plays the tasks of earlier: the same network."""
+        return self.learner.net
+
+    @property
+    def tasks(self) -> Tasks | None:
+        """Of a family, which each environment plays."""
+        return self.learner.tasks
+
+
+def check(config: Config, env: Any, params: Any) -> None:
+    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+    clear.check(config, env, params, ("fisher_decay",), ("consolidation",))
+
+
+def init(
+    config: Config, env: Any, params: Any, key: PRNGKeyArray, tasks: Tasks | None = None
+) -> State:
+    """A fresh network and environments, held by nothing."""
+    check(config, env, params)
+    learner = clear.init(config, env, params, key, tasks)
+    anchor = trained(learner.net)
+    return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
+
+
+def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
+    """Other environments from here on; all else stays."""
+    learner = clear.enter(config, env, params, state.learner, tasks)
+    return dataclasses.replace(state, learner=learner)
+
+
+def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State, Any]:
+    """Act and learn, held by the anchor."""
+
+    def penalty(net):
+        return config.consolidation * pull(state.fisher, state.anchor, net)
+
+    learner, outcome = clear.iterate(config, env, params, state.learner, penalty)
+    return dataclasses.replace(state, learner=learner), outcome
+
+
+def leave(config: Config, env: Any, params: Any, state: State) -> State:
+    """A task ends: what mattered to it is measured, on further steps, and held from now on."""
+    learner, new = measure(config, env, params, state.learner, state.net)
+    return State(learner, trained(state.net), remember(config, state.fisher, new))
+
+
+def trained(net: Any) -> PyTree:
+    """θ: the parameters that gradients move."""
+    return eqx.filter(net, eqx.is_inexact_array)
+
+
+def pull(fisher: PyTree, anchor: PyTree, net: Any) -> Float[Array, ""]:
+    """½ Σ_i F_i (θ_i - θ*_i)²: minus the logarithm of a Gaussian around θ*, less a constant."""
+    squares = jax.tree.map(lambda f, a, x: jnp.sum(f * (x - a) ** 2), fisher, anchor, trained(net))
+    return 0.5 * sum(jax.tree.leaves(squares), jnp.zeros(()))
+
+
+def remember(config: Any, fisher: PyTree, new: PyTree) -> PyTree:
+    """γ_F F + F_new."""
+    return jax.tree.map(lambda f, n: config.fisher_decay * f + n, fisher, new)
+
+
+def measure(
+    config: Any,
+    env: Any,
+    params: Any,
+    learner: clear.State,
+    net: Any,
+    part: Callable[[PyTree], PyTree] = lambda state: state,
+) -> tuple[clear.State, PyTree]:
+    """F_new of `net`, on unrolls in which `learner` goes on acting, and where it stopped.
+
+    `part` is the state of `net` in that of the learner's network, if that is another one.
+    """
+
+    def step(carry, key):
+        learner, total = carry
+        act_key, say_key = jax.random.split(key)
+        carries, unrolls = clear.act(config, env, params, learner, act_key)
+        unrolls = unrolls._replace(state=part(unrolls.state))
+        new = information(net, unrolls, say_key)
+        total = jax.tree.map(lambda t, n: t + n / config.fisher_unrolls, total, new)
+        return (dataclasses.replace(learner, carries=carries), total), None
+
+    measure_key, key = jax.random.split(learner.key)
+    learner = dataclasses.replace(learner, key=key)
+    keys = jax.random.split(measure_key, config.fisher_unrolls)
+    zeros = jax.tree.map(jnp.zeros_like, trained(net))
+    return jax.lax.scan(step, (learner, zeros), keys)[0]
+
+
+def information(net: Any, unrolls: Unrolls, key: PRNGKeyArray) -> PyTree:
+    """E[(∂ log p(a, v | s) / ∂θ_i)²] per step: the diagonal of the Fisher information.
+
+    a ~ π and v ~ N(V, 1) are drawn from the network itself, as the definition has it, whatever was
+    done. One square for a whole unroll: the scores of different steps are uncorrelated, so the
+    square of their sum is the sum of their squares on average.
+    """
+
+    def score(net, unroll, key):
+        action_key, value_key = jax.random.split(key)
+        obs = unroll.steps.obs.astype(jnp.float32)
+        outputs = net(unroll.state, obs, unroll.steps.begin)[1]
+        action = jax.lax.stop_gradient(outputs.policy.sample(action_key))
+        noise = jax.random.normal(value_key, outputs.value.shape)
+        return jnp.sum(outputs.policy.log_prob(action) + noise * outputs.value)
+
+    def square(unroll, key):
+        gradient = eqx.filter_grad(score)(net, unroll, key)
+        return jax.tree.map(lambda g: g**2 / unroll.steps.begin.size, gradient)
+
+    squares = jax.vmap(square)(unrolls, jax.random.split(key, len(unrolls.steps.begin)))
+    return jax.tree.map(partial(jnp.mean, axis=0), squares)

@@ -1,0 +1,257 @@
+"""Progress & Compress: learn a task in one column, then distil it into another that forgets slowly.
+
+Schwarz et al. 2018. What CLEAR is compared with: no experience is stored and the network does not
+grow, but boundaries between tasks have to be told.
+
+    progress:  the active column learns by V-trace. It also sees what the knowledge base makes of
+               the observation, through an adapter; the knowledge base stands still.
+    compress:  at a task's end the knowledge base learns to act as the active column does, by
+               KL[π_active ‖ π_base] on its steps, held by online elastic weight consolidation.
+
+Implementation details
+- Columns have one body for policy and value, unlike the networks of `clear`.
+- One adapter, into the head: h = head(f) + α ⊙ U σ(V f_base + c). The paper has one for each layer.
+- The active column goes on from task to task; only its adapter and its optimizer start anew.
+- The base also learns the value of the active column, ½ (V - V_active)², which is our addition.
+- While the base's Fisher information is measured the active column still acts, through its old
+  adapter on the features of the new base, which are not those it was trained with.
+- Who is evaluated: on the task in training the active column, on all others the knowledge base.
+"""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from mmrl import losses
+from mmrl.agents.clear import clear, ewc
+from mmrl.agents.clear.clear import Tasks, static
+from mmrl.agents.clear.ewc import pull, remember, trained
+from mmrl.agents.clear.vtrace import descend, optimizer
+from mmrl.agents.clear.vtrace import greedy as greedy  # for those who evaluate what it learned
+from mmrl.nets import MLP, Categorical, LinearHead, Net, Outputs
+
+
+class Config(ewc.Config):
+    """Those of consolidation, and of the compression."""
+
+    compress: int = static(default=100)  # gradient steps of the base, when a task ends
+
+
+class Column(eqx.Module):
+    """obs → body → features → logits and value."""
+
+    body: Net | MLP
+    head: LinearHead
+
+    def __init__(
+        self, obs_size: int, actions: int, memory_name: str, width: int, key: PRNGKeyArray, **sizes
+    ):
+        body_key, head_key = jax.random.split(key)
+        if memory_name == "none":
+            self.body = MLP(obs_size, width, width=width, key=body_key, **sizes)
+        else:
+            kind: dict[str, Any] = dict(memory_name=memory_name, width=width, **sizes)
+            self.body = Net(obs_size, width, key=body_key, **kind)
+        head = LinearHead(width, actions + 1, key=head_key)
+        self.head = jax.tree.map(lambda x: 0.1 * x, head)  # almost uniform at first
+
+    def init(self) -> PyTree:
+        """The body's state before the first observation."""
+        return self.body.init()
+
+    def __call__(
+        self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
+    ) -> tuple[PyTree, Outputs]:
+        """The state after the tape, and the outputs at every step."""
+        state, features = self.body(state, obs, begin)
+        return state, outputs(jax.vmap(self.read)(features))
+
+    def step(
+        self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
+    ) -> tuple[PyTree, Outputs]:
+        """One observation: for acting."""
+        state, features = self.body.step(state, obs, begin)
+        return state, outputs(self.read(features))
+
+    def read(self, features: Float[Array, " h"]) -> Float[Array, " out"]:
+        """What the head makes of features."""
+        return self.head(jnp.tanh(features))
+
+
+class Adapter(eqx.Module):
+    """α ⊙ U σ(V f + c): what the active column takes from the base."""
+
+    inward: eqx.nn.Linear
+    outward: eqx.nn.Linear
+    alpha: Float[Array, " out"]
+
+    def __init__(self, width: int, outputs: int, key: PRNGKeyArray):
+        keys = jax.random.split(key)
+        self.inward = eqx.nn.Linear(width, width, key=keys[0])
+        self.outward = eqx.nn.Linear(width, outputs, use_bias=False, key=keys[1])
+        self.alpha = jnp.full(outputs, 0.1)
+
+    def __call__(self, features: Float[Array, " h"]) -> Float[Array, " out"]:
+        return self.alpha * self.outward(jnp.tanh(self.inward(jnp.tanh(features))))
+
+
+class Columns(eqx.Module):
+    """The active column on top of a knowledge base that takes no gradient."""
+
+    active: Column
+    base: Column
+    adapter: Adapter
+
+    def __init__(
+        self,
+        obs_size: int,
+        actions: int,
+        *,
+        memory_name: str,
+        width: int,
+        shared: bool,
+        key: PRNGKeyArray,
+        **memory_sizes: int,
+    ):
+        keys = jax.random.split(key, 3)
+        self.active, self.base = (
+            Column(obs_size, actions, memory_name, width, k, **memory_sizes) for k in keys[:2]
+        )
+        self.adapter = Adapter(width, actions + 1, keys[2])
+
+    def init(self) -> tuple[PyTree, PyTree]:
+        """Both columns' states before the first observation."""
+        return self.active.init(), self.base.init()
+
+    def __call__(
+        self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
+    ) -> tuple[PyTree, Outputs]:
+        """The states after the tape, and the active column's outputs at every step."""
+        state, (own, other) = self._bodies(state, lambda body, s: body(s, obs, begin))
+        return state, outputs(jax.vmap(self._read)(own, other))
+
+    def step(
+        self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
+    ) -> tuple[PyTree, Outputs]:
+        """One observation: for acting."""
+        state, (own, other) = self._bodies(state, lambda body, s: body.step(s, obs, begin))
+        return state, outputs(self._read(own, other))
+
+    def lookahead(
+        self,
+        state: PyTree,
+        obs: Float[Array, "time *obs"],
+        begin: Bool[Array, " time"],
+        next_obs: Float[Array, "time *obs"],
+    ) -> tuple[PyTree, Outputs, Outputs]:
+        """Outputs at every step, and at the step after it had `next_obs` followed."""
+        first, *mine = self.active.body.lookahead(state[0], obs, begin, next_obs)
+        second, *other = _still(self.base).body.lookahead(state[1], obs, begin, next_obs)
+        now, ahead = (outputs(jax.vmap(self._read)(a, b)) for a, b in zip(mine, other, strict=True))
+        return (first, second), now, ahead
+
+    def _bodies(self, state, call):
+        first, own = call(self.active.body, state[0])
+        second, other = call(_still(self.base).body, state[1])
+        return (first, second), (own, other)
+
+    def _read(self, own, other):
+        return self.active.read(own) + self.adapter(jax.lax.stop_gradient(other))
+
+
+class State(eqx.Module):
+    """All that a run is."""
+
+    learner: clear.State
+    anchor: PyTree  # of the base: θ*
+    fisher: PyTree  # of the base: F, zero before the first task has ended
+
+    @property
+    def net(self) -> Columns:
+        """What acts."""
+        return self.learner.net
+
+    @property
+    def kept(self) -> Column:
+        """What plays the tasks of earlier: the knowledge base."""
+        return self.learner.net.base
+
+    @property
+    def tasks(self) -> Tasks | None:
+        """Of a family, which each environment plays."""
+        return self.learner.tasks
+
+
+check = ewc.check
+
+
+def init(
+    config: Config, env: Any, params: Any, key: PRNGKeyArray, tasks: Tasks | None = None
+) -> State:
+    """Fresh columns and environments."""
+    check(config, env, params)
+    learner = clear.init(config, env, params, key, tasks, Columns)
+    anchor = trained(learner.net.base)
+    return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
+
+
+def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
+    """Other environments from here on; all else stays."""
+    learner = clear.enter(config, env, params, state.learner, tasks)
+    return dataclasses.replace(state, learner=learner)
+
+
+def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State, Any]:
+    """Progress: act and learn with the active column."""
+    learner, outcome = clear.iterate(config, env, params, state.learner)
+    return dataclasses.replace(state, learner=learner), outcome
+
+
+def leave(config: Config, env: Any, params: Any, state: State) -> State:
+    """Compress: teach the base what the active column does, then measure what mattered to it."""
+    rule = optimizer(config)
+    loop_key, adapter_key, key = jax.random.split(state.learner.key, 3)
+
+    def step(carry, key):
+        base, inner, carries = carry
+        learner = dataclasses.replace(state.learner, carries=carries)
+        carries, unrolls = clear.act(config, env, params, learner, key)
+        gradient = eqx.filter_grad(distillation)(base, config, unrolls, state)
+        return (*descend(rule, base, inner, gradient), carries), None
+
+    base = state.kept
+    start = (base, rule.init(trained(base)), state.learner.carries)
+    (base, _, carries), _ = jax.lax.scan(step, start, jax.random.split(loop_key, config.compress))
+    net = eqx.tree_at(lambda n: n.base, state.net, base)
+    learner = dataclasses.replace(state.learner, net=net, carries=carries, key=key)
+    learner, new = ewc.measure(config, env, params, learner, base, lambda s: s[1])
+    adapter = Adapter(config.width, len(net.adapter.alpha), adapter_key)
+    net = eqx.tree_at(lambda n: n.adapter, net, adapter)
+    learner = dataclasses.replace(learner, net=net, optimizer=rule.init(trained(net)))
+    return State(learner, trained(base), remember(config, state.fisher, new))
+
+
+def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Float[Array, ""]:
+    """KL[π_active ‖ π_base] + ½ (V_base - V_active)² on the active column's steps, and the pull."""
+    steps = unrolls.steps
+    obs = steps.obs.astype(jnp.float32)
+    said: Any = jax.vmap(base)(unrolls.state[1], obs, steps.begin)[1]
+    apart = losses.policy_cloning(said.policy.logits, steps.extras.logits)
+    values = losses.value_cloning(said.value, steps.extras.value)
+    held = config.consolidation * pull(state.fisher, state.anchor, base)
+    return jnp.mean(apart + 0.5 * values) + held
+
+
+def outputs(numbers: Float[Array, "*time out"]) -> Outputs:
+    """Logits, and the value, which has no auxiliary one beside it."""
+    value = numbers[..., -1]
+    return Outputs(Categorical(numbers[..., :-1]), value, value)
+
+
+def _still(net: Any) -> Any:
+    """The network, with no gradient for its parameters."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, net)

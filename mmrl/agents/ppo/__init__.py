@@ -1,0 +1,51 @@
+"""PPO and PPG with a memory. This is PPO; `ppg` is the other.
+
+`learner` is what both have in common, `normalize` and `diagnostics` what they estimate and report,
+and `invariance` what changes with the size of the batch.
+"""
+
+from mmrl.agents.ppo.ppo import (
+    OBSERVES,
+    Config,
+    Diagnostics,
+    Flag,
+    Rollout,
+    State,
+    act,
+    action_size,
+    block,
+    check,
+    delay,
+    ends,
+    evaluate,
+    greedy,
+    init,
+    iterate,
+    learn,
+    rate,
+    stochastic,
+    train,
+)
+
+__all__ = [
+    "OBSERVES",
+    "Config",
+    "Diagnostics",
+    "Flag",
+    "Rollout",
+    "State",
+    "act",
+    "action_size",
+    "block",
+    "check",
+    "delay",
+    "ends",
+    "evaluate",
+    "greedy",
+    "init",
+    "iterate",
+    "learn",
+    "rate",
+    "stochastic",
+    "train",
+]

@@ -1,0 +1,284 @@
+"""From a rollout to better parameters: what PPO and PPG have in common.
+
+Advantages and targets make a rollout a batch, and a network, its optimizer and its average learn
+from it. A batch has rows, and a row is a tape: a whole rollout, or a single step for
+a network without memory. Rows are shuffled, never cut.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl import losses, returns
+from mmrl.agents.ppo import normalize
+from mmrl.monoid import EWMA
+from mmrl.nets import ActorCritic, Distribution
+from mmrl.rollout import Transition
+
+Scalar = float | Float[Array, ""]
+BOTH = ("policy", "value")
+
+
+class Average(NamedTuple):
+    """θ_prox = Σ_k β^k θ_{t-k} / w, w = Σ_k β^k over the gradient steps so far."""
+
+    weight: Float[Array, ""]
+    net: PyTree  # an `ActorCritic`, or whatever has parameters
+
+
+class Learner(eqx.Module):
+    """What a gradient step changes."""
+
+    net: ActorCritic
+    optimizer: PyTree
+    average: Average | None  # if it is the proximal policy
+
+
+class Acted(NamedTuple):
+    """What the actor keeps of a step."""
+
+    policy: Distribution
+    value: Float[Array, "*time"]
+
+
+class Rollout(NamedTuple):
+    """What one iteration brought, [env, time], and the memory's state before it, [env]."""
+
+    state: PyTree
+    steps: Transition
+
+
+class Batch(NamedTuple):
+    """What gradient steps read, [row, time]."""
+
+    state: PyTree  # the memory's before each row, [row]
+    obs: Float[Array, "row time *obs"]
+    begin: Bool[Array, "row time"]
+    action: PyTree
+    log_prob: Float[Array, "row time"]  # of the behavior policy
+    proximal: Distribution  # unless it is an average
+    advantages: Float[Array, "row time"]
+    targets: Float[Array, "row time"]  # of the value
+
+
+class Measures(NamedTuple):
+    """Of one gradient step on the policy, before it."""
+
+    clipped: Float[Array, "*steps"]  # share of ratios π/π_proximal beyond 1 ± ε
+    kl_behavior: Float[Array, "*steps"]  # KL[π_behavior ‖ π] estimated from the actions, nats
+    kl_proximal: Float[Array, "*steps"]
+    entropy: Float[Array, "*steps"]  # nats
+    policy_loss: Float[Array, "*steps"]
+    value_loss: Float[Array, "*steps"]
+
+
+def new(config: Any, net: ActorCritic) -> Learner:
+    """Before the first gradient step."""
+    trained = eqx.filter(net, eqx.is_inexact_array)
+    average = restart(net) if config.proximal == "ewma" else None
+    return Learner(net, optimizer(config, 0.0).init(trained), average)
+
+
+def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
+    """Adam or plain descent, behind a clip of the global gradient norm."""
+    adam = optax.scale_by_adam(config.beta1, config.beta2, config.adam_eps)
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm),
+        adam if config.optimizer == "adam" else optax.identity(),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+def restart(net: ActorCritic) -> Average:
+    """The average of θ alone."""
+    return Average(jnp.ones(()), net)
+
+
+def absorb(average: Average, net: PyTree, center: Scalar) -> Average:
+    """θ_prox ← (θ + β w θ_prox) / (1 + β w), w ← 1 + β w.  Hilton et al. 2022, Appendix A.
+
+    `center` is the average's center of mass, 1/(1-β) - 1, in gradient steps. As a mean that takes a
+    step towards θ, so that rounding does not drift: see `EWMA`.
+    """
+    beta = 1 - 1 / (1 + jnp.asarray(center, average.weight.dtype))
+    one = jnp.ones_like(beta)
+    combine = jax.vmap(EWMA(), ((None, None, 0), (None, None, 0)), (None, None, 0))
+
+    def mean(old, new):
+        if not eqx.is_inexact_array(new):
+            return new
+        merged = combine((one, average.weight, old.ravel()), (beta, one, new.ravel()))
+        return merged[2].reshape(new.shape)
+
+    return Average(1 + beta * average.weight, jax.tree.map(mean, average.net, net))
+
+
+def estimate(config: Any, net: ActorCritic, rollout: Rollout):
+    """(A_t, targets of the value) of one environment, bootstrapped by `net`.
+
+    gae     from the actor's values; the targets are A_t + v_t
+    vtrace  from today's values, corrected to today's policy after step t alone: A_t = δ_t +
+            γ_t λ (v̂_{t+1} - v_{t+1}), since the objective itself weighs step t by π/μ
+
+    Where the actor's parameters are today's, both are one.
+    """
+    steps: Any = rollout.steps
+    _, now, ahead = net.lookahead(rollout.state, steps.obs, steps.begin, steps.next_obs)
+    corrected = config.estimator == "vtrace"
+    values = now.value if corrected else steps.extras.value
+    following = jnp.where(steps.last, ahead.value, jnp.append(values[1:], ahead.value[-1]))
+    discount = returns.discounts(config.gamma, steps.terminated)
+    given = (steps.reward, discount, values, following, steps.last)
+    if not corrected:
+        advantages = returns.gae(*given, config.lam)
+        return advantages, advantages + values
+    policy, behavior = now.policy, steps.extras.policy
+    ratio = jnp.exp(policy.log_prob(steps.action) - behavior.log_prob(steps.action))
+    targets, _ = returns.vtrace(*given, ratio, lam=config.lam)
+    error = steps.reward + discount * following - values
+    gained = jnp.where(steps.last, 0, jnp.append((targets - values)[1:], 0))
+    return error + discount * config.lam * gained, targets
+
+
+def prepare(config: Any, net: ActorCritic, moments: normalize.Averages, rollout: Rollout):
+    """The batch of an iteration: advantages, targets, and what two of the three policies say.
+
+    Also the advantages' moments, and (their σ, the share of the targets' variance that the actor's
+    values explained).
+    """
+    steps: Any = rollout.steps
+    raw, targets = jax.vmap(partial(estimate, config, net))(rollout)
+    moments, advantages = normalize.standardize(moments, raw, config.advantage_decay)
+    behavior = proximal = steps.extras.policy
+    if config.proximal in ("decoupled", "recent"):
+        proximal = jax.vmap(net)(rollout.state, steps.obs, steps.begin)[1].policy
+        behavior = proximal if config.proximal == "recent" else behavior
+    batch = Batch(
+        state=rollout.state,
+        obs=steps.obs,
+        begin=steps.begin,
+        action=steps.action,
+        log_prob=behavior.log_prob(steps.action),
+        proximal=proximal,
+        advantages=advantages if config.normalize_advantages else raw,
+        targets=targets,
+    )
+    if config.memory == "none":  # every step a tape of its own
+        batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), batch)
+    missed = jnp.var(targets - steps.extras.value)
+    explained = 1 - missed / jnp.maximum(jnp.var(targets), 1e-8)
+    return moments, batch, (jnp.sqrt(normalize.variance(moments)), explained)
+
+
+def loss(
+    net: ActorCritic, average: Average | None, batch: Batch, config: Any, terms: tuple[str, ...]
+) -> tuple[Float[Array, ""], Measures]:
+    """mean of the policy's objective - entropy bonus, plus the value's squared error.
+
+    `terms` says which of "policy" and "value" count. The proximal policy is the batch's, or the
+    average's on this batch.
+    """
+    outputs = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1]
+    policy: Any = outputs.policy
+    proximal: Any = batch.proximal
+    if average is not None:
+        proximal = jax.vmap(average.net)(batch.state, batch.obs, batch.begin)[1].policy
+    proximal = jax.lax.stop_gradient(proximal)
+    log_prob, near = policy.log_prob(batch.action), proximal.log_prob(batch.action)
+    if config.objective == "clip":
+        steps = losses.clip_loss(
+            log_prob, batch.log_prob, near, batch.advantages, config.clip, config.importance_max
+        )
+    else:
+        sampled = config.objective == "kl_sampled"
+        steps = losses.kl_loss(
+            log_prob,
+            batch.log_prob,
+            batch.advantages,
+            losses.squared_log_ratio(log_prob, near) if sampled else proximal.kl(policy),
+            config.kl_weight,
+            config.importance_max,
+        )
+    measures = Measures(
+        clipped=jnp.mean(jnp.abs(jnp.exp(log_prob - near) - 1) > config.clip, dtype=jnp.float32),
+        kl_behavior=jnp.mean(_divergence(log_prob, batch.log_prob)),
+        kl_proximal=jnp.mean(_divergence(log_prob, near)),
+        entropy=jnp.mean(policy.entropy()),
+        policy_loss=jnp.mean(steps),
+        value_loss=jnp.mean(losses.value_loss(outputs.value, batch.targets)),
+    )
+    total = jnp.zeros(())
+    if "policy" in terms:
+        total += measures.policy_loss - config.entropy_weight * measures.entropy
+    if "value" in terms:
+        total += config.value_weight * measures.value_loss
+    return total, measures
+
+
+def step(
+    config: Any, learner: Learner, batch: Batch, rate: Scalar, terms: tuple[str, ...] = BOTH
+) -> tuple[Learner, tuple[Float[Array, ""], Measures]]:
+    """One gradient step; if it was on the policy, the average takes in the new parameters."""
+    (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
+        learner.net, learner.average, batch, config, terms
+    )
+    net, state = descend(optimizer(config, rate), learner.net, learner.optimizer, gradient)
+    average = learner.average
+    if average is not None and "policy" in terms:
+        average = absorb(average, net, config.prox_center)
+    return Learner(net, state, average), (value, measures)
+
+
+def descend(
+    optimizer: optax.GradientTransformation, net: ActorCritic, state: PyTree, gradient: PyTree
+) -> tuple[ActorCritic, PyTree]:
+    """θ and the optimizer's state after a step."""
+    update, state = optimizer.update(gradient, state, eqx.filter(net, eqx.is_inexact_array))
+    return eqx.apply_updates(net, update), state
+
+
+def improve(
+    config: Any,
+    learner: Learner,
+    batch: Batch,
+    rate: Scalar,
+    epochs: int,
+    key: PRNGKeyArray,
+    terms: tuple[str, ...] = BOTH,
+) -> tuple[Learner, tuple[Float[Array, " steps"], Measures]]:
+    """`epochs` times through the batch, in minibatches of rows, in another order each time."""
+    orders = shuffle(key, len(batch.begin), config.minibatches, epochs)
+    return jax.lax.scan(
+        lambda learner, rows: step(config, learner, take(batch, rows), rate, terms),
+        learner,
+        orders,
+    )
+
+
+def shuffle(
+    key: PRNGKeyArray, rows: int, minibatches: int, epochs: int
+) -> Int[Array, "steps rows"]:
+    """The rows of every minibatch: each row once per epoch."""
+    # Random numbers that end in the number of their row, sorted: on a CPU this takes a sixth of the
+    # time of `jax.random.permutation`. Of numbers that begin alike, which is rare, the first row
+    # comes first.
+    ending = jnp.uint32(2 ** (rows - 1).bit_length() - 1)
+    numbers = jax.random.bits(key, (epochs, rows)) & ~ending
+    numbers = jnp.sort(numbers | jnp.arange(rows, dtype=jnp.uint32)[None], axis=1, stable=False)
+    return (numbers & ending).astype(jnp.int32).reshape(epochs * minibatches, -1)
+
+
+def take(batch: PyTree, rows: Int[Array, " rows"]) -> PyTree:
+    """These rows of every leaf."""
+    return jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), batch)
+
+
+def _divergence(log_prob, log_prob_other):
+    """KL[other ‖ π] from actions of the other: ρ - 1 - log ρ, never negative (Schulman 2020)."""
+    ratio = jax.lax.stop_gradient(log_prob) - log_prob_other
+    return jnp.expm1(ratio) - ratio

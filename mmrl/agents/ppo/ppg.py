@@ -1,0 +1,221 @@
+"""Phasic policy gradient: PPO's iterations, then a phase that teaches the policy net about values.
+
+Cobbe et al. 2021; PPG-EWMA of Hilton et al. 2022 with proximal="ewma". Policy and value have
+networks of their own; features are shared by distilling value targets into the policy net, through
+its auxiliary value head, while cloning holds the policy where it is.
+
+    phase:  `policy_iterations` iterations of PPO, all of whose rollouts are kept, then
+            `auxiliary_epochs` times through them: auxiliary value, value and cloning.
+
+Implementation details
+- One Adam serves policy and value if they have as many epochs; else each has its own, and the
+  value's epochs come first.
+- The auxiliary phase has an Adam of its own, which lasts from phase to phase. Its value targets are
+  those of the policy phase; the policy that it clones is that at its start.
+- The average of θ starts anew with every policy phase: θ has moved a lot.
+- With a memory, rows start from the states that the actor had.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from mmrl import losses
+from mmrl.agents.common import Metrics
+from mmrl.agents.ppo import learner, ppo
+from mmrl.agents.ppo.diagnostics import policy_noise
+from mmrl.agents.ppo.ppo import greedy as greedy  # for those who evaluate what it learned
+from mmrl.nets import ActorCritic, Distribution
+
+static = partial(eqx.field, static=True)
+OBSERVES = ppo.OBSERVES
+
+
+class Config(ppo.Config):
+    """Those of PPO, and the phases'. The paper's, where ours differ, are named."""
+
+    epochs: int = static(default=1)  # E_π, per iteration
+    value_epochs: int = static(default=1)  # E_V
+    policy_iterations: int = static(default=8)  # N_π, per phase; divides `block`; paper: 32
+    auxiliary_epochs: int = static(default=6)  # E_aux, per phase
+    auxiliary_minibatches: int = static(default=32)  # per epoch; paper: 16 N_π
+    block: int = static(default=8)  # iterations between two evaluations
+
+    auxiliary_rate: float = 5e-4  # of learning, not annealed
+    clone_weight: float = 1.0  # β_clone, of KL[before the phase ‖ π]
+
+
+class State(eqx.Module):
+    """All that a run is: give it to `block` and it goes on."""
+
+    policy: ppo.State
+    value: PyTree  # optimizer of the value's epochs, if it is another one
+    auxiliary: PyTree  # optimizer of the auxiliary phase
+
+    @property
+    def net(self) -> ActorCritic:
+        """What acts and is evaluated."""
+        return self.policy.net
+
+
+class Kept(NamedTuple):
+    """What the auxiliary phase reads, [row, time]."""
+
+    state: PyTree  # the memory's before each row, [row]
+    obs: Float[Array, "row time *obs"]
+    begin: Bool[Array, "row time"]
+    targets: Float[Array, "row time"]  # of both values
+
+
+class Diagnostics(NamedTuple):
+    """Means over a block: of PPO's gradient steps, and of the auxiliary phases'."""
+
+    policy: ppo.Diagnostics
+    auxiliary_loss: Float[Array, "*blocks"]  # MSE of the policy net's value
+    value_loss: Float[Array, "*blocks"]  # MSE of the critic
+    cloning: Float[Array, "*blocks"]  # KL[before the phase ‖ π], nats
+
+
+def check(config: Config, env: Any, params: Any) -> None:
+    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+    ppo.check(config, env, params, from_zero=("clone_weight",))
+    if config.shared:
+        raise ValueError("`shared` must be False for PPG: its phases share features instead.")
+    if config.staleness:
+        raise ValueError(f"`staleness` must be 0 for PPG; got {config.staleness}. PPO has it.")
+    if config.block % config.policy_iterations:
+        raise ValueError(
+            f"`block` must be a multiple of `policy_iterations`, whole phases; got {config.block} "
+            f"and {config.policy_iterations}."
+        )
+    rows = config.environments * config.policy_iterations
+    rows *= config.rollout if config.memory == "none" else 1
+    if rows % config.auxiliary_minibatches:
+        raise ValueError(
+            f"`auxiliary_minibatches` must divide the rows of a phase, {rows}; got "
+            f"{config.auxiliary_minibatches}. Without a memory a row is a step, else a rollout."
+        )
+
+
+def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
+    """A fresh network and environments."""
+    check(config, env, params)
+    policy = ppo.init(config, env, params, key)
+    fresh = learner.new(config, policy.net).optimizer
+    return State(policy, None if config.value_epochs == config.epochs else fresh, fresh)
+
+
+def improve(config: Config, state: State, batch: learner.Batch, key: PRNGKeyArray):
+    """The gradient steps of one iteration: on both at once, or value first."""
+    run = partial(
+        learner.improve, config, batch=batch, rate=ppo.rate(config, state.policy.iteration)
+    )
+    now = state.policy.learner
+    if state.value is None:
+        now, outcome = run(now, epochs=config.epochs, key=key)
+        return now, None, outcome
+    value_key, policy_key = jax.random.split(key)
+    judge = learner.Learner(now.net, state.value, None)
+    judge, _ = run(judge, epochs=config.value_epochs, key=value_key, terms=("value",))
+    now = learner.Learner(judge.net, now.optimizer, now.average)
+    now, outcome = run(now, epochs=config.epochs, key=policy_key, terms=("policy",))
+    return now, judge.optimizer, outcome
+
+
+def iterate(config: Config, env: Any, params: Any, state: State, measure: ppo.Flag | None = None):
+    """Act and learn, as PPO; also returns what the auxiliary phase will read."""
+    policy = state.policy
+    act_key, learn_key, key = jax.random.split(policy.key, 3)
+    policy, rollout = ppo.act(config, env, params, policy, act_key)
+    moments, batch, scales = learner.prepare(config, policy.net, policy.advantages, rollout)
+    noise = ()
+    if config.noise_scale and measure is not None:
+        noise_key = jax.random.fold_in(learn_key, 0)
+        noise = (policy_noise(config, policy.learner, batch, noise_key, measure),)
+    now, optimizer, (value, measures) = improve(config, state, batch, learn_key)
+    policy = eqx.tree_at(
+        lambda s: (s.learner, s.advantages, s.key, s.iteration),
+        policy,
+        (now, moments, key, policy.iteration + 1),
+    )
+    finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(value))
+    kept = Kept(batch.state, batch.obs, batch.begin, batch.targets)
+    outcome = (value, measures, scales, *noise, finite)
+    return State(policy, optimizer, state.auxiliary), (outcome, kept)
+
+
+def auxiliary_loss(
+    net: ActorCritic, kept: Kept, before: Distribution, config: Config
+) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
+    """½ MSE of the auxiliary value + ½ MSE of the value + β_clone KL[before ‖ π]."""
+    outputs = jax.vmap(net)(kept.state, kept.obs, kept.begin)[1]
+    policy: Any = before
+    auxiliary, value = (
+        jnp.mean(losses.value_loss(v, kept.targets)) for v in (outputs.aux_value, outputs.value)
+    )
+    cloning = jnp.mean(policy.kl(outputs.policy))
+    total = 0.5 * auxiliary + 0.5 * value + config.clone_weight * cloning
+    return total, (auxiliary, value, cloning)
+
+
+def auxiliary_phase(config: Config, state: State, kept: Kept, key: PRNGKeyArray):
+    """`auxiliary_epochs` times through a phase's rollouts, [row, time]."""
+    before = jax.vmap(state.net)(kept.state, kept.obs, kept.begin)[1].policy
+    optimizer = learner.optimizer(config, config.auxiliary_rate)
+
+    def step(carry, rows):
+        net, inner = carry
+        some, policy = learner.take((kept, before), rows)
+        (_, measures), gradient = eqx.filter_value_and_grad(auxiliary_loss, has_aux=True)(
+            net, some, policy, config
+        )
+        return learner.descend(optimizer, net, inner, gradient), measures
+
+    orders = learner.shuffle(
+        key, len(kept.begin), config.auxiliary_minibatches, config.auxiliary_epochs
+    )
+    (net, inner), measures = jax.lax.scan(step, (state.net, state.auxiliary), orders)
+    state = eqx.tree_at(lambda s: (s.policy.learner.net, s.auxiliary), state, (net, inner))
+    return state, measures
+
+
+def phase(config: Config, env: Any, params: Any, state: State, measure: ppo.Flag = False):
+    """A policy phase and an auxiliary phase; `measure` asks for the noise of the last iteration."""
+    if config.proximal == "ewma":
+        average = learner.restart(state.net)
+        state = eqx.tree_at(lambda s: s.policy.learner.average, state, average)
+    state, (outcome, kept) = jax.lax.scan(
+        lambda s, last: iterate(config, env, params, s, last & measure),
+        state,
+        ppo.ends(config.policy_iterations),
+    )
+    key, aux_key = jax.random.split(state.policy.key)
+    state = eqx.tree_at(lambda s: s.policy.key, state, key)
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), kept)
+    state, measures = auxiliary_phase(config, state, rows, aux_key)
+    return state, (outcome, measures)
+
+
+def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
+    """Whole phases of `config.block` iterations, then an evaluation of the greedy policy."""
+    phases = config.block // config.policy_iterations
+    state, (outcome, measures) = jax.lax.scan(
+        lambda s, last: phase(config, env, params, s, measure=last), state, ppo.ends(phases)
+    )
+    policy, metrics = ppo.evaluate(config, env, params, state.policy, outcome)
+    diagnostics = Diagnostics(metrics.diagnostics, *(jnp.mean(x) for x in measures))
+    metrics = eqx.tree_at(lambda m: m.diagnostics, metrics, diagnostics)
+    return State(policy, state.value, state.auxiliary), metrics
+
+
+def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+    """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
+
+    See `mmrl.agents.dqn.train` for how to run several seeds.
+    """
+    state = init(config, env, params, key)
+    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)

@@ -1,0 +1,37 @@
+"""R2D2, the agent. `actors` is how it acts, `staleness` measures how old its states are."""
+
+from mmrl.agents.r2d2.r2d2 import (
+    OBSERVES,
+    Config,
+    State,
+    act_and_store,
+    beta,
+    block,
+    check,
+    greedy,
+    init,
+    iterate,
+    learn,
+    loss,
+    optimizer,
+    train,
+    unroll,
+)
+
+__all__ = [
+    "OBSERVES",
+    "Config",
+    "State",
+    "act_and_store",
+    "beta",
+    "block",
+    "check",
+    "greedy",
+    "init",
+    "iterate",
+    "learn",
+    "loss",
+    "optimizer",
+    "train",
+    "unroll",
+]

@@ -1,0 +1,312 @@
+"""R2D2: recurrent replay distributed DQN, with a batch of environments for its actors.
+
+Kapturowski et al. 2019. What it adds to DQN on segments: the recurrent state that the actor had is
+stored with each sequence; a burn-in prefix refreshes it with today's parameters; sequences overlap
+and are drawn by priority; targets are n-step double Q under the value rescaling h.
+
+    iteration:  act `rollout` steps in `environments` environments, each with an ε of its own, by
+                parameters that lag behind → `sequences`, with the actors' own priorities,
+                then `updates` times: sample `batch` sequences, one gradient step, new priorities.
+
+Implementation details
+- h⁻¹(Q⁻) is summed with the rewards, and h applied once to the sum: y = h(Σ γ^k r + γ^n h⁻¹(Q⁻)).
+  Both networks unroll the same steps from the same stored state, each with a burn-in of its own.
+- A window ends with the observation that followed its last step, so that Q(s_{t+1}) is the next
+  output of the same unroll; a truncated episode bootstraps from what it saw last.
+- The last n - 1 steps of a window only serve as targets, so that no target is shorter than n steps
+  unless the episode is. All trained steps enter the loss, the terminal ones included.
+- An actor's priority needs the n steps that follow: a rollout is stored n steps late. At a
+  truncation, which the actor does not value, its last value stands in; the learner's does not.
+- The loss is Huber's, as in `dqn`: on the scale of h few errors are beyond its square part.
+- Previous action and reward come as observations (`mmrl.envs.wrappers`).
+"""
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl import losses
+from mmrl.agents.common import Metrics, check_discrete, check_numbers, score
+from mmrl.agents.common import greedy as greedy  # for those who evaluate what it learned
+from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
+from mmrl.nets import Net
+from mmrl.replay import sequences
+from mmrl.rollout import Carry, Transition, start
+
+static = partial(eqx.field, static=True)
+# Beside o_t, unless a run says otherwise. The paper has no begin flag.
+OBSERVES = ("previous_action", "previous_reward", "begin_flag")
+
+
+class Config(eqx.Module):
+    """Sizes and names shape the program: a change of them compiles anew. The real numbers are
+    traced: a change of them never recompiles. Sizes are for a laptop.
+    """
+
+    memory: str = static(default="lstm")  # ffm, gru, lru, lstm, s5 or another name of `mmrl.memory`
+    # pairs of a size of this memory and its value, e.g. state_size 32
+    memory_sizes: tuple[tuple[str, int], ...] = static(default=())
+    width: int = static(default=64)  # features between encoder, memory and head; paper: 512
+    dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
+    start: str = static(default="stored")  # a window's first state: stored, or zero
+    length: int = static(default=80)  # m, trained steps of a sequence
+    overlap: int = static(default=40)  # of two adjacent sequences, steps
+    burn_in: int = static(default=40)  # l, steps before a sequence that only make its state
+    n_step: int = static(default=5)  # n of the targets
+    rescale: bool = static(default=True)  # learn h(return)
+    batch: int = static(default=32)  # sequences per gradient step; paper: 64
+    environments: int = static(default=16)  # played side by side; paper: 256
+    rollout: int = static(default=16)  # steps per environment and iteration
+    updates: int = static(default=1)  # gradient steps per iteration
+    capacity: int = static(default=64_000)  # steps, over all environments; paper: 4 million
+    block: int = static(default=10)  # iterations between two evaluations
+    blocks: int = static(default=16)  # evaluations in a whole run
+    episodes: int = static(default=32)  # in an evaluation
+    target_period: int = static(default=100)  # gradient steps between copies θ⁻ ← θ; paper: 2500
+    actor_period: int = static(default=10)  # gradient steps between copies of θ to the actors
+
+    learning_rate: float = 1e-3  # of Adam; paper: 1e-4
+    adam_eps: float = 1e-5  # ε of Adam; paper: 1e-3, too much for small gradients
+    gamma: float = 0.997  # γ, per step
+    epsilon_base: float = 0.4  # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
+    epsilon_exponent: float = 7.0  # see epsilon_base
+    alpha: float = 0.9  # P_i ∝ p_i^α
+    eta: float = 0.9  # p = η max|δ| + (1 - η) mean|δ|
+    beta_start: float = 0.6  # β of the importance weights in the first iteration
+    beta_end: float = 1.0  # β from iteration `beta_decay` on
+    beta_decay: float = 160.0  # iterations
+    rescale_eps: float = 1e-3  # ε of h
+    reward_scale: float = 1.0  # rewards are multiplied by it in targets
+    max_grad_norm: float = 40.0  # longer gradients are shortened to this length
+
+
+class State(eqx.Module):
+    """All that a run is: give it to `block` and it goes on."""
+
+    net: Net
+    target: Net
+    actor: Net  # acts; lags behind `net`
+    optimizer: PyTree
+    carries: Carry  # one per environment
+    held: Transition  # the last n steps of each environment, not yet stored
+    sequences: sequences.Sequences
+    key: PRNGKeyArray
+    iteration: Int[Array, ""]
+    learned: Int[Array, ""]  # gradient steps
+
+
+def check(config: Config, env: Any, params: Any) -> None:
+    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+    if config.start not in ("stored", "zero"):
+        raise ValueError(f"`start` must be 'stored' or 'zero'; got {config.start!r}.")
+    shares = ("gamma", "epsilon_base", "alpha", "eta", "beta_start", "beta_end")
+    check_numbers(config, shares, from_zero=("overlap", "burn_in"))
+    longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
+    if config.rollout > longest:
+        raise ValueError(
+            f"`rollout` must be at most {longest} steps, so that it overwrites nothing of the "
+            f"sequences that it completes; got {config.rollout}. Raise `capacity`."
+        )
+    check_discrete(env, params)
+
+
+def _storage(config: Config, example: PyTree, state: PyTree) -> sequences.Sequences:
+    return sequences.init(
+        example,
+        state,
+        config.capacity,
+        workers=config.environments,
+        length=config.length,
+        overlap=config.overlap,
+        burn_in=config.burn_in,
+        tail=config.n_step - 1,
+        alpha=config.alpha,
+        eta=config.eta,
+    )
+
+
+def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
+    """Fresh networks and environments, which act `n_step` steps ahead of an empty storage."""
+    check(config, env, params)
+    net_key, env_key, act_key, key = jax.random.split(key, 4)
+    net = Net(
+        math.prod(env.observation_space(params).shape),
+        env.action_space(params).n,
+        memory_name=config.memory,
+        width=config.width,
+        dueling=config.dueling,
+        key=net_key,
+        **dict(config.memory_sizes),
+    )
+    begin = partial(start, env, params, net.init())
+    carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
+    carries, held = act(config, env, params, net, carries, act_key, config.n_step)
+    example = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), held)
+    return State(
+        net=net,
+        target=net,
+        actor=net,
+        optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
+        carries=carries,
+        held=held,
+        sequences=_storage(config, bare(example), net.init()),
+        key=key,
+        iteration=jnp.zeros((), jnp.int32),
+        learned=jnp.zeros((), jnp.int32),
+    )
+
+
+def optimizer(config: Config) -> optax.GradientTransformation:
+    """Adam behind a clip of the global gradient norm."""
+    adam = optax.adam(config.learning_rate, eps=config.adam_eps)
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
+
+
+def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray):
+    """A rollout in every environment; what was acted n steps before its end is stored."""
+    carries, rollout = act(config, env, params, state.actor, state.carries, key, config.rollout)
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
+    stored = jax.tree.map(lambda x: x[:, : config.rollout], both)
+    held = jax.tree.map(lambda x: x[:, config.rollout :], both)
+    errors = jax.vmap(partial(first_errors, config))(both)[:, : config.rollout]
+    storage = sequences.add(state.sequences, bare(stored), stored.extras.state, errors)
+    state = dataclasses.replace(state, carries=carries, held=held, sequences=storage)
+    return state, rollout
+
+
+def unroll(
+    config: Config, net: Net, window: sequences.Window
+) -> tuple[Transition, Float[Array, "sequence time_and_one action"]]:
+    """The steps after the burn-in, and Q at each of them and at the observation after the last.
+
+    No gradient flows into the burn-in, nor into the stored state.
+    """
+    rest = jax.tree.map(lambda x: x[:, config.burn_in :], (window.steps, window.mask))
+    steps, mask = rest
+
+    def one(state, prefix, prefix_begin, steps, mask, begin):
+        state = state if config.start == "stored" else net.init()
+        if config.burn_in:
+            state, _ = net(state, prefix, prefix_begin)
+        # o'_t is o_{t+1}, except behind the last step, where it is all there is.
+        real = mask[1:].reshape(-1, *[1] * (steps.obs.ndim - 1))
+        follow = jnp.where(real, steps.obs[1:], steps.next_obs[:-1])
+        obs = jnp.concatenate([steps.obs[:1], follow, steps.next_obs[-1:]])
+        _, q = net(jax.lax.stop_gradient(state), obs, jnp.append(begin, False))
+        return q
+
+    at = config.burn_in
+    prefix, prefix_begin = window.steps.obs[:, :at], window.begin[:, :at]
+    q = jax.vmap(one)(window.state, prefix, prefix_begin, steps, mask, window.begin[:, at:])
+    return steps, q
+
+
+def loss(
+    net: Net, target: Net, sample: sequences.Sample, config: Config
+) -> tuple[Float[Array, ""], Float[Array, "sequence time"]]:
+    """Mean over trained steps of w_i huber(y_t - Q(s_t, a_t)), and the errors y_t - Q(s_t, a_t).
+
+    y_t = h(Σ_k γ^k r_{t+k} + γ^n h⁻¹(Q⁻(s_{t+n}, argmax_a Q(s_{t+n}, a)))).
+    """
+    steps, q = unroll(config, net, sample)
+    _, q_target = unroll(config, target, sample)
+
+    def errors(steps, q, q_target):
+        next_q = losses.taken(q_target[1:], jnp.argmax(q[1:], axis=-1))
+        y = jax.lax.stop_gradient(targets(config, steps, next_q))
+        return y - losses.taken(q[:-1], steps.action)
+
+    td = jax.vmap(errors)(steps, q, q_target)
+    trained = sample.trained[:, config.burn_in :]
+    return losses.td_loss(td, trained, sample.weights[:, None]), jnp.where(trained, td, 0)
+
+
+def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """β of an iteration: a straight line from `beta_start` to `beta_end`, then constant."""
+    progress = jnp.minimum(iteration / config.beta_decay, 1)
+    return config.beta_start + progress * (config.beta_end - config.beta_start)
+
+
+def learn(config: Config, state: State, key: PRNGKeyArray):
+    """One gradient step, new priorities, and the copies that are due."""
+    batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
+    value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
+    (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
+    trained = eqx.filter(state.net, eqx.is_inexact_array)
+    step, optimizer_state = optimizer(config).update(gradient, state.optimizer, trained)
+    net, learned = eqx.apply_updates(state.net, step), state.learned + 1
+    priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
+    state = dataclasses.replace(
+        state,
+        net=net,
+        target=_copy(learned % config.target_period == 0, net, state.target),
+        actor=_copy(learned % config.actor_period == 0, net, state.actor),
+        optimizer=optimizer_state,
+        sequences=sequences.set_priority(state.sequences, batch.rows, priority),
+        learned=learned,
+    )
+    fill = jnp.sum(batch.trained) / (config.batch * config.length)
+    return state, (value, fill)
+
+
+def _copy(due: Array, new: Net, old: Net) -> Net:
+    return jax.tree.map(lambda x, y: jnp.where(due, x, y) if eqx.is_array(x) else x, new, old)
+
+
+def iterate(config: Config, env: Any, params: Any, state: State):
+    """Act, store, learn."""
+    act_key, learn_key, key = jax.random.split(state.key, 3)
+    state, rollout = act_and_store(config, env, params, state, act_key)
+    # The steps are only read while learning: they stay out of the carry, where XLA might copy them.
+    learner, held = eqx.partition(state, _is_learner(state))
+
+    def gradient_step(learner, key):
+        state, values = learn(config, eqx.combine(learner, held), key)
+        return eqx.filter(state, _is_learner(state)), values
+
+    learner, (value, fill) = jax.lax.scan(
+        gradient_step, learner, jax.random.split(learn_key, config.updates)
+    )
+    state = eqx.combine(learner, held)
+    state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
+    finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
+    return state, (jnp.mean(value), jnp.mean(fill), finite)
+
+
+def _is_learner(state: State) -> State:
+    """Marks what a gradient step changes."""
+
+    def changed(s):
+        return s.net, s.target, s.actor, s.optimizer, s.sequences.sums, s.learned
+
+    marks = jax.tree.map(lambda _: True, changed(state))
+    return eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)
+
+
+def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
+    """`config.block` iterations, then an evaluation of the greedy policy."""
+    state, (value, fill, finite) = jax.lax.scan(
+        lambda s, _: iterate(config, env, params, s), state, None, config.block
+    )
+    key, eval_key = jax.random.split(state.key)
+    state = eqx.tree_at(lambda s: s.key, state, key)
+    outcome = score(state.net, env, params, eval_key, config.episodes)
+    finite = jnp.all(finite) & jnp.all(jnp.isfinite(outcome.returns))
+    return state, Metrics(outcome.returns, outcome.lengths, jnp.mean(value), jnp.mean(fill), finite)
+
+
+def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+    """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
+
+    See `mmrl.agents.dqn.train` for how to run several seeds, and `mmrl.runs` for runs that report,
+    stop and resume. Those also show the network what `OBSERVES` names: here, wrap `env` yourself.
+    """
+    state = init(config, env, params, key)
+    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)

@@ -1,0 +1,103 @@
+"""Exercises of chapter 00: start here."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+Element = tuple[np.ndarray, np.ndarray]
+
+guess = Exercise(
+    "0.1",
+    wanted=-0.5,
+    mistakes=(
+        Mistake(
+            0.25, "that is the share of right answers. A wrong answer costs as much as one pays."
+        ),
+        Mistake(-0.75, "that counts the wrong answers alone; one in four is right and pays."),
+        Mistake(
+            0.0, "a return of 0 needs as many right answers as wrong ones. Of four suits one fits."
+        ),
+        Mistake(0.5, "the size is right, the sign is not: most answers are wrong."),
+    ),
+)
+
+
+def _pairs(rng: np.random.Generator) -> list[tuple[Element, Element]]:
+    def element(size: tuple[int, ...]) -> Element:
+        return rng.uniform(0.1, 0.9, size), rng.normal(size=size)
+
+    identity = (np.ones(3), np.zeros(3))
+    sizes = ((), (1,), (4,))
+    return [*[(element(s), element(s)) for s in sizes], (identity, element((3,)))]
+
+
+combine = Exercise(
+    "0.2",
+    wanted=lambda a, b: (b[0] * a[0], b[0] * a[1] + b[1]),
+    cases=_pairs,
+    mistakes=(
+        Mistake(
+            lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1]),
+            "it fades the later stretch. `a` is earlier: it is the past, `a`, that fades, by the "
+            "gain of `b`.",
+        ),
+        Mistake(
+            lambda a, b: (b[0] * a[0], a[1] + b[1]),
+            "the sum of `a` has to fade while `b` passes: multiply it by the gain of `b`.",
+        ),
+        Mistake(
+            lambda a, b: (b[0], b[0] * a[1] + b[1]),
+            "the sum is right. The gain of both together is what is left after both: a product.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], b[0] * a[1] + b[1]),
+            "the sum is right. Half of a half is a quarter: gains multiply, they do not add.",
+        ),
+    ),
+)
+
+
+def _discounted(rewards: np.ndarray, gamma: float) -> np.ndarray:
+    returns, after = np.zeros(len(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        returns[t] = after = rewards[t] + gamma * after
+    return returns
+
+
+def _tapes(rng: np.random.Generator) -> list[tuple[np.ndarray, float]]:
+    drawn = [(rng.normal(size=n), gamma) for n, gamma in ((2, 0.5), (7, 0.9), (30, 0.99))]
+    return [*drawn, (np.array([1.0]), 0.5), (np.array([0.0, 0.0, 1.0]), 0.0)]
+
+
+returns = Exercise(
+    "0.3",
+    wanted=_discounted,
+    cases=_tapes,
+    mistakes=(
+        Mistake(
+            lambda rewards, gamma: _discounted(rewards[::-1], gamma)[::-1],
+            "it looks back at earlier rewards. A return looks ahead: scan with `reverse=True`.",
+        ),
+        Mistake(
+            lambda rewards, gamma: np.cumsum(rewards[::-1])[::-1],
+            "it looks ahead, but forgets to discount: the gain of every element is `gamma`, not 1.",
+        ),
+        Mistake(
+            lambda rewards, gamma: gamma * _discounted(rewards, gamma),
+            "every value is discounted once too often: the reward of step t itself counts whole.",
+        ),
+        Mistake(
+            lambda rewards, gamma: np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
+            "these are the gains, the first half of each element. The returns are the second half.",
+        ),
+        Mistake(
+            lambda rewards, gamma: np.stack(
+                [
+                    np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
+                    _discounted(rewards, gamma),
+                ]
+            ),
+            "that is the whole pair which `scan` gives, gains and returns: take its second half.",
+        ),
+    ),
+)

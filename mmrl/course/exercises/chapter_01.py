@@ -1,0 +1,128 @@
+"""Exercises of chapter 01: partial observability."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+Summary = tuple[np.ndarray, float]
+
+
+def _normalized(x: np.ndarray) -> np.ndarray:
+    return x / x.sum()
+
+
+def _worlds(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
+    def world(states: int, shown: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        belief, T = rng.dirichlet(np.ones(states)), rng.dirichlet(np.ones(states), size=states)
+        Z = rng.dirichlet(np.ones(shown), size=states)
+        return belief, T, Z, int(rng.integers(shown))
+
+    certain = np.array([0.0, 1.0])
+    moves, shows = np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([[1.0, 0.0], [0.3, 0.7]])
+    return [world(2, 2), world(3, 2), world(4, 5), (certain, moves, shows, 0)]
+
+
+belief_step = Exercise(
+    "1.1",
+    wanted=lambda belief, T, Z, obs: _normalized((belief @ T) * Z[:, obs]),
+    cases=_worlds,
+    mistakes=(
+        Mistake(
+            lambda belief, T, Z, obs: (belief @ T) * Z[:, obs],
+            "these are the right proportions, but they do not sum to 1: divide by their sum.",
+        ),
+        Mistake(
+            lambda belief, T, Z, obs: _normalized((T @ belief) * Z[:, obs]),
+            "T[s, s'] leads from s to s'. The belief is a row and stands on the left: belief @ T.",
+        ),
+        Mistake(
+            lambda belief, T, Z, obs: _normalized((belief * Z[:, obs]) @ T),
+            "this weighs the old state with the new observation. First the world moves, then it "
+            "is seen.",
+        ),
+        Mistake(
+            lambda belief, T, Z, obs: _normalized(belief * Z[:, obs]),
+            "the world has moved on since the last observation: predict with T before you correct.",
+        ),
+        Mistake(
+            lambda belief, T, Z, obs: belief @ T,
+            "that is the prediction. The observation has not been used yet: weigh with Z[:, obs].",
+        ),
+    ),
+)
+
+
+def _summaries(rng: np.random.Generator) -> list[tuple[Summary, Summary]]:
+    def summary(size: int) -> Summary:  # exp(log_scale) is 0: an answer must not use it
+        return _normalized(rng.uniform(0.1, 1, (size, size))), float(rng.normal() - 1000)
+
+    identity = (np.eye(3) / 3, float(np.log(3)))
+    return [*[(summary(n), summary(n)) for n in (2, 3, 5)], (identity, summary(3))]
+
+
+def _join(a: Summary, b: Summary) -> Summary:
+    product = a[0] @ b[0]
+    return product / product.sum(), a[1] + b[1] + np.log(product.sum())
+
+
+combine = Exercise(
+    "1.2",
+    wanted=_join,
+    cases=_summaries,
+    mistakes=(
+        Mistake(
+            lambda a, b: _join(b, a),
+            "`a` is earlier, and matrices do not commute: the product is A @ B, not B @ A.",
+        ),
+        Mistake(
+            lambda a, b: (_join(a, b)[0], a[1] + b[1]),
+            "the matrix is right. What you divided by must be kept: add the logarithm of that sum.",
+        ),
+        Mistake(
+            lambda a, b: (_join(a, b)[0], np.log((a[0] @ b[0]).sum())),
+            "the matrix is right. The logarithms that `a` and `b` carry got lost: add all three.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] @ b[0], a[1] + b[1]),
+            "the product is right, but it still shrinks: divide it by the sum of its entries.",
+        ),
+        Mistake(
+            lambda a, b: (_join(a, b)[0], a[1] + b[1] - np.log((a[0] @ b[0]).sum())),
+            "mind the sign: the true product is the matrix *times* exp(log), so the log is added.",
+        ),
+    ),
+    tolerance=1e-6,
+)
+
+
+def _memoryless(suits: int, copies: int) -> float:
+    others, same = copies, copies - 1
+    return 2 * (others if suits > 1 else same) / (suits * copies - 1) - 1
+
+
+memoryless = Exercise(
+    "1.3",
+    wanted=_memoryless,
+    cases=lambda rng: [(4, 13), (4, 26), (2, 5), (13, 4), (3, 1), (1, 6)],
+    mistakes=(
+        Mistake(
+            lambda suits, copies: 2 / suits - 1,
+            "that is a blind guess. The card in view is not the card asked for, so it tells a "
+            "little: one card of its suit is gone.",
+        ),
+        Mistake(
+            lambda suits, copies: 2 * (copies - 1) / (suits * copies - 1) - 1,
+            "that is what saying the suit in view earns. One card of it is used up: any other "
+            "suit is likelier.",
+        ),
+        Mistake(
+            lambda suits, copies: (copies if suits > 1 else copies - 1) / (suits * copies - 1),
+            "that is the probability of a right answer. A wrong one costs: 2 p - 1.",
+        ),
+        Mistake(
+            lambda suits, copies: 2 * copies / (suits * copies - 1) - 1,
+            "right, except for a deck with a single suit: there is no other one to say.",
+        ),
+    ),
+    tolerance=1e-6,
+)

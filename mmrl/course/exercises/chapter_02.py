@@ -1,0 +1,191 @@
+"""Exercises of chapter 02: monoids and scans."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+Mean = tuple[float, float]
+Clip = tuple[float, float, float]
+Run = tuple[int, int, int, int]
+
+
+def _merge(a: Mean, b: Mean) -> Mean:
+    (n, x), (m, y) = a, b
+    count = n + m
+    return count, (n * x + m * y) / (count if count > 0 else 1)
+
+
+def _means(rng: np.random.Generator) -> list[tuple[Mean, Mean]]:
+    drawn = [
+        ((float(n), float(x)), (float(m), float(y)))
+        for n, m, x, y in zip(*rng.integers(1, 9, (2, 6)), *rng.normal(size=(2, 6)), strict=True)
+    ]
+    empty = (0.0, 0.0)
+    return [*drawn, (empty, drawn[0][0]), (drawn[0][0], empty), (empty, empty)]
+
+
+merge_means = Exercise(
+    "2.1",
+    wanted=_merge,
+    cases=_means,
+    mistakes=(
+        Mistake(
+            lambda a, b: (a[0] + b[0], (a[1] + b[1]) / 2),
+            "the mean of two means is right only if both samples are equally large. "
+            "Weigh each mean with its count.",
+        ),
+        Mistake(
+            lambda a, b: _merge(a, b) if a[0] + b[0] > 0 else (0.0, float("nan")),
+            "right, but for a sample of none: 0/0 is NaN, and (0, 0) must be the identity. "
+            "Divide by 1 where both counts are 0.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], a[0] * a[1] + b[0] * b[1]),
+            "that is the sum of both samples. Their mean is asked for: divide by the count.",
+        ),
+        Mistake(
+            lambda a, b: (max(a[0], b[0]), _merge(a, b)[1]),
+            "the mean is right, the count is not: together there are n + m items.",
+        ),
+    ),
+)
+
+
+def _compose(a: Clip, b: Clip) -> Clip:
+    (shift, low, high), (then, floor, ceiling) = a, b
+
+    def clip(h: float) -> float:
+        return min(max(h + then, floor), ceiling)
+
+    return shift + then, clip(low), clip(high)
+
+
+def _clips(rng: np.random.Generator) -> list[tuple[Clip, Clip]]:
+    def draw() -> Clip:
+        low, high = np.sort(rng.uniform(-4, 4, 2))
+        return float(rng.normal()), float(low), float(high)
+
+    free = (0.0, -np.inf, np.inf)
+    apart = (1.0, 2.0, 3.0), (0.5, -3.0, -2.0)
+    return [*((draw(), draw()) for _ in range(8)), (draw(), free), (free, draw()), apart]
+
+
+compose_clips = Exercise(
+    "2.2",
+    wanted=_compose,
+    cases=_clips,
+    mistakes=(
+        Mistake(
+            lambda a, b: (a[0] + b[0], max(a[1], b[1]), min(a[2], b[2])),
+            "that keeps the tighter bound of both, but `b` shifts what `a` has bounded. Where does "
+            "the second map send the first one's `low`?",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], max(a[1] + b[0], b[1]), min(a[2] + b[0], b[2])),
+            "right while the two ranges overlap. If `a` ends wholly above or below the stops of "
+            "`b`, both ends stand at one stop: clip each of them on both sides.",
+        ),
+        Mistake(
+            lambda a, b: _compose(b, a),
+            "the order is turned round: `a` is the earlier one, so its clip happens first.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], a[1] + b[0], a[2] + b[0]),
+            "the bounds of `a` are shifted as they should be, but the bounds of `b` are lost. "
+            "Clip what you have to them.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], b[1], b[2]),
+            "the bounds of `a` are lost. A counter that `a` held below 3 stays below 3 + shift.",
+        ),
+    ),
+)
+
+
+def scanned(encode: Any, combine: Any, decode: Any) -> Any:
+    """flags -> decode(encode(x_0) • … • encode(x_t)) for every t, bracketed in the middle.
+
+    Plain Python, so the elements may be any objects. Gives `...` while one of the three is open.
+    """
+    if encode is ... or combine is ... or decode is ...:
+        return ...
+
+    def product(elements: list) -> Any:
+        if len(elements) == 1:
+            return elements[0]
+        half = (len(elements) + 1) // 2
+        return combine(product(elements[:half]), product(elements[half:]))
+
+    def run(flags: np.ndarray) -> np.ndarray:
+        elements = [encode(bool(x)) for x in flags]
+        return np.array([decode(product(elements[: t + 1])) for t in range(len(flags))])
+
+    return run
+
+
+def _streaks(flags: np.ndarray) -> np.ndarray:
+    run = best = 0
+    longest = []
+    for x in flags:
+        run = run + 1 if x else 0
+        best = max(best, run)
+        longest.append(best)
+    return np.array(longest)
+
+
+def _runs(flags: np.ndarray) -> np.ndarray:
+    since = np.arange(1, len(flags) + 1)
+    return since - np.maximum.accumulate(np.where(flags, 0, since))
+
+
+def _element(flag: bool) -> Run:
+    return 1, int(flag), int(flag), int(flag)
+
+
+def _join(a: Run, b: Run, *, seam: bool = True, whole: bool = True) -> Run:
+    """(length, run at the start, run at the end, longest run) of a stretch and the next one."""
+    (n, a_start, a_end, a_best), (m, b_start, b_end, b_best) = a, b
+    start = a_start + (b_start if whole and a_start == n else 0)
+    end = b_end + (a_end if whole and b_end == m else 0)
+    return n + m, start, end, max(a_best, b_best, a_end + b_start if seam else 0)
+
+
+def _wrong(**flaws: bool) -> Callable[[np.ndarray], np.ndarray]:
+    return scanned(_element, lambda a, b: _join(a, b, **flaws), lambda h: h[3])
+
+
+def _flags(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
+    drawn = [rng.random(n) < p for n, p in ((1, 0.5), (7, 0.6), (33, 0.8), (40, 0.95))]
+    fixed = [np.ones(9, bool), np.zeros(5, bool), np.array([1, 1, 0, 1, 1, 1, 0, 1], bool)]
+    return [(flags,) for flags in (*drawn, *fixed)]
+
+
+longest_streak = Exercise(
+    "2.3",
+    wanted=_streaks,
+    cases=_flags,
+    mistakes=(
+        Mistake(
+            _wrong(seam=False),
+            "a streak that crosses the seam between `a` and `b` is not counted: it is as long as "
+            "the run at the end of `a` plus the run at the start of `b`.",
+        ),
+        Mistake(
+            _wrong(whole=False),
+            "a stretch that is one streak from end to end lengthens the runs of its neighbor. "
+            "Compare a run with the length of its stretch.",
+        ),
+        Mistake(
+            lambda flags: np.cumsum(flags),
+            "that counts all the flags so far. A streak ends where a flag is False.",
+        ),
+        Mistake(
+            _runs,
+            "that is the streak that is still running. The longest one so far is asked for: an "
+            "element has to keep it too.",
+        ),
+    ),
+)

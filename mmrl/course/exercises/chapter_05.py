@@ -1,0 +1,186 @@
+"""Exercises of chapter 05: returns are monoids too."""
+
+from typing import Any
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+half_life = Exercise(
+    "5.1",
+    wanted=lambda gamma, lam: np.log(0.5) / np.log(gamma * lam),
+    cases=lambda rng: [(0.99, 0.95), (0.95, 0.8), (0.9, 0.999), (0.999, 0.7), (0.5, 0.9)],
+    mistakes=(
+        Mistake(
+            lambda gamma, lam: np.log(0.5) / np.log(gamma),
+            "that is the half-life of the discount alone. In GAE the gain of one step is γ times "
+            "λ.",
+        ),
+        Mistake(
+            lambda gamma, lam: np.log(0.5) / np.log(lam),
+            "that is the half-life of the trace alone. In GAE the gain of one step is γ times λ.",
+        ),
+        Mistake(
+            lambda gamma, lam: 1 / (1 - gamma * lam),
+            "that is the sum of all weights, the effective horizon. Asked for is the n at which "
+            "(γλ)ⁿ is one half.",
+        ),
+        Mistake(
+            lambda gamma, lam: np.log(gamma * lam) / np.log(0.5),
+            "upside down: solve (γλ)ⁿ = ½ for n.",
+        ),
+    ),
+)
+
+Tape = tuple[Any, ...]
+
+
+def _retrace(
+    rewards: np.ndarray,
+    discount: np.ndarray,
+    values: np.ndarray,
+    next_values: np.ndarray,
+    last: np.ndarray,
+    ratio: np.ndarray,
+    lam: float,
+    *,
+    ahead: int = 1,
+    most: float = 1.0,
+    apart: bool = True,
+    correct: bool = True,
+    leak: str = "",
+    clip_trace: bool = False,
+    scale: bool = True,
+) -> np.ndarray:
+    """One step after another, from the end."""
+    targets, steps = np.zeros(len(rewards)), len(rewards)
+    traces = np.minimum(most, lam * ratio) if clip_trace else lam * np.minimum(most, ratio)
+    traces = traces if scale else np.minimum(most, ratio)
+    for t in range(steps - 1, -1, -1):
+        targets[t] = rewards[t] + discount[t] * next_values[t]
+        if t + 1 < steps and not (apart and last[t]):
+            trace = discount[t] * traces[t + ahead]
+            targets[t] += trace * (targets[t + 1] - (values[t + 1] if correct else 0.0))
+        elif leak == "roll" or (leak and t + 1 < steps):
+            targets[t] -= discount[t] * traces[(t + 1) % steps] * values[(t + 1) % steps]
+    return targets
+
+
+def _flawed(**flaws: Any) -> Any:
+    return lambda *case: _retrace(*case, **flaws)
+
+
+def _tapes(rng: np.random.Generator) -> list[Tape]:
+    def draw(steps: int, lam: float) -> Tape:
+        rewards, values, next_values = rng.normal(size=(3, steps))
+        terminated, last = np.zeros(steps, bool), np.zeros(steps, bool)
+        last[[steps // 3, 2 * steps // 3, steps - 1]] = True
+        terminated[2 * steps // 3] = True  # the first episode is cut off, the second one ends
+        discount = np.where(terminated, 0.0, 0.95)
+        ratio = np.exp(rng.normal(size=steps))
+        return rewards, discount, values, next_values, last, ratio, lam
+
+    return [draw(6, 0.9), draw(15, 1.0), draw(40, 0.6)]
+
+
+retrace = Exercise(
+    "5.2",
+    wanted=_retrace,
+    cases=_tapes,
+    mistakes=(
+        Mistake(
+            _flawed(ahead=0),
+            "the trace belongs to the *next* action: c at t + 1, not at t. The first action is "
+            "taken as given.",
+        ),
+        Mistake(
+            _flawed(most=np.inf),
+            "the ratio is not cut: the trace is λ min(1, ratio).",
+        ),
+        Mistake(
+            _flawed(apart=False),
+            "the target of an episode's last step reads on into the next episode. Give `last` to "
+            "`backward`, and let nothing of step t + 1 into x at the last step.",
+        ),
+        Mistake(
+            _flawed(leak="append"),
+            "`backward` cuts the gain at an episode's last step, but your x there still holds "
+            "-γ c q of the next episode. Set c to 0 where `last`.",
+        ),
+        Mistake(
+            _flawed(leak="roll"),
+            "your x at an episode's last step holds -γ c q of the next episode, and at the end of "
+            "the tape that of its first step (`roll`). Set c to 0 where `last`.",
+        ),
+        Mistake(
+            _flawed(scale=False),
+            "λ is missing: the trace is λ min(1, ratio).",
+        ),
+        Mistake(
+            _flawed(clip_trace=True),
+            "λ stands outside of the minimum: λ min(1, ratio), not min(1, λ ratio).",
+        ),
+        Mistake(
+            _flawed(correct=False),
+            "q at t + 1 is missing: what goes back is c (G - q), so x holds -γ c q of the next "
+            "step.",
+        ),
+    ),
+)
+
+Stop = tuple[float, float, float]
+
+
+def _compose(first: Stop, then: Stop) -> Stop:
+    (a, b, c), (stop, pay, gain) = first, then
+    return max(stop, pay + gain * a), pay + gain * b, gain * c
+
+
+def _stops(rng: np.random.Generator) -> list[tuple[Stop, Stop]]:
+    def draw() -> Stop:
+        return float(rng.normal()), float(rng.normal()), float(rng.uniform(0.2, 1))
+
+    identity = (-np.inf, 0.0, 1.0)
+    return [*((draw(), draw()) for _ in range(8)), (identity, draw()), (draw(), identity)]
+
+
+optimal_stopping = Exercise(
+    "5.3",
+    wanted=_compose,
+    cases=_stops,
+    mistakes=(
+        Mistake(
+            lambda first, then: _compose(then, first),
+            "the order is turned round: the result is then(first(y)), so put the inner map's "
+            "formula in place of the y of `then`.",
+        ),
+        Mistake(
+            lambda first, then: (max(first[0], then[0]), *_compose(first, then)[1:]),
+            "stopping at the inner map's payment a is not free: on its way out it passes b + c y "
+            "of the outer map.",
+        ),
+        Mistake(
+            lambda first, then: (
+                max(then[0], then[1] + first[0]),
+                then[1] + first[1],
+                then[2] * first[2],
+            ),
+            "what comes out of the inner map is multiplied by the outer gain c. In two places it "
+            "is missing.",
+        ),
+        Mistake(
+            lambda first, then: (
+                max(then[0], then[1] + then[2] * first[0]),
+                first[1] + first[2] * then[1],
+                then[2] * first[2],
+            ),
+            "your b is composed in the other order: in then(first(y)) the payment b of `first` "
+            "passes b + c y of `then`.",
+        ),
+        Mistake(
+            lambda first, then: (then[0], *_compose(first, then)[1:]),
+            "the inner map may have stopped: then(first(y)) is at least then(a), with the a of "
+            "`first`.",
+        ),
+    ),
+)

@@ -1,0 +1,181 @@
+"""Exercises of chapter 06: segments and tapes."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Arguments, Exercise, Mistake
+
+
+def _padding(lengths, size):
+    slots = -(-lengths // size) * size
+    return 1 - lengths.sum() / slots.sum()
+
+
+def _floored(lengths, size):
+    with np.errstate(divide="ignore"):
+        return 1 - lengths.sum() / (lengths // size * size).sum()
+
+
+def _padding_cases(rng: np.random.Generator) -> list[Arguments]:
+    drawn = [(rng.integers(1, 60, 7), size) for size in (2, 10, 25)]
+    return [*drawn, (np.array([51, 51]), 50), (np.array([20, 40]), 20), (np.array([3]), 10)]
+
+
+padding = Exercise(
+    "6.1",
+    wanted=_padding,
+    cases=_padding_cases,
+    mistakes=(
+        Mistake(
+            lambda lengths, size: np.mean(1 - lengths / (-(-lengths // size) * size)),
+            "That is the mean over episodes of their own shares. A long episode has more rows: "
+            "divide all padding by all slots.",
+        ),
+        Mistake(
+            lambda lengths, size: (-(-lengths // size) * size).sum() / lengths.sum() - 1,
+            "That is padding per real step. The share of a batch is padding per slot.",
+        ),
+        Mistake(
+            _floored,
+            "⌊n/L⌋ leaves out the last, short fragment: it takes a whole row too, ⌈n/L⌉ in all.",
+        ),
+        Mistake(
+            lambda lengths, size: 1 - lengths.sum() / ((lengths // size + 1) * size).sum(),
+            "⌊n/L⌋ + 1 counts an empty row where L divides n: ⌈n/L⌉ rows are enough.",
+        ),
+        Mistake(
+            lambda lengths, size: 1 - lengths.sum() / (-(-lengths.sum() // size) * size),
+            "You round up the sum of the lengths. A row never holds two episodes: round up each.",
+        ),
+        Mistake(
+            lambda lengths, size: lengths.sum() / (-(-lengths // size) * size).sum(),
+            "That is the share of real steps; padding is the rest.",
+        ),
+    ),
+)
+
+
+def _batch(begins, end, order, size):
+    ends = np.r_[begins[1:], end]
+    rows = [np.arange(begins[j], ends[j]) for j in order]
+    return np.concatenate([np.zeros(0, int), *rows])[:size]
+
+
+def _batch_cases(rng: np.random.Generator) -> list[Arguments]:
+    cases = []
+    for episodes, size in ((1, 3), (4, 17), (6, 40), (9, 25)):
+        lengths = rng.integers(3, 15, episodes)
+        begins = np.cumsum(lengths) - lengths
+        cases.append((begins, int(lengths.sum()), rng.permutation(episodes), size))
+    # The episode that was stored last is drawn first: its end is not in I. Then too few steps.
+    drawn = [(np.array([0, 5, 9]), 16, np.array([2, 0, 1]), 10)]
+    return [*cases, *drawn, (np.array([0, 4]), 9, np.array([1, 0]), 20)]
+
+
+def _backwards(begins, end, order, size):
+    ends = np.r_[begins[1:], end]
+    rows = [np.arange(begins[j], ends[j]) for j in order]
+    inside = np.cumsum([len(row) for row in rows])
+    last = int(np.argmax(inside >= size)) if (inside >= size).any() else len(rows) - 1
+    kept = size - (inside[last] - len(rows[last]))
+    return np.concatenate([*rows[:last], rows[last][-kept:]])
+
+
+def _whole(begins, end, order, size):
+    ends, rows, space = np.r_[begins[1:], end], [np.zeros(0, int)], size
+    for j in order:
+        if ends[j] - begins[j] > space:
+            break
+        rows.append(np.arange(begins[j], ends[j]))
+        space -= ends[j] - begins[j]
+    return np.concatenate(rows)
+
+
+def _overfull(begins, end, order, size):
+    ends, rows, filled = np.r_[begins[1:], end], [], 0
+    for j in order:
+        if filled < size:
+            rows.append(np.arange(begins[j], ends[j]))
+            filled += ends[j] - begins[j]
+    return np.concatenate(rows)
+
+
+def _without_newest(begins, end, order, size):
+    return _batch(begins, end, [j for j in order if j + 1 < len(begins)], size)
+
+
+batch = Exercise(
+    "6.2",
+    wanted=_batch,
+    cases=_batch_cases,
+    mistakes=(
+        Mistake(_overfull, "The batch is too long: the last episode is cut, `[:B]` (Eq. 6.4)."),
+        Mistake(
+            lambda begins, end, order, size: _batch(begins, end, order, end),
+            "You take every episode. The batch has B steps: cut it, `[:B]` (Eq. 6.4).",
+        ),
+        Mistake(
+            _without_newest,
+            "The newest episode is missing. I does not say where it ends, `end` does.",
+        ),
+        Mistake(
+            lambda begins, end, order, size: np.pad(
+                _batch(begins, end, order, size), (0, max(size - end, 0))
+            ),
+            "If there are fewer than B steps, give all of them, and do not fill up.",
+        ),
+        Mistake(
+            _whole,
+            "You leave out the episode that no longer fits. The tape takes it, and cuts its end, "
+            "so that every batch has B steps.",
+        ),
+        Mistake(
+            _backwards,
+            "You cut the beginning of the last episode. Then a memory would start in its middle, "
+            "as in a segment; cut its end.",
+        ),
+        Mistake(
+            lambda begins, end, order, size: np.sort(_batch(begins, end, order, size)),
+            "Keep the order in which the episodes were drawn: the last drawn is the one to be cut.",
+        ),
+    ),
+)
+
+
+def _taught(steps, size, lag):
+    t = np.arange(lag, steps)
+    return np.sum(t % size >= lag) / (-(-steps // size) * size)
+
+
+def _taught_cases(rng: np.random.Generator) -> list[Arguments]:
+    drawn = [(int(n), int(size), int(lag)) for n, size, lag in rng.integers(3, 40, (8, 3))]
+    return [(103, 10, 9), (103, 9, 9), (51, 50, 3), (20, 5, 0), (103, 103, 9), *drawn]
+
+
+taught = Exercise(
+    "6.3",
+    wanted=_taught,
+    cases=_taught_cases,
+    mistakes=(
+        Mistake(
+            lambda steps, size, lag: (
+                np.sum(np.arange(lag, steps) % size > lag) / (-(-steps // size) * size)
+            ),
+            "Off by one: at the place `lag` of a row, counted from 0, the observation of `lag` "
+            "steps ago is the first of the row. It is still there.",
+        ),
+        Mistake(
+            lambda steps, size, lag: np.sum(np.arange(lag, steps) % size >= lag) / steps,
+            "You divide by the real steps. Padding takes slots of a batch too: ⌈n/L⌉ L of them.",
+        ),
+        Mistake(
+            lambda steps, size, lag: (
+                np.sum(np.arange(lag, steps) % size >= lag) / max(steps - lag, 1)
+            ),
+            "You divide by the steps that are asked. Wanted is the share of all slots, ⌈n/L⌉ L.",
+        ),
+        Mistake(
+            lambda steps, size, lag: max(size - lag, 0) / size,
+            "That holds for a full row. The last fragment of an episode is shorter, and padded.",
+        ),
+    ),
+)

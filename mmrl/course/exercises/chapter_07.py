@@ -1,0 +1,194 @@
+"""Exercises of chapter 07: DQN on a tape."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Arguments, Exercise, Mistake
+
+
+def _taken(q, actions):
+    return np.take_along_axis(np.asarray(q), np.asarray(actions)[:, None], axis=1)[:, 0]
+
+
+def _target(reward, terminated, gamma, next_q, next_q_target):
+    best = _taken(next_q_target, np.argmax(next_q, axis=1))
+    return reward + gamma * (1 - terminated) * best
+
+
+def _target_cases(rng: np.random.Generator) -> list[Arguments]:
+    cases = []
+    for steps, actions, gamma in ((6, 3, 0.9), (9, 4, 0.5), (20, 2, 0.99), (12, 5, 0.7)):
+        reward = rng.normal(size=steps).astype(np.float32)
+        terminated = np.arange(steps) % 4 == 3
+        q, judge = rng.normal(size=(2, steps, actions)).astype(np.float32)
+        cases.append((reward, terminated, gamma, q, judge))
+    return cases
+
+
+target = Exercise(
+    "7.1",
+    wanted=_target,
+    cases=_target_cases,
+    mistakes=(
+        Mistake(
+            lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(judge, axis=1),
+            "That is plain DQN: the target network chooses and judges. In double DQN the online "
+            "network chooses, argmax over `next_q`.",
+        ),
+        Mistake(
+            lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.argmax(q, axis=1),
+            "You bootstrap with the index of the best action. Take its value, in `next_q_target`.",
+        ),
+        Mistake(
+            lambda r, d, gamma, q, judge: r + gamma * (1 - d) * _taken(q, np.argmax(judge, axis=1)),
+            "The roles are exchanged: the online network chooses, the target network judges.",
+        ),
+        Mistake(
+            lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(q, axis=1),
+            "The online network chooses and judges. It judges too well what it chose: take the "
+            "value from `next_q_target`.",
+        ),
+        Mistake(
+            lambda r, d, gamma, q, judge: (1 - d) * _target(r, d, gamma, q, judge),
+            "The last reward still counts: only the value of what follows is multiplied by "
+            "1 - terminated.",
+        ),
+        Mistake(
+            lambda r, d, gamma, q, judge: r + gamma * _taken(judge, np.argmax(q, axis=1)),
+            "Nothing follows a terminated step: multiply by 1 - terminated.",
+        ),
+    ),
+)
+
+
+def _scan(xs, begin, decay):
+    h, hs = np.zeros_like(xs[0]), []
+    for x, b in zip(xs, begin, strict=True):
+        h = x if b else decay * h + x
+        hs.append(h)
+    return np.array(hs)
+
+
+def _lookahead(xs, begin, next_xs, decay):
+    return decay * _scan(xs, begin, decay) + next_xs
+
+
+def _carried(xs, begin, next_xs, decay):
+    h, hs = np.zeros_like(xs[0]), []
+    for x, b, next_x in zip(xs, begin, next_xs, strict=True):
+        h = decay * (x if b else decay * h + x) + next_x
+        hs.append(h)
+    return np.array(hs)
+
+
+def _lookahead_cases(rng: np.random.Generator) -> list[Arguments]:
+    cases = []
+    for lengths, decay in (((5,), 0.9), ((3, 4), 0.5), ((1, 6, 2), 0.8), ((4, 4, 4), 0.99)):
+        begin = np.concatenate([np.arange(n) == 0 for n in lengths])
+        # One observation more than steps: the last one is only ever a next observation.
+        full = [rng.normal(size=(n + 1, 2)).astype(np.float32) for n in lengths]
+        xs = np.concatenate([x[:-1] for x in full])
+        next_xs = np.concatenate([x[1:] for x in full])
+        cases.append((xs, begin, next_xs, decay))
+    return cases
+
+
+lookahead = Exercise(
+    "7.2",
+    wanted=_lookahead,
+    cases=_lookahead_cases,
+    mistakes=(
+        Mistake(
+            lambda xs, begin, next_xs, decay: _scan(next_xs, begin, decay),
+            "That is the quirk: a scan over the next observations never sees the first of an "
+            "episode. Scan `xs`, then add one step.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: np.append(
+                _scan(xs, begin, decay)[1:], decay * _scan(xs, begin, decay)[-1:] + next_xs[-1:], 0
+            ),
+            "You shift the states by one step. At the end of an episode that takes the first state "
+            "of the next one.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: decay * _scan(xs, begin & False, decay) + next_xs,
+            "The memory is not reset: where `begin` is true, forget what came before.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: _scan(xs, begin, decay),
+            "That is the state at step t. Asked is the one after it: one more step, with "
+            "`next_xs[t]`.",
+        ),
+        Mistake(
+            _carried,
+            "You carry the look ahead into the next step, so that observations count twice. Keep "
+            "the state at t, and throw the look ahead away.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: (
+                decay * np.where(begin[:, None], 0, _scan(xs, begin, decay)) + next_xs
+            ),
+            "Where `begin` is true, what came before is forgotten, and not `xs[t]` itself: it is "
+            "the first observation of the new episode.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: np.where(
+                np.append(begin[1:], True)[:, None],
+                next_xs,
+                decay * _scan(xs, begin, decay) + next_xs,
+            ),
+            "You reset at the last step of an episode. Its next observation still belongs to it.",
+        ),
+    ),
+)
+
+
+def _gradient(errors, mask):
+    mean = np.abs(errors[mask]).mean()
+    return np.where(mask, min(mean, 1.0) * np.sign(errors) / mask.sum(), 0.0)
+
+
+def _gradient_cases(rng: np.random.Generator) -> list[Arguments]:
+    cases = []
+    for size, scale in ((5, 0.3), (20, 1.0), (8, 5.0), (50, 0.1), (12, 20.0)):
+        mask = np.arange(size) < max(size - 3, 1)
+        cases.append((scale * rng.normal(size=size), mask))
+    return cases
+
+
+gradient = Exercise(
+    "7.3",
+    wanted=_gradient,
+    cases=_gradient_cases,
+    mistakes=(
+        Mistake(
+            lambda e, m: np.where(m, np.clip(e, -1, 1) / m.sum(), 0.0),
+            "That is the gradient of the mean of Huber losses, which the tape has. Here the mean "
+            "comes first, of |δ|, and the Huber loss after it.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, min(np.abs(e[m]).mean(), 1.0) * np.sign(e), 0.0),
+            "The mean over the real steps has a factor 1 / Σ m.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, np.sign(e) / m.sum(), 0.0),
+            "That is the gradient of the mean of |δ|. The Huber loss outside multiplies it by its "
+            "own slope: the mean itself up to 1, and 1 beyond.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, np.abs(e[m]).mean() * np.sign(e) / m.sum(), 0.0),
+            "The Huber loss is linear beyond 1: its slope stops growing there.",
+        ),
+        Mistake(
+            lambda e, m: min(np.abs(e[m]).mean(), 1.0) * np.sign(e) / m.sum(),
+            "Padding gets a gradient. Where `mask` is false, nothing is learned: give 0.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, _gradient(e, m) * m.sum() / len(e), 0.0),
+            "You divide by all slots. The mean is over the real steps, Σ m of them.",
+        ),
+        Mistake(
+            lambda e, m: min(np.abs(e).mean(), 1.0) * np.sign(e) / len(e),
+            "Padding counts in your mean: use the mask.",
+        ),
+    ),
+)

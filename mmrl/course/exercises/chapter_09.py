@@ -1,0 +1,316 @@
+"""The exercises of chapter 09: R2D2."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+
+def _starts(steps, length, overlap):
+    period = length - overlap
+    return np.array([s for s in range(0, steps, period) if s == 0 or s + overlap < steps])
+
+
+def _full(steps, length, overlap):
+    return np.array([s for s in range(0, steps, length - overlap) if s + length <= steps])
+
+
+starts = Exercise(
+    "9.1",
+    wanted=_starts,
+    cases=lambda rng: [
+        (200, 80, 40), (103, 20, 5), (9, 20, 10), (30, 10, 0), (41, 20, 15), (25, 10, 5), (1, 4, 3),
+        (41, 10, 0),
+    ],
+    mistakes=(
+        Mistake(
+            _full,
+            "Only whole sequences are left. The last one of an episode is short, and holds the "
+            "terminal step: without it no reward at the end is ever learned from.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, length - overlap) if s == 0 or s + length <= steps]
+            ),
+            "Only whole sequences are left, besides the first. A short one at the end counts too "
+            "if s + overlap < N: it holds the terminal step.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, length - overlap) if s == 0 or s + overlap <= steps]
+            ),
+            "One too many where s + overlap = N: the sequence before ends just there, so this one "
+            "brings no new step. The condition is s + overlap < N.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.arange(0, steps, length - overlap),
+            "The last sequences bring nothing new where s + overlap ≥ N: all their steps belong to "
+            "the sequence before. They would be trained more often than the rest.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.arange(0, steps, length),
+            "These sequences do not overlap: each begins length - overlap steps after the last.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, max(overlap, 1)) if s == 0 or s + overlap < steps]
+            ),
+            "You step by the overlap. The period is what is left of the length: length - overlap. "
+            "For 80 and 40 both are 40, which hides the slip.",
+        ),
+        Mistake(
+            lambda steps, length, overlap: np.array(
+                [s for s in range(0, steps, length - overlap) if s + overlap < steps]
+            ),
+            "An episode no longer than the overlap is left with no sequence at all; the one that "
+            "begins at 0 is always there.",
+        ),
+    ),
+)  # fmt: skip
+
+
+def _h(x):
+    return x / (np.sqrt(np.abs(x) + 1) + 1) + 1e-3 * x
+
+
+def _h_inverse(y):
+    b = 1 + 2e-3
+    q = 2 * y / (b + np.sqrt(b * b + 4e-3 * np.abs(y)))
+    return q * (np.abs(q) + 2)
+
+
+def _raw(rewards, terminated, gamma, value):
+    """Σ γ^k r_{t+k} + γ^n value, up to the first termination."""
+    total = value
+    for reward, stop in zip(rewards[::-1], terminated[::-1], strict=True):
+        total = reward + gamma * (1 - stop) * total
+    return total
+
+
+def _target(rewards, terminated, gamma, q, q_target):
+    return _h(_raw(rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)])))
+
+
+def _mixed(rewards, terminated, gamma, q, q_target):
+    """The returns in the space of h: h(Σ γ^k r) + γ^n Q."""
+    rest = _raw(0 * rewards, terminated, gamma, q_target[np.argmax(q)])
+    return _h(_raw(rewards, terminated, gamma, 0.0)) + rest
+
+
+def _one_gamma(rewards, terminated, gamma, q, q_target):
+    ended = np.cumsum(terminated) > 0
+    alive = np.append(True, ~ended[:-1])
+    total = np.sum(alive * rewards * gamma ** np.arange(len(rewards)))
+    return _h(total + gamma * (1 - ended[-1]) * _h_inverse(q_target[np.argmax(q)]))
+
+
+def _all_rewards(rewards, terminated, gamma, q, q_target):
+    """Only the bootstrap knows of the termination."""
+    rest = _raw(0 * rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)]))
+    return _h(_raw(rewards, 0 * terminated, gamma, 0.0) + rest)
+
+
+def _bootstraps(rewards, terminated, gamma, q, q_target):
+    """Only the rewards know of the termination."""
+    rest = gamma ** len(rewards) * _h_inverse(q_target[np.argmax(q)])
+    return _h(_raw(rewards, terminated, gamma, 0.0) + rest)
+
+
+def _n_step_cases(rng):
+    cases = []
+    for n, stop in ((1, None), (3, None), (5, 2), (5, None), (4, 3), (2, None)):
+        terminated = np.arange(n) == (n if stop is None else stop)
+        q = rng.normal(size=4)
+        judged = np.where(q == q.max(), -1.0, 1.0) + rng.normal(size=4)  # they disagree
+        cases.append((rng.normal(size=n) * 5, terminated, 0.9, q, judged * 3))
+    return cases
+
+
+target = Exercise(
+    "9.2",
+    wanted=_target,
+    cases=_n_step_cases,
+    mistakes=(
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _h(
+                _raw(rewards, terminated, gamma, q_target[np.argmax(q)])
+            ),
+            "Q lives in the space of h, the rewards do not: h⁻¹ comes before they are added.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _raw(
+                rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)])
+            ),
+            "That is the raw return. The network predicts h of it: apply h at the end.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _raw(
+                rewards, terminated, gamma, q_target[np.argmax(q)]
+            ),
+            "That is the target without h, as in chapter 07. Here q_target is on the scale of h, "
+            "the rewards are not: first h⁻¹ of Q, then the sum, then h of the sum.",
+        ),
+        Mistake(
+            _mixed,
+            "You added in the space of h. h is not linear, h(a) + h(b) ≠ h(a + b): go back with "
+            "h⁻¹, add up, and apply h once.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _h(
+                _raw(rewards, terminated, gamma, _h_inverse(q_target.max()))
+            ),
+            "That is the maximum over the target network. Double Q-learning lets the online "
+            "network choose the action, by argmax, and the target network judge it.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _h(
+                _raw(rewards, terminated, gamma, _h_inverse(q.max()))
+            ),
+            "The online network both chooses and judges here; the target network is to judge.",
+        ),
+        Mistake(
+            lambda rewards, terminated, gamma, q, q_target: _target(
+                rewards, 0 * terminated, gamma, q, q_target
+            ),
+            "What comes after a termination does not count: neither rewards nor the bootstrap.",
+        ),
+        Mistake(
+            _all_rewards,
+            "The bootstrap stops at a termination, as it should. Rewards after it do not count "
+            "either: they belong to the next episode.",
+        ),
+        Mistake(
+            _bootstraps,
+            "The rewards stop at a termination, as they should. The bootstrap must stop too: after "
+            "any of the n steps terminated, step t + n is in another episode.",
+        ),
+        Mistake(
+            _one_gamma,
+            "The bootstrap comes after n steps, so its discount is γ to the power n.",
+        ),
+    ),
+)
+
+
+def _priority(errors, trained, eta):
+    size = np.where(trained, np.abs(errors), 0)
+    return eta * size.max(1) + (1 - eta) * size.sum(1) / trained.sum(1)
+
+
+def _given(priority, alpha, beta, scale=np.max):
+    return _unscaled(priority**alpha / (priority**alpha).sum(), beta, scale)
+
+
+def _unscaled(share, beta, scale=np.max):
+    weights = (len(share) * share) ** -beta
+    return share, weights / scale(weights)
+
+
+def _law(errors, trained, eta, alpha, beta):
+    return _given(_priority(errors, trained, eta), alpha, beta)
+
+
+def _signed_law(errors, trained, eta, alpha, beta):
+    mean = np.where(trained, errors, 0).sum(1) / trained.sum(1)
+    with np.errstate(invalid="ignore"):
+        return _given(eta * np.where(trained, errors, 0).max(1) + (1 - eta) * mean, alpha, beta)
+
+
+def _law_cases(rng):
+    cases = []
+    for n, time, eta, alpha, beta in (
+        (4, 6, 0.9, 0.9, 0.6), (3, 5, 0.5, 0.5, 1.0), (6, 8, 0.2, 1.0, 0.4), (5, 4, 1.0, 0.7, 0.8),
+    ):  # fmt: skip
+        real = rng.integers(1, time, n)
+        trained = np.arange(time)[None] < real[:, None]
+        errors = np.where(trained, 1, 3) * rng.normal(size=(n, time))  # worse where not trained
+        cases.append((errors, trained, eta, alpha, beta))
+    return cases
+
+
+law = Exercise(
+    "9.3",
+    wanted=_law,
+    cases=_law_cases,
+    mistakes=(
+        Mistake(
+            lambda δ, used, *rest: _law(δ, np.ones_like(used), *rest),
+            "Padding and burn-in have a say in your priorities: both max and mean are over the "
+            "steps where `trained` is true.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _given(
+                η * np.where(used, np.abs(δ), 0).max(1) + (1 - η) * np.abs(δ).mean(1),
+                α,
+                β,
+            ),
+            "Your maximum is over the trained steps, your mean is not: leave burn-in and padding "
+            "out of both.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _given(
+                η * np.abs(δ).max(1) + (1 - η) * np.where(used, np.abs(δ), 0).sum(1) / used.sum(1),
+                α,
+                β,
+            ),
+            "Your mean is over the trained steps, your maximum is not: leave burn-in and padding "
+            "out of both.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _given(
+                η * np.where(used, np.abs(δ), 0).max(1)
+                + (1 - η) * np.where(used, np.abs(δ), 0).mean(1),
+                α,
+                β,
+            ),
+            "Your mean divides by the length of the window; divide by the trained steps alone, or "
+            "short sequences seem learned.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _law(δ, used, 1 - η, α, β),
+            "η is the weight of the maximum, 1 - η that of the mean.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _law(δ, used, η, 1.0, β),
+            "P is proportional to p to the power α; yours has α = 1.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _unscaled(_priority(δ, used, η) ** α, β),
+            "p^α is no probability yet: divide by its sum over all sequences.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _unscaled(_law(δ, used, η, 1.0, β)[0] ** α, β),
+            "First p to the power α, then the sum: your P does not add up to 1.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _law(δ, used, η, α, 1.0),
+            "The weight is 1/(N P) to the power β; yours has β = 1.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _law(δ, used, η, α, -β),
+            "The sign of β: what is drawn more often counts less, (1/(N P))^β.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, np.sum),
+            "The weights are divided by the largest of them, not by their sum: none is above 1, so "
+            "that a gradient only ever gets smaller.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _given(_priority(δ, used, η), α, β, lambda weights: 1.0),
+            "Divide the weights by the largest of them, so that none is above 1.",
+        ),
+        Mistake(
+            lambda δ, used, η, α, β: _given(
+                η * np.where(used, δ, -np.inf).max(1).clip(1e-9)
+                + (1 - η) * np.where(used, np.abs(δ), 0).sum(1) / used.sum(1),
+                α,
+                β,
+            ),
+            "The maximum is over |δ|: an error of -2 is as bad as one of 2.",
+        ),
+        Mistake(
+            _signed_law,
+            "Priorities are made of |δ|, in the maximum and in the mean: a negative priority has "
+            "no power α.",
+        ),
+    ),
+)

@@ -1,0 +1,213 @@
+"""The exercises of chapter 10: PPO with memory."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+
+def _stopped(ratio, advantage, epsilon):
+    return np.where(advantage > 0, ratio > 1 + epsilon, (advantage < 0) & (ratio < 1 - epsilon))
+
+
+def _stopped_cases(rng):
+    cases = []
+    for n, epsilon in ((1, 0.2), (2, 0.2), (9, 0.1), (40, 0.2), (40, 0.4)):
+        ratio, advantage = np.exp(rng.normal(size=n) * 0.6), rng.normal(size=n)
+        ratio[0], advantage[0] = (1.9, -1.0) if n < 9 else (0.4, 1.0)  # far out, yet not stopped
+        cases.append((ratio, advantage, epsilon))
+    return cases
+
+
+stopped = Exercise(
+    "10.1",
+    wanted=_stopped,
+    cases=_stopped_cases,
+    mistakes=(
+        Mistake(
+            lambda ratio, advantage, epsilon: np.abs(ratio - 1) > epsilon,
+            "You ask where the ratio is outside. But the minimum of Eq. 10.4 takes the worse of "
+            "two, and a step that made things worse may always be undone.",
+        ),
+        Mistake(
+            lambda ratio, advantage, epsilon: np.where(
+                advantage > 0, ratio < 1 - epsilon, ratio > 1 + epsilon
+            ),
+            "The wrong way round: these are the steps that went astray, and must keep their "
+            "gradient to come back.",
+        ),
+        Mistake(
+            lambda ratio, advantage, epsilon: ratio > 1 + epsilon,
+            "The sign of the advantage is missing. With A < 0 the policy wants a small ratio, and "
+            "it is below 1 - ε that it has gone far enough.",
+        ),
+        Mistake(
+            lambda ratio, advantage, epsilon: (advantage > 0) & (ratio > 1 + epsilon),
+            "Only half: bad actions, A < 0, are stopped too, once their ratio is below 1 - ε.",
+        ),
+        Mistake(
+            lambda ratio, advantage, epsilon: ~np.asarray(_stopped(ratio, advantage, epsilon)),
+            "These are the steps that still learn. Asked are those that do not.",
+        ),
+    ),
+)
+
+
+def _gae(rewards, values, next_values, terminated, truncated, gamma, lam):
+    last, ahead = np.asarray(terminated) | np.asarray(truncated), 0.0
+    advantages = np.zeros(len(rewards))
+    for t in reversed(range(len(rewards))):
+        delta = rewards[t] + gamma * (not terminated[t]) * next_values[t] - values[t]
+        ahead = delta + gamma * lam * (not last[t]) * ahead
+        advantages[t] = ahead
+    return advantages
+
+
+def _swallowed(rewards, values, next_values, terminated, truncated, gamma, lam):
+    done = terminated | truncated
+    return _gae(rewards, values, next_values, done, truncated, gamma, lam)
+
+
+def _following(rewards, values, next_values, terminated, truncated, gamma, lam):
+    shifted = np.append(values[1:], next_values[-1])
+    return _gae(rewards, values, shifted, terminated, truncated, gamma, lam)
+
+
+def _unbroken(rewards, values, next_values, terminated, truncated, gamma, lam):
+    never = np.zeros(len(rewards), bool)
+    return _gae(rewards, values, next_values, terminated, never, gamma, lam)
+
+
+def _gae_cases(rng):
+    cases = []
+    for n, ends, cuts in (
+        (1, [], []),
+        (2, [0], []),
+        (6, [3], [1]),
+        (9, [], [4]),
+        (12, [2, 8], [5]),
+    ):
+        where = np.arange(n)
+        values, next_values = rng.normal(size=(2, n)) * 3
+        last = np.isin(where, [*ends, *cuts])
+        inside = ~last[:-1]
+        next_values[:-1][inside] = values[1:][inside]
+        flags = np.isin(where, ends), np.isin(where, cuts)
+        cases.append((rng.normal(size=n), values, next_values, *flags, 0.9, 0.8))
+    return cases
+
+
+advantages = Exercise(
+    "10.2",
+    wanted=_gae,
+    cases=_gae_cases,
+    mistakes=(
+        Mistake(
+            _swallowed,
+            "You take a truncation for a termination: the clock ran out, not the future. Only "
+            "`terminated` makes the discount of v' zero.",
+        ),
+        Mistake(
+            _following,
+            "At a truncation you bootstrap from the next entry of `values`, which belongs to "
+            "another episode. `next_values` holds what the last action led to.",
+        ),
+        Mistake(
+            _unbroken,
+            "The sum runs on over truncations, into the next episode's errors. The trace ends "
+            "where either flag is true; only the bootstrap tells them apart.",
+        ),
+        Mistake(
+            lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
+                rewards, values, next_values, terminated, truncated, gamma, 1.0
+            ),
+            "λ is missing: each step further counts γλ, not γ.",
+        ),
+        Mistake(
+            lambda rewards, values, next_values, terminated, truncated, gamma, lam: (
+                values + _gae(rewards, values, next_values, terminated, truncated, gamma, lam)
+            ),
+            "Those are the targets of the value function, A + v. The advantages are without v.",
+        ),
+        Mistake(
+            lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
+                rewards, values, next_values, terminated, truncated, gamma, 0.0
+            ),
+            "Those are the errors δ alone: λ = 0. Add γλ times the next advantage.",
+        ),
+    ),
+)
+
+
+def _sums(rewards, begin, g):
+    past, sums = 0.0, []
+    for reward, start in zip(rewards, begin, strict=True):
+        past = reward + (0.0 if start else g * past)
+        sums.append(past)
+    return np.array(sums)
+
+
+def _divisors(sums):
+    return np.array([sums[: t + 1].std() for t in range(len(sums))])
+
+
+def _to_go(rewards, begin, g):
+    return _sums(rewards[::-1], np.append(True, begin[:0:-1]), g)[::-1]
+
+
+def _scale_cases(rng):
+    return [
+        (rng.normal(loc, 2.0, size=n), np.isin(np.arange(n), starts), g)
+        for n, starts, loc, g in (
+            (1, [0], 3.0, 0.9), (2, [], 1.0, 0.9), (7, [0, 3], 2.0, 0.8),
+            (30, [9, 10, 21], -4.0, 0.99),
+        )
+    ]  # fmt: skip
+
+
+scale = Exercise(
+    "10.3",
+    wanted=lambda rewards, begin, g: _divisors(_sums(rewards, begin, g)),
+    cases=_scale_cases,
+    mistakes=(
+        Mistake(
+            lambda rewards, begin, g: _divisors(rewards),
+            "That is the deviation of the rewards. Returns are what the value function predicts: "
+            "first sum the past, Eq. 10.8, then ask how far the sums spread.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: _divisors(_sums(rewards, np.zeros_like(begin), g)),
+            "Your sum runs on from one episode into the next. Where `begin` is true, the past "
+            "counts nothing.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: _divisors(_to_go(rewards, begin, g)),
+            "Those are returns, sums of what is still to come. Eq. 10.8 sums the past, so that "
+            "nothing has to be waited for.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: np.full(len(rewards), _sums(rewards, begin, g).std()),
+            "One number for the whole tape. Wanted is what is known at each step: the deviation "
+            "of R_0, …, R_t.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: np.array(
+                [
+                    np.sqrt(np.mean(_sums(rewards, begin, g)[: t + 1] ** 2))
+                    for t in range(len(rewards))
+                ]
+            ),
+            "That is the root of the mean square. For the deviation the mean is taken off first; "
+            "it is only the rewards that keep theirs.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: np.square(_divisors(_sums(rewards, begin, g))),
+            "That is the variance; take the root.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: (
+                rewards / np.maximum(_divisors(_sums(rewards, begin, g)), 1e-8)
+            ),
+            "Those are the scaled rewards. Asked is what they are divided by.",
+        ),
+    ),
+)

@@ -1,0 +1,232 @@
+"""The exercises of chapter 15: recurrent tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Failure, Mistake
+from mmrl.pdg.naive import execute
+from mmrl.pdg.program import Program
+from mmrl.pdg.tensor import Tensor
+
+Read = dict[str, tuple[str, bool]]  # of each dimension: the counters in its index; is it a slice?
+
+
+def _where(read: Read) -> tuple[str, int]:
+    mentioned = {name for counters, _ in read.values() for name in counters.split()}
+    return _ordered(mentioned), sum(is_slice for _, is_slice in read.values())
+
+
+def _ordered(names: set[str]) -> str:
+    """Names in the order of the program, i before t."""
+    return " ".join(name for name in ("i", "k", "t") if name in names)
+
+
+def _own(read: Read, keep: Callable[[str, bool], bool]) -> str:
+    """Those of the dimensions themselves of which the index may `keep` them."""
+    return _ordered({name for name, index in read.items() if keep(*index)})
+
+
+def _reads(rng: np.random.Generator) -> list[tuple[Any, ...]]:
+    return [
+        ({"i": ("i", False), "t": ("t", False)},),  # x
+        ({"i": ("i", False), "t": ("", False)},),  # x[i, T - 1]
+        ({"i": ("i", False), "t": ("", True)},),  # x[i, 0:T]
+        ({"i": ("i", False), "t": ("t", True)},),  # x[i, t:T]
+        ({"i": ("", False), "t": ("", True)},),  # x[0, 2:5]
+        ({"i": ("i", False), "t": ("i", False)},),  # x[i, i]
+        ({"i": ("t", False), "t": ("i", False)},),  # x[t, i]
+        ({"i": ("i", True), "t": ("i t", True)},),  # x[0:i + 1, t:min(t + i, T)]
+        ({"i": ("i", False), "k": ("", False), "t": ("k", True)},),  # x[i, 0, k:T]
+        ({"i": ("", False), "t": ("", False)},),  # x[0, 0]
+    ]
+
+
+where = Exercise(
+    "15.1",
+    wanted=_where,
+    cases=_reads,
+    mistakes=(
+        Mistake(
+            lambda read: (_own(read, lambda counters, is_slice: not is_slice), _where(read)[1]),
+            "You let every slice take its dimension away. x[t:T] is another slice at every t, so "
+            "that it still has a value for each t.",
+        ),
+        Mistake(
+            lambda read: (_own(read, lambda counters, is_slice: bool(counters)), _where(read)[1]),
+            "You keep a dimension where its index mentions any counter. What counts is which: "
+            "x[i, i] has one value for each i, and none for each t.",
+        ),
+        Mistake(
+            lambda read: (_own(read, lambda counters, is_slice: True), _where(read)[1]),
+            "Every dimension stays. But x[i, T - 1] is one value for each i: nothing in it changes "
+            "with t.",
+        ),
+        Mistake(
+            lambda read: (
+                _where({n: index for n, index in read.items() if not index[1]})[0],
+                _where(read)[1],
+            ),
+            "You leave the counters in slices out. x[t:T] changes with t as much as x[t] does.",
+        ),
+        Mistake(
+            lambda read: (
+                _where(read)[0],
+                sum(is_slice and not counters for counters, is_slice in read.values()),
+            ),
+            "The domain is right. But every slice adds an axis, one like t:T too: its length then "
+            "depends on t.",
+        ),
+        Mistake(
+            lambda read: (_where(read)[0], int(any(is_slice for _, is_slice in read.values()))),
+            "The domain is right. Two slices add two axes: count them.",
+        ),
+    ),
+)
+
+
+def _through_time(a: float, c: np.ndarray) -> np.ndarray:
+    adjoint, found = 0.0, np.zeros(len(c))
+    for t in reversed(range(len(c))):
+        found[t] = adjoint  # x[t] is read by h[t + 1] alone
+        adjoint = c[t] + a * adjoint
+    return found
+
+
+def _forward(a: float, c: np.ndarray) -> np.ndarray:
+    h, found = 0.0, np.zeros(len(c))
+    for t in range(len(c)):
+        found[t] = h
+        h = a * h + c[t]
+    return found
+
+
+def _adjoint(a: float, c: np.ndarray) -> np.ndarray:
+    return np.array([np.sum(c[t:] * a ** np.arange(len(c) - t)) for t in range(len(c))])
+
+
+through_time = Exercise(
+    "15.2",
+    wanted=_through_time,
+    cases=lambda rng: [
+        (a, rng.normal(size=steps)) for a, steps in ((0.9, 1), (0.9, 2), (0.5, 7), (-0.8, 12))
+    ],
+    mistakes=(
+        Mistake(
+            _adjoint,
+            "That is the gradient of h[t]. x[t] is first seen in h[t + 1]: one step later, and "
+            "x[T - 1] by nobody.",
+        ),
+        Mistake(
+            lambda a, c: a * _through_time(a, c),
+            "One factor a too many: h[t + 1] = a h[t] + x[t], so x[t] itself is not multiplied.",
+        ),
+        Mistake(
+            _forward,
+            "You run forward in time. The readers of h[t] come after it, and their gradients must "
+            "be there first.",
+        ),
+        Mistake(
+            lambda a, c: np.append(c[1:], 0.0),
+            "That is the loss at t + 1 alone. x[t] also reaches h[t + 2] through h[t + 1], and so "
+            "on.",
+        ),
+        Mistake(
+            lambda a, c: np.append(np.cumsum(c[:0:-1])[::-1], 0.0),
+            "Later losses count less: each step back multiplies by a.",
+        ),
+    ),
+)
+
+
+WANTED = "return a tensor over t, one equation for every t, and the check computes its values"
+
+
+def executed(write: Any) -> Any:
+    """A function that writes a program as one of arrays: (rewards, values, γ, λ) -> A[0:T].
+
+    `write(p, reward, value, gamma, lam)` gives a tensor over t, of tensors over t. `value` is one
+    number longer than the program: its last one is what follows the end.
+    """
+
+    def run(reward: np.ndarray, value: np.ndarray, gamma: float, lam: float) -> Any:
+        p = Program("t")
+        t, steps = p.symbols[0], len(reward)
+        given = p.constant({"r": reward.astype(np.float32), "v": value.astype(np.float32)})
+        at = p.value(t)
+        r, v, after = (
+            p.fn(lambda data, t, name=name, ahead=ahead: data[name][t + ahead], given, at, name=as_)
+            for name, ahead, as_ in (("r", 0, "reward"), ("v", 0, "value"), ("v", 1, "next_value"))
+        )
+        answer = write(p, r, v, after, gamma, lam)
+        if answer is None or answer is ...:
+            return answer
+        if not isinstance(answer, Tensor):
+            return Failure(f"it returns a value of type {type(answer).__name__}: {WANTED}")
+        if answer.domain.names != ("t",):
+            return Failure(f"{answer!r} does not change with t: {WANTED}")
+        (found,) = execute(p.graph(answer), {"T": steps}, seed=steps).values()
+        if missing := [k for k in range(steps) if (k,) not in found]:
+            return Failure(f"it has no value at t = {missing[0]} of {steps} steps: {WANTED}")
+        return np.array([found[k,] for k in range(steps)])
+
+    return run
+
+
+def _gae(reward: np.ndarray, value: np.ndarray, gamma: float, lam: float) -> np.ndarray:
+    ahead, found = 0.0, np.zeros(len(reward))
+    for t in reversed(range(len(reward))):
+        ahead = reward[t] + gamma * value[t + 1] - value[t] + gamma * lam * ahead
+        found[t] = ahead
+    return found
+
+
+def _deltas(reward: np.ndarray, value: np.ndarray, gamma: float) -> np.ndarray:
+    return reward + gamma * value[1:] - value[:-1]
+
+
+advantages = Exercise(
+    "15.3",
+    wanted=_gae,
+    cases=lambda rng: [
+        (rng.normal(size=steps), rng.normal(size=steps + 1), gamma, lam)
+        for steps, gamma, lam in ((4, 0.9, 0.8), (6, 0.99, 0.5), (9, 0.5, 1.0))
+    ],
+    mistakes=(
+        Mistake(
+            lambda reward, value, gamma, lam: _deltas(reward, value, gamma),
+            "That is δ[t] alone, λ = 0. What follows counts too, by γλ per step.",
+        ),
+        Mistake(
+            lambda reward, value, gamma, lam: _gae(
+                _deltas(reward, value, gamma), 0 * value, lam, 1.0
+            ),
+            "You discount by λ alone: δ[t + 1] is a step later, so γλ.",
+        ),
+        Mistake(
+            lambda reward, value, gamma, lam: _gae(reward, value, gamma, 1.0),
+            "You discount by γ alone, which is λ = 1.",
+        ),
+        Mistake(
+            lambda reward, value, gamma, lam: _gae(reward, 0 * value, gamma, lam),
+            "That is a return. Values are missing: δ[t] = r[t] + γ v[t + 1] - v[t].",
+        ),
+        Mistake(
+            lambda reward, value, gamma, lam: _past(_deltas(reward, value, gamma), gamma * lam),
+            "You sum what came before t. The advantage of an action is in what comes after it: "
+            "A[t] reads A[t + 1].",
+        ),
+        Mistake(
+            lambda reward, value, gamma, lam: np.append(_gae(reward, value, gamma, lam)[:-1], 0.0),
+            "The last one is missing: A[T - 1] = δ[T - 1], not 0.",
+        ),
+    ),
+    tolerance=1e-3,
+)
+
+
+def _past(deltas: np.ndarray, decay: float) -> np.ndarray:
+    return np.array(
+        [np.sum(deltas[: t + 1] * decay ** np.arange(t, -1, -1)) for t in range(len(deltas))]
+    )

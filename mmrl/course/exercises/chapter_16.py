@@ -1,0 +1,298 @@
+"""The exercises of chapter 16: dependence graphs and schedules."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mmrl.course.exercises.answers import Counted, Exercise, Mistake
+
+Point = tuple[str, int]  # an operation at a step
+Reads = dict[Point, list[Point]]  # of every point, those that it reads
+
+
+def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
+    """The most values alive at once, of one operation or of all, if each is freed after the last
+    point that reads it."""
+    left = Counter(value for point in order for value in reads[point])
+    alive: set[Point] = set()
+    most = 0
+    for point in order:
+        alive.add(point)
+        most = max(most, sum(name in (None, one) for one, _ in alive))
+        left.subtract(reads[point])
+        alive -= {value for value in (point, *reads[point]) if left[value] <= 0}
+    return most
+
+
+# 16.1: how far behind, and how much is kept
+
+
+def _changed(**other: Callable[[int, int, int], int]) -> Callable[[int, int, int], tuple[int, int]]:
+    """The right answer with one number computed otherwise."""
+
+    def answer(n: int, k: int, T: int) -> tuple[int, int]:
+        behind = other.get("behind", lambda n, k, T: n - 1)
+        kept = other.get("kept", lambda n, k, T: min(T, n + k))
+        return behind(n, k, T), kept(n, k, T)
+
+    return answer
+
+
+stacked = Exercise(
+    "16.1",
+    wanted=_changed(),
+    cases=lambda rng: [
+        (3, 2, 16),
+        (1, 0, 9),
+        (4, 0, 32),
+        (5, 3, 8),
+        (6, 4, 8),
+        (9, 2, 9),
+        (2, 7, 30),
+    ],
+    mistakes=(
+        Mistake(
+            _changed(behind=lambda n, k, T: n),
+            "Learning is one step nearer than that: the window of t begins with t itself, so that "
+            "its last step is t + n - 1.",
+        ),
+        Mistake(
+            _changed(behind=lambda n, k, T: n + k - 1),
+            "The stack looks back, and what lies behind is there already. Only the window is "
+            "waited for.",
+        ),
+        Mistake(
+            _changed(kept=lambda n, k, T: min(T, n)),
+            "That is without the stack. The observation of step t is read once more at t + k, and "
+            "that point itself runs n - 1 steps late.",
+        ),
+        Mistake(
+            _changed(kept=lambda n, k, T: min(T, n + k + 1)),
+            "You count step t twice: it is the last of the stack and the first of the window.",
+        ),
+        Mistake(
+            _changed(kept=lambda n, k, T: min(T, n + k - 1)),
+            "One too few. It is made in round t, and last used in round t + k + n - 1: "
+            "count both ends.",
+        ),
+        Mistake(
+            _changed(kept=lambda n, k, T: min(T, max(n, k + 1))),
+            "Window and stack do not lie over each other: one looks ahead of t, the other back, so "
+            "both must be there.",
+        ),
+        Mistake(
+            _changed(kept=lambda n, k, T: n + k),
+            "In a short episode that is more observations than there are.",
+        ),
+    ),
+)
+
+
+# 16.2: times for a recurrence that runs backward
+
+
+def advantages(T: int) -> Reads:
+    """Acting, δ[t], A[t] = δ[t] + γλ A[t + 1], and the gradient of each step."""
+    reads: Reads = {}
+    for t in range(T):
+        reads["step", t] = [("step", t - 1)] if t else []
+        reads["delta", t] = [("step", t)]
+        reads["adv", t] = [("delta", t), *([("adv", t + 1)] if t + 1 < T else [])]
+        reads["grad", t] = [("step", t), ("adv", t)]
+    return reads
+
+
+Theta = Callable[[str, int, int], Any]
+
+
+def judged(theta: Theta) -> Callable[[int], Any]:
+    """Of an episode of T steps under times θ(name, t, T): reads of what is not there yet, by acting
+    and by the others; different times; and of δ and A, values alive beyond the fewest possible,
+    which are one and two.
+    """
+
+    def judge(T: int) -> Any:
+        reads = advantages(T)
+        times = {point: theta(*point, T) for point in reads}
+        if ... in times.values() or None in times.values():
+            return ... if ... in times.values() else None
+        times = {point: tuple(time) for point, time in times.items()}
+        early = Counter(p[0] for p in reads for q in reads[p] if times[q] >= times[p])
+        different = len(set(times.values()))
+        order = sorted(times, key=times.__getitem__)
+        kept = [0, 0]
+        if not early and different == len(times):
+            kept = [max(0, peak(order, reads, a) - b) for a, b in (("delta", 1), ("adv", 2))]
+        return early["step"], early.total() - early["step"], different, *kept
+
+    return judge
+
+
+PLACE = {"step": 0, "delta": 1, "adv": 2, "grad": 3}
+
+
+def _theta(name: str, t: int, T: int) -> tuple[int, ...]:
+    return (0, t, 0) if name == "step" else (1, T - 1 - t, PLACE[name])
+
+
+def _early_deltas(name: str, t: int, T: int) -> tuple[int, ...]:
+    return (0, t, 1) if name == "delta" else _theta(name, t, T)
+
+
+def _late_gradients(name: str, t: int, T: int) -> tuple[int, ...]:
+    return (2, t, 0) if name == "grad" else _theta(name, t, T)
+
+
+def _all_apart(name: str, t: int, T: int) -> tuple[int, ...]:
+    return (_late_gradients if name == "grad" else _early_deltas)(name, t, T)
+
+
+backward = Counted(
+    "16.2",
+    words=(
+        "acting reads what has no value yet. Such reads",
+        "learning reads what has no value yet. Such reads",
+        "legal, but points share a time. Times too few",
+        "legal, but more of delta is alive than needed. Values too many",
+        "legal, but more of adv is alive than needed. Values too many",
+    ),
+    wanted=judged(_theta),
+    cases=lambda rng: [(1,), (2,), (5,), (12,)],
+    mistakes=(
+        Mistake(
+            judged(lambda name, t, T: (0 if name == "step" else 1, t, PLACE[name])),
+            "A[t] reads A[t + 1], but your loop comes to t first. Let the time of an advantage "
+            "fall as t rises.",
+        ),
+        Mistake(
+            judged(lambda name, t, T: (0, t) if name == "step" else (1, T - 1 - t)),
+            "The loops are right, but several operations have the same time in them. One more "
+            "number puts δ before A before the gradient.",
+        ),
+        Mistake(
+            judged(lambda name, t, T: (0, T - 1 - t, PLACE[name])),
+            "Now acting runs backward, too. It needs a loop of its own, before the other.",
+        ),
+        Mistake(
+            judged(_early_deltas),
+            "Legal, but every δ is made while acting, and waits there for the way back. Make it "
+            "when its advantage needs it.",
+        ),
+        Mistake(
+            judged(_late_gradients),
+            "Legal, but with a loop of their own the gradients keep all advantages waiting. Each "
+            "can run right after its advantage.",
+        ),
+        Mistake(
+            judged(_all_apart),
+            "Legal, but every operation has a loop of its own, and everything made in one waits "
+            "for the next. Only acting must be apart.",
+        ),
+    ),
+)  # fmt: skip
+
+
+# 16.3: a scheduler without polyhedra
+
+
+def program(kind: str, T: int) -> Reads:
+    """What one iteration of a program reads; "3-step", "Monte-Carlo", "actor and critic", "GAE"."""
+    if kind == "GAE":
+        return advantages(T)
+    windows = {"3-step": (3,), "Monte-Carlo": (T,), "actor and critic": (2, 5)}[kind]
+    reads: Reads = {}
+    for t in range(T):
+        reads["obs", t] = [("step", t - 1)] if t else []
+        reads["act", t] = [("obs", t)]
+        reads["step", t] = [("obs", t), ("act", t)]
+        for j, n in enumerate(windows):
+            reads[f"ret{j}", t] = [("step", s) for s in range(t, min(t + n, T))]
+            reads[f"grad{j}", t] = [("obs", t), ("act", t), (f"ret{j}", t)]
+            reads[f"total{j}", t] = [(f"grad{j}", t), *([(f"total{j}", t - 1)] if t else [])]
+    return dict(sorted(reads.items()))
+
+
+def greedy(reads: Reads) -> list[Point]:
+    """Of the points that are ready, always one that frees most; of equals, the oldest."""
+    left = Counter(value for values in reads.values() for value in values)
+    done: set[Point] = set()
+    order = []
+    while len(order) < len(reads):
+        ready = [p for p in reads if p not in done and done.issuperset(reads[p])]
+        best = max(ready, key=lambda p: (sum(left[q] == 1 for q in reads[p]), -p[1]))
+        left.subtract(reads[best])
+        done.add(best)
+        order.append(best)
+    return order
+
+
+def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
+    """Of a program under `schedule`: points that run, runs too many, reads of what is not there
+    yet, and values alive beyond those of `greedy`. Each counts only if those before are right.
+    """
+
+    def follow(kind: str, T: int) -> Any:
+        reads = program(kind, T)
+        order = schedule({point: list(values) for point, values in reads.items()})
+        if order is None or order is ...:
+            return order
+        order = list(order)
+        there = len(reads.keys() & set(order))
+        if there < len(reads) or len(order) > there:
+            return there, (len(order) - there) * (there == len(reads)), 0, 0
+        where = {point: k for k, point in enumerate(order)}
+        early = sum(where[q] > where[p] for p, values in reads.items() for q in values)
+        kept = 0 if early else max(0, peak(order, reads) - peak(greedy(reads), reads))
+        return there, 0, early, kept
+
+    return follow
+
+
+def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
+    """Of the points that are ready, always the first by `key`."""
+    done: list[Point] = []
+    while len(done) < len(reads):
+        ready = [p for p in reads if p not in done and set(reads[p]) <= set(done)]
+        done.append(min(ready, key=key))
+    return done
+
+
+ACTING = ("obs", "act", "step")
+
+orders = Counted(
+    "16.3",
+    words=(
+        "points of the program are missing",
+        "points run twice, or are none of the program. Runs too many",
+        "points come before what they read. Such reads",
+        "legal, but more values are alive than needed. Too many",
+    ),
+    wanted=followed(greedy),
+    cases=lambda rng: [("3-step", 12), ("Monte-Carlo", 7), ("actor and critic", 12), ("GAE", 8)],
+    mistakes=(
+        Mistake(
+            followed(list),
+            "You return the points in the order in which they came. They are sorted by name: run a "
+            "point only when all that it reads is there.",
+        ),
+        Mistake(
+            followed(lambda reads: sorted(reads, key=lambda p: (p[1], *p))),
+            "Sorted by step is no legal order: a window reaches ahead of its step, and the names "
+            "say nothing of who reads whom.",
+        ),
+        Mistake(
+            followed(lambda reads: _first(reads, lambda p: (p[0] not in ACTING, p[1]))),
+            "Legal, but acting is always ready, so it runs to the end of the episode first. Among "
+            "the ready points prefer those that free something.",
+        ),
+        Mistake(
+            followed(lambda reads: _first(reads, lambda p: 0)),
+            "Legal, but it takes the first ready point that comes. Look at what each would free: "
+            "the values of which it is the last reader.",
+        ),
+        Mistake(
+            followed(lambda reads: greedy(reads)[:-1]),
+            "The last point is missing: go on until all have run.",
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,172 @@
+"""Catastrophic forgetting, and what stops it.  Rolnick et al. 2019, Figures 1-8 and 13, small.
+
+One network meets tasks in cycles, and every evaluation is of all tasks, with frozen weights. What
+is trained, in which orders and with which settings, is in `protocols`. `tuning` has what was swept
+on `TUNING_SEEDS`, and the mean score over all times and tasks that decided.
+
+`scores` are [seed][time][task], the first before all training, of the greedy policy; `cumulative`
+is their mean over time [seed][task], as in Figure 8; `shares` what is left of each stage's gain two
+stages of other tasks later, [seed][stage], and `retained` the mean of those, [seed]. All of it
+again for sampled actions is in `sampled`, which the first rows do not have; and their Progress &
+Compress was scored in its own task after it had compressed. What EWC and Progress & Compress do
+when a task ends plays `boundary_steps` more, which `env_steps` leaves out. CPU-seconds are per
+network, after compilation, with evaluations.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.agents.clear import cycles as continual
+from mmrl.agents.clear.cycles import Curves, Played
+from mmrl.course.experiments.invariance import rows
+from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
+from mmrl.course.experiments.protocols import CATCH as CATCH  # for those who train with them
+from mmrl.course.experiments.protocols import SURER as SURER
+from mmrl.course.experiments.staleness import rounded
+from mmrl.runs import append, interval
+
+SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEEDS = (1000, 1001)
+TOGETHER = 4  # cells that train side by side, at most
+
+
+def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
+    """Train every cell that `out/forgetting.jsonl` lacks, while there is time for more."""
+    path, began, last = out / "forgetting.jsonl", time.monotonic(), 0.0
+    found = rows(path)
+    waiting = [cell for cell in cells() if cell.name not in {row["cell"] for row in found}]
+    while waiting:
+        started = time.monotonic()
+        if started + last > began + 60 * minutes:
+            break
+        together = [cell for cell in waiting if cell.program == waiting[0].program][:TOGETHER]
+        for row in measure(together, found, quick):
+            append(path, row)
+            found.append(row)
+            kept = f"keeps {np.mean(row['retained']):.2f}, " if row["order"] else ""
+            yield f"{row['cell']}: {row['interquartile_mean']}, {kept}{row['cpu_seconds']} s"
+        waiting = [cell for cell in waiting if cell not in together]
+        last = time.monotonic() - started
+    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
+    if waiting:
+        yield f"To go on: mmrl experiment forgetting --out {out}"
+
+
+def measure(
+    together: Sequence[Cell], found: Sequence[dict[str, Any]], quick: bool
+) -> list[dict[str, Any]]:
+    """Train the agents of cells that share a program, and say what they were like."""
+    chosen, tuning = choose(together[0], found, quick)
+    configs = [cell.config(chosen, quick) for cell in together]
+    curves, seconds = train(together, configs, SEEDS)
+    about = {"chosen": chosen, "tuning": tuning, "cpu_seconds": round(seconds, 2), "quick": quick}
+    each = [jax.tree.map(lambda x, i=i: np.asarray(x[i]), curves) for i in range(len(together))]
+    return [tell(*one) | about for one in zip(together, configs, each, strict=True)]
+
+
+def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
+    """What a cell's agents were like. `curves` are [network, seed, ...]."""
+    stages, networks = cell.plans.shape[1], len(cell.plans)
+    steps = config.environments * config.rollout
+    after = getattr(config, "fisher_unrolls", 0) + getattr(config, "compress", 0)
+    said = curves.measures._asdict().items()
+    times = range(1 + stages * config.blocks)
+    return {
+        "cell": cell.name,
+        **dataclasses.asdict(cell),
+        "agent": cell.agent,
+        "seeds": list(SEEDS),
+        "tuning_seeds": list(TUNING_SEEDS),
+        "order": cell.order,
+        "env_steps": [steps * config.block * networks * i for i in times],
+        "boundary_steps": steps * after,
+        **tell_scores(cell, curves.played["greedy"]),
+        "sampled": tell_scores(cell, curves.played["sampled"]),
+        "finite": np.all(curves.finite, axis=0).tolist(),
+        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in said},  # of each block
+        "settings": dataclasses.asdict(config),
+    }
+
+
+def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
+    """What one policy's scores, [network, seed, ...], say of what is learned and kept."""
+    scores, begin = (
+        # Each task is played by the network that is trained on it.
+        np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)
+        for x in map(np.asarray, played)
+    )
+    times = np.concatenate([begin[:, None], scores.reshape(len(begin), -1, cell.tasks)], axis=1)
+    cumulative = np.array([continual.cumulative(seed)[-1] for seed in times])
+    seeds = zip(scores, begin, strict=True)
+    shares = [continual.retained(*seed, cell.order) for seed in seeds if cell.order]
+    gained = [x[np.isfinite(x)] for x in shares]
+    middle, *ends = interval(cumulative.mean(1))
+    return {
+        "scores": rounded(times),
+        "cumulative": rounded(cumulative),
+        "interquartile_mean": round(middle, 4),  # of the mean over tasks
+        "interval_95": rounded(ends),
+        "shares": rounded(shares),
+        "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
+    }
+
+
+def choose(
+    cell: Cell, found: Sequence[dict[str, Any]], quick: bool
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """The best setting of the sweep on the tuning seeds, and the score of each; or nothing."""
+    which = cell.family, cell.agent
+    known = [row for row in found if row["tuning"] and (row["family"], row["agent"]) == which]
+    if known or which not in SWEEPS:
+        return (known[0]["chosen"], known[0]["tuning"]) if known else ({}, [])
+    base, settings = SWEEPS[which]
+    configs = [base.config(setting, quick) for setting in settings]
+    curves, _ = train([base] * len(configs), configs, TUNING_SEEDS)
+    scores = curves.played["greedy"].scores.mean((-3, -2, -1))
+    means = np.where(curves.finite, scores, -np.inf).mean((1, 2))
+    tuning = [{**s, "score": float(x)} for s, x in zip(settings, means, strict=True)]
+    return settings[int(np.argmax(means))], tuning
+
+
+def train(
+    together: Sequence[Cell], configs: Sequence[Any], seeds: Sequence[int]
+) -> tuple[Curves, float]:
+    """Curves of [cell, network, seed, ...], and CPU-seconds per network."""
+    cell, plans = together[0], np.stack([cell.plans for cell in together])
+    size = (*plans.shape[:2], len(seeds))
+    of = np.indices(size).reshape(3, -1)  # each lane: its cell, network and seed
+    numbers = np.array([jax.tree.leaves(config) for config in configs], np.float32)
+    keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)[of[2]])
+    structure, schedules = jax.tree.structure(configs[0]), plans[of[0], of[1]]
+    go = _compiled(cell.family, cell.agent, cell.tasks, structure, schedules.shape)
+    lanes = jax.tree.unflatten(structure, list(jnp.asarray(numbers[of[0]].T)))
+    began = time.process_time()
+    curves = jax.device_get(go(lanes, schedules, keys))
+    seconds = (time.process_time() - began) / len(schedules)
+    return jax.tree.map(lambda x: x.reshape(*size, *x.shape[1:]), curves), seconds
+
+
+@functools.cache
+def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[int, ...]):
+    """The program of whole cycles, in `shape` = (lanes, stages, environments)."""
+    env, params = family(name, count)
+
+    @jax.jit
+    def cycles(configs, plans, keys):
+        def one(config, plan, key):
+            return continual.cycle(AGENTS[agent][0], config, env, params, plan, count, key)[1]
+
+        return jax.vmap(one)(configs, plans, keys)
+
+    numbers = [jax.ShapeDtypeStruct(shape[:1], jnp.float32)] * structure.num_leaves
+    keys = jax.ShapeDtypeStruct(shape[:1], jax.random.key(0).dtype)
+    plans = jax.ShapeDtypeStruct(shape, jnp.int32)
+    return cycles.lower(jax.tree.unflatten(structure, numbers), plans, keys).compile()

@@ -1,0 +1,111 @@
+"""Training that keeps account of what its own episodes pay, so that it needs no evaluation."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from mmrl.agents import ppo
+from mmrl.agents.ppo import diagnostics, learner, ppg
+from mmrl.envs.wrappers.base import Reset, Step, Wrapper
+
+NOISE_ROLLOUTS = 8  # over which a gradient noise scale is averaged
+
+
+class Account(NamedTuple):
+    """The inner state, the return of the episode under way, and the account of those that ended."""
+
+    env_state: PyTree
+    under_way: Array
+    paid: Array  # Σ of their returns
+    ended: Array  # how many
+
+    @property
+    def time(self) -> Any:
+        """Steps since the reset, as every gymnax state has it."""
+        return self.env_state.time
+
+
+class Ledger(Wrapper):
+    """Keep account of the episodes that end, across resets. It shows and pays what it wraps."""
+
+    def inner_state(self, state: Account) -> PyTree:
+        return state.env_state
+
+    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        obs, env_state = reset
+        return obs, Account(env_state, *jnp.zeros(3))
+
+    def after_step(
+        self, key: PRNGKeyArray, before: Account, action: Any, step: Step, params: Any
+    ) -> Step:
+        obs, env_state, reward, terminated, info = step
+        total = before.under_way + jnp.asarray(reward, jnp.float32)
+        last = terminated | self.env.is_truncated(env_state, params)
+        paid, ended = before.paid + jnp.where(last, total, 0), before.ended + last
+        return obs, Account(env_state, total, paid, ended), reward, terminated, info
+
+    def step_and_reset(
+        self, key: PRNGKeyArray, state: Account, action: Any, params: Any
+    ) -> tuple[Step, Reset]:
+        step, (obs, fresh) = Wrapper.step_and_reset(self, key, state, action, params)
+        after = step[1]
+        return step, (obs, fresh._replace(paid=after.paid, ended=after.ended))
+
+
+class Block(NamedTuple):
+    """What a block of training was like."""
+
+    returns: Float[Array, "*any"]  # mean of the episodes that ended, as the task pays
+    swing: Float[Array, "*any"]  # the largest σ of the advantages over the smallest
+    clipped: Float[Array, "*any"]  # share of ratios
+    kl: Float[Array, "*any"]  # from the behavior policy, nats
+    finite: Bool[Array, "*any"]
+
+
+def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any, Block]:
+    """`config.block` iterations. `env` is a `Ledger`; returns are NaN if no episode ended."""
+
+    def account(state):
+        return (state.policy if isinstance(state, ppg.State) else state).carries.env_state
+
+    nothing = jnp.zeros(config.environments)
+    state = eqx.tree_at(account, state, account(state)._replace(paid=nothing, ended=nothing))
+    if isinstance(config, ppg.Config):
+        state, (outcome, _) = jax.lax.scan(
+            lambda s, _: ppg.phase(config, env, params, s),
+            state,
+            None,
+            config.block // config.policy_iterations,
+        )
+    else:
+        state, outcome = jax.lax.scan(
+            lambda s, _: ppo.iterate(config, env, params, s), state, None, config.block
+        )
+    _, measures, (deviation, _), finite = outcome
+    kept = account(state)
+    return state, Block(
+        returns=jnp.sum(kept.paid) / jnp.sum(kept.ended),
+        swing=jnp.max(deviation) / jnp.maximum(jnp.min(deviation), 1e-8),
+        clipped=jnp.mean(measures.clipped),
+        kl=jnp.mean(measures.kl_behavior),
+        finite=jnp.all(finite),
+    )
+
+
+def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State):
+    """(S, |G|²) of the policy's gradient, over some rollouts that nothing is learned from."""
+
+    def one(key):
+        act_key, shuffle_key = jax.random.split(key)
+        _, rollout = ppo.act(config, env, params, state, act_key)
+        _, batch, _ = learner.prepare(config, state.net, state.advantages, rollout)
+        found = diagnostics.noise_scale(
+            config, state.learner, batch, shuffle_key, terms=("policy",)
+        )
+        return found.noise, found.signal
+
+    keys = jax.random.split(jax.random.fold_in(state.key, 0), NOISE_ROLLOUTS)
+    return jax.tree.map(jnp.mean, jax.lax.map(one, keys))

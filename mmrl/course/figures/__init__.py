@@ -1,0 +1,1 @@
+"""Figures of the chapters, by subject: arrays in, Axes out."""

@@ -1,0 +1,47 @@
+"""The measured results of the course: rows that experiments wrote, and how they were tuned."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmrl.course.experiments.tuning import outdated
+from mmrl.runs.checkpoint import loads
+
+PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
+
+
+def published(name: str) -> list[dict[str, Any]]:
+    """The rows of one measured result of the course, with their provenance, oldest first.
+
+    Raises `ValueError` for a name of which nothing was published.
+    """
+    try:
+        lines = (PUBLISHED / f"{name}.jsonl").read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        names = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
+        raise ValueError(f"`name` must be one of {', '.join(names)}; got {name!r}.") from None
+    return [loads(line) for line in lines]
+
+
+def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How the learning rates of measured rows were chosen, and how many lie at an end, in words."""
+    tuned = [row for row in rows if row.get("tuning")]
+    older = [row for row in tuned if outdated(row)]
+    newer = [row for row in tuned if not outdated(row)]
+    lines = []
+    if newer:
+        ended = sum(row["tuning_at_bound"] for row in newer)
+        lines.append(
+            f"{len(newer)} of {len(tuned)} learning rates were chosen by score, then by area, with "
+            f"neighbors on both sides{f' but for {ended} at the end of the grid' * (ended > 0)}."
+        )
+    if older:
+        tried = [[float(rate) for rate in row["tuning"]] for row in older]
+        edge = sum(
+            r["learning_rate"] in (min(x), max(x)) for r, x in zip(older, tried, strict=True)
+        )
+        lines.append(
+            f"{len(older)} of {len(tuned)} learning rates are the best of a few by an earlier "
+            f"rule, {edge} of them the smallest or the largest: a better one may lie beyond."
+        )
+    return "\n".join(lines)

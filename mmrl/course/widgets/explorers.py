@@ -1,0 +1,128 @@
+"""The widgets: the traits of each, with the values at which it makes its point unasked."""
+
+import anywidget
+import numpy as np
+from traitlets import Bool, Enum, Float, Int
+
+from mmrl.course.widgets.base import source
+from mmrl.memory.s5 import diagonalise, hippo
+from mmrl.show.widgets.base import END, Series, style
+
+
+class ScanPlayer(anywidget.AnyWidget):
+    """h_t = x_0 • … • x_t, bracketed level by level as each method of `mmrl.schedules` does.
+
+    Shows the first 16 of `values`. `level` is how many levels are done, `END` all of them; `gain`
+    is the a of "affine" and the fading of "max".
+    """
+
+    _esm = source("scan_player")
+    _css = style()
+    values = Series((3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3))
+    method = Enum(("sequential", "hillis_steele", "blelloch", "chunked"), "hillis_steele").tag(
+        sync=True
+    )
+    monoid = Enum(("words", "sum", "affine", "max"), "words").tag(sync=True)
+    length = Int(8, min=2, max=16).tag(sync=True)
+    chunk = Int(4, min=2, max=8).tag(sync=True)
+    gain = Float(0.5, min=0.1, max=1.0).tag(sync=True)
+    level = Int(END, min=0).tag(sync=True)
+
+
+class ReturnsExplorer(anywidget.AnyWidget):
+    """The weights on r_k and V(s_k) in the target at step 0, for the targets of `mmrl.returns`.
+
+    One episode that is cut off, not terminated, after `length` steps. `spread` scales
+    `log_ratios`, the logarithms of π(a_k | s_k) / μ(a_k | s_k): draws of a normal distribution,
+    unless you give others.
+    """
+
+    _esm = source("returns_explorer")
+    _css = style()
+    kind = Enum(("discounted", "n_step", "lambda_return", "gae", "vtrace"), "lambda_return").tag(
+        sync=True
+    )
+    gamma = Float(0.95, min=0.0, max=1.0).tag(sync=True)
+    lam = Float(0.8, min=0.0, max=1.0).tag(sync=True)
+    n = Int(5, min=1, max=24).tag(sync=True)
+    spread = Float(0.7, min=0.0, max=2.0).tag(sync=True)
+    rho_max = Float(1.0, min=0.0, max=4.0).tag(sync=True)
+    c_max = Float(1.0, min=0.0, max=4.0).tag(sync=True)
+    length = Int(20, min=4, max=24).tag(sync=True)
+    log_ratios = Series(
+        (0.5, -0.9, 1.2, 0.1, -1.4, 0.8, -0.3, 1.7, -0.6, 0.2, -1.1, 0.9, 0.4, -0.2, 1.1, -1.8)
+    )
+
+
+class ResetExplorer(anywidget.AnyWidget):
+    """h_t = a h_{t-1} + x_t over three episodes: what leaks, with and without a reset.
+
+    Shows the first 24 of `values`. `first` and `second` are the steps at which the second and third
+    episode begin; "select" is `mmrl.monoid.Resettable`, "multiply" Eq. 22 of Morad et al. 2024 as
+    printed. `poison` puts a NaN into the first episode.
+    """
+
+    _esm = source("reset_explorer")
+    _css = style()
+    values = Series([{1: 1.0, 3: 0.6, 10: 0.8, 18: 0.5}.get(t, 0.0) for t in range(24)])
+    mode = Enum(("none", "multiply", "select"), "none").tag(sync=True)
+    first = Int(8, min=1, max=22).tag(sync=True)
+    second = Int(16, min=2, max=23).tag(sync=True)
+    gain = Float(0.9, min=0.0, max=1.0).tag(sync=True)
+    poison = Bool(False).tag(sync=True)
+
+
+class SegmentsExplorer(anywidget.AnyWidget):
+    """Episodes of the given `lengths` as segments of L steps and on a tape: padding, cuts, batches.
+
+    Shows the first 24 episodes. `segment` is L, and `batch` B, both in steps.
+    """
+
+    _esm = source("segments_explorer")
+    _css = style()
+    lengths = Series((37, 8, 52, 21, 5, 30, 14, 3))
+    segment = Int(10, min=2, max=60).tag(sync=True)
+    batch = Int(60, min=20, max=160).tag(sync=True)
+
+
+class MemoryExplorer(anywidget.AnyWidget):
+    """λ = exp(-rate + i turn) of LRU, S5 and FFM as they start: half-lives, impulse responses.
+
+    Random draws are spread evenly over their ranges: `low` ≤ |λ| ≤ `high` and angles up to `phase`
+    (LRU), Δ between `step_low` and `step_high` (S5), α between `alpha_low` and `alpha_high` and
+    periods from 2 to `period` steps (FFM). `real` and `imag`, if given, are eigenvalues of your own
+    with `family="given"`: `MemoryExplorer(real=λ.real, imag=λ.imag, family="given")`. `unit` marks
+    one, from 0 (it forgets first) to 100.
+    """
+
+    _esm = source("memory_explorer")
+    _css = style()
+    family = Enum(("lru", "s5", "ffm", "given"), "lru").tag(sync=True)
+    low = Float(0.9, min=0.0, max=1.0).tag(sync=True)
+    high = Float(0.999, min=0.0, max=1.0).tag(sync=True)
+    phase = Float(6.28, min=0.0).tag(sync=True)
+    step_low = Float(1e-3, min=1e-4, max=1.0).tag(sync=True)
+    step_high = Float(1e-1, min=1e-4, max=1.0).tag(sync=True)
+    alpha_low = Float(1e-6, min=1e-6, max=2.0).tag(sync=True)
+    alpha_high = Float(0.5, min=1e-6, max=2.0).tag(sync=True)
+    period = Float(1000.0, min=2.0, max=1e4).tag(sync=True)
+    unit = Int(80, min=0, max=100).tag(sync=True)
+    horizon = Int(100, min=10, max=400).tag(sync=True)
+    real, imag = Series(), Series()
+    frequencies = Series(np.imag(diagonalise(hippo(32))[0]))
+
+
+class AttentionExplorer(anywidget.AnyWidget):
+    """φ(q_t)·φ(k_s) / Σ_s φ(q_t)·φ(k_s): the matrix that `LinearAttention` never builds.
+
+    `symbols` are up to 24 whole numbers from 0 to 25. Each has a fixed direction, which is key and
+    query at once, `scale` long. "softmax" is ordinary attention, which is no monoid of fixed size.
+    """
+
+    _esm = source("attention_explorer")
+    _css = style()
+    symbols = Series((0, 1, 2, 0, 3, 1, 1, 4, 2, 0, 3, 5, 1, 2, 0, 4))
+    feature = Enum(("elu", "relu", "softmax"), "elu").tag(sync=True)
+    scale = Float(4.0, min=0.0).tag(sync=True)
+    key_size = Int(8, min=1, max=32).tag(sync=True)
+    step = Int(14, min=0).tag(sync=True)

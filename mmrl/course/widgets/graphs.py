@@ -1,0 +1,151 @@
+"""Dependence graphs: what an index expression reads, and the schedules that follow from it."""
+
+import dataclasses
+from functools import cache
+from typing import Any, get_args
+
+import anywidget
+import jax.numpy as jnp
+import traitlets
+from traitlets import Enum, Int
+
+from mmrl.course.widgets.base import source
+from mmrl.pdg.certificate import explain
+from mmrl.pdg.expr import min_
+from mmrl.pdg.frees import Plan, plan
+from mmrl.pdg.generate import generate
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.program import Program
+from mmrl.pdg.schedule import IN, Proximity, maps, schedule, union
+from mmrl.pdg.syntax import Event, text, trace
+from mmrl.show.widgets.base import style
+
+PATTERNS = ("t", "t+3", "t-1", "0:T", "t:T", "0:t+1", "t:min(t+n,T)", "max(0,t-n):t+1")
+PATTERNS += ("t//2", "t%8", "T-1-t")
+WINDOWS = (1, 2, 4, 8, 16, None)
+STEPS = 16
+OBSERVATION = ("obs", 0)
+
+
+class AccessPatternExplorer(anywidget.AnyWidget):
+    """y[t] reads x[φ(t)]: a matrix of readers and elements, the inverse φ⁻¹, and what must be kept.
+
+    `pattern` is φ, one of `PATTERNS`, with x and y of length `T` and a window of `n`. `t` and `k`
+    are the row and the column in view. Readers run in order and x is made in order, as late as they
+    allow; the greatest number alive is the size of a ring that x fits into. The inverses are those
+    of `mmrl.pdg.polyhedra.invert`.
+    """
+
+    _esm = source("access_pattern_explorer")
+    _css = style()
+    pattern = Enum(PATTERNS, "t:min(t+n,T)").tag(sync=True)
+    T = Int(12, min=4, max=24).tag(sync=True)
+    n = Int(4, min=1, max=8).tag(sync=True)
+    t = Int(3, min=0).tag(sync=True)
+    k = Int(6, min=0).tag(sync=True)
+
+
+class ScheduleExplorer(anywidget.AnyWidget):
+    """REINFORCE with one index changed, r[t:min(t + n, T)] or r[t:T]: its code, time and memory.
+
+    `n` is the window, None for Monte-Carlo returns; `proximity` is that of `mmrl.pdg.schedule`.
+    `moment` counts operations from 0 and is the one in view. The schedules of all choices are
+    computed when the first explorer is made, in a few seconds, and travel to the browser as
+    `schedules`: the code for all T, and the events of one iteration of 16 steps.
+    """
+
+    _esm = source("schedule_explorer")
+    _css = style()
+    n = Enum(WINDOWS, 4).tag(sync=True)
+    proximity = Enum(get_args(Proximity), "upper").tag(sync=True)
+    moment = Int(60, min=0).tag(sync=True)
+    schedules = traitlets.Dict().tag(sync=True)
+
+    @traitlets.default("schedules")
+    def _schedules(self) -> dict[str, Any]:
+        return schedules()
+
+
+class TileExplorer(anywidget.AnyWidget):
+    """A learner in tiles of `m` steps: T / m launches, and min(T, m + n - 1) observations alive.
+
+    An episode has `T` steps. `returns` are "n_step", with a window of `n` steps, or "monte_carlo",
+    whose tiles all wait for the end. `m` = 1 interleaves most, `m` = `T` is the batch after all.
+    """
+
+    _esm = source("tile_explorer")
+    _css = style()
+    returns = Enum(("n_step", "monte_carlo"), "n_step").tag(sync=True)
+    m = Int(4, min=1, max=64).tag(sync=True)
+    n = Int(5, min=1, max=64).tag(sync=True)
+    T = Int(32, min=8, max=64).tag(sync=True)
+
+
+def reinforce(n: int | None) -> Graph:
+    """REINFORCE at the grain of a lecture: numbers for tensors, one operation for each idea.
+
+    The dependences are those of `mmrl.pdg.programs.reinforce`; the functions are toys.
+    """
+    p = Program("i", "t")
+    (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741
+    params, obs = p.tensor(i, name="params"), p.tensor(i, t, name="obs")
+    params[0] = p.constant(1.0, "start")
+    obs[i, 0] = p.fn(lambda w: 0 * w, params, name="reset")
+    act = p.fn(jnp.multiply, params, obs, name="act")
+    after, reward = p.fn(lambda o, a: (o + a, -o), obs, act, name="step")
+    obs[i, t + 1] = after
+    window = reward[i, t : T if n is None else min_(t + n, T)]
+    ret = p.apply("discounted_sum", window, name="ret", gamma=0.9)
+    grad = p.fn(lambda w, o, a, g: (a - w * o) * o * g, params, obs, act, ret, name="grad")
+    so_far = p.tensor(i, t, name="so_far")
+    so_far[i, 0] = p.constant(0.0, "zero")
+    total = p.fn(jnp.add, so_far, grad, name="total")
+    so_far[i, t + 1] = total
+    update = p.fn(jnp.add, params, total[i, T - 1], name="update")
+    params[i + 1] = update
+    return p.graph(update[I - 1].read("last"))
+
+
+@cache
+def schedules() -> dict[str, Any]:
+    """Of every choice: generated code and events; and what a gradient waits for, by window.
+
+    `of` leads from "n proximity" to a place in `programs`: many choices give the same one.
+    """
+    found: dict[tuple[str, str], int] = {}
+    of, waits = {}, {}
+    for n in WINDOWS:
+        graph = reinforce(n)
+        waits[str(n)] = str(explain(graph, "grad", "step"))
+        for proximity in get_args(Proximity):
+            of[f"{n} {proximity}"] = found.setdefault(program(graph, proximity, n), len(found))
+    programs = [{"code": code, "events": events} for code, events in found]
+    return {"steps": STEPS, "of": of, "programs": programs, "waits": waits}
+
+
+def program(graph: Graph, proximity: Proximity, n: int | None) -> tuple[str, str]:
+    """The code, in which only observations are freed, and its events when it runs."""
+    whole = plan(schedule(graph, proximity))
+    # With T at least the window, prologue, steady loop and epilogue are loops of their own.
+    tree = generate(_only_observations(whole), readable=True, least=n or 2)
+    events = trace(tree, I=1, T=STEPS)
+    return text(tree), " ".join(_event(graph, event) for event in events)
+
+
+def _only_observations(whole: Plan) -> Plan:
+    """Without the frees of other tensors: what is to be seen, and quicker to compile."""
+
+    def wanted(name: str) -> bool:
+        statement = whole.statements[name]
+        return statement.kind == "run" or (statement.op, statement.output) == OBSERVATION
+
+    kept = union(each for each in maps(whole.times) if wanted(each.get_tuple_name(IN)))
+    return dataclasses.replace(whole, times=kept)
+
+
+def _event(graph: Graph, event: Event) -> str:
+    """`grad3` when it runs at t = 3, `-obs3` when obs[3] is freed, `update` without a t."""
+    kind, what, point = event
+    name = what if isinstance(what, str) else what[0]
+    step = dict(zip(graph.ops[name].domain.names, point, strict=True)).get("t", "")
+    return f"{'' if kind == 'run' else '-'}{name}{step}"

@@ -1,0 +1,28 @@
+// A generated program as text: one line is where it is, and each says what it belongs to.
+import { html } from "../../../show/widgets/js/core.mjs";
+
+const EDGES = { acting: "solid var(--blue)", learning: "double var(--orange)", memory: "dotted var(--purple)", other: "solid transparent" };
+const LINE = 18;
+
+/** What a line of code is about; `sides` says of every operation if it acts or learns. */
+export function kindOf(line, sides) {
+  if (/^\s*del /.test(line)) return "memory";
+  const op = line.match(/^\s*(\w+)\(.*\)$/)?.[1];
+  return sides[op] ?? "other";
+}
+
+/** The program in a box `height` pixels high that shows line `at`, and `go(line)` for a click. */
+export function listing(code, { at, height, sides, go }) {
+  const box = `margin:0;padding:4px 0;border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink);font:12px/${LINE}px monospace;overflow:auto;height:${height}px`;
+  const rows = code.split("\n").map((line, j) => {
+    const here = j === at ? "var(--fill);font-weight:700;box-shadow:inset 0 0 0 1px var(--ink)" : "none";
+    const style = `display:block;min-width:max-content;height:${LINE}px;padding:0 8px 0 4px;white-space:pre;cursor:pointer;color:inherit;font:inherit;border-left:5px ${EDGES[kindOf(line, sides)]};background:${here}`;
+    const row = html("code", { style, "aria-current": j === at ? "step" : null }, `${j === at ? "▶" : " "} ${line}`);
+    row.addEventListener("click", () => go(j));
+    return row;
+  });
+  const node = html("pre", { style: box, tabindex: "0", "aria-label": "the program" }, rows);
+  // Only what is on the page has a height; the frame puts it there right after this.
+  queueMicrotask(() => (node.scrollTop = at * LINE - height / 2 + LINE));
+  return node;
+}

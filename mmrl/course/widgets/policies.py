@@ -1,0 +1,83 @@
+"""Behavior, proximal and current policy: the traits of three explorers of Hilton et al. 2022."""
+
+import anywidget
+from traitlets import Bool, Enum, Float, Int
+
+from mmrl.course.widgets.base import source
+from mmrl.show.widgets.base import style
+
+
+class RubberBandExplorer(anywidget.AnyWidget):
+    """θ and θ_prox of a Gaussian policy on a hill, and the same with the batch divided by c.
+
+    The policy N(θ, σ²) draws actions in the plane and learns from 4096 of them, 16 at a time, the
+    same ones in every run; eight batches make an iteration. `proximal` is the behavior policy,
+    the policy at the iteration's start, a moving average of center of mass `center` (in steps), or
+    none. `band` is what ties θ to it: β KL[π_prox, π] of `weight` β, or a clip of `epsilon` ε. Data
+    are `staleness` iterations old. c is 2^`halvings`; `change` "batch" divides the batch by c,
+    "band" divides the center of mass by c and multiplies β by it.
+    """
+
+    _esm = source("rubber_band_explorer")
+    _css = style()
+    proximal = Enum(("behavior", "recent", "ewma", "none"), "ewma").tag(sync=True)
+    band = Enum(("kl", "clip"), "kl").tag(sync=True)
+    optimizer = Enum(("adam", "sgd"), "adam").tag(sync=True)
+    change = Enum(("batch", "band"), "batch").tag(sync=True)
+    halvings = Int(3, min=0, max=4).tag(sync=True)
+    center = Float(8.0, min=0.0, max=64.0).tag(sync=True)
+    weight = Float(1.0, min=0.0, max=4.0).tag(sync=True)
+    epsilon = Float(0.2, min=0.02, max=1.0).tag(sync=True)
+    learning_rate = Float(0.04, min=0.001, max=0.1).tag(sync=True)
+    staleness = Int(0, min=0, max=16).tag(sync=True)
+    adjust_learning_rate = Bool(True).tag(sync=True)
+    adjust_center = Bool(True).tag(sync=True)
+
+
+class ClipExplorer(anywidget.AnyWidget):
+    """The decoupled objective of one action and its gradient in log π, as `mmrl.losses` has them.
+
+    All logarithms are taken from the behavior policy's: `log_ratio` is log π - log μ and
+    `log_proximal` is log π_p - log μ, for `proximal` "apart"; "behavior" is PPO, and "policy" what
+    β_prox = 0 does. `form` "kl" is the penalty β (log π - log π_p)² / 2 of `weight` β.
+    """
+
+    _esm = source("clip_explorer")
+    _css = style()
+    form = Enum(("clip", "kl"), "clip").tag(sync=True)
+    proximal = Enum(("behavior", "apart", "policy"), "apart").tag(sync=True)
+    log_ratio = Float(0.6, min=-1.5, max=1.5).tag(sync=True)
+    log_proximal = Float(0.5, min=-1.5, max=1.5).tag(sync=True)
+    advantage = Float(1.0, min=-2.0, max=2.0).tag(sync=True)
+    epsilon = Float(0.2, min=0.0, max=1.0).tag(sync=True)
+    weight = Float(1.0, min=0.0, max=4.0).tag(sync=True)
+    importance_max = Float(100.0, min=1.0, max=100.0).tag(sync=True)
+
+
+class BatchCalculator(anywidget.AnyWidget):
+    """The hyperparameters that make up for a batch divided by c = 2^`power`.
+
+    Each rule of Hilton et al. 2022 can be left out. `batch` is the optimization batch, in examples,
+    of which `minibatches` make an iteration; `center` is the proximal average's center of mass, in
+    steps, `phases` PPG's N_π. `average` is the one whose weights are shown, by age in examples.
+    Starts at the defaults of the paper.
+    """
+
+    _esm = source("batch_calculator")
+    _css = style()
+    power = Int(4, min=-6, max=8).tag(sync=True)
+    optimizer = Enum(("adam", "sgd"), "adam").tag(sync=True)
+    batch = Int(8192, min=1).tag(sync=True)
+    minibatches = Int(8, min=1).tag(sync=True)
+    learning_rate = Float(5e-4, min=1e-5, max=0.1).tag(sync=True)
+    center = Float(8.0, min=0.0, max=64.0).tag(sync=True)
+    advantage_decay = Float(0.0, min=0.0, max=0.99).tag(sync=True)
+    phases = Int(32, min=1, max=64).tag(sync=True)
+    beta1 = Float(0.9, min=0.0, max=0.99).tag(sync=True)
+    beta2 = Float(0.999, min=0.9, max=0.999).tag(sync=True)
+    adjust_learning_rate = Bool(True).tag(sync=True)
+    adjust_center = Bool(True).tag(sync=True)
+    adjust_advantages = Bool(True).tag(sync=True)
+    adjust_phases = Bool(True).tag(sync=True)
+    adjust_betas = Bool(False).tag(sync=True)
+    average = Enum(("proximal", "advantages", "beta1", "beta2"), "proximal").tag(sync=True)

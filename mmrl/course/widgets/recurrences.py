@@ -1,0 +1,218 @@
+"""Loops that are scans, and loops that are not, as the compiler sees them."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import anywidget
+import jax
+import jax.numpy as jnp
+import numpy as np
+import traitlets
+from jax.nn import relu, sigmoid
+from jax.numpy import exp, maximum, tanh, where
+from traitlets import Enum, Int
+
+from mmrl.course.widgets.base import source
+from mmrl.pdg.passes import Recurrence, Refusal, recognize
+from mmrl.show.widgets.base import style
+
+LENGTHS = (8, 16)
+
+
+class Case(NamedTuple):
+    """A step, and what is to be said of it. `a` and `b` are Python, in terms of the inputs."""
+
+    title: str
+    step: Callable
+    a: str = ""
+    b: str = ""
+    why: str = ""
+    """Why it is refused."""
+    reverse: bool = False
+    x0: Any = 0.0
+
+
+def _returns(x, r):
+    return r + 0.9 * x
+
+
+def _advantages(x, delta, last):
+    return delta + where(last, 0, 0.9 * 0.95) * x
+
+
+def _average(x, u):
+    return x + 0.2 * (u - x)
+
+
+def _lru(x, u):
+    return 0.9 * exp(0.6j) * x + u
+
+
+def _maximum(x, u):
+    return maximum(x, u)
+
+
+def _queue(x, u):
+    return maximum(x + u, 0)
+
+
+def _oscillator(x, u):
+    now, before = x
+    return 1.5 * now - 0.8 * before + u, now
+
+
+def _gated(x, u):
+    z = sigmoid(u)
+    return (1 - z) * x + z * tanh(u)
+
+
+def _tanh(x, u):
+    return tanh(0.9 * x + u)
+
+
+def _relu(x, u):
+    return relu(0.9 * x + u)
+
+
+def _gru(x, u):
+    z = sigmoid(u + x)
+    return (1 - z) * x + z * tanh(u)
+
+
+def _square(x, u):
+    return u + 0.1 * (x * x)
+
+
+def _fraction(x, u):
+    return u * u / (1 + x)
+
+
+CASES = {
+    "returns": Case("returns", _returns, "0.9", "r", reverse=True),
+    "advantages": Case("GAE, resets", _advantages, "where(last, 0, 0.855)", "delta", reverse=True),
+    "average": Case("moving average", _average, "0.8", "0.2 * u"),
+    "lru": Case("LRU", _lru, "0.9 * exp(0.6j)", "u", x0=0j),
+    "maximum": Case("running max", _maximum, "0", "u", x0=-1.0),
+    "queue": Case("queue", _queue, "u", "0"),
+    "oscillator": Case("two states", _oscillator, "[[1.5, -0.8], [1, 0]]", "[u, 0]", x0=(0.0, 0.0)),
+    "gated": Case("gates of u", _gated, "1 - sigmoid(u)", "sigmoid(u) * tanh(u)"),
+    "gru": Case(
+        "gates of u and x",
+        _gru,
+        why="The gate looks at x, so what should be a number a is itself a curve in x.",
+    ),
+    "tanh": Case(
+        "tanh RNN",
+        _tanh,
+        why="A tanh of a tanh is no single tanh: the formula of many steps grows with each.",
+    ),
+    "relu": Case(
+        "relu RNN",
+        _relu,
+        why="The table has max(x + a, b), without a gain. With gains a ≥ 0 there could be a row, "
+        "max(a·x + b, c), that is closed too; with gains of both signs the kinks may double with "
+        "every step.",
+    ),
+    "square": Case(
+        "square",
+        _square,
+        why="The square of a square is a fourth power: the degree doubles with every step.",
+    ),
+    "fraction": Case(
+        "fraction",
+        _fraction,
+        why="Two fractions (a·x + b) / (c·x + d) in a row are one again, so this could be a scan; "
+        "but the table has no such row.",
+    ),
+}
+
+
+class LiftInspector(anywidget.AnyWidget):
+    """A loop x_t = f(x_{t-1}, u_t): is it a scan, of which monoid, and what does that change?
+
+    `recurrence` is one of `CASES`, with `T` steps; `moment` counts what has happened by then: one
+    step of the loop, or one level of the tree. `examples` holds what `mmrl.pdg.passes.recognize`
+    finds in each and both results in float32, for the longest T, computed when the first inspector
+    is made, in a few seconds.
+    """
+
+    _esm = source("lift_inspector")
+    _css = style()
+    recurrence = Enum(tuple(CASES), "advantages").tag(sync=True)
+    T = Enum(LENGTHS, 8).tag(sync=True)
+    moment = Int(3, min=0, max=max(LENGTHS)).tag(sync=True)
+    examples = traitlets.Dict().tag(sync=True)
+
+    @traitlets.default("examples")
+    def _examples(self) -> dict[str, Any]:
+        return examples()
+
+
+def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
+    """Inputs by name: rounded normal numbers, and flags for the ends of episodes.
+
+    A shorter run begins where a longer one does, so that its states are the first of the longer.
+    """
+    numbers = np.round(np.random.default_rng(0).normal(size=max(LENGTHS)), 1)
+    known: dict[str, np.ndarray] = dict.fromkeys(("u", "r", "delta"), numbers.astype("f4"))
+    known |= {"last": np.isin(np.arange(max(LENGTHS)), (4, 10))}
+    part = slice(-length, None) if case.reverse else slice(length)
+    return {name: known[name][part] for name in _names(case)}
+
+
+@cache
+def examples() -> dict[str, Any]:
+    """Of every case: its code, what was recognized or why not, and the values of both."""
+    # A notebook's file sorts the names, so each says its place.
+    return {name: {"place": k, **_example(CASES[name])} for k, name in enumerate(CASES)}
+
+
+def _example(case: Case) -> dict[str, Any]:
+    code = textwrap.dedent(inspect.getsource(case.step)).split("\n", 1)[1]
+    shown = {"title": case.title, "code": textwrap.dedent(code).strip(), "reverse": case.reverse}
+    shown |= {"names": _names(case), "a": case.a, "b": case.b, "why": case.why}
+    first = [x[0] for x in inputs(case, 1).values()]
+    try:
+        found = recognize(case.step, _start(case), *first)
+        shown |= {"form": found.forms[0]}
+    except Refusal as refusal:
+        found = None
+        shown |= {"form": None, "primitive": refusal.primitive, "reason": refusal.reason}
+    return shown | _states(case, found)
+
+
+def _states(case: Case, found: Recurrence | None) -> dict[str, Any]:
+    """The states by a loop and, if there is a monoid, by a scan, with one compilation."""
+
+    def step(x, u):
+        after = case.step(x, *u)
+        return after, after
+
+    @jax.jit
+    def both(given: tuple) -> dict[str, Any]:
+        states = {"loop": jax.lax.scan(step, _start(case), given, reverse=case.reverse)[1]}
+        if found is not None:
+            way = {"reverse": case.reverse, "method": "hillis_steele"}
+            states |= {"tree": found(_start(case), given, **way)}
+        return states
+
+    given = inputs(case, max(LENGTHS))
+    run = {way: _numbers(x) for way, x in both(tuple(map(jnp.asarray, given.values()))).items()}
+    return run | {"inputs": [_numbers(u) for u in given.values()]}
+
+
+def _start(case: Case) -> Any:
+    return jax.tree.map(lambda x: jnp.asarray(x, "c8" if isinstance(x, complex) else "f4"), case.x0)
+
+
+def _names(case: Case) -> list[str]:
+    return list(inspect.signature(case.step).parameters)[1:]
+
+
+def _numbers(values: Any) -> list[float]:
+    """The first array, its real part, in as few digits as tell every float32 from all others."""
+    leaf = np.real(np.asarray(jax.tree.leaves(values)[0])).astype(np.float32)
+    return [float(str(x)) for x in leaf]

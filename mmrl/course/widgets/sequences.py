@@ -1,0 +1,61 @@
+"""R2D2's replay: how episodes become sequences, and how often each sequence is drawn."""
+
+import anywidget
+from traitlets import Float, Int
+
+from mmrl.course.widgets.base import source
+from mmrl.show.widgets.base import Series, style
+
+# |δ| along twelve sequences of 8 steps: one spike, an even level, a slow fall, hardly anything, …
+ERRORS = (
+    *(0.1, 0.2, 0.1, 0.1, 0.2, 0.1, 0.1, 0.2),
+    *(1.0, 0.9, 1.1, 1.0, 0.9, 1.0, 1.1, 1.0),
+    *(0.1, 0.1, 0.2, 0.1, 2.4, 0.2, 0.1, 0.1),
+    *(1.6, 1.2, 0.9, 0.7, 0.5, 0.4, 0.3, 0.2),
+    *(0.3, 0.5, 0.2, 0.4, 0.3, 0.6, 0.2, 0.3),
+    *(0.1, 0.1, 0.2, 0.3, 0.5, 0.8, 1.1, 1.5),
+    *(0.2, 0.1, 0.2, 0.2, 0.1, 0.2, 0.1, 0.2),
+    *(0.6, 0.5, 0.7, 0.6, 0.6, 0.5, 0.6, 0.7),
+    *(0.1, 0.9, 0.1, 0.8, 0.1, 0.9, 0.1, 0.8),
+    *(0.4, 0.3, 0.4, 0.2, 0.3, 0.4, 0.3, 0.2),
+    *(0.2, 0.2, 1.3, 1.2, 0.2, 0.1, 0.2, 0.1),
+    *(0.1, 0.1, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1),
+)
+
+
+class SequenceCutter(anywidget.AnyWidget):
+    """Episodes of the given `lengths`, cut as `mmrl.replay.sequences` cuts them, on one tape.
+
+    Shows the first 3 episodes, of up to 30 steps each. `length`, `overlap` and `burn_in` are those
+    of `init`, in steps; `n` is that of the n-step targets, so that `tail` is n - 1. `sequence` is
+    the one in view, from 0. All is a tenth of R2D2's own: 80, 40 and 40 steps.
+    """
+
+    _esm = source("sequence_cutter")
+    _css = style()
+    lengths = Series((23, 9, 14))
+    length = Int(8, min=2, max=16).tag(sync=True)
+    overlap = Int(4, min=0, max=15).tag(sync=True)
+    burn_in = Int(4, min=0, max=12).tag(sync=True)
+    n = Int(3, min=1, max=6).tag(sync=True)
+    sequence = Int(3, min=0).tag(sync=True)
+
+
+class PriorityExplorer(anywidget.AnyWidget):
+    """p = η max|δ| + (1 - η) mean|δ|, P = p^α / Σ p^α, w = (1 / (N P))^β / max w, and P w.
+
+    `errors` holds the |δ| of one sequence after another, `steps` of each; the first 16 sequences
+    are shown. `draws` of them are drawn, always the same. The largest w is that of all sequences;
+    in `mmrl.replay.sequences.sample` it is that of the batch. `sequence` is the one in view, from
+    0. Starts at the η, α and β of R2D2.
+    """
+
+    _esm = source("priority_explorer")
+    _css = style()
+    errors = Series(ERRORS)
+    steps = Int(8, min=1, max=64).tag(sync=True)
+    eta = Float(0.9, min=0.0, max=1.0).tag(sync=True)
+    alpha = Float(0.9, min=0.0, max=1.0).tag(sync=True)
+    beta = Float(0.6, min=0.0, max=1.0).tag(sync=True)
+    draws = Int(200, min=0, max=2000).tag(sync=True)
+    sequence = Int(2, min=0).tag(sync=True)

@@ -1,0 +1,112 @@
+"""Monoids: a set with an associative operator and an identity.
+
+Start here: two monoids, and two ways to make a monoid of others. `scan.py` shows what
+associativity buys; `memory/` builds sequence models and `returns.py` builds learning targets from
+the monoids here and in `more.py`. Equation numbers without a name are those of Morad et al. 2024
+(arXiv:2402.09900).
+
+Every operator reads `monoid(a, b)` with `a` *earlier* than `b`. Elements are pytrees of arrays
+without a time axis; use `jax.vmap(monoid)` for many pairs at once. A monoid whose `shape` is left
+at `()` takes elements of any shape, all combined elementwise.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Inexact, PyTree, Shaped
+
+
+class Monoid(eqx.Module):
+    """(H, •, e) with (a • b) • c = a • (b • c) and e • a = a = a • e.  Eqs. 3-4."""
+
+    @abc.abstractmethod
+    def identity(self) -> PyTree:
+        """The element e: one element, no time axis."""
+
+    @abc.abstractmethod
+    def __call__(self, a: PyTree, b: PyTree) -> PyTree:
+        """a • b, where `a` happened before `b`."""
+
+
+class Sum(Monoid):
+    """a • b = a + b, leaf by leaf: the state of linear attention.  Eqs. 9-11.
+
+    `example` is any pytree of arrays (or `jax.ShapeDtypeStruct`) shaped like one element.
+    """
+
+    example: PyTree[jax.ShapeDtypeStruct] = eqx.field(static=True)
+
+    def __init__(self, example: PyTree):
+        self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
+
+    def identity(self) -> PyTree[Shaped[Array, "..."]]:
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.example)
+
+    def __call__(
+        self, a: PyTree[Shaped[Array, "..."]], b: PyTree[Shaped[Array, "..."]]
+    ) -> PyTree[Shaped[Array, "..."]]:
+        return jax.tree.map(jnp.add, a, b)
+
+
+class Affine(Monoid):
+    """(a, x) • (b, y) = (b a, b x + y): the maps h ↦ a h + x under composition.  Eqs. 62-64, 67-69.
+
+    Elementwise, so a diagonal matrix is its vector; real or complex. One element serves the LRU,
+    S5, minGRU and every return: Eqs. 15-17 and 53-55 have its arguments swapped, because a return
+    is read from the end. a = 0 forgets all that came before: a reset needs no flag here.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+    dtype: Any = eqx.field(static=True, default=jnp.float32)
+
+    def identity(self) -> tuple[Inexact[Array, "..."], Inexact[Array, "..."]]:
+        return jnp.ones(self.shape, self.dtype), jnp.zeros(self.shape, self.dtype)
+
+    def __call__(
+        self,
+        a: tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]],
+        b: tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]],
+    ) -> tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]:
+        (a_gain, a_sum), (b_gain, b_sum) = a, b
+        return b_gain * a_gain, b_gain * a_sum + b_sum
+
+
+class Product(Monoid):
+    """(a₁, a₂, …) • (b₁, b₂, …) = (a₁ • b₁, a₂ • b₂, …): several monoids, one scan."""
+
+    factors: tuple[Monoid, ...]
+
+    def identity(self) -> tuple[PyTree, ...]:
+        return tuple(factor.identity() for factor in self.factors)
+
+    def __call__(self, a: tuple[PyTree, ...], b: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        return tuple(factor(x, y) for factor, x, y in zip(self.factors, a, b, strict=True))
+
+
+class Resettable(Monoid):
+    """(a, i) • (b, j) = (e • b if j else a • b, i or j): any monoid, forgetting at a begin flag.
+
+    Theorem 3.4, Eqs. 20-22. The paper multiplies by (1 - j); we select, so that a NaN or an
+    infinity before the boundary cannot cross it, and -∞ may serve as an identity.
+    """
+
+    inner: Monoid
+
+    def identity(self) -> tuple[PyTree, Bool[Array, ""]]:
+        return self.inner.identity(), jnp.zeros((), bool)
+
+    def __call__(
+        self, a: tuple[PyTree, Bool[Array, ""]], b: tuple[PyTree, Bool[Array, ""]]
+    ) -> tuple[PyTree, Bool[Array, ""]]:
+        (a_inner, a_begin), (b_inner, b_begin) = a, b
+        # Resetting the past before combining, not the result after: the NaN also stays out of
+        # the gradient, which flows through both branches of a `where`.
+        past = jax.tree.map(
+            lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h),
+            self.inner.identity(),
+            a_inner,
+        )
+        return self.inner(past, b_inner), a_begin | b_begin

@@ -1,0 +1,227 @@
+"""More monoids, each for a memory, a target, a statistic or a buffer that a later chapter needs.
+
+| monoid | where it serves |
+|---|---|
+| `MatrixAffine` | Gated DeltaNet, the belief of a hidden Markov model |
+| `Decay` | fast and forgetful memory |
+| `Max`, `LogSumExp` | a maximum that fades, and its soft form |
+| `Moments`, `EWMA` | the mean and variance of advantages, the average of parameters |
+| `TopK`, `Window` | a reservoir, a stack of frames |
+
+Read `core.py` first.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Complex, Float, PyTree, Shaped
+
+from mmrl.monoid.core import Monoid
+
+
+class MatrixAffine(Monoid):
+    """(M, X) • (M', X') = (M M', X M' + X'): `Affine` with a matrix acting from the right.
+
+    The state X maps keys to values, so a transition multiplies on the key side. Gated DeltaNet
+    is M = α (I - β k kᵀ), X = β v kᵀ (Yang et al. 2025, Eq. 10). M = transition matrix of a hidden
+    Markov model, X empty, gives its exact belief. `values` × `keys` is the shape of X.
+    """
+
+    values: int = eqx.field(static=True)
+    keys: int = eqx.field(static=True)
+
+    def identity(self) -> tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]:
+        return jnp.eye(self.keys), jnp.zeros((self.values, self.keys))
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "keys keys"], Float[Array, "values keys"]],
+        b: tuple[Float[Array, "keys keys"], Float[Array, "values keys"]],
+    ) -> tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]:
+        (a_map, a_sum), (b_map, b_sum) = a, b
+        return a_map @ b_map, a_sum @ b_map + b_sum
+
+
+class Decay(Monoid):
+    """(X, t) • (X', t') = (X exp(t' (-α + iω)) + X', t + t'): a sum that fades.  Eqs. 72-74.
+
+    The trace of fast and forgetful memory. `t` counts steps since the start, so the decay of a
+    block is known from its length alone. α > 0 is in 1/steps, ω in radians per step.
+    """
+
+    alpha: Float[Array, " trace"]
+    omega: Float[Array, " context"]
+
+    def identity(self) -> tuple[Complex[Array, "trace context"], Float[Array, ""]]:
+        return jnp.zeros((self.alpha.size, self.omega.size), jnp.complex64), jnp.zeros(())
+
+    def __call__(
+        self,
+        a: tuple[Complex[Array, "trace context"], Float[Array, ""]],
+        b: tuple[Complex[Array, "trace context"], Float[Array, ""]],
+    ) -> tuple[Complex[Array, "trace context"], Float[Array, ""]]:
+        (a_trace, a_time), (b_trace, b_time) = a, b
+        return a_trace * self.gain(b_time) + b_trace, a_time + b_time
+
+    def gain(self, time: Float[Array, ""]) -> Complex[Array, "trace context"]:
+        """exp(t (-α + iω)): what t steps leave. (X, t) is the affine map (gain(t), X) in short."""
+        fade, turn = jnp.exp(-time * self.alpha), jnp.exp(1j * (time * self.omega))
+        return fade[:, None] * turn[None, :]
+
+
+class Max(Monoid):
+    """(w, m) • (w', m') = (w + w', max(m + w', m')): the largest value, faded by w ≤ 0.
+
+    Max-plus affine maps, the "max operator" that the paper leaves as future work. Fading the past
+    at each combine, max(γ m, m'), is not associative: w must tell how much. w = 0 fades nothing.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_fade, a_max), (b_fade, b_max) = a, b
+        return a_fade + b_fade, jnp.maximum(a_max + b_fade, b_max)
+
+
+class LogSumExp(Monoid):
+    """(w, m) • (w', m') = (w + w', log(exp(m + w') + exp(m'))): `Affine` in the log domain."""
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_fade, a_log), (b_fade, b_log) = a, b
+        faded = a_log + b_fade
+        # JAX's derivative of log(0 + 0) is NaN; there is nothing to differentiate, so it is 0.
+        empty = jnp.maximum(faded, b_log) == -jnp.inf
+        both = jnp.logaddexp(jnp.where(empty, 0, faded), jnp.where(empty, 0, b_log))
+        return a_fade + b_fade, jnp.where(empty, -jnp.inf, both)
+
+
+class Moments(Monoid):
+    """(n, μ, M₂) of two samples from those of each: mean and variance that merge.
+
+    Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0); variance = M₂ / n. n may be any
+    non-negative weight.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+        zero = jnp.zeros(self.shape)
+        return zero, zero, zero
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
+        count = a_count + b_count
+        share = b_count / jnp.where(count > 0, count, 1)
+        step = b_mean - a_mean
+        return count, a_mean + share * step, a_square + b_square + a_count * share * step**2
+
+
+class EWMA(Monoid):
+    """(β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w.
+
+    The bias-corrected moving average of Hilton et al. 2022 (Appendix A), with f(x) = (β, 1, x).
+    Stored as a mean, not a sum, so a constant stays constant however long the average runs.
+    β = 0 starts anew: it leaves no trace of the past.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+        return jnp.ones(self.shape), jnp.zeros(self.shape), jnp.zeros(self.shape)
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+        b: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
+    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]:
+        (a_beta, a_weight, a_mean), (b_beta, b_weight, b_mean) = a, b
+        faded = b_beta * a_weight
+        weight = faded + b_weight
+        share = b_weight / jnp.where(weight > 0, weight, 1)
+        past = jnp.where(faded > 0, a_mean, b_mean)
+        return a_beta * b_beta, weight, past + share * (b_mean - past)
+
+
+class TopK(Monoid):
+    """The k largest keys of both, with what they carry: a mergeable reservoir.
+
+    Elements are (keys [k] in falling order, payload with leaves [k, ...]); an unused slot has key
+    -∞ and payload zero. With keys drawn uniformly at random it is reservoir sampling (Vitter 1985)
+    that many actors may run apart and merge. Ties go to the earlier item. k is at least 1.
+    """
+
+    k: int = eqx.field(static=True)
+    example: PyTree[jax.ShapeDtypeStruct] = eqx.field(static=True)
+
+    def __init__(self, k: int, example: PyTree):
+        _check_k(k)
+        self.k = k
+        self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
+
+    def identity(self) -> tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]:
+        empty = jax.tree.map(lambda x: jnp.zeros((self.k, *x.shape), x.dtype), self.example)
+        return jnp.full(self.k, -jnp.inf), empty
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]],
+        b: tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]],
+    ) -> tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]:
+        both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
+        keys, chosen = jax.lax.top_k(both[0], self.k)
+        return keys, jax.tree.map(lambda x: x[chosen], both[1])
+
+
+class Window(Monoid):
+    """The last k items of the concatenation: frame stacking as a monoid.
+
+    Elements are (items [k, ...] with the newest last, count ≤ k); unused items are zero. k ≥ 1.
+    """
+
+    k: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def __check_init__(self):
+        _check_k(self.k)
+
+    def identity(self) -> tuple[Float[Array, "k ..."], Float[Array, ""]]:
+        return jnp.zeros((self.k, *self.shape)), jnp.zeros(())
+
+    def __call__(
+        self,
+        a: tuple[Float[Array, "k ..."], Float[Array, ""]],
+        b: tuple[Float[Array, "k ..."], Float[Array, ""]],
+    ) -> tuple[Float[Array, "k ..."], Float[Array, ""]]:
+        (a_items, a_count), (b_items, b_count) = a, b
+        shift = b_count.astype(jnp.int32)
+        older = jax.lax.dynamic_slice_in_dim(
+            jnp.concatenate([a_items, jnp.zeros_like(a_items)]), shift, self.k
+        )
+        newer = jnp.arange(self.k) >= self.k - shift
+        newer = newer.reshape(-1, *[1] * (a_items.ndim - 1))
+        return jnp.where(newer, b_items, older), jnp.minimum(a_count + b_count, self.k)
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise ValueError(f"`k` must be at least 1 item; got {k}.")

@@ -1,0 +1,73 @@
+"""Schedules of a scan: which pairs each method combines at which level, as tables to look at.
+
+`scan` runs the two methods that are there to teach, Hillis and Steele's and Blelloch's, from these
+very tables; of the others they say what the compiled loop or tree computes. Work and depth are
+counted from them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Int, PyTree
+
+METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked")
+
+
+class Level(NamedTuple):
+    """Combines that run at once: h[right] ← h[left] • h[right], index by index."""
+
+    left: Int[np.ndarray, " pairs"]
+    right: Int[np.ndarray, " pairs"]
+
+
+def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
+    """Which pairs `method` combines at which level, all in place on one array of `length`.
+
+    Carrying out the levels in order turns the elements x_t into the prefixes h_t. The methods
+    "hillis_steele" and "blelloch" are run from this very table; the others compute the same tree.
+
+    Raises `ValueError` for a method without a schedule of its own ("auto" or unknown), or a chunk
+    below 1.
+    """
+    check_chunk(chunk)
+    t = np.arange(length)
+    steps = [2**i for i in range(max(length - 1, 0).bit_length())]
+    if method == "sequential":
+        return [Level(t[i : i + 1], t[i + 1 : i + 2]) for i in range(length - 1)]
+    if method == "hillis_steele":  # Hillis & Steele 1986
+        return [Level(t[:-step], t[step:]) for step in steps]
+    if method in ("blelloch", "associative"):  # Blelloch 1990, in its inclusive form
+        up = [t[2 * step - 1 :: 2 * step] for step in steps]
+        down = [t[3 * step - 1 :: 2 * step] for step in reversed(steps)]
+        sweeps = zip(steps + steps[::-1], up + down, strict=True)
+        return [Level(right - step, right) for step, right in sweeps if right.size]
+    if method == "chunked":
+        within = [t[i::chunk] for i in range(1, min(chunk, length))]
+        last = t[chunk - 1 :: chunk]  # of every whole chunk
+        across = [Level(last[i : i + 1], last[i + 1 : i + 2]) for i in range(last.size - 1)]
+        rest = t[chunk:][~np.isin(t[chunk:], last)]
+        spread = [Level(rest // chunk * chunk - 1, rest)] if rest.size else []
+        return [Level(right - 1, right) for right in within] + across + spread
+    raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
+
+
+def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
+    """(work, depth): the number of combines and of levels that `schedule` holds."""
+    levels = schedule(length, method, chunk)
+    return sum(level.left.size for level in levels), len(levels)
+
+
+def check_chunk(chunk: int) -> None:
+    """Raises `ValueError` unless a block has at least one step."""
+    if chunk < 1:
+        raise ValueError(f"`chunk` must be at least 1 step; got {chunk}.")
+
+
+def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
+    """The prefixes of `xs`, combined in place, level by level; `op` takes many pairs at once."""
+    for left, right in levels:
+        new = op(*(jax.tree.map(lambda x, i=i: x[i], xs) for i in (left, right)))
+        xs = jax.tree.map(lambda x, n, i=right: x.at[i].set(n), xs, new)
+    return xs

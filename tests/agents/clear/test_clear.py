@@ -1,0 +1,460 @@
+"""CLEAR: its loss against loops, who is replayed, and that replay turned off leaves no trace."""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl import losses
+from mmrl.agents import clear
+from mmrl.agents.clear import vtrace
+from mmrl.envs import continual, make
+from mmrl.replay import reservoir
+from mmrl.replay.reservoir import Unrolls
+
+FAMILY, PARAMS = continual.permuted_catch(3, rows=5, columns=3)
+TINY = clear.Config(
+    memory="none",
+    width=8,
+    environments=4,
+    rollout=6,
+    capacity=120,
+    block=2,
+    blocks=1,
+    episodes=4,
+)
+
+
+def change(config: Any, **values: Any) -> Any:
+    return dataclasses.replace(config, **values)
+
+
+def distance(a: Any, b: Any) -> float:
+    leaves = [jax.tree.leaves(eqx.filter(x, eqx.is_inexact_array)) for x in (a, b)]
+    return max(float(np.abs(x - y).max()) for x, y in zip(*leaves, strict=True))
+
+
+@jax.jit
+def begin(config: clear.Config, tasks: Any = None) -> clear.State:
+    return clear.init(config, FAMILY, PARAMS, jax.random.key(0), tasks)
+
+
+@jax.jit
+def iterate(config: clear.Config, state: clear.State) -> Any:
+    return clear.iterate(config, FAMILY, PARAMS, state)
+
+
+@jax.jit
+def act(config: clear.Config, state: clear.State, key: Any) -> Any:
+    return clear.act(config, FAMILY, PARAMS, state, key)
+
+
+def run(config: clear.Config, times: int) -> clear.State:
+    state = begin(config)
+    for _ in range(times):
+        state, _ = iterate(config, state)
+    return state
+
+
+# The loss
+
+
+@pytest.fixture(scope="module")
+def batch() -> Unrolls:
+    """Unrolls with ends of both kinds, of a policy and values that are not those of the network."""
+    state = begin(TINY)
+    _, unrolls = act(TINY, state, jax.random.key(1))
+    keys = jax.random.split(jax.random.key(2), 5)
+    shape = unrolls.steps.reward.shape
+    return eqx.tree_at(
+        lambda u: (u.steps.extras, u.steps.reward, u.steps.terminated, u.steps.truncated),
+        unrolls,
+        (
+            vtrace.Acted(
+                jax.random.normal(keys[0], (*shape, 3)), jax.random.normal(keys[1], shape)
+            ),
+            jax.random.normal(keys[2], shape),
+            jax.random.bernoulli(keys[3], 0.2, shape),
+            jax.random.bernoulli(keys[4], 0.2, shape),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def net() -> Any:
+    """A network with opinions: a fresh one is uniform."""
+    return jax.tree.map(lambda x: 1.5 * x + 0.1 if eqx.is_array(x) else x, begin(TINY).net)
+
+
+def oracle(config: clear.Config) -> Any:
+    """Section 3 of the paper by loops over its definition of v_s: (targets, advantages)."""
+
+    def targets(now, ahead, steps):
+        pi, mu = (jax.nn.softmax(x, axis=-1) for x in (now.policy.logits, steps.extras.logits))
+        time = np.arange(config.rollout)
+        ratio = np.asarray(pi[time, steps.action] / mu[time, steps.action], float)
+        rho, c = np.minimum(config.rho_max, ratio), np.minimum(config.c_max, ratio)
+        v, after = np.asarray(now.value, float), np.asarray(ahead.value, float)
+        last = np.array(steps.terminated | steps.truncated)
+        last[-1] = True
+        gamma = config.gamma * (1 - np.asarray(steps.terminated, float))
+        delta = rho * (steps.reward + gamma * after - v)
+        vs, advantages = np.zeros(config.rollout), np.zeros(config.rollout)
+        for s in range(config.rollout):
+            weight, vs[s] = 1.0, v[s]
+            for t in range(s, config.rollout):
+                vs[s] += weight * delta[t]
+                weight *= gamma[t] * c[t]
+                if last[t]:
+                    break
+        for s in range(config.rollout):
+            following = after[s] if last[s] else vs[s + 1]
+            advantages[s] = rho[s] * (steps.reward[s] + gamma[s] * following - v[s])
+        return vs, advantages
+
+    return targets
+
+
+@pytest.mark.parametrize("rho_max, c_max", [(1.0, 1.0), (math.inf, 0.5)])
+def test_the_loss_is_the_papers(net, batch, rho_max: float, c_max: float):
+    config = change(
+        TINY, rho_max=rho_max, c_max=c_max, policy_cloning=0.3, value_cloning=0.2, gamma=0.9
+    )
+    replayed = jnp.array([True, False, False, True])
+    steps = batch.steps
+    now = jax.vmap(net)(batch.state, steps.obs, steps.begin)[1]
+    ahead = jax.vmap(net)(batch.state, steps.next_obs, steps.begin)[1]
+    find = oracle(config)
+    rows = [find(*jax.tree.map(lambda x, i=i: x[i], (now, ahead, steps))) for i in range(4)]
+    vs, advantages = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*rows, strict=True))
+
+    def paper(net):
+        out = jax.vmap(net)(batch.state, steps.obs, steps.begin)[1]
+        log_pi = jax.nn.log_softmax(out.policy.logits)
+        mu = jax.nn.softmax(steps.extras.logits)
+        chosen = jnp.take_along_axis(log_pi, steps.action[..., None], -1)[..., 0]
+        cloning = jnp.sum(mu * (jnp.log(mu) - log_pi), -1)
+        entropy = jnp.sum(jnp.exp(log_pi) * log_pi, -1)
+        each = -chosen * advantages + config.value_weight * (out.value - vs) ** 2
+        each += config.entropy_weight * entropy
+        again = 0.3 * cloning + 0.2 * (out.value - steps.extras.value) ** 2
+        return jnp.mean(each + replayed[:, None] * again)
+
+    (value, measures), gradient = eqx.filter_value_and_grad(vtrace.loss, has_aux=True)(
+        net, config, batch, replayed
+    )
+    wanted, wanted_gradient = eqx.filter_value_and_grad(paper)(net)
+    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    assert distance(gradient, wanted_gradient) < 1e-6 < distance(gradient, net)
+    # Both kinds of ends occur.
+    assert steps.terminated.any() and (steps.truncated & ~steps.terminated).any()
+    assert np.isfinite(measures.ratio)
+
+
+@pytest.fixture(scope="module")
+def own(net, batch) -> Unrolls:
+    """What the network itself did, with the rewards of `batch`, and more ends, of both kinds."""
+    _, unrolls = act(TINY, dataclasses.replace(begin(TINY), net=net), jax.random.key(6))
+    ended, cut = unrolls.steps.terminated, jnp.arange(4)[:, None] % 2 == 1
+    return eqx.tree_at(
+        lambda u: (u.steps.reward, u.steps.terminated, u.steps.truncated),
+        unrolls,
+        (batch.steps.reward, ended & ~cut, ended & cut | batch.steps.truncated),
+    )
+
+
+def test_on_policy_and_without_clips_targets_are_n_step_returns(net, own):
+    """ρ̄ = c̄ = ∞: rewards up to the episode's or the unroll's end, and the value of what follows."""
+    config = change(TINY, rho_max=math.inf, c_max=math.inf, gamma=0.9)
+    *_, targets, ratio = jax.vmap(lambda u: vtrace.trace(config, net, u))(own)
+    np.testing.assert_allclose(ratio, 1, atol=1e-5)
+    steps = own.steps
+    assert steps.terminated.any() and steps.truncated.any()
+    ahead = jax.vmap(net)(own.state, steps.next_obs, steps.begin)[1].value
+    for row, start in np.ndindex(steps.reward.shape):
+        total, weight, t = 0.0, 1.0, start
+        while True:
+            total += weight * steps.reward[row, t]
+            weight *= 0.9 * (1 - steps.terminated[row, t])
+            if steps.terminated[row, t] or steps.truncated[row, t] or t == config.rollout - 1:
+                break
+            t += 1
+        np.testing.assert_allclose(
+            targets.values[row, start], total + weight * ahead[row, t], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_cloning_is_at_rest_where_the_network_is_what_it_was(net, own, batch):
+    """Then no weight of cloning moves it, though all is replayed; elsewhere it does."""
+
+    def at(weight: float, unrolls: Unrolls) -> Any:
+        config = change(TINY, policy_cloning=weight, value_cloning=weight)
+        return eqx.filter_grad(vtrace.loss, has_aux=True)(net, config, unrolls, jnp.ones(4, bool))
+
+    (without, _), (strong, measures) = at(0.0, own), at(9.0, own)
+    assert measures.policy_cloning < 1e-6 and measures.value_cloning < 1e-6
+    assert distance(without, strong) < 1e-4 < 1e-2 < distance(at(0.0, batch)[0], at(9.0, batch)[0])
+
+
+def test_cloning_counts_where_replayed_and_nowhere_else(net, batch):
+    def at(weight: float, replayed: Any) -> Any:
+        config = change(TINY, policy_cloning=weight, value_cloning=weight)
+        return eqx.filter_value_and_grad(vtrace.loss, has_aux=True)(net, config, batch, replayed)
+
+    none, all_rows = jnp.zeros(4, bool), jnp.ones(4, bool)
+    assert distance(at(0.0, none), at(9.0, none)) == 0
+    # Without weights it does not matter who is replayed.
+    assert distance(at(0.0, none)[1], at(0.0, all_rows)[1]) == 0
+    assert distance(at(0.0, all_rows)[1], at(9.0, all_rows)[1]) > 1e-3
+
+
+def test_a_sum_is_the_mean_of_all_steps_times_their_number(net, batch):
+    replayed = jnp.array([True, False, True, True])
+    mean, total = (
+        eqx.filter_grad(vtrace.loss, has_aux=True)(
+            net, change(TINY, reduction=name), batch, replayed
+        )[0]
+        for name in ("mean", "sum")
+    )
+    assert distance(jax.tree.map(lambda x: 24 * x, mean), total) < 1e-5
+
+
+def test_a_penalty_is_added(net, batch):
+    def penalty(net):
+        return 3.0 * net.critic.head.linear.bias[0] ** 2
+
+    bare, more = (
+        eqx.filter_value_and_grad(vtrace.loss, has_aux=True)(
+            net, TINY, batch, jnp.zeros(4, bool), extra
+        )
+        for extra in (None, penalty)
+    )
+    bias = net.critic.head.linear.bias[0]
+    np.testing.assert_allclose(more[0][0] - bare[0][0], 3 * bias**2, rtol=1e-4)
+    moved = more[1].critic.head.linear.bias - bare[1].critic.head.linear.bias
+    np.testing.assert_allclose(moved, 6 * bias, rtol=1e-4)
+    assert distance(more[1].policy, bare[1].policy) == 0
+
+
+@pytest.mark.parametrize("memory", ["none", "lru", "gru"])
+def test_new_unrolls_are_on_policy(memory: str):
+    """From the stored state, the network says again what the actor said, in mid-episode too."""
+    config = change(TINY, memory=memory, width=4)
+    state = begin(config)
+    carries, _ = act(config, state, jax.random.key(3))
+    state = dataclasses.replace(state, carries=carries)
+    assert not carries.begin.all()
+    _, unrolls = act(config, state, jax.random.key(4))
+    now, _, _, ratio = jax.vmap(lambda u: vtrace.trace(config, state.net, u))(unrolls)
+    np.testing.assert_allclose(ratio, 1, atol=1e-5)
+    np.testing.assert_allclose(now.policy.logits, unrolls.steps.extras.logits, atol=1e-5)
+    np.testing.assert_allclose(now.value, unrolls.steps.extras.value, atol=1e-5)
+
+
+# Replay
+
+
+def test_replay_fraction_0_leaves_no_trace():
+    """Neither what is stored nor weights of cloning change a bit; no reservoir, nothing at all."""
+    off = run(change(TINY, replay_fraction=0.0, policy_cloning=0.0, value_cloning=0.0), 5)
+    heavy = run(change(TINY, replay_fraction=0.0, policy_cloning=3.0, value_cloning=3.0), 5)
+    assert off.reservoir.seen == 5
+    for a, b in zip(jax.tree.leaves(off.net), jax.tree.leaves(heavy.net), strict=True):
+        np.testing.assert_array_equal(a, b)
+    # Another program, whose sums a compiler may round otherwise.
+    plain = run(change(TINY, capacity=0, replay_fraction=0.0), 5)
+    assert plain.reservoir is None and distance(plain.net, off.net) < 1e-6
+    assert distance(plain.net, run(TINY, 5).net) > 1e-4
+
+
+def test_without_replay_the_gradient_is_that_of_plain_vtrace_bit_for_bit(net, batch):
+    """Operation by operation, so that no compiler rounds the two differently."""
+    config = change(TINY, policy_cloning=3.0, value_cloning=3.0)
+    new = jnp.zeros(4, bool)
+
+    def plain(net):
+        outputs, log_prob, targets, _ = jax.vmap(lambda u: vtrace.trace(config, net, u))(batch)
+        return jnp.mean(
+            losses.policy_gradient_loss(log_prob, targets.advantages)
+            + config.value_weight * losses.value_loss(outputs.value, targets.values)
+            - config.entropy_weight * outputs.policy.entropy()
+        )
+
+    ours = eqx.filter_grad(vtrace.loss, has_aux=True)(net, config, batch, new)[0]
+    for a, b in zip(*map(jax.tree.leaves, (ours, eqx.filter_grad(plain)(net))), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert distance(ours, jax.tree.map(jnp.zeros_like, ours)) > 1e-3
+
+
+def labelled(config: clear.Config, number: int) -> Unrolls:
+    """Unrolls that tell which environment they are of, and when they came."""
+    rows = jnp.arange(config.environments)
+    name = jnp.broadcast_to(100 * number + rows[:, None], (config.environments, config.rollout))
+    return Unrolls((), {"name": name})
+
+
+@pytest.mark.parametrize("fraction, count", [(0, 0), (0.25, 2), (0.5, 4), (0.75, 6), (1, 8)])
+def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
+    config = change(TINY, environments=8, capacity=8 * 6 * 50, replay_fraction=float(fraction))
+    new = labelled(config, 1)
+    kept = reservoir.init({"name": new.steps["name"][0, 0]}, (), 2400, workers=8, length=6)
+
+    @jax.jit
+    def pair(kept, new, key):
+        return clear.pair(config, kept, new, key)
+
+    chosen = []
+    for number in range(1, 9):
+        new = labelled(config, number)
+        kept, batch, replayed = pair(kept, new, jax.random.key(number))
+        names = np.asarray(batch.steps["name"])
+        np.testing.assert_array_equal(names[:, 0] % 100, np.arange(8))  # of the same actor
+        np.testing.assert_array_equal(names[~replayed], new.steps["name"][~replayed])
+        assert replayed.sum() == count and (names[:, 0] // 100 <= number).all()
+        # Inserted before it is sampled: the first time there is nothing else.
+        assert number > 1 or (names == new.steps["name"]).all()
+        chosen.append(replayed)
+    if 0 < count < 8:
+        assert len({tuple(np.asarray(c)) for c in chosen}) > 1
+    if count:
+        assert (names[replayed, 0] < 800).any()  # old ones
+
+
+def test_a_replayed_unroll_is_as_it_was_acted():
+    """State, logits and values of then: what V-trace and cloning compare with."""
+    config = change(TINY, memory="lru", width=4, replay_fraction=1.0)
+    state = run(config, 3)
+    kept = state.reservoir
+    assert kept.stored.tolist() == [3] * 4 and kept.seen == 3
+    before = begin(config)
+    _, first = act(config, before, jax.random.split(before.key, 3)[0])
+    slot = 0  # the first unroll of every worker: nothing has been pushed out yet
+    rows = jnp.arange(4) * kept.slots + slot
+    stored = jax.tree.map(lambda x: x[rows], kept.unrolls)
+    assert distance(stored, first) < 1e-6
+    np.testing.assert_array_equal(stored.steps.action, first.steps.action)
+
+
+def test_a_type_that_rounds_observations_is_refused():
+    env, params = make("CartPole-v1")
+    with pytest.raises(ValueError, match="got 'uint8', which rounds those of this environment"):
+        clear.check(change(TINY, stored="uint8"), env, params)
+    clear.check(change(TINY, stored="float16"), env, params)
+
+
+def test_whole_numbers_may_be_stored_as_such():
+    plain, small = run(TINY, 4), run(change(TINY, stored="uint8"), 4)
+    seen = plain.reservoir.unrolls.steps.obs
+    assert small.reservoir.unrolls.steps.obs.dtype == jnp.uint8 and len(jnp.unique(seen)) > 1
+    np.testing.assert_array_equal(small.reservoir.unrolls.steps.obs, seen)
+    # Another program, whose sums a compiler may round otherwise.
+    assert distance(plain.net, small.net) < 1e-6
+
+
+# Tasks
+
+
+def test_environments_play_their_own_tasks():
+    tasks = jnp.array([0, 1, 2, 1])
+    state = begin(TINY, tasks)
+    _, unrolls = act(TINY, state, jax.random.key(5))
+    order = FAMILY.orders()
+    for row, task in enumerate(tasks):
+        frames = np.zeros((2, 6, 15))
+        for i, obs in enumerate((unrolls.steps.obs, unrolls.steps.next_obs)):
+            frames[i][:, order[task]] = obs[row]
+        # In the right order of pixels the paddle is in the last row, and begins in the middle.
+        assert (frames.reshape(2, 6, 5, 3)[:, :, -1].sum(-1) >= 1).all()
+        assert frames[0, 0].reshape(5, 3)[-1].tolist() == [0, 1, 0]
+
+
+def test_entering_a_task_begins_episodes_and_changes_nothing_else():
+    state = dataclasses.replace(
+        run(change(TINY, memory="lru", width=4), 2), tasks=jnp.zeros(4, int)
+    )
+    config, tasks = change(TINY, memory="lru", width=4), jnp.full(4, 2)
+    after = jax.jit(lambda s: clear.enter(config, FAMILY, PARAMS, s, tasks))(state)
+    assert after.carries.begin.all() and after.tasks.tolist() == [2] * 4
+    same = ("net", "optimizer", "reservoir", "iteration")
+    for name in same:
+        assert eqx.tree_equal(getattr(after, name), getattr(state, name))
+    frames = np.zeros((4, 15))
+    frames[:, FAMILY.orders()[2]] = after.carries.obs
+    np.testing.assert_array_equal(frames.reshape(4, 5, 3)[:, -1], [[0, 1, 0]] * 4)
+    assert clear.leave(config, FAMILY, PARAMS, after) is after
+
+
+def test_a_block_reports_and_goes_on():
+    state, metrics = jax.jit(lambda k: clear.train(TINY, FAMILY, PARAMS, k))(jax.random.key(0))
+    assert metrics.returns.shape == (1, 4) and metrics.finite.all()
+    assert state.iteration == 2 and set(np.unique(metrics.returns)) <= {-1.0, 1.0}
+    assert (metrics.lengths == 4).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "memory"), [("probe-Match-v0", "none"), ("probe-Memory-v0", "lru")]
+)
+def test_it_learns_with_half_of_its_batches_replayed(name: str, memory: str):
+    env, params = make(name)
+    config = clear.Config(
+        memory=memory,
+        width=32,
+        environments=16,
+        rollout=16,
+        capacity=20_000,
+        block=150,
+        blocks=1,
+        gamma=0.9,
+        learning_rate=3e-3,
+    )
+    keys = jax.random.split(jax.random.key(0), 4)
+    train = jax.jit(jax.vmap(lambda k: clear.train(config, env, params, k)[1]))
+    metrics = train(keys)
+    assert metrics.finite.all()
+    # Chance is 0; each of ten seeds had 1 in either task.
+    assert np.mean(metrics.returns) > 0.7
+
+
+# Settings
+
+
+def test_rmsprop_is_impalas():
+    """ms ← d ms + (1-d) g², θ ← θ - lr g / √(ms + ε), ms starting at 1."""
+    config = change(TINY, optimizer="rmsprop", max_grad_norm=math.inf, rms_eps=0.1)
+    optimizer, theta, ms = vtrace.optimizer(config), jnp.array([1.0, -2.0]), np.ones(2)
+    state = optimizer.init(theta)
+    for g in ([3.0, 0.1], [-1.0, 0.2]):
+        update, state = optimizer.update(jnp.array(g), state, theta)
+        ms = 0.99 * ms + 0.01 * np.square(g)
+        np.testing.assert_allclose(update, -1e-3 * np.array(g) / np.sqrt(ms + 0.1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("optimizer", {"optimizer": "sgd"}),
+        ("reduction", {"reduction": "max"}),
+        ("stored", {"stored": "bool"}),
+        ("capacity", {"capacity": 23}),
+        ("replay_fraction", {"capacity": 0}),
+        ("replay_fraction", {"replay_fraction": 1.5}),
+        ("learning_rate", {"learning_rate": 0.0}),
+        ("environments", {"environments": 0}),
+        ("value_cloning", {"value_cloning": -1.0}),
+    ],
+)
+def test_errors_name_the_setting(name: str, values: dict[str, Any]):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        clear.check(change(TINY, **values), FAMILY, PARAMS)
+
+
+def test_actions_must_be_discrete():
+    env, params = make("Pendulum-v1")
+    with pytest.raises(ValueError, match="discrete"):
+        clear.check(TINY, env, params)

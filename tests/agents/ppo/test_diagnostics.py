@@ -1,0 +1,110 @@
+"""The gradient noise scale that PPO and PPG report: of which batch, and at what cost."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from mmrl.agents import ppo
+from mmrl.agents.ppo import diagnostics, learner, ppg
+from mmrl.envs import make
+from mmrl.runs import checkpoint
+
+ENV, PARAMS = make("probe-Memory-v0")
+SIZES: dict[str, Any] = dict(
+    memory="none",
+    width=8,
+    environments=4,
+    rollout=6,
+    minibatches=2,
+    episodes=4,
+    noise_scale=True,
+    adam_eps=1e-3,  # so that rounding stays what it is
+)
+PPO = ppo.Config(**SIZES, epochs=2, block=3)
+PPG = ppg.Config(
+    **SIZES,
+    policy_iterations=2,
+    auxiliary_epochs=1,
+    auxiliary_minibatches=4,
+    value_epochs=2,
+    block=4,
+)
+
+
+def last_batch(config: ppo.Config, state: ppo.State) -> tuple[learner.Batch, jax.Array]:
+    """What the iteration after `state` learns from, and its key."""
+    act_key, learn_key, _ = jax.random.split(state.key, 3)
+    acted, rollout = ppo.act(config, ENV, PARAMS, state, act_key)
+    return learner.prepare(config, state.net, acted.advantages, rollout)[1], learn_key
+
+
+@pytest.mark.parametrize("agent, config", [(ppo, PPO), (ppg, PPG)], ids=["ppo", "ppg"])
+def test_the_noise_is_that_of_a_blocks_last_batch(agent: Any, config: Any):
+    """Before it is learned from; and nothing else changes."""
+
+    @jax.jit
+    def run(config, key):
+        return agent.block(config, ENV, PARAMS, agent.init(config, ENV, PARAMS, key))
+
+    def go(method, state):
+        return jax.jit(lambda x: method(config, ENV, PARAMS, x))(state)
+
+    key = jax.random.key(0)
+    before = go(agent.init, key)
+    if agent is ppg:  # a phase, and all but one iteration of the second
+        before = go(ppg.iterate, go(ppg.phase, before)[0])[0].policy
+    else:
+        for _ in range(config.block - 1):
+            before = go(ppo.iterate, before)[0]
+    batch, learn_key = jax.jit(last_batch)(config, before)
+    noise_scale = jax.jit(partial(diagnostics.noise_scale, terms=("policy",)))
+    wanted = noise_scale(config, before.learner, batch, jax.random.fold_in(learn_key, 0))
+
+    state, metrics = run(config, key)
+    policy = metrics.diagnostics if agent is ppo else metrics.diagnostics.policy
+    np.testing.assert_allclose(policy.noise, wanted, rtol=1e-3)
+    assert policy.noise.scale.shape == () and policy.noise.noise > 0
+    if agent is ppg:  # both learn by the same function
+        return
+    without, quiet = run(dataclasses.replace(config, noise_scale=False), key)
+    assert quiet.diagnostics.noise is None
+    for ours, other in zip(*map(numbers, (state, without)), strict=True):
+        np.testing.assert_array_equal(ours, other)
+
+
+def numbers(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(x) for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))]
+
+
+@pytest.mark.parametrize("agent, config", [(ppo, PPO), (ppg, PPG)], ids=["ppo", "ppg"])
+def test_seeds_side_by_side_measure_it_once_too(agent: Any, config: Any):
+    """A condition that differed between seeds would be computed in every iteration."""
+
+    def conditions(config: Any) -> int:
+        keys = jax.random.split(jax.random.key(0), 2)
+        state = jax.eval_shape(jax.vmap(lambda k: agent.init(config, ENV, PARAMS, k)), keys)
+        block = jax.vmap(lambda s: agent.block(config, ENV, PARAMS, s))
+        return str(jax.make_jaxpr(block)(state)).count(" cond[")
+
+    quiet = dataclasses.replace(config, noise_scale=False)
+    assert conditions(config) == conditions(quiet) + 1
+
+
+def test_one_minibatch_has_nothing_to_compare():
+    with pytest.raises(ValueError, match="`minibatches` must be at least 2"):
+        ppo.check(dataclasses.replace(PPO, minibatches=1), ENV, PARAMS)
+
+
+def test_a_run_of_before_the_switch_can_go_on():
+    now = {"agent": "ppo", "config": {"noise_scale": False, "clip": 0.2}}
+    before = {"agent": "ppo", "config": {"clip": 0.2}}
+    assert checkpoint._differences(before, now) == []
+    now["config"]["estimator"] = "gae"
+    assert checkpoint._differences(before, now) == []
+    now["config"]["noise_scale"] = True
+    assert checkpoint._differences(before, now) == ["noise_scale was False, is True"]

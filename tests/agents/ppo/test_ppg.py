@@ -1,0 +1,301 @@
+"""PPG: what each phase may change and from what it learns; batches and what rescales with them."""
+
+import dataclasses
+import math
+import operator
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from mmrl.agents import ppo
+from mmrl.agents.ppo import invariance, learner, ppg
+from mmrl.envs import make
+
+ENV, PARAMS = make("probe-Memory-v0")
+TINY = ppg.Config(
+    memory="none",
+    width=8,
+    proximal="ewma",
+    environments=4,
+    rollout=6,
+    minibatches=2,
+    policy_iterations=3,
+    auxiliary_epochs=2,
+    auxiliary_minibatches=4,
+    block=6,
+    blocks=1,
+    episodes=4,
+)
+
+
+def change(config: Any, **values: Any) -> Any:
+    return dataclasses.replace(config, **values)
+
+
+def distance(a: Any, b: Any) -> float:
+    leaves = [jax.tree.leaves(eqx.filter(x, eqx.is_inexact_array)) for x in (a, b)]
+    return max(float(np.abs(x - y).max()) for x, y in zip(*leaves, strict=True))
+
+
+@jax.jit
+def begin(config: ppg.Config) -> ppg.State:
+    return ppg.init(config, ENV, PARAMS, jax.random.key(0))
+
+
+@jax.jit
+def iterate(config: ppg.Config, state: ppg.State) -> Any:
+    return ppg.iterate(config, ENV, PARAMS, state)
+
+
+@jax.jit
+def phase(config: ppg.Config, state: ppg.State) -> Any:
+    return ppg.phase(config, ENV, PARAMS, state)
+
+
+# The policy phase
+
+
+@pytest.mark.slow
+def test_a_policy_phase_is_ppo():
+    """With as many epochs for both, an iteration is PPO's."""
+    state = begin(TINY)
+    fields = {f.name: getattr(TINY, f.name) for f in dataclasses.fields(ppo.Config)}
+    ours, (outcome, _) = iterate(TINY, state)
+    theirs, other = jax.jit(lambda c, s: ppo.iterate(c, ENV, PARAMS, s))(
+        ppo.Config(**fields), state.policy
+    )
+    assert distance(ours.policy, theirs) < 1e-6 < distance(ours.net, state.net)
+    np.testing.assert_allclose(outcome[0], other[0], rtol=1e-5)
+
+
+def test_separate_epochs_train_the_value_first():
+    config = change(TINY, value_epochs=3, entropy_weight=0.0)
+    state = begin(config)
+    after, _ = iterate(config, state)
+    counts = [
+        int(optax.tree.get(s, "count")) for s in (after.value, after.policy.learner.optimizer)
+    ]
+    assert counts == [6, 2] and int(optax.tree.get(after.auxiliary, "count")) == 0
+    # Each optimizer moves its own network: the other has no gradient there.
+    for kept, moved in (("critic", "policy"), ("policy", "critic")):
+        optimizer = after.value if kept == "policy" else after.policy.learner.optimizer
+        momentum = optax.tree.get(optimizer, "mu")
+        assert (
+            distance(getattr(momentum, kept), jax.tree.map(jnp.zeros_like, getattr(momentum, kept)))
+            == 0
+        )
+        assert distance(getattr(after.net, moved), getattr(state.net, moved)) > 1e-5
+    # Only the two gradient steps on the policy count for its average.
+    beta = 1 - 1 / (1 + config.prox_center)
+    weight = after.policy.learner.average.weight
+    np.testing.assert_allclose(weight, 1 + beta + beta**2, rtol=1e-6)
+
+
+def test_the_average_starts_anew_with_every_policy_phase():
+    config = change(TINY, prox_center=1e6)  # so that it remembers all that it has seen
+    state, _ = phase(config, begin(config))
+    steps = config.policy_iterations * config.minibatches
+    np.testing.assert_allclose(state.policy.learner.average.weight, 1 + steps, rtol=1e-4)
+    after, _ = phase(config, state)
+    np.testing.assert_allclose(after.policy.learner.average.weight, 1 + steps, rtol=1e-4)
+    # It is now nearer to today's parameters than to those of the start.
+    average = after.policy.learner.average.net
+    assert distance(average, after.net) < distance(average, begin(config).net)
+
+
+# The auxiliary phase
+
+
+@pytest.fixture(scope="module")
+def kept() -> ppg.Kept:
+    keys = jax.random.split(jax.random.key(1), 2)
+    return ppg.Kept(
+        state=((), ()),
+        obs=jax.random.normal(keys[0], (32, 1, 3)),
+        begin=jnp.ones((32, 1), bool),
+        targets=jax.random.normal(keys[1], (32, 1)),
+    )
+
+
+@jax.jit
+def auxiliary(config: ppg.Config, state: ppg.State, kept: ppg.Kept) -> Any:
+    return ppg.auxiliary_phase(config, state, kept, jax.random.key(2))
+
+
+def test_the_auxiliary_loss_is_the_formula(kept: ppg.Kept):
+    state, config = begin(TINY), change(TINY, clone_weight=0.7)
+    net = jax.tree.map(lambda x: 1.5 * x + 0.1, state.net)
+    old, new = (jax.vmap(n)(kept.state, kept.obs, kept.begin)[1] for n in (state.net, net))
+    value, _ = jax.jit(ppg.auxiliary_loss)(net, kept, old.policy, config)
+    p, q = (np.asarray(jax.nn.softmax(o.policy.logits)) for o in (old, new))
+    wanted = (
+        0.5 * np.mean((new.aux_value - kept.targets) ** 2)
+        + 0.5 * np.mean((new.value - kept.targets) ** 2)
+        + 0.7 * np.mean(np.sum(p * np.log(p / q), axis=-1))
+    )
+    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+
+
+def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
+    config = change(TINY, auxiliary_epochs=20, auxiliary_rate=1e-2)
+    # A policy that has opinions: a fresh one is uniform, whatever happens below its head.
+    head = "policy.learner.net.policy.head.linear.weight"
+    state = eqx.tree_at(
+        operator.attrgetter(head),
+        begin(config),
+        replace_fn=lambda w: w * jnp.array([[200.0], [200.0], [1.0]]),
+    )
+
+    def drift(weight: float) -> tuple[float, float, float]:
+        after, (by_aux, by_value, _) = auxiliary(change(config, clone_weight=weight), state, kept)
+        before, now = (
+            jax.vmap(n)(kept.state, kept.obs, kept.begin)[1].policy for n in (state.net, after.net)
+        )
+        assert int(optax.tree.get(after.auxiliary, "count")) == 80
+        assert distance(after.policy.learner.optimizer, state.policy.learner.optimizer) == 0
+        falls = (by_aux[-4:].mean() / by_aux[:4].mean(), by_value[-4:].mean() / by_value[:4].mean())
+        return float(jnp.mean(before.kl(now))), *map(float, falls)
+
+    free, *learned = drift(0.0)
+    held, *also_learned = drift(100.0)
+    assert held < 0.1 * free
+    assert max(learned) < 0.9 and also_learned[1] < 0.9
+
+
+def test_a_policy_phase_is_kept_whole_for_the_auxiliary_one():
+    """The rows are every step of every iteration, with the targets of then."""
+    config = change(TINY, auxiliary_rate=1e-2)
+    state = begin(config)
+    _, (_, rows) = jax.jit(
+        lambda s: jax.lax.scan(lambda s, _: ppg.iterate(TINY, ENV, PARAMS, s), s, None, 3)
+    )(state)
+    assert rows.targets.shape == (3, 24, 1)
+    _, (outcome, (by_aux, _, cloning)) = phase(config, state)
+    assert outcome[0].shape == (3, 2) and by_aux.shape == (8,)
+    # The first gradient step finds the policy where it was.
+    np.testing.assert_allclose(cloning[0], 0, atol=1e-7)
+    assert cloning[-1] > 0
+
+
+# Runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"memory": "lru", "memory_sizes": (("state_size", 4),), "auxiliary_minibatches": 2},
+        {"value_epochs": 2, "objective": "kl"},
+    ],
+)
+def test_a_run_is_finite_and_reports(values: dict[str, Any]):
+    config = change(TINY, **values)
+    run = jax.jit(lambda k: ppg.train(config, ENV, PARAMS, k))
+    state, metrics = run(jax.random.key(3))
+    assert metrics.finite.all() and metrics.returns.shape == (1, 4)
+    assert state.policy.iteration == config.block
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(metrics.diagnostics))
+    assert metrics.diagnostics.policy.steps.entropy.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"shared": True}, "`shared` must be False"),
+        ({"staleness": 1}, "`staleness` must be 0"),
+        ({"block": 4}, "`block` must be a multiple of `policy_iterations`"),
+        ({"auxiliary_minibatches": 5}, "must divide the rows of a phase, 72"),
+        ({"value_epochs": 0}, "`value_epochs` must be at least 1"),
+        ({"clone_weight": -1.0}, "`clone_weight` must be at least 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        ppg.check(change(TINY, **values), ENV, PARAMS)
+
+
+# Batch size-invariance
+
+PAPER = ppg.Config(
+    environments=256, policy_iterations=32, block=32, advantage_decay=0.0, prox_center=8.0
+)
+# c: learning rate, β_prox, decay of the advantages' moments, β₁, β₂, N_π
+TABLE = {
+    1: (5.00e-4, 0.888889, 0.0, 0.9, 0.999, 32),
+    4: (2.50e-4, 0.969697, 0.6, 0.974004, 0.9997499, 128),
+    16: (1.25e-4, 0.992248, 0.88235, 0.993437, 0.9999375, 512),
+    64: (6.25e-5, 0.998051, 0.96923, 0.998355, 0.9999844, 2048),
+    256: (3.125e-5, 0.999512, 0.99222, 0.999589, 0.9999961, 8192),
+}
+
+
+@pytest.mark.parametrize("c", list(TABLE))
+def test_a_batch_c_times_smaller(c: int):
+    new = invariance.rescale(PAPER, c, betas=True)
+    beta = 1 - 1 / (1 + new.prox_center)
+    numbers = (new.learning_rate, beta, new.advantage_decay, new.beta1, new.beta2)
+    np.testing.assert_allclose(numbers, TABLE[c][:5], rtol=1e-5, atol=1e-6)
+    assert new.policy_iterations == TABLE[c][5]
+    assert new.environments * c == 256 and new.block == 32 * c
+    assert (new.minibatches, new.auxiliary_minibatches) == (4, 32)
+    # A phase has the same steps, and the run too.
+    assert new.environments * new.policy_iterations == 256 * 32
+    assert new.environments * new.block == 256 * 32
+    assert invariance.rescale(new, Fraction(1, c), betas=True).environments == 256
+    back = invariance.rescale(new, Fraction(1, c), betas=True)
+    assert math.isclose(back.learning_rate, 5e-4) and math.isclose(back.prox_center, 8.0)
+    assert math.isclose(back.advantage_decay, 0.0, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("off", "fields"),
+    [
+        ("adam", {"learning_rate"}),
+        ("prox", {"prox_center"}),
+        ("advantages", {"advantage_decay"}),
+        ("phases", {"policy_iterations", "auxiliary_minibatches"}),
+        ("betas", {"beta1", "beta2"}),
+    ],
+)
+def test_every_adjustment_can_be_left_out(off: str, fields: set[str]):
+    whole = invariance.rescale(PAPER, 4, betas=True)
+    part = invariance.rescale(PAPER, 4, **({"betas": True} | {off: False}))
+    names = {f.name for f in dataclasses.fields(PAPER)}
+    assert {n for n in names if getattr(whole, n) != getattr(part, n)} == fields
+    for name in fields - {"auxiliary_minibatches"}:
+        assert getattr(part, name) == getattr(PAPER, name)
+    assert off != "phases" or part.auxiliary_minibatches == 8  # of the same size
+
+
+def test_plain_descent_is_divided_by_c_itself():
+    config = change(PAPER, optimizer="sgd")
+    assert invariance.rescale(config, 16).learning_rate == config.learning_rate / 16
+    assert invariance.rescale(config, 16, adam=False).learning_rate == config.learning_rate
+    new = invariance.rescale(ppo.Config(), 4)  # and PPO has no phases
+    assert type(new) is ppo.Config and new.environments == 16
+
+
+@pytest.mark.parametrize("c", [0, -2, 3, Fraction(1, 5)])
+def test_batches_that_are_not_whole_are_refused(c: Any):
+    with pytest.raises(ValueError, match="`c` must"):
+        invariance.rescale(PAPER, c)
+
+
+def test_a_smaller_batch_ages_the_average_as_much():
+    """θ moving in a line, measured in environment steps: the average trails by as many."""
+    trails = []
+    for c in (1, 16):
+        center = invariance.rescale(PAPER, c).prox_center
+        absorb = jax.jit(partial(learner.absorb, center=center))
+        average = learner.Average(jnp.ones(()), jnp.zeros(1))
+        for t in range(1, 60 * c):
+            average = absorb(average, jnp.full(1, t / c))
+        trails.append(60 - 1 / c - float(average.net[0]))
+    np.testing.assert_allclose(trails, 8.0, rtol=0.05)

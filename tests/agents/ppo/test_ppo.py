@@ -1,0 +1,536 @@
+"""PPO: three policies that are one at first, averages against plain loops, staleness, errors."""
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.agents import ppo
+from mmrl.agents.ppo import diagnostics, learner, normalize
+from mmrl.envs import make
+from mmrl.nets import Categorical
+from mmrl.rollout import Transition
+
+ENV, PARAMS = make("probe-Memory-v0")
+TINY = ppo.Config(
+    memory_sizes=(("state_size", 4),),
+    width=8,
+    environments=4,
+    rollout=7,
+    minibatches=2,
+    epochs=2,
+    block=2,
+    blocks=2,
+    episodes=4,
+)
+BARE = dataclasses.replace(TINY, memory="none", memory_sizes=())
+
+
+def change(config: ppo.Config, **values: Any) -> ppo.Config:
+    return dataclasses.replace(config, **values)
+
+
+def numbers(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(x) for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))]
+
+
+def distance(a: Any, b: Any) -> float:
+    return max(float(np.abs(x - y).max()) for x, y in zip(numbers(a), numbers(b), strict=True))
+
+
+@jax.jit
+def begin(config: ppo.Config) -> ppo.State:
+    return ppo.init(config, ENV, PARAMS, jax.random.key(0))
+
+
+@jax.jit
+def iterate(config: ppo.Config, state: ppo.State) -> tuple[ppo.State, Any]:
+    return ppo.iterate(config, ENV, PARAMS, state)
+
+
+@jax.jit
+def act(config: ppo.Config, state: ppo.State, key: jax.Array) -> tuple[ppo.State, ppo.Rollout]:
+    return ppo.act(config, ENV, PARAMS, state, key)
+
+
+@jax.jit
+def prepare(config: ppo.Config, net: Any, rollout: ppo.Rollout) -> learner.Batch:
+    return learner.prepare(config, net, begin(config).advantages, rollout)[1]
+
+
+def stray(net: Any) -> Any:
+    """Other parameters of the policy."""
+
+    def move(x):
+        return x + 0.5 * jax.random.normal(jax.random.key(2), x.shape)
+
+    trained, rest = eqx.partition(net.policy, eqx.is_inexact_array)
+    return eqx.tree_at(lambda n: n.policy, net, eqx.combine(jax.tree.map(move, trained), rest))
+
+
+# Three policies
+
+
+SLOW = (
+    "ffm",
+    "s5",
+    "linear_attention",
+    "gated_delta",
+    "min_gru",
+    "max_plus",
+    "frame_stack",
+    "lstm",
+)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    ["none", "lru", "gru", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
+)
+def test_all_ratios_are_one_before_the_first_step(memory: str):
+    """What the actor computed step by step is what learning computes on the tape."""
+    config = change(TINY, memory=memory, memory_sizes=())
+
+    @jax.jit
+    def ratios(key):
+        state = ppo.init(config, ENV, PARAMS, key)
+        step = partial(ppo.act, config, ENV, PARAMS)  # twice, and once within an episode
+        _, rollouts = jax.lax.scan(step, state, jax.random.split(key))
+        rollout = jax.tree.map(lambda x: x[1], rollouts)
+        _, batch, _ = learner.prepare(config, state.net, state.advantages, rollout)
+        _, outputs = jax.vmap(state.net)(batch.state, batch.obs, batch.begin)
+        values = rollout.steps.extras.value.reshape(outputs.value.shape)
+        log_ratio = outputs.policy.log_prob(batch.action) - batch.log_prob
+        return log_ratio, outputs.value - values, rollout.steps.begin
+
+    log_ratio, errors, starts = ratios(jax.random.key(1))
+    np.testing.assert_allclose(log_ratio, 0, atol=2e-5)
+    np.testing.assert_allclose(errors, 0, atol=1e-4)
+    assert not starts[:, 0].all() and starts.any()
+
+
+@pytest.fixture(scope="module")
+def acted() -> tuple[ppo.State, ppo.Rollout]:
+    return act(BARE, begin(BARE), jax.random.key(2))
+
+
+def test_who_limits_and_who_is_corrected_for(acted):
+    """Stored or recomputed, for each of the two; without staleness it is all the same."""
+    state, rollout = acted
+    now = stray(state.net)
+    stored = prepare(BARE, now, rollout)
+    for proximal, same in (("decoupled", (True, False)), ("recent", (False, False))):
+        config = change(BARE, proximal=proximal)
+        fresh, late = (prepare(config, net, rollout) for net in (state.net, now))
+        both = (late.log_prob, stored.log_prob), (late.proximal.logits, stored.proximal.logits)
+        assert tuple(bool(np.allclose(x, y, atol=1e-5)) for x, y in both) == same
+        np.testing.assert_allclose(fresh.log_prob, stored.log_prob, atol=1e-5)
+        np.testing.assert_allclose(fresh.proximal.logits, stored.proximal.logits, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def strayed(acted) -> tuple[Any, learner.Batch]:
+    """A policy that has left the one that acted, and what that one did."""
+    state, rollout = acted
+    net = stray(state.net)
+    return net, prepare(BARE, net, rollout)
+
+
+@eqx.filter_jit
+def gradient(config: ppo.Config, net: Any, average: Any, batch: learner.Batch):
+    terms = ("policy",)
+    (_, measures), slope = eqx.filter_value_and_grad(learner.loss, has_aux=True)(
+        net, average, batch, config, terms
+    )
+    return slope, measures
+
+
+def test_an_average_of_one_step_clips_nothing(strayed):
+    """β_prox = 0 is the importance-sampled policy gradient, and so is ε = ∞; PPO is another."""
+    net, batch = strayed
+    config = change(BARE, proximal="ewma", prox_center=0.0, importance_max=0.0)
+    average = learner.absorb(learner.Average(jnp.ones(()), net), net, config.prox_center)
+    moved = learner.absorb(
+        learner.Average(jnp.ones(()), jax.tree.map(jnp.zeros_like, net)), net, config.prox_center
+    )
+    assert distance(average.net, net) == 0 == distance(moved.net, net) and moved.weight == 1
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def vanilla(net):
+        policy = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1].policy
+        ratio = jnp.exp(policy.log_prob(batch.action) - batch.log_prob)
+        return -jnp.mean(ratio * batch.advantages) - 0.01 * jnp.mean(policy.entropy())
+
+    wanted = vanilla(net)
+    scale = max(np.abs(x).max() for x in numbers(wanted))
+    ours, measures = gradient(config, net, average, batch)
+    assert distance(ours, wanted) < 1e-5 * scale and measures.clipped == 0
+    free, _ = gradient(change(config, clip=math.inf), net, learner.restart(stray(net)), batch)
+    assert distance(free, wanted) < 1e-5 * scale
+    coupled, measures = gradient(change(config, proximal="behavior"), net, None, batch)
+    assert distance(coupled, wanted) > 0.05 * scale and measures.clipped > 0.2
+
+
+def test_objectives_are_what_the_losses_say(strayed):
+    net, batch = strayed
+    for objective in ("clip", "kl", "kl_sampled"):
+        config = change(BARE, objective=objective, kl_weight=0.5, entropy_weight=0.0)
+        slope, measures = gradient(config, net, None, batch)
+        policy = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1].policy
+        ratio = np.exp(policy.log_prob(batch.action) - batch.log_prob)
+        p = np.asarray(jax.nn.softmax(batch.proximal.logits))
+        log = np.log(p) - np.asarray(jax.nn.log_softmax(policy.logits))
+        held = np.clip(ratio, 0.8, 1.2) * batch.advantages
+        wanted = {
+            "clip": -np.minimum(ratio * batch.advantages, held),
+            "kl": -ratio * batch.advantages + 0.5 * (p * log).sum(axis=-1),
+            "kl_sampled": -ratio * batch.advantages + 0.25 * np.log(ratio) ** 2,
+        }[objective]
+        np.testing.assert_allclose(measures.policy_loss, wanted.mean(), rtol=1e-4)
+        assert all(np.isfinite(x).all() for x in numbers(slope))
+    np.testing.assert_allclose(measures.kl_behavior, (ratio - 1 - np.log(ratio)).mean(), rtol=1e-4)
+
+
+def test_the_noise_scale_is_the_one_of_mccandlish(strayed):
+    net, batch = strayed
+    config = change(BARE, minibatches=4)
+    key, state = jax.random.key(7), learner.new(config, net)
+    ours = eqx.filter_jit(diagnostics.noise_scale)(config, state, batch, key, ("policy",))
+    slopes = []
+    for rows in learner.shuffle(key, 28, 4, 1):
+        slope, _ = gradient(config, net, None, learner.take(batch, rows))
+        slopes.append(np.concatenate([x.ravel() for x in numbers(slope)]).astype(float))
+    small, large = (
+        np.mean([x @ x for x in slopes]),
+        np.mean(slopes, axis=0) @ np.mean(slopes, axis=0),
+    )
+    np.testing.assert_allclose(ours.signal, (28 * large - 7 * small) / 21, rtol=1e-3)
+    np.testing.assert_allclose(ours.noise, (small - large) / (1 / 7 - 1 / 28), rtol=1e-3)
+    # The same by the covariance of the four: S is seven times their variance.
+    variance = np.var(slopes, axis=0, ddof=1).sum()
+    np.testing.assert_allclose(ours.noise, 7 * variance, rtol=1e-3)
+    np.testing.assert_allclose(ours.scale, ours.noise / ours.signal, rtol=1e-6)
+
+
+# Averages
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_average_is_the_papers_recurrence():
+    """Appendix A, typed from the page; and its explicit sum."""
+    path = np.cumsum(np.random.default_rng(0).normal(size=(40, 3)), axis=0)
+    center = 8.0
+    beta = 1 - 1 / (1 + center)
+    theta_prox, w = path[0], 1.0
+    ours = learner.Average(jnp.ones(()), {"theta": jnp.asarray(path[0])})
+    for theta in path[1:]:
+        w_new = 1 + beta * w
+        theta_prox, w = theta / w_new + beta * w / w_new * theta_prox, w_new
+        ours = learner.absorb(ours, {"theta": jnp.asarray(theta)}, center)
+        np.testing.assert_allclose(ours.net["theta"], theta_prox, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(ours.weight, w, rtol=1e-14)
+    weights = beta ** np.arange(40)[::-1]
+    np.testing.assert_allclose(theta_prox, weights @ path / weights.sum(), rtol=1e-12)
+    ages = weights @ np.arange(40)[::-1] / weights.sum()
+    assert abs(ages - center) < 0.7  # on the way to its center of mass
+
+
+def test_the_average_is_stable_in_single_precision():
+    """c = 256, 20 000 steps: less rounding than the recurrence as printed, none on a constant."""
+    center, steps = 8.0 * 256, 20_000
+    noise = np.random.default_rng(1).normal(size=steps).astype(np.float32)
+    path = np.cumsum(0.01 * noise, dtype=np.float32)
+
+    @jax.jit
+    def ours(path):
+        def step(average, theta):
+            return learner.absorb(average, theta[None], center), None
+
+        first = learner.Average(jnp.ones(()), path[:1])
+        return jax.lax.scan(step, first, path[1:])[0].net[0]
+
+    beta = 1 - 1 / (1 + center)
+    exact, w, printed, w32 = float(path[0]), 1.0, path[0], np.float32(1)
+    b32 = np.float32(beta)
+    for theta in path[1:]:
+        exact, w = exact + (float(theta) - exact) / (1 + beta * w), 1 + beta * w
+        new = np.float32(1) + b32 * w32
+        printed, w32 = theta / new + b32 * (w32 / new) * printed, new
+    assert abs(ours(path) - exact) < 2e-5 * max(1, abs(exact))
+    assert abs(ours(path) - exact) < abs(printed - exact)
+    assert ours(np.ones_like(path)) == 1
+
+
+def test_every_step_on_the_policy_moves_the_average():
+    config = change(BARE, proximal="ewma", prox_center=3.0)
+    state = begin(config)
+    after, _ = iterate(config, state)
+    beta, steps = 0.75, config.epochs * config.minibatches
+    np.testing.assert_allclose(
+        after.learner.average.weight, sum(beta**k for k in range(steps + 1)), rtol=1e-5
+    )
+    assert 0 < distance(after.learner.average.net, after.net) < distance(state.net, after.net)
+
+
+def test_rewards_are_divided_as_by_a_plain_loop():
+    generator = np.random.default_rng(2)
+    scale = normalize.reward_scale(3)
+    count, mean, square = 1e-4, 0.0, 1e-4
+    past = np.zeros(3)
+    divide = jax.jit(lambda s, r, b: normalize.scale_rewards(s, r, b, 0.9, 0.7))
+    for _ in range(4):
+        rewards = generator.normal(2.0, 5.0, size=(3, 11)).astype(np.float32)
+        starts = generator.random((3, 11)) < 0.2
+        sums = np.zeros((3, 11))
+        for t in range(11):
+            past = rewards[:, t] + np.where(starts[:, t], 0, 0.9 * past)
+            sums[:, t] = past
+        for x in sums.ravel():  # Welford's, one number at a time
+            count += 1
+            step = x - mean
+            mean += step / count
+            square += step * (x - mean)
+        scale, scaled = divide(scale, rewards, starts)
+        wanted = np.clip(rewards / np.sqrt(square / count + 1e-8), -0.7, 0.7)
+        np.testing.assert_allclose(scaled, wanted, rtol=2e-5, atol=1e-6)
+    assert (np.abs(wanted) == 0.7).any() and (np.abs(wanted) < 0.7).any()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.6])
+def test_advantages_are_standardized_by_weighted_moments(decay: float):
+    generator = np.random.default_rng(3)
+    moments = (jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+    seen, weights = np.zeros(0), np.zeros(0)
+    for i in range(5):
+        x = generator.normal(i, 1 + i, size=(4, 6)).astype(np.float32)
+        seen = np.concatenate([seen, x.ravel()])
+        weights = np.concatenate([decay * weights, np.ones(24)])
+        mean = np.average(seen, weights=weights)
+        std = np.sqrt(np.average((seen - mean) ** 2, weights=weights))
+        moments, ours = normalize.standardize(moments, jnp.asarray(x), decay)
+        np.testing.assert_allclose(ours, (x - mean) / std, rtol=1e-4, atol=1e-5)
+
+
+def test_every_epoch_sees_every_row_once_and_in_any_minibatch():
+    rows, minibatches, epochs = 24, 3, 400
+    orders = np.asarray(learner.shuffle(jax.random.key(5), rows, minibatches, epochs))
+    assert orders.shape == (minibatches * epochs, 8)
+    by_epoch = orders.reshape(epochs, rows)
+    assert (np.sort(by_epoch, axis=1) == np.arange(rows)).all()
+    assert len(np.unique(by_epoch, axis=0)) == epochs
+    place = np.argsort(by_epoch, axis=1) // 8  # the minibatch of every row
+    counts = np.stack([(place == i).sum(axis=0) for i in range(minibatches)])
+    assert (np.abs(counts - epochs / 3) < 5 * np.sqrt(epochs * 2 / 9)).all()
+    together = (place[:, 0] == place[:, 1]).mean()  # neighbors are as often as others: 7/23
+    assert abs(together - 7 / 23) < 5 * np.sqrt(7 / 23 * 16 / 23 / epochs)
+    np.testing.assert_array_equal(learner.shuffle(jax.random.key(6), 1, 1, 2), [[0], [0]])
+
+
+# Advantages
+
+
+def test_advantages_use_the_actors_values_and_todays_bootstrap():
+    """Generalized advantages by their definition, one environment, episodes of all three ends."""
+    config = change(BARE, gamma=0.9, lam=0.8)
+    net = begin(BARE).net
+    time = 12
+    generator = np.random.default_rng(4)
+    terminated, truncated = (np.isin(np.arange(time), ends) for ends in ([3], [7]))
+    last = terminated | truncated
+    obs, next_obs = generator.normal(size=(2, time, 3)).astype(np.float32)
+    rewards, values = generator.normal(size=(2, time)).astype(np.float32)
+    steps = Transition(
+        obs=jnp.asarray(obs),
+        action=jnp.zeros(time, jnp.int32),
+        reward=jnp.asarray(rewards),
+        next_obs=jnp.asarray(next_obs),
+        begin=jnp.asarray(np.append(False, last[:-1])),
+        terminated=jnp.asarray(terminated),
+        truncated=jnp.asarray(truncated),
+        extras=learner.Acted(None, jnp.asarray(values)),
+    )
+    ours, targets = learner.estimate(config, net, learner.Rollout(net.init(), steps))
+    future = np.asarray(net(net.init(), steps.next_obs, steps.begin)[1].value)
+    wanted, ahead = np.zeros(time), 0.0
+    for t in reversed(range(time)):
+        end = last[t] or t == time - 1
+        following = 0.0 if terminated[t] else future[t] if end else values[t + 1]
+        delta = rewards[t] + 0.9 * following - values[t]
+        ahead = delta + (0.0 if end else 0.9 * 0.8 * ahead)
+        wanted[t] = ahead
+    np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(targets, wanted + values, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [TINY, BARE], ids=["lru", "none"])
+def test_the_estimators_agree_on_what_todays_policy_did(config: ppo.Config):
+    state = begin(config)
+    _, rollout = act(config, state, jax.random.key(7))
+    estimates = [
+        jax.jit(jax.vmap(partial(learner.estimate, change(config, estimator=name), state.net)))
+        for name in ("gae", "vtrace")
+    ]
+    gae, vtrace = (estimate(rollout) for estimate in estimates)
+    assert np.abs(gae[0]).max() > 0.01
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), vtrace, gae)
+
+
+@pytest.mark.parametrize("estimator", ["gae", "vtrace"])
+def test_what_the_actors_values_explain(estimator: str):
+    """1 - Var[y - v] / Var[y]: of the advantages, only GAE's are what is left of the targets."""
+    config = change(BARE, estimator=estimator)
+    state = begin(config)
+    _, rollout = act(config, state, jax.random.key(7))
+    net = jax.tree.map(lambda x: 1.5 * x + 0.1 if eqx.is_array(x) else x, state.net)
+    _, batch, (_, explained) = learner.prepare(config, net, state.advantages, rollout)
+    targets = np.asarray(batch.targets, float).reshape(4, 7)
+    left = targets - np.asarray(rollout.steps.extras.value)
+    np.testing.assert_allclose(explained, 1 - left.var() / targets.var(), rtol=1e-4, atol=1e-5)
+    raw = np.asarray(jax.vmap(partial(learner.estimate, config, net))(rollout)[0])
+    assert (raw.var() == pytest.approx(left.var(), rel=1e-3)) == (estimator == "gae")
+
+
+def test_vtrace_corrects_what_another_policy_did_later():
+    """By its definition: every later error is weighed by the clipped ratios on the way to it."""
+    config = change(BARE, gamma=0.9, lam=0.8, estimator="vtrace")
+    net, time = begin(BARE).net, 9
+    generator = np.random.default_rng(8)
+    terminated, truncated = (np.isin(np.arange(time), ends) for ends in ([2], [5]))
+    last = terminated | truncated
+    obs, next_obs = generator.normal(size=(2, time, 3)).astype(np.float32)
+    rewards = generator.normal(size=time).astype(np.float32)
+    action = jnp.asarray(generator.integers(2, size=time), jnp.int32)
+    behavior = Categorical(jnp.asarray(generator.normal(0, 2, size=(time, 2)), jnp.float32))
+    begins = jnp.asarray(np.append(False, last[:-1]))
+    steps = Transition(
+        *map(jnp.asarray, (obs, action, rewards, next_obs, begins, terminated, truncated)),
+        extras=learner.Acted(behavior, jnp.zeros(time)),
+    )
+    ours, targets = learner.estimate(config, net, learner.Rollout(net.init(), steps))
+
+    now = net(net.init(), steps.obs, begins)[1]
+    values = np.asarray(now.value)
+    future = np.asarray(net(net.init(), steps.next_obs, begins)[1].value)
+    ratio = np.exp(np.asarray(now.policy.log_prob(action) - behavior.log_prob(action)))
+    assert (ratio > 1.1).any() and (ratio < 0.9).any()
+    end = last | (np.arange(time) == time - 1)
+    following = np.where(terminated, 0, np.where(end, future, np.append(values[1:], 0)))
+    error = rewards + 0.9 * following - values
+    for t in range(time):
+        wanted, corrected, weight = error[t], min(1, ratio[t]) * error[t], 1.0
+        for k in range(t + 1, time):
+            if end[k - 1]:
+                break
+            weight *= 0.9 * 0.8
+            passed = np.minimum(1, ratio[t + 1 : k]).prod() * min(1, ratio[k]) * weight * error[k]
+            wanted, corrected = wanted + passed, corrected + min(1, ratio[t]) * passed
+        np.testing.assert_allclose(ours[t], wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(targets[t], values[t] + corrected, rtol=1e-4, atol=1e-5)
+
+
+# Staleness
+
+
+def test_learning_waits_for_the_ring_and_then_lags():
+    config = change(BARE, staleness=2)
+    states = [begin(config)]
+    for _ in range(4):
+        state, (*_, finite) = iterate(config, states[-1])
+        assert finite
+        states.append(state)
+    kept = [distance(s.learner, states[0].learner) for s in states]
+    assert kept[:3] == [0, 0, 0] and kept[3] > 0 and kept[4] > kept[3] / 2
+    # What is learned from third is what was acted first, by the parameters of then.
+    first = states[0]
+    ring = jax.tree.map(lambda x: x[0], states[3].waiting)
+    act_key, _, _ = jax.random.split(first.key, 3)
+    _, acted = act(config, first, act_key)
+    assert distance(ring, acted) < 1e-6
+    assert states[4].iteration == 4
+
+
+def test_a_ring_gives_back_what_it_was_given():
+    config = change(BARE, staleness=2)
+    state = begin(config)
+    given = []
+    for i in range(7):
+        rollout = jax.tree.map(lambda x, i=i: jnp.full_like(x[0], i), state.waiting)
+        state = eqx.tree_at(lambda s: s.iteration, state, jnp.int32(i))
+        state, old = ppo.delay(config, state, rollout)
+        given.append(float(old.steps.reward[0, 0]))
+    assert given[2:] == [0, 1, 2, 3, 4]
+
+
+# Runs
+
+
+def test_scalars_do_not_recompile_and_the_rate_falls():
+    state = begin(BARE)
+    iterate(BARE, state)
+    compiled = iterate._cache_size()
+    other, _ = iterate(change(BARE, learning_rate=1e-2, clip=0.3, gamma=0.5), state)
+    assert distance(other.net, state.net) > 1e-3
+    still, _ = iterate(change(BARE, learning_rate=0.0, anneal=1.0), state)
+    assert distance(still.net, state.net) == 0 and iterate._cache_size() == compiled
+    config = change(BARE, learning_rate=2.0, anneal=0.75)
+    rates = [float(ppo.rate(config, jnp.int32(i))) for i in (0, 2, 4, 8)]
+    np.testing.assert_allclose(rates, [2.0, 1.25, 0.5, 0.5], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_whole_run_is_its_blocks_for_every_seed():
+    names = dict(objective="kl", proximal="ewma", normalize_rewards=True, shared=True)
+    config = change(BARE, **names, staleness=1, optimizer="sgd", max_grad_norm=0.5)
+    keys = jax.random.split(jax.random.key(3), 2)
+    state, metrics = jax.jit(jax.vmap(lambda k: ppo.train(config, ENV, PARAMS, k)))(keys)
+    one = jax.jit(lambda k: ppo.init(config, ENV, PARAMS, k))(keys[1])
+    block = jax.jit(lambda s: ppo.block(config, ENV, PARAMS, s))
+    for i in range(config.blocks):
+        one, single = block(one)
+        np.testing.assert_allclose(metrics.returns[1, i], single.returns, atol=1e-4)
+    assert distance(jax.tree.map(lambda x: x[1], state.net), one.net) < 1e-4
+    assert metrics.finite.all() and (metrics.fill == 1).all()
+    assert all(np.isfinite(x).all() for x in numbers(metrics))
+    assert metrics.returns.shape == (2, config.blocks, config.episodes)
+
+
+@pytest.mark.slow
+def test_continuous_actions():
+    env, params = make("Pendulum-v1")
+    config = change(BARE, objective="kl")
+    train = jax.jit(lambda k: ppo.train(config, env, params, k))
+    state, metrics = train(jax.random.key(4))
+    assert metrics.finite.all() and state.net.log_std.shape == (1,)
+    assert np.abs(state.net.log_std).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"objective": "trpo"}, "`objective`"),
+        ({"proximal": "old"}, "`proximal`"),
+        ({"optimizer": "rmsprop"}, "`optimizer`"),
+        ({"minibatches": 3}, "`minibatches` must divide environments, 4"),
+        ({"memory": "none", "minibatches": 3}, "environments × rollout, 28"),
+        ({"staleness": -1}, "`staleness` must be at least 0"),
+        ({"clip": -0.1}, "`clip` must be at least 0"),
+        ({"anneal": 1.5}, "`anneal` must be between 0 and 1"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
+        ({"epochs": 0}, "`epochs` must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        ppo.check(change(TINY, **values), ENV, PARAMS)
+
+
+def test_numbers_that_switch_something_off_are_allowed():
+    off = dict(max_grad_norm=math.inf, importance_max=0.0, prox_center=0.0, clip=math.inf)
+    ppo.check(change(TINY, **off, kl_weight=0.0, entropy_weight=0.0), ENV, PARAMS)

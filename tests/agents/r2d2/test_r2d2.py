@@ -1,0 +1,259 @@
+"""R2D2: its loss against DQN, rlax and a plain loop; what reaches it; staleness; its actors."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import rlax
+
+from mmrl.agents import dqn, r2d2
+from mmrl.agents.r2d2.staleness import STARTS, delta_q, staleness
+from mmrl.replay import sequences, tape
+from tests.agents.r2d2 import r2d2_oracle as oracle
+from tests.agents.r2d2.r2d2_oracle import CONFIG, cut, game, place, stepwise, store
+
+PLAIN = {"burn_in": 0, "n_step": 1, "rescale": False, "start": "zero"}
+unroll = jax.jit(r2d2.unroll)
+
+
+@eqx.filter_jit
+@partial(eqx.filter_value_and_grad, has_aux=True)
+def loss(online, target, sample, config):
+    return r2d2.loss(online, target, sample, config)
+
+
+def assert_same_gradient(ours: Any, theirs: Any, tolerance: float) -> None:
+    leaves = [jax.tree.leaves(eqx.filter(tree, eqx.is_array)) for tree in (ours, theirs)]
+    scale = max(float(np.abs(leaf).max()) for leaf in leaves[1])
+    assert scale > 1e-3
+    for a, b in zip(*leaves, strict=True):
+        np.testing.assert_allclose(a, b, rtol=100 * tolerance, atol=tolerance * scale)
+
+
+# The loss: DQN's, a loop's, rlax's
+
+
+@pytest.mark.parametrize("memory", ["lstm", "lru"])
+def test_without_its_additions_it_is_dqn_on_segments(memory: str):
+    config = dataclasses.replace(CONFIG, **PLAIN, alpha=0.0)
+    storage = store(config, game(memory).steps, game(memory).states)
+    sample = jax.jit(sequences.sample, static_argnums=2)(storage, jax.random.key(1), 64)
+    steps, mask = sample.steps, sample.mask
+    assert (steps.terminated.sum() > 0) & (steps.truncated.sum() > 0) & ~mask.all()
+    assert (sample.weights == 1).all()
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (steps, mask))
+    begin, nothing = jnp.arange(mask.size) % 4 == 0, jnp.zeros(mask.size, jnp.int32)
+    segments = tape.Sample(flat[0], begin, flat[1], nothing, nothing)
+    plain = dqn.Config(gamma=config.gamma, reward_scale=config.reward_scale)
+    value_and_grad = eqx.filter_jit(eqx.filter_value_and_grad(dqn.loss))
+    net, other = game(memory).state.net, game(memory).other
+    value, gradient = value_and_grad(net, other, segments, plain)
+    (ours, _), our_gradient = loss(net, other, sample, config)
+    np.testing.assert_allclose(ours, value, rtol=1e-6)
+    assert_same_gradient(our_gradient, gradient, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("memory", "n", "start", "rescaled"),
+    [("lstm", 3, "stored", True), ("lstm", 1, "zero", True), ("lru", 5, "stored", True),
+     ("lru", 2, "zero", False)],
+)  # fmt: skip
+def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str, rescaled: bool):
+    config = dataclasses.replace(CONFIG, n_step=n, start=start, rescale=rescaled)
+    sample, nets = cut(config, memory), (game(memory).state.net, game(memory).other)
+    at = config.burn_in
+
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def wanted(net, sample, y):
+        q = stepwise(net, sample, config)[0]
+        q = jnp.take_along_axis(q, sample.steps.action[:, at:, None], axis=2)[..., 0]
+        errors = jnp.where(sample.trained[:, at:], y - q, 0)
+        return jnp.sum(sample.weights[:, None] * rlax.huber_loss(errors)) / sample.trained.sum()
+
+    with jax.enable_x64(True):
+        (net, target), sample = oracle.double((nets, sample))
+        (value, td), gradient = loss(net, target, sample, config)
+        (q, next_q), (_, next_q_target) = (stepwise(x, sample, config) for x in (net, target))
+        host = jax.device_get(sample)
+        y, naive = oracle.by_loop(config, host, *jax.device_get((next_q, next_q_target)))
+        expected, expected_gradient = wanted(net, sample, jnp.asarray(y))
+        np.testing.assert_allclose(value, expected, rtol=1e-8)
+        assert_same_gradient(gradient, expected_gradient, 1e-8)
+        steps = jax.tree.map(lambda x: x[:, at:], host.steps)
+        discount = np.where(steps.terminated, 0.0, config.gamma)
+        best, reward = np.argmax(next_q, axis=2), config.reward_scale * steps.reward
+        arrays = q, steps.action, next_q_target, best, reward, discount
+        for i in np.flatnonzero(host.trained.any(axis=1)):
+            ours, real = host.trained[i, at:], slice(host.mask[i, at:].sum())
+            theirs = oracle.by_rlax(
+                *(np.asarray(x[i, real]) for x in arrays), n=n, rescaled=rescaled
+            )
+            count = ours.sum()
+            np.testing.assert_allclose(td[i, :count], theirs[:count], rtol=1e-6, atol=1e-8)
+            assert not td[i, count:].any()
+    if rescaled:
+        assert np.abs(y - naive).max() > 0.1
+
+
+# What reaches the loss
+
+
+def test_a_reward_counts_where_a_target_reads_it():
+    config = dataclasses.replace(CONFIG, burn_in=2)
+    sample = jax.tree.map(lambda x: x[:40], cut(config))
+    host, at = jax.device_get(sample), config.burn_in
+    read = np.zeros(sample.mask.shape, bool)
+    for i, t in np.argwhere(host.trained[:, at:]):
+        read[i, [at + k for k in oracle.reads(config, host, i, t)]] = True
+    np.testing.assert_array_equal(read[:, at:], host.mask[:, at:])  # hence every real step counts
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(0, None))
+    def value(bump, config):
+        steps = dataclasses.replace(sample.steps, reward=sample.steps.reward + bump)
+        moved = dataclasses.replace(sample, steps=steps)
+        return r2d2.loss(game().state.net, game().other, moved, config)[0]
+
+    bumps = np.concatenate([np.zeros((1, read.size)), np.eye(read.size)])
+    values = value(jnp.float32(bumps).reshape(-1, *read.shape), config)
+    np.testing.assert_array_equal(values[1:] != values[0], read.ravel())
+
+
+@pytest.mark.parametrize("memory", ["lstm", "lru"])
+def test_no_gradient_reaches_the_prefix_the_state_or_the_tail(memory: str):
+    net, other = game(memory).state.net, game(memory).other
+    sample, at = cut(CONFIG, memory), CONFIG.burn_in
+    inputs = sample.state, sample.steps.obs
+
+    @jax.jit
+    def both(inputs):
+        def value(inputs):
+            steps = dataclasses.replace(sample.steps, obs=inputs[1])
+            moved = dataclasses.replace(sample, state=inputs[0], steps=steps)
+            return r2d2.loss(net, other, moved, CONFIG)[0]
+
+        return jax.value_and_grad(value)(inputs)
+
+    value, (state, obs) = both(inputs)
+    assert not any(x.any() for x in jax.tree.leaves(state))
+    assert not obs[:, :at].any() and not obs[:, at + CONFIG.length :].any()
+    assert obs[:, at : at + CONFIG.length].any(axis=(0, 2)).all()
+    # The loss depends on all of them all the same.
+    moved = jax.tree.map(lambda x: x + 0.1, inputs[0])
+    assert both((moved, inputs[1]))[0] != value
+    for part in (slice(at), slice(at + CONFIG.length, None)):
+        assert both((inputs[0], inputs[1].at[:, part].add(0.1)))[0] != value
+
+
+def test_padding_is_never_looked_at():
+    sample, at = cut(CONFIG), CONFIG.burn_in
+    pad = ~np.asarray(sample.mask)
+    before = pad & (np.arange(pad.shape[1]) < at)
+    assert before.any() and (pad & ~before).any() and (sample.trained & pad).sum() == 0
+    untrained = ~np.asarray(sample.trained)  # an action of the tail is not valued either
+    steps = sample.steps
+    noise = np.float32(np.random.default_rng(0).normal(size=steps.obs.shape))
+    # Where no `begin` follows, what is no number would spoil the parameters' gradient.
+    wiped = np.asarray(sample.begin.any(axis=1))[:, None]
+    noise[before & wiped] = np.nan
+    spoilt = dataclasses.replace(
+        sample,
+        state=jax.tree.map(lambda x: jnp.where(wiped, jnp.nan, x), sample.state),
+        steps=dataclasses.replace(
+            steps,
+            obs=jnp.where(pad[..., None], noise, steps.obs),
+            next_obs=jnp.where(pad[..., None], noise, steps.next_obs),
+            action=jnp.where(untrained, 3 - steps.action, steps.action),
+            reward=jnp.where(pad, jnp.nan, steps.reward),
+            terminated=jnp.where(pad, noise[..., 0] > 0, steps.terminated),
+            truncated=jnp.where(pad, noise[..., 1] > 0, steps.truncated),
+        ),
+    )
+    results = [loss(game().state.net, game().other, s, CONFIG) for s in (sample, spoilt)]
+    jax.tree.map(np.testing.assert_array_equal, *results)
+
+
+# Recurrent states
+
+
+@pytest.mark.parametrize("memory", ["lstm", "lru"])
+def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values(memory: str):
+    state, _, _, q, _ = game(memory)
+    exact = {("zero", oracle.LONGEST): 1, ("stored", 0): 1, ("stored", 4): 1, ("zero", 0): 0}
+    for (start, burn_in), same in exact.items():
+        config = dataclasses.replace(CONFIG, start=start, burn_in=burn_in)
+        sample = cut(config, memory)
+        trained = np.asarray(sample.trained[:, burn_in:])
+        where = place(np.asarray(sample.rows), trained.shape[1])
+        ours = np.asarray(unroll(config, state.net, sample)[1][:, :-1])
+        error = np.abs(ours - q[where])[trained].max()
+        assert error < 2e-6 if same else error > 1e-3
+
+
+def test_delta_q_by_hand():
+    truth = jnp.array([[1.0, -4.0], [-2.0, -8.0]])
+    replayed = truth + jnp.array([[3.0, 4.0], [0.0, 0.0]])
+    np.testing.assert_allclose(delta_q(replayed, truth), [5.0, 0.0])
+    np.testing.assert_allclose(delta_q(truth - 1, 2 * truth), np.hypot([2, 1], [3, 7]) / [2, 4])
+
+
+measure = jax.jit(staleness, static_argnums=(2, 3))
+COUNT, PREFIX = 24, 6
+
+
+@pytest.mark.parametrize("memory", ["lstm", "lru"])
+def test_staleness_equals_a_loop(memory: str):
+    state, key = game(memory).state, jax.random.key(4)
+    drifted = dataclasses.replace(state, net=game(memory).other)
+    ours = jax.device_get(measure(drifted, key, COUNT, PREFIX))
+    drawn = jax.jit(sequences.sample, static_argnums=2)(state.sequences, key, COUNT)
+    past = np.asarray(state.sequences.past[drawn.rows])
+    np.testing.assert_array_equal(ours.valid, (past > 0) & (past <= PREFIX))
+    assert 5 < ours.valid.sum() < COUNT
+    steps = np.asarray(drawn.trained.sum(axis=1))
+    for i in np.flatnonzero(ours.valid):
+        wanted = np.array(
+            oracle.stale_by_loop(memory, drifted.net, int(drawn.rows[i]), int(steps[i]))
+        )
+        np.testing.assert_allclose(ours.first[:, i], wanted[:, 0], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(ours.last[:, i], wanted[:, 1], rtol=1e-3, atol=1e-5)
+    # Without a drift the actor's states are today's.
+    fresh = jax.device_get(measure(state, key, COUNT, PREFIX))
+    for name, first, last in zip(STARTS, fresh.first, fresh.last, strict=True):
+        size = np.stack([first, last])[:, fresh.valid]
+        assert (size < 1e-5).all() if "stored" in name else size[0].max() > 1e-2
+
+
+def test_staleness_needs_a_state_at_both_ends_of_the_burn_in():
+    for burn_in in (0, 3):
+        config = dataclasses.replace(CONFIG, burn_in=burn_in)
+        storage = store(config, game().steps, game().states)
+        state = dataclasses.replace(game().state, sequences=storage)
+        with pytest.raises(ValueError, match=r"`burn_in` must be a positive multiple .* = 2"):
+            staleness(state, jax.random.key(0), COUNT, PREFIX)
+
+
+@pytest.mark.parametrize("memory", ["lstm", "lru"])
+def test_a_tape_has_no_staleness(memory: str):
+    """A tape of whole episodes gives the values of each episode alone, with any parameters."""
+    net, steps = game(memory).other, jax.tree.map(lambda x: x[:, :60], game(memory).steps)
+    example = jax.tree.map(lambda x: x[0, 0], steps)
+
+    @jax.jit
+    def replay(steps, key):
+        memory = tape.add(tape.init(example, 180, workers=3), steps)
+        drawn = tape.sample(memory, key, 120)
+        return drawn, net(net.init(), drawn.steps.obs, drawn.begin)[1]
+
+    drawn, q = jax.device_get(replay(steps, jax.random.key(2)))
+    assert drawn.mask.all() and drawn.begin.sum() > 8
+    seen = np.asarray(steps.obs).reshape(180, -1)
+    alone = np.asarray(oracle.walk(net, steps.obs, steps.begin)[1]).reshape(180, -1)
+    at = (drawn.steps.obs[:, None] == seen[None]).all(axis=2).argmax(axis=1)
+    assert np.asarray(delta_q(jnp.asarray(q), jnp.asarray(alone[at]))).max() < 1e-4

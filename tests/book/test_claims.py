@@ -1,0 +1,155 @@
+"""What chapters 03, 07 and 09 say of measured rows is what the rows say: numbers and verdicts."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.course.results import published
+from mmrl.runs import interquartile_mean
+
+NOTEBOOKS = pathlib.Path(__file__).parents[2] / "notebooks"
+CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
+
+
+def prose(name: str) -> str:
+    """All text of a chapter, as one line."""
+    notebook = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    return " ".join(" ".join("".join(cell["source"]).split()) for cell in cells)
+
+
+def ends(row: dict[str, Any]) -> float:
+    return row["interquartile_mean"]
+
+
+def area(row: dict[str, Any]) -> float:
+    return float(interquartile_mean(np.mean(row["returns"], axis=1)))
+
+
+def apart(low: dict[str, Any], high: dict[str, Any]) -> bool:
+    """Whether the interval of one lies below that of the other."""
+    return low["interval_95"][1] < high["interval_95"][0]
+
+
+@pytest.fixture(scope="module")
+def batching() -> dict[tuple[str, str, int], dict[str, Any]]:
+    plain = [row for row in published("batching") if not row["quirks"]]
+    return {(row["task"], row["memory"], row["segment_length"]): row for row in plain}
+
+
+def test_both_forms_of_ffm_end_alike():
+    rows = {(row["task"], row["form"]): row for row in published("ffm")}
+    said = {CARDS: ("0.06", "0.06"), "CountRecallEasy": ("−0.56", "−0.59"), FIRST: ("1.00", "1.00")}
+    text = prose("03_memory_monoids")
+    assert "0.06 and 0.06 on RepeatPrevious, at −0.56 and −0.59 on CountRecall" in text
+    assert "both at 1.00 on RepeatFirst" in text
+    for task, numbers in said.items():
+        code, printed = rows[task, "code"], rows[task, "printed"]
+        assert tuple(f"{ends(row):.2f}".replace("-", "−") for row in (code, printed)) == numbers
+        assert not apart(code, printed) and not apart(printed, code)
+
+
+def test_no_segments_end_above_their_tape_and_none_are_faster(batching: Any):
+    assert "no segments end above their tape in any of our pairs" in prose("07_train_it")
+    pairs = [(row, batching[task, memory, 0]) for (task, memory, n), row in batching.items() if n]
+    assert len(pairs) > 25
+    for row, tape in pairs:
+        assert ends(row) <= ends(tape) + 1e-3, row["cell"]
+    level = {row["cell"] for row, tape in pairs if ends(row) > ends(tape) - 2e-3}
+    assert level == {
+        *(f"{CARDS}, lru, segments of {n}" for n in (50, 100)),
+        *(f"{FIRST}, gru, segments of {n}" for n in (10, 20, 50, 100)),
+    }
+    assert not [row["cell"] for row, tape in pairs if area(row) > area(tape)]
+    assert "No area under the curve, which counts speed, is above" in prose("07_train_it")
+
+
+def test_longer_segments_do_not_always_end_higher(batching: Any):
+    text = prose("07_train_it")
+    assert "LRU on RepeatFirst ends higher with $L = 20$ than with 50" in text
+    assert ends(batching[FIRST, "lru", 20]) > ends(batching[FIRST, "lru", 50])
+    assert "the GRU on RepeatPrevious higher with 50 than with 100" in text
+    assert apart(batching[CARDS, "gru", 100], batching[CARDS, "gru", 50])
+
+
+def test_verdicts_on_single_tasks(batching: Any):
+    text = prose("07_train_it")
+    assert "one step in ten suffices for two thirds" in text
+    assert abs(ends(batching[CARDS, "lru", 10]) - 2 / 3) < 0.04
+    for memory in ("gru", "ffm", "linear_attention"):  # chance is -0.5
+        assert ends(batching[CARDS, memory, 10]) < -0.35
+    assert abs(ends(batching[CARDS, "s5", 10])) < 0.1
+    for task in ("PositionOnlyCartPoleEasy", "CountRecallEasy"):
+        tape = batching[task, "lru", 0]
+        assert all(apart(batching[task, "lru", n], tape) for n in (10, 20))
+        assert not any(apart(batching[task, "lru", n], tape) for n in (50, 100))
+    assert all(
+        apart(batching["CountRecallEasy", "gru", n], batching["CountRecallEasy", "gru", 0])
+        for n in (10, 20)
+    )
+    assert "those of 10 and 20 end at half of the tape's return" in text
+    assert "the LRU's intervals at $L = 50$ and 100 overlap the tape's" in text
+    halves = [batching["PositionOnlyCartPoleEasy", "lru", n] for n in (10, 20)]
+    tape = batching["PositionOnlyCartPoleEasy", "lru", 0]
+    assert all(0.4 < ends(row) / ends(tape) < 0.6 for row in halves)
+    assert all(ends(batching[FIRST, "lru", n]) < 0.9 for n in (10, 20, 50, 100))
+
+
+def test_what_a_code_s_quirks_change():
+    rows = {row["cell"]: row for row in published("batching")}
+    plain, unequal = (ends(rows[f"{CARDS}, lru, segments of 10{x}"]) for x in ("", ", loss"))
+    assert f"takes segments of 10 from {plain:.2f} to {unequal:.2f}" in prose("07_train_it")
+    for side in ("tape", "segments of 10"):
+        one, other = rows[f"{CARDS}, lru, {side}"], rows[f"{CARDS}, lru, {side}, target"]
+        assert not apart(one, other) and not apart(other, one)
+
+
+def test_what_a_stored_state_is_worth():
+    text, rows = prose("09_r2d2"), {row["cell"]: row for row in published("r2d2")}
+    zero, burn, stored, tape = (
+        ends(rows[f"{CARDS}, lru, {name}"]) for name in ("zero", "burn in", "stored", "tape")
+    )
+    found = f"{zero:.2f} from zero, {burn:.2f} with burn-in, {stored:.2f} with stored states"
+    assert f"the LRU reaches {found}, and {tape:.2f} on a tape" in text
+    names = ("zero", "burn in", "stored", "tape")
+    long = [ends(rows[f"RepeatPreviousLong, lru, {name}"]) for name in names]
+    assert "the LRU reaches {:.2f}, {:.2f}, {:.2f} and {:.2f}".format(*long) in text
+    order = ("zero", "burn in", "stored", "stored burn in", "tape")
+    lstm = [ends(rows[f"{CARDS}, lstm, {name}"]) for name in order]
+    assert (np.diff(lstm) > 0).all() and "the order is the same, and the tape leads" in text
+    worst = min((row for row in rows.values() if row["task"] == FIRST), key=ends)
+    assert f"the lowest, {ends(worst):.2f}, has an interval up to 1" in text
+    assert worst["interval_95"][1] > 0.995
+    assert "in none of six pairs of memory and task" in text
+    both = [cell for cell in rows if cell.endswith("stored burn in")]
+    assert len(both) == 6
+    assert not any(apart(rows[cell.removesuffix(" burn in")], rows[cell]) for cell in both)
+
+
+def test_how_stale_trained_agents_are():
+    text = prose("09_r2d2")
+    rows = [row for row in published("r2d2") if row["delta_q"]]
+
+    def gaps(place: str, rows: Any = rows) -> np.ndarray:
+        """[start, agent], in the order that the source expects, the largest first."""
+        names = ("zero", "burn_in", "stored", "stored_burn_in")
+        return np.array([np.concatenate([r["delta_q"][n][place] for r in rows]) for n in names])
+
+    first, last = gaps("first"), gaps("last")
+    agents = first.shape[1]
+    largest, smallest = (np.sum(first.argmax(0) == 0), np.sum(first.argmin(0) == 3))
+    assert largest == agents and 0 < np.sum(first[1] < first[2]) < agents
+    assert f"In {agents} agents" in text and f"at the first trained step in all {largest}" in text
+    assert f"both together the smallest in {smallest};" in text
+    below = np.sum(last[1] < last[0])
+    assert f"is below zero start's in {below} of {agents} agents" in text
+    assert f"there: in {np.sum(last.argmin(0) == 3)} of {agents}." in text
+    ratios = [float(np.median(x[1] / x[0])) for x in (last, first)]
+    assert np.allclose(ratios, [2 / 3, 2 / 5], atol=0.04), ratios
+    assert "(median ratio two thirds; at the first, two fifths)" in text
+    lru = gaps("first", [row for row in rows if row["memory"] == "lru"])
+    ordered = (np.diff(lru, axis=0) < 0).all(0)
+    assert f"{ordered.sum()} of {ordered.size} trained LRUs have it at the first step" in text

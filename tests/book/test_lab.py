@@ -1,0 +1,47 @@
+"""The widgets in JupyterLab, which wants the arrow keys for itself."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from nbformat import write
+from nbformat.v4 import new_code_cell, new_notebook
+
+from mmrl.course import widgets
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
+from chrome import browser
+from drive import drive
+from lab import jupyter_lab, run_all
+from page import find_chromium
+
+CHROMIUM = find_chromium()
+NAMES = [name for name, value in vars(widgets).items() if isinstance(value, type)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
+def test_every_widget_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.CaptureFixture):
+    cells = ["from mmrl.course.widgets import *", *(f"{name}()" for name in NAMES)]
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells], metadata=kernel)
+    write(notebook, tmp_path / "all.ipynb")
+    profile = tmp_path / "browser"
+    profile.mkdir()
+    with jupyter_lab(tmp_path) as address, browser(str(CHROMIUM), profile) as page:
+        page.window(1280)
+        run_all(page, address, "all.ipynb")
+        drawn = '[...document.querySelectorAll(".mmrl")].filter(n => n.querySelector("svg"))'
+        page.wait(f"{drawn}.length >= {len(NAMES)}", 90)
+        cell = (
+            "[...document.querySelectorAll('.jp-Cell')].findIndex(n => n.matches('.jp-mod-active'))"
+        )
+        active = page.run(cell)
+        found = drive(page)
+        with capsys.disabled():
+            print("", *found, sep="\n  ")
+        assert len(found) == len(NAMES)
+        for widget in found:
+            assert widget.controls and not widget.unmoved, widget
+        # A click selects the cell of its widget; no arrow may leave it.
+        assert page.run(cell) in (active, len(NAMES)), "a key went to JupyterLab"

@@ -1,0 +1,673 @@
+"""The form of every chapter: so that all ten read, check and publish alike.
+
+Each rule yields what is wrong with a notebook and what its author should do about it.
+`pytest -n0 tests/book/test_notebooks.py -k 03` examines chapter 03 alone.
+"""
+
+import ast
+import copy
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmrl.course.exercises import Exercise
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
+import address  # noqa: E402
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+SLUGS = (
+    "00_start_here",
+    "01_partial_observability",
+    "02_monoids_and_scans",
+    "03_memory_monoids",
+    "04_resets",
+    "05_returns_are_monoids",
+    "06_segments_and_tapes",
+    "07_train_it",
+    "08_what_truncation_costs",
+    "09_r2d2",
+    "10_ppo_with_memory",
+    "11_three_policies",
+    "12_batch_size_invariance",
+    "13_forgetting",
+    "14_clear",
+    "15_recurrent_tensors",
+    "16_graphs_and_schedules",
+    "17_compiling",
+)
+SECTIONS = (
+    "Predict",
+    "The idea in one picture",
+    "Derive",
+    "Build it",
+    "Compare",
+    "Explore",
+    "Train",
+    "Measured",
+    "What did not reproduce",
+    "Implementation details and errata",
+    "Exercises",
+    "Further reading",
+)
+FIRST_SECTIONS = ("Predict", "Train", "Measured", "Exercises", "Further reading")
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+SETUP = address.cell(address.address())
+HEADER = ("**You will be able to**", "**Before:**", "**Time:**", "**Source:**")
+TAGS = {"setup", "remove-cell", "remove-input", "hide-input", "hide-cell", "exercise", "solution"}
+TAGS |= {"raises-exception"}
+MOST_CELLS, MOST_LINES, MOST_WORDS_A_CELL = 40, 20, 160
+WORDS, FIRST_WORDS = (1200, 2000), (300, 2000)
+MOST_BYTES = 15_000  # of a picture
+HOST = re.compile(r"https?:|//\w|\bwww\.|\b[\w-]+\.(?:com|org|net|edu)\b", re.IGNORECASE)
+MYST = re.compile(r"^\s*(?:`{3,}|:{3,})\s*\{|\{[\w:-]+\}`", re.MULTILINE)
+BRITISH = re.compile(
+    r"\b\w*(?:colour|behaviour|neighbour|favour|centre\b|labell|modell|artefact|analys(?:e|ing)\b|"
+    r"(?:optim|normal|initial|general|minim|maxim|summar|real|recogn|visual|priorit|final|"
+    r"regular|penal|util|discret|vector)is(?:e|ed|es|er|ing|ation)s?\b)",
+    re.IGNORECASE,
+)
+
+
+class Cell:
+    """One cell, with what the rules ask about it."""
+
+    def __init__(self, data: dict[str, Any], number: int):
+        self.data, self.number = data, number
+        self.source = "".join(data["source"])
+        self.code = data["cell_type"] == "code"
+        self.metadata = data["metadata"]
+        self.tags = self.metadata.get("tags", [])
+        self.hidden = self.metadata.get("jupyter", {}).get("source_hidden", False)
+        self.section = ""  # filled in by Chapter
+
+    def __str__(self) -> str:
+        first = self.source.strip().split("\n")[0][:50]
+        return f"cell {self.number} ({first!r})"
+
+    @property
+    def tree(self) -> ast.Module:
+        lines = ("" if re.match(r"\s*[%!]", line) else line for line in self.source.split("\n"))
+        return ast.parse(re.sub(r":\n+$", ": ...", "\n".join(lines)))
+
+    @property
+    def last(self) -> ast.expr | None:
+        """The last expression, which a notebook shows; None if the cell ends otherwise."""
+        body = self.tree.body if self.code and "setup" not in self.tags else []
+        return body[-1].value if body and isinstance(body[-1], ast.Expr) else None
+
+    @property
+    def widget(self) -> bool:
+        kinds = (
+            r"\w+(Explorer|Player|Cutter|Calculator|Debugger|Evolution|Inspector)|episode_player"
+        )
+        return isinstance(self.last, ast.Call) and bool(
+            re.fullmatch(kinds, name_of(self.last.func))
+        )
+
+    @property
+    def words(self) -> int:
+        return len(prose(self.source).split())
+
+
+class Chapter:
+    """A notebook, cut into sections."""
+
+    def __init__(self, slug: str, data: dict[str, Any]):
+        self.slug, self.data, self.chapter = slug, data, int(slug[:2])
+        self.cells = [Cell(cell, i + 1) for i, cell in enumerate(data["cells"])]
+        self.headings: list[str] = []
+        for cell in self.cells:
+            if not cell.code:
+                self.headings += re.findall(r"^## (.*)$", cell.source, re.MULTILINE)
+            cell.section = title(self.headings[-1]) if self.headings else ""
+        self.text = [cell for cell in self.cells if not cell.code]
+        self.codes = [cell for cell in self.cells if cell.code]
+        self.first = self.chapter == 0
+
+    def section(self, name: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.section == name]
+
+
+def title(heading: str) -> str:
+    """A heading without the free text behind its colon."""
+    return heading.partition(":")[0].strip()
+
+
+def name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def prose(text: str) -> str:
+    """What is read as words: no equations, pictures, code blocks and addresses."""
+    text = re.sub(r"```.*?```|\$\$.*?\$\$", " ", text, flags=re.DOTALL)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", " ", text)
+    text = re.sub(r"\$[^$]+\$|`[^`]+`", "x", text)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+# The rules
+
+
+def form(chapter: Chapter) -> Iterator[str]:
+    data = chapter.data
+    if (data["nbformat"], data["nbformat_minor"]) != (4, 5):
+        yield "the format must be 4.5: `jupytext --to ipynb --update` keeps it"
+    if data["metadata"] != METADATA:
+        yield f"the notebook's metadata must be just {json.dumps(METADATA)}"
+    ids = [cell.data.get("id") for cell in chapter.cells]
+    if None in ids or len(set(ids)) < len(ids):
+        yield "every cell needs an id of its own: convert with `jupytext --to ipynb --update`"
+    if len(chapter.cells) > MOST_CELLS:
+        yield f"{len(chapter.cells)} cells; at most {MOST_CELLS}: merge or cut"
+    for cell in chapter.cells:
+        if cell.data.get("outputs") or cell.data.get("execution_count") is not None:
+            yield f"{cell} has outputs or an execution count: clear all outputs"
+        if unknown := set(cell.tags) - TAGS:
+            yield f"{cell} has unknown tags {sorted(unknown)}; known are {sorted(TAGS)}"
+        if foreign := set(cell.metadata) - {"tags", "jupyter", "mystnb"}:
+            yield f"{cell} has metadata {sorted(foreign)} that nothing reads: remove it"
+        if not cell.source.strip():
+            yield f"{cell} is empty"
+
+
+def header(chapter: Chapter) -> Iterator[str]:
+    head, setup = chapter.cells[:2]
+    lines = [line.strip() for line in head.source.split("\n") if line.strip()]
+    if head.code or not re.match(rf"# {chapter.slug[:2]} · \S", lines[0]):
+        yield f"cell 1 must be text and begin with `# {chapter.slug[:2]} · Title`"
+    starts = [next((h for h in HEADER if line.startswith(h)), None) for line in lines[1:]]
+    if starts != list(HEADER):
+        yield f"after its title cell 1 must have four lines that begin with {', '.join(HEADER)}"
+    elif lines[1].count(";") != 2:
+        yield "`**You will be able to**` must name three things, separated by two semicolons"
+    elif "CPU cores" not in lines[3]:
+        yield "`**Time:**` must say how long the notebook runs on 2 CPU cores"
+    if setup.source.strip() != SETUP or sorted(setup.tags) != ["remove-cell", "setup"]:
+        yield f"cell 2 must be exactly, with tags remove-cell and setup:\n{SETUP}"
+
+
+def sections(chapter: Chapter) -> Iterator[str]:
+    wanted = FIRST_SECTIONS if chapter.first else SECTIONS
+    found = [title(heading) for heading in chapter.headings]
+    if chapter.first:
+        found = [heading for heading in found if heading in wanted]
+    if found != list(wanted):
+        missing = [name for name in wanted if name not in found]
+        yield (
+            f"the `##` headings must be {', '.join(wanted)}, in this order (text after a colon is "
+            f"free); found {', '.join(found)}" + (f"; missing {missing}" if missing else "")
+        )
+    for cell in chapter.text:
+        if len(re.findall(r"^## ", cell.source, re.MULTILINE)) > 1:
+            yield f"{cell} opens two sections: one cell each, or a reader of the cell list is lost"
+
+
+def lengths(chapter: Chapter) -> Iterator[str]:
+    low, high = FIRST_WORDS if chapter.first else WORDS
+    total = sum(cell.words for cell in chapter.text)
+    if not low <= total <= high:
+        yield f"{total} words of text; wanted are {low} to {high}"
+    for cell in chapter.text:
+        if cell.words > MOST_WORDS_A_CELL:
+            yield f"{cell} has {cell.words} words: split it, at most {MOST_WORDS_A_CELL}"
+    for cell in chapter.codes:
+        imports = (n for n in ast.walk(cell.tree) if isinstance(n, ast.Import | ast.ImportFrom))
+        taken = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports)
+        if (count := len(cell.source.strip().split("\n")) - taken) > MOST_LINES:
+            yield (
+                f"{cell} has {count} lines without its imports; at most {MOST_LINES}: move a part "
+                "into mmrl/"
+            )
+
+
+def language(chapter: Chapter) -> Iterator[str]:
+    for cell in chapter.cells:
+        source = cell.source if "setup" not in cell.tags else ""
+        # In code, `state.net` is an attribute: what ends like a host is one only in quotes.
+        hosts = source if not cell.code else re.sub(r"(?<![/\w.-])\w+(\.\w+)*\.net\b", "", source)
+        if found := HOST.search(hosts):
+            yield (
+                f"{cell} names a host, {found.group()!r}: give papers by arXiv number or DOI, "
+                "and link to chapters by file name"
+            )
+        if found := re.search(r"(?<![\w.])/(?:work|tmp|home|root|Users)/", source):
+            yield f"{cell} has a path of one machine, {found.group()!r}"
+        if found := re.search(r"^\s*(?:%|!(?!\[)).*|\binteract(?:ive)?\(", source, re.MULTILINE):
+            yield (
+                f"{cell} has {found.group()!r}: no magic, no shell, and no `interact`, which is "
+                "frozen on the site"
+            )
+    for cell in chapter.text:
+        if found := MYST.search(cell.source):
+            yield f"{cell} has a MyST directive or role, {found.group()!r}: plain Markdown only"
+        if found := BRITISH.search(prose(cell.source)):
+            yield f"{cell} spells {found.group()!r}: American spelling (color, normalize)"
+        if re.search(r"\bTODO\b|\bTBD\b|\bXXX\b|[Ll]orem ipsum", cell.source):
+            yield f"{cell} has a note to yourself in it"
+
+
+def equations(chapter: Chapter) -> Iterator[str]:
+    text = "\n".join(cell.source for cell in chapter.text)
+    tags = re.findall(r"\\tag\{([^}]*)\}", text)
+    wanted = [f"{chapter.chapter}.{i + 1}" for i in range(len(tags))]
+    if tags != wanted:
+        yield f"equations must be tagged {wanted} in order of appearance; found {tags}"
+    for number in re.findall(rf"\bEqs?\. ({chapter.chapter}\.\d+)", text):
+        if number not in tags:
+            yield f"Eq. {number} is referred to, but no equation has `\\tag{{{number}}}`"
+    if not chapter.first and not any(r"\tag{" in c.source for c in chapter.section("Derive")):
+        yield "the section Derive has no numbered equation"
+    if text.count("$$") % 2:
+        yield "a `$$` is not closed"
+
+
+def pictures(chapter: Chapter) -> Iterator[str]:
+    images = [
+        (cell, *image)
+        for cell in chapter.text
+        for image in re.findall(r"!\[([^\]]*)\]\(([^)]*)\)", cell.source)
+    ]
+    for cell, alt, path in images:
+        if len(alt) < 30:
+            yield f"{cell}: the alt text {alt!r} is too short to say what one sees in {path}"
+        if not re.fullmatch(rf"figures/{chapter.slug[:2]}_\w+\.svg", path):
+            yield f"{cell}: {path} must be figures/{chapter.slug[:2]}_name.svg"
+        elif not (FOLDER / path).exists():
+            yield f"{cell}: {path} does not exist"
+        else:
+            yield from (f"{path} {text}" for text in drawing((FOLDER / path).read_text("utf-8")))
+    named = "The idea in one picture"
+    if not chapter.first and not any(cell.section == named for cell, *_ in images):
+        yield f"the section {named} has no picture: `![what one sees](figures/…svg)`"
+    for cell in chapter.text:
+        if re.search(r"<(?:img|script|iframe)\b", cell.source):
+            yield f"{cell} has raw HTML for what Markdown can do"
+
+
+def drawing(text: str) -> Iterator[str]:
+    """What is wrong with an SVG file."""
+    if len(text.encode()) > MOST_BYTES:
+        yield f"has {len(text.encode())} bytes; at most {MOST_BYTES}"
+    box = re.search(r'viewBox="([\d. -]+)"', text)
+    if not box:
+        yield "needs a viewBox, so that it scales"
+        return
+    if re.search(r"https?://(?!www\.w3\.org/)", text) or "@import" in text:
+        yield "loads something from elsewhere"
+    shape = re.search(r"<(?:rect|circle|path|line|text|ellipse|poly\w+)\b[^>]*>", text)
+    if not shape or not re.search(r'<rect.*\brx=.*fill="(?:#fff(?:fff)?|white)"', shape.group()):
+        yield 'must begin with a white background, `<rect … rx="12" fill="#fff"/>`, for dark pages'
+    scale = 720 / float(box.group(1).split()[2])
+    given = re.findall(r"font-size[:=]\s*\"?([\d.]+)|\bfont:[^;\"}]*?([\d.]+)px", text)
+    sizes = sorted(float(one or other) for one, other in given)
+    if "<text" in text and (not sizes or sizes[0] * scale < 12.99):
+        yield f"has text below 13 px at a width of 720 px, or of no stated size: {sizes[:1]}"
+    if "<text" in text and "sans-serif" not in text:
+        yield "must use font-family sans-serif"
+
+
+def drawers(chapter: Chapter) -> set[str]:
+    """What the notebook imported that makes figures."""
+    names = set()
+    for cell in chapter.codes:
+        nodes = ast.walk(cell.tree) if "setup" not in cell.tags else iter(())
+        for node in nodes:
+            module = getattr(node, "module", None) or ""
+            if module.startswith(("mmrl.show", "mmrl.course.figures")) and "widgets" not in module:
+                names |= {alias.asname or alias.name for alias in node.names}
+    return {name for name in names if name[0].islower()} - {"widgets", "provenance_note"}
+
+
+def figures(chapter: Chapter) -> Iterator[str]:
+    draws = drawers(chapter)
+    for cell in chapter.codes:
+        calls = [n for n in ast.walk(cell.tree) if isinstance(n, ast.Call)]
+        roots = {n.func.value if isinstance(n.func, ast.Attribute) else n.func for n in calls}
+        made = {getattr(root, "id", "") for root in roots} & (draws | {"plt"})
+        says = [n for n in calls if name_of(n.func) == "provenance_note"]
+        made -= {name_of(n.func.value) for n in says if isinstance(n.func, ast.Attribute)}
+        alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+        if made and len(alt) < 30:
+            yield (
+                f"{cell} draws with {sorted(made)}: say what one sees in its metadata, "
+                '{"mystnb": {"image": {"alt": "…"}}}, in 30 characters or more'
+            )
+        if made and cell.last is None:
+            yield f"{cell} draws, but does not end with the figure: write `fig` as its last line"
+
+
+def widgets(chapter: Chapter) -> Iterator[str]:
+    for cell in chapter.codes:
+        if cell.widget and not ("remove-input" in cell.tags and cell.hidden):
+            yield (
+                f"{cell} shows a widget: tag it remove-input and set its metadata "
+                '"jupyter": {"source_hidden": true}'
+            )
+        if "remove-input" in cell.tags and not cell.widget:
+            yield f"{cell} is tagged remove-input, but its last line is no widget"
+    if chapter.first:
+        return
+    for name in ("Predict", "Explore"):
+        if not any(cell.widget for cell in chapter.section(name)):
+            yield f"the section {name} has no widget as the last line of a cell"
+    kinds = [cell.widget for cell in chapter.section("Predict")]
+    if True in kinds and (kinds[0] or kinds[-1]):
+        yield "in Predict the widget stands between the question and what to look at"
+
+
+def commitments(chapter: Chapter) -> Iterator[str]:
+    def text(name: str) -> str:
+        return "\n".join(cell.source for cell in chapter.section(name))
+
+    if "> **Predict.**" not in text("Predict"):
+        yield "the section Predict must ask in a box, `> **Predict.** …`, before anything is shown"
+    if not any(cell.code for cell in chapter.section("Train")):
+        yield "the section Train trains nothing: it needs a code cell"
+    measured = text("Measured")
+    if "published(" in measured and "provenance_note(" not in measured:
+        yield "the section Measured must print `provenance_note(rows)` under its figure"
+    if "published(" not in measured and not re.search("just now|your machine", measured):
+        yield (
+            "the section Measured needs `published(…)`, or must say that the numbers were measured "
+            "just now on your machine"
+        )
+    if not chapter.first and "assert" not in text("Compare"):
+        yield "the section Compare must assert that both are equal: np.testing.assert_allclose"
+
+
+def links(chapter: Chapter) -> Iterator[str]:
+    for cell in chapter.text:
+        plain = re.sub(r"!\[.*?\)|\$[^$]*\$|`[^`]*`", " ", cell.source, flags=re.DOTALL)
+        for path in re.findall(r"\[[^\]]*\]\(([^)]*)\)", plain):
+            target = path.partition("#")[0].removesuffix(".ipynb")
+            if target not in SLUGS or target == path:
+                most = SLUGS[-1][:2]
+                yield f"{cell} links to {path!r}: only to chapters 00 to {most}, by file name"
+            if target == chapter.slug:
+                yield f"{cell} links to its own chapter"
+
+
+def exercises(chapter: Chapter) -> Iterator[str]:
+    cells = chapter.section("Exercises")
+    wanted = [f"{chapter.chapter}.{k}" for k in (1, 2, 3)]
+    text = "\n".join(cell.source for cell in cells if not cell.code)
+    found = re.findall(r"^### Exercise (\S+?): \S", text, re.MULTILINE)
+    if found != wanted:
+        yield f"the headings must be `### Exercise {wanted[0]}: …` to {wanted[2]}; found {found}"
+        return
+    check = f"from mmrl.course.exercises import chapter_{chapter.slug[:2]} as check"
+    if check not in "\n".join(cell.source for cell in cells if cell.code):
+        yield f"the section Exercises must begin with `{check}`"
+    stubs = [cell for cell in cells if cell.code and "check." in cell.source]
+    if [sorted(cell.tags) for cell in stubs] != [["exercise"], ["hide-cell", "solution"]] * 3:
+        yield (
+            "each exercise is a text cell, a code cell tagged exercise, and right after it a code "
+            "cell tagged solution and hide-cell; both call `check.name(answer)`"
+        )
+        return
+    for number, stub, solution in zip(wanted, stubs[::2], stubs[1::2], strict=True):
+        yield from (f"Exercise {number}: {text}" for text in exercise(number, stub, solution))
+        yield from checked(chapter, number, checked_name(stub))
+
+
+def exercise(number: str, stub: Cell, solution: Cell) -> Iterator[str]:
+    """What is wrong with a stub and its solution."""
+    nodes = list(ast.walk(stub.tree))
+    if not any(isinstance(n, ast.Constant) and n.value is ... for n in nodes):
+        yield "the stub must leave `...` for the reader to replace"
+    if not checked_name(stub):
+        yield "the stub must end with `check.name(answer)`"
+    if checked_name(stub) != checked_name(solution):
+        yield "the solution must end with the same `check.name(…)` as the stub"
+    if solution.number != stub.number + 1:
+        yield "the solution must follow its stub directly"
+    if not solution.source.startswith("# Solution") or not solution.hidden:
+        yield 'the solution begins with `# Solution`; metadata "jupyter": {"source_hidden": true}'
+
+
+def checked_name(cell: Cell) -> str:
+    """name in a last line check.name(…), or nothing."""
+    func = cell.last.func if isinstance(cell.last, ast.Call) else None
+    whole = isinstance(func, ast.Attribute) and name_of(func.value) == "check"
+    return func.attr if whole else ""
+
+
+def checked(chapter: Chapter, number: str, name: str) -> Iterator[str]:
+    """Is there such a check, with this number?"""
+    if not name or chapter.slug not in SLUGS:
+        return
+    module = f"mmrl.course.exercises.chapter_{chapter.slug[:2]}"
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError:
+        yield f"Exercise {number}: there is no {module} yet"
+        return
+    if not isinstance(found, Exercise) or found.name != number:
+        yield f'Exercise {number}: {module}.{name} must be an `Exercise("{number}", …)`'
+
+
+RULES: tuple[Callable[[Chapter], Iterator[str]], ...] = (
+    form, header, sections, lengths, language, equations,
+    pictures, figures, widgets, commitments, links, exercises,
+)  # fmt: skip
+
+
+def complaints(chapter: Chapter) -> list[str]:
+    return [f"{text} [{rule.__name__}]" for rule in RULES for text in rule(chapter)]
+
+
+# The chapters
+
+PATHS = sorted(FOLDER.glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_chapter_has_the_form_of_all_chapters(path: Path):
+    found = complaints(Chapter(path.stem, json.loads(path.read_text("utf-8"))))
+    assert not found, f"{path.name}:\n- " + "\n- ".join(found)
+
+
+def test_only_chapters_are_there_and_links_lead_to_them():
+    stems = [path.stem for path in PATHS]
+    assert set(stems) <= set(SLUGS), f"unknown notebooks: {sorted(set(stems) - set(SLUGS))}"
+    for path in PATHS:
+        linked = set(re.findall(r"\]\((\w+)\.ipynb", path.read_text("utf-8")))
+        missing = linked - set(stems)
+        assert not missing, f"{path.name} links to {sorted(missing)}, not written yet"
+
+
+def test_every_picture_is_used():
+    texts = [path.read_text("utf-8") for path in PATHS]
+    shown = {name for text in texts for name in re.findall(r"figures/(\w+\.svg)", text)}
+    unused = {path.name for path in (FOLDER / "figures").glob("*.svg")} - shown
+    assert not unused, f"no chapter shows {sorted(unused)}"
+
+
+# The rules themselves
+
+
+def text_cell(source: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+
+def code_cell(source: str, **metadata: Any) -> dict[str, Any]:
+    cell = {"cell_type": "code", "metadata": metadata, "source": source}
+    return cell | {"execution_count": None, "outputs": []}
+
+
+HIDDEN = {"source_hidden": True}
+WIDGET = code_cell("ScanPlayer(length=8)", tags=["remove-input"], jupyter=HIDDEN)
+ALT = {"image": {"alt": "Two lines that cross in the middle of the picture."}}
+
+
+def example() -> dict[str, Any]:
+    """A chapter 02 with nothing wrong and nothing in it."""
+    words = text_cell("word " * 150)
+    head = "# 02 · Title\n\n**You will be able to** a; b; c.\n\n**Before:** nothing.\n\n"
+    cells = [
+        text_cell(head + "**Time:** 5 minutes on 2 CPU cores.\n\n**Source:** a paper."),
+        code_cell(SETUP, tags=["remove-cell", "setup"]),
+        code_cell(
+            "from mmrl.show.curves import figure\nfrom mmrl.course.widgets import ScanPlayer"
+        ),
+        text_cell("## Predict: this\n\n> **Predict.** Which?"),
+        WIDGET,
+        text_cell("Look. See [chapter 03](03_memory_monoids.ipynb)."),
+        text_cell("## The idea in one picture"),
+        text_cell("## Derive\n\n$$ x = 1 \\tag{2.1} $$\n\nEq. 2.1 is `colour`-less."),
+        text_cell("## Build it"),
+        text_cell("## Compare"),
+        code_cell("assert True"),
+        text_cell("## Explore"),
+        WIDGET,
+        text_cell("## Train"),
+        code_cell("fig, ax = figure()\nfig", mystnb=ALT),
+        text_cell("## Measured\n\nMeasured just now on your machine."),
+        text_cell("## What did not reproduce"),
+        text_cell("## Implementation details and errata"),
+        *[words] * 8,
+        text_cell("## Exercises"),
+        code_cell("from mmrl.course.exercises import chapter_02 as check"),
+    ]
+    for k in (1, 2, 3):
+        cells += [
+            text_cell(f"### Exercise 2.{k}: do it"),
+            code_cell("x = ...\n\ncheck.one(x)", tags=["exercise"]),
+            code_cell(
+                "# Solution\ncheck.one(1)", tags=["solution", "hide-cell"], jupyter=dict(HIDDEN)
+            ),
+        ]
+    cells.append(text_cell("## Further reading"))
+    cells = [copy.deepcopy(cell) | {"id": f"c{i}"} for i, cell in enumerate(cells)]
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": copy.deepcopy(METADATA), "cells": cells}
+
+
+def examine(data: dict[str, Any]) -> list[str]:
+    # Not a slug of the course, so that no picture and no check module need be there.
+    found = complaints(Chapter("02_example", data))
+    return [text for text in found if "has no picture" not in text]
+
+
+def find(data: dict[str, Any], beginning: str) -> dict[str, Any]:
+    return next(cell for cell in data["cells"] if cell["source"].startswith(beginning))
+
+
+def test_a_chapter_with_nothing_wrong_is_left_alone():
+    assert examine(example()) == []
+
+
+FLAWS: dict[str, tuple[str, str, str]] = {
+    # where a cell begins, what is put in its place, and what is said about it
+    "title": ("# 02", "# 3 · Title", "must be text and begin"),
+    "header": ("# 02", "# 02 · Title\n\n**Time:** long.", "four lines"),
+    "setup": ("import sys", "import sys", "exactly"),
+    "section": ("## Explore", "## Play", "missing ['Explore']"),
+    "two sections": ("## Build", "## Build it\n\n## Compare\n", "opens two sections"),
+    "long code": ("assert True", "x = 1\n" * 21 + "assert True", "imports; at most 20"),
+    "long text": ("word", "word " * 170, "split it"),
+    "few words": ("word", "word", "words of text"),
+    "url": ("Look.", "See https://example.org/x.", "names a host"),
+    "host": ("Look.", "See example.com for it.", "names a host"),
+    "path": ("assert True", "assert open('/home/me/x')", "path of one machine"),
+    "magic": ("assert True", "%matplotlib inline\nassert True", "no magic"),
+    "interact": ("assert True", "interact(f)\nassert True", "frozen"),
+    "directive": ("Look.", "```{note}\nA note\n```", "MyST"),
+    "role": ("Look.", "See {ref}`there`.", "MyST"),
+    "british": ("Look.", "The behaviour is normalised.", "American"),
+    "tag": ("## Derive", "## Derive\n\n$$ x \\tag{2.2} $$", "tagged"),
+    "reference": ("Look.", "Look at Eq. 2.7.", "no equation"),
+    "no equation": ("## Derive", "## Derive", "no numbered equation"),
+    "open equation": ("Look.", "$$ x", "not closed"),
+    "picture": ("Look.", "![A picture](figures/02_no.svg)", "alt text"),
+    "no picture": ("Look.", f"![{'A picture. ' * 4}](figures/02_no.svg)", "does not exist"),
+    "its place": ("Look.", f"![{'A picture. ' * 4}](other.svg)", "must be figures/"),
+    "figure": ("fig, ax", "fig, ax = figure()", "does not end with the figure"),
+    "late link": ("Look.", "See [chapter 99](99_late.ipynb).", "only to chapters 00 to"),
+    "predict": ("## Predict", "## Predict\n\nWhich?", "must ask in a box"),
+    "measured": ("## Measured", "## Measured\n\nIt is so.", "needs `published"),
+    "provenance": ("## Measured", "## Measured\n\n`published(x)`", "provenance_note"),
+    "assert": ("assert True", "print(True)", "must assert"),
+    "numbers": ("### Exercise 2.2", "### Exercise 2.4: do it", "headings must be"),
+    "stub": ("x = ...", "x = 1\n\ncheck.one(x)", "must leave `...`"),
+    "end": ("x = ...", "x = ...\n\ncheck.one(x)\nx = 1", "must end with"),
+    "solution": ("# Solution", "check.one(1)", "begins with `# Solution`"),
+    "other check": ("# Solution", "# Solution\ncheck.two(1)", "same `check.name"),
+    "import": ("from mmrl.course.exercises", "import mmrl", "must begin with"),
+    "note": ("Look.", "TODO: say more", "note to yourself"),
+    "empty": ("Look.", " ", "is empty"),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_flaw_is_seen(flaw: str):
+    beginning, instead, said = FLAWS[flaw]
+    data = example()
+    cell = find(data, beginning)
+    cell["source"] = instead
+    if flaw == "setup":
+        cell["metadata"]["tags"] = ["setup"]
+    assert any(said in text for text in examine(data)), examine(data)
+
+
+METADATA_FLAWS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "widget shown": ("ScanPlayer", {}, "shows a widget"),
+    "no widget": ("assert True", {"tags": ["remove-input"]}, "no widget"),
+    "no alt": ("fig, ax", {}, "say what one sees"),
+    "short alt": ("fig, ax", {"mystnb": {"image": {"alt": "A plot"}}}, "say what one sees"),
+    "unknown tag": ("assert True", {"tags": ["important"]}, "unknown tags"),
+    "foreign": ("assert True", {"collapsed": True}, "nothing reads"),
+    "solution shown": ("# Solution", {"tags": ["solution", "hide-cell"]}, "source_hidden"),
+    "untagged": ("# Solution", {}, "right after it"),
+}
+
+
+@pytest.mark.parametrize("flaw", METADATA_FLAWS)
+def test_wrong_metadata_is_seen(flaw: str):
+    beginning, instead, said = METADATA_FLAWS[flaw]
+    data = example()
+    find(data, beginning)["metadata"] = instead
+    assert any(said in text for text in examine(data)), examine(data)
+
+
+def test_outputs_ids_and_the_notebook_s_own_metadata_are_seen():
+    data = example()
+    data["cells"][2]["execution_count"] = 3
+    data["cells"][4]["id"] = data["cells"][3]["id"]
+    data["metadata"]["jupytext"] = {}
+    data["nbformat_minor"] = 4
+    said = "\n".join(examine(data))
+    assert all(word in said for word in ("clear all outputs", "id of its own", "be just", "4.5"))
+
+
+GOOD_SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 300" font-family="sans-serif">'
+    '<rect width="720" height="300" rx="12" fill="#fff"/><text font-size="14">a</text></svg>'
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('viewBox="0 0 720 300" ', "", "viewBox"),
+        ('fill="#fff"', 'fill="none"', "white background"),
+        ('font-size="14"', 'font-size="12"', "below 13 px"),
+        ('font-size="14"', 'style="font: 600 12px serif"', "below 13 px"),
+        ("0 0 720", "0 0 900", "below 13 px"),
+        ("sans-serif", "Arial", "sans-serif"),
+        ("</svg>", '<image href="https://example.org/x.png"/></svg>', "from elsewhere"),
+        ("</svg>", " " * MOST_BYTES + "</svg>", "bytes"),
+    ],
+)
+def test_a_flawed_picture_is_seen(old: str, new: str, said: str):
+    assert list(drawing(GOOD_SVG)) == []
+    assert any(said in text for text in drawing(GOOD_SVG.replace(old, new)))

@@ -1,0 +1,347 @@
+"""The notebooks run, and the site that is built of them: in a browser, as a reader would.
+
+The site takes the outputs of the runs that are tested here, and runs nothing a second time.
+"""
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT / "tests" / "browser")]
+import api  # noqa: E402
+import build  # noqa: E402
+import execute  # noqa: E402
+import moved  # noqa: E402
+import pages  # noqa: E402
+import vendor  # noqa: E402
+from chrome import Page, browser  # noqa: E402
+from drive import Driven, drive  # noqa: E402
+from page import find_chromium  # noqa: E402
+
+CHROMIUM = find_chromium()
+in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
+NOTEBOOKS = [path.stem for path in execute.chapters()]
+CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
+OTHERS = ["intro", "notation", "results", "teach", "bibliography", "search"]
+OTHERS += ["api/index", "_modules/mmrl/monoid/core"]
+API = [f"api/{rung}" for rung in api.rungs()]
+MOST_BYTES = 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs_to_its_end(name: str):
+    execute.execute(execute.NOTEBOOKS / f"{name}.ipynb")
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    try:
+        return build.build()
+    except build.NotBuilt as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def html(site: Path, name: str) -> str:
+    return (site / f"{name}.html").read_text("utf-8")
+
+
+# The files of the site
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHAPTERS + API + OTHERS)
+def test_a_page_is_there_and_small(name: str, site: Path):
+    assert len(html(site, name).encode()) < MOST_BYTES
+
+
+@pytest.mark.slow
+def test_the_first_page_leads_to_the_introduction(site: Path):
+    assert 'url=intro.html"' in html(site, "index")
+
+
+@pytest.mark.slow
+def test_every_notebook_is_in_the_table_of_contents(site: Path):
+    linked = set(re.findall(r'href="(notebooks/\w+)\.html"', html(site, "intro")))
+    assert linked == set(CHAPTERS)
+
+
+@pytest.mark.slow
+def test_no_page_loads_anything_from_elsewhere(site: Path):
+    loads = re.compile(
+        r"<(?:script|img|iframe|source|video|embed)\b[^>]*\bsrc=\"(?:https?:)?//[^\"]*|"
+        r"<link\b(?=[^>]*\brel=\"(?:stylesheet|preload|icon|preconnect)[^\"]*\")[^>]*\bhref=\"(?:https?:)?//[^\"]*"
+    )
+    found = {
+        f"{path.relative_to(site)}: {match}"
+        for path in site.rglob("*.html")
+        for match in loads.findall(path.read_text("utf-8"))
+    }
+    sheets = [*site.rglob("*.css")]
+    found |= {
+        str(p) for p in sheets if re.search(r"url\([\"']?(?:https?:)?//", p.read_text("utf-8"))
+    }
+    assert not found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_can_be_read_before_its_scripts_are_there(name: str, site: Path):
+    text = html(site, name)
+    waits = re.findall(r'<script(?![^>]*\b(?:defer|async)\b)[^>]*\bsrc="([^"?]+)', text)
+    assert not [path for path in waits if "vendor" in path or "mathjax" in path]
+    assert "<h1>" in text
+
+
+@pytest.mark.slow
+def test_every_result_is_shown_with_where_it_comes_from(site: Path):
+    text = html(site, "results")
+    for path in execute.ROOT.glob("book/results/*.jsonl"):
+        assert f"book/results/{path.name}" in text
+        for line in path.read_text("utf-8").splitlines():
+            row = json.loads(line)
+            assert pages.html.escape(row["command"]) in text and row["device"] in text
+
+
+# The pages in a browser
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(str(CHROMIUM), tmp_path_factory.mktemp("chromium")) as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("axe")
+    for package, (digest, parts) in vendor.AXE.items():
+        vendor.unpack(package, digest, parts, folder)
+    return (folder / "axe.min.js").read_text("utf-8")
+
+
+READY = """
+Promise.all([document.fonts.ready, globalThis.MathJax?.startup?.promise]).then(() => true)
+"""
+
+
+def visit(tab: Page, site: Path, name: str, width: int, theme: str) -> None:
+    """Open a page, with everything on it drawn."""
+    tab.window(width, 900, theme)
+    tab.open((site / f"{name}.html").as_uri())
+    tab.run(READY)
+    expected = html(site, name).count("application/vnd.jupyter.widget-view+json")
+    if expected:
+        tab.wait('document.querySelectorAll(".widget-subarea > *").length > 0')
+
+
+VIOLATIONS = """
+axe.run(document, {resultTypes: ["violations"], preload: false}).then((found) => found.violations
+  .filter((v) => v.impact === "serious" || v.impact === "critical")
+  .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.target.join(" ")}: ${n.failureSummary}`)))
+"""
+# What sticks out, and where nobody could scroll to see it.
+WIDE = """
+document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [] :
+  [...document.querySelectorAll("main *")].filter((n) => n.getBoundingClientRect().right
+    > document.documentElement.clientWidth + 1).slice(0, 5).map((n) => n.outerHTML.slice(0, 120))
+    .concat("the page is wider than its window")
+"""
+DISTORTED = """
+[...document.querySelectorAll("main img")].filter((n) => {
+  const [style, px] = [getComputedStyle(n), Number.parseFloat];
+  const width = n.clientWidth - px(style.paddingLeft) - px(style.paddingRight);
+  const height = n.clientHeight - px(style.paddingTop) - px(style.paddingBottom);
+  const stretched = (width / height) * (n.naturalHeight / n.naturalWidth);
+  return n.complete && height > 20 && Math.abs(stretched - 1) > 0.03;
+}).map((n) => n.outerHTML.slice(0, 120))
+"""
+
+
+def check_equations(source: str, tab: Page) -> None:
+    written = source.count('class="math notranslate')
+    assert tab.run('document.querySelectorAll("mjx-container").length') >= written
+    assert tab.run('document.querySelectorAll("mjx-merror, [data-mjx-error]").length') == 0
+    # A long one scrolls, and is not cut off where nobody sees that it is.
+    boxes = '[...document.querySelectorAll("div.math")]'
+    assert tab.run(f"{boxes}.every((box) => getComputedStyle(box).overflowX === 'auto')")
+
+
+@pytest.mark.slow
+@in_chromium
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (420, "dark")])
+@pytest.mark.parametrize("name", CHAPTERS + OTHERS + API)
+def test_a_page_is_whole(name: str, width: int, theme: str, site: Path, tab: Page, axe: str):
+    if name in API and theme == "light" and name != "api/scan":
+        pytest.skip("one of these pages stands for all: they are made by one program")
+    visit(tab, site, name, width, theme)
+    assert tab.problems == []
+    assert [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert tab.run("document.documentElement.dataset.theme") == theme
+    check_equations(html(site, name), tab)
+    assert tab.run(WIDE) == []
+    assert tab.run(DISTORTED) == []
+    other = {1280: 420, 420: 1280}[width]
+    tab.run(axe + "; null")
+    assert tab.run(VIOLATIONS) == []
+    tab.window(other, 900, theme)
+    assert tab.run(WIDE) == []
+
+
+@pytest.mark.slow
+@in_chromium
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_every_widget_is_moved_by_keyboard_and_mouse(
+    name: str, site: Path, tab: Page, capsys: pytest.CaptureFixture
+):
+    visit(tab, site, name, 1280, "light")
+    tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
+    check(drive(tab), capsys)
+    assert tab.problems == []
+
+
+def check(widgets: list[Driven], capsys: pytest.CaptureFixture) -> None:
+    """Everything moved, and fast. The best time is asserted: the others wait for other programs."""
+    assert widgets
+    with capsys.disabled():
+        print("", *widgets, sep="\n  ")
+    for widget in widgets:
+        assert widget.controls and not widget.unmoved, widget
+        assert min(widget.times) < 50, widget
+
+
+# What the pages are made of
+
+
+def test_a_docstring_reads_as_it_was_written():
+    text = "x_t = *a* • |b|.  Eq. 1.\n\n    a  | b\n    1    2\n\nSee `scan`:\n- one\n  more\n- two"
+    assert "\n".join(pages.to_rst(text.split("\n"))) == (
+        "x\\_t = *a* • \\|b\\|.  Eq. 1.\n\n"
+        ".. code-block:: text\n\n    a  | b\n    1    2\n\n"
+        "See \\ ``scan``\\ :\n\n- one\n  more\n- two\n"
+    )
+
+
+def test_a_table_of_a_docstring_becomes_a_table():
+    text = "|a| is no table.\n\n| id | Q* |\n|---|---|\n| `x` | 1 |"
+    assert "\n".join(pages.to_rst(text.split("\n"))) == (
+        "\\|a\\| is no table.\n\n.. list-table::\n    :header-rows: 1\n\n"
+        "    * - id\n      - Q\\*\n    * - \\ ``x``\\ \n      - 1\n"
+    )
+
+
+def test_results_of_any_shape_make_a_table():
+    rows = [{"a": 1, "b": [0.123456] * 9, "command": "x <y>"}, {"c": None, "d": {"e": 2.0}}]
+    text = pages.table("name.jsonl", rows)
+    assert "x &lt;y&gt;" in text and "0.1235, 0.1235" in text and "(9)" in text and "e 2" in text
+    assert "an unknown command" in text and text.count("<tr>") == 3
+    assert pages.table("empty.jsonl", []).count("<tr>") == 1
+
+
+def test_every_module_of_the_ladder_has_a_page():
+    for rung in api.rungs():
+        assert all(f"automodule:: {name}" in api.page(rung) for name in api.modules(rung))
+        assert f"]({rung}.md)" in api.index()
+    listed = re.findall(r"file: api/(\w+)", (execute.ROOT / "book" / "_toc.yml").read_text("utf-8"))
+    assert listed == ["index", *api.rungs()]
+
+
+def test_what_has_moved_stands_where_it_is_said_to():
+    for new in {**moved.MOVED, **moved.SOURCES}.values():
+        module, _, name = new.rpartition(".")
+        assert hasattr(importlib.import_module(module), name) or find_spec(new), new
+    listed = [module for rung in api.rungs() for module in api.modules(rung)]
+    for new in moved.MOVED.values():
+        shown = {new, new.rpartition(".")[0]} & set(listed)
+        assert shown, f"no page shows {new}"
+
+
+def test_old_addresses_lead_on(tmp_path: Path):
+    for name in ("api/course", "api/show", "_modules/mmrl/monoid/core", "_modules/mmrl/runs/run"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.html").write_text("<body></body>", "utf-8")
+    moved.lead_on(tmp_path)
+    assert 'url=../api/course.html"' in html(tmp_path, "api/checks")
+    assert 'url=../../_modules/mmrl/monoid/core.html"' in html(tmp_path, "_modules/mmrl/monoid")
+    assert not (tmp_path / "_modules/mmrl/checks.html").exists()  # it would lead nowhere
+    for page in ("api/checks", "api/show"):
+        assert "course.html#mmrl.course.figures.batching" in html(tmp_path, page)
+
+
+@pytest.mark.slow
+def test_every_name_that_has_moved_is_on_its_new_page(site: Path):
+    for new in moved.MOVED.values():
+        assert f'id="{new}' in html(site, f"api/{new.split('.')[1]}"), new
+
+
+@pytest.mark.slow
+@in_chromium
+def test_a_link_to_what_has_moved_leads_there(site: Path, tab: Page):
+    visit(tab, site, "api/show", 1280, "light")
+    tab.run(
+        'location.href = location.href.replace(/#.*/, "") + "#mmrl.show.batching.by_step"; null'
+    )
+    tab.run("location.reload(); null")
+    wanted = "api/course.html#mmrl.course.figures.batching.by_step"
+    tab.until(f"location.href.endsWith({wanted!r})")
+
+
+def test_a_short_run_is_not_published(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MMRL_FAST", "1")
+    with pytest.raises(build.NotBuilt, match="unset MMRL_FAST"):
+        build.build()
+
+
+def test_npm_without_a_registry_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(vendor, "ARCHIVES", tmp_path)
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
+    monkeypatch.setenv("npm_config_fetch_retries", "0")
+    monkeypatch.setenv("npm_config_fetch_retry_mintimeout", "10")  # npm tries again all the same
+    with pytest.raises(
+        vendor.Unreachable, match=r"(?s)127\.0\.0\.1:9.*npm_config_registry="
+    ) as found:
+        vendor.unpack("requirejs@2.3.8", *vendor.PACKAGES["requirejs@2.3.8"], tmp_path)
+    assert "Traceback" not in str(found.value)
+
+
+def test_an_archive_that_was_changed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(vendor, "ARCHIVES", tmp_path)
+    (tmp_path / "requirejs-2.3.8.tgz").write_bytes(b"something else")
+    with pytest.raises(vendor.Unreachable, match="not the archive we know"):
+        vendor.unpack("requirejs@2.3.8", *vendor.PACKAGES["requirejs@2.3.8"], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_notebook_is_run_once_and_its_text_may_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+    monkeypatch.setattr(execute, "CACHE", tmp_path / "runs")
+    monkeypatch.setattr(execute, "store", execute.store.__wrapped__)
+    notebook = new_notebook(cells=[new_markdown_cell("One"), new_code_cell("print(6 * 7)")])
+    path = tmp_path / "sample.ipynb"
+
+    def write() -> str:
+        nbformat.write(notebook, path)
+        return path.read_text("utf-8")
+
+    assert execute.read(write()).cells[1].outputs == []
+    assert execute.execute(path) and not execute.execute(path)
+    notebook.cells[0].source = "Two"
+    notebook.cells[1].metadata["tags"] = ["new"]
+    text = write()
+    assert not execute.execute(path)
+    assert execute.read(text).cells[1].outputs[0].text == "42\n"
+    notebook.cells[1].source = "1 / 0"
+    write()
+    with pytest.raises(execute.Failed, match="ZeroDivisionError"):
+        execute.execute(path)

@@ -1,0 +1,269 @@
+"""The `mmrl` command: what it prints, where it writes, and how it ends."""
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import mmrl
+from mmrl import memory
+from mmrl.__main__ import COMMANDS, main
+from mmrl.agents import clear
+from mmrl.commands import doctor, evaluate, train
+from mmrl.runs import AGENTS, Run, reopen
+from tests.helpers.runs import ARGUMENTS, R2D2, SETUP, payload
+
+ENV = "probe-Memory-v0"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Every test in a folder of its own, 80 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+@pytest.fixture
+def run(here: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> pathlib.Path:
+    """A trained run in results/."""
+    assert main(["train", ENV, *ARGUMENTS, "--blocks", "2"]) == 0
+    return pathlib.Path("results/probe-Memory-lru-tape-1")
+
+
+# Help and mistakes
+
+
+def test_help_lists_the_commands_without_loading_jax():
+    code = (
+        "import atexit, sys\n"
+        "from mmrl.__main__ import main\n"
+        "atexit.register(lambda: print({'jax', 'gymnax', 'matplotlib'} & set(sys.modules)))\n"
+        "main(['--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in COMMANDS)
+    assert done.stdout.endswith("set()\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"mmrl {command}" in capsys.readouterr().out
+
+
+def test_training_help_names_every_memory(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    assert not [name for name in memory.NAMES if name not in shown]
+
+
+def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
+    own = {"dqn": "--segment-length", "r2d2": "--burn-in", "clear": "--replay-fraction"}
+    for agent, options in own.items():
+        with pytest.raises(SystemExit):
+            main(["train", f"--agent={agent}", "--help"])
+        shown = capsys.readouterr().out
+        assert options in shown and ("--burn-in" in shown) == (agent == "r2d2")
+    assert set(AGENTS) == set(train.NAMES) == set(doctor.SMOKE)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "words", "folder"),
+    [
+        (0.0, "gru, V-trace without replay", "vtrace-gru"),
+        (0.125, "gru, 12.5 % of each batch replayed", "clear-gru-12.5"),
+        (1.0, "gru, 100 % of each batch replayed", "clear-gru-100"),
+    ],
+)
+def test_clear_is_named_by_what_it_replays(fraction: float, words: str, folder: str):
+    config = clear.Config(memory="gru", replay_fraction=fraction)
+    assert train.NAMES["clear"](config) == (words, folder)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mmrl {mmrl.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "Say which environment"),
+        (["train", "popgym-RepeatFrstEasy-v0"], "Nearest: popgym-RepeatFirstEasy-v0"),
+        (["train", ENV, "--memory", "lur"], "Did you mean `lru`"),
+        (["train", ENV, "--agent", "r2d3"], "got 'r2d3'. Try 'r2d2'"),
+        (["train", ENV, "--burn-in=9"], "--burn-in is an option of r2d2, not of dqn: --agent r2d2"),
+        (["train", ENV, "--clip=1", "--agent=clear"], "--clip is an option of ppo, not of clear"),
+        (["train", ENV, "--replay-fraction", "0.5"], "an option of clear, not of dqn: --agent cl"),
+        (["train", ENV, "--agent", "clear", "--replay-fraction", "2"], "must be between 0 and 1"),
+        (["train", ENV, "--agent", "clear", "--capacity", "0"], "`replay_fraction` must be 0"),
+        (["train", "Pendulum-v1", "--agent", "clear"], "`env` must have discrete actions"),
+        (["train", ENV, "--agent", "r2d2", "--start", "warm"], "`start` must be 'stored'"),
+        (["train", ENV, "--batching", "segment"], "`batching` must be"),
+        (["train", ENV, "--batching", "segments", "--segment-length", "0"], "`segment_length`"),
+        (["train", ENV, "--capacity", "8"], "`capacity` must hold one rollout"),
+        (["train", ENV, "--seeds"], "`seeds` must be"),
+        (["train", ENV, "--out", "file/run"], "Cannot write to file/run"),
+        (["train", "--resume"], "There is no run under results/ to resume"),
+        (["train", "--resume", "--out", "nowhere"], "There is no run in nowhere"),
+        (["evaluate", "nowhere"], "There is no checkpoint in nowhere"),
+        (["evaluate", "file"], "file is a file: give the folder of the run"),
+        (["evaluate", "nowhere", "--episodes", "0"], "`episodes` must be at least 1"),
+        (["bench", "scam"], "`names` must be among"),
+        (["demo", "--out", "file/demo"], "Cannot write to file/demo"),
+        (["demo", "--seeds", "0"], "`seeds` must be"),
+        (["demo", "--threads", "0"], "`threads` must be"),
+    ],
+)
+def test_a_mistake_ends_in_one_message(
+    arguments: list[str], message: str, here: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    (here / "file").write_text("in the way")
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("mmrl: ") and message in printed and "Traceback" not in printed
+    assert printed.count("\n") == 1
+    assert [path.name for path in here.iterdir()] == ["file"] or arguments[0] == "demo"
+
+
+@pytest.mark.parametrize("arguments", [["trian"], ["train", ENV, "--bach", "3"], ["evaluate"]])
+def test_an_unknown_word_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert re.search("trian|--bach|PATH", capsys.readouterr().err)
+
+
+def test_our_own_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch):
+    def fail(_):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(train, "main", fail)
+    with pytest.raises(KeyError, match="a bug"):
+        main(["train", ENV])
+
+
+def test_the_traceback_is_there_for_those_who_ask(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MMRL_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="Say which environment"):
+        main(["train"])
+
+
+# train and evaluate
+
+
+def test_train_prints_a_line_per_block(here: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["train", ENV, *ARGUMENTS, "--blocks", "3", "--out", "first"]) == 0
+    printed = capsys.readouterr().out
+    assert f"{ENV}  lru on a tape" in printed and "mmrl evaluate first" in printed
+    lines = [line.split() for line in printed.splitlines() if re.match(r" +\d+ ", line)]
+    assert [line[:2] for line in lines] == [["1", "32"], ["2", "64"], ["3", "96"]]
+    history = json.loads((here / "first" / "results.json").read_text())["history"]
+    for line, row in zip(lines, history, strict=True):
+        np.testing.assert_allclose([float(x) for x in line[2:4]], row["returns"], atol=0.006)
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_runs_get_folders_of_their_own(run: pathlib.Path):
+    before = payload(run)
+    assert main(["train", ENV, *ARGUMENTS, "--blocks", "1"]) == 0
+    assert sorted(path.name for path in run.parent.iterdir()) == [
+        "probe-Memory-lru-tape-1",
+        "probe-Memory-lru-tape-2",
+    ]
+    assert payload(run) == before
+
+
+def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    """`--resume` alone takes up the latest run with all its settings; `--blocks` prolongs it."""
+    assert main(["train", "--resume", "--blocks", "3"]) == 0
+    assert "resumed after block 2 of 3" in capsys.readouterr().out
+    again = reopen(run)
+    assert again.setup.seeds == (0, 1) and len(again.history) == 3
+    unbroken = Run(SETUP, "unbroken")
+    assert len(list(unbroken)) == 3
+    assert payload(run) == payload(pathlib.Path("unbroken"))
+
+
+@pytest.mark.slow
+def test_r2d2_from_the_command_line(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    """Its first line, its folder, and a resumption that knows whose options it takes."""
+    config = R2D2.config
+    names = ("width", "batch", "length", "overlap", "burn_in", "n_step", "environments", "rollout")
+    sizes = {name: getattr(config, name) for name in (*names, "capacity", "block", "episodes")}
+    options = [w for k, v in sizes.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    seeds = ["--seeds", "0", "1"]
+    assert main(["train", ENV, "--agent", "r2d2", *options, *seeds, "--blocks", "1"]) == 0
+    assert "lstm, stored state, burn-in 2  →" in capsys.readouterr().out
+    assert main(["train", "--resume", "--blocks", "2", "--burn-in", "2"]) == 0
+    path = pathlib.Path("results/probe-Memory-r2d2-lstm-stored-1")
+    assert f"→  {path}\nresumed after block 1 of 2" in capsys.readouterr().out
+    assert reopen(path).setup == R2D2 and len(reopen(path).history) == 2
+    assert main(["evaluate", str(path), "--episodes", "5"]) == 0
+    assert "after block 2" in capsys.readouterr().out
+    assert main(["train", "--resume", "--agent", "dqn", "--blocks", "2"]) == 0
+    assert f"→  {run}\nComplete after block 2" in capsys.readouterr().out
+    assert main(["train", "--resume", "--agent", "dqn", "--out", str(path)]) == 2
+    assert "holds a run of r2d2, not of dqn" in capsys.readouterr().err
+
+
+def test_resume_refuses_other_settings(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "--resume", "--gamma", "0.9"]) == 2
+    assert "gamma was 0.5, is 0.9" in capsys.readouterr().err
+
+
+def test_the_same_command_with_resume_begins_what_never_began(here: pathlib.Path):
+    assert main(["train", ENV, *ARGUMENTS, "--blocks", "1", "--out", "new", "--resume"]) == 0
+    assert len(reopen("new").history) == 1
+
+
+def test_evaluate_plays_the_saved_networks(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    before = [(path, path.stat().st_mtime_ns) for path in run.iterdir()]
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--episodes", "50"]) == 0
+    printed = capsys.readouterr().out
+    assert "50 greedy episodes" in printed and "after block 2" in printed
+    returns = evaluate.greedy_returns(reopen(run), 50, 1_000_000)
+    assert returns.shape == (2, 50) and set(np.unique(returns)) <= {-1.0, 1.0}
+    for mean in returns.mean(1):
+        assert f"{mean:.3f}" in printed
+    assert [(path, path.stat().st_mtime_ns) for path in run.iterdir()] == before
+
+
+def test_ctrl_c_says_how_to_go_on(
+    run: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "watch", interrupted)
+    assert main(["train", "--resume", "--blocks", "9"]) == 130
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"Blocks 1 to 2 are saved in {run}" in printed
+    assert f"mmrl train --resume --out {run}" in printed
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_process_at_once(here: pathlib.Path):
+    command = [sys.executable, "-m", "mmrl", "train", ENV, *ARGUMENTS, "--blocks", "100000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        while not re.match(rb" +3 ", process.stdout.readline()):
+            assert process.poll() is None
+        pressed = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+        assert process.wait(20) == 130 and time.monotonic() - pressed < 10
+    assert re.fullmatch(r"mmrl: Stopped\. Blocks 1 to \d+ are saved in results/.*\n", said)
+    assert len(reopen("results/probe-Memory-lru-tape-1").history) >= 3

@@ -1,0 +1,311 @@
+"""The commands beside `train`: demo, bench and doctor, and what they share."""
+
+import dataclasses
+import importlib
+import json
+import pathlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from mmrl.__main__ import main
+from mmrl.commands import bench, demo, doctor, terminal, train
+from mmrl.runs import AGENTS, Report, Run, Setup
+from tests.helpers.runs import SETUP, payload, setup
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Every test in a folder of its own, 80 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+# demo
+
+
+def test_the_demo_compares_like_with_like():
+    """One network, batch and loss; the arms differ in batching or memory alone."""
+    plan = demo.setups((0, 1, 2))
+    assert {task for task, _ in plan} == {"RepeatPreviousPaper", "RepeatFirstEasy"}
+    for task in demo.TASKS:
+        tape, segments, memoryless = (plan[task, arm] for arm in demo.ARMS)
+        assert tape.config.batch % segments.config.segment_length == 0
+        like_tape = {"batching": "tape", "segment_length": tape.config.segment_length}
+        assert dataclasses.replace(segments.config, **like_tape) == tape.config
+        assert dataclasses.replace(memoryless.config, memory="lru") == tape.config
+        assert tape.config.memory == "lru" and segments.config.segment_length == 10
+        assert tape.env == segments.env == memoryless.env == f"popgym-{task}-v0"
+        assert tape.seeds == segments.seeds == memoryless.seeds == (0, 1, 2)
+
+
+@pytest.fixture
+def plan() -> demo.Plan:
+    """Two "tasks" of two "agents" each, which are one program."""
+    return {
+        (task, agent): setup(learning_rate=rate)
+        for task in ("First", "Second")
+        for agent, rate in (("fast", 1e-2), ("slow", 1e-4))
+    }
+
+
+def test_a_demo_leaves_table_curves_results_and_checkpoints(
+    plan: demo.Plan, capsys: pytest.CaptureFixture[str]
+):
+    folder = demo.demo(plan, pathlib.Path("demo"), threads=2)
+    printed = capsys.readouterr().out
+    assert folder == pathlib.Path("demo/1")
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    lines = pathlib.Path("demo/results.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [(row["task"], row["agent"]) for row in rows] == list(plan)
+    for (names, wanted), row in zip(plan.items(), rows, strict=True):
+        run = Run(wanted, folder / "-".join(names), resume=True)
+        final = run.history[-1]["returns"]
+        assert row["returns"] == final and row["min_over_seeds"] == min(final)
+        assert row["env_steps"] == run.history[-1]["env_steps"] == 96
+        low, high = row["interval_95"]
+        assert low <= row["interquartile_mean"] <= high and row["versions"]
+        assert f"{row['interquartile_mean']:.2f} [" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "mmrl evaluate demo/1/First-fast" in printed and "curves.png" in printed
+
+
+def test_a_second_demo_keeps_the_first(plan: demo.Plan):
+    out = pathlib.Path("demo")
+    first = demo.demo(plan, out, threads=1)
+    lines, before = (out / "results.jsonl").read_text(), payload(first / "First-fast")
+    assert demo.demo(plan, out, threads=1) == out / "2"
+    assert (out / "results.jsonl").read_text().startswith(lines)
+    assert payload(first / "First-fast") == before == payload(out / "2" / "First-fast")
+
+
+def test_an_interrupted_demo_is_taken_up_again(plan: demo.Plan, monkeypatch: pytest.MonkeyPatch):
+    out, real = pathlib.Path("demo"), demo.in_background
+
+    def stopped(*arguments: Any) -> Iterator[Any]:
+        for count, item in enumerate(real(*arguments)):
+            yield item
+            if count == 7:  # the first run is complete, the second is not
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "in_background", stopped)
+        with pytest.raises(KeyboardInterrupt, match="saved in demo/1; go on with the same"):
+            demo.demo(plan, out, threads=1)
+    while any(thread.name == "mmrl" for thread in threading.enumerate()):
+        time.sleep(0.01)  # a process would be gone by now
+    assert not (out / "results.jsonl").exists()
+    done = (out / "1" / "First-fast" / "checkpoint").stat().st_mtime_ns
+    assert demo.demo(plan, out, threads=1) == out / "1"
+    assert (out / "1" / "First-fast" / "checkpoint").stat().st_mtime_ns == done
+    assert len((out / "results.jsonl").read_text().splitlines()) == 4
+
+
+def test_an_interrupted_demo_of_other_settings_is_left_alone(plan: demo.Plan):
+    out = pathlib.Path("demo")
+    Run(setup(learning_rate=0.5), out / "1" / "First-fast")
+    assert demo.demo(plan, out, threads=1) == out / "2"
+
+
+# bench
+
+
+@pytest.fixture
+def benchmarks(here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Two benchmarks: one reaches a target and misses another, one fails."""
+    row = {"ours": 1500.0, "peer": 500.0, "unit": "steps per second", "peer_name": "a peer"}
+    rows = [
+        {**row, "name": "one", "ratio": 3.0, "target": 2.0},
+        {**row, "name": "two", "ratio": 3.0, "target": 4.0},
+        {**row, "name": "three", "ratio": 3.0, "target": None},
+    ]
+    folder = here / "benchmarks"
+    folder.mkdir()
+    (folder / "bench_good.py").write_text(f"def run(quick=False):\n    return {rows}\n")
+    (folder / "bench_bad.py").write_text("def run(quick=False):\n    return 1 / 0\n")
+    monkeypatch.setattr(bench, "FOLDER", folder)
+    return folder
+
+
+def test_bench_judges_prints_and_saves(benchmarks: Any, capsys: pytest.CaptureFixture[str]):
+    assert main(["bench"]) == 1
+    printed = capsys.readouterr().out
+    assert "reached" in printed and "missed" in printed
+    assert "failed" in printed and "ZeroDivisionError" in printed
+    (saved,) = pathlib.Path("results/bench").glob("*.json")
+    content = json.loads(saved.read_text())
+    assert [row["verdict"] for row in content["rows"]] == ["failed", "reached", "missed", ""]
+    assert {"device", "date", "versions", "revision", "command"} < content.keys()
+    table = saved.with_suffix(".md").read_text().splitlines()
+    assert table[3] == "| one | a peer | 1,500 | 500 | steps per second | 3.00× | 2× | reached |"
+
+
+def test_bench_by_name_and_quickly(benchmarks: Any, capsys: pytest.CaptureFixture[str]):
+    assert main(["bench", "good", "--quick", "--out", "elsewhere"]) == 0  # nothing is judged
+    assert "missed" not in capsys.readouterr().out
+    (saved,) = pathlib.Path("elsewhere").glob("*-quick.json")
+    assert len(json.loads(saved.read_text())["rows"]) == 3
+
+
+def test_bench_outside_of_a_checkout(
+    here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(bench, "FOLDER", here)
+    assert main(["bench"]) == 2
+    assert "part of the repository" in capsys.readouterr().err
+
+
+def test_the_checkouts_own_benchmarks_are_found():
+    for name, path in bench.find(()).items():
+        assert "def run(quick" in path.read_text("utf-8"), name
+
+
+RIVAL = """
+import json, pathlib, sys
+settings = json.loads(pathlib.Path(sys.argv[1]).read_text("utf-8"))
+print(json.dumps({"parameters": settings["size"]}), flush=True)
+for number, _ in enumerate(sys.stdin):
+    if number == settings["rounds"]:
+        sys.exit(3)
+    print(json.dumps({"cpu_seconds": number / 8}), flush=True)
+"""
+
+
+@pytest.fixture
+def rival(here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of the benchmarks, and a rival of their protocol."""
+    monkeypatch.syspath_prepend(bench.FOLDER)
+    module = importlib.import_module("rival")
+    (here / "slow_agent.py").write_text(RIVAL)
+    return module, module.Rival(here / "slow_agent.py", "1.2")
+
+
+def test_a_rival_in_another_python_plays_in_turns(rival: Any):
+    module, slow = rival
+    theirs = module.Theirs(slow, sys.executable, {"size": 7, "rounds": 3})
+    assert theirs.parameters == 7
+    assert [theirs.round(), theirs.round()] == [1 / 8, 2 / 8]  # one more went before: it compiles
+    with pytest.raises(RuntimeError, match=r"slow ended with exit code 3; .* slow 1\.2 installed"):
+        theirs.round()
+    theirs.close()
+    theirs = module.Theirs(slow, sys.executable, {"size": 7, "rounds": 9})
+    theirs.close()
+    assert theirs.process.returncode == 0
+
+
+def test_a_rival_that_is_not_there_is_said_to_be_missing(
+    rival: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    _, slow = rival
+    monkeypatch.delenv("SLOW_PYTHON", raising=False)
+    assert slow.python("The agent", "folder/bench_agent.py") is None
+    wanted = "SLOW_PYTHON is not set: The agent is not compared with slow. bench_agent.py says how"
+    assert capsys.readouterr().err.startswith(wanted)
+    monkeypatch.setenv("SLOW_PYTHON", "slow/bin/python")
+    assert slow.python("The agent", "folder/bench_agent.py") == "slow/bin/python"
+    assert not capsys.readouterr().err
+
+
+# doctor
+
+
+@pytest.mark.slow
+def test_doctor_finds_a_healthy_machine(capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    for subject in ("versions", "device", "scheduler", "cache", "folder", "popgym", *AGENTS):
+        assert subject in printed
+    assert "All is well." in printed and "✗" not in printed
+
+
+def test_doctor_says_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def broken(_: Setup) -> Run:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(doctor, "Run", broken)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert main(["doctor"]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "fails: RuntimeError: no such device" in printed
+    assert f"export XLA_FLAGS={doctor.SCHEDULER}" in printed.replace(" ", "").replace(
+        "exportXLA", "export XLA"
+    )
+    assert "Something is wrong" in printed
+
+
+# terminal
+
+
+def test_background_jobs_come_as_they_are_done():
+    jobs = [lambda n=n: iter(range(n)) for n in (3, 0, 2)]
+    assert list(terminal.in_background(jobs)) == [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1)]
+    together = list(terminal.in_background(jobs, threads=3))
+    assert sorted(together) == sorted(terminal.in_background(jobs))
+
+
+def test_an_error_in_the_background_is_raised_and_starts_no_more_jobs():
+    started = []
+
+    def fail() -> Iterator[int]:
+        yield 1
+        raise KeyError("inside")
+
+    def other() -> Iterator[int]:
+        started.append(True)
+        yield 2
+
+    with pytest.raises(KeyError, match="inside"):
+        list(terminal.in_background([fail, other]))
+    assert not started
+
+
+def test_a_job_ends_when_nobody_listens():
+    counted = [0, 0]
+
+    def count(job: int) -> Iterator[int]:
+        for number in range(1000):
+            time.sleep(0.001)
+            counted[job] += 1
+            yield number
+
+    items = terminal.in_background([lambda: count(0), lambda: count(1)])
+    assert next(items) == (0, 0)
+    items.close()  # type: ignore[attr-defined]
+    while any(thread.name == "mmrl" for thread in threading.enumerate()):
+        time.sleep(0.01)
+    assert 1 <= counted[0] < 1000 and counted[1] == 0
+
+
+def test_a_sparkline_spans_its_range():
+    assert terminal.sparkline(np.array([-0.5, 0.25, 1.0, 9.0, -9.0]), -0.5, 1.0) == "▁▅██▁"
+
+
+@pytest.mark.parametrize("seeds", [1, 5, 40])
+def test_a_line_fits_the_terminal(seeds: int):
+    values = np.linspace(-1, 1, seeds)
+    report = Report(123, 1000, 12_345_678, values, values, values, 123.4)
+    lines = [terminal._headings(range(seeds), 5), terminal._line(report, 5)]
+    assert len(lines[0]) == len(lines[1]) <= 80
+
+
+def test_a_run_is_watched(capsys: pytest.CaptureFixture[str]):
+    run = Run(SETUP)
+    terminal.watch(run, Console())
+    assert len(run.history) == 3
+    assert "seed 0 seed 1" in capsys.readouterr().out
+
+
+def test_a_run_that_ended_below_its_best_says_so():
+    history = [{"returns": [score] * 4} for score in (0.0, 1.0, 0.25)]
+    assert train._course(history) == "Best after block 2: 1.00; at the end 0.25.\n"
+    assert train._course(history[:2]) == ""

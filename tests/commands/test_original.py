@@ -1,0 +1,99 @@
+"""Trained networks play the original popgym as they play our port."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from mmrl.agents import dqn
+from mmrl.commands import evaluate, original
+from mmrl.envs.popgym import LEVELS
+from mmrl.runs import AGENTS, Run, Setup, find
+from tests.helpers.runs import CONFIG
+
+NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
+
+
+@pytest.mark.parametrize("env", [f"popgym-{name}-v0" for name in NAMES])
+def test_the_original_shows_what_the_port_shows(env: str):
+    """Shapes of observations and numbers of actions agree, also with the additions of a run."""
+    setup = Setup(env=env, previous_action=True, previous_reward=True)
+    config = dataclasses.replace(CONFIG, batch=1024, capacity=8192)
+    run = Run(dataclasses.replace(setup, config=config))
+    theirs = original.original(env)()
+    seen = original._flat(theirs, theirs.reset(seed=0)[0])[None]
+    features = original.features(run, seen, np.array([-1]), np.zeros(1), np.array([True]))
+    space = run.program.env.observation_space(run.program.params)
+    assert features.shape == (1, *space.shape)
+    last = run.program.env.action_space(run.program.params).n - 1
+    theirs.step(original._action(theirs, int(last)))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_plays_what_its_greedy_policy_plays(
+    agent: str, monkeypatch: pytest.MonkeyPatch
+):
+    module = find(agent)
+    config = module.Config(memory="elman", width=8, environments=4)
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", agent=agent, config=config, seeds=(0, 1)))
+    run.state = run.begin()
+    seen, played = [], []  # [seed · time]
+    shown, chosen = original.features, original._action
+
+    def features(run: Run, obs: Any, actions: Any, rewards: Any, begin: Any) -> Any:
+        seen.append((shown(run, obs, actions, rewards, begin)[0], begin[0]))
+        return seen[-1][0][None]
+
+    monkeypatch.setattr(original, "features", features)
+    monkeypatch.setattr(original, "_action", lambda e, a: played.append(a) or chosen(e, a))
+    returns = original.play(run, 1)
+    assert returns.shape == (2, 1) and len(seen) == len(played)
+    for seed in range(2):
+        net = jax.tree.map(lambda x, i=seed: x[i], run.state.net)
+        policy, memory = jax.jit(module.greedy(net)), net.init()
+        half = slice(seed * len(seen) // 2, (seed + 1) * len(seen) // 2)
+        for (obs, begin), action in zip(seen[half], played[half], strict=True):
+            memory, wanted = policy(memory, obs, begin, jax.random.key(0))
+            assert action == wanted
+    assert len(set(played)) > 1
+
+
+def test_features_are_those_of_the_wrappers():
+    config = dataclasses.replace(CONFIG, batch=64, capacity=512)
+    shown = {"previous_action": True, "previous_reward": True}
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, **shown))
+    env, params = run.program.env, run.program.params
+    obs, state = env.reset(jax.random.key(0), params)
+    reward = np.zeros(())
+    for action, begin in ((-1, True), (2, False)):
+        cards = np.asarray(obs)[None, :4]
+        rewards = np.asarray(reward, float)[None]
+        features = original.features(run, cards, np.array([action]), rewards, np.array([begin]))
+        np.testing.assert_array_equal(features[0], obs)
+        obs, _, reward, *_ = env.step(jax.random.key(1), state, 2, params)
+
+
+@pytest.mark.slow
+def test_a_network_is_worth_the_same_in_the_original():
+    config = dqn.Config(width=16, batch=200, environments=8, capacity=4096, blocks=12, episodes=32)
+    run = Run(Setup(env="popgym-RepeatPreviousEasy-v0", config=config, seeds=(0, 1)))
+    assert len(list(run)) == 12
+    ours, theirs = evaluate.greedy_returns(run, 100, 0), original.play(run, 100)
+    assert ours.mean() > 0  # it learned something that could be lost: chance is -0.5
+    # Other decks on either side: four standard errors, and one wrong card of 48 in each.
+    errors = np.sqrt((ours.var(1) + theirs.var(1)) / 100)
+    assert (np.abs(ours.mean(1) - theirs.mean(1)) < 4 * errors + 0.04).all()
+
+
+def test_what_is_not_in_popgym_has_no_original():
+    for env_id in ("probe-Memory-v0", "popgym-RepeatFirstPaper-v0", "CartPole-v1"):
+        with pytest.raises(ValueError, match=f"needs a task of popgym; got '{env_id}'"):
+            original.original(env_id)
+
+
+def test_without_popgym_the_original_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install popgym==1\.0\.7"):
+        original.original("popgym-RepeatFirstEasy-v0")

@@ -1,0 +1,231 @@
+"""The experiment of chapters 13 and 14: its grid, its tasks in the dark, what its rows say."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.agents.clear import cycles as continual
+from mmrl.agents.clear.cycles import Curves, Played
+from mmrl.agents.clear.vtrace import Measures
+from mmrl.course.experiments import forgetting, protocols
+from mmrl.course.experiments.forgetting import SEEDS, TUNING_SEEDS
+from mmrl.course.experiments.protocols import SWEEPS, Cell
+from mmrl.runs.checkpoint import dumps, loads
+
+PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "forgetting.jsonl"
+
+
+def test_cells_can_be_trained_and_some_side_by_side():
+    cells = protocols.cells()
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert {cell.method for cell in cells} == set(protocols.METHODS)
+    for cell in cells:
+        env, params = protocols.family(cell.family, cell.tasks)
+        config = cell.config({})
+        agent = protocols.AGENTS[cell.agent][0]
+        if hasattr(agent, "check"):
+            agent.check(config, env, params)
+        assert cell.plans.max() == cell.tasks - 1
+        stage = config.environments * config.rollout * config.block * config.blocks
+        assert stage == 72_000 and cell.plans.shape[2] == config.environments
+    assert len({cell.program for cell in cells[:4]}) == 1
+    assert len({cell.program for cell in cells}) < len(cells) / 3
+
+
+def test_protocols_give_each_task_as_many_steps():
+    for protocol in ("separate", "simultaneous", "sequential", "probed"):
+        cell = Cell("V-trace", protocol)
+        played = np.bincount(cell.plans.ravel(), minlength=3)
+        cycles = 3 if protocol == "probed" else 4
+        assert (played[:3] == 12 * cycles).all(), protocol
+    assert Cell("CLEAR", "probed", position=3).order == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2]
+    assert Cell("CLEAR", "simultaneous").order == Cell("CLEAR", "separate").order == []
+
+
+def test_methods_differ_in_what_they_say():
+    clear = dataclasses.asdict(Cell("CLEAR").config({}))
+    for method, own in protocols.METHODS.items():
+        config = dataclasses.asdict(Cell(method).config({}))
+        changed = {name for name in clear if config[name] != clear[name]}
+        assert changed == set(own) & set(clear)
+    for (family, agent), (base, settings) in SWEEPS.items():
+        assert (base.family, base.agent) == (family, agent) and base in protocols.cells()
+        values = {name: {s[name] for s in settings} for name in settings[0]}
+        assert len(settings) == np.prod([len(x) for x in values.values()])
+        # What is swept is traced: one program.
+        assert len({jax.tree.structure(base.config(s)) for s in settings}) == 1
+        assert all(base.config(s) != base.config(settings[0]) for s in settings[1:])
+    assert not set(SEEDS) & set(TUNING_SEEDS)
+
+
+def test_in_the_dark_the_ball_is_seen_once():
+    env, params = protocols.family("Dark", 3)
+    for task in range(2):
+        here = dataclasses.replace(params, task=task)
+        obs, state = env.reset(jax.random.key(3), here)
+        order = env.orders()[task]
+        for step in range(7):
+            picture = np.zeros(35)
+            picture[order] = obs
+            picture = picture.reshape(7, 5)
+            lit = step % 6 == 0  # an episode has 6 steps; the next one begins at once
+            assert picture[-1].sum() == 1 and picture[:-1].sum() == picture[0].sum() == lit
+            obs, state, *_ = env.step(jax.random.key(step), state, 1, here)
+
+
+def curves(cell: Cell, scores: Any, begin: Any) -> Curves:
+    """Greedily as given, and by sampled actions a tenth lower."""
+    config = cell.config({})
+    shape = (len(cell.plans), 2, cell.plans.shape[1], config.blocks)
+    scores = np.broadcast_to(scores, (*shape, cell.tasks)).astype("f4")
+    begin = np.broadcast_to(begin, (*shape[:2], cell.tasks)).astype("f4")
+    measures = Measures(*np.zeros((7, *shape)))
+    played = {"greedy": Played(scores, begin), "sampled": Played(scores - 0.1, begin)}
+    return Curves(played, measures, np.ones(shape[:2], bool))
+
+
+def test_separate_networks_each_play_their_own_task():
+    cell = Cell("V-trace", "separate")
+    network = np.arange(3.0)[:, None, None, None, None]
+    scores = 10 * network + np.arange(3.0)
+    row = forgetting.tell(cell, cell.config({}), curves(cell, scores, scores[:, :, 0, 0]))
+    assert np.shape(row["scores"]) == (2, 97, 3)
+    np.testing.assert_allclose(row["scores"], np.broadcast_to([0.0, 11, 22], (2, 97, 3)))
+    assert row["env_steps"][-1] == 864_000 and row["retained"] == row["shares"] == []
+    together = Cell("CLEAR")
+    told = forgetting.tell(together, together.config({}), curves(together, 0.0, -1.0))
+    assert told["env_steps"][0] == 0 and told["env_steps"][-1] == 864_000
+    assert np.shape(told["scores"]) == (2, 73, 3)
+
+
+def test_what_a_row_says_of_known_curves():
+    """Every task is learned, from -1 to 1, and falls to 0 as soon as the next one is played."""
+    cell = Cell("EWC")
+    scores = np.zeros((12, 6, 3))
+    for stage, task in enumerate(cell.order):
+        scores[stage, :, task] = 1
+    config = cell.config({})
+    row = forgetting.tell(cell, config, curves(cell, scores, -1.0))
+    np.testing.assert_allclose(row["shares"], np.full((2, 10), 0.5))
+    assert row["retained"] == [0.5, 0.5] and row["finite"] == [True, True]
+    np.testing.assert_allclose(row["cumulative"], np.full((2, 3), (24 - 1) / 73), atol=1e-4)
+    assert row["interquartile_mean"] == pytest.approx(23 / 73, abs=1e-4)
+    assert row["boundary_steps"] == config.fisher_unrolls * 120
+    assert len(row["diagnostics"]["entropy"]) == 72
+    sampled = row["sampled"]
+    np.testing.assert_allclose(sampled["shares"], np.full((2, 10), 0.9 / 1.9), atol=1e-4)
+    after = [np.array(x["scores"])[:, 1:] for x in (row, sampled)]
+    np.testing.assert_allclose(after[1], after[0] - 0.1, atol=1e-4)
+    assert sampled.keys() < row.keys()
+    assert loads(dumps(row)) == loads(dumps(row | {"position": 0}))
+
+
+def test_a_sweep_is_decided_on_tuning_seeds_once(monkeypatch: pytest.MonkeyPatch):
+    cell, asked = Cell("EWC"), []
+
+    def train(together: Any, configs: Any, seeds: Any) -> Any:
+        asked.append(seeds)
+        best = [-abs(np.log10(config.consolidation) - 3) for config in configs]
+        scores = np.broadcast_to(np.array(best).reshape(-1, 1, 1, 1, 1, 1), (5, 1, 2, 1, 1, 3))
+        finite = np.ones((5, 1, 2), bool)
+        finite[3] = False  # the best one diverges
+        return Curves({"greedy": Played(scores, scores[:, :, :, 0, 0])}, None, finite), 1.0
+
+    sweep = [{"consolidation": 10.0**n} for n in range(5)]
+    monkeypatch.setattr(forgetting, "SWEEPS", {("Catch", "consolidation"): (cell, sweep)})
+    monkeypatch.setattr(forgetting, "train", train)
+    chosen, tuning = forgetting.choose(cell, [], False)
+    assert chosen == {"consolidation": 100.0} and asked == [TUNING_SEEDS]
+    assert [x["score"] for x in tuning] == [-3, -2, -1, -np.inf, -1]
+    known = {"chosen": {"x": 1.0}, "tuning": [{"y": 2.0}]}
+    row = {"family": "Catch", "agent": "consolidation", **known}
+    assert forgetting.choose(cell, [row], False) == ({"x": 1.0}, [{"y": 2.0}])
+    assert forgetting.choose(Cell("CLEAR"), [row], False) == ({}, []) and len(asked) == 1
+
+
+def test_the_experiment_goes_on_where_it_stopped(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    groups: list[list[str]] = []
+
+    def measure(together: Any, found: Any, quick: bool) -> Any:
+        groups.append([cell.name for cell in together])
+        same = {"order": [0], "retained": [0.5], "interquartile_mean": 0.25, "cpu_seconds": 2}
+        return [{"cell": cell.name, **same} for cell in together]
+
+    monkeypatch.setattr(forgetting, "measure", measure)
+    total = len(protocols.cells())
+    assert next(forgetting.run(tmp_path, 0.0, True)) == f"{total} of {total} cells remain."
+    going = forgetting.run(tmp_path, 9.0, True)
+    assert next(going) == "Catch, simultaneous, V-trace: 0.25, keeps 0.50, 2 s"
+    going.close()
+    assert list(forgetting.run(tmp_path, 9.0, True))[-1] == f"0 of {total} cells remain: all done."
+    # What was measured in the first group but not written is measured again.
+    assert groups[0][1:] == groups[1][:3] and max(map(len, groups)) == forgetting.TOGETHER
+    written = [row["cell"] for row in forgetting.rows(tmp_path / "forgetting.jsonl")]
+    assert sorted(written) == sorted(cell.name for cell in protocols.cells())
+
+
+def test_published_rows_are_of_these_cells():
+    known = {cell.name: cell for cell in protocols.cells()}
+    published = forgetting.rows(PUBLISHED)
+    assert len({row["cell"] for row in published}) == len(published)
+    for row in published:
+        cell = known[row["cell"]]
+        now = loads(dumps(dataclasses.asdict(cell.config(row["chosen"]))))
+        assert now | row["settings"] == now  # later versions have more of them
+        assert not row["quick"] and not set(row["seeds"]) & set(row["tuning_seeds"])
+        scores = np.array(row["scores"])
+        assert scores.shape == (len(row["seeds"]), len(row["env_steps"]), cell.tasks)
+        np.testing.assert_allclose(scores.mean(1), row["cumulative"], atol=2e-4)
+        assert (np.abs(scores) <= 1).all() and row["order"] == cell.order
+        for shares, times in zip(row["shares"], scores, strict=bool(cell.order)):
+            staged = times[1:].reshape(len(cell.order), -1, cell.tasks)
+            found = continual.retained(staged, times[0], cell.order)
+            np.testing.assert_allclose(shares, found, atol=2e-3)
+        if row["tuning"]:
+            best = max(row["tuning"], key=lambda x: x["score"])
+            assert row["chosen"].items() < best.items()
+
+
+def by_itself(cell: Cell, config: Any, seed: int) -> list[Curves]:
+    """Of one seed, the curves of each network."""
+    env, params = protocols.family(cell.family, cell.tasks)
+    agent = protocols.AGENTS[cell.agent][0]
+
+    @jax.jit
+    def one(config: Any, plan: Any, key: Any) -> Any:
+        return continual.cycle(agent, config, env, params, plan, cell.tasks, key)[1]
+
+    config = jax.tree.map(jnp.float32, config)
+    return [one(config, plan, jax.random.key(seed)) for plan in cell.plans]
+
+
+@pytest.mark.slow
+def test_agents_side_by_side_are_those_that_train_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    sweeps = {key: (base, settings[:2]) for key, (base, settings) in SWEEPS.items()}
+    monkeypatch.setattr(forgetting, "SWEEPS", sweeps)
+    # As many agents as are tuned: one program.
+    monkeypatch.setattr(forgetting, "SEEDS", SEEDS[: 2 * len(TUNING_SEEDS)])
+    cells = [Cell("V-trace", "separate"), Cell("Progress & Compress")]
+    monkeypatch.setattr(forgetting, "cells", lambda: cells)
+    assert list(forgetting.run(tmp_path, np.inf, True))[-1] == "0 of 2 cells remain: all done."
+    found = forgetting.rows(tmp_path / "forgetting.jsonl")
+    assert [row["cell"] for row in found] == [cell.name for cell in cells]
+    for row, cell in zip(found, cells, strict=True):
+        assert row["quick"] and np.shape(row["scores"]) == (4, len(row["env_steps"]), 3)
+        assert all(row["finite"]) and row["cpu_seconds"] >= 0
+        assert len(row["tuning"]) == (2 if cell.agent == "progress" else 0)
+        alone = by_itself(cell, cell.config(row["chosen"], True), SEEDS[3])
+        for task in range(3):
+            played = alone[task if len(alone) > 1 else 0].played
+            for name, told in (("greedy", row), ("sampled", row["sampled"])):
+                mine = continual.flat(played[name])[:, task]
+                np.testing.assert_allclose(np.array(told["scores"])[3][:, task], mine, atol=1e-4)

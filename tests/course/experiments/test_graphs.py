@@ -1,0 +1,64 @@
+"""The rows that compare compiled equations with the same by hand."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from mmrl.course.experiments import by_hand, graphs
+
+PUBLISHED = Path(__file__).parents[3] / "book" / "results" / "graphs.jsonl"
+
+
+def test_rivals_of_other_windows_are_not_timed():
+    """`measure_time` refuses to time programs that do not train the same parameters."""
+    parts = by_hand.screen(8), by_hand.network(8), by_hand.descent(0.01)
+    rivals = {
+        name: jax.jit(by_hand.reinforce(*parts, n, graphs.ITERATIONS, 6, 3))
+        for name, n in {"by hand": 2, "other": 3}.items()
+    }
+    graphs._agree(rivals | {"other": rivals["by hand"]}, jax.random.key(5))
+    with pytest.raises(AssertionError, match="other"):
+        graphs._agree(rivals, jax.random.key(5))
+
+
+def test_an_episode_ends_beyond_the_edge():
+    env = by_hand.screen(16)
+    obs, x = env.reset(jax.random.key(0))
+    assert obs.shape == (16,) and abs(float(x)) <= 0.5
+    _, _, reward, ended, cut = env.step(jax.random.key(1), jnp.float32(1.2), jnp.int32(1))
+    assert bool(ended) and not cut and float(reward) < 0
+
+
+def test_every_row_has_a_name_of_its_own():
+    wanted = graphs.cells(quick=False)
+    kinds = [name.partition(",")[0] for name in wanted]
+    sizes = 1 + sum(map(len, graphs.VARIED.values()))
+    assert kinds.count("time") == 2 * sizes
+    assert kinds.count("interpreter") == 2
+    assert kinds.count("bytes") == 2 * len(graphs.SIZES)
+    assert kinds.count("live") == len(graphs.WINDOWS)
+    assert kinds.count("lift") == len(graphs.STEPS) * len(graphs.LENGTHS)
+
+
+def test_every_row_is_published_once():
+    rows = [json.loads(line) for line in PUBLISHED.read_text("utf-8").splitlines()]
+    assert sorted(row["cell"] for row in rows) == sorted(graphs.cells(quick=False))
+    assert all(row["seeds"] == [0] and not row["quick"] for row in rows)
+
+
+@pytest.mark.slow
+def test_rows_are_written_once(tmp_path: Path):
+    said = list(graphs.run(tmp_path, float("inf"), quick=True))
+    rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["time", "interpreter", "bytes", "live", "lift"]
+    assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
+    time, both, bytes_, live, _ = rows
+    assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
+    assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
+    assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
+    assert len(live["live"]) == len(live["learning"]) and max(live["live"]) <= live["peak"]
+    assert said[-1] == "0 of 5 rows remain."
+    assert list(graphs.run(tmp_path, float("inf"), quick=True)) == ["0 of 5 rows remain."]

@@ -1,0 +1,144 @@
+"""What chapters 10 and 11 draw, and the experiment behind chapter 10."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from mmrl.course.experiments import ppo
+from mmrl.course.figures import policies
+
+
+def row(memory: str, **changes: Any) -> dict[str, Any]:
+    base = {
+        "cell": f"Task, {memory}", "memory": memory, "returns": [[0.0, 0.5], [0.0, 1.0]],
+        "env_steps": [1000, 2000], "interquartile_mean": 0.75, "interval_95": [0.5, 1.0],
+        "learning_rate": 1e-3, "cpu_seconds": [1.0, 2.5],
+    }  # fmt: skip
+    return base | changes
+
+
+def test_every_row_is_a_curve_of_its_name():
+    ax = policies.curves([row("lru"), row("gru")], lambda r: r["memory"], best=1.0, title="Task")
+    assert {"lru", "gru", "best"} <= {text.get_text() for text in ax.texts}
+    ends = [line.get_ydata()[-1] for line in ax.get_lines() if line.get_linewidth() == 2]
+    assert [float(end) for end in ends] == [0.75, 0.75]
+
+
+@pytest.mark.parametrize("other", [row("lru"), row("gru", env_steps=[1000, 3000])])
+def test_rows_that_do_not_fit_together_are_refused(other: dict[str, Any]):
+    with pytest.raises(ValueError, match="`rows` must have one name each"):
+        policies.curves([row("lru"), other], lambda r: r["memory"])
+
+
+def test_a_summary_has_a_line_per_row():
+    first, second = policies.summary([row("lru"), row("none")]).splitlines()
+    assert first.startswith("Task, lru") and "[   0.50,    1.00]" in first and "2 k steps" in first
+    assert "2.5 CPU-s" in second
+
+
+def stale(proximal: str, staleness: int, *areas: float, task: str = "Task") -> dict[str, Any]:
+    """A row whose three seeds all have these areas, one per rate; the second rate is its best."""
+    return {
+        "task": task, "proximal": proximal, "staleness": staleness, "rates": [1e-3, 4e-3],
+        "learning_rate": 4e-3, "interquartile_mean": list(areas), "areas": [[a] * 3 for a in areas],
+        "interval_95": [[a - 0.1, a + 0.1] for a in areas],
+    }  # fmt: skip
+
+
+ROWS = [
+    stale("behavior", 16, 0.2, 0.3),
+    stale("behavior", 0, 0.8, 0.9),
+    stale("behavior", 4, 0.6, 0.7),
+    stale("decoupled", 4, 0.7, 0.4),
+]
+
+
+@pytest.mark.parametrize(
+    ("rate", "behavior", "decoupled"),
+    [(1e-3, [0.8, 0.6, 0.2], [0.8, 0.7]), (None, [0.9, 0.7, 0.3], [0.9, 0.4])],
+)
+def test_lines_begin_where_nothing_is_stale_and_go_on_in_order(rate, behavior, decoupled):
+    ax = policies.aging(ROWS, rate, title="Task")
+    lines = {line.get_label(): line for line in ax.get_lines() if line.get_linewidth() == 1.6}
+    assert set(lines) == {"behavior", "decoupled"}
+    assert list(lines["behavior"].get_ydata()) == behavior
+    assert list(lines["decoupled"].get_ydata()) == decoupled
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "4", "16"]
+    assert np.allclose(np.round(lines["behavior"].get_xdata()), [0, 1, 2])
+
+
+def test_intervals_and_seeds_stand_at_their_line():
+    ax = policies.aging(ROWS, 1e-3)
+    bars = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 2]
+    assert any(np.allclose(bar, [0.1, 0.3]) for bar in bars) and len(bars) == 5
+    dots = [line for line in ax.get_lines() if line.get_marker() == "."]
+    assert len(dots) == 5 and all(len(line.get_ydata()) == 3 for line in dots)
+
+
+@pytest.mark.parametrize("rows", [ROWS[:1], [*ROWS, stale("recent", 4, 0.1, 0.1, task="Other")]])
+def test_staleness_needs_a_beginning_and_one_task(rows: list[dict[str, Any]]):
+    with pytest.raises(ValueError, match="`rows` must be of one task, with one row"):
+        policies.aging(rows)
+
+
+def test_gains_stand_at_their_task_with_their_interval_and_test():
+    rows = [
+        {
+            "cell": f"{name}-EWMA against {name}", "tasks": ["One", "Two"], "p": {"area": p},
+            "area_difference": [gain, -gain], "area_interval_95": [[0, 2 * gain], [-2 * gain, 0]],
+        }
+        for name, gain, p in (("PPO", 0.1, 0.25), ("PPG", 0.2, 0.003))
+    ]  # fmt: skip
+    ax = policies.gains(rows, title="Average")
+    named = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert named == {"PPO-EWMA against PPO, p = 0.25", "PPG-EWMA against PPG, p = 0.003"}
+    marks = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+    assert [list(line.get_ydata()) for line in marks] == [[0.1, -0.1], [0.2, -0.2]]
+    assert all(np.array_equal(np.round(line.get_xdata()), [0, 1]) for line in marks)
+    bars = [list(line.get_ydata()) for line in ax.get_lines() if line.get_linewidth() == 2]
+    assert [0, 0.2] in bars and [-0.4, 0] in bars and len(bars) == 4
+
+
+def test_bands_write_every_number_at_its_place():
+    values = np.array([[0.0, 0.25], [0.5, 1.0], [0.75, 0.1]])
+    ax = policies.bands(values, [0.5, 1.0, 2.0], [4.0, 8.0], title="Bands")
+    shown = {tuple(map(float, text.get_position())): text for text in ax.texts}
+    assert len(shown) == 6 and shown[1, 1].get_text() == "1.00" and shown[0, 2].get_text() == "0.75"
+    assert [shown[at].get_color() for at in ((0, 0), (1, 1))] == ["black", "white"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["0.5", "1", "2"]
+
+
+def test_cells_are_the_ones_that_are_published():
+    path = pathlib.Path(__file__).parents[3] / "book" / "results" / "ppo.jsonl"
+    known = {cell.name: cell for cell in ppo.cells()}
+    assert len(known) == len(ppo.cells())
+    for line in path.read_text("utf-8").splitlines():
+        published = json.loads(line)
+        cell = known[published["cell"]]
+        now = json.loads(json.dumps(ppo._settings(cell)))
+        assert now | published["settings"] == now  # later versions have more of them
+        assert not published["quick"] and published["learning_rate"] in cell.rates
+        assert not set(published["seeds"]) & set(published["tuning_seeds"])
+
+
+@pytest.mark.slow
+def test_forgetting_matters_once_there_is_something_to_forget(monkeypatch: pytest.MonkeyPatch):
+    """The first rollout begins with the zero state, the second does not."""
+    monkeypatch.setattr(ppo, "BATCH", 64)
+    rates = {"learning_rate": np.float32([1e-3])}
+    keys = jax.vmap(jax.random.key)(np.arange(1, dtype=np.uint32))
+    runs = []
+    for start in ppo.STARTS:
+        cell = ppo.Cell("RepeatPreviousPaper", "gru", 16, start)
+        config = dataclasses.replace(cell.config, **ppo.QUICK)
+        init, block = ppo._compiled(cell.task, start)
+        first, _ = block(config, rates, init(config, rates, keys))
+        runs.append((first, block(config, rates, first)[0]))
+    for (carried, forgotten), same in zip(zip(*runs, strict=True), (True, False), strict=True):
+        pairs = zip(jax.tree.leaves(carried.net), jax.tree.leaves(forgotten.net), strict=True)
+        assert all(np.allclose(a, b, atol=1e-6) for a, b in pairs) == same

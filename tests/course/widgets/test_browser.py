@@ -1,0 +1,328 @@
+"""Each widget in a headless Chromium, as on a page without a kernel: keys, themes, bad input."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.course import widgets
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
+from page import find_chromium, page, visit
+
+CHROMIUM = find_chromium()
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
+CLASSES = [c for c in vars(widgets).values() if isinstance(c, type)]
+
+
+def examine(
+    shown: Sequence[Any], script: str, folder: Path, theme: str = "light"
+) -> list[tuple[str, dict[str, Any]]]:
+    """(name, report) of every widget shown. Starting Chromium takes longest, so it starts once."""
+    reports = visit(str(CHROMIUM), page(shown, theme, script), folder)
+    return [(type(w).__name__, report) for w, report in zip(shown, reports, strict=True)]
+
+
+DRIVE = """
+const seen = () => root.querySelector(".mmrl-stage").innerHTML + root.innerText;
+const press = (node, key) => {
+  const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+  node.focus();
+  node.dispatchEvent(event);
+  return event.defaultPrevented;
+};
+Object.assign(report, { controls: [], times: [] });
+const kinds = '[type="range"], [type="radio"]:checked, [type="checkbox"]';
+const find = () => root.querySelectorAll(kinds);
+for (let i = 0; i < find().length; i++) {
+  if (!find()[i].getClientRects().length) continue;
+  const before = { ...traits };
+  let [changed, taken] = [false, true];
+  for (const key of ["ArrowLeft", "ArrowRight", "ArrowRight", "Home", "End"]) {
+    const [node, now, start] = [find()[i], seen(), performance.now()];
+    if (node.type === "checkbox") node.click();
+    else taken &&= press(node, key);
+    root.getBoundingClientRect();  // waits for the new layout
+    report.times.push(performance.now() - start);
+    changed ||= seen() !== now;
+  }
+  const { id } = find()[i];
+  const label = root.querySelector(`label[for="${id}"]`) ?? find()[i].closest("fieldset, label");
+  report.controls.push({ name: label?.textContent ?? "", changed, taken });
+  for (const [key, value] of Object.entries(before)) model.set(key, value);
+}
+report.typed = press(root.querySelector("input"), "a");
+report.suppress = root.dataset.lmSuppressShortcuts;
+report.saved = model.saved;
+"""
+
+
+def test_every_control_answers_to_the_keyboard(tmp_path: Path):
+    # Each choice in turn, since some controls only appear with one of them.
+    shown = [cls() for cls in CLASSES]
+    shown += [widgets.ScanPlayer(method="chunked"), widgets.ScanPlayer(monoid="affine")]
+    shown += [widgets.ReturnsExplorer(kind=kind) for kind in ("n_step", "vtrace")]
+    shown += [widgets.MemoryExplorer(family=family) for family in ("s5", "ffm")]
+    shown += [widgets.RubberBandExplorer(band="clip"), widgets.RubberBandExplorer(change="band")]
+    shown += [widgets.ClipExplorer(form="kl"), widgets.BatchCalculator(optimizer="sgd")]
+    shown += [widgets.VtraceExplorer(policy="own"), widgets.ReservoirExplorer(parts=3)]
+    shown += [widgets.ForgettingExplorer(ewc=1.0), widgets.ScheduleExplorer(n=None)]
+    shown += [widgets.AccessPatternExplorer(pattern="t%8"), widgets.TileExplorer(m=40, T=40)]
+    shown += [widgets.StepDebugger(program=name) for name in ("monte_carlo", "tiles")]
+    shown += [widgets.LiftInspector(recurrence=name, T=16) for name in ("tanh", "oscillator")]
+    shown += [widgets.GraphEvolution(route="vectorize", stage=k) for k in (0, 3)]
+    for name, found in examine(shown, DRIVE, tmp_path):
+        assert found["controls"], f"{name} has nothing to press"
+        for control in found["controls"]:
+            assert control["name"].strip(), f"{name} has a control without a label"
+            assert control["changed"], f"{name}: {control['name']!r} changes nothing"
+            assert control["taken"], f"{name}: {control['name']!r} leaves its keys to the page"
+        assert not found["typed"], f"{name}: other keys belong to the page"
+        assert found["suppress"] == "true" and found["saved"] > 0
+        assert np.median(found["times"]) < 50, f"{name}: milliseconds from a key to a new layout"
+
+
+PLAY = """
+const button = (text) => [...root.querySelectorAll("button")].find((b) => b.textContent === text);
+report.levels = ["First", "Back", "Next", "Next", "Back", "Last"].map((text) => {
+  button(text).click();
+  return traits.level;
+});
+report.still = traits.level;
+button("Play").click();
+await settle(1700);
+report.playing = [traits.level, Boolean(button("Pause"))];
+button("Pause").click();
+await settle(1700);
+report.paused = traits.level;
+"""
+
+
+def test_the_player_steps_plays_and_never_starts_by_itself(tmp_path: Path):
+    [(_, found)] = examine([widgets.ScanPlayer(length=16)], PLAY, tmp_path)
+    assert found["levels"] == [0, 0, 1, 2, 1, 9999] and found["still"] == 9999
+    assert found["playing"] == [2, True] and found["paused"] == 2
+
+
+DRAG = """
+const box = root.querySelector("svg").getBoundingClientRect();
+const grip = root.querySelectorAll(".grip")[0].getBoundingClientRect();
+const stage = root.querySelector(".mmrl-stage");
+stage.setPointerCapture = () => {};
+const point = (type, x) => stage.dispatchEvent(
+  new PointerEvent(type, { clientX: x, clientY: box.top + 60, bubbles: true, pointerId: 1 }));
+const from = grip.left + grip.width / 2;
+point("pointermove", from + 90);
+report.hover = traits.first;
+point("pointerdown", from);
+point("pointermove", from - 60);
+report.left = traits.first;
+point("pointermove", from + 2000);
+point("pointerup", from);
+point("pointermove", from);
+report.right = [traits.first, traits.second];
+"""
+
+
+def test_a_boundary_can_be_dragged_but_not_past_the_next(tmp_path: Path):
+    [(_, found)] = examine([widgets.ResetExplorer()], DRAG, tmp_path)
+    assert found["hover"] == 8 and 0 < found["left"] < 8 and found["right"] == [15, 16]
+
+
+PULL = """
+const stage = root.querySelector(".mmrl-stage");
+stage.setPointerCapture = () => {};
+const pull = (i, by) => {
+  const [box, grip] = [root.querySelector("svg"), root.querySelectorAll(".grip")[i]]
+    .map((node) => node.getBoundingClientRect());
+  const x = grip.left + grip.width / 2;
+  for (const [type, at] of [["down", x], ["move", x + by], ["up", x + by]]) {
+    stage.dispatchEvent(new PointerEvent(`pointer${type}`, {
+      clientX: at, clientY: box.top + 120, bubbles: true, pointerId: 1 }));
+  }
+  return [traits.log_proximal, traits.log_ratio];
+};
+report.pulls = [pull(0, -80), pull(1, 5000), pull(1, -40)];
+"""
+
+
+def test_policies_can_be_dragged_each_by_its_own_line(tmp_path: Path):
+    shown = [widgets.ClipExplorer(log_ratio=1.0, log_proximal=0.0)]
+    [(_, found)] = examine(shown, PULL, tmp_path)
+    (first, same), (kept, last), (_, back) = found["pulls"]
+    assert same == 1.0 and -0.6 < first < -0.3
+    assert kept == first and last == 1.5 and 1.2 < back < 1.4
+
+
+HOVER = """
+const box = () => root.querySelector("svg").getBoundingClientRect();
+const stage = root.querySelector(".mmrl-stage");
+stage.setPointerCapture = () => {};
+const point = (type, x, y) => {
+  stage.dispatchEvent(new PointerEvent(type, {
+    clientX: box().left + x, clientY: box().top + y, bubbles: true, pointerId: 1 }));
+  return [traits.t, traits.k];
+};
+const on = "pointermove";
+// Cells are 24 pixels wide, and the first begins at (46, 64).
+report.cells = [[46 + 24 * 5.5, 64 + 24 * 2.5], [20, 70], [47, 64 + 24 * 11.5]]
+  .map(([x, y]) => point(on, x, y));
+// Time begins 52 pixels from the left; beside and below the charts there is none.
+report.moments = [["pointerdown", 53, 60], [on, 5000, 60], ["pointerup", 0, 0], [on, 53, 60],
+  ["pointerdown", 53, 5000], ["pointerdown", 20, 60]]
+  .map((where) => (point(...where), traits.moment));
+"""
+
+
+def test_what_is_under_the_pointer_comes_into_view(tmp_path: Path):
+    shown = [widgets.AccessPatternExplorer(), widgets.ScheduleExplorer()]
+    (_, access), (_, schedule) = examine(shown, HOVER, tmp_path)
+    assert access["cells"] == [[2, 5], [2, 5], [11, 0]]
+    assert schedule["moments"] == [0, 117, 117, 117, 117, 117]
+
+
+CLICK = """
+const plain = (node) => node.textContent.replace("▶", "").trim();
+const line = (text) => [...root.querySelectorAll("pre code")].find((node) => plain(node) === text);
+const current = () => root.querySelector("[aria-current=step]");
+const says = () => [traits.moment, plain(current())];
+report.lines = ["grad(i, t - 2)", "grad(i, t - 2)", "last()", "for t in range(T):"]
+  .map((text) => (line(text)?.click(), says()));
+await settle();
+const box = root.querySelector("pre").getBoundingClientRect();
+const marked = current().getBoundingClientRect();
+report.visible = marked.top >= box.top && marked.bottom <= box.bottom;
+const picture = root.querySelector("svg").getBoundingClientRect();
+const press = (x, y) => root.querySelector(".mmrl-stage").dispatchEvent(new PointerEvent(
+  "pointerdown", { clientX: picture.left + x, clientY: picture.top + y, bubbles: true }));
+// The second row is act, whose cells begin 108 pixels from the left; beside them there is none.
+report.cells = [[120, 80], [20, 80]].map(([x, y]) => (press(x, y), says()));
+"""
+
+
+def test_a_click_leads_to_the_event(tmp_path: Path):
+    [(_, found)] = examine([widgets.StepDebugger(moment=47)], CLICK, tmp_path)
+    assert found["lines"][0] == [49, "grad(i, t - 2)"]
+    assert found["lines"][1] == [64, "grad(i, t - 2)"]
+    assert found["lines"][2:] == [[129, "last()"]] * 2 and found["visible"]
+    assert found["cells"] == [[7, "act(i, t)"]] * 2
+
+
+LABELS = """
+const box = (node) => node.getBoundingClientRect();
+const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+  && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2;
+const within = (a, b) => a.left >= b.left && a.right <= b.right;
+report.read = 0;
+report.hidden = [];
+for (const width of ["760px", "404px"]) {
+  el.style.width = width;
+  await settle();
+  for (const returns of ["recursive", "window"]) for (const stage of [0, 1, 2, 3]) {
+    model.set("returns", returns);
+    model.set("stage", stage);
+    const svg = root.querySelector("svg");
+    const ops = [...svg.querySelectorAll("g")].filter((g) => g.querySelector("title"));
+    const labels = [...svg.children].filter((node) => node.tagName === "text");
+    const names = ops.flatMap((g) => [...g.querySelectorAll("text")]
+      .map((text) => [text, box(g.querySelector("rect"))]));
+    report.read += labels.length + names.length;
+    const bad = [
+      ...names.filter(([text, frame]) => !within(box(text), frame)).map(([text]) => text),
+      ...names.map(([text]) => text).filter((text) => text.textContent.includes("…")),
+      ...labels.filter((text) => !within(box(text), box(svg))
+        || names.some(([, frame]) => over(box(text), frame))
+        || labels.some((other) => other !== text && over(box(text), box(other)))),
+    ];
+    report.hidden.push(...bad.map((text) => [width, returns, stage, text.textContent].join(" ")));
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("route", ["tile", "vectorize"])
+def test_no_name_in_a_graph_is_cut_or_covered(route: str, tmp_path: Path):
+    [(_, found)] = examine([widgets.GraphEvolution(route=route)], LABELS, tmp_path)
+    assert found["hidden"] == [] and found["read"] > 500
+
+
+LOOK = """
+const svgs = [...root.querySelectorAll("svg")];
+report.labels = svgs.map((node) => [node.getAttribute("role"), node.getAttribute("aria-label")]);
+report.live = root.querySelector(".mmrl-summary").getAttribute("aria-live");
+report.summary = root.querySelector(".mmrl-summary").textContent;
+report.notes = root.querySelector(".mmrl-notes").textContent;
+report.paper = getComputedStyle(root).backgroundColor;
+report.ink = getComputedStyle(root).color;
+el.style.width = "404px";
+await settle();
+const right = (node) => node.getClientRects().length ? node.getBoundingClientRect().right : 0;
+report.over = Math.max(...[...root.querySelectorAll("*")].map(right)) - right(root);
+cleanup();
+report.left = Object.values(listeners).flat().length;
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_seen_is_said_and_fits(theme: str, tmp_path: Path):
+    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 25, 29)"}[theme]
+    for name, found in examine([cls() for cls in CLASSES], LOOK, tmp_path, theme):
+        assert found["labels"] and all(role == "img" and text for role, text in found["labels"])
+        assert found["live"] == "polite" and any(c.isdigit() for c in found["summary"])
+        assert not re.search("NaN|undefined|Infinity", found["summary"]), name
+        assert paper == found["paper"] != found["ink"], name
+        assert found["over"] <= 0, f"{name} is wider than a narrow page"
+        assert found["left"] == 0, f"{name}: listeners outlive the widget"
+        assert found["notes"] == "", name
+
+
+SERIES: dict[str, dict[str, dict[str, str]]] = {
+    "ScanPlayer": {"values": {"monoid": "sum"}},
+    "ReturnsExplorer": {"log_ratios": {"kind": "vtrace"}},
+    "ResetExplorer": {"values": {}},
+    "SegmentsExplorer": {"lengths": {}},
+    "MemoryExplorer": {"real": {"family": "given"}, "frequencies": {"family": "s5"}},
+    "AttentionExplorer": {"symbols": {}},
+    "EpisodePlayer": {"rewards": {}},
+    "SensitivityExplorer": {"tape": {}, "segments": {"log": True}},
+    "SequenceCutter": {"lengths": {}},
+    "PriorityExplorer": {"errors": {}},
+    "VtraceExplorer": {"rewards": {}, "values": {}, "ratios": {"policy": "own"}},
+}
+ENDS = """
+const labels = [...root.querySelectorAll("label")];
+const slider = (text) => labels.find((label) => label.textContent === text).control;
+model.set("first", 20);
+report.ends = [slider("2nd episode at").value, slider("3rd episode at").value];
+"""
+
+
+def test_a_slider_shows_what_is_drawn(tmp_path: Path):
+    [(_, found)] = examine([widgets.ResetExplorer()], ENDS, tmp_path)
+    assert found["ends"] == ["20", "21"]
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "nan": ([1.0, np.nan, 2.0], "not finite"),
+    "empty": ([], "is empty"),
+    "enormous": (np.arange(2_000_000), "has 2000000"),
+    "one": ([1.0], ""),
+    "huge": ([1e300, -1e300, 0.0], ""),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_arrays_are_met_with_a_calm_word(kind: str, tmp_path: Path):
+    values, word = BAD[kind]
+    shown = [
+        getattr(widgets, name)(**{trait: values}, **settings)
+        for name, traits in SERIES.items()
+        for trait, settings in traits.items()
+    ]
+    for name, found in examine(shown, LOOK, tmp_path):
+        assert word in found["notes"], name
+        assert found["labels"] and "cannot be drawn" not in found["notes"], name

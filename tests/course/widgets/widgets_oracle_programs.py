@@ -1,0 +1,86 @@
+"""What the explorers of compiled programs must show: told by executing what they print."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from mmrl.course.widgets import programs
+from mmrl.pdg.check import check
+from mmrl.pdg.graph import Graph
+
+Done = tuple[int, str, str, int | None]  # line, "run" or "free", the name in the code, t
+
+
+def executed(code: str, graph: Graph) -> list[Done]:
+    """What a program as text does, and on which line, by executing it."""
+    done: list[Done] = []
+
+    class Name:
+        """An operation that runs when called, and whose tensors can be deleted."""
+
+        def __init__(self, name: str, point: Any = ()):
+            self.name, self.point, self.dims = name, point, graph.ops[name].domain.names
+
+        def note(self, kind: str, name: str, point: Any) -> None:
+            line = sys._getframe(2).f_lineno - 1
+            points = point if isinstance(point, tuple) else (point,)
+            done.append((line, kind, name, dict(zip(self.dims, points, strict=True)).get("t")))
+
+        def __call__(self, *point: int) -> None:
+            self.note("run", self.name, point)
+
+        def __getitem__(self, point: Any) -> "Name":
+            return Name(self.name, point)
+
+        def __delitem__(self, point: Any) -> None:
+            if len(graph.ops[self.name].outputs) > 1:  # del step[i, t][1]: the output is last
+                self.note("free", f"{self.name}[{point}]", self.point)
+            else:
+                self.note("free", self.name, point)
+
+    exec(code, {name: Name(name) for name in graph.ops} | programs.BOUNDS)
+    return done
+
+
+def point(shown: dict[str, Any], event: list[Any]) -> tuple[str, str, int | None]:
+    """An event as it travels to the browser, in the words of `executed`."""
+    what, t, *_ = event
+    return (
+        ("run", what, t) if isinstance(what, str) else ("free", shown["tensors"][what]["name"], t)
+    )
+
+
+def debugged() -> Iterator[dict[str, Any]]:
+    """Peaks, the number of points and the points themselves that are alive after every event."""
+    for name in programs.PROGRAMS:
+        made, shown = programs.compiled(name), programs.programs()[name]
+        events = made.trace(**programs.BOUNDS)
+        report = check(made.graph, events, **programs.BOUNDS)
+        assert report.ok, str(report)
+        tensors = [(op.name, k) for op in made.graph.ops.values() for k in range(len(op.outputs))]
+        here: set[str] = set()
+        alive = []
+        for kind, what, at in events:
+            moved = [(op, k) for op, k in tensors if what in (op, (op, k))]
+            names = made.graph.ops[moved[0][0]].domain.names
+            t = dict(zip(names, at, strict=True)).get("t", "null")
+            cells = {f"{tensors.index(tensor)} {t}" for tensor in moved}
+            here = here | cells if kind == "run" else here - cells
+            alive.append(sorted(here))
+        peaks = [report.device[tensor] for tensor in tensors]
+        timeline = list(report.timeline)
+        yield {"program": shown, "peaks": peaks, "timeline": timeline, "alive": alive}
+
+
+def evolved() -> Iterator[dict[str, Any]]:
+    """All stages of all ways, with their edges as the compiler prints them."""
+    for returns, shown in programs.graphs().items():
+        for route in ("tile", "vectorize"):
+            ways = [*shown["before"], *shown[route]]
+            for stage, found in zip(programs.evolution(returns, route), ways, strict=True):
+                edges = [str(edge) for edge in stage.graph.edges]
+                yield {"name": stage.name, "stage": found, "edges": edges}
+                for op in stage.graph.ops.values():  # what is fused into one is on one side
+                    inside = op.params.get("ops", [op.name])
+                    acting = {programs.SIDES.get(name, "learning") for name in inside}
+                    assert len(acting) == 1, op.name

@@ -1,0 +1,96 @@
+"""Small runs that the tests of runs and of the commands share, and how to look into them."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from mmrl.agents import clear, dqn, r2d2
+from mmrl.runs import Setup, checkpoint
+
+# The program of agents/test_dqn_training.py, so that it is compiled once for both.
+CONFIG = dqn.Config(
+    memory_sizes=(("state_size", 4),),
+    width=8,
+    batch=16,
+    environments=4,
+    rollout=4,
+    updates=2,
+    capacity=64,
+    block=2,
+    blocks=3,
+    episodes=4,
+)
+SETUP = Setup(env="probe-Memory-v0", config=CONFIG, seeds=(0, 1))
+
+# And the same sizes for R2D2.
+R2D2 = Setup(
+    env="probe-Memory-v0",
+    agent="r2d2",
+    seeds=(0, 1),
+    config=r2d2.Config(
+        width=8,
+        batch=4,
+        length=4,
+        overlap=2,
+        burn_in=2,
+        n_step=2,
+        environments=4,
+        rollout=4,
+        capacity=64,
+        block=2,
+        blocks=2,
+        episodes=4,
+    ),
+)
+
+# And for CLEAR, whose reservoir has to drop unrolls.
+CLEAR = Setup(
+    env="probe-Memory-v0",
+    agent="clear",
+    seeds=(0, 1),
+    config=clear.Config(
+        memory="none",
+        width=8,
+        environments=4,
+        rollout=4,
+        capacity=48,
+        block=2,
+        blocks=2,
+        episodes=4,
+    ),
+)
+
+# The same for the command line, but for the number of blocks.
+_SIZES = ("width", "batch", "environments", "rollout", "updates", "capacity", "block", "episodes")
+ARGUMENTS = ["--seeds", "0", "1", "--memory-sizes", "state_size", "4"]
+ARGUMENTS += [word for name in _SIZES for word in (f"--{name}", str(getattr(CONFIG, name)))]
+
+
+def setup(**changes: Any) -> Setup:
+    """`SETUP` with other settings, of the run or of its config."""
+    own = {k: v for k, v in changes.items() if hasattr(SETUP, k)}
+    config = {k: v for k, v in changes.items() if k not in own}
+    return dataclasses.replace(SETUP, **own, config=dataclasses.replace(CONFIG, **config))
+
+
+def payload(path: pathlib.Path) -> bytes:
+    return checkpoint.read(path / "checkpoint")[1]
+
+
+def leaves(state: Any) -> list[np.ndarray]:
+    keys_as_numbers = jax.tree.map(
+        lambda x: (
+            jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        ),
+        state,
+    )
+    return [np.asarray(x) for x in jax.tree.leaves(keys_as_numbers)]
+
+
+def write(path: pathlib.Path, header: dict[str, Any], payload: bytes) -> None:
+    content = json.dumps(header).encode() + b"\n" + payload
+    (path / "checkpoint").write_bytes(checkpoint._MAGIC + checkpoint._checksum(content) + content)

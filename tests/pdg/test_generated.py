@@ -1,0 +1,193 @@
+"""Every drawn program means one thing in every order and executor, or none of them takes it.
+
+`MMRL_PROGRAMS=500` draws that many in each part in place of the usual number.
+"""
+
+import collections
+import itertools
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, seed, settings
+from hypothesis import strategies as st
+
+from mmrl.pdg.compiler import compile
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.naive import execute
+from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.validate import fitting
+from tests.helpers.pdg_programs import DATA, Drawn, Hand, Missing, build, drawn_programs
+
+NUMBER = int(os.environ.get("MMRL_PROGRAMS", "9"))
+Pass = Callable[[Graph], tuple[Graph, list[str]]]
+
+
+def along(transform: Callable[..., tuple[Graph, list[str]]], d: str, *args: Any, **kw: Any) -> Pass:
+    """A pass over a dimension, where the graph has that."""
+
+    def run(graph: Graph) -> tuple[Graph, list[str]]:
+        has = {name for op in graph.ops.values() for name in op.domain.names}
+        return transform(graph, d, *args, **kw) if d in has else (graph, [])
+
+    return run
+
+
+PASSES: dict[str, Callable[[str], Pass]] = {
+    "lift": lambda d: along(lift_loops, d, when="always"),
+    "lift if it pays": lambda d: along(lift_loops, d),
+    "vectorize": lambda d: along(vectorize, d),
+    "tile by 2": lambda d: along(tile, d, 2),
+    "tile by 3": lambda d: along(tile, d, 3),
+    "fuse": lambda d: fuse,
+}
+ORDERS = [("lift", "vectorize"), ("vectorize",), ("lift",), ("fuse",), ("tile by 2",)]
+ORDERS += [("tile by 3", "fuse"), ("lift if it pays", "tile by 2"), ("vectorize", "fuse")]
+# Without passes or with them, and by which executor: mostly with them.
+WAYS = [(True, "xla"), (False, "interpret"), (False, "xla"), (True, "interpret"), (False, "xla")]
+
+# Every sentence with which a program may be refused.
+REASONS = {
+    "a slice over holes": "would have holes",
+    "a slice leaves": "leaves 0:|ends before it begins|counts points from 0",
+    "nothing to take the mean or extremes of": "reads too little for",
+    "results on no grid": "which is no grid",
+    "not defined everywhere": "is not defined .*: add a case",
+    "defined by nothing": "is already defined wherever|defines no point",
+    "reads nothing": "exists at no point of",
+    "bounds too small": "`bounds` are too small",
+    "no affine order": "has no schedule|depends on itself",
+}
+COUNTS: collections.Counter[str] = collections.Counter()
+
+
+def reason(error: ValueError) -> str:
+    found = [name for name, text in REASONS.items() if re.search(text, str(error))]
+    assert found, f"refused without a reason: {error}"
+    return found[0]
+
+
+def by_hand(drawn: Drawn, names: tuple[str, ...], k: int, data: Any) -> dict[tuple[int, ...], Any]:
+    hand, found = Hand(drawn, data), {}
+    sizes = [range(drawn.bounds[name.upper()]) for name in names]
+    for point in itertools.product(*sizes):
+        try:
+            env = {"i": 0, "t": 0} | dict(zip(names, point, strict=True))
+            found[point] = hand.value(k, env)
+        except Missing:
+            continue
+    return found
+
+
+def close(got: Any, want: Any, what: str) -> None:
+    if np.size(want):
+        assert np.shape(got) == np.shape(want), what
+    np.testing.assert_allclose(np.ravel(got), np.ravel(want), rtol=1e-5, atol=1e-5, err_msg=what)
+
+
+def stacked(values: dict[tuple[int, ...], Any]) -> np.ndarray:
+    points = sorted(values)
+    if not points:
+        return np.empty(0)
+    axes = [sorted({p[k] for p in points}) for k in range(len(points[0]))]
+    return np.reshape([np.asarray(values[p]) for p in points], [len(axis) for axis in axes])
+
+
+def program(drawn: Drawn, slopes: bool) -> tuple[Graph, list[int]]:
+    """The graph with gradients of the first result, if these are not refused; of which leaves."""
+    results, leaves = build(drawn)
+    graph = results[0].program.graph(*results)
+    fitting(graph, drawn.bounds)
+    if not slopes:
+        return graph, []
+    try:
+        grads = [results[0].backward(leaf) for leaf in leaves]
+        return results[0].program.graph(*results, *grads), [
+            int(leaf.source.removeprefix("x")) for leaf in leaves
+        ]
+    except ValueError as error:
+        COUNTS[f"gradient refused: {reason(error)}"] += 1
+        return graph, []
+
+
+def one(drawn: Drawn, order: int, passes: dict[str, Pass]) -> None:
+    try:
+        graph, leaves = program(drawn, order < 6)
+    except ValueError as error:
+        COUNTS[f"refused: {reason(error)}"] += 1
+        return
+    count = len(graph.results) - len(leaves)
+    wanted = []
+    for k, (name, _) in zip(drawn.results, graph.results[:count], strict=True):
+        wanted.append(by_hand(drawn, graph.ops[name].domain.names, k, DATA))
+    names = graph.ops[graph.results[0][0]].domain.names
+
+    def loss(data: Any) -> Any:
+        return sum(by_hand(drawn, names, drawn.results[0], data).values(), jnp.float32(0))
+
+    slopes = jax.grad(loss)(jnp.asarray(DATA)) if leaves else []
+    for number, (name, _) in zip(leaves, graph.results[count:], strict=True):
+        domain = graph.ops[name].domain
+        axes = [drawn.bounds[n.upper()] if n in domain.names else 1 for n in "it"]
+        part = slopes[number][: axes[0], : axes[1]]
+        flat = part.reshape([n for n, d in zip(axes, "it", strict=True) if d in domain.names])
+        wanted.append({p: flat[p] for p in domain.points(drawn.bounds)})
+    found = execute(graph, drawn.bounds, seed=order, jit=True)
+    naive = [found[tensor] for tensor in graph.results]
+    for got, want in zip(naive, wanted, strict=True):
+        assert got.keys() == want.keys(), "naive has other points"
+        close(stacked(got), stacked(want), "naive")
+    arrays = [stacked(want) for want in wanted]
+    # To compile takes longest: of all ways to run a program, one.
+    plain, executor = WAYS[order % len(WAYS)]
+    steps = {} if plain else passes
+    compiled = compile(graph, steps)
+    report = compiled.check(**drawn.bounds)
+    assert report.ok, (list(steps), report.violations)
+    if executor == "interpret":
+        done = compiled.interpret(drawn.bounds).results
+    else:
+        done = compiled.xla(drawn.bounds)()
+    for got, want in zip(done, arrays, strict=True):
+        close(got, want, f"{executor} after {list(steps)}")
+    COUNTS[f"{executor}, {'as it is' if plain else 'after passes'}"] += 1
+    COUNTS["agreed"] += 1
+    COUNTS["agreed, with gradients"] += bool(leaves)
+    COUNTS["agreed, with a result on a part"] += any(
+        len(want) < len(list(graph.ops[name].domain.box().points(drawn.bounds)))
+        for want, (name, _) in zip(wanted, graph.results, strict=True)
+    )
+
+
+@settings(
+    max_examples=NUMBER,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate] if NUMBER > 100 else [Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+@given(drawn_programs(), st.integers(0, 9), st.sampled_from(ORDERS), st.sampled_from("tti"))
+def drawn_agree(drawn: Drawn, order: int, steps: tuple[str, ...], name: str) -> None:
+    note(str(drawn))
+    d = name if name in drawn.names else drawn.names[0]
+    one(drawn, order, {f"{step} {d}": PASSES[step](d) for step in steps})
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_drawn_programs_agree_or_are_refused_by_all(part: int):
+    COUNTS.clear()
+    seed(part)(drawn_agree)()
+    print("\n" + "\n".join(f"{count:5} {what}" for what, count in COUNTS.most_common()))
+    refused = sum(count for what, count in COUNTS.items() if what.startswith("refused"))
+    slopes = sum(count for what, count in COUNTS.items() if what.startswith("gradient refused"))
+    assert COUNTS["agreed"] + refused >= 0.9 * NUMBER
+    assert refused <= 0.3 * NUMBER and slopes <= 0.1 * NUMBER + 1
+    assert COUNTS["agreed, with gradients"] >= 0.3 * NUMBER
+    changed = sum(count for what, count in COUNTS.items() if what.endswith("after passes"))
+    assert changed >= 0.3 * COUNTS["agreed"]
+    assert COUNTS["agreed, with a result on a part"] >= 0.05 * NUMBER - 1

@@ -1,0 +1,229 @@
+"""The interpreter, its stores and its account, against a plain recursion over points."""
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.pdg.compiler import compile
+from mmrl.pdg.domain import Domain
+from mmrl.pdg.expr import Sym, lift
+from mmrl.pdg.frees import donations
+from mmrl.pdg.graph import Edge, Graph, Op, array_type
+from mmrl.pdg.program import Program
+from mmrl.pdg.runtime.access import Accesses
+from mmrl.pdg.runtime.account import HOST, Account
+from mmrl.pdg.runtime.interpreter import Interpreter, interpret, last_reads
+from mmrl.pdg.runtime.stores import HOST_MEMORY, BlockStore, HostStore, PointStore
+from mmrl.pdg.schedule import schedule
+from mmrl.pdg.syntax import Block, Execute, Free
+from tests.helpers.pdg_graphs import PROGRAMS, reinforce, tiled
+
+SOME = ["Monte-Carlo", "3-step, tiles of 4", "PPO"]
+
+
+def meaning(graph: Graph, bounds: dict[str, int]) -> list[Any]:
+    """The results of a graph by recursion: no schedule, no store, nothing freed."""
+
+    @functools.cache
+    def value(name: str, point: tuple[int, ...]) -> tuple:
+        op = graph.ops[name]
+        env = op.domain.env(point, bounds)
+        inputs = [read(edge, env) for edge in graph.inputs(name) if edge.when.evaluate(env)]
+        return (inputs[0],) if op.run is None else op.run(env, *inputs)
+
+    def read(edge: Edge, env: dict[str, int]) -> Any:
+        if not edge.slices:
+            return value(edge.source, tuple(e.evaluate(env) for e in edge.index))[edge.output]
+        assert len(edge.slices) == 1
+        width = graph.ops[edge.sink].domain.largest(edge.slices[0].width(), bounds)
+        low, high = (e.evaluate(env) for e in (edge.slices[0].lo, edge.slices[0].hi))
+        points = [
+            tuple(at if part is edge.slices[0] else part.evaluate(env) for part in edge.index)
+            for at in range(low, high)
+        ]
+        rows = [value(edge.source, point)[edge.output] for point in points]
+        return jnp.stack(rows + [jnp.zeros_like(rows[0])] * (width - len(rows)))
+
+    return [
+        jnp.stack([value(name, p)[k] for p in graph.ops[name].domain.points(bounds)]).squeeze()
+        for name, k in graph.results
+    ]
+
+
+def numbers(graph: Graph, T: int = 9, others: int = 3) -> dict[str, int]:
+    return {name: T if name == "T" else others for name in graph.bounds}
+
+
+@pytest.mark.parametrize("name", [*SOME, "3-step", "PPO, returns by slices"])
+def test_it_computes_what_the_graph_means_and_leaks_nothing(name: str):
+    graph = PROGRAMS[name]()
+    done = interpret(compile(graph), numbers(graph))
+    np.testing.assert_allclose(done.results, meaning(graph, numbers(graph)), rtol=1e-6)
+    assert {tensor for tensor, _, _ in done.account.leaks()} == set(graph.results)
+    assert done.account.live() == 4 * len(done.account.leaks())
+    assert done.account.timeline()[-1] == done.account.live()
+    assert done.account.timeline().max() == done.account.peak()
+
+
+OBS, RETURN, REWARD = ("o", 0), ("g", 0), ("e", 1)
+
+
+@pytest.mark.parametrize(("n", "T"), [(3, 16), (8, 16)])
+def test_n_steps_hold_n_observations_at_any_length(n: int, T: int):
+    done = interpret(compile(reinforce(n)), {"I": 2, "T": T})
+    assert done.account.peak(OBS) == done.account.peak(REWARD) == n * 4
+    assert done.account.peak(RETURN) == 4
+    assert done.stores[REWARD] == "ring"
+    assert done.stores[OBS] == "point"
+
+
+def test_monte_carlo_holds_the_whole_episode():
+    done = interpret(compile(reinforce()), {"I": 2, "T": 12})
+    assert done.account.peak(OBS) == done.account.peak(REWARD) == 12 * 4
+    assert done.stores[REWARD] == "block"
+
+
+def test_tiles_of_m_hold_m_plus_n_minus_1():
+    done = interpret(compile(tiled(3, 4)), {"I": 2, "T": 32})
+    assert done.account.peak(OBS) == (4 + 3 - 1) * 4
+
+
+def test_swapped_observations_wait_on_the_host():
+    compiled = compile(reinforce(), swap=(OBS,))
+    done = interpret(compiled, {"I": 2, "T": 12})
+    assert done.account.peak(OBS) == 4
+    assert done.account.peak(OBS, HOST) >= 11 * 4
+    plain = interpret(compile(reinforce()), {"I": 2, "T": 12})
+    np.testing.assert_array_equal(done.results, plain.results)
+
+
+def test_a_thunk_serves_every_step_and_run():
+    program = Interpreter(compile(reinforce(3)), {"I": 3, "T": 9})
+    program()
+    program()
+    assert all(thunk._cache_size() <= 1 for thunk in program.thunks.values() if thunk)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_what_ends_with_a_read_is_given_away(name: str):
+    graph = PROGRAMS[name]()
+    compiled, bounds = compile(graph), numbers(graph)
+    # At all bounds at once, isl says the same.
+    found = last_reads(compiled.trace(**bounds), Accesses(compiled.graph, bounds))
+    assert found == set(donations(schedule(compiled.graph)))
+    kept, given = (Interpreter(compiled, bounds, donate=donate)() for donate in (False, True))
+    np.testing.assert_array_equal(given.results, kept.results)
+    assert given.account.live() == kept.account.live()
+    assert given.account.peak() <= kept.account.peak()
+
+
+def test_a_loop_that_gives_its_state_away_holds_one():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.tensor(t, name="x")
+    x[0] = jnp.zeros(1000)
+    following = p.fn(lambda x: 0.5 * x + 1.0, x, name="following")
+    x[t + 1] = following
+    compiled, size = compile(p.graph(following[T - 1])), 4000
+    programs = [Interpreter(compiled, {"T": 6}, donate=donate) for donate in (False, True)]
+    kept, given = (program() for program in programs)
+    np.testing.assert_array_equal(given.results, kept.results)
+    assert (kept.account.peak(), given.account.peak()) == (2 * size, size)
+    value, thunk = {0: jnp.zeros(1000)}, programs[1].thunks["following"]
+    assert thunk is not None
+    done = thunk(value, {}, {"t": 0}, {})
+    assert value[0].is_deleted() and not done[0].is_deleted()
+    # What others hold, or is a result, stays: the value that is asked for, in both memories.
+    assert {tensor for tensor, _, _ in given.account.leaks()} == set(compiled.graph.results)
+
+
+def test_a_use_after_free_is_named():
+    t = Sym("t")
+    number = array_type((), "float32")
+    ops = {
+        "x": Op("x", "fn", Domain.of("t"), (number,), lambda env: (jnp.float32(1),)),
+        "y": Op("y", "fn", Domain.of("t"), (number,), lambda env, x: (x,)),
+    }
+    graph = Graph(ops, (Edge("y", "x", (t,)),), ("T",), ())
+    zero = (lift(0),)
+    tree = Block((Execute("x", zero), Free(("x", 0), zero), Execute("y", zero)))
+    wrong = dataclasses.replace(compile(graph), tree=tree)
+    with pytest.raises(ValueError, match=r"y\[0\], which reads x\[0\]"):
+        interpret(wrong, {"T": 1})
+    with pytest.raises(ValueError, match="`bounds` must give T a number"):
+        interpret(wrong, {})
+
+
+def test_the_account_counts_a_shared_buffer_once():
+    account = Account()
+    account.hold(("a", 0), (0,), [("memory", 100)])
+    account.tick(("run", "a", (0,)))
+    account.hold(("b", 0), (1,), [("memory", 100)])
+    account.tick(("run", "b", (1,)))
+    assert (account.live(), account.live(("a", 0)), account.live(("b", 0))) == (100, 100, 0)
+    account.drop(("a", 0), (0,))
+    account.tick(("free", ("a", 0), (0,)))
+    assert (account.live(), account.live(("a", 0)), account.live(("b", 0))) == (100, 0, 100)
+    account.drop(("b", 0), (1,))
+    account.tick(("free", ("b", 0), (1,)))
+    assert account.timeline().tolist() == [100, 100, 100, 0]
+    assert account.timeline(("b", 0)).tolist() == [0, 0, 100, 0]
+    assert (account.peak(), account.peak(("b", 0)), account.leaks()) == (100, 100, [])
+    with pytest.raises(ValueError, match="holds nothing"):
+        account.drop(("b", 0), (1,))
+
+
+def values(T: int) -> list[dict[str, Any]]:
+    return [{"x": jnp.full((2,), float(t)), "n": jnp.asarray(t)} for t in range(T)]
+
+
+@pytest.mark.parametrize("slots", [5, 6, 9])
+def test_a_ring_is_a_point_store_of_fewer_slots(slots: int):
+    reserved: list[int] = []
+    (example,) = values(1)
+    ring, points = BlockStore(1, slots, 9, reserved.append, example), PointStore(example)
+    for t, value in enumerate(values(9)):
+        ring.put((5, t), value)
+        points.put((5, t), value)
+        if t >= 4:
+            ring.free((5, t - 4))
+            points.free((5, t - 4))
+        for low, high in itertools.combinations(range(max(0, t - 3), t + 2), 2):
+            index = (5, range(low, high))
+            got, wanted = ring.get(index, (4,)), points.get(index, (4,))
+            jax.tree.map(np.testing.assert_array_equal, got, wanted)
+            assert got["x"].shape == (4, 2)
+        jax.tree.map(np.testing.assert_array_equal, ring.get((5, t), ()), value)
+    assert ring.kind == ("block" if slots == 9 else "ring")
+    for t in range(5, 9):
+        ring.free((5, t))
+    assert sum(reserved) == 0
+    assert max(reserved) == slots * 12
+
+
+def test_a_ring_refuses_what_is_not_there():
+    ring = BlockStore(0, 2, 8, lambda size: None, jnp.float32(0))
+    for t in range(2):
+        ring.put((t,), jnp.float32(t))
+    with pytest.raises(ValueError, match="coordinate 2 would overwrite 0"):
+        ring.put((2,), jnp.float32(2))
+    with pytest.raises(KeyError):
+        ring.get((range(1, 3),), (2,))
+    with pytest.raises(KeyError):
+        ring.free((3,))
+
+
+def test_a_host_store_moves_there_and_back():
+    store, value = HostStore(), jnp.arange(3.0)
+    ((_, size),) = store.put((0,), value)
+    assert size == 12
+    assert store._values[0,].sharding.memory_kind == HOST_MEMORY
+    back = store.take((0,))
+    assert back.sharding.memory_kind == value.sharding.memory_kind
+    np.testing.assert_array_equal(back, value)

@@ -1,0 +1,252 @@
+"""One XLA program per schedule: the numbers of the naive order, in rings as small as claimed."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from mmrl.pdg import programs
+from mmrl.pdg.compiler import compile
+from mmrl.pdg.expr import min_
+from mmrl.pdg.graph import Graph, Op
+from mmrl.pdg.naive import execute
+from mmrl.pdg.passes.tile import tile
+from mmrl.pdg.program import Program
+from mmrl.pdg.programs import Environment, Network
+from mmrl.pdg.runtime.interpreter import interpret
+from mmrl.pdg.runtime.rounds import regroup
+from mmrl.pdg.runtime.xla import XlaProgram, xla
+from tests.helpers.pdg_graphs import PROGRAMS, ppo, reinforce, tiled
+
+
+def naive(graph: Graph, bounds: dict[str, int]) -> list[Any]:
+    values = execute(graph, bounds, jit=True)
+    return [jnp.stack(list(values[tensor].values())).squeeze() for tensor in graph.results]
+
+
+SOME = ["Monte-Carlo", "3-step", "3-step, tiles of 4", "PPO", "PPO, returns by slices"]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_it_computes_what_the_graph_means(name: str):
+    graph = PROGRAMS[name]()
+    bounds = {bound: 9 if bound == "T" else 3 for bound in graph.bounds}
+    np.testing.assert_allclose(xla(compile(graph), bounds)(), naive(graph, bounds), rtol=1e-6)
+
+
+@pytest.mark.parametrize("T", [1, 2])
+def test_it_is_right_where_episodes_are_shorter_than_windows(T: int):
+    compiled, bounds = compile(reinforce(3)), {"I": 1, "T": T}
+    np.testing.assert_allclose(xla(compiled, bounds)(), naive(compiled.graph, bounds), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda: tiled(None, 4), lambda: tiled(3, 4)])
+def test_it_is_right_where_a_case_never_happens(make: Callable[[], Graph]):
+    compiled, bounds = compile(make()), {"I": 2, "T": 3}
+    np.testing.assert_allclose(xla(compiled, bounds)(), naive(compiled.graph, bounds), rtol=1e-6)
+
+
+def test_many_iterations_are_laid_out_from_a_few():
+    """The parameters of two iterations ago count, and every iteration has a result."""
+    p = Program("i", "t")
+    (i, t), (_, T) = p.symbols, p.bounds
+    w, x = p.tensor(i, name="w"), p.tensor(i, t, name="x")
+    w[0], w[1] = 1.0, 0.5
+    x[i, 0] = w + 1.0
+    step = 0.9 * x + w
+    x[i, t + 1] = step
+    last = step[i, T - 1] / 20.0
+    w[i + 2] = last
+    compiled = compile(p.graph(last))
+    seen: list[int] = []
+
+    def traced(**bounds: int) -> list:
+        seen.append(bounds["I"])
+        return compiled.trace(**bounds)
+
+    spied = SimpleNamespace(graph=compiled.graph, tree=compiled.tree, trace=traced)
+    program = xla(spied, {"I": 40, "T": 5})
+    assert max(seen) < 20
+    np.testing.assert_allclose(program()[0], naive(compiled.graph, {"I": 40, "T": 5})[0], rtol=1e-5)
+
+
+def slots(graph: Graph, T: int) -> dict[str, tuple[int, ...]]:
+    program = xla(compile(graph), {name: T if name == "T" else 3 for name in graph.bounds})
+    return {name: size for (name, _), size in program.slots().items()}
+
+
+@pytest.mark.parametrize("T", [12, 100])
+def test_rings_have_the_slots_of_the_window(T: int):
+    found = slots(reinforce(3), T)
+    # One more observation: the next one is there before the oldest is learned from.
+    assert (found["e"], found["a"], found["o"]) == ((1, 3), (1, 3), (1, 4))
+    # Computed and read in one iteration: no ring at all.
+    assert not {"g", "d", "u"} & set(found)
+    whole = slots(reinforce(), T)
+    # What acting leaves behind at the end, o[T], is never read.
+    assert (whole["e"], whole["a"], whole["o"]) == ((1, T), (1, T), (1, T))
+
+
+def test_what_a_merge_takes_is_stored_where_the_merge_is():
+    compiled, bounds = compile(reinforce(3)), {"I": 2, "T": 6}
+    one, other = (XlaProgram(compiled, bounds, alias=alias) for alias in (True, False))
+    np.testing.assert_allclose(one(), other(), rtol=1e-6)
+    assert not {("e", 0), ("u", 0), ("reset", 0)} & set(one.slots())
+    assert other.slots()["e", 0] == (1, 1)
+    assert other.slots()["u", 0] == (1,)
+    # o holds one more, as e did, and nothing is copied from ring to ring.
+    assert one.slots()["o", 0] == (1, 4)
+    assert other.slots()["o", 0] == (1, 3)
+
+
+def test_tiles_take_a_slot_only_where_they_are():
+    found = slots(tiled(3, 4), 16)
+    # Live are 4 + 3 - 1 and the next one; the blocks of 4 that are read lie side by side in 8.
+    assert found["o"] == (1, 8)
+    assert found["p"] == (1, 1)
+
+
+def test_rings_go_through_no_condition():
+    program = xla(compile(reinforce(3)), {"I": 2, "T": 8})
+    text = str(jax.make_jaxpr(program)())
+    assert "while" in text
+    assert " cond[" not in text
+
+
+def test_swapping_is_left_to_the_interpreter():
+    with pytest.raises(ValueError, match="`swap` must be empty"):
+        xla(compile(reinforce(), swap=(("o", 0),)), {"I": 1, "T": 4})
+
+
+def walk(n: int | None, size: int) -> Graph:
+    """A random walk of vectors, and the sum of what its windows hold."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x, total = p.tensor(t, name="x"), p.tensor(t, name="total")
+    x[0] = jnp.zeros(size)
+    step = p.sample(lambda key, x: 0.5 * x + jax.random.normal(key, x.shape), x, name="step")
+    x[t + 1] = step
+    far = x[t : T if n is None else min_(t + n, T)]
+    seen = p.fn(lambda window: jnp.tanh(window).sum(), far, name="seen")
+    total[0] = 0.0
+    following = total + seen
+    total[t + 1] = following
+    return p.graph(following[T - 1])
+
+
+def test_inputs_are_arguments_and_may_be_batched():
+    compiled, bounds = compile(walk(3, 2)), {"T": 6}
+    program, keys = xla(compiled, bounds), jax.random.split(jax.random.key(0), 3)
+    (many,) = jax.vmap(lambda key: program(key=key))(keys)
+    for key, one in zip(keys, many, strict=True):
+        np.testing.assert_allclose(program(key=key)[0], one, rtol=1e-6)
+        np.testing.assert_allclose(interpret(compiled, bounds, key=key).results[0], one, rtol=1e-6)
+    assert len(set(many.tolist())) == 3
+
+
+def test_xla_takes_the_memory_that_the_rings_have():
+    def program(n: int | None) -> XlaProgram:
+        return xla(compile(walk(n, 1000)), {"T": 128})
+
+    key = jax.random.key(0)
+    window, whole = (program(n) for n in (4, None))
+    rings = sum(window.ring_bytes().values())
+    assert 4 * 4000 <= rings <= 6 * 4000
+    taken = [
+        p.lower(key=key).compile().memory_analysis().temp_size_in_bytes for p in (window, whole)
+    ]
+    assert rings <= taken[0] < 4 * rings
+    assert taken[1] > 8 * taken[0]
+
+
+def wide(n: int | None) -> Graph:
+    """REINFORCE on observations of 256 numbers, of a policy with few parameters."""
+
+    def begin(key: Any) -> tuple:
+        obs = jax.random.normal(key, (256,))
+        return obs, obs
+
+    def step(key: Any, state: Any, action: Any) -> tuple:
+        state = 0.9 * state + action
+        return state, state, state.mean(), False, False
+
+    network = Network(lambda key: jax.random.normal(key, (256, 2)), lambda w, obs: obs @ w)
+    return programs.reinforce(Environment(begin, step), network, optax.sgd(1e-2), n=n)
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 16), (None, 1), (None, 64)])
+def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
+    graph, key, T = wide(n), jax.random.key(0), 64
+    program = xla(compile(graph if m == 1 else tile(graph, "t", m)[0]), {"I": 2, "T": T})
+    taken = program.lower(key=key).compile().memory_analysis().temp_size_in_bytes
+    rings, step, gradient = sum(program.ring_bytes().values()), 8 * 256 * 4, 256 * 2 * 4
+    # A window that is all of its ring is no copy. The first gradient of all is added apart.
+    window = 0 if m == T else m * step
+    assert rings <= taken <= rings + window + 2 * m * gradient + 6 * step
+    alive = T if n is None else m + n
+    assert program.slots()["seen", 0][1] == -(-alive // m) * m
+    # What learning computes in a round and adds up in the same round is in no ring.
+    assert not {"gradient", "discounted_sum"} & {name for name, _ in program.slots()}
+
+
+def expanded(rounds: Any) -> list[tuple[int, int]]:
+    return [
+        (rounds.order[j], int(rounds.starts[k, j] + turn * rounds.steps[k, j]))
+        for k, counts in enumerate(rounds.counts)
+        for j, count in enumerate(counts)
+        for turn in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rounds_are_the_same_sequence(seed: int):
+    generator = np.random.default_rng(seed)
+    active = generator.random((3, 8)) < generator.random((3, 1))
+    active[:, generator.integers(8)] = True
+    sequence = [(g, t) for t in range(8) for g in range(3) if active[g, t]]
+    assert expanded(regroup(sequence, 3)) == sequence
+
+
+def test_rounds_of_the_programs_vary_little():
+    T, n, m = 16, 3, 4
+
+    def counts(learns: Any, steps: int) -> list[list[int]]:
+        order = [(g, c) for c in range(steps) for g in (0, 1) if ((c < T), learns(c))[g]]
+        return regroup(order, 2).counts.tolist()
+
+    stepwise = counts(lambda c: c >= n - 1, T + n - 1)
+    assert stepwise == [[n, 1]] + [[1, 1]] * (T - n) + [[0, 1]] * (n - 1)
+    ready = n + m - 2
+    blocks = counts(lambda c: c >= ready and (c - ready) % m == 0, T + ready)
+    assert blocks == [[m + n - 1, 1], [m, 1], [m, 1], [T - 3 * m - n + 1, 1]]
+    assert counts(lambda c: c >= T, 2 * T) == [[T, T]]
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_every_operation_is_compiled_once(n: int):
+    graph, bounds, calls = reinforce(n), {"I": 2, "T": 9}, Counter()
+
+    def counted(op: Op) -> Op:
+        def run(env: Any, *inputs: Any) -> Any:
+            calls[op.name] += 1
+            assert op.run is not None
+            return op.run(env, *inputs)
+
+        return dataclasses.replace(op, run=run if op.run else None)
+
+    ops = {name: counted(op) for name, op in graph.ops.items()}
+    program = xla(compile(graph.replace(ops=ops)), bounds)
+    jax.eval_shape(program._run, {})
+    # Prologue and epilogue are no copies.
+    assert calls == {name: 1 for name, op in ops.items() if op.run}
+
+
+def test_parameters_of_epochs_share_one_slot():
+    assert slots(ppo(), 6)["w"] == (1, 1)

@@ -1,0 +1,125 @@
+"""`kill -9` at any moment, then resume: bit for bit what an unbroken run computes."""
+
+import collections
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import time
+from typing import Any
+
+import pytest
+
+from mmrl.__main__ import main
+from mmrl.runs import Run, checkpoint, reopen, saved
+from tests.helpers.runs import ARGUMENTS, SETUP, payload, setup
+
+KILLS = 20
+
+
+class Killed(BaseException):
+    """Ends a write as a kill would: nothing is cleaned up, what was written stays."""
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("runs") / "unbroken"
+    assert len(list(Run(SETUP, path))) == 3
+    return path
+
+
+@pytest.mark.parametrize("file", ["checkpoint", "results.json"])
+@pytest.mark.parametrize("moment", ["half written", "not yet on disk", "not yet renamed"])
+def test_a_kill_inside_a_write(
+    file: str, moment: str, unbroken: pathlib.Path, tmp_path: pathlib.Path
+):
+    """Block 2 dies while one of its two files is replaced."""
+    run, path = Run(SETUP, tmp_path / "run"), tmp_path / "run"
+    next(iter(run))
+    before = payload(path)
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    def replace(to: pathlib.Path, content: bytes) -> None:
+        if to.name == file:
+            patch.setattr(os, "replace" if moment == "not yet renamed" else "fsync", killed)
+            content = content[: len(content) // 2] if moment == "half written" else content
+        real(to, content)
+
+    real = checkpoint.replace
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "replace", replace)
+        patch.setattr("mmrl.runs.run.replace", replace)
+        with pytest.raises(Killed):
+            next(iter(run))
+    assert (path / f"{file}.partial").exists()
+    done = 1 if file == "checkpoint" else 2
+    assert len(reopen(path).history) == done and (payload(path) == before) == (done == 1)
+    assert [report.block for report in Run(SETUP, path, resume=True)] == [2, 3][done - 1 :]
+    assert payload(path) == payload(unbroken)
+    assert len(json.loads((path / "results.json").read_text())["history"]) == 3
+
+
+class Victim:
+    """`mmrl train --resume` in a process of its own."""
+
+    def __init__(self, path: pathlib.Path):
+        arguments = ["train", SETUP.env, *ARGUMENTS, "--out", str(path), "--resume"]
+        # Forked from a process that has the slow imports behind it, but has not started XLA.
+        context = multiprocessing.get_context("forkserver")
+        slow = ["mmrl.agents.dqn", "tyro", "rich.progress", "gymnasium", "seaborn", "flax.struct"]
+        context.set_forkserver_preload(slow)
+        self.file, self.began = path / "checkpoint", time.monotonic()
+        self.seen = self.changed()
+        self.process = context.Process(
+            target=main, args=([*arguments, "--blocks", "100000"],), daemon=True
+        )
+        self.process.start()
+
+    def changed(self) -> int:
+        return self.file.stat().st_mtime_ns if self.file.exists() else 0
+
+    def wait_for_a_block(self) -> float:
+        """Seconds until the first checkpoint of this process."""
+        while self.changed() == self.seen:
+            assert self.process.is_alive()
+            time.sleep(0.002)
+        return time.monotonic() - self.began
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+        assert self.process.exitcode == -9
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_change_nothing(tmp_path: pathlib.Path):
+    chance, path = random.Random(0), tmp_path / "run"
+    cases: collections.Counter[str] = collections.Counter()
+    start = 10.0
+    for number in range(KILLS):
+        before, victim = done(path), Victim(path)
+        if number % 3 == 1:
+            time.sleep(chance.uniform(0, start))  # while it starts, or soon after
+        else:
+            start = victim.wait_for_a_block()
+            time.sleep(chance.uniform(0, 0.3))
+        victim.kill()
+        cases["in training" if done(path) > before else "while starting"] += 1
+        cases["in a write"] += any(path.glob("*.partial"))
+    assert cases["in training"] >= 10 and cases["while starting"] >= 2, cases
+
+    blocks = done(path) + 2
+    assert main(["train", "--resume", "--out", str(path), "--blocks", str(blocks)]) == 0
+    assert len(list(Run(setup(blocks=blocks), tmp_path / "unbroken"))) == blocks
+    assert payload(path) == payload(tmp_path / "unbroken")
+
+
+def done(path: pathlib.Path) -> int:
+    """Blocks in the checkpoint, which has to be whole at all times."""
+    if not (path / "checkpoint").exists():
+        return 0
+    assert saved(path) is not None
+    return len(checkpoint.read(path / "checkpoint")[0]["history"])

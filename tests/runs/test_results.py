@@ -1,0 +1,150 @@
+"""Numbers to be trusted: intervals against scipy, rows that stay, NaN that is caught."""
+
+import json
+import math
+import pathlib
+from typing import Any
+
+import gymnax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from mmrl import runs
+from mmrl.envs import probes
+from mmrl.runs import Run, RunError, checkpoint
+from tests.helpers.runs import payload, setup
+
+
+def draw(seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=count)
+
+
+def test_the_interquartile_mean_is_scipys_trimmed_mean():
+    for count in range(1, 14):
+        values = draw(count, 3 * count).reshape(3, count)
+        np.testing.assert_allclose(
+            runs.interquartile_mean(values), scipy.stats.trim_mean(values, 0.25, axis=-1)
+        )
+
+
+def test_the_interval_is_scipys_bootstrap():
+    for count in (3, 5, 12):
+        values = draw(count, count)
+        found = runs.interval(values)
+        wanted = scipy.stats.bootstrap(
+            (values,),
+            lambda x, axis: scipy.stats.trim_mean(x, 0.25, axis=axis),
+            n_resamples=20_000,
+            method="percentile",
+            rng=1,
+        ).confidence_interval
+        # Both draw at random; their quantiles differ by some hundredths of a standard deviation.
+        np.testing.assert_allclose(found[1:], wanted, atol=0.06)
+        assert found[1] <= found[0] <= found[2]
+        assert runs.interval(values) == found
+
+
+def test_intervals_of_few_or_equal_values():
+    assert runs.interval(np.array([0.5])) == (0.5, 0.5, 0.5)
+    assert runs.interval(np.full(5, 0.25)) == (0.25, 0.25, 0.25)
+    with pytest.raises(ValueError, match="`values` must hold at least one"):
+        runs.interval(np.array([]))
+
+
+def test_rows_are_only_ever_added(tmp_path: pathlib.Path):
+    path = tmp_path / "new" / "results.jsonl"
+    runs.append(path, {"return": 1.0})
+    first = path.read_bytes()
+    runs.append(path, {"return": 2.0})
+    assert path.read_bytes().startswith(first)
+    path.write_bytes(path.read_bytes()[:-20])  # a kill in the middle of a line
+    runs.append(path, {"return": 3.0})
+    lines = path.read_text().splitlines()
+    assert [json.loads(line)["return"] for line in (lines[0], lines[2])] == [1.0, 3.0]
+
+
+def test_a_row_says_where_it_comes_from(tmp_path: pathlib.Path):
+    runs.append(tmp_path / "results.jsonl", {"return": 1.0})
+    row = json.loads((tmp_path / "results.jsonl").read_text())
+    assert {"date", "command", "device", "python", "versions", "revision"} < row.keys()
+    assert set(row["versions"]) >= {"mmrl", "jax", "jaxlib", "numpy"}
+    assert "cores" in row["device"] and row["date"].endswith("+00:00")
+
+
+def strict(text: str) -> Any:
+    """Read as a reader does who knows no numbers but JSON's."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
+    """An infinite setting, as PPO has, or a return that is no number: in quotes, and back."""
+    path, row = tmp_path / "results.jsonl", {"returns": [1.0, math.nan], "limit": -math.inf}
+    runs.append(path, row)
+    written = strict(path.read_text())
+    assert written["returns"] == [1.0, "NaN"] and float(written["limit"]) == -math.inf
+    read = checkpoint.loads(path.read_text())
+    assert read["limit"] == -math.inf and math.isnan(read["returns"][1])
+    wanted = runs.Setup(env="CartPole-v1", agent="ppo", seeds=(0,))
+    Run(wanted, tmp_path / "run")
+    text = (tmp_path / "run" / "results.json").read_text()
+    assert wanted.config.max_grad_norm == math.inf
+    assert runs.restore(strict(text)["setup"]) == runs.saved(tmp_path / "run") == wanted
+    bare = text.replace('"Infinity"', "Infinity")  # as earlier versions wrote it
+    assert bare != text and runs.restore(checkpoint.loads(bare)["setup"]) == wanted
+    checkpoint.save(tmp_path / "checkpoint", {"setup": runs.describe(wanted)}, ())
+    header, _ = checkpoint.read(tmp_path / "checkpoint")
+    assert runs.restore(header["setup"]) == wanted
+    strict((tmp_path / "checkpoint").read_bytes().split(b"\n")[2].decode())
+
+
+def test_a_run_writes_its_results_for_people(tmp_path: pathlib.Path):
+    run = Run(setup(), tmp_path / "run")
+    report = next(iter(run))
+    written = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert runs.restore(written["setup"]) == setup()
+    assert written["history"][0]["returns"] == report.returns.tolist()
+    assert report.env_steps == 4 * 2 * 4  # environments, iterations, steps
+    assert {"date", "versions", "device"} < written.keys()
+
+
+# Rewards that are no numbers
+
+
+class Broken(probes.Memory):
+    """Now and then pays NaN: whenever a uniform number is below 1 in 500."""
+
+    step_numbers = 1
+
+    def advance(self, u: Any, state: Any, action: Any, params: Any):
+        after, reward = super().advance(u, state, action, params)
+        return after, jnp.where(u[0] < 1 / 500, jnp.nan, reward)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(gymnax.registration._registry, "Broken-v0", Broken)
+    monkeypatch.setattr(gymnax, "registered_envs", [*gymnax.registered_envs, "Broken-v0"])
+    return "Broken-v0"
+
+
+def test_a_reward_that_is_nan_ends_the_run_and_keeps_the_checkpoint(
+    broken: str, tmp_path: pathlib.Path
+):
+    run = Run(setup(env=broken, blocks=100), tmp_path / "run")
+    with pytest.raises(RunError, match="NaN or infinite in block") as raised:
+        for report in run:
+            assert np.isfinite(report.returns).all() and np.isfinite(report.loss).all()
+            before = payload(tmp_path / "run")
+    done = len(run.history)
+    assert done >= 1
+    assert f"in block {done + 1}" in str(raised.value)
+    assert f"The checkpoint of block {done} is kept" in str(raised.value)
+    assert "Broken-v0 returns finite rewards" in str(raised.value)
+    assert payload(tmp_path / "run") == before
+    assert len(runs.reopen(tmp_path / "run").history) == done

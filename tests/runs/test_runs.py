@@ -1,0 +1,317 @@
+"""Runs: resume is exact, and nothing that goes wrong costs what was saved."""
+
+import dataclasses
+import errno
+import io
+import json
+import os
+import pathlib
+import pickle
+import shutil
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from mmrl import runs
+from mmrl.agents import dqn, r2d2
+from mmrl.runs import Run, RunError, Setup, checkpoint
+from tests.helpers.runs import CLEAR, R2D2, SETUP, leaves, payload, setup, write
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The folder of an unbroken run of three blocks. Read only."""
+    path = tmp_path_factory.mktemp("runs") / "unbroken"
+    assert len(list(Run(SETUP, path))) == 3
+    return path
+
+
+@pytest.fixture
+def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of that folder, to be damaged."""
+    return shutil.copytree(finished, tmp_path / "copy")
+
+
+# Agents
+
+
+@pytest.mark.parametrize("agent", runs.AGENTS)
+def test_what_a_setup_leaves_out_is_the_agents_own(agent: str):
+    module = runs.find(agent)
+    usual = Setup(env="probe-Memory-v0", agent=agent)
+    assert usual.config == module.Config()
+    bare = dict.fromkeys(runs.setup.SHOWN, False)
+    assert {name for name in bare if getattr(usual, name)} == set(module.OBSERVES)
+    assert dataclasses.replace(usual, **bare) == Setup(usual.env, agent=agent, **bare)
+
+
+def test_each_flag_shows_what_it_says():
+    def shown(*flags: bool) -> Any:
+        env, params, *_ = runs.program("r2d2", "probe-Memory-v0", *flags)
+        _, state = env.reset(jax.random.key(0), params)
+        return env.step(jax.random.key(1), state, 1, params)
+
+    alone = shown(False, False)[0]
+    obs, _, reward, *_ = shown(True, True, True)
+    np.testing.assert_array_equal(obs, [*alone, 0, 1, reward, 0])
+
+
+def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
+    with pytest.raises(ValueError, match=r"`config` must be .* of dqn; got one of r2d2\. Give the"):
+        Setup(env="probe-Memory-v0", config=r2d2.Config())
+    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Repeat"):
+        Run(R2D2, copy, resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", [R2D2, CLEAR], ids=["r2d2", "clear"])
+def test_other_agents_resume_exactly(other: Setup, tmp_path: pathlib.Path):
+    whole = list(Run(other, tmp_path / "unbroken"))
+    assert [report.env_steps for report in whole] == [32, 64]
+    for blocks in (1, 2):
+        part = dataclasses.replace(other, config=dataclasses.replace(other.config, blocks=blocks))
+        assert len(list(Run(part, tmp_path / "run", resume=blocks > 1))) == 1
+    assert payload(tmp_path / "run") == payload(tmp_path / "unbroken")
+    assert runs.reopen(tmp_path / "run").setup == other
+
+
+def test_runs_of_before_r2d2_go_on(copy: pathlib.Path):
+    """Their files do not know `previous_reward`: it was not shown."""
+    header, content = checkpoint.read(copy / "checkpoint")
+    assert header["setup"].pop("previous_reward") is False
+    write(copy, header, content)
+    assert runs.reopen(copy).setup == runs.saved(copy) == SETUP
+    assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
+    write(copy, header, content)
+    with pytest.raises(RunError, match="previous_reward was False, is True"):
+        Run(setup(previous_reward=True), copy, resume=True)
+
+
+# Resume
+
+
+def test_what_is_refused_today_can_be_opened_if_it_exists(copy: pathlib.Path, monkeypatch):
+    """Earlier versions trained on batches that an episode may outlast."""
+    rows = runs.reopen(copy).history
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("refused")
+
+    monkeypatch.setattr(dqn, "check", refuse)
+    with pytest.raises(ValueError, match="refused"):
+        Run(SETUP)
+    assert runs.reopen(copy).history == Run(SETUP, copy, resume=True).history == rows
+
+
+def test_a_checkpoint_holds_everything(finished: pathlib.Path):
+    run = Run(SETUP)
+    reports = list(run)
+    again = runs.reopen(finished)
+    assert again.setup == SETUP and len(again.history) == len(reports) == 3
+    assert jax.tree.structure(again.state) == jax.tree.structure(run.state)
+    assert again.state.key.dtype == run.state.key.dtype
+    for ours, theirs in zip(leaves(again.state), leaves(run.state), strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(again.history[2]["returns"], reports[2].returns)
+
+
+def test_a_resumed_run_equals_an_unbroken_one(finished: pathlib.Path, tmp_path: pathlib.Path):
+    compiled = runs.program("dqn", SETUP.env, False, True).block._cache_size()
+    for blocks in (1, 2, 3):
+        reports = list(Run(setup(blocks=blocks), tmp_path / "run", resume=blocks > 1))
+        assert [report.block for report in reports] == [blocks]
+    assert runs.program("dqn", SETUP.env, False, True).block._cache_size() == compiled
+    assert payload(tmp_path / "run") == payload(finished)
+    rows = [json.loads((p / "results.json").read_text()) for p in (finished, tmp_path / "run")]
+    first, second = ([{**r, "seconds": 0, "blocks": 0} for r in row["history"]] for row in rows)
+    assert first == second
+
+
+def test_an_interrupted_block_is_repeated(finished: pathlib.Path, tmp_path: pathlib.Path):
+    run, real = Run(SETUP, tmp_path / "run"), jax.device_get
+    with pytest.MonkeyPatch.context() as patch:
+        next(iter(run))
+        patch.setattr(jax, "device_get", lambda x: (_ for _ in ()).throw(KeyboardInterrupt))
+        before = payload(tmp_path / "run")
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(run))
+        assert len(run.history) == 1 and payload(tmp_path / "run") == before
+        patch.setattr(jax, "device_get", real)
+    assert [report.block for report in run] == [2, 3]
+    assert payload(tmp_path / "run") == payload(finished)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: pathlib.Path):
+    Run(SETUP, tmp_path / "run")
+    assert runs.saved(tmp_path / "run") == SETUP
+    assert Run(SETUP, tmp_path / "run", resume=True).history == []
+
+
+def test_a_finished_run_can_be_prolonged(copy: pathlib.Path):
+    assert list(Run(SETUP, copy, resume=True)) == []
+    assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
+
+
+def test_without_a_path_nothing_is_written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    next(iter(Run(SETUP)))
+    assert list(tmp_path.iterdir()) == []
+
+
+# Folders
+
+
+def test_a_run_is_never_overwritten(copy: pathlib.Path):
+    before = payload(copy)
+    with pytest.raises(RunError, match=r"already holds a run.*--resume"):
+        Run(SETUP, copy)
+    (copy / "checkpoint").unlink()  # the results alone are worth keeping, too
+    with pytest.raises(RunError, match="already holds a run"):
+        Run(SETUP, copy)
+    assert len(json.loads((copy / "results.json").read_text())["history"]) == 3 and before
+
+
+def test_nothing_to_resume(tmp_path: pathlib.Path):
+    with pytest.raises(RunError, match="nothing to resume"):
+        Run(SETUP, tmp_path / "run", resume=True)
+    with pytest.raises(RunError, match="There is no checkpoint"):
+        runs.reopen(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gamma": 0.9}, "gamma was 0.5, is 0.9"),
+        ({"seeds": (0, 2)}, r"seeds was \[0, 1\], is \[0, 2\]"),
+        ({"env": "probe-Match-v0"}, "env was 'probe-Memory-v0', is 'probe-Match-v0'"),
+    ],
+)
+def test_another_setup_is_refused(changes: dict[str, Any], message: str, copy: pathlib.Path):
+    with pytest.raises(RunError, match=message):
+        Run(setup(**changes), copy, resume=True)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match="Cannot write to"):
+        Run(SETUP, tmp_path / "file" / "run")
+    with pytest.raises(RunError, match="Cannot write to"):
+        runs.append(tmp_path / "file" / "results.jsonl", {})
+
+
+def test_a_full_disk_loses_nothing(copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    before, run = payload(copy), Run(setup(blocks=4), copy, resume=True)
+    with monkeypatch.context() as patch:
+
+        def full(_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RunError, match=r"No space left on device.*is intact"):
+            next(iter(run))
+    assert payload(copy) == before and len(run.history) == 3
+    assert sorted(path.name for path in copy.iterdir()) == ["checkpoint", "results.json"]
+    assert [report.block for report in run] == [4]
+
+
+def test_bad_settings_leave_no_folder(tmp_path: pathlib.Path):
+    for changes in ({"memory": "lur"}, {"env": "probe-Memry-v0"}, {"agent": "dpn"}, {"tau": 2.0}):
+        with pytest.raises(ValueError, match=r"`(name|env_id|agent|tau)` must"):
+            Run(setup(**changes), tmp_path / "run")
+    for seeds in ((), (-1,), (2**32,), (0, 0)):
+        with pytest.raises(ValueError, match="`seeds` must be different whole numbers"):
+            Run(setup(seeds=seeds), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# Damaged and foreign files
+
+
+def damage(name: str, whole: bytes) -> bytes:
+    middle = len(whole) // 2
+    flipped = {"magic": 3, "checksum": 20, "header": 200, "payload": middle, "end": len(whole) - 1}
+    if name in flipped:
+        i = flipped[name]
+        return whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]
+    cut = {"empty": 0, "cut in the header": 150, "half": middle, "one byte short": len(whole) - 1}
+    return {"foreign": b"PK\x03\x04 something else\n"}.get(name) or whole[: cut.get(name, 0)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "magic",
+        "checksum",
+        "header",
+        "payload",
+        "end",
+        "empty",
+        "cut in the header",
+        "half",
+        "one byte short",
+        "foreign",
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(name: str, copy: pathlib.Path):
+    file = copy / "checkpoint"
+    damaged = damage(name, file.read_bytes())
+    file.write_bytes(damaged)
+    message = "is empty" if name == "empty" else "damaged or cut short|not a checkpoint"
+    for attempt in (lambda: Run(SETUP, copy, resume=True), lambda: runs.reopen(copy)):
+        with pytest.raises(RunError, match=message):
+            attempt()
+    assert file.read_bytes() == damaged
+    assert len(json.loads((copy / "results.json").read_text())["history"]) == 3
+
+
+class Harm:
+    """Unpickling this creates a file."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (self.path,)
+
+
+def forge(path: pathlib.Path, payload: bytes) -> None:
+    """A checkpoint with a right checksum around something else."""
+    write(path, {"setup": runs.describe(SETUP), "history": []}, payload)
+
+
+def test_no_pickle_is_ever_read(copy: pathlib.Path, tmp_path: pathlib.Path):
+    harm, archive = Harm(tmp_path / "harmed"), io.BytesIO()
+    np.savez(archive, np.array([harm], dtype=object), allow_pickle=True)
+    for content in (archive.getvalue(), pickle.dumps(harm), b""):
+        forge(copy, content)
+        with pytest.raises(RunError, match="does not hold arrays"):
+            Run(SETUP, copy, resume=True)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_other_arrays_are_refused(copy: pathlib.Path):
+    archive = io.BytesIO()
+    np.savez(archive, np.zeros(3))
+    forge(copy, archive.getvalue())
+    with pytest.raises(RunError, match="other arrays"):
+        Run(SETUP, copy, resume=True)
+
+
+def test_a_setup_of_another_version_is_refused():
+    data = runs.describe(SETUP)
+    assert runs.restore(json.loads(json.dumps(data))) == SETUP
+    with pytest.raises(RunError, match="another version"):
+        runs.restore({**data, "config": {**data["config"], "temperature": 1.0}})
+    with pytest.raises(RunError, match="another version"):
+        runs.restore({k: v for k, v in data.items() if k != "agent"})
+
+
+def test_foreign_results_are_refused(tmp_path: pathlib.Path):
+    for content in ("{}", "not json", "[]"):
+        (tmp_path / "results.json").write_text(content)
+        with pytest.raises(RunError, match="not written by mmrl"):
+            runs.saved(tmp_path)

@@ -1,0 +1,134 @@
+"""A run and its agent's `train` are one: no setting means one thing here and another there."""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from mmrl import runs
+from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents.common import repeatable
+from mmrl.agents.ppo import ppg
+from mmrl.runs import Run, Setup, checkpoint
+from tests.helpers.runs import leaves, payload, write
+
+SIZES: dict[str, Any] = {
+    "memory": "none",
+    "width": 4,
+    "environments": 4,
+    "rollout": 4,
+    "blocks": 3,
+    "episodes": 2,
+}
+LEARNED_FROM: dict[str, Any] = {"anneal": 1.0, "normalize_rewards": True, "advantage_decay": 0.5}
+CONFIGS: dict[str, Any] = {
+    "dqn": dqn.Config(**SIZES, block=2, batch=16, updates=2, capacity=64, epsilon_decay=5.0),
+    "r2d2": r2d2.Config(
+        **SIZES,
+        **{"length": 4, "overlap": 2, "burn_in": 2, "n_step": 2, "batch": 4, "updates": 2},
+        **{"block": 2, "capacity": 64, "beta_decay": 5.0, "target_period": 3, "actor_period": 5},
+    ),
+    "ppo": ppo.Config(**SIZES, **LEARNED_FROM, proximal="ewma", staleness=1, epochs=2, block=2),
+    "ppg": ppg.Config(
+        **SIZES,
+        **LEARNED_FROM,
+        **{"proximal": "ewma", "value_epochs": 2, "policy_iterations": 2, "block": 4},
+        **{"auxiliary_epochs": 2, "auxiliary_minibatches": 4},
+    ),
+    "clear": clear.Config(**SIZES, block=2, capacity=32),
+}
+
+
+def setup(agent: str, **changes: Any) -> Setup:
+    """All that changes with time is on, and changes within three blocks."""
+    config = dataclasses.replace(CONFIGS[agent], **changes)
+    return Setup(env="probe-Memory-v0", agent=agent, seeds=(0,), config=config)
+
+
+def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """What `train` of the run's agent returns, for the run's one seed.
+
+    Programs that are compiled apart differ in rounding. So `train` is not compiled as a whole, but
+    its `init` and its `block` are, as those of a run.
+    """
+    # Behind the front door: where `train` looks for `init` and `block`.
+    agent = sys.modules[runs.find(run.setup.agent).check.__module__]
+    program = run.program
+    own = {name: getattr(agent, name) for name in ("init", "block")}
+
+    def alone(function: Any, config: Any, x: Any) -> Any:
+        with monkeypatch.context() as patch, jax.disable_jit(False):
+            for name, value in own.items():
+                patch.setattr(agent, name, value)
+            return function(config, x)
+
+    with monkeypatch.context() as patch, jax.disable_jit():  # so that its scan is a loop
+        patch.setattr(agent, "init", lambda c, env, params, k: alone(program.init, c, k[None]))
+        patch.setattr(agent, "block", lambda c, env, params, s: alone(program.block, c, s))
+        return agent.train(run.setup.config, program.env, program.params, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    "agent", [pytest.param(a, marks=() if a == "ppo" else pytest.mark.slow) for a in runs.AGENTS]
+)
+def test_a_run_is_what_train_does(agent: str, monkeypatch: pytest.MonkeyPatch):
+    """Bit for bit, with every schedule on."""
+    run = Run(setup(agent))
+    reports = list(run)
+    state, metrics = trained(run, monkeypatch)
+    assert metrics.returns.shape == (3, 1, SIZES["episodes"]) and len(reports) == 3
+    for i, report in enumerate(reports):
+        np.testing.assert_array_equal(report.returns, np.asarray(metrics.returns)[i].mean(-1))
+        np.testing.assert_array_equal(report.loss, metrics.loss[i])
+        np.testing.assert_array_equal(report.fill, metrics.fill[i])
+    for ours, theirs in zip(leaves(run.state), leaves(state), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# The rate that goes down as long as the run goes on
+
+
+@pytest.mark.parametrize("change", [{"blocks": 3}, {"blocks": 7}, {"blocks": 7, "horizon": 4.0}])
+def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(change: dict[str, Any]):
+    config = ppo.Config(block=2, anneal=0.75, learning_rate=1.0, **change)
+    alone = repeatable(config)
+    assert alone.blocks == 1 and repeatable(dqn.Config()) == dqn.Config(blocks=1)
+    iterations = np.arange(2 * config.blocks + 1)
+    whole, part = (jax.vmap(lambda i, c=c: ppo.rate(c, i))(iterations) for c in (config, alone))
+    np.testing.assert_array_equal(whole, part)
+    end = 2 * int(config.horizon or config.blocks)
+    np.testing.assert_allclose(whole[: end + 1], np.linspace(1, 0.25, end + 1), rtol=1e-6)
+    np.testing.assert_allclose(whole[end:], 0.25, rtol=1e-6)  # and stays there
+
+
+def test_a_longer_run_that_anneals_compiles_nothing_new():
+    first = Run(setup("ppo"))
+    next(iter(first))
+    sizes = [f._cache_size() for f in first.program[2:]]
+    for blocks in (2, 5):
+        next(iter(Run(setup("ppo", blocks=blocks))))
+    assert [f._cache_size() for f in first.program[2:]] == sizes
+
+
+def test_with_a_horizon_a_prolonged_run_is_an_unbroken_one(tmp_path: pathlib.Path):
+    """Without, the rate of what is added is that of the longer run."""
+    for horizon in (2.0, 0.0):
+        whole, parts = tmp_path / f"{horizon} whole", tmp_path / f"{horizon} in parts"
+        for path, blocks in ((whole, 3), (parts, 1), (parts, 3)):
+            resume = (path, blocks) == (parts, 3)
+            assert list(Run(setup("ppo", blocks=blocks, horizon=horizon), path, resume))
+        assert (payload(whole) == payload(parts)) == bool(horizon)
+
+
+def test_runs_of_before_the_horizon_go_on(tmp_path: pathlib.Path):
+    """Theirs was that of the run."""
+    next(iter(Run(setup("ppo"), tmp_path)))
+    header, content = checkpoint.read(tmp_path / "checkpoint")
+    assert header["setup"]["config"].pop("horizon") == 0
+    write(tmp_path, header, content)
+    assert runs.reopen(tmp_path).setup == runs.saved(tmp_path) == setup("ppo")
+    assert len(Run(setup("ppo"), tmp_path, resume=True).history) == 1
