@@ -290,7 +290,7 @@ def test_a_link_to_what_has_moved_leads_there(site: Path, tab: Page):
     )
     tab.run("location.reload(); null")
     wanted = "api/course.html#mmrl.course.figures.batching.by_step"
-    tab.until(f"location.href.endsWith({wanted!r})")
+    tab.wait(f"location.href.endsWith({wanted!r})")
 
 
 def test_a_short_run_is_not_published(monkeypatch: pytest.MonkeyPatch):

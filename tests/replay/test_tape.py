@@ -126,8 +126,8 @@ def check_table(model: Model, t: tape.Tape) -> None:
         assert length[row] == 0, "two episodes in a row"
         length[row], priority[row] = len(ids), model.priority[w, first]
     np.testing.assert_array_equal(t.length, length)
-    np.testing.assert_array_equal(t.priority, priority)
-    assert t.peak == np.float32(model.peak)
+    np.testing.assert_allclose(t.priority, priority, rtol=1e-6)
+    np.testing.assert_allclose(t.peak, model.peak, rtol=1e-6)
 
 
 def check_sample(model: Model, drawn: tape.Sample, seen: Counter) -> list:
@@ -474,7 +474,7 @@ def test_the_longer_race_runs_only_if_needed():
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3))
     program = jax.jit(jax.vmap(lambda t, key: tape.sample(t, key, 512))).lower(t, keys).compile()
     before, entry = program.as_text().split("\nENTRY")
-    noise = re.compile(r' = .* while\(.*op_name="[^"]*while/body[^"]*_exponential')
+    noise = re.compile(r' = \w+\[3,\d+\].*op_name="[^"]*while/body[^"]*_exponential')
     assert noise.search(before) and not noise.search(entry)
 
 
