@@ -168,7 +168,7 @@ def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) 
     }
 
 
-QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8, "batch": 100}
+QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8, "batch": 200}
 
 
 def train(
@@ -203,6 +203,7 @@ def _compiled(name: str, quirky: tuple[str, ...]):
 
     @jax.jit
     def init(config, rates, keys):
+        dqn.check(config, env, params)
         return jax.vmap(lambda r, k: dqn.init(at(config, r), env, params, k))(rates, keys)
 
     @jax.jit

@@ -245,6 +245,7 @@ def _compiled(name: str, on_tape: bool):
 
     @jax.jit
     def init(config, rates, keys):
+        agent.check(config, env, params)
         return jax.vmap(lambda r, k: agent.init(at(config, r), env, params, k))(rates, keys)
 
     @jax.jit

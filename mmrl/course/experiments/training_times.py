@@ -80,6 +80,7 @@ def _config(memory: str, length: int, **changes: Any) -> dqn.Config:
 def _steps(config: dqn.Config):
     """A function that takes `STEPS` gradient steps on a full tape; compiled and run once."""
     env, params, *_ = program("dqn", ENV, False, True)
+    dqn.check(config, env, params)
     rollouts = 2 * config.capacity // (config.environments * config.rollout)
 
     @jax.jit
