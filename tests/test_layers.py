@@ -1,6 +1,7 @@
 """The ladder: imports point down, heavy packages stay on their rung, files stay short."""
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,56 @@ def complaints(rung: str, source: str) -> list[str]:
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_imports_point_down_the_ladder(file: Path):
     assert complaints(rung_of(file), (PACKAGE / file).read_text("utf-8")) == []
+
+
+def circle(sources: dict[str, str]) -> list[str]:
+    """Modules that import each other in a circle, if there is one; `sources` are by module.
+
+    Imports count wherever they stand, but not those that only annotations need.
+    """
+    graph: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        tree = ast.parse(source)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                node.body = []
+        names = {module for module in imports(tree) if module in sources}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):  # of a package: its files, or its front door
+                files = {f"{node.module}.{alias.name}" for alias in node.names}
+                names |= files & set(sources)
+                names -= {node.module} if files <= set(sources) else set()
+        graph[module] = names - {module}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    def name(file: Path) -> str:
+        return ".".join(("mmrl", *file.with_suffix("").parts)).removesuffix(".__init__")
+
+    assert circle({name(file): (PACKAGE / file).read_text("utf-8") for file in FILES}) == []
+
+
+LATE, ANNOTATED = "def late():\n    ", "if TYPE_CHECKING:\n    "
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "wanted"),
+    [
+        ("from mmrl.x.b import f", "from mmrl.x.a import g", True),
+        (LATE + "from mmrl.x import b", "import mmrl.x.a", True),
+        ("from mmrl.x import b", "from mmrl.x import f", True),  # through the front door
+        (ANNOTATED + "from mmrl.x.b import f", "from mmrl.x.a import g", False),
+        ("import jax", "from mmrl.x import a", False),
+    ],
+)
+def test_a_circle_is_seen(below: str, above: str, wanted: bool):
+    door = "from mmrl.x.a import f"
+    assert bool(circle({"mmrl.x": door, "mmrl.x.a": below, "mmrl.x.b": above})) == wanted
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -24,11 +24,13 @@ from mmrl.pdg.validate import components
 Node = tuple[str, int]  # an operation and one of its outputs
 
 
-def gradients(loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.
+def gradient(loss: Tensor, *wrt: Tensor) -> Any:
+    """∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.  §5.1
 
-    Leaves that are not floating-point have gradient None. Raises `ValueError` if the loss is not a
-    floating-point scalar, or an x is an indexed read rather than a whole tensor.
+    One tensor for one x, otherwise a tuple. What an x is computed from plays no part: parameters
+    are independent variables, even where `w[i + 1]` depends on `w[i]`. Leaves that are not
+    floating-point have gradient None. Raises `ValueError` if the loss is not a floating-point
+    scalar, or an x is an indexed read rather than a whole tensor.
     """
     if loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.inexact):
         raise ValueError(
@@ -43,7 +45,8 @@ def gradients(loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
             )
     whole = loss if loss.is_whole and not loss.detached else loss.read()
     reverse = _Reverse(whole, {(x.source, x.output) for x in wrt})
-    return tuple(reverse.gradient((x.source, x.output)) for x in wrt)
+    found = tuple(reverse.gradient((x.source, x.output)) for x in wrt)
+    return found[0] if len(wrt) == 1 else found
 
 
 class _Reverse:

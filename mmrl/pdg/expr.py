@@ -4,8 +4,9 @@
 a constant, floor division, remainders, minima, comparisons, logic and half-open slices. That is
 what a Presburger formula can say, so each has a text for isl, the integer set library.
 
-Python's operators build expressions and keep sums in one normal form (positive terms in
-alphabetical order, then negative ones, then the constant), so `T - (T - t)` is `t`.
+Python's operators build expressions, by the rules of `normal`, and keep sums in one normal form
+(positive terms in alphabetical order, then negative ones, then the constant), so `T - (T - t)` is
+`t`.
 """
 
 import dataclasses
@@ -13,9 +14,21 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Union
 
+import numpy as np
+
+COMPARE = {
+    "<": (operator.lt, ">="),
+    "<=": (operator.le, ">"),
+    ">": (operator.gt, "<="),
+    ">=": (operator.ge, "<"),
+    "==": (operator.eq, "!="),
+    "!=": (operator.ne, "=="),
+}
+"""Of each comparison, what computes it and which one negates it."""
+
 
 def _comparison(op: str) -> Callable[..., Any]:
-    return lambda self, other: normal.compare(op, self, other)
+    return lambda self, other: self.rules.compare(op, self, other)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,6 +39,7 @@ class Expr:
     So expressions work in sets, dictionaries and tuples. Other expressions have no truth value.
     """
 
+    rules: ClassVar[Any]  # by which operators build expressions: `normal`, which sets it
     symbol: ClassVar[str] = ""
     tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
 
@@ -48,7 +62,7 @@ class Expr:
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
         """Bounds on the value from bounds on the symbols, all inclusive; they may be loose."""
-        return normal.interval(self, limits)
+        return self.rules.interval(self, limits)
 
     def symbols(self) -> frozenset[str]:
         """The names of its symbols."""
@@ -76,27 +90,27 @@ class Expr:
         )
 
     def __sub__(self, other: Any) -> Any:
-        return normal.total((1, self), (-1, other))
+        return self.rules.total((1, self), (-1, other))
 
     def __rsub__(self, other: Any) -> Any:
-        return normal.total((1, other), (-1, self))
+        return self.rules.total((1, other), (-1, self))
 
     def __neg__(self) -> Any:
-        return normal.total((-1, self))
+        return self.rules.total((-1, self))
 
     def __floordiv__(self, other: Any) -> Any:
-        return normal.divide(FloorDiv, self, other)
+        return self.rules.divide(FloorDiv, self, other)
 
     def __mod__(self, other: Any) -> Any:
-        return normal.divide(Mod, self, other)
+        return self.rules.divide(Mod, self, other)
 
     def __invert__(self) -> "Expr":
-        return normal.negate(self)
+        return self.rules.negate(self)
 
-    __add__ = __radd__ = lambda self, other: normal.total((1, self), (1, other))
-    __mul__ = __rmul__ = lambda self, other: normal.multiply(self, other)
-    __and__ = __rand__ = lambda self, other: normal.both(self, lift(other))
-    __or__ = __ror__ = lambda self, other: normal.either(self, lift(other))
+    __add__ = __radd__ = lambda self, other: self.rules.total((1, self), (1, other))
+    __mul__ = __rmul__ = lambda self, other: self.rules.multiply(self, other)
+    __and__ = __rand__ = lambda self, other: self.rules.both(self, lift(other))
+    __or__ = __ror__ = lambda self, other: self.rules.either(self, lift(other))
     __lt__, __le__ = _comparison("<"), _comparison("<=")
     __gt__, __ge__ = _comparison(">"), _comparison(">=")
     __eq__, __ne__ = _comparison("=="), _comparison("!=")
@@ -192,10 +206,10 @@ class Compare(Binary):
         return self.op
 
     def compute(self, *terms: Any) -> Any:
-        return normal.COMPARE[self.op][0](*terms)
+        return COMPARE[self.op][0](*terms)
 
     def __bool__(self) -> bool:
-        same = normal.alike(self)
+        same = self.rules.alike(self)
         return super().__bool__() if same is None else same
 
 
@@ -266,11 +280,16 @@ class Slice(Expr):
 
     def width(self) -> Expr:
         """hi - lo, as the least of the differences where a minimum or maximum is involved."""
-        his = normal.leaves(self.hi, Min)
-        return min_(*(hi - lo for hi in his for lo in normal.leaves(self.lo, Max)))
+        his = self.rules.leaves(self.hi, Min)
+        return min_(*(hi - lo for hi in his for lo in self.rules.leaves(self.lo, Max)))
 
     def __str__(self) -> str:
         return f"{self.lo}:{self.hi}"
+
+
+def is_index(value: object) -> bool:
+    """An expression, or a number that may stand in one?"""
+    return isinstance(value, Expr | int | np.integer)
 
 
 def lift(value: Any) -> Expr:
@@ -279,7 +298,7 @@ def lift(value: Any) -> Expr:
         if value.step is not None or value.start is None or value.stop is None:
             raise ValueError(f"`{value}`: a slice of points has a start, a stop and no step")
         return Slice(lift(value.start), lift(value.stop))
-    if not normal.is_index(value):
+    if not is_index(value):
         raise ValueError(f"`{value}` is no index: wanted an int, a symbol or an expression of them")
     if isinstance(value, Expr):
         return value
@@ -288,13 +307,9 @@ def lift(value: Any) -> Expr:
 
 def min_(*values: Any) -> Any:
     """The least of ints, arrays or expressions: `t:min_(t + n, T)` looks n steps ahead."""
-    return normal.extreme(Min, values)
+    return Expr.rules.extreme(Min, values)
 
 
 def max_(*values: Any) -> Any:
     """The greatest of ints, arrays or expressions."""
-    return normal.extreme(Max, values)
-
-
-# Below, since it builds the classes above.
-from mmrl.pdg import normal  # noqa: E402
+    return Expr.rules.extreme(Max, values)

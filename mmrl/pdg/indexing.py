@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmrl.pdg.domain import Dim, Domain, conjuncts
-from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, lift, max_
-from mmrl.pdg.normal import is_index, is_truth
+from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, is_index, lift, max_
+from mmrl.pdg.normal import is_truth
 from mmrl.pdg.polyhedra import always, never, simplify
 
 

@@ -1,9 +1,9 @@
-"""How expressions are built: one normal form of sums, constants folded; when they are alike."""
+"""Rules for building expressions: one normal form of sums, constants folded; what is alike."""
 
 import contextlib
 import contextvars
 import itertools
-import operator
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,15 +13,6 @@ import numpy as np
 from mmrl.pdg import expr as ex
 
 Linear = dict[str, tuple[int, ex.Expr]]  # by its text, each term with its factor; "" is the number
-
-COMPARE = {
-    "<": (operator.lt, ">="),
-    "<=": (operator.le, ">"),
-    ">": (operator.gt, "<="),
-    ">=": (operator.ge, "<"),
-    "==": (operator.eq, "!="),
-    "!=": (operator.ne, "=="),
-}
 
 
 _AT_A_POINT = contextvars.ContextVar("at a point", default=False)
@@ -42,11 +33,6 @@ def alike(comparison: ex.Compare) -> bool | None:
     if comparison.op not in ("==", "!=") or _AT_A_POINT.get():
         return None
     return comparison.left.same(comparison.right) == (comparison.op == "==")
-
-
-def is_index(value: object) -> bool:
-    """An expression, or a number that may stand in one?"""
-    return isinstance(value, ex.Expr | int | np.integer)
 
 
 def is_truth(value: ex.Expr) -> bool:
@@ -75,7 +61,7 @@ def _merge(a: Linear, b: Linear) -> Linear:
 
 def total(*terms: tuple[int, Any]) -> Any:
     """Σ factor · term, in normal form."""
-    if not all(is_index(term) for _, term in terms):
+    if not all(ex.is_index(term) for _, term in terms):
         return NotImplemented
     parts: Linear = {}
     for factor, term in terms:
@@ -102,7 +88,7 @@ def _scaled(factor: int, term: ex.Expr) -> ex.Expr:
 
 def divide(kind: type[ex.Binary], left: ex.Expr, right: Any) -> Any:
     """`left // right` or `left % right`."""
-    if not is_index(right):
+    if not ex.is_index(right):
         return NotImplemented
     divisor = ex.lift(right)
     if not isinstance(divisor, ex.Const) or divisor.value < 1:
@@ -116,7 +102,7 @@ def divide(kind: type[ex.Binary], left: ex.Expr, right: Any) -> Any:
 
 def compare(op: str, left: ex.Expr, right: object) -> Any:
     """`left op right`, decided at once where the sides differ by a number."""
-    if not is_index(right):
+    if not ex.is_index(right):
         return NotImplemented
     other = ex.lift(right)
     if is_truth(left) or is_truth(other):
@@ -124,7 +110,7 @@ def compare(op: str, left: ex.Expr, right: object) -> Any:
         return {"==": alike, "!=": not alike}.get(op, NotImplemented)
     difference = left - other
     if isinstance(difference, ex.Const):
-        return ex.TRUE if COMPARE[op][0](difference.value, 0) else ex.FALSE
+        return ex.TRUE if ex.COMPARE[op][0](difference.value, 0) else ex.FALSE
     return ex.Compare(left, other, op)
 
 
@@ -151,7 +137,7 @@ def _extreme_of_two(kind: type[ex.Binary], a: Any, b: Any) -> Any:
 
 def multiply(left: ex.Expr, right: Any) -> Any:
     """`left * right`, one of them a number."""
-    if not is_index(right):
+    if not ex.is_index(right):
         return NotImplemented
     a, b = ex.lift(right), left
     if not isinstance(a, ex.Const):
@@ -182,7 +168,7 @@ def negate(term: Any) -> Any:
     if isinstance(term, ex.Const):
         return ex.FALSE if term.value else ex.TRUE
     if isinstance(term, ex.Compare):
-        return compare(COMPARE[term.op][1], term.left, term.right)
+        return compare(ex.COMPARE[term.op][1], term.left, term.right)
     if isinstance(term, ex.And | ex.Or):
         return (either if isinstance(term, ex.And) else both)(~term.left, ~term.right)
     raise ValueError(f"`{term}` is no condition: only conditions can be negated")
@@ -208,3 +194,6 @@ def leaves(value: ex.Expr, kind: type[ex.Binary]) -> list[ex.Expr]:
     if isinstance(value, ex.Sub) and isinstance(value.right, ex.Const):
         return [leaf - value.right for leaf in leaves(value.left, kind)]
     return [value]
+
+
+ex.Expr.rules = sys.modules[__name__]

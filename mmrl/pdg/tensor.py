@@ -162,17 +162,6 @@ class Tensor:
         fields |= {"detached": self.detached, "needs": self.needs} | changes
         return Tensor(self.program, self.source, self.output, **fields)
 
-    def backward(self, *wrt: "Tensor") -> Any:
-        """∂(Σ of this scalar over its domain)/∂ each of `wrt`, each over its own domain.  §5.1
-
-        One tensor for one argument, otherwise a tuple. What `wrt` is computed from plays no part:
-        parameters are independent variables, even where `w[i + 1]` depends on `w[i]`.
-        """
-        from mmrl.pdg.autodiff import gradients
-
-        found = gradients(self, wrt)
-        return found[0] if len(wrt) == 1 else found
-
     __array_ufunc__ = None  # so that numpy leaves `number * tensor` to the tensor
 
     def __iter__(self) -> Iterator["Tensor"]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.check import check
 from mmrl.pdg.expr import max_, min_
 from mmrl.pdg.frees import plan
@@ -89,7 +90,7 @@ def test_every_pattern_of_reads_has_its_gradient(pattern: str, function: str):
     x = p.fn(lambda t: DATA[t], p.value(t), name="x")
     c = p.value(t).astype("float32") * 0.1 + 0.3
     y = f(x[phi(t, T)], c, p.constant(MATRIX))
-    got = _stack(_only(p.graph(y.backward(x)), {"T": STEPS}))
+    got = _stack(_only(p.graph(gradient(y, x)), {"T": STEPS}))
 
     # Every read as a row of the data or of zeros, so that all patterns share one compiled oracle.
     rows = np.full((STEPS, STEPS), STEPS)
@@ -112,7 +113,7 @@ def test_a_recurrence_is_differentiated_through_time(reverse: bool):
     shift = -1 if reverse else 1
     h[i, t + shift] = p.fn(lambda w, h, x: jnp.tanh(w * h + x), w, h, x)
     loss = p.fn(lambda h: (h**3).sum(), h)
-    graph = p.graph(*loss.backward(w, x))
+    graph = p.graph(*gradient(loss, w, x))
     got_w, got_x = (_stack(found) for found in execute(graph, {"I": 2, "T": 5}).values())
 
     def oracle(ws: Any, xs: Any) -> Any:
@@ -135,7 +136,7 @@ def test_a_detached_read_carries_no_gradient():
     (t,), (T,) = p.symbols, p.bounds
     x = p.fn(lambda t: DATA[t, 0], p.value(t), name="x")
     loss = (x * x.detach())[0:T].sum()
-    got = _stack(_only(p.graph(loss.backward(x)), {"T": 4}))
+    got = _stack(_only(p.graph(gradient(loss, x)), {"T": 4}))
     np.testing.assert_allclose(got, DATA[:4, 0], rtol=1e-6)
 
 
@@ -143,7 +144,7 @@ def test_what_the_loss_does_not_depend_on_has_gradient_zero():
     p = Program("t")
     (t,), _ = p.symbols, p.bounds
     x, y = (p.fn(lambda t: 1.0 * t, p.value(t), name=name) for name in "xy")
-    got = _only(p.graph((x * 2.0).backward(y)), {"T": 3})
+    got = _only(p.graph(gradient(x * 2.0, y)), {"T": 3})
     assert [float(v) for v in got.values()] == [0.0, 0.0, 0.0]
 
 
@@ -153,7 +154,7 @@ def test_what_a_variable_is_computed_from_plays_no_part():
     w = p.tensor(i, name="w")
     w[0] = 1.0
     w[i + 1] = w * 3.0
-    got = _only(p.graph((w**2).backward(w)), {"I": 3})
+    got = _only(p.graph(gradient(w**2, w)), {"I": 3})
     assert [float(got[k,]) for k in range(3)] == [2.0, 6.0, 18.0]
 
 
@@ -162,7 +163,7 @@ def test_only_floating_point_leaves_have_gradients():
     (t,), _ = p.symbols, p.bounds
     tree = p.fn(lambda t: {"count": t, "value": 1.0 * t}, p.value(t), name="tree")
     loss = p.fn(lambda tree: tree["value"] ** 2 + tree["count"], tree)
-    got = _only(p.graph(loss.backward(tree)), {"T": 3})
+    got = _only(p.graph(gradient(loss, tree)), {"T": 3})
     assert got[2,]["count"] is None and float(got[2,]["value"]) == 4.0
 
 
@@ -170,10 +171,10 @@ def test_only_a_scalar_has_a_gradient():
     p = Program("t")
     x = p.constant(DATA)
     with pytest.raises(ValueError, match="one floating-point number"):
-        x.backward(x)
+        gradient(x, x)
     y = p.fn(lambda t: 1.0 * t, p.value(*p.symbols), name="y")
     with pytest.raises(ValueError, match="differentiate by the whole tensor"):
-        y.backward(y[p.symbols[0] + 1])
+        gradient(y, y[p.symbols[0] + 1])
 
 
 BATCH, GAMMA, RATE = 4, 0.9, 0.5
@@ -222,7 +223,7 @@ def reinforce(n: int | None) -> tuple[Program, Tensor]:
     end = T if n is None else min_(t + n, T)
     returns = reward[i, t:end].discounted_sum(GAMMA)
     loss = (-p.fn(log_prob, w, obs, action) * returns.detach())[i, 0:T].mean()
-    after = p.fn(descend, w, loss.backward(w))
+    after = p.fn(descend, w, gradient(loss, w))
     w[i + 1] = after
     return p, after[last - 1]
 

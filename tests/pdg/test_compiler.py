@@ -6,6 +6,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
+from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.graph import Edge, Graph
@@ -158,7 +159,7 @@ def test_a_window_arrives_with_its_full_width(steps: int, passes: str):
     last = p.fn(lambda w: w.reshape(2, 2)[1, 1], window)
     length = p.fn(lambda w: w[0] * 0 + len(w), window)
     counted = p.fn(lambda w: w + 1.0, window).sum()  # of any width, so padding does not count
-    made = compile(p.graph(dot, last, length, counted, (dot * 1.0).backward(x)), WIDE[passes])
+    made = compile(p.graph(dot, last, length, counted, gradient(dot * 1.0, x)), WIDE[passes])
 
     rows = [np.arange(k + 1.0, min(k + 4, steps) + 1) for k in range(steps)]
     padded = [np.pad(row, (0, 4 - len(row))) for row in rows]

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
+from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.naive import execute
@@ -106,7 +107,7 @@ def program(drawn: Drawn, slopes: bool) -> tuple[Graph, list[int]]:
     if not slopes:
         return graph, []
     try:
-        grads = [results[0].backward(leaf) for leaf in leaves]
+        grads = [gradient(results[0], leaf) for leaf in leaves]
         return results[0].program.graph(*results, *grads), [
             int(leaf.source.removeprefix("x")) for leaf in leaves
         ]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.expr import max_, min_
 from mmrl.pdg.graph import Graph
@@ -142,7 +143,7 @@ def test_the_gradient_of_an_empty_sum_is_zero():
     p, t, T, x = line()
     y = x[t + 1 : T].sum() ** 2
     want = jax.grad(lambda x: sum(x[k + 1 :].sum() ** 2 for k in range(4)))(np.arange(1.0, 5.0))
-    same(p.graph(y.backward(x)), want, T=4)
+    same(p.graph(gradient(y, x)), want, T=4)
 
 
 def test_nothing_has_no_mean_and_no_extremes():
@@ -183,7 +184,7 @@ def test_what_a_window_past_the_end_reads_back_stays_inside():
         return sum(x[1, min(s + t, 3)] ** 2 for s in range(3) for t in range(4))
 
     data = 10.0 * np.arange(3)[:, None] + np.arange(1.0, 5.0)
-    same(p.graph(y.backward(x)), jax.grad(loss)(data), S=3, T=4)
+    same(p.graph(gradient(y, x)), jax.grad(loss)(data), S=3, T=4)
 
 
 def test_bounds_too_small_for_an_index_are_named():
@@ -209,7 +210,7 @@ def test_what_reads_itself_is_refused():
 def test_two_are_not_fused_where_one_reads_a_window_of_the_other():
     p, t, T, x = line()
     y = x * x + x[t : min_(t + 3, T)].sum() ** 2
-    graph = p.graph(y.backward(x))
+    graph = p.graph(gradient(y, x))
     fused, words = fuse(graph)
     assert any("stay apart" in word for word in words)
     row = np.arange(1.0, 6.0)
@@ -232,12 +233,12 @@ def test_a_gradient_flows_back_from_a_part_of_the_points():
     p, t, _, x = line()
     y = x[t // 2][t >= 1] ** 2
     want = jax.grad(lambda x: sum(x[k // 2] ** 2 for k in range(1, 5)))(np.arange(1.0, 6.0))
-    same(p.graph(y.backward(x)), want, T=5)
+    same(p.graph(gradient(y, x)), want, T=5)
 
 
 def test_the_gradient_of_an_empty_slice_at_the_smallest_bounds():
     p, _, T, x = line()
-    graph = p.graph(x[1:T].discounted_sum(0.5).backward(x))
+    graph = p.graph(gradient(x[1:T].discounted_sum(0.5), x))
     for passes in ({}, {"vectorize": lambda graph: vectorize(graph, "t")}):
         compiled = compile(graph, passes)
         same(compiled, [0.0], T=1)

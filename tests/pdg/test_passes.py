@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mmrl.pdg import check as order
+from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Slice, Sym, lift, min_
 from mmrl.pdg.frees import plan
@@ -185,7 +186,7 @@ def written():
         g.detach(),
         name="loss",
     )
-    new = p.fn(lambda w, d: w - 0.1 * d, w, loss.backward(w), name="update")
+    new = p.fn(lambda w, d: w - 0.1 * d, w, gradient(loss, w), name="update")
     w[i + 1] = new
     return p.graph(new)
 

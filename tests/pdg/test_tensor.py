@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from mmrl.pdg import ops
+from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.naive import execute, legal_order
@@ -160,8 +161,8 @@ def test_an_optimizer_is_two_functions():
     w, state = p.tensor(i, name="w"), p.tensor(i, name="state")
     w[0] = 1.0
     state[0] = p.fn(adam.init, w[0], name="start", whole=True)
-    gradient = (w * w * 0.5).backward(w)
-    update, after = p.fn(adam.update, gradient, state)
+    slope = gradient(w * w * 0.5, w)
+    update, after = p.fn(adam.update, slope, state)
     state[i + 1] = after
     w[i + 1] = w + update
     (got,) = execute(p.graph(w[last - 1]), {"I": 5}).values()
@@ -274,7 +275,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "same names": (lambda: Program("t", "t"), "different names"),
         "reserved": (lambda: Program("min"), "different names"),
         "tree": (lambda: p.constant({"a": 1.0}) + 1.0, "is a tree of arrays"),
-        "nothing": (lambda: x.sum().backward(), "`wrt` must name at least one"),
+        "nothing": (lambda: gradient(x.sum()), "`wrt` must name at least one"),
         "symbol": (lambda: p.tensor("q"), "`q` is no symbol of this program, which has t"),
         "alone": (lambda: fn(math.sin, 1.0), "found no tensor"),
         "key": (lambda: p.sample(lambda key: key, over=(t,)), "typed key"),

@@ -11,6 +11,7 @@ from traitlets import Enum, Int
 
 from mmrl.course.widgets.base import source
 from mmrl.course.widgets.graphs import reinforce
+from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.domain import reads
 from mmrl.pdg.expr import TRUE, min_
@@ -179,7 +180,7 @@ def learner(returns: str) -> Graph:
         ret[i, t] = reward + 0.9 * ret[i, t + 1]
     log_prob = p.fn(lambda w, o, a: -((a - w * o) ** 2), w, obs, act, name="log_prob")
     loss = (-log_prob * ret.detach())[i, 0:T].mean()
-    update = p.fn(lambda w, grad: w - 0.1 * grad, w, loss.backward(w), name="update")
+    update = p.fn(lambda w, grad: w - 0.1 * grad, w, gradient(loss, w), name="update")
     w[i + 1] = update
     return p.graph(update[I - 1].read("last"))
 
