@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 # Compiled programs are kept, so that the second run of anything starts sooner.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
+# So is compiled Python, also where the environment forbids it, as containers do: tests start many
+# processes, and to compile what one of them imports takes ten seconds.
+export PYTHONDONTWRITEBYTECODE :=
 # Notebooks run with this Python, whatever kernels the user has elsewhere.
 export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
