@@ -49,8 +49,10 @@ PASSES: dict[str, Callable[[str], Pass]] = {
 }
 ORDERS = [("lift", "vectorize"), ("vectorize",), ("lift",), ("fuse",), ("tile by 2",)]
 ORDERS += [("tile by 3", "fuse"), ("lift if it pays", "tile by 2"), ("vectorize", "fuse")]
-# Without passes or with them, and by which executor: mostly with them.
-WAYS = [(True, "xla"), (False, "interpret"), (False, "xla"), (True, "interpret"), (False, "xla")]
+# Without passes or with them, mostly with them, and by which executors: every other time by both.
+BOTH = ("xla", "interpret")
+WAYS = [(False, BOTH), (True, ("xla",)), (False, BOTH), (False, ("interpret",)), (True, BOTH)]
+WAYS += [(False, ("xla",))]
 
 # Every sentence with which a program may be refused.
 REASONS = {
@@ -144,19 +146,21 @@ def one(drawn: Drawn, order: int, passes: dict[str, Pass]) -> None:
         assert got.keys() == want.keys(), "naive has other points"
         close(stacked(got), stacked(want), "naive")
     arrays = [stacked(want) for want in wanted]
-    # To compile takes longest: of all ways to run a program, one.
-    plain, executor = WAYS[order % len(WAYS)]
+    # To compile takes longest: of all ways to change a program, one.
+    plain, executors = WAYS[order % len(WAYS)]
     steps = {} if plain else passes
     compiled = compile(graph, steps)
     report = compiled.check(**drawn.bounds)
     assert report.ok, (list(steps), report.violations)
-    if executor == "interpret":
-        done = compiled.interpret(drawn.bounds).results
-    else:
-        done = compiled.xla(drawn.bounds)()
-    for got, want in zip(done, arrays, strict=True):
-        close(got, want, f"{executor} after {list(steps)}")
-    COUNTS[f"{executor}, {'as it is' if plain else 'after passes'}"] += 1
+    for executor in executors:
+        if executor == "xla":
+            done = compiled.xla(drawn.bounds)()
+        else:
+            done = compiled.interpret(drawn.bounds).results
+        for got, want in zip(done, arrays, strict=True):
+            close(got, want, f"{executor} after {list(steps)}")
+    COUNTS[f"{' and '.join(executors)}, {'as it is' if plain else 'after passes'}"] += 1
+    COUNTS["agreed in both executors, with gradients"] += len(executors) > 1 and bool(leaves)
     COUNTS["agreed"] += 1
     COUNTS["agreed, with gradients"] += bool(leaves)
     COUNTS["agreed, with a result on a part"] += any(
@@ -189,6 +193,9 @@ def test_drawn_programs_agree_or_are_refused_by_all(part: int):
     assert COUNTS["agreed"] + refused >= 0.9 * NUMBER
     assert refused <= 0.3 * NUMBER and slopes <= 0.1 * NUMBER + 1
     assert COUNTS["agreed, with gradients"] >= 0.3 * NUMBER
+    both = sum(count for what, count in COUNTS.items() if what.startswith("xla and interpret"))
+    assert both >= 0.1 * NUMBER
+    assert COUNTS["agreed in both executors, with gradients"] >= 0.05 * NUMBER
     changed = sum(count for what, count in COUNTS.items() if what.endswith("after passes"))
     assert changed >= 0.3 * COUNTS["agreed"]
     assert COUNTS["agreed, with a result on a part"] >= 0.05 * NUMBER - 1
