@@ -1,15 +1,15 @@
 """Catastrophic forgetting, and what stops it.  Rolnick et al. 2019, Figures 1-8 and 13, small.
 
 One network meets tasks in cycles, and every evaluation is of all tasks, with frozen weights. What
-is trained, in which orders and with which settings, is in `protocols`. `tuning` has what was swept
-on `TUNING_SEEDS`, and the mean score over all times and tasks that decided.
+is trained, in which orders and with which settings, is in `protocols`. `tuning` has what was tried
+for a cell on `TUNING_SEEDS`: the mean score of sampled actions over all times and tasks after the
+first training, which decided, and beside it that of greedy ones.
 
 `scores` are [seed][time][task], the first before all training, of the greedy policy; `cumulative`
 is their mean over time [seed][task], as in Figure 8; `shares` what is left of each stage's gain two
 stages of other tasks later, [seed][stage], and `retained` the mean of those, [seed]. All of it
-again for sampled actions is in `sampled`, which the first rows do not have; and their Progress &
-Compress was scored in its own task after it had compressed. What EWC and Progress & Compress do
-when a task ends plays `boundary_steps` more, which `env_steps` leaves out. CPU-seconds are per
+again for sampled actions, which the paper plays, is in `sampled`. What EWC and Progress & Compress
+do when a task ends plays `boundary_steps` more, which `env_steps` leaves out. CPU-seconds are per
 network, after compilation, with evaluations.
 """
 
@@ -29,7 +29,6 @@ from mmrl.agents.clear.cycles import Curves, Played
 from mmrl.course.experiments.invariance import rows
 from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
 from mmrl.course.experiments.protocols import CATCH as CATCH  # for those who train with them
-from mmrl.course.experiments.protocols import SURER as SURER
 from mmrl.course.experiments.staleness import rounded
 from mmrl.runs import append, interval
 
@@ -48,9 +47,8 @@ def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
         if started + last > began + 60 * minutes:
             break
         together = [cell for cell in waiting if cell.program == waiting[0].program][:TOGETHER]
-        for row in measure(together, found, quick):
+        for row in measure(together, quick):
             append(path, row)
-            found.append(row)
             kept = f"keeps {np.mean(row['retained']):.2f}, " if row["order"] else ""
             yield f"{row['cell']}: {row['interquartile_mean']}, {kept}{row['cpu_seconds']} s"
         waiting = [cell for cell in waiting if cell not in together]
@@ -60,11 +58,9 @@ def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
         yield f"To go on: mmrl experiment forgetting --out {out}"
 
 
-def measure(
-    together: Sequence[Cell], found: Sequence[dict[str, Any]], quick: bool
-) -> list[dict[str, Any]]:
+def measure(together: Sequence[Cell], quick: bool) -> list[dict[str, Any]]:
     """Train the agents of cells that share a program, and say what they were like."""
-    chosen, tuning = choose(together[0], found, quick)
+    chosen, tuning = choose(together[0], quick)
     configs = [cell.config(chosen, quick) for cell in together]
     curves, seconds = train(together, configs, SEEDS)
     about = {"chosen": chosen, "tuning": tuning, "cpu_seconds": round(seconds, 2), "quick": quick}
@@ -119,21 +115,26 @@ def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
     }
 
 
-def choose(
-    cell: Cell, found: Sequence[dict[str, Any]], quick: bool
-) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """The best setting of the sweep on the tuning seeds, and the score of each; or nothing."""
-    which = cell.family, cell.agent
-    known = [row for row in found if row["tuning"] and (row["family"], row["agent"]) == which]
-    if known or which not in SWEEPS:
-        return (known[0]["chosen"], known[0]["tuning"]) if known else ({}, [])
-    base, settings = SWEEPS[which]
-    configs = [base.config(setting, quick) for setting in settings]
-    curves, _ = train([base] * len(configs), configs, TUNING_SEEDS)
-    scores = curves.played["greedy"].scores.mean((-3, -2, -1))
-    means = np.where(curves.finite, scores, -np.inf).mean((1, 2))
-    tuning = [{**s, "score": float(x)} for s, x in zip(settings, means, strict=True)]
-    return settings[int(np.argmax(means))], tuning
+def choose(cell: Cell, quick: bool) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """The best of a cell's settings by sampled actions on the tuning seeds, and each one's scores.
+
+    Nothing of a cell that is not in `SWEEPS`.
+    """
+    settings = SWEEPS.get(cell, [])
+    if not settings:
+        return {}, []
+    configs = [cell.config(setting, quick) for setting in settings]
+    curves, _ = train([cell] * len(configs), configs, TUNING_SEEDS)
+
+    def means(name: str) -> np.ndarray:
+        """[setting]"""
+        scores = curves.played[name].scores.mean((-3, -2, -1))
+        return np.where(curves.finite, scores, -np.inf).mean((1, 2))
+
+    sampled, greedy = means("sampled"), means("greedy")
+    found = zip(settings, sampled, greedy, strict=True)
+    tuning = [{**setting, "score": float(x), "greedy": float(y)} for setting, x, y in found]
+    return settings[int(np.argmax(sampled))], tuning
 
 
 def train(

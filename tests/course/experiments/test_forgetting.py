@@ -34,7 +34,7 @@ def test_cells_can_be_trained_and_some_side_by_side():
         stage = config.environments * config.rollout * config.block * config.blocks
         assert stage == 72_000 and cell.plans.shape[2] == config.environments
     assert len({cell.program for cell in cells[:4]}) == 1
-    assert len({cell.program for cell in cells}) < len(cells) / 3
+    assert len({cell.program for cell in cells}) < len(cells) / 2
 
 
 def test_protocols_give_each_task_as_many_steps():
@@ -53,13 +53,14 @@ def test_methods_differ_in_what_they_say():
         config = dataclasses.asdict(Cell(method).config({}))
         changed = {name for name in clear if config[name] != clear[name]}
         assert changed == set(own) & set(clear)
-    for (family, agent), (base, settings) in SWEEPS.items():
-        assert (base.family, base.agent) == (family, agent) and base in protocols.cells()
+    assert set(SWEEPS) < set(protocols.cells()) and protocols.LEAST == 120
+    for base, settings in SWEEPS.items():
         values = {name: {s[name] for s in settings} for name in settings[0]}
         assert len(settings) == np.prod([len(x) for x in values.values()])
         # What is swept is traced: one program.
         assert len({jax.tree.structure(base.config(s)) for s in settings}) == 1
         assert all(base.config(s) != base.config(settings[0]) for s in settings[1:])
+        assert not [c for c in protocols.cells() if c != base and c.program == base.program]
     assert not set(SEEDS) & set(TUNING_SEEDS)
 
 
@@ -125,27 +126,26 @@ def test_what_a_row_says_of_known_curves():
     assert loads(dumps(row)) == loads(dumps(row | {"position": 0}))
 
 
-def test_a_sweep_is_decided_on_tuning_seeds_once(monkeypatch: pytest.MonkeyPatch):
+def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pytest.MonkeyPatch):
     cell, asked = Cell("EWC"), []
 
     def train(together: Any, configs: Any, seeds: Any) -> Any:
-        asked.append(seeds)
+        asked.append((seeds, {cell.name for cell in together}))
         best = [-abs(np.log10(config.consolidation) - 3) for config in configs]
         scores = np.broadcast_to(np.array(best).reshape(-1, 1, 1, 1, 1, 1), (5, 1, 2, 1, 1, 3))
         finite = np.ones((5, 1, 2), bool)
         finite[3] = False  # the best one diverges
-        return Curves({"greedy": Played(scores, scores[:, :, :, 0, 0])}, None, finite), 1.0
+        sampled, greedy = (Played(x, x[:, :, :, 0, 0]) for x in (scores, -scores))
+        return Curves({"sampled": sampled, "greedy": greedy}, None, finite), 1.0
 
     sweep = [{"consolidation": 10.0**n} for n in range(5)]
-    monkeypatch.setattr(forgetting, "SWEEPS", {("Catch", "consolidation"): (cell, sweep)})
+    monkeypatch.setattr(forgetting, "SWEEPS", {cell: sweep})
     monkeypatch.setattr(forgetting, "train", train)
-    chosen, tuning = forgetting.choose(cell, [], False)
-    assert chosen == {"consolidation": 100.0} and asked == [TUNING_SEEDS]
+    chosen, tuning = forgetting.choose(cell, False)
+    assert chosen == {"consolidation": 100.0} and asked == [(TUNING_SEEDS, {cell.name})]
     assert [x["score"] for x in tuning] == [-3, -2, -1, -np.inf, -1]
-    known = {"chosen": {"x": 1.0}, "tuning": [{"y": 2.0}]}
-    row = {"family": "Catch", "agent": "consolidation", **known}
-    assert forgetting.choose(cell, [row], False) == ({"x": 1.0}, [{"y": 2.0}])
-    assert forgetting.choose(Cell("CLEAR"), [row], False) == ({}, []) and len(asked) == 1
+    assert [x["greedy"] for x in tuning] == [3, 2, 1, -np.inf, 1]
+    assert forgetting.choose(Cell("CLEAR"), False) == ({}, []) and len(asked) == 1
 
 
 def test_the_experiment_goes_on_where_it_stopped(
@@ -153,7 +153,7 @@ def test_the_experiment_goes_on_where_it_stopped(
 ):
     groups: list[list[str]] = []
 
-    def measure(together: Any, found: Any, quick: bool) -> Any:
+    def measure(together: Any, quick: bool) -> Any:
         groups.append([cell.name for cell in together])
         same = {"order": [0], "retained": [0.5], "interquartile_mean": 0.25, "cpu_seconds": 2}
         return [{"cell": cell.name, **same} for cell in together]
@@ -176,6 +176,8 @@ def test_published_rows_are_of_these_cells():
     published = forgetting.rows(PUBLISHED)
     assert len({row["cell"] for row in published}) == len(published)
     for row in published:
+        if "sampled" not in row:  # measured with other settings, and to be measured anew
+            continue
         cell = known[row["cell"]]
         now = loads(dumps(dataclasses.asdict(cell.config(row["chosen"]))))
         assert now | row["settings"] == now  # later versions have more of them
@@ -210,7 +212,7 @@ def by_itself(cell: Cell, config: Any, seed: int) -> list[Curves]:
 def test_agents_side_by_side_are_those_that_train_alone(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-    sweeps = {key: (base, settings[:2]) for key, (base, settings) in SWEEPS.items()}
+    sweeps = {cell: settings[:2] for cell, settings in SWEEPS.items()}
     monkeypatch.setattr(forgetting, "SWEEPS", sweeps)
     # As many agents as are tuned: one program.
     monkeypatch.setattr(forgetting, "SEEDS", SEEDS[: 2 * len(TUNING_SEEDS)])
