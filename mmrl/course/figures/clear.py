@@ -1,6 +1,7 @@
 """CLEAR: who a reservoir keeps, what each part of the method does, and the paper's tables beside.
 
-Rows are those that `mmrl experiment forgetting` writes, of the greedy policy. Of a row's
+Rows are those that `mmrl experiment forgetting` writes, of the greedy policy, or of sampled actions
+if `figures.forgetting.sampled` has made them so; then greedy scores are beside them. Of a row's
 `cumulative` [seed, task] the mean over tasks is drawn; of its `retained` the mean over seeds.
 Tables of Rolnick et al. 2019 are `FIGURE_8`, cumulative performance on three tasks of DMLab, and
 `FIGURE_13`, on six of Atari.
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from mmrl.course.figures.forgetting import BESIDE, policy
 from mmrl.runs import interval
 from mmrl.show.curves import INK, STYLES, dress, figure
 
@@ -52,7 +54,10 @@ SWEEPS: dict[str, dict[str, str]] = {
         "1": "cloning 1", "0.3\npolicy\nonly": "policy cloning only",
         "0.15\nvalue\nonly": "value cloning only",
     },
-    "room": {"1/200": "reservoir 1/200", "1/18": "CLEAR", "1/2": "reservoir 1/2"},
+    "room": {
+        "1/7200": "reservoir 1/7200", "1/2400": "reservoir 1/2400", "1/720": "reservoir 1/720",
+        "1/200": "reservoir 1/200", "1/18": "CLEAR", "1/2": "reservoir 1/2",
+    },
 }  # fmt: skip
 """What is varied, and the method at each setting."""
 
@@ -77,16 +82,19 @@ def first_lessons(row: Row) -> Float[np.ndarray, " seed"]:
 def table(rows: Sequence[Row], chance: float = 0.0) -> str:
     """Figure 8 in words: shares of simultaneous training, ours and the range of the paper's three.
 
-    Ours are the mean over seeds and tasks: as the scores are, and above `chance`.
+    Ours are the mean over seeds and tasks: as the scores are, above `chance`, and this of greedy
+    actions too if `rows` are of sampled ones.
     """
-    at_once = np.mean(find(rows, "V-trace", "simultaneous")["cumulative"])
-    theirs = np.array(FIGURE_8["simultaneous"][2])
-    lines = [f"{'cumulative performance / simultaneous':39s}ours   above chance  paper"]
+    theirs, best = np.array(FIGURE_8["simultaneous"][2]), _greedy(rows)
+    head = f"{'cumulative performance / simultaneous':39s}ours   above chance"
+    lines = [head + "  greedy" * bool(best) + "  paper"]
     for name, (protocol, method, scores) in FIGURE_8.items():
-        got = np.mean(find(rows, method, protocol)["cumulative"])
         low, high = np.sort(scores / theirs)[[0, -1]]
-        above = (got - chance) / (at_once - chance)
-        lines.append(f"{name:37s}{got / at_once:6.2f}{above:12.2f}{low:10.2f} to {high:.2f}")
+        got, above = (_shares(rows, method, protocol, zero).mean() for zero in (0.0, chance))
+        said = f"{name:37s}{got:6.2f}{above:12.2f}"
+        if best:
+            said += f"{_shares(best, method, protocol, chance).mean():10.2f}"
+        lines.append(f"{said}{low:10.2f} to {high:.2f}")
     return "\n".join(lines)
 
 
@@ -125,8 +133,9 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
     """Three measures at each setting of `SWEEPS[which]` that has a row; thin lines are intervals.
 
     Cumulative performance, the share retained, and the score while a task is first trained; the
-    best score is 1. Dots are seeds, large marks interquartile means; settings in several lines are
-    not joined. `names` shows what is what.
+    best score is 1. Dotted beside those of sampled actions are those of greedy ones. Dots are
+    seeds, large marks interquartile means; settings in several lines are not joined. `names` shows
+    what is what.
     """
     ax = figure()[1][0] if ax is None else ax
     known = {row["method"] for row in rows if row["protocol"] == "sequential"}
@@ -141,6 +150,10 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
         points = [(at + 0.13 * (k - 1), seeds) for at, seeds in enumerate(values)]
         joined = sum("\n" not in setting for setting in settings)
         _points(ax, points, style, label, joined)
+        if best := _greedy([find(rows, name) for name in settings.values()]):
+            middles = [interval(measure(row))[0] for row in best[:joined]]
+            x = [at for at, _ in points[:joined]]
+            ax.plot(x, middles, color=style["color"], linewidth=1.0, linestyle=BESIDE)
     ax.set_xticks(range(len(settings)), list(settings))
     ax.set_xlim(-0.5, len(settings) - 0.5)
     if names:
@@ -156,7 +169,7 @@ def sweep(rows: Sequence[Row], which: str, *, names: bool = True, ax: Axes | Non
     return dress(
         ax,
         text[which][0],
-        "score of greedy actions, or share" if names else "",
+        f"score ({policy(rows)}), or share" if names else "",
         xlabel=text[which][1],
     )
 
@@ -189,29 +202,46 @@ def figure_8(
 ) -> Axes:
     """Cumulative performance as a share of simultaneous training: ours, and the paper's Figure 8.
 
-    Filled circles are means over our tasks, above `chance`, with dots for seeds; hollow squares are
-    the paper's three tasks. Raises `ValueError` if one of the nine rows is missing.
+    Filled circles are means over our tasks, above `chance`, with dots for seeds, and below those of
+    sampled actions hollow ones of greedy actions; hollow squares are the paper's three tasks.
+    Raises `ValueError` if one of the nine rows is missing.
     """
     ax = figure(width=8.0, height=4.2)[1][0] if ax is None else ax
-    at_once = np.mean(find(rows, "V-trace", "simultaneous")["cumulative"])
     theirs = np.array(FIGURE_8["simultaneous"][2])
+    paper: dict[str, Any] = {"color": STYLES[1]["color"], "fillstyle": "none", "markersize": 8}
+    ours: dict[str, Any] = {"color": STYLES[0]["color"]}
+    best = _greedy(rows)
     for at, (protocol, method, scores) in enumerate(FIGURE_8.values()):
-        mine = np.mean(find(rows, method, protocol)["cumulative"], axis=1)
-        shares = (mine - chance) / (at_once - chance)
         first = at == 0
-        paper: dict[str, Any] = {"color": STYLES[1]["color"], "fillstyle": "none", "markersize": 8}
-        ax.plot(scores / theirs, [at - 0.14] * 3, "s", label="paper, 3 tasks" * first, **paper)
-        ours: dict[str, Any] = {"color": STYLES[0]["color"]}
-        ax.plot(shares, np.full(len(shares), at + 0.14), ".", markersize=4, alpha=0.6, **ours)
-        ax.plot(shares.mean(), at + 0.14, "o", markersize=7, label="ours" * first, **ours)
+        ax.plot(scores / theirs, [at - 0.2] * 3, "s", label="paper, 3 tasks" * first, **paper)
+        shares = _shares(rows, method, protocol, chance)
+        ax.plot(shares, np.full(len(shares), at + 0.1), ".", markersize=4, alpha=0.6, **ours)
+        name = ("ours, sampled" if best else "ours, greedy") * first
+        ax.plot(shares.mean(), at + 0.1, "o", markersize=7, label=name, **ours)
+        if best:
+            middle = _shares(best, method, protocol, chance).mean()
+            look: dict[str, Any] = {**ours, "fillstyle": "none", "markersize": 6}
+            ax.plot(middle, at + 0.34, "o", label="ours, greedy" * first, **look)
     ax.axvline(1, color=INK, linewidth=0.8)
     ax.set_yticks(range(len(FIGURE_8)), list(FIGURE_8))
     ax.invert_yaxis()
     ax.set_xlim(0, None)
     ax.legend(frameon=False, labelcolor=INK, fontsize=9, loc="lower left")
-    return dress(
-        ax, title, xlabel="cumulative performance, share of simultaneous (ours: greedy)", grid="x"
-    )
+    return dress(ax, title, xlabel="cumulative performance, share of simultaneous", grid="x")
+
+
+def _shares(
+    rows: Sequence[Row], method: str, protocol: str, chance: float
+) -> Float[np.ndarray, " _seed"]:
+    """Cumulative performance above chance, as a share of simultaneous training's."""
+    at_once = np.mean(find(rows, "V-trace", "simultaneous")["cumulative"])
+    mine = np.mean(find(rows, method, protocol)["cumulative"], axis=1)
+    return (mine - chance) / (at_once - chance)
+
+
+def _greedy(rows: Sequence[Row]) -> list[Row]:
+    """The greedy rows beside those of sampled actions; nothing if these are greedy."""
+    return [row["greedy"] for row in rows] if all("greedy" in row for row in rows) else []
 
 
 def side_by_side(

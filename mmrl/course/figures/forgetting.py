@@ -2,11 +2,11 @@
 
 Scores are [seed, time, task], the first before all training, and `env_steps` says when; `order` is
 the task of each stage, of equally many evaluations, or empty if all tasks are trained throughout.
-Whoever draws says whether actions were sampled or greedy: published rows are of the greedy policy.
-Rows of `published("forgetting")` have them under these names.
+Rows of `published("forgetting")` have these of the greedy policy, and `sampled` makes of each one
+the row of sampled actions, beside which greedy scores are drawn dotted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,11 +72,18 @@ def courses(
     return ax
 
 
+def sampled(row: Mapping[str, Any]) -> Row:
+    """The row of a published one's sampled actions, with the `greedy` row beside it."""
+    return {**row, **row["sampled"], "greedy": row}
+
+
 def course(row: Row, **settings: Any) -> Axes:
-    """`courses` of a published row, whose scores are of the greedy policy."""
+    """`courses` of a published row; of `sampled` actions with greedy ones dotted beside them."""
     scores, steps = np.array(row["scores"]), np.array(row["env_steps"])
-    ax = courses(scores, steps, row["order"], **settings)
-    ax.set_ylabel("mean return, greedy actions", color=INK)
+    best = np.array(row["greedy"]["scores"]) if "greedy" in row else None
+    ax = courses(scores, steps, row["order"], greedy=best, **settings)
+    if best is None:
+        ax.set_ylabel("mean return, greedy actions", color=INK)
     return ax
 
 
@@ -108,6 +115,11 @@ def kept(
     return ax
 
 
+def policy(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Says whose scores are drawn of these rows."""
+    return "sampled (dotted: greedy)" if all("greedy" in row for row in rows) else "greedy"
+
+
 def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = None) -> Axes:
     """(1/t) Σ_{s<t} r_s over all tasks, a line per label: Appendix C. One value per seed and time.
 
@@ -115,17 +127,25 @@ def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = N
     """
     ax = figure()[1][0] if ax is None else ax
     ends, last = {}, 0.0
+
+    def curve(row):
+        """[seed, time]"""
+        each = [np.asarray(cycles.cumulative(np.array(seed))).mean(-1) for seed in row["scores"]]
+        return np.array(each)
+
     for (label, row), style in zip(rows.items(), STYLES, strict=False):
-        seeds = [np.asarray(cycles.cumulative(np.array(s))).mean(-1) for s in row["scores"]]
         steps = np.array(row["env_steps"])
-        middle, low, high = np.array([interval(column) for column in np.array(seeds).T]).T
+        middle, low, high = np.array([interval(column) for column in curve(row).T]).T
+        if "greedy" in row:
+            best = interquartile_mean(curve(row["greedy"]).T)
+            ax.plot(steps, best, color=style["color"], linewidth=1.0, linestyle=BESIDE)
         ax.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
         look: dict[str, Any] = {"linewidth": 2, "markersize": 5, "markevery": 0.12, **style}
         ax.plot(steps, middle, **look)
         ends[label], last = float(middle[-1]), max(last, float(steps[-1]))
     ax.set_xlim(0, last)
     name_axes(ax, title, {len(row["scores"]) for row in rows.values()})
-    ax.set_ylabel("cumulative performance, greedy", color=INK)
+    ax.set_ylabel(f"cumulative performance, {policy(rows.values())}", color=INK)
     label_ends(ax, last, ends)
     return ax
 

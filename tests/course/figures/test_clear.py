@@ -78,6 +78,28 @@ def test_figure_8_has_ours_beside_the_papers():
     assert ax.yaxis_inverted()
 
 
+def both(one: Any) -> Any:
+    """A row of sampled actions, with the greedy one a tenth above it."""
+    up = {
+        name: (np.array(one[name]) + 0.1).tolist() for name in ("scores", "cumulative", "retained")
+    }
+    return one | {"greedy": one | up}
+
+
+def test_greedy_scores_stand_beside_sampled_ones():
+    found = [both(one) for one in rows()]
+    ax = clear.figure_8(found, CHANCE)
+    hollow = [float(line.get_xdata()[0]) for line in marks(ax, "o", 6)]
+    np.testing.assert_allclose(hollow[:3], [0.8 / 1.7, 1, 1 / 1.7])
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["paper, 3 tasks", "ours, sampled", "ours, greedy"]
+    assert clear.table(found, CHANCE).splitlines()[1].split()[1:4] == ["0.10", "0.44", "0.47"]
+    ax = clear.sweep([both(row("CLEAR", 0.5)), both(row("reservoir 1/2", 0.7))], "room")
+    dotted = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 1.0]
+    np.testing.assert_allclose(dotted, [[0.6, 0.8], [0.7, 0.9], [0.6, 0.8]])
+    assert "sampled (dotted: greedy)" in ax.get_ylabel()
+
+
 def test_a_sweep_shows_three_measures_of_the_settings_that_are_there():
     some = [row("CLEAR", 0.5), row("reservoir 1/2", 0.7), row("V-trace", 0.1)]
     ax = clear.sweep(some, "room")

@@ -76,6 +76,31 @@ def test_greedy_scores_are_dotted_beside_sampled_ones():
     assert "greedy" in forgetting.course(row("a")).get_ylabel()
 
 
+def both(cell: str) -> dict[str, Any]:
+    """A row whose greedy scores are half a point above those of sampled actions."""
+    own = row(cell)
+    greedy = {
+        "scores": (scores() + 0.5).tolist(),
+        "cumulative": (np.array(own["cumulative"]) + 0.5),
+    }
+    names = ("scores", "cumulative", "interquartile_mean", "interval_95", "retained")
+    return own | greedy | {"sampled": {name: own[name] for name in names}}
+
+
+def test_a_row_of_sampled_actions_has_the_greedy_one_beside_it():
+    found = forgetting.sampled(both("a"))
+    np.testing.assert_array_equal(found["scores"], scores())
+    assert found["cell"] == "a" and found["greedy"]["retained"] == [0.6, 0.5, 0.7]
+    ax = forgetting.course(found)
+    for one, other in zip(lines(ax, 1.0), lines(ax, forgetting.AT_REST), strict=True):
+        np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
+    ax = forgetting.cumulatives({"one": found})
+    (line,), (dotted,) = lines(ax, 2), lines(ax, 1.0)
+    np.testing.assert_allclose(dotted.get_ydata(), line.get_ydata() + 0.5, rtol=1e-5)
+    assert "sampled (dotted: greedy)" in ax.get_ylabel()
+    assert forgetting.policy([found, both("a")]) == "greedy"
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"`scores` must have shape \[seed, 12, task\]"):
         forgetting.courses(scores(), STEPS[1:], ORDER)
