@@ -1,37 +1,14 @@
 """What chapters 03, 07 and 09 say of measured rows is what the rows say: numbers and verdicts."""
 
-import json
-import pathlib
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mmrl.course.results import published
-from mmrl.runs import interquartile_mean
+from tests.helpers.claims import apart, area, ends, prose, written
 
-NOTEBOOKS = pathlib.Path(__file__).parents[2] / "notebooks"
 CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
-
-
-def prose(name: str) -> str:
-    """All text of a chapter, as one line."""
-    notebook = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text("utf-8"))
-    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
-    return " ".join(" ".join("".join(cell["source"]).split()) for cell in cells)
-
-
-def ends(row: dict[str, Any]) -> float:
-    return row["interquartile_mean"]
-
-
-def area(row: dict[str, Any]) -> float:
-    return float(interquartile_mean(np.mean(row["returns"], axis=1)))
-
-
-def apart(low: dict[str, Any], high: dict[str, Any]) -> bool:
-    """Whether the interval of one lies below that of the other."""
-    return low["interval_95"][1] < high["interval_95"][0]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +25,7 @@ def test_both_forms_of_ffm_end_alike():
     assert "both at 1.00 on RepeatFirst" in text
     for task, numbers in said.items():
         code, printed = rows[task, "code"], rows[task, "printed"]
-        assert tuple(f"{ends(row):.2f}".replace("-", "−") for row in (code, printed)) == numbers
+        assert tuple(written(ends(row)) for row in (code, printed)) == numbers
         assert not apart(code, printed) and not apart(printed, code)
 
 

@@ -1,0 +1,291 @@
+"""What chapters 10 to 12 say of measured rows is what the rows say: numbers and verdicts."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.course.experiments import stratified
+from mmrl.course.results import published
+from tests.helpers.claims import apart, ends, prose, written
+
+CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
+LATE, AT = ("behavior", "decoupled", "recent"), (0.00025, 0.001, 0.004)
+EVERY, CARRIED = stratified.EVERY, "64 steps carried"
+
+
+def rounded(numbers: Any, places: int = 2) -> list[str]:
+    return [written(number, places) for number in numbers]
+
+
+# ---- chapter 10
+
+
+@pytest.fixture(scope="module")
+def ppo() -> dict[str, dict[str, Any]]:
+    return {row["cell"]: row for row in published("ppo")}
+
+
+def test_a_scan_a_walk_and_nothing(ppo: Any):
+    text = prose("10_ppo_with_memory")
+    lru, gru, none = (ppo[f"{CARDS}, {m}, {CARRIED}"] for m in ("lru", "gru", "none"))
+    said = f"the LRU reaches {written(ends(lru))}, the GRU {written(ends(gru))}, the MLP"
+    assert said in text and abs(ends(none) + 0.5) < 0.01
+    first, walked = (ppo[f"{FIRST}, {m}, {CARRIED}"] for m in ("lru", "gru"))
+    last = np.array(first["returns"])[:, -1]
+    assert (
+        f"the GRU reaches {written(ends(walked))}, the LRU {written(ends(first))} with seeds from "
+        f"{written(last.min())} to {written(last.max())}, all still rising" in text
+    )
+    assert (np.argmax(first["returns"], axis=1) == len(first["returns"][0]) - 1).all()
+    assert "One task says so, the other the reverse" in text
+    assert apart(gru, lru) and apart(first, walked)
+    assert "Where a memory did badly, the highest rate on offer was chosen" in text
+    for row in (gru, first):
+        assert row["learning_rate"] == max(map(float, row["tuning"]))
+
+
+def test_what_carried_states_are_worth_to_short_rollouts(ppo: Any):
+    text = prose("10_ppo_with_memory")
+    carried, forgotten = (ppo[f"{CARDS}, lru, 16 steps {x}"] for x in ("carried", "forgotten"))
+    said = f"Carried, {written(ends(carried))} again. Forgotten, {written(ends(forgotten))}"
+    assert said in text and apart(forgotten, carried)
+    pole = [row[-1] for row in ppo["CartPole-v1, none, 128 steps carried"]["returns"]]
+    assert sorted(map(round, pole)) == [431, 500, 500, 500, 500, 500]
+    assert "five of six seeds end at 500, one at 431" in text
+
+
+def test_what_a_policy_s_memory_costs(ppo: Any):
+    text = prose("10_ppo_with_memory")
+    cost = {
+        (task, memory): ppo[f"{task}, {memory}, {CARRIED}"]["cpu_seconds"][-1]
+        for task in (CARDS, FIRST)
+        for memory in ("lru", "gru", "none")
+    }
+    one = [written(cost[CARDS, memory], 1) for memory in ("lru", "gru", "none")]
+    said = "An agent costs {} CPU-seconds with the LRU, {} with the GRU, {} with the MLP"
+    assert said.format(*one) in text
+    over = [cost[CARDS, memory] / cost[CARDS, "none"] for memory in ("lru", "gru")]
+    assert f"cost {over[0]:.0f} times as much, with the GRU {over[1]:.0f} times" in text
+    slower = sorted(cost[task, "gru"] / cost[task, "lru"] for task in (CARDS, FIRST))
+    assert "a GRU's runs take {:.1f}-{:.1f} times an LRU's".format(*slower) in text
+
+
+# ---- chapter 11
+
+
+@pytest.fixture(scope="module")
+def stale() -> dict[tuple[str, str, int], dict[float, float]]:
+    """Areas by learning rate; at 0, that of the rate which the tuning seeds chose."""
+    found = {}
+    for row in published("staleness"):
+        areas = dict(zip(row["rates"], row["interquartile_mean"], strict=True))
+        key = row["task"], row["proximal"], row["staleness"]
+        found[key] = {**areas, 0: areas[row["learning_rate"]]}
+    return found
+
+
+def test_late_rollouts(stale: Any):
+    text, order = prose("11_three_policies"), ("decoupled", "behavior", "recent")
+    slow = rounded(stale["Catch", name, 16][AT[0]] for name in order)
+    assert "Sixteen late decoupled has {}, behavior {}, recent {}.".format(*slow) in text
+    fast = rounded(stale["Catch", name, 16][AT[2]] for name in LATE)
+    assert "another: behavior {}, decoupled {}, recent {}.".format(*fast) in text
+    assert stale["Catch", "behavior", 0][AT[2]] == max(stale["Catch", "behavior", 0].values())
+
+    def own(task: str) -> list[str]:
+        late = [stale[task, name, n][0] for n in (4, 16) for name in LATE]
+        return rounded([stale[task, "behavior", 0][0], *late])
+
+    said = "fresh {}, has {}, {}, {} four late, {}, {}, {} sixteen late"
+    assert said.format(*own("RepeatPreviousEasy")) in text
+    said = "Breakout, fresh {}, {}, {}, {} (wide intervals), then {}, {}, {}"
+    assert said.format(*own("Breakout")) in text
+
+
+def lower(task: str, staleness: int, rate: float) -> bool:
+    """Does the interval of decoupled lie below that of behavior, at a rate or at their own best?"""
+    ends = []
+    for row in published("staleness"):
+        if (row["task"], row["staleness"]) == (task, staleness) and row["proximal"] in LATE[:2]:
+            k = row["rates"].index(rate or row["learning_rate"])
+            ends.append((row["proximal"], *row["interval_95"][k]))
+    (_, low, _), (_, _, high) = sorted(ends)
+    return high < low
+
+
+def test_who_is_best_under_staleness(stale: Any):
+    text = prose("11_three_policies")
+    assert "With a small rate, on Catch." in text
+    for n in (4, 16, 48):
+        slow = [stale["Catch", name, n][AT[0]] for name in ("decoupled", "behavior", "recent")]
+        assert slow[0] == max(slow)
+    fresh, late = (
+        stale["Catch", name, n][AT[2]] for name, n in (("behavior", 0), ("decoupled", 4))
+    )
+    own = stale["Catch", "behavior", 4][AT[2]]
+    said = f"take decoupled from {written(fresh)} to {written(late)}, PPO's own choice to"
+    assert f"{said} {written(own)};" in text
+    assert "on Breakout, four and sixteen late, and on RepeatPreviousEasy, sixteen late" in text
+    for task, n in (("Breakout", 4), ("Breakout", 16), ("RepeatPreviousEasy", 16)):
+        assert stale[task, "behavior", n][0] > stale[task, "decoupled", n][0] + 0.03
+        assert "behavior is ahead too, with intervals that overlap" in text
+        assert not lower(task, n, 0)
+    assert "At the rate 0.004, on all three tasks; at 0.00025 it is within 0.05 of the" in text
+    for task in ("Catch", "RepeatPreviousEasy", "Breakout"):
+        slow, _, fast = ([stale[task, name, 4][rate] for name in LATE] for rate in AT)
+        assert fast[2] < min(fast[:2]) and fast[2] < stale[task, "behavior", 0][AT[2]] / 2
+        assert slow[2] > max(slow) - 0.05
+
+
+def test_what_an_average_adds():
+    text = prose("11_three_policies")
+    rows = {row["cell"]: row for row in published("ewma")}
+    of_ppo, of_ppg = rows["PPO-EWMA against PPO"], rows["PPG-EWMA against PPG"]
+    assert of_ppo["tasks"] == ["Catch", "RepeatPreviousEasy", "Breakout"] == of_ppg["tasks"]
+    more = rounded(of_ppo["area_difference"])
+    assert "by {} on Catch, {} on RepeatPreviousEasy, {} on Breakout".format(*more) in text
+    most = max(map(abs, of_ppg["area_difference"]))
+    assert f"and PPG by at most {most:.3f}" in text
+    p = rounded(row["p"]["area"] for row in (of_ppo, of_ppg))
+    assert "(p = {}, {}; eight seeds)".format(*p) in text and len(of_ppo["seeds"]) == 8
+    assert "None here, on three tasks" in text
+    for row in (of_ppo, of_ppg):
+        assert not any(low > 0 for low, _ in row["area_interval_95"])
+        assert min(row["area_difference"]) < 0 < max(row["area_difference"])
+    grid = rows["Catch, center of mass and weight"]
+    best = np.array(grid["centers"])[np.argmax(grid["means"], axis=1)]
+    assert "a strong band wants a young average" in text
+    assert max(best[-3:]) <= 2 and min(best[:2]) >= 4  # weights 2, 4 and 8; an eighth, a quarter
+    names = ("Catch", "RepeatPreviousEasy", "Breakout")
+    cost = {
+        agent: [
+            rows[f"{task}, {agent}-EWMA"]["cpu_seconds"][-1]
+            / rows[f"{task}, {agent}"]["cpu_seconds"][-1]
+            for task in names
+        ]
+        for agent in ("PPO", "PPG")
+    }
+    added = [f"{100 * (x - 1):.0f} %" for x in cost["PPO"]]
+    saved = [f"{100 * (1 - x):.0f} %" for x in cost["PPG"]]
+    said = "PPO takes {}, {} and {} more CPU time with the average, PPG {}, {} and {} *less*"
+    assert said.format(*added, *saved) in text
+
+
+# ---- chapter 12
+
+
+class Finals:
+    """Mean final returns, and how far they spread over c."""
+
+    def __init__(self):
+        self.rows = [row for row in published("invariance") if not row["quick"]]
+        self.pairs = list(dict.fromkeys((row["task"], row["agent"]) for row in self.rows))
+
+    def by_factor(self, task: str, agent: str, condition: str) -> dict[int, Any]:
+        return stratified.select(self.rows, agent, condition)[task]
+
+    def __call__(self, task: str, agent: str, condition: str, c: int) -> float:
+        return float(stratified.final(self.by_factor(task, agent, condition)[c]).mean())
+
+    def spread(self, task: str, agent: str, condition: str) -> float:
+        return stratified.spread(self.by_factor(task, agent, condition), stratified.final)
+
+
+@pytest.fixture(scope="module")
+def final() -> Finals:
+    return Finals()
+
+
+def test_how_invariant_final_returns_are(final: Finals):
+    text = prose("12_batch_size_invariance")
+    spread = {pair: final.spread(*pair, EVERY) for pair in final.pairs}
+    assert f"spread by {spread['Catch', 'ppg']:.3f} for PPG-EWMA on Catch" in text
+    assert (
+        f"for PPO-EWMA by {spread['Catch', 'ppo']:.2f}, {spread['CatchLong', 'ppo']:.2f} "
+        f"with twice the steps (seeds stick), {spread['Breakout', 'ppo']:.2f} on Breakout, "
+        f"{spread['RepeatPrevious', 'ppo']:.3f} on RepeatPrevious (LRU)" in text
+    )
+
+    def two(task: str, agent: str, condition: str) -> list[str]:
+        return rounded(final(task, agent, one, 64) for one in (condition, EVERY))
+
+    linear = "linear step size"
+    one, whole = two("Catch", "ppo", linear)
+    longer = two("CatchLong", "ppo", linear)[0]
+    said = f"one environment has {one}, not {whole}, on Catch ({longer} in twice the steps)"
+    assert said in text
+    assert "PPG {} of {}".format(*two("Catch", "ppg", linear)) in text
+    assert "{} of {} on Breakout".format(*two("Breakout", "ppo", linear)) in text
+    assert "but {} of {} on RepeatPrevious".format(*two("RepeatPrevious", "ppo", linear)) in text
+
+
+def test_what_the_advantages_rule_is_for(final: Finals):
+    text, left_out = prose("12_batch_size_invariance"), "no advantage span"
+    assert "At ÷ 4 the advantages' rule does not matter" in text
+    for pair in final.pairs:
+        assert abs(final(*pair, left_out, 4) - final(*pair, EVERY, 4)) < 0.005
+    swing = np.mean(final.by_factor("Catch", "ppo", left_out)[64]["advantage_swing"])
+    assert f"PPO's deviation swings {round(swing, -2):.0f}-fold" in text
+    own, whole = rounded(final("Catch", "ppo", one, 64) for one in (left_out, EVERY))
+    other, all_of_it = rounded(final("Catch", "ppg", one, 64) for one in (left_out, EVERY))
+    assert f"{own}, not {whole}; PPG has {other} of {all_of_it}." in text
+
+
+def test_how_noisy_gradients_were(final: Finals):
+    text = prose("12_batch_size_invariance")
+    rows = [row for row in final.rows if row["noise_scale"]]
+    scales = sorted(one["scale"] for row in rows for one in row["noise_scale"])
+    found = f"$B$ {round(scales[0], -1):.0f} to {round(scales[-1], -2):.0f}, mostly hundreds"
+    assert found in text and 100 < np.median(scales) < 1000
+    sizes = set()
+    for row in rows:
+        setting = row["settings"]
+        assert row["c"] == 1
+        sizes.add(setting["environments"] * setting["rollout"] // setting["minibatches"])
+    assert sizes == {64, 128} and "$n$ is 64 or 128" in text
+    step = 64 / np.sqrt((1 + 64 * 1000 / 64) / (1 + 1000 / 64))
+    assert f"At 64 and 1000 Eq. 12.3 says ÷ {step:.1f}" in text
+
+
+def test_what_leaving_rules_out_does(final: Finals):
+    text = prose("12_batch_size_invariance")
+
+    def less(task: str, agent: str, condition: str) -> list[float]:
+        """What is lost, at ÷ 4, 16 and 64."""
+        both = [[final(task, agent, x, c) for c in (4, 16, 64)] for x in (EVERY, condition)]
+        return list(np.subtract(*both))
+
+    assert "left out, Breakout ends *higher* at every batch" in text
+    assert max(less("Breakout", "ppo", "no step size")) < 0
+    catch = [less("Catch", agent, "no step size") for agent in ("ppg", "ppo")]
+    lost = rounded(one[2] for one in catch)
+    assert "Catch loses {} to {} at ÷ 64, at most 0.04 before".format(*lost) in text
+    assert max(one[k] for one in catch for k in (0, 1)) < 0.04
+
+    ratios = []
+    for pair in final.pairs:
+        spreads = [stratified.spread(final.by_factor(*pair, x)) for x in ("no step size", EVERY)]
+        ratios.append(spreads[0] / spreads[1])
+    assert f"Areas spread {min(ratios):.1f}-{max(ratios):.1f} times as far without it" in text
+    assert "with $c = 1$ four of five pairs use the largest step size tried" in text
+    base = [final.by_factor(*pair, EVERY)[1] for pair in final.pairs]
+    largest = [row["learning_rate"] == max(map(float, row["tuning"])) for row in base]
+    assert (sum(largest), len(base)) == (4, 5)
+
+    betas, without = (
+        max(final.spread(*pair, one) for pair in final.pairs) for one in ("betas too", EVERY)
+    )
+    assert f"spread by at most {betas:.2f} with them, by up to {without:.2f} without" in text
+    ppg = [less("Catch", "ppg", one) for one in ("no center of mass", "no average")]
+    low, high = np.min(ppg), np.max(ppg)
+    assert f"PPG on Catch ends {low:.3f} to {high:.3f} lower without it or the average" in text
+    assert "Only $\\alpha / c$, for PPO, reaches the paper's $Z > 3.84$" in text
+    reached = {
+        (agent, condition)
+        for agent in ("ppo", "ppg")
+        for condition in dict.fromkeys(row["condition"] for row in final.rows)
+        for c in (4, 16, 64)
+        if stratified.effect(final.rows, agent, condition, c, stratified.final).z > 3.84
+    }
+    assert reached == {("ppo", "linear step size")}
