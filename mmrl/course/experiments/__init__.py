@@ -1,12 +1,9 @@
-"""What the course measures: every number and curve of the book comes from one of these.
+"""Experiments of the course: every number and curve of the book comes from one of these.
 
-A module has one function,
-
-    run(out, minutes, quick) -> Iterator[str]
-
-that appends rows to `out/<name>.jsonl`, each with its provenance, and yields a line of progress for
-each. It skips what the file already holds, stops before `minutes` are over, and ends by saying what
-remains. `quick` asks for sizes that only show that everything runs; such rows say `"quick": true`.
+A study has a module with a `GRID`: `grid.Grid` says how it becomes rows of `out/<name>.jsonl`, each
+with its provenance. A run skips what the file already holds, stops before `minutes` are over, and
+ends by saying what remains. `quick` asks for sizes that only show that everything runs; such rows
+say `"quick": true`.
 """
 
 import importlib
@@ -39,6 +36,6 @@ def run(
     """Run an experiment, one line of progress at a time. Raises `ValueError` for no such name."""
     if name not in EXPERIMENTS:
         raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
-    for line in importlib.import_module(f"{__name__}.{name}").run(out, minutes, quick):
+    for line in importlib.import_module(f"{__name__}.{name}").GRID.run(out, minutes, quick):
         yield line
         forget_programs()

@@ -13,21 +13,17 @@ which thus never see the first observation of an episode.
 
 import dataclasses
 import functools
-import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from mmrl.agents import dqn
-from mmrl.agents.common import repeatable
-from mmrl.course.experiments import quirks, tuning
-from mmrl.course.experiments.resuming import resume
-from mmrl.runs import interval, program
+from mmrl.course.experiments import fleet, quirks, tuning
+from mmrl.course.experiments.fleet import Fleet, Trained
+from mmrl.course.experiments.grid import Grid, Row, alone, by_an_earlier_rule, interval_at_rate
+from mmrl.runs import program
 
 RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
 SEEDS = (0, 1, 2, 3, 4, 5)
@@ -111,104 +107,48 @@ def cells() -> list[Cell]:
     return list(dict.fromkeys([*main, *whole, *quirky]))
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/batching.jsonl` lacks, while there is time for another."""
-    yield from resume("batching", out, cells(), measure, say, minutes, quick, tuning.outdated)
+QUICK: dict[str, Any] = {**fleet.QUICK, "batch": 200}
 
 
-def say(row: dict[str, Any]) -> str:
-    """A row in a line: the interquartile mean, its interval and the learning rate."""
-    middle, (low, high) = row["interquartile_mean"], row["interval_95"]
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
-
-
-def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Choose the learning rate of a cell, train its agents, and say what they reached.
-
-    An `old` row of it keeps its agents if that rate is theirs.
-    """
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
     began, cpu = time.perf_counter(), time.process_time()
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
-    span = TASKS[cell.task].span
-    chosen = tuning.choose_rate(
-        lambda rates, seeds: train(cell, config, rates, seeds)[0],
-        RATES,
-        TUNING_SEEDS,
-        span=span,
-        row=old,
-    )
-    if old and (row := tuning.grown(old, chosen)):
-        return row
-    rate = chosen.setting["learning_rate"]
-    returns, metrics = train(cell, config, [rate] * len(SEEDS), SEEDS)
-    middle, low, high = interval(returns[:, -1])
-    steps = config.block * config.rollout * config.environments
-    return {
-        "cell": cell.name,
-        "task": cell.task,
-        "memory": cell.memory,
-        "batching": config.batching,
-        "segment_length": cell.length,
-        "quirks": list(cell.quirky),
-        **tuning.record(chosen),
-        "tuning_seeds": list(TUNING_SEEDS),
-        "seeds": list(SEEDS),
-        "interquartile_mean": middle,
-        "interval_95": [low, high],
-        "env_steps": [steps * (i + 1) for i in range(config.blocks)],
-        "returns": np.round(returns, 4).tolist(),
-        "fill": round(float(np.mean(metrics["fill"])), 4),
-        "gamma": config.gamma,
-        "batch": config.batch,
-        "updates": config.blocks * config.block * config.updates,
-        "previous_action": TASKS[cell.task].previous_action,
-        "seconds": round(time.perf_counter() - began, 1),
-        "cpu_seconds": round(time.process_time() - cpu, 1),
-        "quick": quick,
-    }
+
+    def tell(trained: Trained) -> Row:
+        return {
+            "cell": cell.name,
+            "task": cell.task,
+            "memory": cell.memory,
+            "batching": config.batching,
+            "segment_length": cell.length,
+            "quirks": list(cell.quirky),
+            **fleet.told(config, trained.returns),
+            "fill": round(float(np.mean(trained.metrics.fill)), 4),
+            "gamma": config.gamma,
+            "batch": config.batch,
+            "updates": config.blocks * config.block * config.updates,
+            "previous_action": TASKS[cell.task].previous_action,
+            "seconds": round(time.perf_counter() - began, 1),
+            "cpu_seconds": round(time.process_time() - cpu, 1),
+            "quick": quick,
+        }
+
+    going = functools.partial(train, cell, config)
+    rule = {"span": TASKS[cell.task].span, "row": row}
+    return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
 
 
-QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8, "batch": 200}
-
-
-def train(
-    cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]
-) -> tuple[Float[np.ndarray, "lane eval"], dict[str, np.ndarray]]:
-    """One agent per rate and seed: greedy returns at every evaluation, and the other metrics.
-
-    A loss that is no longer finite makes an agent's later returns NaN, never an error: a learning
-    rate may be too high.
-    """
-    init, block = _compiled(cell.task, cell.quirky)
-    blocks, config = config.blocks, repeatable(config)  # one program for all
-    lanes = jnp.asarray(rates, jnp.float32)
-    state = init(config, lanes, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
-    rows = []
-    for _ in range(blocks):
-        state, metrics = block(config, lanes, state)
-        rows.append(jax.device_get(metrics))
-    finite = np.logical_and.accumulate([row.finite for row in rows])
-    returns = np.where(finite, [row.returns.mean(-1) for row in rows], np.nan).T
-    return returns, {"fill": np.stack([row.fill for row in rows], 1)}
+def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+    """One agent per rate and seed."""
+    return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)
 
 
 @functools.cache
-def _compiled(name: str, quirky: tuple[str, ...]):
-    """`init` and `block` of many agents that differ in learning rate and key."""
-    task = TASKS[name]
-    env, params, *_ = program("dqn", f"popgym-{name}-v0", task.previous_action, True)
+def _fleet(name: str, quirky: tuple[str, ...]) -> Fleet:
+    env, params, *_ = program("dqn", f"popgym-{name}-v0", TASKS[name].previous_action, True)
+    block = functools.partial(quirks.block, quirks=quirky) if quirky else None
+    return Fleet(dqn, env, params, block)
 
-    def at(config: dqn.Config, rate: Float[Array, ""]) -> dqn.Config:
-        return dataclasses.replace(config, learning_rate=rate)
 
-    @jax.jit
-    def init(config, rates, keys):
-        dqn.check(config, env, params)
-        return jax.vmap(lambda r, k: dqn.init(at(config, r), env, params, k))(rates, keys)
-
-    @jax.jit
-    def block(config, rates, state):
-        one = functools.partial(quirks.block, quirks=quirky) if quirky else dqn.block
-        return jax.vmap(lambda r, s: one(at(config, r), env, params, s))(rates, state)
-
-    return init, block
+GRID = Grid("batching", cells(), alone(measure), interval_at_rate, outdated=by_an_earlier_rule)

@@ -10,14 +10,13 @@ What is measured is the area under the curve of normalized returns, that is thei
 evaluations, and the last quarter of the evaluations. A comparison tests both over all tasks at
 once, each a stratum, as the paper's Appendix E does.
 
-A grid trains PPO with an average and a KL penalty at many centers of mass and penalty weights:
+A surface is of PPO with an average and a KL penalty at many centers of mass and penalty weights:
 Appendix G predicts that half the center needs twice the weight.
 """
 
 import dataclasses
 import math
-import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,9 @@ from jaxtyping import Float
 from mmrl.agents import ppo
 from mmrl.agents.ppo import ppg
 from mmrl.course.experiments import tuning
-from mmrl.course.experiments.ppo import QUICK, Fleet
-from mmrl.course.experiments.resuming import read, resume
-from mmrl.course.experiments.staleness import PAPER, TASKS, compiled, rounded, settings
+from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows, interval_at_rate, rounded, settings
+from mmrl.course.experiments.proximal import PAPER, TASKS, agents
 from mmrl.course.experiments.stratified import van_elteren
 from mmrl.runs import interval
 from mmrl.runs.checkpoint import dumps, loads
@@ -100,7 +99,7 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid:
+class Surface:
     """PPO-EWMA with a KL penalty, by center of mass and weight."""
 
     task: str
@@ -121,88 +120,75 @@ def cells() -> list[Any]:
         cell
         for base in CONFIGS
         for cell in (*(Cell(t, base + e) for t in TASKS for e in ("", "-EWMA")), Comparison(base))
-    ] + [Grid("Catch")]
+    ] + [Surface("Catch")]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/ewma.jsonl` lacks, while there is time for another."""
-
-    def measured(cell: Any, quick: bool, old: dict[str, Any] | None = None) -> dict[str, Any]:
-        if isinstance(cell, Grid):
-            return measure_grid(cell, quick)
-        if isinstance(cell, Cell):
-            return measure(cell, quick, old)
-        return compare(cell, list(read(out / "ewma.jsonl").values()), quick)
-
-    def outdated(row: dict[str, Any]) -> bool:
-        if "z" not in row:
-            return tuning.outdated(row)
-        rows = read(out / "ewma.jsonl")
-        again = compare(Comparison(row["cell"].split("-")[0]), list(rows.values()), quick)
-        return any(row[name] != value for name, value in loads(dumps(again)).items())
-
-    yield from resume("ewma", out, cells(), measured, _say, minutes, quick, outdated)
+def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
+    """One of `cells`, whichever kind it is."""
+    (cell,) = together
+    if isinstance(cell, Surface):
+        return [measure_surface(cell, quick)]
+    if isinstance(cell, Comparison):
+        return [compare(cell, found, quick)]
+    return [measure(cell, quick, found.get(cell.name))]
 
 
-def _say(row: dict[str, Any]) -> str:
+def outdated(row: Row, found: Rows) -> bool:
+    """Whether a rate was chosen by an earlier rule, or what is compared was measured anew."""
+    if "z" not in row:
+        return tuning.outdated(row)
+    again = compare(Comparison(row["cell"].split("-")[0]), found, row["quick"])
+    return any(row[name] != value for name, value in loads(dumps(again)).items())
+
+
+def say(row: Row) -> str:
+    """A row in a few words."""
     if "z" in row:
         found = zip(row["tasks"], row["area_difference"], strict=True)
         return f"z {row['z']['area']:+.2f}; " + ", ".join(f"{t} {d:+.3f}" for t, d in found)
     if "centers" in row:
         return f"mean areas from {np.min(row['means']):.2f} to {np.max(row['means']):.2f}"
-    middle, (low, high) = row["interquartile_mean"], row["interval_95"]
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
+    return interval_at_rate(row)
 
 
-def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Choose the learning rate of a cell, train its agents, and say what they reached.
-
-    An `old` row of it keeps its agents if that rate is theirs.
-    """
-    task, agent = TASKS[cell.task], cell.base.lower()
-    config = cell.config
+def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    task, agent, config = TASKS[cell.task], cell.base.lower(), cell.config
     if quick:
         config = dataclasses.replace(config, **QUICK)
         if isinstance(config, ppg.Config):
             config = dataclasses.replace(config, policy_iterations=1, auxiliary_minibatches=8)
-    fleet = Fleet(config, *compiled(agent, cell.task))
     names = ("learning_rate", "auxiliary_rate")[: 1 + (agent == "ppg")]
-    chosen = tuning.choose_rate(
-        lambda rates, seeds: task.normalized(fleet.train(dict.fromkeys(names, rates), seeds)[0]),
-        RATES,
-        TUNING_SEEDS,
-        grid=ALL_RATES,
-        score=tuning.area,
-        row=old,
-    )
-    if old and (row := tuning.grown(old, chosen)):
-        return {name: value for name, value in row.items() if name != "rates"}
-    rate = chosen.setting["learning_rate"]
-    trained = fleet.train(dict.fromkeys(names, [rate] * len(SEEDS)), SEEDS)
-    areas = task.areas(trained.returns)
-    middle, low, high = interval(areas)
-    steps = config.rollout * config.environments * config.block
-    return {
-        "cell": cell.name,
-        "task": cell.task,
-        "memory": config.memory,
-        "algorithm": cell.algorithm,
-        **tuning.record(chosen),
-        "tuning_seeds": list(TUNING_SEEDS),
-        "seeds": list(SEEDS),
-        "worst": task.worst,
-        "best": task.best,
-        "interquartile_mean": middle,  # of areas
-        "interval_95": [low, high],
-        "areas": rounded(areas),
-        "finals": rounded(task.finals(trained.returns)),
-        "env_steps": [steps * (i + 1) for i in range(config.blocks)],
-        "returns": rounded(trained.returns),
-        "diagnostics": _diagnostics(trained.diagnostics),
-        "cpu_seconds": trained.cpu_seconds,
-        "settings": settings(config),
-        "quick": quick,
-    }
+
+    def train(rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+        return agents(agent, cell.task).train(config, dict.fromkeys(names, rates), seeds)
+
+    def tell(trained: Trained) -> Row:
+        areas = task.areas(trained.returns)
+        middle, *ends = interval(areas)
+        return {
+            "cell": cell.name,
+            "task": cell.task,
+            "memory": config.memory,
+            "algorithm": cell.algorithm,
+            "worst": task.worst,
+            "best": task.best,
+            "interquartile_mean": middle,  # of areas
+            "interval_95": ends,
+            "areas": rounded(areas),
+            "finals": rounded(task.finals(trained.returns)),
+            "env_steps": env_steps(config),
+            "returns": rounded(trained.returns),
+            "diagnostics": _diagnostics(trained.metrics.diagnostics),
+            "cpu_seconds": trained.cpu_seconds,
+            "settings": settings(config),
+            "quick": quick,
+        }
+
+    rule: dict[str, Any] = {"grid": ALL_RATES, "score": tuning.area, "row": old}
+    rule["curves"] = lambda trained: task.normalized(trained.returns)
+    row = tuning.tuned(train, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
+    return {name: value for name, value in row.items() if name != "rates"}
 
 
 def _diagnostics(found: Any) -> dict[str, list[float]]:
@@ -213,15 +199,18 @@ def _diagnostics(found: Any) -> dict[str, list[float]]:
     return {name: rounded(named[name].mean(axis=0)) for name in names}
 
 
-def measure_grid(cell: Grid, quick: bool = False) -> dict[str, Any]:
+def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
     """Train agents with every center of mass and every weight, at one learning rate."""
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
-    fleet = Fleet(config, *compiled("ppo", cell.task))
+    fleet = agents("ppo", cell.task)
     pairs = [(center, seed) for center in CENTERS for seed in GRID_SEEDS]
     centers, seeds = zip(*pairs, strict=True)
     lanes = {"learning_rate": [GRID_RATE] * len(pairs), "prox_center": centers}
-    runs = [fleet.train({**lanes, "kl_weight": [w] * len(pairs)}, seeds) for w in WEIGHTS]
+    runs = [
+        fleet.train(config, {**lanes, "kl_weight": [w] * len(pairs)}, seeds)._replace(state=None)
+        for w in WEIGHTS
+    ]
     returns = np.stack([run.returns for run in runs])
     returns = returns.reshape(len(WEIGHTS), len(CENTERS), len(GRID_SEEDS), -1)
     areas = task.areas(returns)
@@ -244,11 +233,8 @@ def measure_grid(cell: Grid, quick: bool = False) -> dict[str, Any]:
     }
 
 
-def compare(
-    cell: Comparison, rows: Sequence[dict[str, Any]], quick: bool = False
-) -> dict[str, Any]:
+def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
     """What the average changes: per task with an interval, and a test over all tasks."""
-    found = {row["cell"]: row for row in rows}
     pairs = [
         (found[Cell(task, f"{cell.base}-EWMA").name], found[Cell(task, cell.base).name])
         for task in TASKS
@@ -274,3 +260,6 @@ def difference(
     low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5))
     middle = interquartile_mean(ours) - interquartile_mean(theirs)
     return float(middle), float(low), float(high)
+
+
+GRID = Grid("ewma", cells(), measure_any, say, outdated=outdated)

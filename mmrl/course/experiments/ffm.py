@@ -4,13 +4,9 @@
 on the tuning seeds of `batching`, and whole episodes on a tape.
 """
 
-import pathlib
-from collections.abc import Iterator
-from typing import Any
-
 from mmrl.course.experiments import batching
 from mmrl.course.experiments.batching import Cell
-from mmrl.course.experiments.resuming import resume
+from mmrl.course.experiments.grid import Grid, Row, alone, interval_at_rate
 
 TASKS = ("RepeatPreviousPaper", "CountRecallEasy", "RepeatFirstEasy")
 FORMS = {"code": (), "printed": (("printed", 1),)}
@@ -21,12 +17,10 @@ def cells() -> list[Cell]:
     return [Cell(task, "ffm", sizes=sizes) for task in TASKS for sizes in FORMS.values()]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/ffm.jsonl` lacks, while there is time for another."""
-    yield from resume("ffm", out, cells(), measure, batching.say, minutes, quick)
-
-
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """A row of `batching`, and which form it is of."""
     (form,) = (name for name, sizes in FORMS.items() if sizes == cell.sizes)
     return {**batching.measure(cell, quick), "form": form}
+
+
+GRID = Grid("ffm", cells(), alone(measure), interval_at_rate)

@@ -15,9 +15,8 @@ network, after compilation, with evaluations.
 
 import dataclasses
 import functools
-import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -26,39 +25,23 @@ import numpy as np
 
 from mmrl.agents.clear import cycles as continual
 from mmrl.agents.clear.cycles import Curves, Played
-from mmrl.course.experiments.invariance import rows
+from mmrl.course.experiments.grid import Grid, Row, Rows, rounded
 from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
 from mmrl.course.experiments.protocols import CATCH as CATCH  # for those who train with them
-from mmrl.course.experiments.staleness import rounded
-from mmrl.runs import append, interval
+from mmrl.runs import interval
 
 SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
 TOGETHER = 4  # cells that train side by side, at most
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/forgetting.jsonl` lacks, while there is time for more."""
-    path, began, last = out / "forgetting.jsonl", time.monotonic(), 0.0
-    found = rows(path)
-    waiting = [cell for cell in cells() if cell.name not in {row["cell"] for row in found}]
-    while waiting:
-        started = time.monotonic()
-        if started + last > began + 60 * minutes:
-            break
-        together = [cell for cell in waiting if cell.program == waiting[0].program][:TOGETHER]
-        for row in measure(together, quick):
-            append(path, row)
-            kept = f"keeps {np.mean(row['retained']):.2f}, " if row["order"] else ""
-            yield f"{row['cell']}: {row['interquartile_mean']}, {kept}{row['cpu_seconds']} s"
-        waiting = [cell for cell in waiting if cell not in together]
-        last = time.monotonic() - started
-    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
-    if waiting:
-        yield f"To go on: mmrl experiment forgetting --out {out}"
+def say(row: Row) -> str:
+    """A row in a few words: the score, and how much of what was learned is kept."""
+    kept = f", keeps {np.mean(row['retained']):.2f}" if row["order"] else ""
+    return f"{row['interquartile_mean']}{kept}, {row['cpu_seconds']} s of CPU per network"
 
 
-def measure(together: Sequence[Cell], quick: bool) -> list[dict[str, Any]]:
+def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
     """Train the agents of cells that share a program, and say what they were like."""
     chosen, tuning = choose(together[0], quick)
     configs = [cell.config(chosen, quick) for cell in together]
@@ -171,3 +154,6 @@ def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[in
     keys = jax.ShapeDtypeStruct(shape[:1], jax.random.key(0).dtype)
     plans = jax.ShapeDtypeStruct(shape, jnp.int32)
     return cycles.lower(jax.tree.unflatten(structure, numbers), plans, keys).compile()
+
+
+GRID = Grid("forgetting", cells(), measure, say, program=lambda cell: cell.program, most=TOGETHER)

@@ -11,12 +11,12 @@ both executors; "bytes" (Figure 10) varies the size of an observation, and runs 
 as a loop and as a scan.
 """
 
+import dataclasses
 import functools
-import json
+import itertools
 import os
-import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,11 +25,11 @@ import numpy as np
 
 from mmrl.course.experiments import by_hand
 from mmrl.course.experiments.by_hand import GAMMA, descent, network, screen
+from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.passes import lift, lift_loops, tile
 from mmrl.pdg.programs import reinforce
 from mmrl.pdg.runtime.interpreter import Interpreter
-from mmrl.runs import append
 
 N, TILE, ITERATIONS, ROUNDS = 8, 16, 2, 30
 DEFAULT = {"T": 128, "batch": 32, "width": 64}
@@ -38,7 +38,6 @@ SIZES = (16, 64, 256, 1024, 4096)  # numbers in an observation
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
 
-Row = dict[str, Any]
 SEEN = ("seen", 0)
 
 
@@ -191,57 +190,57 @@ def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row
     return {"step": name, "T": T, "width": width, "ms": race(forms, 2 if quick else 60, *inputs)}
 
 
-def cells(quick: bool) -> dict[str, Callable[[], Row]]:
-    """Every row, by name, in the order in which they are measured."""
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A row's name, and what measures it."""
+
+    name: str
+    row: Callable[[], Row]
+
+
+def cells(quick: bool = False) -> list[Cell]:
+    """Every row, in the order in which they are measured."""
     if quick:
         # The same forms in three rows, which are compiled once; a window ends within an episode.
-        small = {"T": 6, "batch": 2, "width": 8, "tiles": (4,)}
-        return {
-            "time, n = 2, small": functools.partial(measure_time, 2, **small, quick=True),
-            "interpreter, n = 2, small": functools.partial(
-                measure_interpreter, 2, **small, quick=True
-            ),
-            "bytes, n = 2, small": functools.partial(measure_bytes, 2, **small),
-            "live, n = 2, small": functools.partial(measure_live, 2, T=6, batch=2, width=8),
-            "lift, queue, small": functools.partial(measure_lift, "queue", 32, 4, quick=True),
-        }
+        small = {"T": 6, "batch": 2, "width": 8}
+        tiled = small | {"tiles": (4,)}
+        return [
+            _cell("time, n = 2, small", measure_time, 2, **tiled, quick=True),
+            _cell("interpreter, n = 2, small", measure_interpreter, 2, **tiled, quick=True),
+            _cell("bytes, n = 2, small", measure_bytes, 2, **tiled),
+            _cell("live, n = 2, small", measure_live, 2, **small),
+            _cell("lift, queue, small", measure_lift, "queue", 32, 4, quick=True),
+        ]
     sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIED.items() for x in xs]
-    found: dict[str, Callable[[], Row]] = {}
+    found = []
     for n in (None, N):
         for size in sizes:
             where = ", ".join(f"{name} = {x}" for name, x in size.items())
-            found[f"time, n = {n}, {where}"] = functools.partial(measure_time, n, **size)
-        found[f"interpreter, n = {n}"] = functools.partial(measure_interpreter, n)
-        for width in SIZES:
-            found[f"bytes, n = {n}, width = {width}"] = functools.partial(measure_bytes, n, width)
-    for n in WINDOWS:
-        found[f"live, n = {n}"] = functools.partial(measure_live, n)
-    for name in STEPS:
-        for T in LENGTHS:
-            found[f"lift, {name}, T = {T}"] = functools.partial(measure_lift, name, T)
-    return found
+            found.append(_cell(f"time, n = {n}, {where}", measure_time, n, **size))
+        found.append(_cell(f"interpreter, n = {n}", measure_interpreter, n))
+        found += [_cell(f"bytes, n = {n}, width = {x}", measure_bytes, n, x) for x in SIZES]
+    found += [_cell(f"live, n = {n}", measure_live, n) for n in WINDOWS]
+    lifts = itertools.product(STEPS, LENGTHS)
+    return found + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Measure every row that `out/graphs.jsonl` lacks, while there is time for another."""
-    path, began, longest = out / "graphs.jsonl", time.monotonic(), 0.0
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    done = {row["cell"] for row in map(json.loads, filter(None, lines))}
-    wanted = cells(quick)
-    waiting = [name for name in wanted if name not in done]
-    while waiting and time.monotonic() + longest <= began + 60 * minutes:
-        started, load = time.monotonic(), os.getloadavg()[0]
-        name = waiting.pop(0)
-        row = {"cell": name, "kind": name.partition(",")[0], **wanted[name]()}
-        append(path, {**row, "seeds": [0], "load": round(load, 2), "quick": quick})
-        longest = max(longest, time.monotonic() - started)
-        yield f"{name}: {_words(row)}"
-    yield f"{len(waiting)} of {len(wanted)} rows remain."
+def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
+    return Cell(name, functools.partial(measured, *arguments, **options))
 
 
-def _words(row: Row) -> str:
-    """A row in a line of progress."""
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """What a cell measures, of which kind it is, and how busy the machine was."""
+    load = round(os.getloadavg()[0], 2)
+    about = {"cell": cell.name, "kind": cell.name.partition(",")[0], **cell.row()}
+    return {**about, "seeds": [0], "load": load, "quick": quick}
+
+
+def say(row: Row) -> str:
+    """A row in a few words: the first number, and the others as ratios to it."""
     what = row.get("ms") or row.get("bytes") or {"peak": row.get("peak", 0)}
     first, *rest = what.items()
     ratios = ", ".join(f"{name} {value / first[1]:.2f}" for name, value in rest)
     return f"{first[0]} {first[1]:g}" + (f"; as a ratio to it: {ratios}" if rest else "")
+
+
+GRID = Grid("graphs", cells(), alone(measure), say, small=cells(quick=True))

@@ -15,7 +15,6 @@ of its last quarter.
 
 import dataclasses
 import functools
-import pathlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,12 +27,12 @@ from jaxtyping import Float
 from mmrl.agents import ppo
 from mmrl.agents.ppo import invariance, ppg
 from mmrl.course.experiments import stratified, tuning
+from mmrl.course.experiments.fleet import env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows
 from mmrl.course.experiments.ledger import Block, Ledger, advance, noise_of
 from mmrl.course.experiments.stratified import EVERY
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation
-from mmrl.runs import append
-from mmrl.runs.checkpoint import loads
 
 SEEDS = (0, 1, 2, 3, 4, 5)
 TUNING_SEEDS = (1000, 1001)
@@ -181,50 +180,29 @@ def cells() -> list[Cell]:
     ]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/invariance.jsonl` lacks, while there is time for more."""
-    path, began, last = out / "invariance.jsonl", time.monotonic(), 0.0
-    found = rows(path)
-    waiting = [cell for cell in cells() if cell.name not in {row["cell"] for row in found}]
-    while waiting:
-        started = time.monotonic()
-        if started + last > began + 60 * minutes:
-            break
-        together = [cell for cell in waiting if cell.program == waiting[0].program]
-        for row in measure(together, found, quick):
-            append(path, row)
-            found.append(row)
-            area, final = stratified.area(row).mean(), stratified.final(row).mean()
-            yield f"{row['cell']}: area {area:.3f}, final {final:.3f}, {row['cpu_seconds']} s"
-        waiting = [cell for cell in waiting if cell not in together]
-        last = time.monotonic() - started
-    for agent, condition in dict.fromkeys((row["agent"], row["condition"]) for row in found):
-        for task, some in stratified.select(found, agent, condition).items():
+def say(row: Row) -> str:
+    """A row in a few words: the area under the curve, and its end."""
+    area, final = stratified.area(row).mean(), stratified.final(row).mean()
+    return f"area {area:.3f}, final {final:.3f}, {row['cpu_seconds']} s of CPU per agent"
+
+
+def spreads(rows: Sequence[Row]) -> Iterator[str]:
+    """How much areas differ over batch sizes, for every task, agent and condition."""
+    for agent, condition in dict.fromkeys((row["agent"], row["condition"]) for row in rows):
+        for task, some in stratified.select(rows, agent, condition).items():
             yield f"{task}, {agent}, {condition}: spread of areas {stratified.spread(some):.3f}"
-    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
-    if waiting:
-        yield f"To go on: mmrl experiment invariance --out {out}"
 
 
-def rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    """What a file holds; nothing if there is none."""
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    return [loads(line) for line in lines if line]
-
-
-def measure(
-    together: Sequence[Cell], found: Sequence[dict[str, Any]], quick: bool
-) -> list[dict[str, Any]]:
+def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
     """Train the agents of cells that share a program, and say what they reached."""
     base = together[0].base
-    known = [row for row in found if row["cell"] == base.name]
-    about = {"learning_rate": known[0]["learning_rate"]} if known else tune(base, quick)
+    known = found.get(base.name)
+    about = {"learning_rate": known["learning_rate"]} if known else tune(base, quick)
     rate = about["learning_rate"]
     configs = [cell.config(rate, quick) for cell in together]
     seeds = TASKS[base.task].seeds
     lanes = [(config, seed) for config in configs for seed in seeds]
     blocks, noise, seconds = train(base, lanes, noise=base in together)
-    steps = configs[0].block * configs[0].rollout * configs[0].environments
     cut = [jax.tree.map(lambda x, i=i: x[:, i], blocks) for i in _slices(len(lanes), len(seeds))]
     return [
         {
@@ -233,7 +211,7 @@ def measure(
             **(about if cell == base else {"learning_rate": rate, "tuning": {}}),
             "tuning_seeds": list(TUNING_SEEDS),
             "seeds": list(seeds),
-            "env_steps": [steps * (i + 1) for i in range(config.blocks)],
+            "env_steps": env_steps(configs[0]),
             "worst": TASKS[cell.task].worst,
             "best": TASKS[cell.task].best,
             "returns": _table(np.where(np.logical_and.accumulate(own.finite), own.returns, np.nan)),
@@ -318,3 +296,6 @@ def _compiled(task: str, agent: str):
         return jax.tree.map(jnp.mean, found)
 
     return init, block, noise
+
+
+GRID = Grid("invariance", cells(), measure, say, program=lambda cell: cell.program, close=spreads)

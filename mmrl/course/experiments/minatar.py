@@ -21,9 +21,7 @@ differently, so no number is a mean over them. CPU-seconds are per seed, with co
 
 import dataclasses
 import itertools
-import pathlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -32,8 +30,7 @@ import numpy as np
 from mmrl.agents import clear
 from mmrl.agents.clear import cycles
 from mmrl.agents.clear.cycles import Curves, Played
-from mmrl.course.experiments.resuming import resume
-from mmrl.course.experiments.staleness import rounded
+from mmrl.course.experiments.grid import Grid, Row, alone, rounded
 from mmrl.envs.continual import minatar
 
 GAMES = ("Breakout", "SpaceInvaders", "Freeway")
@@ -94,12 +91,8 @@ def cells() -> list[Cell]:
     return [Cell("V-trace"), Cell("CLEAR"), Cell("V-trace", "separate")]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/minatar.jsonl` lacks, while there is time for another."""
-    return resume("minatar", out, cells(), measure, _say, minutes, quick)
-
-
-def _say(row: dict[str, Any]) -> str:
+def say(row: Row) -> str:
+    """A row in a few words: what each game scored, and how much of it was kept."""
     means = np.mean(row["cumulative"], axis=0)
     each = ", ".join(f"{game} {x:.2f}" for game, x in zip(row["games"], means, strict=True))
     left = [x for x in row["retained"] if np.isfinite(x)]
@@ -107,7 +100,7 @@ def _say(row: dict[str, Any]) -> str:
     return f"{each}{kept}, {row['steps_per_cpu_second']} steps/s"
 
 
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Train a cell's agents and say what they were like."""
     config = cell.config(quick)
     began, found, speeds = time.process_time(), [], []
@@ -180,3 +173,6 @@ def tell_scores(cell: Cell, played: list[Played]) -> dict[str, Any]:
         "shares": rounded(shares),
         "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
     }
+
+
+GRID = Grid("minatar", cells(), alone(measure), say)

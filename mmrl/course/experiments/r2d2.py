@@ -12,25 +12,28 @@ the same sequences (`mmrl.agents.r2d2.staleness`).
 
 import dataclasses
 import functools
-import pathlib
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from mmrl.agents import dqn, r2d2
-from mmrl.agents.common import repeatable
 from mmrl.agents.r2d2.staleness import STARTS, staleness
-from mmrl.course.experiments import tuning
-from mmrl.course.experiments.batching import say
-from mmrl.course.experiments.resuming import resume
+from mmrl.course.experiments import fleet, tuning
+from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
+from mmrl.course.experiments.grid import (
+    Grid,
+    Row,
+    alone,
+    by_an_earlier_rule,
+    interval_at_rate,
+    settings,
+)
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
-from mmrl.runs import interval
 
 RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
 SEEDS = (0, 1, 2, 3, 4, 5)
@@ -127,85 +130,34 @@ def cells() -> list[Cell]:
     return [Cell(t, m, s) for t in TASKS for m in MEMORIES for s in STRATEGIES]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/r2d2.jsonl` lacks, while there is time for another."""
-    yield from resume("r2d2", out, cells(), measure, say, minutes, quick, tuning.outdated)
-
-
-QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
-
-
-def measure(cell: Cell, quick: bool = False, old: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Choose the learning rate of a cell, train its agents, and say what they reached.
-
-    An `old` row of it keeps its agents if that rate is theirs.
-    """
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
-    chosen = tuning.choose_rate(
-        lambda rates, seeds: train(cell, config, rates, seeds)[0],
-        RATES,
-        TUNING_SEEDS,
-        span=SPAN,
-        row=old,
-    )
-    if old and (row := tuning.grown(old, chosen)):
-        return row
-    rate = chosen.setting["learning_rate"]
-    returns, cost, state = train(cell, config, [rate] * len(SEEDS), SEEDS)
-    middle, low, high = interval(returns[:, -1])
-    steps = config.block * config.rollout * config.environments
-    return {
-        "cell": cell.name,
-        "task": cell.task,
-        "memory": cell.memory,
-        "strategy": cell.strategy,
-        **tuning.record(chosen),
-        "tuning_seeds": list(TUNING_SEEDS),
-        "seeds": list(SEEDS),
-        "interquartile_mean": middle,
-        "interval_95": [low, high],
-        "env_steps": [steps * (i + 1) for i in range(config.blocks)],
-        "returns": np.round(returns, 4).tolist(),
-        **cost,
-        "delta_q": _stale(cell, config, state),
-        "settings": _settings(cell),
-        "quick": quick,
-    }
+
+    def tell(trained: Trained) -> Row:
+        fill = np.mean(trained.metrics.fill, axis=0)  # over the agents
+        steps = np.cumsum(fill) * _window(config) * config.updates * config.block
+        return {
+            "cell": cell.name,
+            "task": cell.task,
+            "memory": cell.memory,
+            "strategy": cell.strategy,
+            **fleet.told(config, trained.returns),
+            "trained_transitions": steps.round().tolist(),
+            "cpu_seconds": trained.cpu_seconds,
+            "delta_q": _stale(cell, trained.state),
+            "settings": settings(cell.config),
+            "quick": quick,
+        }
+
+    going = functools.partial(train, cell, config)
+    return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
 
 
-def _settings(cell: Cell) -> dict[str, Any]:
-    """All of a configuration but the learning rate."""
-    settings = dataclasses.asdict(cell.config)
-    return {name: value for name, value in settings.items() if name != "learning_rate"}
-
-
-def train(
-    cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int]
-) -> tuple[Float[np.ndarray, "lane eval"], dict[str, Any], Any]:
-    """One agent per rate and seed: greedy returns at every evaluation, what it cost, the agents.
-
-    A loss that is no longer finite makes an agent's later returns NaN, never an error: a learning
-    rate may be too high.
-    """
-    init, block = _compiled(cell.task, cell.strategy == "tape")
-    blocks, config = config.blocks, repeatable(config)  # one program for all
-    lanes = jnp.asarray(rates, jnp.float32)
-    state = init(config, lanes, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
-    block = block.lower(config, lanes, state).compile()
-    rows, cpu, began = [], [], time.process_time()
-    for _ in range(blocks):
-        state, metrics = block(config, lanes, state)
-        rows.append(jax.device_get(metrics))
-        cpu.append(time.process_time() - began)
-    finite = np.logical_and.accumulate([row.finite for row in rows])
-    returns = np.where(finite, [row.returns.mean(-1) for row in rows], np.nan).T
-    fill = np.mean([row.fill for row in rows], axis=1)  # over the agents
-    trained = np.cumsum(fill) * _window(config) * config.updates * config.block
-    cost = {
-        "trained_transitions": trained.round().tolist(),
-        "cpu_seconds": np.round(np.array(cpu) / len(lanes), 2).tolist(),
-    }
-    return returns, cost, state
+def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+    """One agent per rate and seed."""
+    agents = _fleet(cell.task, cell.strategy == "tape")
+    return agents.train(config, {"learning_rate": rates}, seeds)
 
 
 def _window(config: dqn.Config | r2d2.Config) -> int:
@@ -215,7 +167,7 @@ def _window(config: dqn.Config | r2d2.Config) -> int:
     return config.batch * config.length
 
 
-def _stale(cell: Cell, config: Any, state: Any) -> dict[str, Any] | None:
+def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
     """Median ΔQ of each agent's sequences, by start, at the first and the last trained step."""
     if cell.strategy != "stored_burn_in":
         return None
@@ -233,23 +185,10 @@ def _stale(cell: Cell, config: Any, state: Any) -> dict[str, Any] | None:
 
 
 @functools.cache
-def _compiled(name: str, on_tape: bool):
-    """`init` and `block` of many agents that differ in learning rate and key."""
+def _fleet(name: str, on_tape: bool) -> Fleet:
     task = TASKS[name]
     env, params = make(f"popgym-{task.level or name}-v0", **dict(task.sizes))
-    env = BeginFlag(PreviousReward(PreviousAction(env)))
-    agent = dqn if on_tape else r2d2
+    return Fleet(dqn if on_tape else r2d2, BeginFlag(PreviousReward(PreviousAction(env))), params)
 
-    def at(config: Any, rate: Float[Array, ""]) -> Any:
-        return dataclasses.replace(config, learning_rate=rate)
 
-    @jax.jit
-    def init(config, rates, keys):
-        agent.check(config, env, params)
-        return jax.vmap(lambda r, k: agent.init(at(config, r), env, params, k))(rates, keys)
-
-    @jax.jit
-    def block(config, rates, state):
-        return jax.vmap(lambda r, s: agent.block(at(config, r), env, params, s))(rates, state)
-
-    return init, block
+GRID = Grid("r2d2", cells(), alone(measure), interval_at_rate, outdated=by_an_earlier_rule)

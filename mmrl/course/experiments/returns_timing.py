@@ -12,13 +12,11 @@ bounds more than rivals.
 """
 
 import functools
-import json
 import os
-import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +24,11 @@ import numpy as np
 from scipy.signal import lfilter
 
 from mmrl import returns
+from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.monoid import Affine, Resettable
-from mmrl.runs import append
 from mmrl.scan import scan
 
 GAMMA = 0.99
-BATCHES = ((10, 100), (100, 100), (1000, 100), (1000, 10), (100, 1000))  # episodes, longest
-QUICK = (3, 8)
 ROUNDS, SELDOM = 160, 4  # the slow forms run in every fourth round
 
 OURS = "ours: one backward scan with resets"
@@ -44,6 +40,22 @@ CHUNKED = "chunked scan with resets"
 UNPADDED = "pad, vmap(lax.scan), unpad"
 PADDED = "vmap(lax.scan), already padded"
 COLUMNS = "numpy over padded columns"
+
+
+class Cell(NamedTuple):
+    """How many episodes a batch has, and below which length they stay."""
+
+    episodes: int
+    longest: int
+
+    @property
+    def name(self) -> str:
+        """Says it in words."""
+        return f"{self.episodes} episodes below {self.longest} steps"
+
+
+SIZES = (Cell(10, 100), Cell(100, 100), Cell(1000, 100), Cell(1000, 10), Cell(100, 1000))
+QUICK = Cell(3, 8)
 
 
 class Batch:
@@ -67,29 +79,15 @@ class Batch:
         return result if result.ndim == 1 else result.T[self.mask]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Time every batch that `out/returns_timing.jsonl` lacks, while there is time for another."""
-    path, began, longest = out / "returns_timing.jsonl", time.monotonic(), 0.0
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    done = {(row["episodes"], row["longest"]) for row in map(json.loads, filter(None, lines))}
-    batches = (QUICK,) if quick else BATCHES
-    waiting = [batch for batch in batches if batch not in done]
-    while waiting and time.monotonic() + longest <= began + 60 * minutes:
-        started = time.monotonic()
-        row = measure(*waiting.pop(0), quick=quick)
-        append(path, row)
-        longest = max(longest, time.monotonic() - started)
-        times = row["ms"]
-        yield (
-            f"{row['episodes']} episodes below {row['longest']} steps: {times[OURS]:.3f} ms, "
-            f"{times[LOOP] / times[OURS]:.0f} times as fast as a call per episode"
-        )
-    yield f"{len(waiting)} of {len(batches)} batches remain."
+def say(row: Row) -> str:
+    """A row in a few words: how long ours takes, and a call per episode."""
+    times = row["ms"]
+    return f"{times[OURS]:.3f} ms, {times[LOOP] / times[OURS]:.0f} times as fast as a {LOOP}"
 
 
-def measure(episodes: int, longest: int, quick: bool = False) -> dict[str, Any]:
-    """One row: the least milliseconds of each form."""
-    batch, load = Batch(episodes, longest), os.getloadavg()[0]
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """The least milliseconds of each form."""
+    batch, load = Batch(*cell), os.getloadavg()[0]
     entrants = forms(batch)
     began = time.perf_counter()
     expected = entrants[LOOP]()
@@ -98,8 +96,7 @@ def measure(episodes: int, longest: int, quick: bool = False) -> dict[str, Any]:
         np.testing.assert_allclose(batch.tape(form()), expected, atol=2e-3, err_msg=name)
     rounds = 2 if quick else ROUNDS
     return {
-        "episodes": episodes,
-        "longest": longest,
+        **cell._asdict(),
         "steps": batch.edges[-1],
         "distinct_lengths": len(set(batch.lengths.tolist())),
         "gamma": GAMMA,
@@ -209,3 +206,10 @@ def call_per_episode(batch: Batch) -> Callable[[], np.ndarray]:
         return np.concatenate(parts)
 
     return loop
+
+
+def _cell_of(row: Row) -> str:
+    return Cell(row["episodes"], row["longest"]).name
+
+
+GRID = Grid("returns_timing", SIZES, alone(measure), say, cell_of=_cell_of, small=(QUICK,))

@@ -14,10 +14,7 @@ holds, by the age n - i of an observation o_i and at the last step n:
 """
 
 import dataclasses
-import json
-import pathlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -26,9 +23,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mmrl.agents import dqn
+from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.nets import Net, sensitivity
 from mmrl.rollout import collect, start
-from mmrl.runs import Run, Setup, append, interval
+from mmrl.runs import Run, Setup, interval
 from mmrl.runs.run import Program
 
 TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
@@ -66,29 +64,16 @@ def cells() -> list[Cell]:
     return [*grid[:6], Cell(lag, "lru", "segments", 50), *grid[6:]]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Measure every cell that `out/sensitivity.jsonl` lacks, while there is time for another."""
-    path, began, last = out / "sensitivity.jsonl", time.monotonic(), 0.0
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    done = {json.loads(line)["cell"] for line in lines if line}
-    waiting = [cell for cell in cells() if cell.name not in done]
-    while waiting and time.monotonic() + last <= began + 60 * minutes:
-        started = time.monotonic()
-        row = measure(waiting[0], quick)
-        append(path, row)
-        last = time.monotonic() - started
-        middle, (low, high) = row["outside"], row["outside_95"]
-        yield (
-            f"{row['cell']}: return {np.mean(row['returns']):.2f}; {middle:.0%} "
-            f"[{low:.0%}, {high:.0%}] of the gradient is {LENGTH} steps old or older, {last:.0f} s"
-        )
-        waiting.pop(0)
-    yield f"{len(waiting)} of {len(cells())} cells remain{'' if waiting else ': all done'}."
-    if waiting:
-        yield f"To go on: mmrl experiment sensitivity --out {out}"
+def say(row: Row) -> str:
+    """A row in a few words: the return, and how much of the gradient is old."""
+    middle, (low, high) = row["outside"], row["outside_95"]
+    return (
+        f"return {np.mean(row['returns']):.2f}; {middle:.0%} [{low:.0%}, {high:.0%}] of the "
+        f"gradient is {LENGTH} steps old or older"
+    )
 
 
-def measure(cell: Cell, quick: bool = False) -> dict[str, Any]:
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     """Train the agents of a cell and examine them."""
     began = time.process_time()
     changes = {"batching": cell.batching, "segment_length": cell.length}
@@ -204,3 +189,6 @@ def lower(matrix: Float[np.ndarray, "time time"]) -> Float[np.ndarray, " pairs"]
 def _round(values: np.ndarray) -> list:
     """Four significant digits: small files."""
     return [_round(x) if np.ndim(x) else float(f"{x:.4g}") for x in values]
+
+
+GRID = Grid("sensitivity", cells(), alone(measure), say)

@@ -18,21 +18,18 @@ who acted.
 """
 
 import dataclasses
-import functools
 import math
-import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from mmrl.agents import ppo
 from mmrl.course.experiments import tuning
-from mmrl.course.experiments.ppo import QUICK, Fleet, Trained, side_by_side
-from mmrl.course.experiments.resuming import read, resume
-from mmrl.runs import interval, program, provenance
-from mmrl.runs.setup import find
+from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
+from mmrl.course.experiments.proximal import PAPER, TASKS, Task, agents
+from mmrl.runs import interval, provenance
 
 RATES = (2.5e-4, 1e-3, 4e-3)  # of Adam, the first that are tried
 ALL_RATES = (6.25e-5, *RATES, 1.6e-2, 6.4e-2)
@@ -40,67 +37,6 @@ SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
 PROXIMAL = ("decoupled", "recent", "behavior")
 STALENESS = (4, 16, 48, 1)  # S, iterations
-
-PAPER = ppo.Config(
-    memory="none",
-    normalize_rewards=True,
-    environments=16,
-    rollout=32,
-    epochs=3,
-    block=12,
-    blocks=20,
-)
-"""Its settings, but for sizes and the discount."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """An environment and what it asks of an agent."""
-
-    name: str
-    env_id: str
-    worst: float  # return of a random policy, which counts as 0
-    best: float  # return that counts as 1
-    memory: str = "none"
-    memory_sizes: tuple[tuple[str, int], ...] = ()
-    gamma: float = 0.99  # γ, per step
-    blocks: int = PAPER.blocks  # evaluations of PPO from old rollouts
-
-    def fit(self, config: Any) -> Any:
-        """The config for this task."""
-        sizes = {"memory": self.memory, "memory_sizes": self.memory_sizes}
-        return dataclasses.replace(config, **sizes, gamma=self.gamma)
-
-    def normalized(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
-        """0 for a random policy's; an agent whose loss diverged counts as that."""
-        return (np.nan_to_num(returns, nan=self.worst) - self.worst) / (self.best - self.worst)
-
-    def areas(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
-        """Mean normalized return over training."""
-        return self.normalized(returns).mean(axis=-1)
-
-    def finals(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
-        """Mean normalized return of the last quarter of the evaluations."""
-        return self.areas(returns[..., -max(returns.shape[-1] // 4, 1) :])
-
-
-TASKS = {
-    task.name: task
-    for task in (
-        Task("Catch", "Catch-bsuite", -0.6, 1.0),
-        Task(
-            "RepeatPreviousEasy",
-            "popgym-RepeatPreviousEasy-v0",
-            -0.5,
-            1.0,
-            memory="lru",
-            memory_sizes=(("state_size", 32),),
-            gamma=0.9,
-            blocks=10,
-        ),
-        Task("Breakout", "Breakout-MinAtar", 0.42, 6.0),
-    )
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,23 +72,24 @@ def cells() -> list[Cell]:
     ]
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Train every cell that `out/staleness.jsonl` lacks, while there is time for another."""
-
-    def shared(task: str) -> list[float]:
-        fresh = read(out / "staleness.jsonl").get(Cell(task).name)
-        return [fresh["learning_rate"]] if fresh else []
-
-    def measured(cell: Cell, quick: bool, old: dict[str, Any] | None = None) -> dict[str, Any]:
-        return measure(cell, quick, old, shared(cell.task))
-
-    def outdated(row: dict[str, Any]) -> bool:
-        return tuning.outdated(row) or not set(shared(row["task"])) <= set(row["rates"])
-
-    yield from resume("staleness", out, cells(), measured, _say, minutes, quick, outdated)
+def measure_all(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+    """One cell, trained also at the learning rate of its task without staleness."""
+    return [measure(c, quick, found.get(c.name), _shared(c.task, found)) for c in together]
 
 
-def _say(row: dict[str, Any]) -> str:
+def _shared(task: str, found: Rows) -> list[float]:
+    """The learning rate at which all cells of a task are compared; none yet, or one."""
+    fresh = found.get(Cell(task).name)
+    return [fresh["learning_rate"]] if fresh else []
+
+
+def outdated(row: Row, found: Rows) -> bool:
+    """Whether a row is by an earlier rule, or lacks the rate at which its task is compared."""
+    return tuning.outdated(row) or not set(_shared(row["task"], found)) <= set(row["rates"])
+
+
+def say(row: Row) -> str:
+    """A row in a few words: its areas at each rate."""
     found = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
     return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in found)
 
@@ -160,24 +97,26 @@ def _say(row: dict[str, Any]) -> str:
 def measure(
     cell: Cell,
     quick: bool = False,
-    old: dict[str, Any] | None = None,
+    old: Row | None = None,
     shared: Sequence[float] = (),
-) -> dict[str, Any]:
+) -> Row:
     """Train a cell's agents at every rate, `shared` ones too, and say what they reached.
 
     The agents of an `old` row of it are not trained again.
     """
     task = TASKS[cell.task]
     config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
-    fleet, some = Fleet(config, *compiled("ppo", cell.task)), len(TUNING_SEEDS)
+    fleet, some = agents("ppo", cell.task), len(TUNING_SEEDS)
     seeds, told = (*TUNING_SEEDS, *SEEDS), _told(old or {"rates": []})
 
     def train(trying: list[tuning.Setting]) -> np.ndarray:
-        # One rate at a time: a ring of rollouts takes memory.
-        rates = [one["learning_rate"] for one in trying]
-        runs = [fleet.train({"learning_rate": [rate] * len(seeds)}, seeds) for rate in rates]
-        told.update(zip(rates, (_tell(task, config, run) for run in runs), strict=True))
-        return np.stack([task.normalized(run.returns[:some]) for run in runs])
+        curves = []
+        for rate in (one["learning_rate"] for one in trying):
+            # One rate at a time: a ring of rollouts takes memory.
+            run = fleet.train(config, {"learning_rate": [rate] * len(seeds)}, seeds)
+            told[rate] = _tell(task, config, run)
+            curves.append(task.normalized(run.returns[:some]))
+        return np.stack(curves)
 
     chosen = tuning.choose(
         train,
@@ -187,7 +126,6 @@ def measure(
         known=tuning.recall(old or {"tuning": {}}),
     )
     rates = sorted(told)
-    steps = config.rollout * config.environments
     about = {
         "cell": cell.name,
         "task": cell.task,
@@ -198,8 +136,9 @@ def measure(
         "seeds": list(SEEDS),
         "worst": task.worst,
         "best": task.best,
-        "env_steps": [steps * config.block * (i + 1) for i in range(config.blocks)],
-        "filling_steps": steps * cell.staleness,  # of them; played but not learned from
+        "env_steps": env_steps(config),
+        # Of them; played but not learned from.
+        "filling_steps": config.rollout * config.environments * cell.staleness,
         "settings": settings(config),
         "quick": quick,
     }
@@ -228,7 +167,7 @@ def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
         "areas": rounded(areas),  # [seed]
         "finals": rounded(task.finals(returns)),
         "returns": rounded(returns),  # [seed, eval]
-        "diagnostics": _diagnostics(config, run.diagnostics),  # [eval]
+        "diagnostics": _diagnostics(config, run.metrics.diagnostics),  # [eval]
         "cpu_seconds": run.cpu_seconds[-1],  # per agent
     }
 
@@ -254,20 +193,4 @@ def _diagnostics(config: ppo.Config, found: ppo.Diagnostics) -> dict[str, list[f
     return {name: [math.nan] * len(x[:filling]) + x[filling:] for name, x in means.items()}
 
 
-def settings(config: ppo.Config) -> dict[str, Any]:
-    """All of a configuration but the learning rate."""
-    named = dataclasses.asdict(config)
-    return {name: value for name, value in named.items() if name != "learning_rate"}
-
-
-def rounded(values: Any) -> list[Any]:
-    """As lists, with 4 decimals."""
-    return np.round(np.asarray(values, float), 4).tolist()
-
-
-@functools.cache
-def compiled(agent: str, task: str):
-    """`init` and `block` of many agents that differ in key and in numbers of their `Config`."""
-    found = TASKS[task]
-    env, params, *_ = program("ppo", found.env_id, False, found.memory != "none")
-    return side_by_side(find(agent), env, params)
+GRID = Grid("staleness", cells(), measure_all, say, outdated=outdated)

@@ -6,69 +6,76 @@ slows all of them alike.
 
 import dataclasses
 import functools
-import json
-import pathlib
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 
 from mmrl.agents import dqn
 from mmrl.course.experiments.batching import LENGTHS, MEMORIES, TAPE
-from mmrl.runs import append, program
+from mmrl.course.experiments.grid import Grid, Row, Rows
+from mmrl.runs import program
 
 ENV = "popgym-RepeatFirstEasy-v0"
 STEPS = 20  # gradient steps in a turn
 TURNS = 15
 
 
-def run(out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
-    """Time every memory that `out/training_times.jsonl` lacks, while there is time for another."""
-    path, began, last = out / "training_times.jsonl", time.monotonic(), 0.0
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    done = {json.loads(line)["memory"] for line in lines}
-    waiting = [memory for memory in MEMORIES if memory not in done]
-    while waiting and time.monotonic() + last <= began + 60 * minutes:
-        started = time.monotonic()
-        rows = measure(waiting[0], quick)
-        for row in rows:
-            append(path, row)
-        last = time.monotonic() - started
-        times = [f"{row['batching_name']} {1000 * row['seconds']:.2f} ms" for row in rows]
-        yield f"{waiting.pop(0)}: {', '.join(times)}"
-    yield f"{len(waiting)} memories remain{': ' if waiting else ''}{', '.join(waiting)}."
+class Cell(NamedTuple):
+    """A memory, and a way of batching."""
+
+    memory: str
+    length: int  # L of segments, or TAPE
+
+    @property
+    def batching(self) -> str:
+        """Says it in words."""
+        return f"segments of {self.length}" if self.length else "tape"
+
+    @property
+    def name(self) -> str:
+        return f"{self.memory}, {self.batching}"
 
 
-def measure(memory: str, quick: bool = False) -> list[dict[str, Any]]:
-    """One row for every way of batching."""
-    sizes = {"width": 8, "batch": 100, "capacity": 4096} if quick else {}
-    programs = {length: _steps(_config(memory, length, **sizes)) for length in (TAPE, *LENGTHS)}
-    wall: dict[int, list[float]] = {length: [] for length in programs}
-    cpu: dict[int, list[float]] = {length: [] for length in programs}
+def cells() -> list[Cell]:
+    """The whole grid, memory by memory."""
+    return [Cell(memory, length) for memory in MEMORIES for length in (TAPE, *LENGTHS)]
+
+
+def say(row: Row) -> str:
+    """A row in a few words: how long a gradient step takes."""
+    return f"{1000 * row['seconds']:.2f} ms"
+
+
+def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+    """Time a memory's ways of batching, which take turns."""
+    sizes = {"width": 8, "batch": 200, "capacity": 4096} if quick else {}
+    configs = [_config(*cell, **sizes) for cell in together]
+    steps = [_steps(config) for config in configs]
+    taken: list[list[tuple[float, float]]] = [[] for _ in together]
     for _ in range(2 if quick else TURNS):
-        for length, turn in programs.items():
+        for turn, times in zip(steps, taken, strict=True):
             began, used = time.perf_counter(), time.process_time()
             turn()
-            wall[length].append((time.perf_counter() - began) / STEPS)
-            cpu[length].append((time.process_time() - used) / STEPS)
-    config = _config(memory, TAPE, **sizes)
+            wall, cpu = time.perf_counter() - began, time.process_time() - used
+            times.append((wall / STEPS, cpu / STEPS))
     return [
         {
-            "memory": memory,
-            "batching": "segments" if length else "tape",
-            "batching_name": f"segments of {length}" if length else "tape",
-            "segment_length": length,
-            "seconds": min(wall[length]),
-            "cpu_seconds": min(cpu[length]),
+            "memory": cell.memory,
+            "batching": config.batching,
+            "batching_name": cell.batching,
+            "segment_length": cell.length,
+            "seconds": min(wall for wall, _ in times),
+            "cpu_seconds": min(cpu for _, cpu in times),
             "batch": config.batch,
             "width": config.width,
             "env": ENV,
-            "turns": len(wall[length]),
+            "turns": len(times),
             "quick": quick,
         }
-        for length in programs
+        for cell, config, times in zip(together, configs, taken, strict=True)
     ]
 
 
@@ -107,3 +114,12 @@ def _steps(config: dqn.Config):
 
     again()
     return again
+
+
+def _cell_of(row: Row) -> str:
+    return Cell(row["memory"], row["segment_length"]).name
+
+
+GRID = Grid(
+    "training_times", cells(), measure, say, program=lambda cell: cell.memory, cell_of=_cell_of
+)

@@ -150,6 +150,32 @@ def choose_rate(
     )
 
 
+def tuned(
+    train: Callable[[Sequence[float], Sequence[int]], Any],
+    tell: Callable[[Any], dict[str, Any]],
+    first: Sequence[float],
+    tuning_seeds: Sequence[int],
+    seeds: Sequence[int],
+    *,
+    row: Mapping[str, Any] | None = None,
+    curves: Callable[[Any], Float[np.ndarray, "lane eval"]] = lambda trained: trained.returns,
+    **rule: Any,
+) -> dict[str, Any]:
+    """A row's learning rate, how it was chosen, and what `tell` says of agents trained with it.
+
+    `train` has an agent per rate and seed, and `rule` is for `choose_rate`. An earlier `row` keeps
+    its agents if that rate is theirs.
+    """
+    chosen = choose_rate(
+        lambda rates, seeds: curves(train(rates, seeds)), first, tuning_seeds, row=row, **rule
+    )
+    if row and (same := grown(row, chosen)):
+        return same
+    about = {"tuning_seeds": list(tuning_seeds), "seeds": list(seeds)}
+    rate = chosen.setting["learning_rate"]
+    return {**record(chosen), **about, **tell(train([rate] * len(seeds), seeds))}
+
+
 def record(chosen: Chosen) -> dict[str, Any]:
     """What a row says of a learning rate and how it was chosen."""
     tried = [(str(one.setting["learning_rate"]), one) for one in chosen.tried]

@@ -1,0 +1,90 @@
+"""Agents that train side by side in one program, each with numbers and a key of its own."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mmrl.course.experiments.grid import rounded
+from mmrl.runs import interval
+
+QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
+
+
+class Trained(NamedTuple):
+    """Trained agents, and what they were like at every evaluation."""
+
+    returns: Float[np.ndarray, "lane eval"]  # of the greedy policy
+    metrics: Any  # `Metrics` of the blocks, each [lane, eval, ...]
+    cpu_seconds: list[float]  # per agent so far, [eval]; compilation is not counted
+    state: Any  # the agents, [lane]
+
+
+class Fleet:
+    """Agents that train side by side, in a program that is compiled once for their settings.
+
+    `agent` is a module as `ppo` is, and `block` may be another one than its own. A loss that is no
+    longer finite makes an agent's later returns NaN, never an error: a learning rate may be too
+    high.
+    """
+
+    def __init__(self, agent: Any, env: Any, params: Any, block: Callable | None = None):
+        self.programs: dict[int, Any] = {}  # by the number of agents
+        self._settings: Any = None  # of which those are
+
+        def at(config: Any, lane: Mapping[str, Float[Array, ""]]) -> Any:
+            names = list(lane)
+            return eqx.tree_at(
+                lambda c: [getattr(c, name) for name in names], config, list(lane.values())
+            )
+
+        @jax.jit
+        def begin(config, lanes, keys):
+            agent.check(config, env, params)
+            return jax.vmap(lambda x, k: agent.init(at(config, x), env, params, k))(lanes, keys)
+
+        @jax.jit
+        def go_on(config, lanes, state):
+            one = block or agent.block
+            return jax.vmap(lambda x, s: one(at(config, x), env, params, s))(lanes, state)
+
+        self._begin, self._go_on = begin, go_on
+
+    def train(
+        self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
+    ) -> Trained:
+        """One agent per seed, with its entry of every number in `lanes`, `config.blocks` long."""
+        numbers = {name: jnp.asarray(values, jnp.float32) for name, values in lanes.items()}
+        keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+        state = self._begin(config, numbers, keys)
+        settings, many = jax.tree.structure((config, numbers)), len(seeds)
+        if settings != self._settings:
+            self._settings, self.programs = settings, {}
+        if many not in self.programs:
+            self.programs[many] = self._go_on.lower(config, numbers, state).compile()
+        blocks, cpu, began = [], [], time.process_time()
+        for _ in range(config.blocks):
+            state, metrics = self.programs[many](config, numbers, state)
+            blocks.append(jax.device_get(metrics))
+            cpu.append(round((time.process_time() - began) / len(seeds), 3))
+        finite = np.logical_and.accumulate([one.finite for one in blocks])
+        returns = np.where(finite, [one.returns.mean(-1) for one in blocks], np.nan).T
+        return Trained(returns, jax.tree.map(lambda *x: np.stack(x, axis=1), *blocks), cpu, state)
+
+
+def told(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]:
+    """A row's returns, when they were measured, and the interval of the last ones."""
+    middle, *ends = interval(returns[:, -1])
+    about = {"interquartile_mean": middle, "interval_95": ends, "env_steps": env_steps(config)}
+    return {**about, "returns": rounded(returns)}
+
+
+def env_steps(config: Any) -> list[int]:
+    """Steps of an agent up to each of its evaluations."""
+    steps = config.block * config.rollout * config.environments
+    return [steps * (i + 1) for i in range(config.blocks)]

@@ -1,0 +1,118 @@
+"""One loop for all experiments: measure the cells that lack a row, while there is time.
+
+A cell is a value with a `name`, by which its row is known. A study is a module with a `Grid`, which
+says what its cells are, how some of them are measured, and how a row is told in a line:
+
+    GRID = Grid("ppo", cells(), alone(measure), say)
+    GRID.run(out, minutes, quick)       # appends to out/ppo.jsonl, a line of progress for each row
+"""
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mmrl.course.experiments import tuning
+from mmrl.runs import append, revise
+from mmrl.runs.checkpoint import loads
+
+Row = dict[str, Any]
+Rows = dict[str, Row]  # by the names of their cells
+
+
+def rows(path: pathlib.Path) -> list[Row]:
+    """The rows of a file of JSON lines; none if there is no file."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [loads(line) for line in lines if line]
+
+
+def alone(
+    measure: Callable[[Any, bool, Row | None], Row],
+) -> Callable[[Sequence[Any], Rows, bool], list[Row]]:
+    """How one cell is measured, from an earlier row of it or anew, as a `Grid` asks for it."""
+
+    def measured(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
+        return [measure(cell, quick, found.get(cell.name)) for cell in together]
+
+    return measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """An experiment: its cells, the most telling first, and how they become rows of a file."""
+
+    name: str  # of the file, and of the command
+    cells: Sequence[Any]
+    measure: Callable[[Sequence[Any], Rows, bool], Iterable[Row]]  # (cells, rows so far, quick)
+    say: Callable[[Row], str]
+    program: Callable[[Any], Hashable] = lambda cell: cell.name  # equal: measured together
+    most: int | None = None  # that are measured together
+    outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # then it is measured anew
+    cell_of: Callable[[Row], str] = lambda row: row["cell"]
+    small: Sequence[Any] = ()  # the cells of a quick run, where they are others
+    close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()  # said of all rows at last
+
+    def read(self, out: pathlib.Path) -> Rows:
+        """The rows that a folder has; of a cell that was measured twice, the later one."""
+        return {self.cell_of(row): row for row in rows(out / f"{self.name}.jsonl")}
+
+    def run(self, out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
+        """Measure every cell that `out/<name>.jsonl` lacks, while there is time for more.
+
+        Rows that are `outdated` come first, and of those the ones that need no training; they are
+        replaced where they stand.
+        """
+        cells = self.small if quick and self.small else self.cells
+        began, longest, found = time.monotonic(), 0.0, self.read(out)
+        left = sorted(cells, key=lambda cell: self._turn(found.get(cell.name)))
+        while waiting := [cell for cell in left if self._lacks(cell, found)]:
+            started = time.monotonic()
+            if started + longest > began + 60 * minutes:
+                break
+            alike = [c for c in waiting if self.program(c) == self.program(waiting[0])]
+            together = alike[: self.most]
+            measured = list(self.measure(together, found, quick))
+            seconds = time.monotonic() - started
+            longest = max(longest, seconds)
+            for row in measured:
+                write = revise if self.cell_of(row) in found else append
+                write(out / f"{self.name}.jsonl", row)
+                yield f"{self.cell_of(row)}: {self.say(row)}, {seconds / len(measured):.0f} s"
+            left = [cell for cell in left if cell not in together]
+            found = self.read(out)
+        yield from self.close(list(found.values()))
+        yield f"{len(waiting)} of {len(cells)} cells remain{'' if waiting else ': all done'}."
+        if waiting:
+            yield f"To go on: mmrl experiment {self.name} --out {out}"
+
+    def _lacks(self, cell: Any, found: Rows) -> bool:
+        row = found.get(cell.name)
+        return row is None or self.outdated(row, found)
+
+    def _turn(self, row: Row | None) -> int:
+        return 2 if row is None else int(not tuning.stands(row))
+
+
+def by_an_earlier_rule(row: Row, found: Rows) -> bool:
+    """Whether the learning rate of a row was chosen by an earlier rule than that of `tuning`."""
+    return tuning.outdated(row)
+
+
+def interval_at_rate(row: Row) -> str:
+    """A row in a few words: the interquartile mean, its interval and the learning rate."""
+    middle, (low, high) = row["interquartile_mean"], row["interval_95"]
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
+
+
+def settings(config: Any) -> Row:
+    """All of a configuration but the learning rate."""
+    named = dataclasses.asdict(config)
+    return {name: value for name, value in named.items() if name != "learning_rate"}
+
+
+def rounded(values: Any) -> list[Any]:
+    """As lists, with 4 decimals."""
+    return np.round(np.asarray(values, float), 4).tolist()

@@ -1,0 +1,82 @@
+"""Tasks of the experiments on proximal policies, their settings, and how returns are normalized."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.agents import ppo
+from mmrl.course.experiments.fleet import Fleet
+from mmrl.runs import program
+from mmrl.runs.setup import find
+
+PAPER = ppo.Config(
+    memory="none",
+    normalize_rewards=True,
+    environments=16,
+    rollout=32,
+    epochs=3,
+    block=12,
+    blocks=20,
+)
+"""The settings of Hilton et al. 2022, but for sizes and the discount."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """An environment and what it asks of an agent."""
+
+    name: str
+    env_id: str
+    worst: float  # return of a random policy, which counts as 0
+    best: float  # return that counts as 1
+    memory: str = "none"
+    memory_sizes: tuple[tuple[str, int], ...] = ()
+    gamma: float = 0.99  # γ, per step
+    blocks: int = PAPER.blocks  # evaluations of PPO from old rollouts
+
+    def fit(self, config: Any) -> Any:
+        """The config for this task."""
+        sizes = {"memory": self.memory, "memory_sizes": self.memory_sizes}
+        return dataclasses.replace(config, **sizes, gamma=self.gamma)
+
+    def normalized(self, returns: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+        """0 for a random policy's; an agent whose loss diverged counts as that."""
+        return (np.nan_to_num(returns, nan=self.worst) - self.worst) / (self.best - self.worst)
+
+    def areas(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
+        """Mean normalized return over training."""
+        return self.normalized(returns).mean(axis=-1)
+
+    def finals(self, returns: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*any"]:
+        """Mean normalized return of the last quarter of the evaluations."""
+        return self.areas(returns[..., -max(returns.shape[-1] // 4, 1) :])
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("Catch", "Catch-bsuite", -0.6, 1.0),
+        Task(
+            "RepeatPreviousEasy",
+            "popgym-RepeatPreviousEasy-v0",
+            -0.5,
+            1.0,
+            memory="lru",
+            memory_sizes=(("state_size", 32),),
+            gamma=0.9,
+            blocks=10,
+        ),
+        Task("Breakout", "Breakout-MinAtar", 0.42, 6.0),
+    )
+}
+
+
+@functools.cache
+def agents(name: str, task: str) -> Fleet:
+    """Agents of this name that train side by side on a task."""
+    found = TASKS[task]
+    env, params, *_ = program("ppo", found.env_id, False, found.memory != "none")
+    return Fleet(find(name), env, params)
