@@ -15,8 +15,7 @@ SLOW = (timing.LOOP, timing.LFILTER, timing.STEPS)
 
 def run(quick: bool = False) -> list[dict]:
     """Ours against every other form, and against the fastest of the single compiled calls."""
-    episodes, longest = timing.QUICK if quick else (1000, 100)
-    times = timing.measure(episodes, longest, quick)["ms"]
+    times = timing.measure(timing.QUICK if quick else timing.Cell(1000, 100), quick)["ms"]
     mine = times.pop(timing.OURS)
 
     def row(peer_name: str, milliseconds: float, target: float | None) -> dict:

@@ -35,7 +35,7 @@ class Fleet:
 
     def __init__(self, agent: Any, env: Any, params: Any, block: Callable | None = None):
         self.programs: dict[int, Any] = {}  # by the number of agents
-        self._settings: Any = None  # of which those are
+        self._settings = jax.tree.structure(None)  # of which those are
 
         def at(config: Any, lane: Mapping[str, Float[Array, ""]]) -> Any:
             names = list(lane)

@@ -67,7 +67,7 @@ class Grid:
         """
         cells = self.small if quick and self.small else self.cells
         began, longest, found = time.monotonic(), 0.0, self.read(out)
-        left = sorted(cells, key=lambda cell: self._turn(found.get(cell.name)))
+        left = sorted(cells, key=lambda cell: self._turn(cell, found))
         while waiting := [cell for cell in left if self._lacks(cell, found)]:
             started = time.monotonic()
             if started + longest > began + 60 * minutes:
@@ -92,8 +92,10 @@ class Grid:
         row = found.get(cell.name)
         return row is None or self.outdated(row, found)
 
-    def _turn(self, row: Row | None) -> int:
-        return 2 if row is None else int(not tuning.stands(row))
+    def _turn(self, cell: Any, found: Rows) -> int:
+        if cell.name not in found:
+            return 2
+        return int(not (self._lacks(cell, found) and tuning.stands(found[cell.name])))
 
 
 def by_an_earlier_rule(row: Row, found: Rows) -> bool:

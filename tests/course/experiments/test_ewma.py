@@ -11,21 +11,22 @@ import scipy.stats
 from mmrl import runs
 from mmrl.agents.ppo import ppg
 from mmrl.course.experiments import ewma
-from mmrl.course.experiments.staleness import TASKS, settings
+from mmrl.course.experiments.grid import settings
+from mmrl.course.experiments.proximal import TASKS
 from mmrl.runs.checkpoint import dumps, loads
 
 PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "ewma.jsonl"
 
 
-def rows(shift: float) -> list[dict[str, Any]]:
+def rows(shift: float) -> dict[str, dict[str, Any]]:
     """PPO on every task, and PPO-EWMA, which is better by `shift`."""
     draw = np.random.default_rng(0).normal
-    found = []
+    found = {}
     for task in TASKS:
         for algorithm, more in (("PPO", 0.0), ("PPO-EWMA", shift)):
             areas, finals = draw(size=8) + more, draw(size=8) - more
             name = ewma.Cell(task, algorithm).name
-            found.append({"cell": name, "areas": areas.tolist(), "finals": finals.tolist()})
+            found[name] = {"areas": areas.tolist(), "finals": finals.tolist()}
     return found
 
 
@@ -64,8 +65,8 @@ def test_algorithms_differ_in_the_average_alone():
 
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in ewma.cells()}
-    published = [loads(line) for line in PUBLISHED.read_text("utf-8").splitlines()]
-    for row in published:
+    published = ewma.GRID.read(PUBLISHED.parent)
+    for row in published.values():
         cell = known[row["cell"]]
         if isinstance(cell, ewma.Comparison):
             again = ewma.compare(cell, published)
@@ -74,7 +75,7 @@ def test_published_rows_are_of_these_cells():
         now = loads(dumps(settings(cell.config)))
         assert now | row["settings"] == now  # later versions have more of them
         assert not row["quick"] and not set(row["seeds"]) & set(ewma.TUNING_SEEDS)
-        if isinstance(cell, ewma.Grid):
+        if isinstance(cell, ewma.Surface):
             assert np.shape(row["areas"])[:2] == (len(row["weights"]), len(row["centers"]))
             np.testing.assert_allclose(row["means"], np.mean(row["areas"], axis=-1), atol=2e-4)
             continue
@@ -97,8 +98,8 @@ def test_all_four_run(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.slow
-def test_a_grid_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
+def test_a_surface_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "CENTERS", (1.0, 8.0, 64.0))
     monkeypatch.setattr(ewma, "WEIGHTS", (0.5, 2.0))
-    row = ewma.measure_grid(ewma.Grid("Catch"), quick=True)
+    row = ewma.measure_surface(ewma.Surface("Catch"), quick=True)
     assert np.shape(row["areas"]) == (2, 3, len(ewma.GRID_SEEDS))

@@ -14,6 +14,7 @@ from mmrl.agents.clear.cycles import Curves, Played
 from mmrl.agents.clear.vtrace import Measures
 from mmrl.course.experiments import forgetting, protocols
 from mmrl.course.experiments.forgetting import SEEDS, TUNING_SEEDS
+from mmrl.course.experiments.grid import rows
 from mmrl.course.experiments.protocols import SWEEPS, Cell
 from mmrl.runs.checkpoint import dumps, loads
 
@@ -148,32 +149,9 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
     assert forgetting.choose(Cell("CLEAR"), False) == ({}, []) and len(asked) == 1
 
 
-def test_the_experiment_goes_on_where_it_stopped(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-    groups: list[list[str]] = []
-
-    def measure(together: Any, quick: bool) -> Any:
-        groups.append([cell.name for cell in together])
-        same = {"order": [0], "retained": [0.5], "interquartile_mean": 0.25, "cpu_seconds": 2}
-        return [{"cell": cell.name, **same} for cell in together]
-
-    monkeypatch.setattr(forgetting, "measure", measure)
-    total = len(protocols.cells())
-    assert next(forgetting.run(tmp_path, 0.0, True)) == f"{total} of {total} cells remain."
-    going = forgetting.run(tmp_path, 9.0, True)
-    assert next(going) == "Catch, simultaneous, V-trace: 0.25, keeps 0.50, 2 s"
-    going.close()
-    assert list(forgetting.run(tmp_path, 9.0, True))[-1] == f"0 of {total} cells remain: all done."
-    # What was measured in the first group but not written is measured again.
-    assert groups[0][1:] == groups[1][:3] and max(map(len, groups)) == forgetting.TOGETHER
-    written = [row["cell"] for row in forgetting.rows(tmp_path / "forgetting.jsonl")]
-    assert sorted(written) == sorted(cell.name for cell in protocols.cells())
-
-
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in protocols.cells()}
-    published = forgetting.rows(PUBLISHED)
+    published = rows(PUBLISHED)
     assert len({row["cell"] for row in published}) == len(published)
     for row in published:
         if "sampled" not in row:  # measured with other settings, and to be measured anew
@@ -217,9 +195,9 @@ def test_agents_side_by_side_are_those_that_train_alone(
     # As many agents as are tuned: one program.
     monkeypatch.setattr(forgetting, "SEEDS", SEEDS[: 2 * len(TUNING_SEEDS)])
     cells = [Cell("V-trace", "separate"), Cell("Progress & Compress")]
-    monkeypatch.setattr(forgetting, "cells", lambda: cells)
-    assert list(forgetting.run(tmp_path, np.inf, True))[-1] == "0 of 2 cells remain: all done."
-    found = forgetting.rows(tmp_path / "forgetting.jsonl")
+    grid = dataclasses.replace(forgetting.GRID, cells=cells)
+    assert list(grid.run(tmp_path, np.inf, True))[-1] == "0 of 2 cells remain: all done."
+    found = rows(tmp_path / "forgetting.jsonl")
     assert [row["cell"] for row in found] == [cell.name for cell in cells]
     for row, cell in zip(found, cells, strict=True):
         assert row["quick"] and np.shape(row["scores"]) == (4, len(row["env_steps"]), 3)

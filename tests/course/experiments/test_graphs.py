@@ -33,8 +33,7 @@ def test_an_episode_ends_beyond_the_edge():
 
 
 def test_every_row_has_a_name_of_its_own():
-    wanted = graphs.cells(quick=False)
-    kinds = [name.partition(",")[0] for name in wanted]
+    kinds = [cell.name.partition(",")[0] for cell in graphs.cells()]
     sizes = 1 + sum(map(len, graphs.VARIED.values()))
     assert kinds.count("time") == 2 * sizes
     assert kinds.count("interpreter") == 2
@@ -45,13 +44,13 @@ def test_every_row_has_a_name_of_its_own():
 
 def test_every_row_is_published_once():
     rows = [json.loads(line) for line in PUBLISHED.read_text("utf-8").splitlines()]
-    assert sorted(row["cell"] for row in rows) == sorted(graphs.cells(quick=False))
+    assert sorted(row["cell"] for row in rows) == sorted(cell.name for cell in graphs.cells())
     assert all(row["seeds"] == [0] and not row["quick"] for row in rows)
 
 
 @pytest.mark.slow
 def test_rows_are_written_once(tmp_path: Path):
-    said = list(graphs.run(tmp_path, float("inf"), quick=True))
+    said = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
     rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
     assert [row["kind"] for row in rows] == ["time", "interpreter", "bytes", "live", "lift"]
     assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
@@ -60,5 +59,5 @@ def test_rows_are_written_once(tmp_path: Path):
     assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
     assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
     assert len(live["live"]) == len(live["learning"]) and max(live["live"]) <= live["peak"]
-    assert said[-1] == "0 of 5 rows remain."
-    assert list(graphs.run(tmp_path, float("inf"), quick=True)) == ["0 of 5 rows remain."]
+    assert said[-1] == "0 of 5 cells remain: all done."
+    assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == said[-1:]

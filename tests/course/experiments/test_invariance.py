@@ -16,6 +16,7 @@ from scipy import stats
 from mmrl.agents import ppo
 from mmrl.agents.ppo import ppg
 from mmrl.course.experiments import invariance, ledger, stratified
+from mmrl.course.experiments.grid import rows
 from mmrl.envs import make
 from mmrl.rollout import collect, start
 
@@ -31,7 +32,7 @@ def row(c: int, areas: list[float], condition: str = stratified.EVERY, task: str
 def test_cells_are_the_ones_that_are_published():
     known = {cell.name: cell for cell in invariance.cells()}
     assert len(known) == len(invariance.cells())
-    published = invariance.rows(RESULTS)
+    published = rows(RESULTS)
     chosen: dict[tuple[str, str], Any] = {}
     for found in published:
         cell = known[found["cell"]]
@@ -46,8 +47,8 @@ def test_cells_are_the_ones_that_are_published():
             assert rate == float(max(found["tuning"], key=lambda r: found["tuning"][r]))
 
 
-def published_steps(rows: list[Any], cell: invariance.Cell) -> list[int]:
-    return next(r["env_steps"] for r in rows if r["cell"] == cell.base.name)
+def published_steps(published: list[Any], cell: invariance.Cell) -> list[int]:
+    return next(r["env_steps"] for r in published if r["cell"] == cell.base.name)
 
 
 @pytest.mark.parametrize("task", invariance.TASKS)
@@ -154,17 +155,15 @@ def test_van_elteren_is_standardized_over_all_ways_to_deal_the_values():
 
 
 @pytest.mark.slow
-def test_the_experiment_goes_on_where_it_stopped(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
     base = invariance.Cell("Catch", "ppg", stratified.EVERY, 1)
     others = [dataclasses.replace(base, condition=name, c=16) for name in invariance.CONDITIONS]
-    monkeypatch.setattr(invariance, "cells", lambda: [base])
-    assert next(invariance.run(tmp_path, 0.0, True)) == "1 of 1 cells remain."
-    assert list(invariance.run(tmp_path, 9.0, True))[-1] == "0 of 1 cells remain: all done."
-    monkeypatch.setattr(invariance, "cells", lambda: [base, *others[:2]])
-    assert list(invariance.run(tmp_path, 9.0, True))[-1] == "0 of 3 cells remain: all done."
-    first, *rest = invariance.rows(tmp_path / "invariance.jsonl")
+    one = dataclasses.replace(invariance.GRID, cells=[base])
+    assert next(one.run(tmp_path, 0.0, True)) == "1 of 1 cells remain."
+    assert list(one.run(tmp_path, 9.0, True))[-1] == "0 of 1 cells remain: all done."
+    some = dataclasses.replace(invariance.GRID, cells=[base, *others[:2]])
+    assert list(some.run(tmp_path, 9.0, True))[-1] == "0 of 3 cells remain: all done."
+    first, *rest = rows(tmp_path / "invariance.jsonl")
     assert first["cell"] == base.name and [r["cell"] for r in rest] == [c.name for c in others[:2]]
     assert {r["learning_rate"] for r in rest} == {first["learning_rate"]}
     assert first["tuning"] and not rest[0]["tuning"] and len(first["noise_scale"]) == 2

@@ -13,7 +13,6 @@ from mmrl.agents.clear.cycles import Curves, Played
 from mmrl.agents.clear.vtrace import Measures
 from mmrl.course.experiments import minatar
 from mmrl.course.experiments.minatar import CONFIG, CYCLES, GAMES, Cell
-from mmrl.course.experiments.resuming import read
 from mmrl.envs.continual import minatar as game
 from mmrl.runs.checkpoint import dumps, loads
 
@@ -83,7 +82,7 @@ def test_what_a_row_says_of_known_curves():
 
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in minatar.cells()}
-    assert set(read(PUBLISHED)) == set(known)
+    assert set(minatar.GRID.read(PUBLISHED.parent)) == set(known)
     for line in PUBLISHED.read_text("utf-8").splitlines():
         row = loads(line)
         cell = known[row["cell"]]
@@ -104,8 +103,8 @@ def test_published_rows_are_of_these_cells():
 def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(minatar, "GAMES", ("Breakout", "SpaceInvaders"))
     monkeypatch.setattr(minatar, "SEEDS", (0,))
-    monkeypatch.setattr(minatar, "cells", lambda: [Cell("CLEAR"), Cell("V-trace", "separate")])
-    lines = list(minatar.run(tmp_path, np.inf, True))
+    some = dataclasses.replace(minatar.GRID, cells=[Cell("CLEAR"), Cell("V-trace", "separate")])
+    lines = list(some.run(tmp_path, np.inf, True))
     assert len(lines) == 3 and lines[-1] == "0 of 2 cells remain: all done."
     assert lines[0].startswith("MinAtar, sequential, CLEAR: Breakout ")
     rows = [loads(x) for x in (tmp_path / "minatar.jsonl").read_text("utf-8").splitlines()]

@@ -1,15 +1,14 @@
 """Every experiment chooses learning rates by one rule, and brings older rows up to it."""
 
-import json
 import pathlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mmrl import runs
 from mmrl.course.experiments import batching, ewma, ppo, r2d2, staleness, tuning
-from mmrl.course.experiments.resuming import resume
+from mmrl.course.experiments.fleet import Trained
 from mmrl.runs.checkpoint import loads
 
 RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results"
@@ -29,12 +28,10 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
 ):
     trained: list[float] = []
 
-    def train(cell: Any, config: Any, rates: Any, seeds: Any) -> tuple[Any, ...]:
+    def train(cell: Any, config: Any, rates: Any, seeds: Any) -> Trained:
         trained.extend(rates)
         shown = curves(rates, fast=max(experiment.RATES))
-        if experiment is batching:
-            return shown, {"fill": np.ones((len(shown), 16))}
-        return (shown, [0.0] * 16) if experiment is ppo else (shown, {}, None)
+        return Trained(shown, SimpleNamespace(fill=np.ones((len(shown), 16))), [0.0] * 16, None)
 
     monkeypatch.setattr(experiment, "train", train)
     cell = experiment.cells()[0]
@@ -57,36 +54,6 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
     stands = experiment.measure(cell, True, {**old, "learning_rate": row["learning_rate"]})
     assert stands["date"] == "then" and stands["tuned"]["date"] and len(trained) == 8
     assert stands["tuning"] == row["tuning"] and stands["returns"] == row["returns"]
-
-
-def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
-    cells = [batching.Cell("RepeatFirstEasy", memory) for memory in ("lru", "gru", "ffm")]
-    rows = [{"cell": cell.name, "tuning": {"0.1": 1.0}} for cell in cells]
-    for row in rows[:2]:
-        runs.append(tmp_path / "x.jsonl", row)
-    seen: list[str] = []
-
-    def measure(cell: Any, quick: bool, old: dict[str, Any] | None = None) -> dict[str, Any]:
-        seen.append(f"{cell.memory} {'again' if old else 'new'}")
-        kept = old if old and cell.memory == "lru" else {"cell": cell.name, "tuning": {"0.1": 1.0}}
-        return {**kept, "tuning_areas": {}}
-
-    before = (tmp_path / "x.jsonl").read_text()
-    rest = (lambda row: "done", 9.0, True, tuning.outdated)
-    assert list(resume("x", tmp_path, cells[::-1], measure, *rest))[-1].startswith("0 of 3")
-    assert seen == ["gru again", "lru again", "ffm new"]
-    after = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
-    assert [row["cell"] for row in after] == [cell.name for cell in cells]
-    assert {**after[0], "tuning_areas": None} == {
-        **json.loads(before.splitlines()[0]),
-        "tuning_areas": None,
-    }
-    assert all("tuning_areas" in row and row["date"] for row in after)
-    assert list(resume("x", tmp_path, cells, measure, *rest)) == ["0 of 3 cells remain: all done."]
-    late = resume("y", tmp_path, cells, measure, lambda row: "", 0.0, True)
-    assert next(late) == "3 of 3 cells remain."
-    with pytest.raises(ValueError, match="of a cell that"):
-        runs.revise(tmp_path / "x.jsonl", {"cell": "another"})
 
 
 @pytest.mark.slow

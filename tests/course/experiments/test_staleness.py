@@ -12,9 +12,8 @@ import pytest
 from mmrl import runs
 from mmrl.agents import ppo
 from mmrl.agents.common import Metrics
-from mmrl.course.experiments import staleness
-from mmrl.course.experiments.ppo import Fleet, side_by_side
-from mmrl.course.experiments.resuming import resume
+from mmrl.course.experiments import proximal, staleness
+from mmrl.course.experiments.fleet import Fleet
 from mmrl.runs.checkpoint import dumps, loads
 
 PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "staleness.jsonl"
@@ -22,6 +21,10 @@ PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "staleness.
 
 class Toy:
     """An agent whose return is its rate times the blocks so far, and whose loss may diverge."""
+
+    @staticmethod
+    def check(config: Any, env: Any, params: Any) -> None:
+        pass
 
     @staticmethod
     def init(config: Any, env: Any, params: Any, key: Any) -> Any:
@@ -43,39 +46,23 @@ class Toy:
 
 def test_agents_side_by_side_keep_their_own_numbers():
     config = ppo.Config(blocks=3)
-    fleet = Fleet(config, *side_by_side(Toy, None, None))
-    trained = fleet.train({"learning_rate": [1.0, 2.0, 4.0]}, [5, 6, 7])
+    fleet = Fleet(Toy, None, None)
+    trained = fleet.train(config, {"learning_rate": [1.0, 2.0, 4.0]}, [5, 6, 7])
     nan = np.nan
     np.testing.assert_allclose(trained.returns, [[1, 2, 3], [2, 4, 6], [4, nan, nan]])
-    assert trained.diagnostics["of"].tolist() == [[5] * 3, [6] * 3, [7] * 3]
+    assert trained.metrics.diagnostics["of"].tolist() == [[5] * 3, [6] * 3, [7] * 3]
     assert len(trained.cpu_seconds) == 3 and (np.diff(trained.cpu_seconds) >= 0).all()
-    again = fleet.train({"learning_rate": [3.0, 3.0, 3.0]}, [1, 2, 3])
+    again = fleet.train(config, {"learning_rate": [3.0, 3.0, 3.0]}, [1, 2, 3])
     assert list(fleet.programs) == [3] and again.returns[:, -1].tolist() == [9, 9, 9]
+    assert trained.state["of"].tolist() == [5, 6, 7]
 
 
 def test_an_area_is_a_mean_between_a_random_policy_and_the_best():
-    task = staleness.Task("Any", "any", worst=-1.0, best=3.0)
+    task = proximal.Task("Any", "any", worst=-1.0, best=3.0)
     returns = np.array([[-1.0] * 4 + [3.0] * 4, [3.0, 1.0, *[np.nan] * 6]])
     np.testing.assert_allclose(task.areas(returns), [0.5, 1.5 / 8])
     np.testing.assert_allclose(task.finals(returns), [1.0, 0.0])
     np.testing.assert_allclose(task.areas(returns[None]), [[0.5, 1.5 / 8]])
-
-
-def test_an_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
-    done: list[str] = []
-
-    def measure(cell: staleness.Cell, quick: bool) -> dict[str, Any]:
-        done.append(cell.name)
-        return {"cell": cell.name}
-
-    one, two = staleness.Cell("Catch"), staleness.Cell("Catch", "recent", 4)
-    rest = (measure, lambda row: "done", 9.0, True)
-    assert list(resume("x", tmp_path, [one], *rest))[-1] == "0 of 1 cells remain: all done."
-    lines = list(resume("x", tmp_path, [one, two], *rest))
-    assert lines == ["Catch, recent, staleness 4: done, 0 s", "0 of 2 cells remain: all done."]
-    assert done == [one.name, two.name]
-    late = list(resume("y", tmp_path, [one], measure, lambda row: "", 0.0, True))
-    assert late[0] == "1 of 1 cells remain." and "experiment y" in late[1]
 
 
 def test_cells_differ_in_one_thing_at_a_time():

@@ -73,5 +73,5 @@ def test_timing_measures_each_form_once(tmp_path: Path):
     row = json.loads((tmp_path / "returns_timing.jsonl").read_text())
     assert len(row["ms"]) == 9 and min(row["ms"].values()) > 0 and row["quick"]
     assert (row["episodes"], row["longest"]) == returns_timing.QUICK
-    assert row["command"] and lines[-1] == "0 of 1 batches remain."
+    assert row["command"] and lines[-1] == "0 of 1 cells remain: all done."
     assert list(experiments.run("returns_timing", tmp_path, quick=True)) == lines[-1:]

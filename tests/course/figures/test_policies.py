@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.course.experiments import ppo
+from mmrl.course.experiments.grid import settings
 from mmrl.course.figures import policies
 
 
@@ -120,9 +121,11 @@ def test_cells_are_the_ones_that_are_published():
     for line in path.read_text("utf-8").splitlines():
         published = json.loads(line)
         cell = known[published["cell"]]
-        now = json.loads(json.dumps(ppo._settings(cell)))
+        now = json.loads(json.dumps(settings(cell.config)))
         assert now | published["settings"] == now  # later versions have more of them
-        assert not published["quick"] and published["learning_rate"] in cell.rates
+        assert not published["quick"]
+        rates = (ppo.CART_POLE.learning_rate,) if cell.task == ppo.POLE else ppo.RATES
+        assert published["learning_rate"] in rates
         assert not set(published["seeds"]) & set(published["tuning_seeds"])
 
 
@@ -136,9 +139,9 @@ def test_forgetting_matters_once_there_is_something_to_forget(monkeypatch: pytes
     for start in ppo.STARTS:
         cell = ppo.Cell("RepeatPreviousPaper", "gru", 16, start)
         config = dataclasses.replace(cell.config, **ppo.QUICK)
-        init, block = ppo._compiled(cell.task, start)
-        first, _ = block(config, rates, init(config, rates, keys))
-        runs.append((first, block(config, rates, first)[0]))
+        fleet = ppo._fleet(cell.task, start)
+        first, _ = fleet._go_on(config, rates, fleet._begin(config, rates, keys))
+        runs.append((first, fleet._go_on(config, rates, first)[0]))
     for (carried, forgotten), same in zip(zip(*runs, strict=True), (True, False), strict=True):
         pairs = zip(jax.tree.leaves(carried.net), jax.tree.leaves(forgotten.net), strict=True)
         assert all(np.allclose(a, b, atol=1e-6) for a, b in pairs) == same

@@ -1,0 +1,146 @@
+"""The loop of every experiment: what is measured, what is kept, and what the book has already."""
+
+import dataclasses
+import importlib
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import pytest
+
+from mmrl import runs
+from mmrl.course import experiments
+from mmrl.course.experiments import tuning
+from mmrl.course.experiments.grid import Grid, Row, Rows, alone, by_an_earlier_rule, rows
+
+RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results"
+UNTUNED = {"ffm", "forgetting", "invariance"}  # or by rules of their own
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    name: str
+
+
+CELLS = [Cell(name) for name in ("a1", "a2", "b1", "a3")]
+
+
+def measured(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    return {"cell": cell.name, "again": row is not None}
+
+
+def grid(**changes: Any) -> Grid:
+    return dataclasses.replace(Grid("x", CELLS, alone(measured), lambda row: "done"), **changes)
+
+
+def written(out: pathlib.Path) -> list[str]:
+    return [row["cell"] for row in rows(out / "x.jsonl")]
+
+
+def test_an_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
+    some = grid(cells=CELLS[:2])
+    late = list(some.run(tmp_path, 0.0, False))
+    assert late == ["2 of 2 cells remain.", f"To go on: mmrl experiment x --out {tmp_path}"]
+    said = ["a1: done, 0 s", "a2: done, 0 s", "0 of 2 cells remain: all done."]
+    assert list(some.run(tmp_path, 9.0, False)) == said
+    assert list(some.run(tmp_path, 9.0, False)) == said[2:]
+    assert len(list(grid().run(tmp_path, 9.0, False))) == 3
+    assert written(tmp_path) == ["a1", "a2", "b1", "a3"]
+
+
+def test_a_quick_run_may_have_cells_of_its_own(tmp_path: pathlib.Path):
+    going = grid(small=CELLS[2:]).run(tmp_path, 9.0, True)
+    assert list(going)[-1] == "0 of 2 cells remain: all done." and written(tmp_path) == ["b1", "a3"]
+
+
+def test_nothing_is_begun_that_would_last_too_long(tmp_path: pathlib.Path, monkeypatch: Any):
+    clock = [0.0]
+
+    def slow(cell: Cell, quick: bool, row: Row | None) -> Row:
+        clock[0] += 100.0 if cell.name == "a1" else 1.0
+        return measured(cell)
+
+    monkeypatch.setattr("mmrl.course.experiments.grid.time.monotonic", lambda: clock[0])
+    lines = list(grid(measure=alone(slow)).run(tmp_path, 200 / 60, False))
+    # After a cell of 100 s another one fits, and then, after 101 s, none that may last as long.
+    assert lines[:3] == ["a1: done, 100 s", "a2: done, 1 s", "2 of 4 cells remain."]
+
+
+def test_cells_of_one_program_are_measured_together(tmp_path: pathlib.Path):
+    groups: list[list[str]] = []
+
+    def measure(together: Any, found: Rows, quick: bool) -> list[Row]:
+        groups.append([cell.name for cell in together])
+        return [measured(cell) for cell in together]
+
+    whole = grid(measure=measure, program=lambda cell: cell.name[0], most=2)
+    going = whole.run(tmp_path, 9.0, False)
+    assert next(going) == "a1: done, 0 s"
+    going.close()  # what was measured and not written is measured again
+    assert list(whole.run(tmp_path, 9.0, False))[-1] == "0 of 4 cells remain: all done."
+    assert groups == [["a1", "a2"], ["a2", "a3"], ["b1"]]
+    assert written(tmp_path) == ["a1", "a2", "a3", "b1"]
+
+
+def test_a_row_may_be_outdated_by_one_that_was_just_measured(tmp_path: pathlib.Path):
+    """A comparison, which comes after what it compares, is made again with it."""
+
+    def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
+        return {"cell": cell.name, "rule": 2}
+
+    for cell, seen in ((CELLS[0], 0), (CELLS[1], 1)):
+        runs.append(tmp_path / "x.jsonl", {"cell": cell.name, "rule": 1, "seen": seen})
+
+    def outdated(row: Row, found: Rows) -> bool:
+        return (row["cell"] == "a1" and row["rule"] == 1) or found["a1"]["rule"] > row["rule"]
+
+    lines = list(grid(cells=CELLS[:2], measure=alone(measure), outdated=outdated).run(
+        tmp_path, 9.0, False))  # fmt: skip
+    assert len(lines) == 3 and [row["rule"] for row in rows(tmp_path / "x.jsonl")] == [2, 2]
+
+
+def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
+    cells = [Cell(name) for name in ("lru", "gru", "ffm")]
+    for cell in cells[:2]:
+        runs.append(tmp_path / "x.jsonl", {"cell": cell.name, "tuning": {"0.1": 1.0}})
+    seen: list[str] = []
+
+    def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
+        seen.append(f"{cell.name} {'again' if row else 'new'}")
+        kept = row if row and cell.name == "lru" else {"cell": cell.name, "tuning": {"0.1": 1.0}}
+        return {**kept, "tuning_areas": {}}
+
+    before = (tmp_path / "x.jsonl").read_text()
+    whole = grid(cells=cells[::-1], measure=alone(measure), outdated=by_an_earlier_rule)
+    assert list(whole.run(tmp_path, 9.0, True))[-1].startswith("0 of 3")
+    assert seen == ["gru again", "lru again", "ffm new"]
+    after = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [row["cell"] for row in after] == [cell.name for cell in cells]
+    assert {**after[0], "tuning_areas": None} == {
+        **json.loads(before.splitlines()[0]),
+        "tuning_areas": None,
+    }
+    assert all("tuning_areas" in row and row["date"] for row in after)
+    with pytest.raises(ValueError, match="of a cell that"):
+        runs.revise(tmp_path / "x.jsonl", {"cell": "another"})
+
+
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Path):
+    study: Grid = importlib.import_module(f"mmrl.course.experiments.{name}").GRID
+    path = shutil.copy(RESULTS / f"{name}.jsonl", tmp_path)
+    before, total = pathlib.Path(path).read_bytes(), len(study.cells)
+    found = study.read(tmp_path)
+    assert study.name == name and len({cell.name for cell in study.cells}) == total
+    assert set(found) <= {cell.name for cell in study.cells}
+    # In staleness a row is outdated, too, if it lacks the rate at which its task is compared now.
+    tuned = {} if name in UNTUNED else found
+    again = [row for row in tuned.values() if name == "staleness" or tuning.outdated(row)]
+    left = total - len(found) + len(again)
+    lines = list(experiments.run(name, tmp_path, minutes=0.0))
+    if left == 0:
+        assert lines[-1] == f"0 of {total} cells remain: all done."
+    elif name != "staleness":
+        assert lines[-2] == f"{left} of {total} cells remain."
+    assert pathlib.Path(path).read_bytes() == before
