@@ -2,6 +2,7 @@
 
 import gc
 import importlib.metadata
+import importlib.util
 import os
 import runpy
 import signal
@@ -11,10 +12,16 @@ from pathlib import Path
 
 _CACHE = Path(__file__).parent.parent / ".cache" / "jax"
 
+# Beside mmrl's own dependencies, which pip looks after.
+_PEERS = ("beartype", "hypothesis", "flashbax", "gymnasium", "memax", "popgym", "rlax")
+
 # Compiling takes most of the time, so compiled programs are kept between runs. The environment,
 # not jax.config, because the processes that tests start should share them.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+if missing := [name for name in _PEERS if importlib.util.find_spec(name) is None]:
+    sys.exit(f"Tests need {', '.join(missing)}: pip install -c requirements.lock -e '.[dev]'")
 
 # Most tests compile more than they compute: quick compilation is four times as quick, and what it
 # makes takes twice the time. Notebooks run as a reader's do, and so does what names its own flags.

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import tyro
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mmrl.runs import RunError, provenance
@@ -89,6 +90,10 @@ def _run(name: str, path: pathlib.Path, quick: bool) -> list[dict[str, Any]]:
             sys.path.append(str(path.parent))  # as if it were run as a script
         spec.loader.exec_module(module)
         rows = module.run(quick)
+    except ModuleNotFoundError as error:
+        remedy = "pip install -c requirements.lock -e '.[dev]'"
+        reason = f"{error.name} is not installed: `{remedy}` in a clone, or `make bench`"
+        return [{"benchmark": name, "name": reason, "verdict": "failed"}]
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return [{"benchmark": name, "name": reason, "verdict": "failed"}]
@@ -129,7 +134,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     colors = {"reached": "green", "missed": "red", "failed": "red"}
     for row in rows:
         cells = _cells(row)
-        table.add_row(*(cells[i] for i in SHOWN), style=colors.get(row["verdict"], ""))
+        table.add_row(*(escape(cells[i]) for i in SHOWN), style=colors.get(row["verdict"], ""))
     return table
 
 

@@ -199,8 +199,8 @@ def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
     title = f"Greedy return of {len(rows[0]['seeds'])} seeds after {steps:,} environment steps each"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("best 1, chance -0.5", no_wrap=True)
-    table.add_column("in training")
-    for name in ("IQM, 95 % interval", "lowest", "seconds"):
+    table.add_column("in training", no_wrap=True)
+    for name in ("IQM, 95 % interval", "lowest"):
         table.add_column(name, justify="right", no_wrap=True)
     for (names, run), row in zip(runs.items(), rows, strict=True):
         low, high = row["interval_95"]
@@ -210,7 +210,6 @@ def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
             sparkline(_curve(run), CHANCE, BEST),
             f"{row['interquartile_mean']:.2f} [{low:5.2f}, {high:5.2f}]",
             f"{row['min_over_seeds']:.2f}",
-            f"{row['seconds']:.0f}",
         )
     return table
 

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
+from mmrl import memory
 from mmrl.agents import clear, dqn, ppo, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.commands.terminal import watch
@@ -29,6 +31,8 @@ class Options:
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
     """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
+    list: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print the names of all environments, memories and agents, and train nothing."""
     agent: str = Setup.agent
     """dqn, r2d2, ppo, ppg or clear, each with options of its own: --agent r2d2 --help.
 
@@ -94,8 +98,14 @@ NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
+    if "--list" in arguments:
+        print(_names())
+        return 0
     options, path = _options(arguments)
-    run = Run(options.setup, path, resume=options.resume)
+    try:
+        run = Run(options.setup, path, resume=options.resume)
+    except ValueError as error:  # in the words of the help
+        raise ValueError(re.sub("`env(_id)?`", "ENVIRONMENT", str(error))) from None
     console, blocks = Console(), options.config.blocks
     words, _ = NAMES[options.agent](options.config)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
@@ -116,6 +126,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _names() -> str:
+    """What can be named, a line each, under headings."""
+    kinds = {"environments": registered(), "memories": memory.NAMES, "agents": AGENTS}
+    return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
+
+
 def _course(history: Sequence[dict[str, Any]]) -> str:
     """A line if the last block was not the best one, by the column IQM."""
     scores = [float(interquartile_mean(np.array(row["returns"]))) for row in history]
@@ -131,7 +147,10 @@ def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
     options = _parse(arguments, Setup(env="", agent=agent))
     if not options.resume:
         if not options.env:
-            raise ValueError("Say which environment: `mmrl train popgym-RepeatFirstEasy-v0`.")
+            raise ValueError(
+                "Say which ENVIRONMENT, such as `mmrl train popgym-RepeatFirstEasy-v0`; "
+                "`mmrl train --list` names all."
+            )
         return options, options.out or _new_folder(options)
     path = options.out or _latest(options.env, agent)
     setup = saved(path)

@@ -24,7 +24,7 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
         nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
         raise ValueError(
             f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
-            f"{', '.join(nearest)}. mmrl.envs.registered() lists all {len(names)}."
+            f"{', '.join(nearest)}. `mmrl train --list` names all {len(names)}."
         )
     signature = inspect.signature(registration._registry[env_id])
     try:

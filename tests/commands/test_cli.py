@@ -16,6 +16,7 @@ from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import clear
 from mmrl.commands import doctor, evaluate, train
+from mmrl.envs import registered
 from mmrl.runs import AGENTS, Run, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SETUP, payload
 
@@ -67,6 +68,12 @@ def test_training_help_names_every_memory(capsys: pytest.CaptureFixture[str]):
     assert not [name for name in memory.NAMES if name not in shown]
 
 
+def test_all_that_can_be_named_is_listed(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "--list"]) == 0
+    listed = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert {*registered(), *memory.NAMES, *AGENTS} < set(listed) and len(listed) == len(set(listed))
+
+
 def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
     own = {"dqn": "--segment-length", "r2d2": "--burn-in", "clear": "--replay-fraction"}
     for agent, options in own.items():
@@ -98,7 +105,8 @@ def test_version(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "Say which environment"),
+        (["train"], "Say which ENVIRONMENT"),
+        (["train", "lru"], "ENVIRONMENT must name a registered environment, got 'lru'"),
         (["train", "popgym-RepeatFrstEasy-v0"], "Nearest: popgym-RepeatFirstEasy-v0"),
         (["train", ENV, "--memory", "lur"], "Did you mean `lru`"),
         (["train", ENV, "--agent", "r2d3"], "got 'r2d3'. Try 'r2d2'"),
@@ -107,7 +115,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", ENV, "--replay-fraction", "0.5"], "an option of clear, not of dqn: --agent cl"),
         (["train", ENV, "--agent", "clear", "--replay-fraction", "2"], "must be between 0 and 1"),
         (["train", ENV, "--agent", "clear", "--capacity", "0"], "`replay_fraction` must be 0"),
-        (["train", "Pendulum-v1", "--agent", "clear"], "`env` must have discrete actions"),
+        (["train", "Pendulum-v1", "--agent", "clear"], "ENVIRONMENT must have discrete actions"),
         (["train", ENV, "--agent", "r2d2", "--start", "warm"], "`start` must be 'stored'"),
         (["train", ENV, "--batching", "segment"], "`batching` must be"),
         (["train", ENV, "--batching", "segments", "--segment-length", "0"], "`segment_length`"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import io
 import json
 import pathlib
 import sys
@@ -44,6 +45,21 @@ def test_the_demo_compares_like_with_like():
         assert tape.config.memory == "lru" and segments.config.segment_length == 10
         assert tape.env == segments.env == memoryless.env == f"popgym-{task}-v0"
         assert tape.seeds == segments.seeds == memoryless.seeds == (0, 1, 2)
+
+
+def test_no_curve_of_the_demo_is_cut_at_80_columns():
+    low, blocks = {"returns": [-0.31, -0.27], "env_steps": 40_960, "seconds": 3.0}, 16
+    plan = demo.setups((0, 1))
+    runs = {names: Run.__new__(Run) for names in plan}
+    for names, run in runs.items():
+        run.setup, run.history = plan[names], [low] * blocks
+    rows = [demo._row(*names, run) for names, run in runs.items()]
+    status = dict.fromkeys(plan, "112.3 s/block")
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(demo._table(runs, rows), demo._progress(plan, runs, status))
+    shown = console.export_text()
+    curve = terminal.sparkline(np.full(blocks, -0.29), demo.CHANCE, demo.BEST)
+    assert shown.count(curve) == 2 * len(plan) and "…" not in shown
 
 
 @pytest.fixture
@@ -153,6 +169,16 @@ def test_bench_by_name_and_quickly(benchmarks: Any, capsys: pytest.CaptureFixtur
     assert "missed" not in capsys.readouterr().out
     (saved,) = pathlib.Path("elsewhere").glob("*-quick.json")
     assert len(json.loads(saved.read_text())["rows"]) == 3
+
+
+def test_bench_without_a_peer_says_what_to_install(
+    benchmarks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    (benchmarks / "bench_peer.py").write_text("import a_peer_that_is_not_there\n")
+    assert main(["bench", "peer"]) == 1
+    printed = capsys.readouterr().out
+    assert "a_peer_that_is_not_there is not installed" in printed and "'.[dev]'" in printed
 
 
 def test_bench_outside_of_a_checkout(
