@@ -1,4 +1,4 @@
-"""What agents share: the choice of an action, the evaluation of a block, the checks of settings."""
+"""Shared by all agents: networks, gradient steps, evaluations, and the checks of settings."""
 
 import dataclasses
 import math
@@ -8,16 +8,19 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.nets import Net
+from mmrl.nets import ActorCritic, Net
 from mmrl.rollout import Evaluation, Policy, evaluate
 
 AnyConfig = TypeVar("AnyConfig", bound=Any)
+Make = Callable[[Any, Any, Any, PRNGKeyArray], Any]
+"""Builds a network: (config, env, params, key) -> net."""
 
 
 class Metrics(eqx.Module):
-    """What one block was like: an evaluation of the greedy policy, and means over its updates."""
+    """An evaluation of the greedy policy after one block, and means over the block's updates."""
 
     returns: Float[Array, "*blocks episodes"]
     lengths: Int[Array, "*blocks episodes"]
@@ -25,6 +28,78 @@ class Metrics(eqx.Module):
     fill: Float[Array, "*blocks"]  # share of real steps in a batch
     finite: Bool[Array, "*blocks"]  # were all rewards and losses finite, in the evaluation too?
     diagnostics: PyTree = None  # what else an agent measures
+
+
+def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
+    """Q(s, ·): the `Net` of a config's `memory`, `memory_sizes`, `width` and `dueling`."""
+    size, actions = math.prod(env.observation_space(params).shape), env.action_space(params).n
+    kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
+    return Net.make(config.memory, size, actions, key=key, **kind)
+
+
+def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> ActorCritic:
+    """π and V: those of a config's `memory`, `memory_sizes`, `width` and `shared`."""
+    size = math.prod(env.observation_space(params).shape)
+    actions, continuous = action_size(env, params)
+    kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
+    return ActorCritic.make(config.memory, size, actions, continuous=continuous, key=key, **kind)
+
+
+def action_size(env: Any, params: Any) -> tuple[int, bool]:
+    """How many actions there are, or real numbers in one; and whether it is these."""
+    space = env.action_space(params)
+    if hasattr(space, "n"):
+        return int(space.n), False
+    if len(getattr(space, "shape", None) or ()) != 1:
+        raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")
+    return int(space.shape[0]), True
+
+
+def build(make: Make, config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Any:
+    """The network that `make` builds. Raises `ValueError` unless all its leaves are arrays."""
+    net = make(config, env, params, key)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(net):
+        if not eqx.is_array(leaf):
+            raise ValueError(
+                f"`make` must build a network whose leaves are arrays; got {leaf!r} at "
+                f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
+            )
+    return net
+
+
+def trained(net: Any) -> PyTree:
+    """θ: the parameters that gradients move."""
+    return eqx.filter(net, eqx.is_inexact_array)
+
+
+def descend(
+    rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
+) -> tuple[Any, PyTree]:
+    """θ and the optimizer's state after a step, of whatever has parameters."""
+    update, state = rule.update(gradient, state, trained(net))
+    return eqx.apply_updates(net, update), state
+
+
+def scan_learning(
+    learn: Callable[[Any, PRNGKeyArray], tuple[Any, Any]],
+    state: Any,
+    changed: Callable[[Any], Any],
+    keys: PRNGKeyArray,
+) -> tuple[Any, Any]:
+    """(state, values) of one `learn` after another, of which each changes `changed(state)` alone.
+
+    All else, such as storage, is only read: it stays out of the carry, where XLA might copy it.
+    """
+    marks = jax.tree.map(lambda _: True, changed(state))
+    marks = eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)
+    learner, held = eqx.partition(state, marks)
+
+    def step(learner, key):
+        state, values = learn(eqx.combine(learner, held), key)
+        return eqx.filter(state, marks), values
+
+    learner, values = jax.lax.scan(step, learner, keys)
+    return eqx.combine(learner, held), values
 
 
 def explore(
@@ -48,6 +123,16 @@ def greedy(net: Net) -> Policy:
     return act
 
 
+def mode(net: Any) -> Policy:
+    """The policy's mode: its likeliest action."""
+
+    def act(memory_state, obs, begin, key):
+        memory_state, outputs = net.step(memory_state, obs, begin)
+        return memory_state, outputs.policy.mode()
+
+    return act
+
+
 def score(
     net: Any,
     env: Any,
@@ -59,6 +144,35 @@ def score(
     """The first episode of the network's `policy` in each of several fresh environments."""
     most = params.max_steps_in_episode
     return evaluate(policy(net), env, params, net.init(), key, episodes, most)
+
+
+def end_block(
+    config: Any,
+    env: Any,
+    params: Any,
+    state: Any,
+    policy: Callable[[Any], Policy],
+    *,
+    loss: Float[Array, "*updates"],
+    finite: Bool[Array, "*updates"],
+    fill: Float[Array, "*updates"] | float = 1.0,
+    diagnostics: PyTree = None,
+) -> tuple[Any, Metrics]:
+    """The end of a block: `policy` of the network is evaluated, without learning.
+
+    The state, with its next key, and the block's metrics.
+    """
+    key, eval_key = jax.random.split(state.key)
+    played = score(state.net, env, params, eval_key, config.episodes, policy)
+    metrics = Metrics(
+        returns=played.returns,
+        lengths=played.lengths,
+        loss=jnp.mean(loss),
+        fill=jnp.mean(jnp.asarray(fill)),
+        finite=jnp.all(finite) & jnp.all(jnp.isfinite(played.returns)),
+        diagnostics=diagnostics,
+    )
+    return eqx.tree_at(lambda s: s.key, state, key), metrics
 
 
 def repeatable(config: AnyConfig) -> AnyConfig:

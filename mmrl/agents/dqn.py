@@ -19,7 +19,7 @@ Implementation details
 - Rewards stay raw on the tape; `reward_scale` applies in the loss.
 """
 
-import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,20 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.common import Metrics, check_discrete, check_numbers, explore, greedy, score
+from mmrl.agents.common import (
+    Make,
+    Metrics,
+    build,
+    check_discrete,
+    check_numbers,
+    descend,
+    end_block,
+    explore,
+    greedy,
+    q_net,
+    scan_learning,
+    trained,
+)
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
 from mmrl.rollout import Carry, Policy, collect, start
@@ -130,20 +143,14 @@ def _check_sizes(config: Config, env: Any, params: Any) -> None:
     check_discrete(env, params)
 
 
-def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
-    """Fresh networks and environments, and an empty tape: learning waits for a whole episode."""
+def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
+    """Fresh networks and environments, and an empty tape: learning waits for a whole episode.
+
+    `make` builds Q, by default the `Net` that the config names.
+    """
     _check_sizes(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    obs_size = math.prod(env.observation_space(params).shape)
-    net = Net(
-        obs_size,
-        env.action_space(params).n,
-        memory_name=config.memory,
-        width=config.width,
-        dueling=config.dueling,
-        key=net_key,
-        **dict(config.memory_sizes),
-    )
+    net = build(make, config, env, params, net_key)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
     act = partial(collect, greedy(net), env, params, steps=1)
@@ -152,7 +159,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
     return State(
         net=net,
         target=net,
-        optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
+        optimizer=optimizer(config).init(trained(net)),
         carries=carries,
         tape=tape.init(example, config.capacity, workers=config.environments),
         key=key,
@@ -218,64 +225,63 @@ def loss(net: Net, target: Net, batch: Any, config: Config) -> Float[Array, ""]:
     return losses.td_loss(y - losses.taken(q, steps.action), batch.mask)
 
 
-def learn(config: Config, state: State, key: PRNGKeyArray):
-    """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻)."""
+def learn(
+    config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
+):
+    """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as the one above."""
     batch = sample(config, state, key)
     value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
-    trained = eqx.filter(state.net, eqx.is_inexact_array)
-    step, optimizer_state = optimizer(config).update(gradient, state.optimizer, trained)
-    net = eqx.apply_updates(state.net, step)
+    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
     target = jax.tree.map(
         lambda old, new: old + config.tau * (new - old) if eqx.is_inexact_array(old) else new,
         state.target,
         net,
     )
-    state = eqx.tree_at(
-        lambda s: (s.net, s.target, s.optimizer), state, (net, target, optimizer_state)
-    )
+    state = eqx.tree_at(changed, state, (net, target, inner))
     return state, (value, jnp.mean(batch.mask, dtype=jnp.float32))
 
 
-def iterate(config: Config, env: Any, params: Any, state: State):
+def changed(state: State) -> tuple[Net, Net, PyTree]:
+    """All that a gradient step changes: the networks and the optimizer."""
+    return state.net, state.target, state.optimizer
+
+
+def iterate(config: Config, env: Any, params: Any, state: State, learn: Callable = learn):
     """Act, store, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
-    # The tape is only read while learning: it stays out of the carry, where XLA might copy it.
-    learner, held = eqx.partition(state, _is_learner(state))
-
-    def gradient_step(learner, key):
-        state, values = learn(config, eqx.combine(learner, held), key)
-        return eqx.filter(state, _is_learner(state)), values
-
-    learner, (value, fill) = jax.lax.scan(
-        gradient_step, learner, jax.random.split(learn_key, config.updates)
+    state, (value, fill) = scan_learning(
+        partial(learn, config),
+        state,
+        changed,
+        jax.random.split(learn_key, config.updates),
     )
-    state = eqx.combine(learner, held)
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
     finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
 
-def _is_learner(state: State) -> State:
-    """Marks what a gradient step changes: the networks and the optimiser."""
-    nothing = jax.tree.map(lambda _: False, state)
-    changed = jax.tree.map(lambda _: True, (state.net, state.target, state.optimizer))
-    return eqx.tree_at(lambda s: (s.net, s.target, s.optimizer), nothing, changed)
+def block(
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
+) -> tuple[State, Metrics]:
+    """`config.block` iterations, then an evaluation of the greedy policy.
 
-
-def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy."""
+    `learn` makes a gradient step: yours, or `partial(dqn.learn, loss=yours)`.
+    """
     state, (value, fill, finite) = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s), state, None, config.block
+        lambda s, _: iterate(config, env, params, s, learn), state, None, config.block
     )
-    key, eval_key = jax.random.split(state.key)
-    state = eqx.tree_at(lambda s: s.key, state, key)
-    outcome = score(state.net, env, params, eval_key, config.episodes)
-    finite = jnp.all(finite) & jnp.all(jnp.isfinite(outcome.returns))
-    return state, Metrics(outcome.returns, outcome.lengths, jnp.mean(value), jnp.mean(fill), finite)
+    return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
-def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+def train(
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    make: Make = q_net,
+    learn: Callable = learn,
+) -> tuple[State, Metrics]:
     """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
 
         seeds = jax.random.split(jax.random.key(0), 5)
@@ -285,5 +291,7 @@ def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[Sta
     `mmrl.runs` does the same block by block, with progress, checkpoints and resume.
     """
     check(config, env, params)
-    state = init(config, env, params, key)
-    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)
+    state = init(config, env, params, key, make)
+    return jax.lax.scan(
+        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
+    )

@@ -12,8 +12,9 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
+from mmrl.agents import find
 from mmrl.rollout import evaluate
-from mmrl.runs import Run, find, interval, reopen
+from mmrl.runs import Run, interval, reopen
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
+from mmrl.agents import find
 from mmrl.envs.popgym import LEVELS
 from mmrl.rollout import Policy
-from mmrl.runs import Run, find
+from mmrl.runs import Run
 
 VERSION = "1.0.7"
 
@@ -79,13 +80,12 @@ def features(
 ) -> Float[np.ndarray, "episodes features"]:
     """[o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as the run's wrappers build it; action -1 is none."""
     size = run.program.env.action_space(run.program.params).n
-    columns = [obs]
-    if run.setup.previous_action:
-        columns.append(actions[:, None] == np.arange(size))
-    if run.setup.previous_reward:
-        columns.append(rewards[:, None])
-    if run.setup.begin_flag:
-        columns.append(begin[:, None])
+    shown = {
+        "previous_action": actions[:, None] == np.arange(size),
+        "previous_reward": rewards[:, None],
+        "begin_flag": begin[:, None],
+    }
+    columns = [obs, *(shown[name] for name in run.setup.observes)]
     return np.concatenate(columns, axis=1, dtype=np.float32)
 
 

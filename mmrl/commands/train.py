@@ -5,20 +5,21 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 from rich.console import Console
 
 from mmrl import memory
-from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.commands.terminal import watch
 from mmrl.envs import registered
-from mmrl.runs import AGENTS, Run, RunError, Setup, find, interquartile_mean, saved
+from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 
 RESULTS = pathlib.Path("results")
+OF_A_SETUP = ("env", "agent", "seeds", "observes", "config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,19 +44,15 @@ class Options:
     """Go on with the run in --out, with its settings; more --blocks prolong it."""
     seeds: tuple[int, ...] = Setup.seeds
     """One independent agent each: `--seeds 0 1 2` trains three."""
-    previous_action: bool = False
-    """Show the previous action to the network."""
-    previous_reward: bool = False
-    """Show the previous reward to the network."""
-    begin_flag: bool = False
-    """Show the first step of an episode to the network."""
+    observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
+    """Shown to the network beside the observation. `--observes` alone: nothing."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
     """Those of the agent."""
 
     @property
     def setup(self) -> Setup:
         """All of this that determines the numbers."""
-        return Setup(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Setup)})
+        return Setup(**{name: getattr(self, name) for name in OF_A_SETUP})
 
 
 def _dqn(config: dqn.Config) -> tuple[str, str]:
@@ -196,7 +193,7 @@ def _check_options(options: Sequence[str], agent: str) -> None:
 
 
 def _parse(arguments: Sequence[str], default: Setup) -> Options:
-    options = Options(**{f.name: getattr(default, f.name) for f in dataclasses.fields(Setup)})
+    options = Options(**{name: getattr(default, name) for name in OF_A_SETUP})
     own = "" if default.agent == Setup.agent else f" --agent {default.agent}"
     return tyro.cli(Options, args=arguments, default=options, prog=f"mmrl train{own}")
 

@@ -21,7 +21,7 @@ from mmrl.memory.linear_attention import LinearAttention
 from mmrl.memory.lru import LRU
 from mmrl.memory.max_plus import MaxPlus
 from mmrl.memory.min_gru import MinGRU
-from mmrl.memory.none import Memoryless
+from mmrl.memory.none import Memoryless, Nothing
 from mmrl.memory.residual import Residual
 from mmrl.memory.rnn import GRU, LSTM, Elman
 from mmrl.memory.s5 import S5
@@ -41,6 +41,7 @@ __all__ = [
     "Memory",
     "Memoryless",
     "MinGRU",
+    "Nothing",
     "Recurrent",
     "Residual",
     "SequenceModel",

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from mmrl.memory.base import SequenceModel, check_call, check_sizes, dense
@@ -13,7 +14,7 @@ class Memoryless(SequenceModel):
     """y_t = W x_t + b. The state is the empty tuple: the monoid of one element.
 
     Same call as the others, so that a `Net` with it, as in DQN and R2D2, differs in nothing but the
-    memory. The actor-critics take an `MLP` where they are told "none", which is another network.
+    memory. Actor-critics take an `mmrl.nets.mlp` where they are told "none": another network.
     """
 
     input_size: int = eqx.field(static=True)
@@ -39,3 +40,22 @@ class Memoryless(SequenceModel):
     def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         return (), _along(self.read_out, xs), _along(self.read_out, next_xs)
+
+
+class Nothing(SequenceModel):
+    """y_t of no features: for a `Net` whose head sees the encoded observation alone."""
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True, default=0)
+
+    def init(self):
+        return ()
+
+    def __call__(self, state, xs, begin, *, method="auto"):
+        return (), jnp.zeros((len(xs), 0), xs.dtype)
+
+    def step(self, state, x, begin):
+        return (), jnp.zeros(0, x.dtype)
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+        return (), *[jnp.zeros((len(xs), 0), xs.dtype)] * 2

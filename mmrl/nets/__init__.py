@@ -4,11 +4,19 @@
 actor-critic of policy optimization.
 """
 
-from mmrl.nets.base import Dense, DuelingHead, LinearHead, Net, sensitivity
-from mmrl.nets.policy import MLP, ActorCritic, Categorical, Distribution, Gaussian, Outputs
+from mmrl.nets.base import Dense, DuelingHead, LinearHead, Net, Stack, sensitivity
+from mmrl.nets.policy import (
+    ActorCritic,
+    Categorical,
+    Distribution,
+    Gaussian,
+    Outputs,
+    Tanh,
+    body,
+    mlp,
+)
 
 __all__ = [
-    "MLP",
     "ActorCritic",
     "Categorical",
     "Dense",
@@ -18,5 +26,9 @@ __all__ = [
     "LinearHead",
     "Net",
     "Outputs",
+    "Stack",
+    "Tanh",
+    "body",
+    "mlp",
     "sensitivity",
 ]

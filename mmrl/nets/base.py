@@ -4,8 +4,14 @@
                      └─────────────────┴──head──► outputs
 
 The head sees the encoded observation beside the Markov state, so that a memory needs to hold only
-the past. Same calls as `mmrl.memory`: a tape, a step, a lookahead.
+the past. Same calls as `mmrl.memory`: a tape, a step, a lookahead. Each part may be your own:
+
+    memory = MyMemory(64, 64, key=key)                   # a `SequenceModel`, or called as one
+    net = Net(Dense(obs_size, 64, key=key), memory, LinearHead(128, actions, key=key))
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,17 +23,31 @@ from mmrl.memory.base import SequenceModel, dense
 
 
 class Dense(eqx.Module):
-    """leaky_relu(norm(W x + b)): a linear layer, layer norm without parameters, a nonlinearity."""
+    """leaky_relu(norm(W x + b)): a linear layer, layer norm without parameters, a nonlinearity.
+
+    An x of any shape is flattened.
+    """
 
     linear: eqx.nn.Linear
+    norm: eqx.nn.LayerNorm
 
     def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray):
         self.linear = eqx.nn.Linear(input_size, output_size, key=key)
+        self.norm = eqx.nn.LayerNorm(output_size, use_weight=False, use_bias=False)
 
-    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        y = dense(self.linear, x)
-        y = (y - jnp.mean(y)) * jax.lax.rsqrt(jnp.var(y) + 1e-5)
-        return jax.nn.leaky_relu(y)
+    def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
+        return jax.nn.leaky_relu(self.norm(dense(self.linear, jnp.ravel(x))))
+
+
+class Stack(eqx.Module):
+    """One layer after another, `layers[-1](… layers[0](x))`."""
+
+    layers: tuple[Callable, ...]
+
+    def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
+        for layer in self.layers:
+            x = layer(x)
+        return x
 
 
 class LinearHead(eqx.Module):
@@ -59,34 +79,43 @@ class DuelingHead(eqx.Module):
 
 
 class Net(eqx.Module):
-    """obs → encoder → memory → head; the observation may have any shape and is flattened.
+    """obs → encoder → memory → head.
+
+    `encoder` maps one observation to a vector, `memory` a tape of those to Markov states, `head`
+    both, the Markov state first, to the outputs. `Net.make` builds the usual one.
 
     The `begin` flags reset the memory and nothing else. A network that should *see* where an
     episode starts gets that in its observation (`mmrl.envs.wrappers.BeginFlag`): on segments, which
     reset the memory in mid-episode, the two are not the same.
     """
 
-    encoder: Dense
-    memory: SequenceModel
-    trunk: tuple[Dense, Dense]
-    head: LinearHead | DuelingHead
+    encoder: Callable[[Float[Array, "*obs"]], Float[Array, " in"]]
+    memory: Any  # a `SequenceModel`, or what is called as one
+    head: Callable[[Float[Array, " both"]], Float[Array, " out"]]
 
-    def __init__(
-        self,
+    @staticmethod
+    def make(
+        name: str,
         obs_size: int,
         outputs: int,
         *,
-        memory_name: str = "lru",
         width: int = 64,
         dueling: bool = False,
         key: PRNGKeyArray,
-        **memory_sizes: int,
-    ):
+        **memory_sizes: Any,
+    ) -> "Net":
+        """`Dense`, the memory called `name` in `mmrl.memory`, and a head behind two `Dense`.
+
+        An observation of any shape is flattened to `obs_size` numbers; all else is `width` wide.
+        """
         keys = jax.random.split(key, 5)
-        self.encoder = Dense(obs_size, width, key=keys[0])
-        self.memory = memory.make(memory_name, width, width, key=keys[1], **memory_sizes)
-        self.trunk = (Dense(2 * width, width, key=keys[2]), Dense(width, width, key=keys[3]))
-        self.head = (DuelingHead if dueling else LinearHead)(width, outputs, key=keys[4])
+        last = (DuelingHead if dueling else LinearHead)(width, outputs, key=keys[4])
+        trunk = Dense(2 * width, width, key=keys[2]), Dense(width, width, key=keys[3])
+        return Net(
+            encoder=Dense(obs_size, width, key=keys[0]),
+            memory=memory.make(name, width, width, key=keys[1], **memory_sizes),
+            head=Stack((*trunk, last)),
+        )
 
     def init(self) -> PyTree:
         """The memory's state before the first observation."""
@@ -96,7 +125,7 @@ class Net(eqx.Module):
         self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Float[Array, "time out"]]:
         """The state after the tape, and the head's outputs at every step."""
-        xs = jax.vmap(self._encode)(obs)
+        xs = jax.vmap(self.encoder)(obs)
         state, ys = self.memory(state, xs, begin)
         return state, jax.vmap(self._decode)(ys, xs)
 
@@ -104,7 +133,7 @@ class Net(eqx.Module):
         self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Float[Array, " out"]]:
         """One observation: for acting."""
-        x = self._encode(obs)
+        x = self.encoder(obs)
         state, y = self.memory.step(state, x, begin)
         return state, self._decode(y, x)
 
@@ -116,16 +145,12 @@ class Net(eqx.Module):
         next_obs: Float[Array, "time *obs"],
     ) -> tuple[PyTree, Float[Array, "time out"], Float[Array, "time out"]]:
         """Outputs at every step, and at the step after it had `next_obs` followed: for targets."""
-        xs, next_xs = jax.vmap(self._encode)(obs), jax.vmap(self._encode)(next_obs)
+        xs, next_xs = jax.vmap(self.encoder)(obs), jax.vmap(self.encoder)(next_obs)
         state, ys, next_ys = self.memory.lookahead(state, xs, begin, next_xs)
         return state, jax.vmap(self._decode)(ys, xs), jax.vmap(self._decode)(next_ys, next_xs)
 
-    def _encode(self, obs):
-        return self.encoder(jnp.ravel(obs))
-
     def _decode(self, y, x):
-        first, second = self.trunk
-        return self.head(second(first(jnp.concatenate([y, x]))))
+        return self.head(jnp.concatenate([y, x]))
 
 
 def sensitivity(

@@ -8,6 +8,7 @@ Same calls as `Net`: a tape, a step, a lookahead, each with one `Outputs` per st
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,8 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl.memory import Nothing
 from mmrl.memory.base import dense
-from mmrl.nets.base import LinearHead, Net
+from mmrl.nets.base import LinearHead, Net, Stack
 
 
 class Categorical(eqx.Module):
@@ -94,56 +96,39 @@ class Gaussian(eqx.Module):
 Distribution = Categorical | Gaussian
 
 
-class MLP(eqx.Module):
-    """obs → tanh → tanh → outputs: a network without memory, called as `Net` is.
+class Tanh(eqx.Module):
+    """tanh(W x + b), of a flattened x; W starts orthogonal with gain √2, b at zero."""
 
-    The state is the empty tuple and `begin` is ignored: a tape is so many single steps, in any
-    order. Weights start orthogonal with gain √2, the head's with gain 1, biases at zero.
-    """
+    linear: eqx.nn.Linear
 
-    hidden: tuple[eqx.nn.Linear, eqx.nn.Linear]
-    head: LinearHead
-
-    def __init__(self, obs_size: int, outputs: int, *, width: int = 64, key: PRNGKeyArray):
-        keys = jax.random.split(key, 3)
-        self.hidden = (
-            _orthogonal(eqx.nn.Linear(obs_size, width, key=keys[0]), math.sqrt(2), keys[0]),
-            _orthogonal(eqx.nn.Linear(width, width, key=keys[1]), math.sqrt(2), keys[1]),
+    def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray):
+        self.linear = _orthogonal(
+            eqx.nn.Linear(input_size, output_size, key=key), math.sqrt(2), key
         )
-        head = LinearHead(width, outputs, key=keys[2])
-        self.head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(head.linear, 1.0, keys[2]))
 
-    def init(self) -> tuple[()]:
-        """Nothing to remember."""
-        return ()
+    def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
+        return jnp.tanh(dense(self.linear, jnp.ravel(x)))
 
-    def __call__(
-        self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
-    ) -> tuple[PyTree, Float[Array, "time out"]]:
-        """The empty state, and the outputs at every step."""
-        return state, jax.vmap(self._read)(obs)
 
-    def step(
-        self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
-    ) -> tuple[PyTree, Float[Array, " out"]]:
-        """One observation: for acting."""
-        return state, self._read(obs)
+def mlp(obs_size: int, outputs: int, *, width: int = 64, key: PRNGKeyArray) -> Net:
+    """obs → tanh → tanh → outputs: a network without memory, the usual one of PPO.
 
-    def lookahead(
-        self,
-        state: PyTree,
-        obs: Float[Array, "time *obs"],
-        begin: Bool[Array, " time"],
-        next_obs: Float[Array, "time *obs"],
-    ) -> tuple[PyTree, Float[Array, "time out"], Float[Array, "time out"]]:
-        """Outputs at every step, and at the step after it."""
-        return state, jax.vmap(self._read)(obs), jax.vmap(self._read)(next_obs)
+    A tape is so many single steps, in any order. The head starts orthogonal with gain 1.
+    """
+    keys = jax.random.split(key, 3)
+    encoder = Stack((Tanh(obs_size, width, key=keys[0]), Tanh(width, width, key=keys[1])))
+    head = LinearHead(width, outputs, key=keys[2])
+    head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(head.linear, 1.0, keys[2]))
+    return Net(encoder, Nothing(width), Stack((head,)))
 
-    def _read(self, obs):
-        x = jnp.ravel(obs)
-        for layer in self.hidden:
-            x = jnp.tanh(dense(layer, x))
-        return dense(self.head.linear, x)
+
+def body(
+    name: str, obs_size: int, outputs: int, *, width: int, key: PRNGKeyArray, **memory_sizes: Any
+) -> Net:
+    """`Net.make`, or an `mlp` for "none"."""
+    if name == "none":
+        return mlp(obs_size, outputs, width=width, key=key, **memory_sizes)
+    return Net.make(name, obs_size, outputs, width=width, key=key, **memory_sizes)
 
 
 class Outputs(NamedTuple):
@@ -157,48 +142,49 @@ class Outputs(NamedTuple):
 class ActorCritic(eqx.Module):
     """π(· | s) and V(s), from two networks or a shared one.
 
-    `memory_name` is one of `mmrl.memory`, or "none" for an `MLP`: the usual network of PPO, smaller
-    than a `Net`, without norms and with another start. A `Net` less its memory, for comparison, is
-    a "frame_stack" with `frames` = 1.
-
-    The policy starts almost uniform (or at mean 0), since the head's rows for it start a hundred
-    times smaller; the standard deviation of a `continuous` action is a parameter of its own and
-    starts at 1. With two networks the policy's has a second, auxiliary value: the "dual"
-    architecture of Cobbe et al. 2021 (PPG).
+    `policy` has an output for each action, or each number of a continuous one, and behind them an
+    auxiliary value: the "dual" architecture of Cobbe et al. 2021 (PPG). `critic` has one output,
+    the value; without it the auxiliary value is the value. `log_std` is given if actions are
+    continuous. `ActorCritic.make` builds the usual ones.
     """
 
-    policy: Net | MLP
-    critic: Net | MLP | None
-    log_std: Float[Array, " action"] | None
+    policy: Net
+    critic: Net | None
+    log_std: Float[Array, " action"] | None = None
 
-    def __init__(
-        self,
+    @staticmethod
+    def make(
+        name: str,
         obs_size: int,
         actions: int,
         *,
         continuous: bool = False,
-        memory_name: str = "lru",
         width: int = 64,
         shared: bool = False,
         key: PRNGKeyArray,
-        **memory_sizes: int,
-    ):
+        **memory_sizes: Any,
+    ) -> "ActorCritic":
+        """Networks with the memory called `name`, or with "none" an `mlp` each.
+
+        An `mlp` is smaller than a `Net`, without norms and with another start: a `Net` less its
+        memory, for comparison, is a "frame_stack" with `frames` = 1.
+
+        The policy starts almost uniform (or at mean 0), since the head's rows for it start a
+        hundred times smaller; the standard deviation of a `continuous` action starts at 1.
+        """
         policy_key, critic_key = jax.random.split(key)
-
-        def make(outputs: int, key: PRNGKeyArray) -> Net | MLP:
-            if memory_name == "none":
-                return MLP(obs_size, outputs, width=width, key=key, **memory_sizes)
-            sizes: dict[str, Any] = dict(memory_name=memory_name, width=width, **memory_sizes)
-            return Net(obs_size, outputs, key=key, **sizes)
-
+        make = partial(body, name, obs_size, width=width, **memory_sizes)
         small = jnp.append(jnp.full(actions, 0.01), 1.0)
-        self.policy = eqx.tree_at(
-            lambda net: (net.head.linear.weight, net.head.linear.bias),
-            make(actions + 1, policy_key),
+        policy = eqx.tree_at(
+            lambda net: (net.head.layers[-1].linear.weight, net.head.layers[-1].linear.bias),
+            make(actions + 1, key=policy_key),
             replace_fn=lambda x: x * small.reshape(-1, *[1] * (x.ndim - 1)),
         )
-        self.critic = None if shared else make(1, critic_key)
-        self.log_std = jnp.zeros(actions) if continuous else None
+        return ActorCritic(
+            policy,
+            None if shared else make(1, key=critic_key),
+            jnp.zeros(actions) if continuous else None,
+        )
 
     def init(self) -> tuple[PyTree, PyTree]:
         """Both memories' states before the first observation."""

@@ -18,11 +18,10 @@ unbroken one would have, on the same machine and versions.
 from mmrl.runs.checkpoint import RunError, load, read, save
 from mmrl.runs.results import append, interquartile_mean, interval, provenance, revise
 from mmrl.runs.run import Program, Report, Run, program, reopen, saved
-from mmrl.runs.setup import AGENTS, Agent, Setup, describe, find, restore
+from mmrl.runs.setup import SHOWN, Setup, describe, restore
 
 __all__ = [
-    "AGENTS",
-    "Agent",
+    "SHOWN",
     "Program",
     "Report",
     "Run",
@@ -30,7 +29,6 @@ __all__ = [
     "Setup",
     "append",
     "describe",
-    "find",
     "interquartile_mean",
     "interval",
     "load",

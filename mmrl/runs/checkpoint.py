@@ -20,9 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-# Settings that files of earlier versions lack, and what those versions did.
-EARLIER = {"previous_reward": False}
-EARLIER_CONFIG = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}  # of an agent
+# Settings of agents that files of earlier versions lack, and what those versions did.
+EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 
@@ -86,6 +85,15 @@ def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[
     return header, jax.tree.map(
         lambda x, to: jax.random.wrap_key_data(x) if _is_key(to) else x, arrays, like
     )
+
+
+def earlier(setup: dict[str, Any]) -> dict[str, Any]:
+    """A described setup in today's words: `observes` was once a setting for each of its names."""
+    if "observes" in setup:
+        return setup
+    names = ("previous_action", "previous_reward", "begin_flag")
+    rest = {name: value for name, value in setup.items() if name not in names}
+    return rest | {"observes": [name for name in names if setup.get(name)]}
 
 
 def dumps(data: Any, indent: int | None = None) -> str:
@@ -153,8 +161,11 @@ def _checksum(content: bytes) -> bytes:
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
         return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
-    earlier = EARLIER | EARLIER_CONFIG
-    old, new = ({**earlier, **x, **x["config"], "config": 0, "blocks": 0} for x in (old, new))
+    old, new = (
+        {**EARLIER, **earlier(x), **x["config"], **x.get("own", {})}
+        | {"config": 0, "blocks": 0, "own": 0}
+        for x in (old, new)
+    )
     names = sorted(old.keys() | new.keys())
     return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names if old.get(k) != new.get(k)]
 

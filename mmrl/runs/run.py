@@ -12,12 +12,13 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from mmrl import envs
+from mmrl.agents import find
 from mmrl.agents.common import repeatable
-from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
 from mmrl.runs.results import provenance
-from mmrl.runs.setup import Setup, describe, find, restore
+from mmrl.runs.setup import SHOWN, Setup, describe, restore
 
 CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
 
@@ -44,43 +45,63 @@ class Program(NamedTuple):
     block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
 
 
+WRAPPERS = {
+    "previous_action": PreviousAction,
+    "previous_reward": PreviousReward,
+    "begin_flag": BeginFlag,
+}
+
+
 def program(
     agent: str,
-    env_id: str,
-    previous_action: bool,
-    begin_flag: bool,
-    previous_reward: bool = False,
+    env: Any,
+    observes: tuple[str, ...] | None = None,
+    make: Callable | None = None,
+    learn: Callable | None = None,
 ) -> Program:
-    """Built once per environment, so that a second run, or a slider, finds it compiled.
+    """Built once for each of these, so that a second run, or a slider, finds it compiled.
 
-    The network is shown [o_t, a_{t-1}, r_{t-1}, b_t], as far as the flags say so. Only `config`'s
-    static fields lead to another compilation.
+    The arguments are those of `Setup`. The network is shown o_t, as one vector, and what `observes`
+    names, in the order of `SHOWN`. Only `config`'s static fields lead to another compilation.
     """
-    return _program(agent, env_id, previous_action, begin_flag, previous_reward)
+    observes = find(agent).OBSERVES if observes is None else observes
+    return _program(agent, env, tuple(x for x in SHOWN if x in observes), make, learn)
 
 
 @functools.cache  # of a call that always looks the same
 def _program(
-    agent: str, env_id: str, previous_action: bool, begin_flag: bool, previous_reward: bool
+    agent: str,
+    env_or_id: Any,
+    observes: tuple[str, ...],
+    make: Callable | None,
+    learn: Callable | None,
 ) -> Program:
     module = find(agent)
-    env, params = make(env_id)
+    env, params = _environment(env_or_id)
     space = env.observation_space(params)
     env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
-    env = PreviousAction(env) if previous_action else env
-    env = PreviousReward(env) if previous_reward else env
-    env = BeginFlag(env) if begin_flag else env
+    for name in observes:
+        env = WRAPPERS[name](env)
+    own = {} if make is None else {"make": make}
+    step = module.learn if learn is None else learn
 
     @jax.jit
     def init(config, keys):
-        return jax.vmap(lambda key: module.init(config, env, params, key))(keys)
+        return jax.vmap(lambda key: module.init(config, env, params, key, **own))(keys)
 
     # The old state is not given away: an interrupted block must leave it whole.
     @jax.jit
     def block(config, state):
-        return jax.vmap(lambda s: module.block(config, env, params, s))(state)
+        return jax.vmap(lambda s: module.block(config, env, params, s, step))(state)
 
     return Program(env, params, init, block)
+
+
+def _environment(env: Any) -> tuple[Any, Any]:
+    """An environment and its parameters, of an id, or of itself with or without parameters."""
+    if isinstance(env, str):
+        return envs.make(env)
+    return env if isinstance(env, tuple) else (env, env.default_params)
 
 
 class Run:
@@ -97,8 +118,7 @@ class Run:
         _check_seeds(setup.seeds)
         self.setup = setup
         self.path = None if path is None else pathlib.Path(path)
-        shown = (setup.previous_action, setup.begin_flag, setup.previous_reward)
-        self.program = program(setup.agent, setup.env, *map(bool, shown))
+        self.program = program(setup.agent, setup.env, setup.observes, setup.make, setup.learn)
         began = resume and (self.path is None or (self.path / CHECKPOINT).exists())
         if not began:  # else its settings were accepted then
             find(setup.agent).check(setup.config, self.program.env, self.program.params)
@@ -159,11 +179,12 @@ class Run:
         self.state, self.history = state, history
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:
-        if not resume and saved(path) is not None:
+        there = _described(path) is not None
+        if not resume and there:
             raise RunError(
                 f"{path} already holds a run. Resume it (`--resume`) or choose another folder."
             )
-        if resume and saved(path) is None:
+        if resume and not there:
             raise RunError(
                 f"There is no run in {path}: nothing to resume. Leave `--resume` out to start one."
             )
@@ -194,13 +215,19 @@ def reopen(path: str | os.PathLike) -> Run:
 def saved(path: str | os.PathLike) -> Setup | None:
     """The setup of the run in a folder, also of one killed before its first checkpoint, or None.
 
-    Raises `RunError` if the run cannot be read.
+    Raises `RunError` if the run cannot be read, or has parts that are not of mmrl.
     """
-    checkpoint, results = pathlib.Path(path) / CHECKPOINT, pathlib.Path(path) / RESULTS
+    described = _described(pathlib.Path(path))
+    return None if described is None else restore(described)
+
+
+def _described(path: pathlib.Path) -> dict[str, Any] | None:
+    """The setup in a run's folder, as `describe` has it. Raises `RunError` if it is no such."""
+    checkpoint, results = path / CHECKPOINT, path / RESULTS
     try:
         if checkpoint.exists():
-            return restore(read(checkpoint)[0]["setup"])
-        return restore(loads(results.read_text())["setup"])
+            return read(checkpoint)[0]["setup"]
+        return dict(loads(results.read_text())["setup"])
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError):

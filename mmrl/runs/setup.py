@@ -1,75 +1,52 @@
 """What a run is: an agent and its settings, an environment, and what the network is shown of it."""
 
 import dataclasses
-import difflib
+import functools
 import json
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any
 
-from mmrl.agents import clear, dqn, ppo, r2d2
-from mmrl.agents.ppo import ppg
-from mmrl.runs.checkpoint import EARLIER, RunError, unquote
+from mmrl.agents import AGENTS, find
+from mmrl.runs.checkpoint import RunError, earlier, unquote
 
-
-@runtime_checkable
-class Agent(Protocol):
-    """What a run asks of a module in `mmrl.agents`."""
-
-    @property
-    def Config(self) -> Any:
-        """Its settings. They have `memory`, `learning_rate`, and what counts a run's steps:
-        `environments`, `rollout`, `block`, `blocks` and `episodes`. A schedule that follows the
-        length of a run goes by `horizon`, in blocks: in a run's program `blocks` is 1."""
-        ...
-
-    @property
-    def OBSERVES(self) -> tuple[str, ...]:
-        """The names in `SHOWN` of what its network is shown unless a setup says otherwise."""
-        ...
-
-    def check(self, config: Any, env: Any, params: Any) -> None:
-        """Raises `ValueError` for a setting that cannot work."""
-        ...
-
-    def init(self, config: Any, env: Any, params: Any, key: Any) -> Any:
-        """The state of a run that begins; its `net` is what `greedy` plays."""
-        ...
-
-    def block(self, config: Any, env: Any, params: Any, state: Any) -> tuple[Any, Any]:
-        """The state after a block, and its `mmrl.agents.common.Metrics`."""
-        ...
-
-    def greedy(self, net: Any) -> Any:
-        """The `mmrl.rollout.Policy` that is evaluated."""
-        ...
-
-
-AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2, "ppo": ppo, "ppg": ppg, "clear": clear}
-# What a network may be shown beside o_t, in this order.
 SHOWN = ("previous_action", "previous_reward", "begin_flag")
+"""What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
     """All that determines a run's numbers, beside versions and device.
 
-    What is left out is the agent's own: its `Config()`, and to be shown what its `OBSERVES` names.
-    Raises `ValueError` for an unknown agent, and for the settings of another one.
+    What is left out is the agent's own: its `Config()`, `OBSERVES`, network and `learn`. Raises
+    `ValueError` for an unknown agent, for the settings of another one, and for `observes` that no
+    network can be shown.
+
+        Setup(env=MyEnv(), make=my_network, learn=partial(dqn.learn, loss=my_loss))
+
+    trains with parts of your own. A checkpoint names these, and is opened with them alone: by `Run`
+    with an equal setup and `resume`.
     """
 
-    env: str  # an id for `mmrl.envs.make`
+    env: Any  # an id for `mmrl.envs.make`, an environment as gymnax has them, or it and its params
     config: Any = None  # a `Config` of the agent
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    agent: str = "dqn"  # a name in `AGENTS`
-    previous_action: bool | None = None  # show a_{t-1} to the network
-    begin_flag: bool | None = None  # show b_t to the network
-    previous_reward: bool | None = None  # show r_{t-1} to the network
+    agent: str = "dqn"  # a name in `mmrl.agents.AGENTS`
+    observes: Any = None  # a tuple: which of `SHOWN` the network is shown
+    make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
+    learn: Callable | None = None  # called as the agent's, in its place
 
     def __post_init__(self):
         agent = find(self.agent)
-        own = {name: name in agent.OBSERVES for name in SHOWN} | {"config": agent.Config()}
+        _check_env(self.env)
+        own = {"observes": agent.OBSERVES, "config": agent.Config()}
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
+        unknown = sorted(set(self.observes) - set(SHOWN))
+        if unknown:
+            raise ValueError(f"`observes` must name some of {SHOWN}; got {unknown}.")
+        shown = tuple(name for name in SHOWN if name in self.observes)
+        object.__setattr__(self, "observes", shown)
         if not isinstance(self.config, agent.Config):
             of = [name for name, other in AGENTS.items() if isinstance(self.config, other.Config)]
             raise ValueError(
@@ -78,28 +55,61 @@ class Setup:
             )
 
 
-def find(agent: str) -> Agent:
-    """The agent of this name. Raises `ValueError` for an unknown one, with the nearest."""
-    if agent not in AGENTS:
-        near = difflib.get_close_matches(agent.lower(), AGENTS, 1)
-        advice = f" Try {near[0]!r}." if near else ""
-        raise ValueError(f"`agent` must be one of {list(AGENTS)}; got {agent!r}.{advice}")
-    return AGENTS[agent]
+def _check_env(env: Any) -> None:
+    try:
+        hash(env)
+    except TypeError:
+        raise ValueError(
+            f"`env` must be hashable, so that its program is compiled once; got {env!r}. Give an "
+            "environment with parameters that are numbers of Python, not arrays."
+        ) from None
 
 
 def describe(setup: Setup) -> dict[str, Any]:
-    """A setup as JSON data; `restore` is its inverse."""
-    return json.loads(json.dumps(dataclasses.asdict(setup)))
+    """A setup as JSON data; `restore` is its inverse, unless it names parts of the user's own."""
+    data = {field.name: getattr(setup, field.name) for field in dataclasses.fields(setup)}
+    data["config"] = dataclasses.asdict(setup.config)
+    own = {name: _name(data.pop(name)) for name in ("env", "make", "learn")}
+    own = {name: text for name, text in own.items() if text is not None}
+    if isinstance(setup.env, str):
+        data["env"] = own.pop("env")
+    return json.loads(json.dumps(data | ({"own": own} if own else {})))
 
 
 def restore(data: dict[str, Any]) -> Setup:
-    """The setup that `describe` described. Raises `RunError` for that of another version."""
+    """The setup that `describe` described.
+
+    Raises `RunError` for that of another version, and for one with parts of the user's own.
+    """
+    if data.get("own"):
+        parts = ", ".join(f"{name}={text}" for name, text in data["own"].items())
+        raise RunError(
+            f"This run was trained with parts that are not of mmrl: {parts}. Open it in Python, by "
+            "`Run(Setup(…), path, resume=True)` with the same ones."
+        )
     try:
-        data = {**EARLIER, **unquote(data)}
-        config = AGENTS[data["agent"]].Config(**{k: _tuples(v) for k, v in data["config"].items()})
-        return Setup(**{**data, "config": config, "seeds": tuple(data["seeds"])})
+        data = {**earlier(data), "seeds": tuple(data["seeds"])}
+        config = {k: _tuples(v) for k, v in unquote(data["config"]).items()}
+        observes = tuple(data["observes"])
+        config = AGENTS[data["agent"]].Config(**config)
+        return Setup(**{**data, "config": config, "observes": observes})
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"This run is of another version of mmrl: {error}.") from None
+
+
+def _name(part: Any) -> str | None:
+    """Where a part of the user's own is to be found, for people; a string stands for itself."""
+    if part is None or isinstance(part, str):
+        return part
+    if isinstance(part, tuple):
+        return " with ".join(str(_name(x)) for x in part)
+    if isinstance(part, functools.partial):
+        given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
+        return f"{_name(part.func)}({', '.join(map(str, given))})"
+    if dataclasses.is_dataclass(part) or not hasattr(part, "__module__"):
+        return repr(part)
+    of = part if hasattr(part, "__qualname__") else type(part)
+    return f"{of.__module__}.{of.__qualname__}"
 
 
 def _tuples(data: Any) -> Any:

@@ -22,7 +22,8 @@ CONFIG = dqn.Config(gamma=0.9, reward_scale=2.0, learning_rate=1e-2, tau=0.1)
 
 
 def net(seed: int) -> Net:
-    return Net(OBS, ACTIONS, width=8, dueling=True, key=jax.random.key(seed), state_size=4)
+    kind = {"width": 8, "dueling": True, "state_size": 4}
+    return Net.make("lru", OBS, ACTIONS, **kind, key=jax.random.key(seed))
 
 
 ONLINE, TARGET = net(0), net(1)

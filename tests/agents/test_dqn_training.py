@@ -136,7 +136,7 @@ def test_probes_are_learned_to_their_values(name: str):
     # Only one probe needs memory; Truncation needs none: its values continue beyond what is seen.
     memory = "lru" if name == "probe-Memory-v0" else "none"
     config = dataclasses.replace(PROBING, memory=memory)
-    run = runs.Run(runs.Setup(env=name, config=config, seeds=(0, 1), begin_flag=False))
+    run = runs.Run(runs.Setup(env=name, config=config, seeds=(0, 1), observes=()))
     *_, report = run
     env, params = run.program.env, run.program.params
 

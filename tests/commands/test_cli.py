@@ -14,10 +14,10 @@ import pytest
 import mmrl
 from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
-from mmrl.agents import clear
+from mmrl.agents import AGENTS, clear
 from mmrl.commands import doctor, evaluate, train
 from mmrl.envs import registered
-from mmrl.runs import AGENTS, Run, reopen
+from mmrl.runs import Run, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SETUP, payload
 
 ENV = "probe-Memory-v0"

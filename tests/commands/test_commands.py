@@ -16,8 +16,9 @@ import pytest
 from rich.console import Console
 
 from mmrl.__main__ import main
+from mmrl.agents import AGENTS
 from mmrl.commands import bench, demo, doctor, terminal, train
-from mmrl.runs import AGENTS, Report, Run, Setup
+from mmrl.runs import Report, Run, Setup
 from tests.helpers.runs import SETUP, payload, setup
 
 

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from mmrl.agents import dqn
+from mmrl.agents import AGENTS, dqn, find
 from mmrl.commands import evaluate, original
 from mmrl.envs.popgym import LEVELS
-from mmrl.runs import AGENTS, Run, Setup, find
+from mmrl.runs import SHOWN, Run, Setup
 from tests.helpers.runs import CONFIG
 
 NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
@@ -19,7 +19,7 @@ NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
 @pytest.mark.parametrize("env", [f"popgym-{name}-v0" for name in NAMES])
 def test_the_original_shows_what_the_port_shows(env: str):
     """Shapes of observations and numbers of actions agree, also with the additions of a run."""
-    setup = Setup(env=env, previous_action=True, previous_reward=True)
+    setup = Setup(env=env, observes=SHOWN)
     config = dataclasses.replace(CONFIG, batch=1024, capacity=8192)
     run = Run(dataclasses.replace(setup, config=config))
     theirs = original.original(env)()
@@ -62,8 +62,7 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
 
 def test_features_are_those_of_the_wrappers():
     config = dataclasses.replace(CONFIG, batch=64, capacity=512)
-    shown = {"previous_action": True, "previous_reward": True}
-    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, **shown))
+    run = Run(Setup(env="popgym-RepeatFirstEasy-v0", config=config, observes=SHOWN))
     env, params = run.program.env, run.program.params
     obs, state = env.reset(jax.random.key(0), params)
     reward = np.zeros(())

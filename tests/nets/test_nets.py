@@ -34,7 +34,7 @@ def test_a_linear_head_is_affine():
 
 def make(name: str) -> Net:
     size = int(np.prod(OBS))
-    return Net(size, ACTIONS, memory_name=name, width=WIDTH, dueling=True, key=jax.random.key(2))
+    return Net.make(name, size, ACTIONS, width=WIDTH, dueling=True, key=jax.random.key(2))
 
 
 @pytest.fixture(scope="module")

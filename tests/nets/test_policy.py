@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mmrl.nets import MLP, ActorCritic, Categorical, Gaussian, Net
+from mmrl.memory import Nothing
+from mmrl.nets import ActorCritic, Categorical, Gaussian, Net, mlp
 
 TIME, OBS, ACTIONS = 16, (3, 2), 4
 
@@ -110,7 +111,7 @@ def test_extreme_and_forbidden_actions_do_no_harm():
 
 def make(name: str, **kwargs: Any) -> ActorCritic:
     size = int(np.prod(OBS))
-    return ActorCritic(size, ACTIONS, memory_name=name, width=8, key=jax.random.key(6), **kwargs)
+    return ActorCritic.make(name, size, ACTIONS, width=8, key=jax.random.key(6), **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -183,35 +184,35 @@ def test_what_is_shared(tape):
 
 
 def test_an_mlp_is_two_layers_of_tanh_that_start_orthogonal():
-    net = MLP(6, 3, width=16, key=jax.random.key(8))
+    net = mlp(6, 3, width=16, key=jax.random.key(8))
     x = jax.random.normal(jax.random.key(9), (6,))
-    first, second = net.hidden
+    first, second = (layer.linear for layer in net.encoder.layers)
+    (head,) = net.head.layers
     y = jnp.tanh(second.weight @ jnp.tanh(first.weight @ x + first.bias) + second.bias)
     np.testing.assert_allclose(
-        net.step((), x, jnp.array(True))[1], net.head.linear(y), rtol=1e-5, atol=1e-6
+        net.step((), x, jnp.array(True))[1], head.linear(y), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(second.weight @ second.weight.T, 2 * np.eye(16), atol=1e-5)
     np.testing.assert_allclose(first.weight.T @ first.weight, 2 * np.eye(6), atol=1e-5)
-    weight = net.head.linear.weight
+    weight = head.linear.weight
     np.testing.assert_allclose(weight @ weight.T, np.eye(3), atol=1e-5)
 
 
 def test_which_networks_differ_in_nothing_but_the_memory():
-    """A `Net` with "none"; of actor-critics one with the latest frame, since "none" is an `MLP`."""
+    """A `Net` with "none"; of actor-critics one with the latest frame, since "none" is an `mlp`."""
     key, size = jax.random.key(0), int(np.prod(OBS))
-    plain = [Net(size, ACTIONS, memory_name=name, key=key) for name in ("none", "lru")]
-    one = {"memory_name": "frame_stack", "frames": 1}
-    blind = ActorCritic(size, ACTIONS, **one, key=key)
-    deep = [blind.policy, ActorCritic(size, ACTIONS, memory_name="lru", key=key).policy]
+    plain = [Net.make(name, size, ACTIONS, key=key) for name in ("none", "lru")]
+    blind = ActorCritic.make("frame_stack", size, ACTIONS, frames=1, key=key)
+    deep = [blind.policy, ActorCritic.make("lru", size, ACTIONS, key=key).policy]
     for without, with_one in (plain, deep):
-        for part in ("encoder", "trunk", "head"):
+        for part in ("encoder", "head"):
             assert eqx.tree_equal(getattr(without, part), getattr(with_one, part))
     obs = jax.random.normal(key, (TIME, *OBS))
     never = jnp.zeros(TIME, bool)
     together = blind(blind.init(), obs, never)[1].value
     alone = jax.vmap(lambda o: blind.step(blind.init(), o, jnp.array(True))[1].value)(obs)
     np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
-    assert isinstance(ActorCritic(size, ACTIONS, memory_name="none", key=key).policy, MLP)
+    assert isinstance(ActorCritic.make("none", size, ACTIONS, key=key).policy.memory, Nothing)
 
 
 def test_sizes_of_a_memory_that_is_not_there_are_refused():

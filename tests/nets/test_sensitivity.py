@@ -30,7 +30,7 @@ def episode(key: int = 1) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def network(name: str) -> Net:
-    net = Net(OBS, 3, memory_name=name, width=6, dueling=True, key=jax.random.key(0))
+    net = Net.make(name, OBS, 3, width=6, dueling=True, key=jax.random.key(0))
     return jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, net)
 
 

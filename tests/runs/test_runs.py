@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import dqn, r2d2
+from mmrl.agents import AGENTS, dqn, find, r2d2
 from mmrl.runs import Run, RunError, Setup, checkpoint
 from tests.helpers.runs import CLEAR, R2D2, SETUP, leaves, payload, setup, write
 
@@ -37,25 +37,27 @@ def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 # Agents
 
 
-@pytest.mark.parametrize("agent", runs.AGENTS)
+@pytest.mark.parametrize("agent", AGENTS)
 def test_what_a_setup_leaves_out_is_the_agents_own(agent: str):
-    module = runs.find(agent)
+    module = find(agent)
     usual = Setup(env="probe-Memory-v0", agent=agent)
     assert usual.config == module.Config()
-    bare = dict.fromkeys(runs.setup.SHOWN, False)
-    assert {name for name in bare if getattr(usual, name)} == set(module.OBSERVES)
-    assert dataclasses.replace(usual, **bare) == Setup(usual.env, agent=agent, **bare)
+    assert usual.observes == module.OBSERVES
+    assert dataclasses.replace(usual, observes=()) == Setup(usual.env, agent=agent, observes=())
 
 
-def test_each_flag_shows_what_it_says():
-    def shown(*flags: bool) -> Any:
-        env, params, *_ = runs.program("r2d2", "probe-Memory-v0", *flags)
+def test_observes_shows_what_it_says_in_one_order():
+    def shown(*names: str) -> Any:
+        env, params, *_ = runs.program("r2d2", "probe-Memory-v0", names)
         _, state = env.reset(jax.random.key(0), params)
         return env.step(jax.random.key(1), state, 1, params)
 
-    alone = shown(False, False)[0]
-    obs, _, reward, *_ = shown(True, True, True)
+    alone = shown()[0]
+    obs, _, reward, *_ = shown("begin_flag", "previous_reward", "previous_action")
     np.testing.assert_array_equal(obs, [*alone, 0, 1, reward, 0])
+    assert Setup("probe-Memory-v0", observes=runs.SHOWN[::-1]).observes == runs.SHOWN
+    with pytest.raises(ValueError, match=r"`observes` must name some of .* got \['reward'\]"):
+        Setup("probe-Memory-v0", observes=("reward",))
 
 
 def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
@@ -77,16 +79,21 @@ def test_other_agents_resume_exactly(other: Setup, tmp_path: pathlib.Path):
     assert runs.reopen(tmp_path / "run").setup == other
 
 
-def test_runs_of_before_r2d2_go_on(copy: pathlib.Path):
-    """Their files do not know `previous_reward`: it was not shown."""
+@pytest.mark.parametrize("earlier", [{}, {"previous_reward": False}], ids=["first", "second"])
+def test_earlier_runs_go_on(copy: pathlib.Path, earlier: dict[str, bool]):
+    """Once each of `observes` was a flag; before R2D2 `previous_reward` was none of them."""
     header, content = checkpoint.read(copy / "checkpoint")
-    assert header["setup"].pop("previous_reward") is False
+    assert header["setup"].pop("observes") == ["begin_flag"]
+    header["setup"] |= {"previous_action": False, "begin_flag": True, **earlier}
     write(copy, header, content)
     assert runs.reopen(copy).setup == runs.saved(copy) == SETUP
     assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
     write(copy, header, content)
-    with pytest.raises(RunError, match="previous_reward was False, is True"):
-        Run(setup(previous_reward=True), copy, resume=True)
+    shown = ("previous_reward", "begin_flag")
+    with pytest.raises(RunError, match=r"observes was \['begin_flag'\], is \['previous_reward',"):
+        RunError, match=r"observes was \['begin_flag'\], is \['previous_reward', 'b"
+    ):
+        Run(dataclasses.replace(SETUP, observes=shown), copy, resume=True)
 
 
 # Resume
@@ -119,11 +126,11 @@ def test_a_checkpoint_holds_everything(finished: pathlib.Path):
 
 
 def test_a_resumed_run_equals_an_unbroken_one(finished: pathlib.Path, tmp_path: pathlib.Path):
-    compiled = runs.program("dqn", SETUP.env, False, True).block._cache_size()
+    compiled = runs.program("dqn", SETUP.env).block._cache_size()
     for blocks in (1, 2, 3):
         reports = list(Run(setup(blocks=blocks), tmp_path / "run", resume=blocks > 1))
         assert [report.block for report in reports] == [blocks]
-    assert runs.program("dqn", SETUP.env, False, True).block._cache_size() == compiled
+    assert runs.program("dqn", SETUP.env).block._cache_size() == compiled
     assert payload(tmp_path / "run") == payload(finished)
     rows = [json.loads((p / "results.json").read_text()) for p in (finished, tmp_path / "run")]
     first, second = ([{**r, "seconds": 0, "blocks": 0} for r in row["history"]] for row in rows)

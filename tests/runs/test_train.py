@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.common import repeatable
 from mmrl.agents.ppo import ppg
 from mmrl.runs import Run, Setup, checkpoint
@@ -56,7 +56,7 @@ def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     its `init` and its `block` are, as those of a run.
     """
     # Behind the front door: where `train` looks for `init` and `block`.
-    agent = sys.modules[runs.find(run.setup.agent).check.__module__]
+    agent = sys.modules[find(run.setup.agent).check.__module__]
     program = run.program
     own = {name: getattr(agent, name) for name in ("init", "block")}
 
@@ -67,13 +67,13 @@ def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
             return function(config, x)
 
     with monkeypatch.context() as patch, jax.disable_jit():  # so that its scan is a loop
-        patch.setattr(agent, "init", lambda c, env, params, k: alone(program.init, c, k[None]))
-        patch.setattr(agent, "block", lambda c, env, params, s: alone(program.block, c, s))
+        patch.setattr(agent, "init", lambda c, env, params, k, *_: alone(program.init, c, k[None]))
+        patch.setattr(agent, "block", lambda c, env, params, s, *_: alone(program.block, c, s))
         return agent.train(run.setup.config, program.env, program.params, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
-    "agent", [pytest.param(a, marks=() if a == "ppo" else pytest.mark.slow) for a in runs.AGENTS]
+    "agent", [pytest.param(a, marks=() if a == "ppo" else pytest.mark.slow) for a in AGENTS]
 )
 def test_a_run_is_what_train_does(agent: str, monkeypatch: pytest.MonkeyPatch):
     """Bit for bit, with every schedule on."""

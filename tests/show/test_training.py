@@ -320,7 +320,7 @@ def test_it_trains_and_sliders_do_not_recompile():
     assert run.setup.config.batch == 51 and run.setup.seeds == (0, 1)
     alone = Run(run.setup)
     np.testing.assert_array_equal(next(iter(alone)).returns, returns[0])
-    block = program("dqn", ENV, False, True).block
+    block = program("dqn", ENV).block
     compiled = block._cache_size()
     shown.run("second", gamma=0.9, learning_rate=1e-2, blocks=4)
     assert block._cache_size() == compiled

@@ -21,7 +21,6 @@ Implementation details
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -31,10 +30,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.agents.clear.vtrace import Measures, descend, loss, optimizer, stochastic
-from mmrl.agents.clear.vtrace import greedy as greedy  # for those who evaluate what it learned
-from mmrl.agents.common import Metrics, check_numbers, score
-from mmrl.nets import ActorCritic
+from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
+from mmrl.agents.common import (
+    Make,
+    Metrics,
+    actor_critic,
+    build,
+    check_numbers,
+    descend,
+    end_block,
+    trained,
+)
+from mmrl.agents.common import mode as greedy
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
@@ -157,24 +164,17 @@ def init(
     params: Any,
     key: PRNGKeyArray,
     tasks: Tasks | None = None,
-    make: Callable[..., Any] = ActorCritic,
+    make: Make = actor_critic,
 ) -> State:
     """A fresh network and environments. With `tasks`, environment i plays task tasks[i] of the
-    family that `env` is: `task` of its parameters. `make` builds another network as this one."""
+    family that `env` is: `task` of its parameters. `make` builds the network, by default the
+    `ActorCritic` that the config names."""
     check(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    net = make(
-        math.prod(env.observation_space(params).shape),
-        int(env.action_space(params).n),
-        memory_name=config.memory,
-        width=config.width,
-        shared=config.shared,
-        key=net_key,
-        **dict(config.memory_sizes),
-    )
+    net = build(make, config, env, params, net_key)
     state = State(
         net=net,
-        optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
+        optimizer=optimizer(config).init(trained(net)),
         reservoir=None,
         carries=_begin(config, env, params, net, tasks, env_key),
         tasks=tasks,
@@ -254,48 +254,65 @@ def pair(
     return kept, jax.tree.map(choose, old, new), replayed
 
 
+Loss = Callable[..., tuple[Float[Array, ""], Measures]]
+"""Called as `vtrace.loss`."""
+
+
+def learn(
+    config: Config, state: State, batch: Unrolls, replayed: Bool[Array, " env"], loss: Loss = loss
+) -> tuple[State, tuple[Float[Array, ""], Measures]]:
+    """One gradient step."""
+    (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
+        state.net, config, batch, replayed
+    )
+    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
+    return dataclasses.replace(state, net=net, optimizer=inner), (value, measures)
+
+
 def iterate(
-    config: Config,
-    env: Any,
-    params: Any,
-    state: State,
-    penalty: Callable[[Any], Float[Array, ""]] | None = None,
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, tuple[Float[Array, ""], Measures, Bool[Array, ""]]]:
-    """Act, pair, learn. `penalty` of the network is added to the loss."""
+    """Act, pair, learn."""
     act_key, pair_key, key = jax.random.split(state.key, 3)
     carries, new = act(config, env, params, state, act_key)
     kept, batch, replayed = pair(config, state.reservoir, new, pair_key)
-    (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
-        state.net, config, batch, replayed, penalty
+    state, (value, measures) = learn(config, state, batch, replayed)
+    state = dataclasses.replace(
+        state, reservoir=kept, carries=carries, key=key, iteration=state.iteration + 1
     )
-    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
-    state = State(net, inner, kept, carries, state.tasks, key, state.iteration + 1)
     finite = jnp.all(jnp.isfinite(new.steps.reward)) & jnp.isfinite(value)
     return state, (value, measures, finite)
 
 
-def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy, without learning."""
+def block(
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
+) -> tuple[State, Metrics]:
+    """`config.block` iterations, then an evaluation of the greedy policy, without learning.
+
+    `learn` makes a gradient step: yours, or `partial(clear.learn, loss=yours)`.
+    """
     state, (value, measures, finite) = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s), state, None, config.block
+        lambda s, _: iterate(config, env, params, s, learn), state, None, config.block
     )
-    key, eval_key = jax.random.split(state.key)
-    played = score(state.net, env, params, eval_key, config.episodes, policy=greedy)
-    metrics = Metrics(
-        returns=played.returns,
-        lengths=played.lengths,
-        loss=jnp.mean(value),
-        fill=jnp.ones(()),
-        finite=jnp.all(finite) & jnp.all(jnp.isfinite(played.returns)),
-        diagnostics=jax.tree.map(jnp.mean, measures),
+    told = jax.tree.map(jnp.mean, measures)
+    return end_block(
+        config, env, params, state, greedy, loss=value, finite=finite, diagnostics=told
     )
-    return dataclasses.replace(state, key=key), metrics
 
 
-def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+def train(
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    make: Make = actor_critic,
+    learn: Callable = learn,
+) -> tuple[State, Metrics]:
     """A whole run of `config.blocks` blocks in one environment: a pure function of the key.
 
     Several tasks in turn: `mmrl.agents.clear.cycles`.
     """
-    state = init(config, env, params, key)
-    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)
+    state = init(config, env, params, key, make=make)
+    return jax.lax.scan(
+        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
+    )

@@ -30,13 +30,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents.clear.clear import of_task
-from mmrl.agents.clear.vtrace import greedy, sampled
-from mmrl.agents.common import score
+from mmrl.agents.clear.vtrace import sampled
+from mmrl.agents.common import mode, score
 from mmrl.rollout import Policy
 
 Scores = Float[Array | np.ndarray, "stage block task"]
 Policies = Mapping[str, Callable[[Any], Policy]]
-POLICIES: Policies = {"sampled": sampled, "greedy": greedy}
+POLICIES: Policies = {"sampled": sampled, "greedy": mode}
 
 
 class Played(NamedTuple):

@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks, static
-from mmrl.agents.clear.vtrace import greedy as greedy  # for those who evaluate what it learned
+from mmrl.agents.clear.vtrace import Measures, loss
+from mmrl.agents.common import Make, actor_critic, trained
 from mmrl.replay.reservoir import Unrolls
 
 
@@ -66,11 +67,16 @@ def check(config: Config, env: Any, params: Any) -> None:
 
 
 def init(
-    config: Config, env: Any, params: Any, key: PRNGKeyArray, tasks: Tasks | None = None
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    tasks: Tasks | None = None,
+    make: Make = actor_critic,
 ) -> State:
     """A fresh network and environments, held by nothing."""
     check(config, env, params)
-    learner = clear.init(config, env, params, key, tasks)
+    learner = clear.init(config, env, params, key, tasks, make)
     anchor = trained(learner.net)
     return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
 
@@ -84,36 +90,34 @@ def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | No
 def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State, Any]:
     """Act and learn, held by the anchor."""
 
-    def penalty(net):
-        return config.consolidation * pull(state.fisher, state.anchor, net)
+    def held(net, config, batch, replayed) -> tuple[Float[Array, ""], Measures]:
+        value, measures = loss(net, config, batch, replayed)
+        penalty = config.consolidation * ewc_penalty(state.fisher, state.anchor, net)
+        return value + penalty, measures._replace(penalty=penalty)
 
-    learner, outcome = clear.iterate(config, env, params, state.learner, penalty)
+    learn = partial(clear.learn, loss=held)
+    learner, outcome = clear.iterate(config, env, params, state.learner, learn)
     return dataclasses.replace(state, learner=learner), outcome
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
     """A task ends: what mattered to it is measured, on further steps, and held from now on."""
-    learner, new = measure(config, env, params, state.learner, state.net)
-    return State(learner, trained(state.net), remember(config, state.fisher, new))
+    learner, new = estimate_fisher(config, env, params, state.learner, state.net)
+    return State(learner, trained(state.net), update_fisher(config, state.fisher, new))
 
 
-def trained(net: Any) -> PyTree:
-    """θ: the parameters that gradients move."""
-    return eqx.filter(net, eqx.is_inexact_array)
-
-
-def pull(fisher: PyTree, anchor: PyTree, net: Any) -> Float[Array, ""]:
+def ewc_penalty(fisher: PyTree, anchor: PyTree, net: Any) -> Float[Array, ""]:
     """½ Σ_i F_i (θ_i - θ*_i)²: minus the logarithm of a Gaussian around θ*, less a constant."""
     squares = jax.tree.map(lambda f, a, x: jnp.sum(f * (x - a) ** 2), fisher, anchor, trained(net))
     return 0.5 * sum(jax.tree.leaves(squares), jnp.zeros(()))
 
 
-def remember(config: Any, fisher: PyTree, new: PyTree) -> PyTree:
+def update_fisher(config: Any, fisher: PyTree, new: PyTree) -> PyTree:
     """γ_F F + F_new."""
     return jax.tree.map(lambda f, n: config.fisher_decay * f + n, fisher, new)
 
 
-def measure(
+def estimate_fisher(
     config: Any,
     env: Any,
     params: Any,
@@ -135,9 +139,9 @@ def measure(
         total = jax.tree.map(lambda t, n: t + n / config.fisher_unrolls, total, new)
         return (dataclasses.replace(learner, carries=carries), total), None
 
-    measure_key, key = jax.random.split(learner.key)
+    fisher_key, key = jax.random.split(learner.key)
     learner = dataclasses.replace(learner, key=key)
-    keys = jax.random.split(measure_key, config.fisher_unrolls)
+    keys = jax.random.split(fisher_key, config.fisher_unrolls)
     zeros = jax.tree.map(jnp.zeros_like, trained(net))
     return jax.lax.scan(step, (learner, zeros), keys)[0]
 

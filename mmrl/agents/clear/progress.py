@@ -19,6 +19,7 @@ Implementation details
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
@@ -29,10 +30,10 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from mmrl import losses
 from mmrl.agents.clear import clear, ewc
 from mmrl.agents.clear.clear import Tasks, static
-from mmrl.agents.clear.ewc import pull, remember, trained
-from mmrl.agents.clear.vtrace import descend, optimizer
-from mmrl.agents.clear.vtrace import greedy as greedy  # for those who evaluate what it learned
-from mmrl.nets import MLP, Categorical, LinearHead, Net, Outputs
+from mmrl.agents.clear.ewc import estimate_fisher, ewc_penalty, update_fisher
+from mmrl.agents.clear.vtrace import optimizer
+from mmrl.agents.common import Make, descend, trained
+from mmrl.nets import Categorical, LinearHead, Net, Outputs, body
 
 
 class Config(ewc.Config):
@@ -44,20 +45,8 @@ class Config(ewc.Config):
 class Column(eqx.Module):
     """obs → body → features → logits and value."""
 
-    body: Net | MLP
+    body: Net
     head: LinearHead
-
-    def __init__(
-        self, obs_size: int, actions: int, memory_name: str, width: int, key: PRNGKeyArray, **sizes
-    ):
-        body_key, head_key = jax.random.split(key)
-        if memory_name == "none":
-            self.body = MLP(obs_size, width, width=width, key=body_key, **sizes)
-        else:
-            kind: dict[str, Any] = dict(memory_name=memory_name, width=width, **sizes)
-            self.body = Net(obs_size, width, key=body_key, **kind)
-        head = LinearHead(width, actions + 1, key=head_key)
-        self.head = jax.tree.map(lambda x: 0.1 * x, head)  # almost uniform at first
 
     def init(self) -> PyTree:
         """The body's state before the first observation."""
@@ -106,23 +95,6 @@ class Columns(eqx.Module):
     base: Column
     adapter: Adapter
 
-    def __init__(
-        self,
-        obs_size: int,
-        actions: int,
-        *,
-        memory_name: str,
-        width: int,
-        shared: bool,
-        key: PRNGKeyArray,
-        **memory_sizes: int,
-    ):
-        keys = jax.random.split(key, 3)
-        self.active, self.base = (
-            Column(obs_size, actions, memory_name, width, k, **memory_sizes) for k in keys[:2]
-        )
-        self.adapter = Adapter(width, actions + 1, keys[2])
-
     def init(self) -> tuple[PyTree, PyTree]:
         """Both columns' states before the first observation."""
         return self.active.init(), self.base.init()
@@ -163,6 +135,22 @@ class Columns(eqx.Module):
         return self.active.read(own) + self.adapter(jax.lax.stop_gradient(other))
 
 
+def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns:
+    """Two columns of a config's `memory`, `memory_sizes` and `width`; "none" is an `mlp`."""
+    size = math.prod(env.observation_space(params).shape)
+    actions, width = int(env.action_space(params).n), config.width
+
+    def column(key: PRNGKeyArray) -> Column:
+        keys = jax.random.split(key)
+        sizes = dict(config.memory_sizes)
+        net = body(config.memory, size, width, width=width, key=keys[0], **sizes)
+        head = LinearHead(width, actions + 1, key=keys[1])
+        return Column(net, jax.tree.map(lambda x: 0.1 * x, head))  # almost uniform at first
+
+    active, base, adapter = jax.random.split(key, 3)
+    return Columns(column(active), column(base), Adapter(width, actions + 1, adapter))
+
+
 class State(eqx.Module):
     """All that a run is."""
 
@@ -190,11 +178,16 @@ check = ewc.check
 
 
 def init(
-    config: Config, env: Any, params: Any, key: PRNGKeyArray, tasks: Tasks | None = None
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    tasks: Tasks | None = None,
+    make: Make = columns,
 ) -> State:
     """Fresh columns and environments."""
     check(config, env, params)
-    learner = clear.init(config, env, params, key, tasks, Columns)
+    learner = clear.init(config, env, params, key, tasks, make)
     anchor = trained(learner.net.base)
     return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
 
@@ -228,11 +221,11 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
     (base, _, carries), _ = jax.lax.scan(step, start, jax.random.split(loop_key, config.compress))
     net = eqx.tree_at(lambda n: n.base, state.net, base)
     learner = dataclasses.replace(state.learner, net=net, carries=carries, key=key)
-    learner, new = ewc.measure(config, env, params, learner, base, lambda s: s[1])
+    learner, new = estimate_fisher(config, env, params, learner, base, lambda s: s[1])
     adapter = Adapter(config.width, len(net.adapter.alpha), adapter_key)
     net = eqx.tree_at(lambda n: n.adapter, net, adapter)
     learner = dataclasses.replace(learner, net=net, optimizer=rule.init(trained(net)))
-    return State(learner, trained(base), remember(config, state.fisher, new))
+    return State(learner, trained(base), update_fisher(config, state.fisher, new))
 
 
 def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Float[Array, ""]:
@@ -242,7 +235,7 @@ def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Fl
     said: Any = jax.vmap(base)(unrolls.state[1], obs, steps.begin)[1]
     apart = losses.policy_cloning(said.policy.logits, steps.extras.logits)
     values = losses.value_cloning(said.value, steps.extras.value)
-    held = config.consolidation * pull(state.fisher, state.anchor, base)
+    held = config.consolidation * ewc_penalty(state.fisher, state.anchor, base)
     return jnp.mean(apart + 0.5 * values) + held
 
 

@@ -4,15 +4,13 @@ Espeholt et al. 2018 (IMPALA), with the cloning losses of Rolnick et al. 2019, S
 the loop are in `clear.py`.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float
 
 from mmrl import losses, returns
 from mmrl.replay.reservoir import Unrolls
@@ -51,14 +49,6 @@ def optimizer(config: Any) -> optax.GradientTransformation:
     )
 
 
-def descend(
-    rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
-) -> tuple[Any, PyTree]:
-    """θ and the optimizer's state after a step, of whatever has parameters."""
-    update, state = rule.update(gradient, state, eqx.filter(net, eqx.is_inexact_array))
-    return eqx.apply_updates(net, update), state
-
-
 def stochastic(net: Any) -> Policy:
     """a ~ π(· | s), and what `Acted` keeps."""
 
@@ -76,16 +66,6 @@ def sampled(net: Any) -> Policy:
 
     def policy(memory_state, obs, begin, key):
         return act(memory_state, obs, begin, key)[:2]
-
-    return policy
-
-
-def greedy(net: Any) -> Policy:
-    """The likeliest action."""
-
-    def policy(memory_state, obs, begin, key):
-        memory_state, outputs = net.step(memory_state, obs, begin)
-        return memory_state, outputs.policy.mode()
 
     return policy
 
@@ -121,7 +101,6 @@ def loss(
     config: Any,
     batch: Unrolls,
     replayed: Bool[Array, " env"],
-    penalty: Callable[[Any], Float[Array, ""]] | None = None,
 ) -> tuple[Float[Array, ""], Measures]:
     """Σ (policy gradient + ½ value - entropy), and on replayed unrolls cloning: Section 3."""
     outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
@@ -133,7 +112,7 @@ def loss(
         policy_cloning=losses.policy_cloning(policy.logits, acted.logits),
         value_cloning=losses.value_cloning(outputs.value, acted.value),
         ratio=ratio,
-        penalty=jnp.zeros(()) if penalty is None else penalty(net),
+        penalty=jnp.zeros(()),
     )
     old = jnp.broadcast_to(replayed[:, None], log_prob.shape)
     reduce = jnp.sum if config.reduction == "sum" else jnp.mean
@@ -149,4 +128,4 @@ def loss(
         name: losses.masked_mean(x, where[name]) if name in where else jnp.mean(x)
         for name, x in terms._asdict().items()
     }
-    return total + terms.penalty, Measures(**means)
+    return total, Measures(**means)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Measures, loss, shuffle, take
+from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Loss, Measures, loss, shuffle, take
 
 
 class NoiseScale(NamedTuple):
@@ -42,7 +42,12 @@ def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) 
 
 
 def noise_scale(
-    config: Any, learner: Learner, batch: Batch, key: PRNGKeyArray, terms: tuple[str, ...] = BOTH
+    config: Any,
+    learner: Learner,
+    batch: Batch,
+    key: PRNGKeyArray,
+    terms: tuple[str, ...] = BOTH,
+    loss: Loss = loss,
 ) -> NoiseScale:
     """The gradient noise scale, by McCandlish et al. 2018, Appendix A.1.
 
@@ -67,7 +72,12 @@ def noise_scale(
 
 
 def policy_noise(
-    config: Any, learner: Learner, batch: Batch, key: PRNGKeyArray, now: Bool[Array, ""] | bool
+    config: Any,
+    learner: Learner,
+    batch: Batch,
+    key: PRNGKeyArray,
+    now: Bool[Array, ""] | bool,
+    loss: Loss = loss,
 ) -> NoiseScale:
     """`noise_scale` of the policy's gradient if it is wanted `now`, else NaN at no cost.
 
@@ -75,7 +85,7 @@ def policy_noise(
     """
 
     def measure() -> NoiseScale:
-        return noise_scale(config, learner, batch, key, ("policy",))
+        return noise_scale(config, learner, batch, key, ("policy",), loss)
 
     nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(measure))
     return jax.lax.cond(now, measure, lambda: nothing)

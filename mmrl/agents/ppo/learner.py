@@ -5,6 +5,7 @@ from it. A batch has rows, and a row is a tape: a whole rollout, or a single ste
 a network without memory. Rows are shuffled, never cut.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
+from mmrl.agents.common import descend, trained
 from mmrl.agents.ppo import normalize
 from mmrl.monoid import EWMA
 from mmrl.nets import ActorCritic, Distribution
@@ -79,9 +81,17 @@ class Measures(NamedTuple):
 
 def new(config: Any, net: ActorCritic) -> Learner:
     """Before the first gradient step."""
-    trained = eqx.filter(net, eqx.is_inexact_array)
     average = restart(net) if config.proximal == "ewma" else None
-    return Learner(net, optimizer(config, 0.0).init(trained), average)
+    return Learner(net, optimizer(config, 0.0).init(trained(net)), average)
+
+
+def rows(config: Any, net: ActorCritic) -> int:
+    """In an iteration's batch: steps if the network has no state, else rollouts."""
+    return config.environments * (1 if _remembers(net.init()) else config.rollout)
+
+
+def _remembers(state: PyTree) -> bool:
+    return bool(jax.tree.leaves(state))
 
 
 def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
@@ -99,7 +109,7 @@ def restart(net: ActorCritic) -> Average:
     return Average(jnp.ones(()), net)
 
 
-def absorb(average: Average, net: PyTree, center: Scalar) -> Average:
+def update_average(average: Average, net: PyTree, center: Scalar) -> Average:
     """θ_prox ← (θ + β w θ_prox) / (1 + β w), w ← 1 + β w.  Hilton et al. 2022, Appendix A.
 
     `center` is the average's center of mass, 1/(1-β) - 1, in gradient steps. As a mean that takes a
@@ -168,7 +178,7 @@ def prepare(config: Any, net: ActorCritic, moments: normalize.Averages, rollout:
         advantages=advantages if config.normalize_advantages else raw,
         targets=targets,
     )
-    if config.memory == "none":  # every step a tape of its own
+    if not _remembers(rollout.state):  # every step a tape of its own
         batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), batch)
     missed = jnp.var(targets - steps.extras.value)
     explained = 1 - missed / jnp.maximum(jnp.var(targets), 1e-8)
@@ -220,8 +230,17 @@ def loss(
     return total, measures
 
 
+Loss = Callable[..., tuple[Float[Array, ""], Measures]]
+"""Called as `loss`."""
+
+
 def step(
-    config: Any, learner: Learner, batch: Batch, rate: Scalar, terms: tuple[str, ...] = BOTH
+    config: Any,
+    learner: Learner,
+    batch: Batch,
+    rate: Scalar,
+    terms: tuple[str, ...] = BOTH,
+    loss: Loss = loss,
 ) -> tuple[Learner, tuple[Float[Array, ""], Measures]]:
     """One gradient step; if it was on the policy, the average takes in the new parameters."""
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
@@ -230,16 +249,8 @@ def step(
     net, state = descend(optimizer(config, rate), learner.net, learner.optimizer, gradient)
     average = learner.average
     if average is not None and "policy" in terms:
-        average = absorb(average, net, config.prox_center)
+        average = update_average(average, net, config.prox_center)
     return Learner(net, state, average), (value, measures)
-
-
-def descend(
-    optimizer: optax.GradientTransformation, net: ActorCritic, state: PyTree, gradient: PyTree
-) -> tuple[ActorCritic, PyTree]:
-    """θ and the optimizer's state after a step."""
-    update, state = optimizer.update(gradient, state, eqx.filter(net, eqx.is_inexact_array))
-    return eqx.apply_updates(net, update), state
 
 
 def improve(
@@ -250,11 +261,12 @@ def improve(
     epochs: int,
     key: PRNGKeyArray,
     terms: tuple[str, ...] = BOTH,
+    loss: Loss = loss,
 ) -> tuple[Learner, tuple[Float[Array, " steps"], Measures]]:
     """`epochs` times through the batch, in minibatches of rows, in another order each time."""
     orders = shuffle(key, len(batch.begin), config.minibatches, epochs)
     return jax.lax.scan(
-        lambda learner, rows: step(config, learner, take(batch, rows), rate, terms),
+        lambda learner, rows: step(config, learner, take(batch, rows), rate, terms, loss),
         learner,
         orders,
     )

@@ -16,6 +16,7 @@ Implementation details
 - With a memory, rows start from the states that the actor had.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,14 +26,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.common import Metrics
+from mmrl.agents.common import Make, Metrics, actor_critic, descend
 from mmrl.agents.ppo import learner, ppo
-from mmrl.agents.ppo.diagnostics import policy_noise
-from mmrl.agents.ppo.ppo import greedy as greedy  # for those who evaluate what it learned
 from mmrl.nets import ActorCritic, Distribution
 
 static = partial(eqx.field, static=True)
-OBSERVES = ppo.OBSERVES
+OBSERVES, greedy = ppo.OBSERVES, ppo.greedy
 
 
 class Config(ppo.Config):
@@ -92,60 +91,73 @@ def check(config: Config, env: Any, params: Any) -> None:
             f"`block` must be a multiple of `policy_iterations`, whole phases; got {config.block} "
             f"and {config.policy_iterations}."
         )
-    rows = config.environments * config.policy_iterations
-    rows *= config.rollout if config.memory == "none" else 1
+
+
+def init(
+    config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
+) -> State:
+    """A fresh network and environments. `make` builds π and V, by default those of the config."""
+    check(config, env, params)
+    policy = ppo.init(config, env, params, key, make)
+    if policy.net.critic is None:
+        raise ValueError("`make` must build a critic for PPG; got a network that is shared.")
+    rows = learner.rows(config, policy.net) * config.policy_iterations
     if rows % config.auxiliary_minibatches:
         raise ValueError(
             f"`auxiliary_minibatches` must divide the rows of a phase, {rows}; got "
             f"{config.auxiliary_minibatches}. Without a memory a row is a step, else a rollout."
         )
-
-
-def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
-    """A fresh network and environments."""
-    check(config, env, params)
-    policy = ppo.init(config, env, params, key)
     fresh = learner.new(config, policy.net).optimizer
     return State(policy, None if config.value_epochs == config.epochs else fresh, fresh)
 
 
-def improve(config: Config, state: State, batch: learner.Batch, key: PRNGKeyArray):
-    """The gradient steps of one iteration: on both at once, or value first."""
-    run = partial(
-        learner.improve, config, batch=batch, rate=ppo.rate(config, state.policy.iteration)
-    )
-    now = state.policy.learner
-    if state.value is None:
+def learn(
+    config: Config,
+    state: State,
+    rollout: learner.Rollout,
+    key: PRNGKeyArray,
+    measure: ppo.Flag | None = None,
+    loss: learner.Loss = learner.loss,
+):
+    """The gradient steps of one iteration, and what the auxiliary phase will read of it.
+
+    They are on policy and value at once, or on the value first. `loss` is called as `learner.loss`.
+    """
+    policy, batch, told = ppo.prepare(config, state.policy, rollout, key, measure, loss)
+    rate = ppo.rate(config, policy.iteration)
+    run = partial(learner.improve, config, batch=batch, rate=rate, loss=loss)
+    now, optimizer = policy.learner, state.value
+    if optimizer is None:
         now, outcome = run(now, epochs=config.epochs, key=key)
-        return now, None, outcome
-    value_key, policy_key = jax.random.split(key)
-    judge = learner.Learner(now.net, state.value, None)
-    judge, _ = run(judge, epochs=config.value_epochs, key=value_key, terms=("value",))
-    now = learner.Learner(judge.net, now.optimizer, now.average)
-    now, outcome = run(now, epochs=config.epochs, key=policy_key, terms=("policy",))
-    return now, judge.optimizer, outcome
-
-
-def iterate(config: Config, env: Any, params: Any, state: State, measure: ppo.Flag | None = None):
-    """Act and learn, as PPO; also returns what the auxiliary phase will read."""
-    policy = state.policy
-    act_key, learn_key, key = jax.random.split(policy.key, 3)
-    policy, rollout = ppo.act(config, env, params, policy, act_key)
-    moments, batch, scales = learner.prepare(config, policy.net, policy.advantages, rollout)
-    noise = ()
-    if config.noise_scale and measure is not None:
-        noise_key = jax.random.fold_in(learn_key, 0)
-        noise = (policy_noise(config, policy.learner, batch, noise_key, measure),)
-    now, optimizer, (value, measures) = improve(config, state, batch, learn_key)
-    policy = eqx.tree_at(
-        lambda s: (s.learner, s.advantages, s.key, s.iteration),
-        policy,
-        (now, moments, key, policy.iteration + 1),
-    )
-    finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(value))
+    else:
+        value_key, policy_key = jax.random.split(key)
+        judge = learner.Learner(now.net, optimizer, None)
+        judge, _ = run(judge, epochs=config.value_epochs, key=value_key, terms=("value",))
+        now, optimizer = learner.Learner(judge.net, now.optimizer, now.average), judge.optimizer
+        now, outcome = run(now, epochs=config.epochs, key=policy_key, terms=("policy",))
+    policy = eqx.tree_at(lambda s: s.learner, policy, now)
     kept = Kept(batch.state, batch.obs, batch.begin, batch.targets)
-    outcome = (value, measures, scales, *noise, finite)
-    return State(policy, optimizer, state.auxiliary), (outcome, kept)
+    return State(policy, optimizer, state.auxiliary), ((*outcome, *told), kept)
+
+
+def iterate(
+    config: Config,
+    env: Any,
+    params: Any,
+    state: State,
+    measure: ppo.Flag | None = None,
+    learn: Callable = learn,
+):
+    """Act and learn, as PPO; also returns what the auxiliary phase will read."""
+    act_key, learn_key, key = jax.random.split(state.policy.key, 3)
+    policy, rollout = ppo.act(config, env, params, state.policy, act_key)
+    state = State(policy, state.value, state.auxiliary)
+    state, (outcome, kept) = learn(config, state, rollout, learn_key, measure)
+    finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
+    state = eqx.tree_at(
+        lambda s: (s.policy.key, s.policy.iteration), state, (key, policy.iteration + 1)
+    )
+    return state, ((*outcome, finite), kept)
 
 
 def auxiliary_loss(
@@ -173,7 +185,7 @@ def auxiliary_phase(config: Config, state: State, kept: Kept, key: PRNGKeyArray)
         (_, measures), gradient = eqx.filter_value_and_grad(auxiliary_loss, has_aux=True)(
             net, some, policy, config
         )
-        return learner.descend(optimizer, net, inner, gradient), measures
+        return descend(optimizer, net, inner, gradient), measures
 
     orders = learner.shuffle(
         key, len(kept.begin), config.auxiliary_minibatches, config.auxiliary_epochs
@@ -183,13 +195,20 @@ def auxiliary_phase(config: Config, state: State, kept: Kept, key: PRNGKeyArray)
     return state, measures
 
 
-def phase(config: Config, env: Any, params: Any, state: State, measure: ppo.Flag = False):
+def phase(
+    config: Config,
+    env: Any,
+    params: Any,
+    state: State,
+    measure: ppo.Flag = False,
+    learn: Callable = learn,
+):
     """A policy phase and an auxiliary phase; `measure` asks for the noise of the last iteration."""
     if config.proximal == "ewma":
         average = learner.restart(state.net)
         state = eqx.tree_at(lambda s: s.policy.learner.average, state, average)
     state, (outcome, kept) = jax.lax.scan(
-        lambda s, last: iterate(config, env, params, s, last & measure),
+        lambda s, last: iterate(config, env, params, s, last & measure, learn),
         state,
         ppo.ends(config.policy_iterations),
     )
@@ -200,11 +219,17 @@ def phase(config: Config, env: Any, params: Any, state: State, measure: ppo.Flag
     return state, (outcome, measures)
 
 
-def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
-    """Whole phases of `config.block` iterations, then an evaluation of the greedy policy."""
+def block(
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
+) -> tuple[State, Metrics]:
+    """Whole phases of `config.block` iterations, then an evaluation of the greedy policy.
+
+    `learn` makes the gradient steps of a policy phase's iteration: yours, or `partial(ppg.learn,
+    loss=yours)`.
+    """
     phases = config.block // config.policy_iterations
     state, (outcome, measures) = jax.lax.scan(
-        lambda s, last: phase(config, env, params, s, measure=last), state, ppo.ends(phases)
+        lambda s, last: phase(config, env, params, s, last, learn), state, ppo.ends(phases)
     )
     policy, metrics = ppo.evaluate(config, env, params, state.policy, outcome)
     diagnostics = Diagnostics(metrics.diagnostics, *(jnp.mean(x) for x in measures))
@@ -212,10 +237,19 @@ def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, M
     return State(policy, state.value, state.auxiliary), metrics
 
 
-def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+def train(
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    make: Make = actor_critic,
+    learn: Callable = learn,
+) -> tuple[State, Metrics]:
     """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
 
     See `mmrl.agents.dqn.train` for how to run several seeds.
     """
-    state = init(config, env, params, key)
-    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)
+    state = init(config, env, params, key, make)
+    return jax.lax.scan(
+        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
+    )

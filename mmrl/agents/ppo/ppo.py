@@ -24,6 +24,7 @@ normalize_rewards=True, and 389 to 452 without.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.agents.common import Metrics, check_numbers, score
+from mmrl.agents.common import (
+    Make,
+    Metrics,
+    action_size,
+    actor_critic,
+    build,
+    check_numbers,
+    end_block,
+)
+from mmrl.agents.common import mode as greedy
 from mmrl.agents.ppo import learner, normalize
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
@@ -122,14 +132,6 @@ def check(config: Config, env: Any, params: Any, from_zero: tuple[str, ...] = ()
         shares=("anneal", "beta1", "beta2", "gamma", "lam", "advantage_decay", "reward_gamma"),
         from_zero=("staleness", *_FROM_ZERO, *from_zero),
     )
-    rows, what = config.environments, "environments"
-    if config.memory == "none":
-        rows, what = rows * config.rollout, "environments × rollout"
-    if rows % config.minibatches:
-        raise ValueError(
-            f"`minibatches` must divide {what}, {rows}; got {config.minibatches}. "
-            "A memory's rollouts are never cut."
-        )
     if config.noise_scale and config.minibatches < 2:
         raise ValueError("`noise_scale` compares minibatches: `minibatches` must be at least 2.")
     action_size(env, params)
@@ -145,31 +147,19 @@ _FROM_ZERO = ("kl_weight", "importance_max", "value_weight", "entropy_weight", "
 _FROM_ZERO += ("max_grad_norm", "clip", "reward_clip", "horizon")
 
 
-def action_size(env: Any, params: Any) -> tuple[int, bool]:
-    """How many actions there are, or real numbers in one; and whether it is these."""
-    space = env.action_space(params)
-    if hasattr(space, "n"):
-        return int(space.n), False
-    if len(getattr(space, "shape", None) or ()) != 1:
-        raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")
-    return int(space.shape[0]), True
-
-
-def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
-    """A fresh network and environments."""
+def init(
+    config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
+) -> State:
+    """A fresh network and environments. `make` builds π and V, by default those of the config."""
     check(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    actions, continuous = action_size(env, params)
-    net = ActorCritic(
-        math.prod(env.observation_space(params).shape),
-        actions,
-        continuous=continuous,
-        memory_name=config.memory,
-        width=config.width,
-        shared=config.shared,
-        key=net_key,
-        **dict(config.memory_sizes),
-    )
+    net = build(make, config, env, params, net_key)
+    rows = learner.rows(config, net)
+    if rows % config.minibatches:
+        raise ValueError(
+            f"`minibatches` must divide the rows of an iteration, {rows}; got {config.minibatches}."
+            " Without a memory a row is a step, else a rollout, which is never cut."
+        )
     begin = partial(start, env, params, net.init())
     state = State(
         learner=learner.new(config, net),
@@ -194,16 +184,6 @@ def stochastic(net: ActorCritic) -> Policy:
         memory_state, outputs = net.step(memory_state, obs, begin)
         action = outputs.policy.sample(key)
         return memory_state, action, Acted(outputs.policy, outputs.value)
-
-    return act
-
-
-def greedy(net: ActorCritic) -> Policy:
-    """The policy's mode: its likeliest action."""
-
-    def act(memory_state, obs, begin, key):
-        memory_state, outputs = net.step(memory_state, obs, begin)
-        return memory_state, outputs.policy.mode()
 
     return act
 
@@ -243,23 +223,50 @@ def rate(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
 
 
 def learn(
-    config: Config, state: State, rollout: Rollout, key: PRNGKeyArray, measure: Flag | None = None
+    config: Config,
+    state: State,
+    rollout: Rollout,
+    key: PRNGKeyArray,
+    measure: Flag | None = None,
+    loss: learner.Loss = learner.loss,
 ):
-    """All gradient steps of an iteration; `measure` says whether the noise is wanted of it."""
+    """All gradient steps of an iteration; `measure` says whether the noise is wanted of it.
+
+    `loss` is called as `learner.loss`.
+    """
+    state, batch, told = prepare(config, state, rollout, key, measure, loss)
+    now = rate(config, state.iteration)
+    learned, outcome = learner.improve(
+        config, state.learner, batch, now, config.epochs, key, loss=loss
+    )
+    return eqx.tree_at(lambda s: s.learner, state, learned), (*outcome, *told)
+
+
+def prepare(
+    config: Config,
+    state: State,
+    rollout: Rollout,
+    key: PRNGKeyArray,
+    measure: Flag | None,
+    loss: learner.Loss,
+):
+    """The state with new moments of advantages, the batch, and (its scales, its noise if asked)."""
     moments, batch, scales = learner.prepare(config, state.net, state.advantages, rollout)
     noise = ()
     if config.noise_scale and measure is not None:
         noise_key = jax.random.fold_in(key, 0)
-        noise = (policy_noise(config, state.learner, batch, noise_key, measure),)
-    now = rate(config, state.iteration)
-    learned, (value, measures) = learner.improve(
-        config, state.learner, batch, now, config.epochs, key
-    )
-    state = eqx.tree_at(lambda s: (s.learner, s.advantages), state, (learned, moments))
-    return state, (value, measures, scales, *noise)
+        noise = (policy_noise(config, state.learner, batch, noise_key, measure, loss),)
+    return eqx.tree_at(lambda s: s.advantages, state, moments), batch, (scales, *noise)
 
 
-def iterate(config: Config, env: Any, params: Any, state: State, measure: Flag | None = None):
+def iterate(
+    config: Config,
+    env: Any,
+    params: Any,
+    state: State,
+    measure: Flag | None = None,
+    learn: Callable = learn,
+):
     """Act, wait, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act(config, env, params, state, act_key)
@@ -274,10 +281,15 @@ def iterate(config: Config, env: Any, params: Any, state: State, measure: Flag |
     return state, (*outcome, finite)
 
 
-def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy."""
+def block(
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
+) -> tuple[State, Metrics]:
+    """`config.block` iterations, then an evaluation of the greedy policy.
+
+    `learn` makes an iteration's gradient steps: yours, or `partial(ppo.learn, loss=yours)`.
+    """
     state, outcome = jax.lax.scan(
-        lambda s, last: iterate(config, env, params, s, measure=last), state, ends(config.block)
+        lambda s, last: iterate(config, env, params, s, last, learn), state, ends(config.block)
     )
     return evaluate(config, env, params, state, outcome)
 
@@ -287,28 +299,31 @@ def ends(length: int) -> Bool[Array, " length"]:
     return jnp.arange(length) == length - 1
 
 
-def evaluate(config: Config, env: Any, params: Any, state: State, outcome: Any):
+def evaluate(
+    config: Config, env: Any, params: Any, state: State, outcome: Any
+) -> tuple[State, Metrics]:
     """The greedy policy's score, and a block's means."""
-    value, measures, scales, *noise, finite = outcome
-    key, eval_key = jax.random.split(state.key)
-    state = eqx.tree_at(lambda s: s.key, state, key)
-    played = score(state.net, env, params, eval_key, config.episodes, policy=greedy)
-    metrics = Metrics(
-        returns=played.returns,
-        lengths=played.lengths,
-        loss=jnp.mean(value),
-        fill=jnp.ones(()),
-        finite=jnp.all(finite) & jnp.all(jnp.isfinite(played.returns)),
-        diagnostics=summarize(measures, scales, *noise),
+    value, measures, *told, finite = outcome
+    told = summarize(measures, *told)
+    return end_block(
+        config, env, params, state, greedy, loss=value, finite=finite, diagnostics=told
     )
-    return state, metrics
 
 
-def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+def train(
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    make: Make = actor_critic,
+    learn: Callable = learn,
+) -> tuple[State, Metrics]:
     """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
 
     See `mmrl.agents.dqn.train` for how to run several seeds, and `mmrl.runs` for runs that report,
     stop and resume.
     """
-    state = init(config, env, params, key)
-    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)
+    state = init(config, env, params, key, make)
+    return jax.lax.scan(
+        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
+    )

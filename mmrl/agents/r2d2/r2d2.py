@@ -22,7 +22,7 @@ Implementation details
 """
 
 import dataclasses
-import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -33,8 +33,19 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.common import Metrics, check_discrete, check_numbers, score
-from mmrl.agents.common import greedy as greedy  # for those who evaluate what it learned
+from mmrl.agents.common import (
+    Make,
+    Metrics,
+    build,
+    check_discrete,
+    check_numbers,
+    descend,
+    end_block,
+    greedy,
+    q_net,
+    scan_learning,
+    trained,
+)
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
 from mmrl.nets import Net
 from mmrl.replay import sequences
@@ -132,19 +143,14 @@ def _storage(config: Config, example: PyTree, state: PyTree) -> sequences.Sequen
     )
 
 
-def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
-    """Fresh networks and environments, which act `n_step` steps ahead of an empty storage."""
+def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
+    """Fresh networks and environments, which act `n_step` steps ahead of an empty storage.
+
+    `make` builds Q, by default the `Net` that the config names.
+    """
     check(config, env, params)
     net_key, env_key, act_key, key = jax.random.split(key, 4)
-    net = Net(
-        math.prod(env.observation_space(params).shape),
-        env.action_space(params).n,
-        memory_name=config.memory,
-        width=config.width,
-        dueling=config.dueling,
-        key=net_key,
-        **dict(config.memory_sizes),
-    )
+    net = build(make, config, env, params, net_key)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
     carries, held = act(config, env, params, net, carries, act_key, config.n_step)
@@ -153,7 +159,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> State:
         net=net,
         target=net,
         actor=net,
-        optimizer=optimizer(config).init(eqx.filter(net, eqx.is_inexact_array)),
+        optimizer=optimizer(config).init(trained(net)),
         carries=carries,
         held=held,
         sequences=_storage(config, bare(example), net.init()),
@@ -234,21 +240,25 @@ def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     return config.beta_start + progress * (config.beta_end - config.beta_start)
 
 
-def learn(config: Config, state: State, key: PRNGKeyArray):
-    """One gradient step, new priorities, and the copies that are due."""
+def learn(
+    config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., tuple[Any, Any]] = loss
+):
+    """One gradient step, new priorities, and the copies that are due.
+
+    `loss` is called as the one above.
+    """
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
-    trained = eqx.filter(state.net, eqx.is_inexact_array)
-    step, optimizer_state = optimizer(config).update(gradient, state.optimizer, trained)
-    net, learned = eqx.apply_updates(state.net, step), state.learned + 1
+    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
+    learned = state.learned + 1
     priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
     state = dataclasses.replace(
         state,
         net=net,
         target=_copy(learned % config.target_period == 0, net, state.target),
         actor=_copy(learned % config.actor_period == 0, net, state.actor),
-        optimizer=optimizer_state,
+        optimizer=inner,
         sequences=sequences.set_priority(state.sequences, batch.rows, priority),
         learned=learned,
     )
@@ -260,53 +270,48 @@ def _copy(due: Array, new: Net, old: Net) -> Net:
     return jax.tree.map(lambda x, y: jnp.where(due, x, y) if eqx.is_array(x) else x, new, old)
 
 
-def iterate(config: Config, env: Any, params: Any, state: State):
+def iterate(config: Config, env: Any, params: Any, state: State, learn: Callable = learn):
     """Act, store, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
-    # The steps are only read while learning: they stay out of the carry, where XLA might copy them.
-    learner, held = eqx.partition(state, _is_learner(state))
-
-    def gradient_step(learner, key):
-        state, values = learn(config, eqx.combine(learner, held), key)
-        return eqx.filter(state, _is_learner(state)), values
-
-    learner, (value, fill) = jax.lax.scan(
-        gradient_step, learner, jax.random.split(learn_key, config.updates)
+    state, (value, fill) = scan_learning(
+        partial(learn, config),
+        state,
+        lambda s: (s.net, s.target, s.actor, s.optimizer, s.sequences.sums, s.learned),
+        jax.random.split(learn_key, config.updates),
     )
-    state = eqx.combine(learner, held)
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
     finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
 
-def _is_learner(state: State) -> State:
-    """Marks what a gradient step changes."""
+def block(
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
+) -> tuple[State, Metrics]:
+    """`config.block` iterations, then an evaluation of the greedy policy.
 
-    def changed(s):
-        return s.net, s.target, s.actor, s.optimizer, s.sequences.sums, s.learned
-
-    marks = jax.tree.map(lambda _: True, changed(state))
-    return eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)
-
-
-def block(config: Config, env: Any, params: Any, state: State) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy."""
+    `learn` makes a gradient step: yours, or `partial(r2d2.learn, loss=yours)`.
+    """
     state, (value, fill, finite) = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s), state, None, config.block
+        lambda s, _: iterate(config, env, params, s, learn), state, None, config.block
     )
-    key, eval_key = jax.random.split(state.key)
-    state = eqx.tree_at(lambda s: s.key, state, key)
-    outcome = score(state.net, env, params, eval_key, config.episodes)
-    finite = jnp.all(finite) & jnp.all(jnp.isfinite(outcome.returns))
-    return state, Metrics(outcome.returns, outcome.lengths, jnp.mean(value), jnp.mean(fill), finite)
+    return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
-def train(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> tuple[State, Metrics]:
+def train(
+    config: Config,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    make: Make = q_net,
+    learn: Callable = learn,
+) -> tuple[State, Metrics]:
     """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
 
     See `mmrl.agents.dqn.train` for how to run several seeds, and `mmrl.runs` for runs that report,
     stop and resume. Those also show the network what `OBSERVES` names: here, wrap `env` yourself.
     """
-    state = init(config, env, params, key)
-    return jax.lax.scan(lambda s, _: block(config, env, params, s), state, None, config.blocks)
+    state = init(config, env, params, key, make)
+    return jax.lax.scan(
+        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
+    )

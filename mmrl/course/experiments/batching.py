@@ -33,13 +33,16 @@ LENGTHS = (10, 20, 50, 100)  # L, steps
 MEMORIES = ("lru", "gru", "ffm", "s5", "linear_attention")
 
 
+ACTION = ("previous_action", *dqn.OBSERVES)
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """How a task is trained, whatever the batching."""
 
     name: str
     gamma: float = 0.5  # γ, chosen on tuning seeds
-    previous_action: bool = False
+    observes: tuple[str, ...] = dqn.OBSERVES
     span: float = 2.0  # the best return less the worst
     blocks: int = 16
     epsilon_decay: float = 80.0  # iterations
@@ -50,8 +53,8 @@ TASKS = {
     for task in (
         Task("RepeatPreviousPaper"),
         Task("RepeatFirstEasy"),
-        Task("CountRecallEasy", previous_action=True),
-        Task("PositionOnlyCartPoleEasy", gamma=0.99, previous_action=True, span=1.0),
+        Task("CountRecallEasy", observes=ACTION),
+        Task("PositionOnlyCartPoleEasy", gamma=0.99, observes=ACTION, span=1.0),
     )
 }
 
@@ -128,7 +131,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
             "gamma": config.gamma,
             "batch": config.batch,
             "updates": config.blocks * config.block * config.updates,
-            "previous_action": TASKS[cell.task].previous_action,
+            "previous_action": TASKS[cell.task].observes == ACTION,
             "seconds": round(time.perf_counter() - began, 1),
             "cpu_seconds": round(time.process_time() - cpu, 1),
             "quick": quick,
@@ -146,9 +149,8 @@ def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequenc
 
 @functools.cache
 def _fleet(name: str, quirky: tuple[str, ...]) -> Fleet:
-    env, params, *_ = program("dqn", f"popgym-{name}-v0", TASKS[name].previous_action, True)
-    block = functools.partial(quirks.block, quirks=quirky) if quirky else None
-    return Fleet(dqn, env, params, block)
+    env, params, *_ = program("dqn", f"popgym-{name}-v0", TASKS[name].observes)
+    return Fleet(dqn, env, params, quirks.learn(quirky) if quirky else None)
 
 
 GRID = Grid("batching", cells(), alone(measure), interval_at_rate, outdated=by_an_earlier_rule)

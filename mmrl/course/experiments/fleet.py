@@ -28,12 +28,12 @@ class Trained(NamedTuple):
 class Fleet:
     """Agents that train side by side, in a program that is compiled once for their settings.
 
-    `agent` is a module as `ppo` is, and `block` may be another one than its own. A loss that is no
+    `agent` is a module as `ppo` is, and `learn` may be another one than its own. A loss that is no
     longer finite makes an agent's later returns NaN, never an error: a learning rate may be too
     high.
     """
 
-    def __init__(self, agent: Any, env: Any, params: Any, block: Callable | None = None):
+    def __init__(self, agent: Any, env: Any, params: Any, learn: Callable | None = None):
         self.programs: dict[int, Any] = {}  # by the number of agents
         self._settings = jax.tree.structure(None)  # of which those are
 
@@ -50,8 +50,10 @@ class Fleet:
 
         @jax.jit
         def go_on(config, lanes, state):
-            one = block or agent.block
-            return jax.vmap(lambda x, s: one(at(config, x), env, params, s))(lanes, state)
+            own = {} if learn is None else {"learn": learn}
+            return jax.vmap(lambda x, s: agent.block(at(config, x), env, params, s, **own))(
+                lanes, state
+            )
 
         self._begin, self._go_on = begin, go_on
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
 
 from mmrl.agents import ppo
 from mmrl.course.experiments import fleet, tuning
@@ -134,23 +135,15 @@ def _fleet(task: str, start: str) -> Fleet:
     env, params = make(task if task == POLE else f"popgym-{task}-v0")
     if task != POLE:
         env = BeginFlag(FlattenObservation(env))
-    return Fleet(ppo, env, params, ppo.block if start == "carried" else forgetful)
+    return Fleet(ppo, env, params, None if start == "carried" else forgetful)
 
 
-def forgetful(config: ppo.Config, env: Any, params: Any, state: ppo.State):
-    """`ppo.block`, but learning starts every rollout from the zero state, unlike acting."""
-
-    def iterate(state, _):
-        act_key, learn_key, key = jax.random.split(state.key, 3)
-        state, rollout = ppo.act(config, env, params, state, act_key)
-        fresh = jax.vmap(lambda _: state.net.init())(jnp.arange(config.environments))
-        learned, outcome = ppo.learn(config, state, rollout._replace(state=fresh), learn_key)
-        finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
-        learned = dataclasses.replace(learned, key=key, iteration=state.iteration + 1)
-        return learned, (*outcome, finite)
-
-    state, outcome = jax.lax.scan(iterate, state, None, config.block)
-    return ppo.evaluate(config, env, params, state, outcome)
+def forgetful(
+    config: ppo.Config, state: ppo.State, rollout: ppo.Rollout, key: PRNGKeyArray, measure: ppo.Flag
+) -> tuple[ppo.State, Any]:
+    """`ppo.learn`, but learning starts every rollout from the zero state, unlike acting."""
+    fresh = jax.vmap(lambda _: state.net.init())(jnp.arange(config.environments))
+    return ppo.learn(config, state, rollout._replace(state=fresh), key, measure)
 
 
 GRID = Grid("ppo", cells(), alone(measure), interval_at_rate, outdated=by_an_earlier_rule)

@@ -78,5 +78,5 @@ TASKS = {
 def agents(name: str, task: str) -> Fleet:
     """Agents of this name that train side by side on a task."""
     found = TASKS[task]
-    env, params, *_ = program("ppo", found.env_id, False, found.memory != "none")
+    env, params, *_ = program("ppo", found.env_id, () if found.memory == "none" else ppo.OBSERVES)
     return Fleet(find(name), env, params)

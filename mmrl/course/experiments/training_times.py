@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 
 from mmrl.agents import dqn
+from mmrl.agents.common import scan_learning
 from mmrl.course.experiments.batching import LENGTHS, MEMORIES, TAPE
 from mmrl.course.experiments.grid import Grid, Row, Rows
 from mmrl.runs import program
@@ -86,7 +86,7 @@ def _config(memory: str, length: int, **changes: Any) -> dqn.Config:
 
 def _steps(config: dqn.Config):
     """A function that takes `STEPS` gradient steps on a full tape; compiled and run once."""
-    env, params, *_ = program("dqn", ENV, False, True)
+    env, params, *_ = program("dqn", ENV)
     dqn.check(config, env, params)
     rollouts = 2 * config.capacity // (config.environments * config.rollout)
 
@@ -99,13 +99,9 @@ def _steps(config: dqn.Config):
 
     @jax.jit
     def turn(state, key):
-        learner, held = eqx.partition(state, dqn._is_learner(state))
-
-        def step(learner, key):
-            after, _ = dqn.learn(config, eqx.combine(learner, held), key)
-            return eqx.filter(after, dqn._is_learner(after)), None
-
-        return jax.lax.scan(step, learner, jax.random.split(key, STEPS))[0]
+        keys = jax.random.split(key, STEPS)
+        learn = functools.partial(dqn.learn, config)
+        return dqn.changed(scan_learning(learn, state, dqn.changed, keys)[0])
 
     state = fill(jax.random.key(0))
 

@@ -3,8 +3,9 @@
 import jax
 import numpy as np
 
+from mmrl.agents import AGENTS
 from mmrl.rollout import Transition, collect, start
-from mmrl.runs import AGENTS, Run
+from mmrl.runs import Run
 from mmrl.show.widgets import EpisodePlayer
 from mmrl.show.widgets.episodes import _frames
 

@@ -224,23 +224,6 @@ def test_a_sum_is_the_mean_of_all_steps_times_their_number(net, batch):
     assert distance(jax.tree.map(lambda x: 24 * x, mean), total) < 1e-5
 
 
-def test_a_penalty_is_added(net, batch):
-    def penalty(net):
-        return 3.0 * net.critic.head.linear.bias[0] ** 2
-
-    bare, more = (
-        eqx.filter_value_and_grad(vtrace.loss, has_aux=True)(
-            net, TINY, batch, jnp.zeros(4, bool), extra
-        )
-        for extra in (None, penalty)
-    )
-    bias = net.critic.head.linear.bias[0]
-    np.testing.assert_allclose(more[0][0] - bare[0][0], 3 * bias**2, rtol=1e-4)
-    moved = more[1].critic.head.linear.bias - bare[1].critic.head.linear.bias
-    np.testing.assert_allclose(moved, 6 * bias, rtol=1e-4)
-    assert distance(more[1].policy, bare[1].policy) == 0
-
-
 @pytest.mark.parametrize("memory", ["none", "lru", "gru"])
 def test_new_unrolls_are_on_policy(memory: str):
     """From the stored state, the network says again what the actor said, in mid-episode too."""

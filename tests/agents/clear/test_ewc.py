@@ -53,7 +53,7 @@ class Quadratic:
         anchor = jnp.asarray(self.c[0])
 
         def total(theta):
-            return self.loss(1, theta) + ewc.pull(fisher, anchor, theta)
+            return self.loss(1, theta) + ewc.ewc_penalty(fisher, anchor, theta)
 
         step = jax.jit(lambda theta: theta - 0.05 * jax.grad(total)(theta))
         theta = anchor
@@ -159,7 +159,7 @@ def test_what_mattered_is_held():
         held, (_, measures, _) = iterate(dataclasses.replace(TINY, consolidation=1e3), held)
 
     def moved(state):
-        return float(ewc.pull(fisher, ended.anchor, state.net))
+        return float(ewc.ewc_penalty(fisher, ended.anchor, state.net))
 
     # Twelve other keys: 0.003 to 0.09 of it; a pull that is not felt would leave all.
     assert moved(held) < 0.3 * moved(free)

@@ -52,7 +52,8 @@ def leave(config: Any, state: Any) -> Any:
 @pytest.mark.parametrize("memory", ["none", "lru"])
 def test_a_step_is_the_tape(memory: str):
     """Both columns, and the lookahead: where the next observation is the tape's own."""
-    net = progress.Columns(12, 3, memory_name=memory, width=8, shared=True, key=jax.random.key(1))
+    config = progress.Config(memory=memory, width=8)
+    net = progress.columns(config, FAMILY, PARAMS, jax.random.key(1))
     obs = jax.random.normal(jax.random.key(2), (7, 12))
     begin = jnp.array([True, False, False, True, False, False, False])
     _, tape = net(net.init(), obs, begin)
@@ -116,7 +117,7 @@ def test_what_the_base_knows_is_held():
             lambda s: s.learner.net.active.head.linear.bias, ended, jnp.array([3.0, 0, -3, 2])
         )
         after = leave(config, other)
-        moved.append(float(progress.pull(ended.fisher, ended.anchor, after.kept)))
+        moved.append(float(progress.ewc_penalty(ended.fisher, ended.anchor, after.kept)))
     assert moved[1] < 0.1 * moved[0]
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import operator
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -146,9 +145,8 @@ def test_the_auxiliary_loss_is_the_formula(kept: ppg.Kept):
 def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
     config = change(TINY, auxiliary_epochs=20, auxiliary_rate=1e-2)
     # A policy that has opinions: a fresh one is uniform, whatever happens below its head.
-    head = "policy.learner.net.policy.head.linear.weight"
     state = eqx.tree_at(
-        operator.attrgetter(head),
+        lambda s: s.net.policy.head.layers[-1].linear.weight,
         begin(config),
         replace_fn=lambda w: w * jnp.array([[200.0], [200.0], [1.0]]),
     )
@@ -293,7 +291,7 @@ def test_a_smaller_batch_ages_the_average_as_much():
     trails = []
     for c in (1, 16):
         center = invariance.rescale(PAPER, c).prox_center
-        absorb = jax.jit(partial(learner.absorb, center=center))
+        absorb = jax.jit(partial(learner.update_average, center=center))
         average = learner.Average(jnp.ones(()), jnp.zeros(1))
         for t in range(1, 60 * c):
             average = absorb(average, jnp.full(1, t / c))

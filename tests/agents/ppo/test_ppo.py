@@ -155,8 +155,8 @@ def test_an_average_of_one_step_clips_nothing(strayed):
     """β_prox = 0 is the importance-sampled policy gradient, and so is ε = ∞; PPO is another."""
     net, batch = strayed
     config = change(BARE, proximal="ewma", prox_center=0.0, importance_max=0.0)
-    average = learner.absorb(learner.Average(jnp.ones(()), net), net, config.prox_center)
-    moved = learner.absorb(
+    average = learner.update_average(learner.Average(jnp.ones(()), net), net, config.prox_center)
+    moved = learner.update_average(
         learner.Average(jnp.ones(()), jax.tree.map(jnp.zeros_like, net)), net, config.prox_center
     )
     assert distance(average.net, net) == 0 == distance(moved.net, net) and moved.weight == 1
@@ -233,7 +233,7 @@ def test_the_average_is_the_papers_recurrence():
     for theta in path[1:]:
         w_new = 1 + beta * w
         theta_prox, w = theta / w_new + beta * w / w_new * theta_prox, w_new
-        ours = learner.absorb(ours, {"theta": jnp.asarray(theta)}, center)
+        ours = learner.update_average(ours, {"theta": jnp.asarray(theta)}, center)
         np.testing.assert_allclose(ours.net["theta"], theta_prox, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(ours.weight, w, rtol=1e-14)
     weights = beta ** np.arange(40)[::-1]
@@ -251,7 +251,7 @@ def test_the_average_is_stable_in_single_precision():
     @jax.jit
     def ours(path):
         def step(average, theta):
-            return learner.absorb(average, theta[None], center), None
+            return learner.update_average(average, theta[None], center), None
 
         first = learner.Average(jnp.ones(()), path[:1])
         return jax.lax.scan(step, first, path[1:])[0].net[0]

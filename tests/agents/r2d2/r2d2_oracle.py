@@ -111,8 +111,8 @@ def _game(memory: str) -> Game:
     steps = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), rings, held)
     assert steps.terminated.sum() > 5 < steps.truncated.sum()
     states, q = walk(state.net, steps.obs, steps.begin)
-    args = {"memory_name": memory, "width": 8, "dueling": True, "state_size": 4}
-    away = Net(OBS, ACTIONS, **args, key=jax.random.key(9))
+    args = {"width": 8, "dueling": True, "state_size": 4}
+    away = Net.make(memory, OBS, ACTIONS, **args, key=jax.random.key(9))
     other = jax.tree.map(
         lambda a, b: 0.7 * a + 0.3 * b if eqx.is_inexact_array(a) else a, state.net, away
     )

@@ -1,0 +1,67 @@
+"""Agents, one page each: double DQN, R2D2, PPO and PPG, CLEAR; `AGENTS` has them by name."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents.ppo import ppg
+
+__all__ = ["AGENTS", "Agent", "find"]
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """A module that trains: all that a run asks of it."""
+
+    @property
+    def Config(self) -> Any:
+        """Its settings. They have `memory`, `learning_rate`, and what counts a run's steps:
+        `environments`, `rollout`, `block`, `blocks` and `episodes`. A schedule that follows the
+        length of a run goes by `horizon`, in blocks: in a run's program `blocks` is 1."""
+        ...
+
+    @property
+    def OBSERVES(self) -> tuple[str, ...]:
+        """The names in `mmrl.runs.SHOWN` of what its network is shown unless a setup says so."""
+        ...
+
+    @property
+    def learn(self) -> Callable[..., Any]:
+        """Its gradient step, or all those of an iteration; takes a `loss` of the user's."""
+        ...
+
+    @property
+    def check(self) -> Callable[..., None]:
+        """(config, env, params): raises `ValueError` for a setting that cannot work."""
+        ...
+
+    @property
+    def init(self) -> Callable[..., Any]:
+        """(config, env, params, key, make=…) -> the state of a run that begins.
+
+        Its `net`, built by `make(config, env, params, key)`, is what `greedy` plays."""
+        ...
+
+    @property
+    def block(self) -> Callable[..., tuple[Any, Any]]:
+        """(config, env, params, state, learn=…) -> the state after a block, and its
+        `mmrl.agents.common.Metrics`."""
+        ...
+
+    @property
+    def greedy(self) -> Callable[[Any], Any]:
+        """net -> the `mmrl.rollout.Policy` that is evaluated."""
+        ...
+
+
+AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2, "ppo": ppo, "ppg": ppg, "clear": clear}
+
+
+def find(agent: str) -> Agent:
+    """The agent of this name. Raises `ValueError` for an unknown one, with the nearest."""
+    if agent not in AGENTS:
+        near = difflib.get_close_matches(agent.lower(), AGENTS, 1)
+        advice = f" Try {near[0]!r}." if near else ""
+        raise ValueError(f"`agent` must be one of {list(AGENTS)}; got {agent!r}.{advice}")
+    return AGENTS[agent]
