@@ -84,7 +84,7 @@ def scan_learning(
     learn: Callable[[Any, PRNGKeyArray], tuple[Any, Any]],
     state: Any,
     changed: Callable[[Any], Any],
-    keys: PRNGKeyArray,
+    keys: Any,
 ) -> tuple[Any, Any]:
     """(state, values) of one `learn` after another, of which each changes `changed(state)` alone.
 

@@ -91,8 +91,6 @@ def test_earlier_runs_go_on(copy: pathlib.Path, earlier: dict[str, bool]):
     write(copy, header, content)
     shown = ("previous_reward", "begin_flag")
     with pytest.raises(RunError, match=r"observes was \['begin_flag'\], is \['previous_reward',"):
-        RunError, match=r"observes was \['begin_flag'\], is \['previous_reward', 'b"
-    ):
         Run(dataclasses.replace(SETUP, observes=shown), copy, resume=True)
 
 

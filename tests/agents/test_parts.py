@@ -1,0 +1,205 @@
+"""Every agent takes a memory, an environment and a loss that are defined here, as objects."""
+
+import pathlib
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from gymnax.environments import environment, spaces
+
+from mmrl.agents import AGENTS
+from mmrl.agents.common import actor_critic, q_net
+from mmrl.memory import Memory
+from mmrl.monoid import Affine
+from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net
+from mmrl.runs import Run, RunError, Setup, reopen, saved
+
+STEPS, WIDTH = 4, 8
+
+
+# An environment: what was shown first is to be named at each step
+
+
+@struct.dataclass
+class Shown(environment.EnvState):
+    cue: jax.Array
+
+
+@struct.dataclass
+class Params(environment.EnvParams):
+    max_steps_in_episode: int = STEPS
+
+
+class Recall(environment.Environment):
+    num_actions = 2
+
+    @property
+    def default_params(self) -> Params:
+        return Params()
+
+    def reset_env(self, key: Any, params: Params) -> tuple[jax.Array, Shown]:
+        state = Shown(time=jnp.int32(0), cue=jax.random.bernoulli(key).astype(jnp.int32))
+        return jax.nn.one_hot(state.cue, 3), state
+
+    def step_env(self, key: Any, state: Shown, action: Any, params: Params) -> Any:
+        reward = jnp.where(action == state.cue, 1.0, -1.0)
+        state = Shown(time=state.time + 1, cue=state.cue)
+        ended = state.time == params.max_steps_in_episode
+        return jax.nn.one_hot(jnp.int32(2), 3), state, reward, ended, {}
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        return spaces.Discrete(2)
+
+    def observation_space(self, params: Any = None) -> spaces.Box:
+        return spaces.Box(0.0, 1.0, (3,), jnp.float32)
+
+
+# A memory: a trace that fades at one rate for each feature
+
+
+class Trace(Memory):
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Affine
+    rate: jax.Array
+
+    def __init__(self, size: int):
+        self.input_size = self.output_size = size
+        self.monoid, self.rate = Affine((size,)), jnp.full(size, 2.0)
+
+    def encode(self, x: Any) -> Any:
+        return jax.nn.sigmoid(self.rate), x
+
+    def decode(self, h: Any, x: Any) -> Any:
+        return h[1]
+
+
+# Networks of it, one for values of actions and one that acts and judges
+
+
+def q(config: Any, env: Any, params: Any, key: Any) -> Net:
+    keys = jax.random.split(key)
+    (size,) = env.observation_space(params).shape
+    encoder = Dense(size, config.width, key=keys[0])
+    return Net(encoder, Trace(config.width), DuelingHead(2 * config.width, 2, key=keys[1]))
+
+
+def acts(config: Any, env: Any, params: Any, key: Any) -> ActorCritic:
+    def net(outputs: int, key: Any) -> Net:
+        keys = jax.random.split(key)
+        (size,) = env.observation_space(params).shape
+        encoder = Dense(size, config.width, key=keys[0])
+        head = LinearHead(2 * config.width, outputs, key=keys[1])
+        return Net(encoder, Trace(config.width), head)
+
+    policy_key, critic_key = jax.random.split(key)
+    return ActorCritic(net(3, policy_key), net(1, critic_key))
+
+
+MAKE = {"dqn": q, "r2d2": q, "ppo": acts, "ppg": acts, "clear": acts}
+USUAL = {"dqn": q_net, "r2d2": q_net, "ppo": actor_critic, "ppg": actor_critic}
+SIZES: dict[str, Any] = {
+    "width": WIDTH,
+    "environments": 4,
+    "rollout": 4,
+    "block": 2,
+    "blocks": 2,
+    "episodes": 4,
+}
+MORE: dict[str, dict[str, Any]] = {
+    "dqn": {"batch": 16, "capacity": 64},
+    "r2d2": {"batch": 4, "capacity": 64, "length": 4, "overlap": 2, "burn_in": 2, "n_step": 2},
+    "ppo": {},
+    "ppg": {"policy_iterations": 2, "auxiliary_minibatches": 2},
+    "clear": {"capacity": 48},
+}
+
+
+def loss_of(agent: str) -> Any:
+    """The agent's own."""
+    from mmrl.agents.clear import vtrace
+    from mmrl.agents.dqn import loss as dqn
+    from mmrl.agents.ppo import learner
+    from mmrl.agents.r2d2 import loss as r2d2
+
+    own = {"dqn": dqn, "r2d2": r2d2, "ppo": learner.loss, "ppg": learner.loss}
+    return own.get(agent, vtrace.loss)
+
+
+def nothing(agent: str) -> Any:
+    """A loss of the agent's kind, with no gradient."""
+
+    def loss(*arguments: Any) -> Any:
+        return jax.tree.map(jax.lax.stop_gradient, loss_of(agent)(*arguments))
+
+    return loss
+
+
+ENV = Recall()
+LOSSES = {agent: nothing(agent) for agent in AGENTS}
+LEARN = {agent: partial(AGENTS[agent].learn, loss=LOSSES[agent]) for agent in AGENTS}
+
+
+def setup(agent: str, **parts: Any) -> Setup:
+    config = AGENTS[agent].Config(**SIZES, **MORE[agent])
+    return Setup(env=ENV, agent=agent, seeds=(0, 1), config=config, **parts)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_path: pathlib.Path):
+    path = tmp_path / "run"
+    mine = setup(agent, make=MAKE[agent])
+    first = next(iter(Run(mine, path)))
+    assert np.isfinite(first.returns).all() and np.abs(first.returns).max() <= STEPS
+    run = Run(mine, path, resume=True)
+    assert [report.block for report in run] == [2]
+    memories = jax.tree.leaves(run.state.net, is_leaf=lambda x: isinstance(x, Trace))
+    traces = [x for x in memories if isinstance(x, Trace)]
+    assert len(traces) == (1 if MAKE[agent] is q else 2)
+    assert all(np.ptp(trace.rate) > 0 for trace in traces)  # each has been learned
+    named = rf"not of mmrl: env=.*Recall, make=.*\.{MAKE[agent].__name__}"
+    for opened in (reopen, saved):
+        with pytest.raises(RunError, match=named):
+            opened(path)
+    with pytest.raises(RunError, match=r"make was '.*', is None"):
+        Run(setup(agent), path, resume=True)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
+    """Without a gradient the network stays as it was, but for PPG's other phase."""
+    run = Run(setup(agent, make=MAKE[agent], learn=LEARN[agent]))
+    before = run.begin().net
+    report = next(iter(run))
+    assert np.isfinite(report.loss).all()
+    moved = jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), before, run.state.net))
+    assert max(moved) == 0 if agent != "ppg" else max(moved) > 0
+
+
+@pytest.mark.parametrize("agent", USUAL)
+def test_the_usual_network_is_one_of_its_parts(agent: str):
+    usual, given = (Run(setup(agent, make=make)) for make in (None, USUAL[agent]))
+    assert eqx.tree_equal(usual.begin().net, given.begin().net)
+
+
+def test_what_cannot_be_trained_is_refused():
+    def by_function(config: Any, env: Any, params: Any, key: Any) -> Net:
+        keys = jax.random.split(key)
+        encoder = eqx.nn.Sequential([eqx.nn.Linear(4, 8, key=keys[0]), eqx.nn.Lambda(jnp.tanh)])
+        return Net(encoder, Trace(8), LinearHead(16, 2, key=keys[1]))
+
+    with pytest.raises(ValueError, match=r"`make` must build .* arrays; got .*tanh.* at .*encoder"):
+        Run(setup("dqn", make=by_function))
+    with pytest.raises(ValueError, match=r"`env` must be hashable"):
+        Setup(env=(ENV, Params(max_steps_in_episode=jnp.arange(2))))
+
+
+def test_an_environment_may_bring_its_parameters():
+    config, fewer = setup("dqn").config, Params(max_steps_in_episode=2)
+    for env, params in ((ENV, Params()), ((ENV, fewer), fewer)):
+        assert Run(Setup(env=env, config=config)).program.params == params
