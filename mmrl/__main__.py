@@ -68,7 +68,7 @@ def _overview(arguments: list[str]) -> int:
 
 
 def _message(error: Exception) -> str | None:
-    """What to tell the user about an error that is theirs to mend; None for one of ours."""
+    """The message about an error that is the user's to mend; None for one of ours."""
     from mmrl.runs import RunError
 
     if isinstance(error, ValueError | RunError):

@@ -206,14 +206,27 @@ def test_flag_reaches_xla(first: str, tmp_path: Path):
 # The README
 
 
-def test_the_example_in_the_readme_runs():
+def examples() -> list[str]:
+    """The Python in the README."""
     readme = (ROOT / "README.md").read_text("utf-8")
-    example = readme.split("```python\n")[1].split("```")[0]
+    return [part.split("```")[0] for part in readme.split("```python\n")[1:]]
+
+
+def test_the_example_in_the_readme_runs():
     names: dict[str, Any] = {}
-    exec(example, names)
+    exec(examples()[0], names)
     np.testing.assert_allclose(names["returns"], [0.81, 0.9, 1.0], rtol=1e-6)
     assert names["features"].shape == (100, 32)
     assert names["feature"].shape == (32,)
+
+
+@pytest.mark.slow
+def test_the_readme_s_own_memory_trains(capsys: pytest.CaptureFixture[str]):
+    names: dict[str, Any] = {}
+    for example in examples():
+        exec(example, names)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
+    assert type(names["run"].state.net.memory).__name__ == "Trace"
 
 
 # The tests' own strictness (conftest.py)

@@ -15,6 +15,8 @@ from mmrl.nets import ActorCritic, Net
 from mmrl.rollout import Evaluation, Policy, evaluate
 
 AnyConfig = TypeVar("AnyConfig", bound=Any)
+Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
+"""(loss, share of real steps, are rewards and loss finite) of an iteration."""
 Make = Callable[[Any, Any, Any, PRNGKeyArray], Any]
 """Builds a network: (config, env, params, key) -> net."""
 
@@ -153,9 +155,9 @@ def end_block(
     state: Any,
     policy: Callable[[Any], Policy],
     *,
-    loss: Float[Array, "*updates"],
-    finite: Bool[Array, "*updates"],
-    fill: Float[Array, "*updates"] | float = 1.0,
+    loss: Float[Array, "..."],
+    finite: Bool[Array, "..."],
+    fill: Float[Array, "..."] | float = 1.0,
     diagnostics: PyTree = None,
 ) -> tuple[Any, Metrics]:
     """The end of a block: `policy` of the network is evaluated, without learning.

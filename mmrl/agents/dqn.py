@@ -33,6 +33,7 @@ from mmrl import losses
 from mmrl.agents.common import (
     Make,
     Metrics,
+    Outcome,
     build,
     check_discrete,
     check_numbers,
@@ -46,7 +47,7 @@ from mmrl.agents.common import (
 )
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
-from mmrl.rollout import Carry, Policy, collect, start
+from mmrl.rollout import Carry, Policy, Transition, collect, start
 
 static = partial(eqx.field, static=True)
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
@@ -85,7 +86,7 @@ class Config(eqx.Module):
 
 
 class State(eqx.Module):
-    """All that a run is: give it to `block` and it goes on."""
+    """The whole state of a run: give it to `block` and it goes on."""
 
     net: Net
     target: Net
@@ -117,7 +118,10 @@ def check(config: Config, env: Any, params: Any) -> None:
 
 
 def _check_sizes(config: Config, env: Any, params: Any) -> None:
-    """What `init` needs. Runs of a batch that an episode may outlast exist and can be opened."""
+    """Raise `ValueError` for sizes with which `init` fails.
+
+    Runs whose batch an episode may outlast exist, and can be opened: `check` alone refuses them.
+    """
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
     check_numbers(config, shares=("gamma", "epsilon_start", "epsilon_end", "tau"))
@@ -190,7 +194,9 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     )
 
 
-def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray):
+def act_and_store(
+    config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
+) -> tuple[State, Transition]:
     """Algorithm 4's collection: a rollout in every environment, appended to the tape."""
     behavior = epsilon_greedy(state.net, epsilon(config, state.iteration))
     act = partial(collect, behavior, env, params, steps=config.rollout)
@@ -201,7 +207,7 @@ def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNG
     return state, rollout
 
 
-def sample(config: Config, state: State, key: PRNGKeyArray):
+def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
     """`batch` steps from the tape: whole episodes (TBB) or segments of them (SBB)."""
     if config.batching == "tape":
         return tape.sample(state.tape, key, config.batch)
@@ -227,7 +233,7 @@ def loss(net: Net, target: Net, batch: Any, config: Config) -> Float[Array, ""]:
 
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
-):
+) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as the one above."""
     batch = sample(config, state, key)
     value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
@@ -246,7 +252,9 @@ def changed(state: State) -> tuple[Net, Net, PyTree]:
     return state.net, state.target, state.optimizer
 
 
-def iterate(config: Config, env: Any, params: Any, state: State, learn: Callable = learn):
+def iterate(
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
+) -> tuple[State, Outcome]:
     """Act, store, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)

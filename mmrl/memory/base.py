@@ -29,7 +29,7 @@ from mmrl.scan import scan_and_last
 
 
 class SequenceModel(eqx.Module):
-    """What every memory offers. Sizes are features per step; there is no batch axis.
+    """The calls of every memory. Sizes are features per step; there is no batch axis.
 
     Every call raises `ValueError` for arrays of the wrong shape, for flags that are not boolean
     and for a state that is not one of this model's.

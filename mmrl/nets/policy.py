@@ -132,7 +132,7 @@ def body(
 
 
 class Outputs(NamedTuple):
-    """What an actor-critic makes of an observation and what came before it."""
+    """An actor-critic's policy and values, after an observation and all that came before it."""
 
     policy: Distribution
     value: Float[Array, "*time"]

@@ -105,7 +105,7 @@ def dumps(data: Any, indent: int | None = None) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """What `dumps` wrote, or an earlier version: it left those words without quotes."""
+    """The data that `dumps` wrote, or an earlier version, which left those words without quotes."""
     return unquote(json.loads(text))
 
 

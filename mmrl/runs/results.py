@@ -102,7 +102,7 @@ def revise(path: str | os.PathLike, row: dict[str, Any]) -> None:
 
 
 def _rest_of_line(file: BinaryIO) -> bytes:
-    """What ends a line that a kill cut short, so that the next one stands alone."""
+    """The end that a line lacks if a kill cut it short, so that the next one stands alone."""
     if file.seek(0, os.SEEK_END) == 0:
         return b""
     file.seek(-1, os.SEEK_END)

@@ -25,7 +25,7 @@ CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one block brought, whatever the agent. Arrays hold one value per seed."""
+    """The outcome of one block, whatever the agent. Arrays hold one value per seed."""
 
     block: int  # counts from 1
     blocks: int

@@ -1,4 +1,4 @@
-"""What a run is: an agent and its settings, an environment, and what the network is shown of it."""
+"""A run's setup: an agent and its settings, an environment, and what is shown to the network."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ SHOWN = ("previous_action", "previous_reward", "begin_flag")
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """All that determines a run's numbers, beside versions and device.
+    """Everything that determines a run's numbers, beside versions and device.
 
     What is left out is the agent's own: its `Config()`, `OBSERVES`, network and `learn`. Raises
     `ValueError` for an unknown agent, for the settings of another one, and for `observes` that no

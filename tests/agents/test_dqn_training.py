@@ -31,7 +31,7 @@ TINY = dqn.Config(
 
 @pytest.fixture(scope="module")
 def program() -> runs.Program:
-    return runs.program("dqn", ENV, False, True)
+    return runs.program("dqn", ENV)
 
 
 def keys(*seeds: int) -> jax.Array:

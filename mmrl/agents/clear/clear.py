@@ -89,7 +89,7 @@ class Config(eqx.Module):
 
 
 class State(eqx.Module):
-    """All that a run is: give it to `block` and it goes on."""
+    """The whole state of a run: give it to `block` and it goes on."""
 
     net: Any  # an `ActorCritic`, or what is called as one
     optimizer: PyTree
@@ -101,7 +101,7 @@ class State(eqx.Module):
 
     @property
     def kept(self) -> Any:
-        """What plays the tasks of earlier: the same network."""
+        """The network that plays earlier tasks: the same one."""
         return self.net
 
 
@@ -195,14 +195,14 @@ def init(
 
 
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Other environments from here on: fresh episodes, of other `tasks`. All else stays."""
+    """Put the agent into fresh episodes of other `tasks`; all else stays."""
     env_key, key = jax.random.split(state.key)
     carries = _begin(config, env, params, state.net, tasks, env_key)
     return dataclasses.replace(state, carries=carries, tasks=tasks, key=key)
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """A task ends, which CLEAR is not told."""
+    """Do nothing at the end of a task, of which CLEAR is not told."""
     return state
 
 
@@ -237,8 +237,8 @@ def act(
 def pair(
     config: Config, kept: Reservoir | None, new: Unrolls, key: PRNGKeyArray
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:
-    """The reservoir with the new unrolls; for each environment, its new unroll or one of its old
-    ones; and which of them are old."""
+    """Add the new unrolls to the reservoir, and choose for each environment its new unroll or one
+    of its old ones; also says which are old."""
     if kept is None:
         return None, new, jnp.zeros(config.environments, bool)
     add_key, sample_key, choose_key = jax.random.split(key, 3)

@@ -47,7 +47,7 @@ class Played(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """What a cycle was like."""
+    """Scores and measures along a cycle."""
 
     played: dict[str, Played]  # by each policy
     measures: PyTree  # of the agent: means over each block, [stage, block]
@@ -85,7 +85,7 @@ def cycle(
     key: PRNGKeyArray,
     policies: Policies = POLICIES,
 ) -> tuple[Any, Curves]:
-    """A stage of `config.blocks` blocks for each row of the schedule, in one family of tasks.
+    """Train through a schedule in one family of tasks: `config.blocks` blocks for each of its rows.
 
     A pure function of the key, to be jitted whole and vmapped over seeds, configs and schedules:
     all protocols with as many stages are one program. `mmrl.envs.continual` has schedules. `tasks`
@@ -232,7 +232,7 @@ def retained(
     order: Sequence[int],
     after: int = 2,
 ) -> Float[np.ndarray, " share"]:
-    """What is left of what a stage gained, `after` stages of other tasks later, as a share.
+    """The share of a stage's gain that is left `after` stages of other tasks later.
 
     (r_later - r_before) / (r_end - r_before) of the stage's task, where r_before is its score
     before all training: 1 if nothing is forgotten, 0 if all is, negative if it is worse than

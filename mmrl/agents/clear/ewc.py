@@ -28,7 +28,7 @@ from mmrl.replay.reservoir import Unrolls
 
 
 class Config(clear.Config):
-    """Those of the actor-critic, without replay, and of consolidation."""
+    """Settings of the actor-critic, without replay, and of consolidation."""
 
     capacity: int = static(default=0)
     fisher_unrolls: int = static(default=16)  # of each environment, when a task ends
@@ -39,7 +39,7 @@ class Config(clear.Config):
 
 
 class State(eqx.Module):
-    """All that a run is."""
+    """The whole state of a run."""
 
     learner: clear.State
     anchor: PyTree  # θ*
@@ -47,12 +47,12 @@ class State(eqx.Module):
 
     @property
     def net(self) -> Any:
-        """What acts."""
+        """The network that acts."""
         return self.learner.net
 
     @property
     def kept(self) -> Any:
-        """What plays the tasks of earlier: the same network."""
+        """The network that plays earlier tasks: the same one."""
         return self.learner.net
 
     @property
@@ -82,7 +82,7 @@ def init(
 
 
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Other environments from here on; all else stays."""
+    """Put the agent into fresh episodes of other `tasks`; all else stays."""
     learner = clear.enter(config, env, params, state.learner, tasks)
     return dataclasses.replace(state, learner=learner)
 
@@ -101,7 +101,7 @@ def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State,
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """A task ends: what mattered to it is measured, on further steps, and held from now on."""
+    """Estimate on further steps how much each parameter mattered to a task that ends; hold it."""
     learner, new = estimate_fisher(config, env, params, state.learner, state.net)
     return State(learner, trained(state.net), update_fisher(config, state.fisher, new))
 

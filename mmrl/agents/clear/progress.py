@@ -37,7 +37,7 @@ from mmrl.nets import Categorical, LinearHead, Net, Outputs, body
 
 
 class Config(ewc.Config):
-    """Those of consolidation, and of the compression."""
+    """Settings of `ewc`, and of the compression."""
 
     compress: int = static(default=100)  # gradient steps of the base, when a task ends
 
@@ -67,7 +67,7 @@ class Column(eqx.Module):
         return state, outputs(self.read(features))
 
     def read(self, features: Float[Array, " h"]) -> Float[Array, " out"]:
-        """What the head makes of features."""
+        """Logits and value, from features."""
         return self.head(jnp.tanh(features))
 
 
@@ -152,7 +152,7 @@ def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns
 
 
 class State(eqx.Module):
-    """All that a run is."""
+    """The whole state of a run."""
 
     learner: clear.State
     anchor: PyTree  # of the base: θ*
@@ -160,12 +160,12 @@ class State(eqx.Module):
 
     @property
     def net(self) -> Columns:
-        """What acts."""
+        """The columns that act."""
         return self.learner.net
 
     @property
     def kept(self) -> Column:
-        """What plays the tasks of earlier: the knowledge base."""
+        """The network that plays earlier tasks: the knowledge base."""
         return self.learner.net.base
 
     @property
@@ -193,7 +193,7 @@ def init(
 
 
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Other environments from here on; all else stays."""
+    """Put the agent into fresh episodes of other `tasks`; all else stays."""
     learner = clear.enter(config, env, params, state.learner, tasks)
     return dataclasses.replace(state, learner=learner)
 

@@ -18,7 +18,7 @@ from mmrl.rollout import Policy
 
 
 class Acted(NamedTuple):
-    """What an actor keeps of a step: it makes the step worth replaying."""
+    """The policy and the value of a step when it was acted: cloning compares with them."""
 
     logits: Float[Array, "*time action"]
     value: Float[Array, "*time"]
@@ -71,7 +71,7 @@ def sampled(net: Any) -> Policy:
 
 
 def trace(config: Any, net: Any, unroll: Unrolls):
-    """What the network makes of an unroll now, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
+    """The network's outputs on an unroll now, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
     steps: Any = unroll.steps
     obs, next_obs = (x.astype(jnp.float32) for x in (steps.obs, steps.next_obs))
     _, now, ahead = net.lookahead(unroll.state, obs, steps.begin, next_obs)

@@ -1,4 +1,4 @@
-"""What policy optimization is watched by, per block: Hilton et al. 2022, Section 6.2, and noise."""
+"""Diagnostics of policy optimization, per block: Hilton et al. 2022, Section 6.2, and noise."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ class NoiseScale(NamedTuple):
 
 
 class Diagnostics(NamedTuple):
-    """What the paper advises to watch: means over a block."""
+    """Means over a block of the quantities that the paper advises to watch."""
 
     steps: Measures  # of gradient steps
     advantage_std: Float[Array, "*blocks"]  # the estimate that advantages are divided by
@@ -30,7 +30,7 @@ class Diagnostics(NamedTuple):
 
 
 def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) -> Diagnostics:
-    """A block's, from those of its gradient steps and iterations; the noise was measured last."""
+    """The diagnostics of a block, from those of its gradient steps and iterations."""
     std, explained = scales
     return Diagnostics(
         steps=jax.tree.map(jnp.mean, measures),

@@ -20,7 +20,7 @@ from mmrl.agents.common import descend, trained
 from mmrl.agents.ppo import normalize
 from mmrl.monoid import EWMA
 from mmrl.nets import ActorCritic, Distribution
-from mmrl.rollout import Transition
+from mmrl.rollout import Policy, Transition
 
 Scalar = float | Float[Array, ""]
 BOTH = ("policy", "value")
@@ -34,7 +34,7 @@ class Average(NamedTuple):
 
 
 class Learner(eqx.Module):
-    """What a gradient step changes."""
+    """The parts of a run that a gradient step changes."""
 
     net: ActorCritic
     optimizer: PyTree
@@ -42,21 +42,32 @@ class Learner(eqx.Module):
 
 
 class Acted(NamedTuple):
-    """What the actor keeps of a step."""
+    """The policy and the value of a step when it was acted."""
 
     policy: Distribution
     value: Float[Array, "*time"]
 
 
+def stochastic(net: ActorCritic) -> Policy:
+    """a ~ π(· | s), and `Acted`."""
+
+    def act(memory_state, obs, begin, key):
+        memory_state, outputs = net.step(memory_state, obs, begin)
+        action = outputs.policy.sample(key)
+        return memory_state, action, Acted(outputs.policy, outputs.value)
+
+    return act
+
+
 class Rollout(NamedTuple):
-    """What one iteration brought, [env, time], and the memory's state before it, [env]."""
+    """The steps of one iteration, [env, time], and the memory's state before them, [env]."""
 
     state: PyTree
     steps: Transition
 
 
 class Batch(NamedTuple):
-    """What gradient steps read, [row, time]."""
+    """The data of gradient steps, [row, time]."""
 
     state: PyTree  # the memory's before each row, [row]
     obs: Float[Array, "row time *obs"]
@@ -128,7 +139,9 @@ def update_average(average: Average, net: PyTree, center: Scalar) -> Average:
     return Average(1 + beta * average.weight, jax.tree.map(mean, average.net, net))
 
 
-def estimate(config: Any, net: ActorCritic, rollout: Rollout):
+def estimate(
+    config: Any, net: ActorCritic, rollout: Rollout
+) -> tuple[Float[Array, " time"], Float[Array, " time"]]:
     """(A_t, targets of the value) of one environment, bootstrapped by `net`.
 
     gae     from the actor's values; the targets are A_t + v_t
@@ -155,7 +168,9 @@ def estimate(config: Any, net: ActorCritic, rollout: Rollout):
     return error + discount * config.lam * gained, targets
 
 
-def prepare(config: Any, net: ActorCritic, moments: normalize.Averages, rollout: Rollout):
+def prepare(
+    config: Any, net: ActorCritic, moments: normalize.Averages, rollout: Rollout
+) -> tuple[normalize.Averages, Batch, tuple[Float[Array, ""], Float[Array, ""]]]:
     """The batch of an iteration: advantages, targets, and what two of the three policies say.
 
     Also the advantages' moments, and (their σ, the share of the targets' variance that the actor's

@@ -18,7 +18,7 @@ Averages = tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
 
 
 class RewardScale(eqx.Module):
-    """What rewards are divided by: the standard deviation of R_t = r_t + g R_{t-1}."""
+    """The standard deviation of R_t = r_t + g R_{t-1}, by which rewards are divided."""
 
     sums: Float[Array, " env"]  # R of each environment's last step
     moments: Averages

@@ -35,7 +35,7 @@ OBSERVES, greedy = ppo.OBSERVES, ppo.greedy
 
 
 class Config(ppo.Config):
-    """Those of PPO, and the phases'. The paper's, where ours differ, are named."""
+    """Settings of PPO, and of the phases. The paper's, where ours differ, are named."""
 
     epochs: int = static(default=1)  # E_π, per iteration
     value_epochs: int = static(default=1)  # E_V
@@ -49,7 +49,7 @@ class Config(ppo.Config):
 
 
 class State(eqx.Module):
-    """All that a run is: give it to `block` and it goes on."""
+    """The whole state of a run: give it to `block` and it goes on."""
 
     policy: ppo.State
     value: PyTree  # optimizer of the value's epochs, if it is another one
@@ -57,12 +57,12 @@ class State(eqx.Module):
 
     @property
     def net(self) -> ActorCritic:
-        """What acts and is evaluated."""
+        """The network that acts and is evaluated."""
         return self.policy.net
 
 
 class Kept(NamedTuple):
-    """What the auxiliary phase reads, [row, time]."""
+    """The data of the auxiliary phase, [row, time]."""
 
     state: PyTree  # the memory's before each row, [row]
     obs: Float[Array, "row time *obs"]

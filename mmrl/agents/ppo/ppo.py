@@ -46,9 +46,9 @@ from mmrl.agents.common import mode as greedy
 from mmrl.agents.ppo import learner, normalize
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
-from mmrl.agents.ppo.learner import Acted, Learner, Rollout
+from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
 from mmrl.nets import ActorCritic
-from mmrl.rollout import Carry, Policy, collect, start
+from mmrl.rollout import Carry, collect, start
 
 static = partial(eqx.field, static=True)
 Flag = bool | Bool[Array, ""]
@@ -103,7 +103,7 @@ class Config(eqx.Module):
 
 
 class State(eqx.Module):
-    """All that a run is: give it to `block` and it goes on."""
+    """The whole state of a run: give it to `block` and it goes on."""
 
     learner: Learner  # network, optimizer and average
     advantages: normalize.Averages  # their moments
@@ -115,7 +115,7 @@ class State(eqx.Module):
 
     @property
     def net(self) -> ActorCritic:
-        """What acts and is evaluated."""
+        """The network that acts and is evaluated."""
         return self.learner.net
 
 
@@ -177,18 +177,9 @@ def init(
     return eqx.tree_at(lambda s: s.waiting, state, ring, is_leaf=lambda x: x is None)
 
 
-def stochastic(net: ActorCritic) -> Policy:
-    """a ~ π(· | s), and what learning will ask for."""
-
-    def act(memory_state, obs, begin, key):
-        memory_state, outputs = net.step(memory_state, obs, begin)
-        action = outputs.policy.sample(key)
-        return memory_state, action, Acted(outputs.policy, outputs.value)
-
-    return act
-
-
-def act(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray):
+def act(
+    config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
+) -> tuple[State, Rollout]:
     """A rollout in every environment, with normalized rewards if the config says so."""
     before = state.carries.policy_state
     act = partial(collect, stochastic(state.net), env, params, steps=config.rollout)

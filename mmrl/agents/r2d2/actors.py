@@ -17,7 +17,7 @@ from mmrl.rollout import Carry, Policy, Transition, collect
 
 
 class Acted(NamedTuple):
-    """What an actor keeps of a step: the state it acted from, Q(s_t, a_t) and max_a Q(s_t, a)."""
+    """The memory's state before a step, Q(s_t, a_t) and max_a Q(s_t, a), as the actor had them."""
 
     state: PyTree
     taken: Float[Array, "*time"]

@@ -36,6 +36,7 @@ from mmrl import losses
 from mmrl.agents.common import (
     Make,
     Metrics,
+    Outcome,
     build,
     check_discrete,
     check_numbers,
@@ -99,7 +100,7 @@ class Config(eqx.Module):
 
 
 class State(eqx.Module):
-    """All that a run is: give it to `block` and it goes on."""
+    """The whole state of a run: give it to `block` and it goes on."""
 
     net: Net
     target: Net
@@ -175,8 +176,10 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
 
 
-def act_and_store(config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray):
-    """A rollout in every environment; what was acted n steps before its end is stored."""
+def act_and_store(
+    config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
+) -> tuple[State, Transition]:
+    """A rollout in every environment; steps are stored n steps late."""
     carries, rollout = act(config, env, params, state.actor, state.carries, key, config.rollout)
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
     stored = jax.tree.map(lambda x: x[:, : config.rollout], both)
@@ -242,11 +245,8 @@ def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
 
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., tuple[Any, Any]] = loss
-):
-    """One gradient step, new priorities, and the copies that are due.
-
-    `loss` is called as the one above.
-    """
+) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
+    """One gradient step by `loss`, new priorities, and the copies that are due."""
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
@@ -270,7 +270,9 @@ def _copy(due: Array, new: Net, old: Net) -> Net:
     return jax.tree.map(lambda x, y: jnp.where(due, x, y) if eqx.is_array(x) else x, new, old)
 
 
-def iterate(config: Config, env: Any, params: Any, state: State, learn: Callable = learn):
+def iterate(
+    config: Config, env: Any, params: Any, state: State, learn: Callable = learn
+) -> tuple[State, Outcome]:
     """Act, store, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)

@@ -79,7 +79,7 @@ def test_one_anchor_adds_up_what_mattered():
     config = dataclasses.replace(TINY, fisher_decay=0.5)
     fisher = {"w": jnp.array([4.0, 0.0])}
     for new in ([1.0, 2.0], [0.0, 8.0]):
-        fisher = ewc.remember(config, fisher, {"w": jnp.array(new)})
+        fisher = ewc.update_fisher(config, fisher, {"w": jnp.array(new)})
     assert fisher["w"].tolist() == [1.5, 9.0]
 
 

@@ -113,6 +113,6 @@ def test_whoever_evaluates_says_by_which_policies():
     np.testing.assert_array_equal(play(sure, key)["sampled"], play(sure, key)["greedy"])
     np.testing.assert_array_equal(play(sure, key)["greedy"], play(unsure, key)["greedy"])
     assert (play(sure, key)["sampled"] != play(unsure, key)["sampled"]).all()
-    alone = {"greedy": cycles.greedy}
+    alone = {"greedy": cycles.mode}
     found = cycles.evaluate(sure, FAMILY, PARAMS, 2, key, CONFIG.episodes, alone)
     assert set(found) == {"greedy"}

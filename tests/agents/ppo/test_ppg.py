@@ -216,7 +216,7 @@ def test_a_run_is_finite_and_reports(values: dict[str, Any]):
 )
 def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        ppg.check(change(TINY, **values), ENV, PARAMS)
+        ppg.init(change(TINY, **values), ENV, PARAMS, jax.random.key(0))
 
 
 # Batch size-invariance

@@ -517,8 +517,8 @@ def test_continuous_actions():
         ({"objective": "trpo"}, "`objective`"),
         ({"proximal": "old"}, "`proximal`"),
         ({"optimizer": "rmsprop"}, "`optimizer`"),
-        ({"minibatches": 3}, "`minibatches` must divide environments, 4"),
-        ({"memory": "none", "minibatches": 3}, "environments × rollout, 28"),
+        ({"minibatches": 3}, "`minibatches` must divide the rows of an iteration, 4"),
+        ({"memory": "none", "minibatches": 3}, "the rows of an iteration, 28; got 3"),
         ({"staleness": -1}, "`staleness` must be at least 0"),
         ({"clip": -0.1}, "`clip` must be at least 0"),
         ({"anneal": 1.5}, "`anneal` must be between 0 and 1"),
@@ -528,7 +528,7 @@ def test_continuous_actions():
 )
 def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        ppo.check(change(TINY, **values), ENV, PARAMS)
+        ppo.init(change(TINY, **values), ENV, PARAMS, jax.random.key(0))
 
 
 def test_numbers_that_switch_something_off_are_allowed():
