@@ -518,7 +518,10 @@ def test_continuous_actions():
         ({"proximal": "old"}, "`proximal`"),
         ({"optimizer": "rmsprop"}, "`optimizer`"),
         ({"minibatches": 3}, "`minibatches` must divide the rows of an iteration, 4"),
-        ({"memory": "none", "minibatches": 3}, "the rows of an iteration, 28; got 3"),
+        (
+            {"memory": "none", "memory_sizes": (), "minibatches": 3},
+            "the rows of an iteration, 28; got 3",
+        ),
         ({"staleness": -1}, "`staleness` must be at least 0"),
         ({"clip": -0.1}, "`clip` must be at least 0"),
         ({"anneal": 1.5}, "`anneal` must be between 0 and 1"),
