@@ -163,7 +163,7 @@ def test_our_own_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_traceback_is_there_for_those_who_ask(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MMRL_TRACEBACK", "1")
-    with pytest.raises(ValueError, match="Say which environment"):
+    with pytest.raises(ValueError, match="Say which ENVIRONMENT"):
         main(["train"])
 
 
