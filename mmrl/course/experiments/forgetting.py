@@ -2,8 +2,9 @@
 
 One network meets tasks in cycles, and every evaluation is of all tasks, with frozen weights. What
 is trained, in which orders and with which settings, is in `protocols`. `tuning` has what was tried
-for a cell on `TUNING_SEEDS`: the mean score of sampled actions over all times and tasks after the
-first training, which decided, and beside it that of greedy ones.
+for a cell: the mean score of sampled actions over all times and tasks after the first training,
+which decided, beside it that of greedy ones, and on how many seeds: all settings on `TUNING_SEEDS`,
+and those that were best there on `FINAL_SEEDS` too, since the best of many was lucky on two.
 
 `scores` are [seed][time][task], the first before all training, of the greedy policy; `cumulative`
 is their mean over time [seed][task], as in Figure 8; `shares` what is left of each stage's gain two
@@ -32,6 +33,8 @@ from mmrl.runs import interval
 
 SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
+FINAL_SEEDS = (1100, 1101, 1102, 1103)
+FINALISTS = 3
 TOGETHER = 4  # cells that train side by side, at most
 
 
@@ -43,7 +46,7 @@ def say(row: Row) -> str:
 
 def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
     """Train the agents of cells that share a program, and say what they were like."""
-    chosen, tuning = choose(together[0], quick)
+    chosen, tuning = choose(together[0], found, quick)
     configs = [cell.config(chosen, quick) for cell in together]
     curves, seconds = train(together, configs, SEEDS)
     about = {"chosen": chosen, "tuning": tuning, "cpu_seconds": round(seconds, 2), "quick": quick}
@@ -63,7 +66,7 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
         **dataclasses.asdict(cell),
         "agent": cell.agent,
         "seeds": list(SEEDS),
-        "tuning_seeds": list(TUNING_SEEDS),
+        "tuning_seeds": [*TUNING_SEEDS, *FINAL_SEEDS],
         "order": cell.order,
         "env_steps": [steps * config.block * networks * i for i in times],
         "boundary_steps": steps * after,
@@ -98,26 +101,39 @@ def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
     }
 
 
-def choose(cell: Cell, quick: bool) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """The best of a cell's settings by sampled actions on the tuning seeds, and each one's scores.
+def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """The best setting of a sweep by sampled actions on tuning seeds, and the scores of each.
 
-    Nothing of a cell that is not in `SWEEPS`.
+    Nothing if there is no sweep; what was found before if the cell that judges has a row.
     """
-    settings = SWEEPS.get(cell, [])
+    judge = cell.judge
+    settings = SWEEPS.get(judge, [])
     if not settings:
         return {}, []
-    configs = [cell.config(setting, quick) for setting in settings]
-    curves, _ = train([cell] * len(configs), configs, TUNING_SEEDS)
+    if judge.name in found:
+        return found[judge.name]["chosen"], found[judge.name]["tuning"]
 
-    def means(name: str) -> np.ndarray:
-        """[setting]"""
-        scores = curves.played[name].scores.mean((-3, -2, -1))
-        return np.where(curves.finite, scores, -np.inf).mean((1, 2))
+    def play(tried: Sequence[dict[str, float]], seeds: Sequence[int]) -> np.ndarray:
+        """[setting, policy, seed]"""
+        configs = [judge.config(setting, quick) for setting in tried]
+        curves, _ = train([judge] * len(configs), configs, seeds)
+        scores = (curves.played[name].scores.mean((-3, -2, -1)) for name in ("sampled", "greedy"))
+        return np.stack([np.where(curves.finite, x, -np.inf).mean(1) for x in scores], axis=1)
 
-    sampled, greedy = means("sampled"), means("greedy")
-    found = zip(settings, sampled, greedy, strict=True)
-    tuning = [{**setting, "score": float(x), "greedy": float(y)} for setting, x, y in found]
-    return settings[int(np.argmax(sampled))], tuning
+    scores = list(play(settings, TUNING_SEEDS))
+    best = np.argsort([-one[0].mean() for one in scores], kind="stable")[:FINALISTS]
+    for at, more in zip(best, play([settings[at] for at in best], FINAL_SEEDS), strict=True):
+        scores[at] = np.concatenate([scores[at], more], axis=1)
+    tuning = [
+        {
+            **setting,
+            "score": float(one[0].mean()),
+            "greedy": float(one[1].mean()),
+            "seeds": one[0].size,
+        }
+        for setting, one in zip(settings, scores, strict=True)
+    ]
+    return settings[max(best, key=lambda at: tuning[at]["score"])], tuning
 
 
 def train(

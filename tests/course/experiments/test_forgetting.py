@@ -13,7 +13,7 @@ from mmrl.agents.clear import cycles as continual
 from mmrl.agents.clear.cycles import Curves, Played
 from mmrl.agents.clear.vtrace import Measures
 from mmrl.course.experiments import forgetting, protocols
-from mmrl.course.experiments.forgetting import SEEDS, TUNING_SEEDS
+from mmrl.course.experiments.forgetting import FINAL_SEEDS, FINALISTS, SEEDS, TUNING_SEEDS
 from mmrl.course.experiments.grid import rows
 from mmrl.course.experiments.protocols import SWEEPS, Cell
 from mmrl.runs.checkpoint import dumps, loads
@@ -61,8 +61,10 @@ def test_methods_differ_in_what_they_say():
         # What is swept is traced: one program.
         assert len({jax.tree.structure(base.config(s)) for s in settings}) == 1
         assert all(base.config(s) != base.config(settings[0]) for s in settings[1:])
-        assert not [c for c in protocols.cells() if c != base and c.program == base.program]
-    assert not set(SEEDS) & set(TUNING_SEEDS)
+        assert base.judge == base
+        others = [cell for cell in protocols.cells() if cell.judge != base]
+        assert base.program not in {cell.program for cell in others}
+    assert not set(SEEDS) & {*TUNING_SEEDS, *FINAL_SEEDS}
 
 
 def test_in_the_dark_the_ball_is_seen_once():
@@ -131,22 +133,29 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
     cell, asked = Cell("EWC"), []
 
     def train(together: Any, configs: Any, seeds: Any) -> Any:
-        asked.append((seeds, {cell.name for cell in together}))
-        best = [-abs(np.log10(config.consolidation) - 3) for config in configs]
-        scores = np.broadcast_to(np.array(best).reshape(-1, 1, 1, 1, 1, 1), (5, 1, 2, 1, 1, 3))
-        finite = np.ones((5, 1, 2), bool)
-        finite[3] = False  # the best one diverges
+        asked.append((seeds, {cell.name for cell in together}, len(configs)))
+        exponents = np.array([np.log10(config.consolidation) for config in configs])
+        means = -abs(exponents - 3)  # of all that do not diverge 2 and 4 are best,
+        means[(exponents == 2) & (len(seeds) > 2)] = -7  # but 2 was lucky
+        scores = np.broadcast_to(
+            means.reshape(-1, 1, 1, 1, 1, 1), (len(means), 1, len(seeds), 1, 1, 3)
+        )
+        finite = np.broadcast_to(exponents[:, None, None] != 3, (len(means), 1, len(seeds)))
         sampled, greedy = (Played(x, x[:, :, :, 0, 0]) for x in (scores, -scores))
         return Curves({"sampled": sampled, "greedy": greedy}, None, finite), 1.0
 
     sweep = [{"consolidation": 10.0**n} for n in range(5)]
     monkeypatch.setattr(forgetting, "SWEEPS", {cell: sweep})
     monkeypatch.setattr(forgetting, "train", train)
-    chosen, tuning = forgetting.choose(cell, False)
-    assert chosen == {"consolidation": 100.0} and asked == [(TUNING_SEEDS, {cell.name})]
-    assert [x["score"] for x in tuning] == [-3, -2, -1, -np.inf, -1]
-    assert [x["greedy"] for x in tuning] == [3, 2, 1, -np.inf, 1]
-    assert forgetting.choose(Cell("CLEAR"), False) == ({}, []) and len(asked) == 1
+    chosen, tuning = forgetting.choose(cell, {}, False)
+    assert chosen == {"consolidation": 1e4}
+    assert asked == [(TUNING_SEEDS, {cell.name}, 5), (FINAL_SEEDS, {cell.name}, FINALISTS)]
+    assert [x["seeds"] for x in tuning] == [2, 6, 6, 2, 6]
+    assert [x["score"] for x in tuning] == [-3, -2, -(2 * 1 + 4 * 7) / 6, -np.inf, -1]
+    assert tuning[0]["greedy"] == 3
+    found = {cell.name: {"chosen": {"x": 1.0}, "tuning": [{"y": 2.0}]}}
+    assert forgetting.choose(cell, found, False) == ({"x": 1.0}, [{"y": 2.0}])
+    assert forgetting.choose(Cell("CLEAR"), found, False) == ({}, []) and len(asked) == 2
 
 
 def test_published_rows_are_of_these_cells():
@@ -169,7 +178,7 @@ def test_published_rows_are_of_these_cells():
             found = continual.retained(staged, times[0], cell.order)
             np.testing.assert_allclose(shares, found, atol=2e-3)
         if row["tuning"]:
-            best = max(row["tuning"], key=lambda x: x["score"])
+            best = max(row["tuning"], key=lambda x: (x["seeds"], x["score"]))
             assert row["chosen"].items() < best.items()
 
 
