@@ -245,6 +245,14 @@ def test_the_gradient_of_an_empty_slice_at_the_smallest_bounds():
         same(compiled, [0.0, 1.0, 0.5], T=3)
 
 
+def test_the_gradient_of_a_read_that_never_is():
+    p, (i, t), _, x = plane()
+    y = (x * x)[0:i, t].discounted_sum(0.5)
+    graph = p.graph(y, gradient(y, x))
+    same(graph, [[0, 0]], [[0, 0]], I=1, T=2)
+    same(graph, [[0, 0], [1, 4]], [[2, 4], [0, 0]], I=2, T=2)
+
+
 def test_padding_stays_behind():
     p, t, T, x = line()
     rest, row = x[t:T], np.arange(1.0, 6.0)

@@ -113,4 +113,5 @@ def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
 
 def _side_by_side(ring: Ring, k: int, window: Window) -> bool:
     """Is every window of this read in neighboring slots, none past the last one?"""
-    return max(low % ring.slots[k] for low in window.lows) + window.width <= ring.slots[k]
+    last = max((low % ring.slots[k] for low in window.lows), default=0)  # of a read that never is
+    return last + window.width <= ring.slots[k]
