@@ -3,7 +3,7 @@
 Start here: two monoids, and two ways to make a monoid of others. `scan.py` shows what
 associativity buys; `memory/` builds sequence models and `returns.py` builds learning targets from
 the monoids here and in `more.py`. Equation numbers without a name are those of Morad et al. 2024
-(arXiv:2402.09900).
+(arXiv:2402.09900v1).
 
 Every operator reads `monoid(a, b)` with `a` *earlier* than `b`. Elements are pytrees of arrays
 without a time axis; use `jax.vmap(monoid)` for many pairs at once. A monoid whose `shape` is left

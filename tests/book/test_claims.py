@@ -27,6 +27,8 @@ def test_both_forms_of_ffm_end_alike():
         code, printed = rows[task, "code"], rows[task, "printed"]
         assert tuple(written(ends(row)) for row in (code, printed)) == numbers
         assert not apart(code, printed) and not apart(printed, code)
+    sooner = [written(area(rows[FIRST, form])) for form in ("code", "printed")]
+    assert "learns sooner (area under the curve {}, against {})".format(*sooner) in text
 
 
 def test_no_segments_end_above_their_tape_and_none_are_faster(batching: Any):
