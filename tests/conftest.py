@@ -23,13 +23,14 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 if missing := [name for name in _PEERS if importlib.util.find_spec(name) is None]:
     sys.exit(f"Tests need {', '.join(missing)}: pip install -c requirements.lock -e '.[dev]'")
 
-# Most tests compile more than they compute: quick compilation is four times as quick, and what it
-# makes takes twice the time. Notebooks run as a reader's do, and so does what names its own flags.
+# Most tests compile more than they compute: without optimization they compile four times as
+# quickly, and what comes out takes four times as long. A notebook computes more, so it gets the
+# first level: compiled in half the time, and hardly slower. Who names flags has those, everywhere.
 # XLA aborts at a name that it does not know, so only a version of jaxlib that was tried is asked.
-if importlib.metadata.version("jaxlib").startswith("0.10."):
-    _QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    if "XLA_FLAGS" not in os.environ:
-        os.environ["XLA_FLAGS"] = os.environ["PYTEST_XLA_FLAGS"] = _QUICK
+_QUICK = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level="
+if importlib.metadata.version("jaxlib").startswith("0.10.") and "XLA_FLAGS" not in os.environ:
+    os.environ["XLA_FLAGS"] = _QUICK + "0"
+    os.environ["NOTEBOOK_XLA_FLAGS"] = _QUICK + "1"
 
 # A shell tells what it starts in the background to ignore Ctrl-C; some tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -50,7 +50,8 @@ def build() -> Path:
 
 def _key() -> str:
     """What the pages depend on, beside the library."""
-    digest = hashlib.sha256(execute.library_key().encode() + vendor.stamp().encode())
+    parts = (execute.library_key(), execute.hurry(), vendor.stamp())
+    digest = hashlib.sha256("\0".join(parts).encode())
     made = ("_build", "vendor", "api", "__pycache__")
     paths = [*BOOK.rglob("*"), *execute.NOTEBOOKS.rglob("*")]
     paths += [api.ROOT / "README.md", api.ROOT / "pyproject.toml"]
