@@ -77,22 +77,8 @@ def stray(net: Any) -> Any:
 # Three policies
 
 
-SLOW = (
-    "ffm",
-    "s5",
-    "linear_attention",
-    "gated_delta",
-    "min_gru",
-    "max_plus",
-    "frame_stack",
-    "lstm",
-)
-
-
-@pytest.mark.parametrize(
-    "memory",
-    ["none", "lru", "gru", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
-)
+# One of each kind: every memory's step is its tape, see tests/memory/test_laws.py.
+@pytest.mark.parametrize("memory", ["none", "lru", "gru"])
 def test_all_ratios_are_one_before_the_first_step(memory: str):
     """What the actor computed step by step is what learning computes on the tape."""
     config = change(TINY, memory=memory, memory_sizes=())
