@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl import rollout, runs
+from mmrl import runs
 from mmrl.agents import dqn
-from mmrl.envs import probes
+from tests.helpers.any_probe import check_learned
 
 ENV = "probe-Memory-v0"
 TINY = dqn.Config(
@@ -131,25 +131,22 @@ PROBING = dqn.Config(
 )
 
 
+def check_probes(config: dqn.Config, *names: str) -> None:
+    def values(net: Any, seen: Any) -> Any:
+        return net(net.init(), seen.obs, seen.begin)[1]
+
+    def at_random(net: Any) -> Any:
+        return dqn.epsilon_greedy(net, jnp.ones(()))
+
+    check_learned(dqn, config, *names, policy=at_random, values=values)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [env_id for env_id in probes.SPECS])
-def test_probes_are_learned_to_their_values(name: str):
-    # Only one probe needs memory; Truncation needs none: its values continue beyond what is seen.
-    memory = "lru" if name == "probe-Memory-v0" else "none"
-    config = dataclasses.replace(PROBING, memory=memory)
-    run = runs.Run(runs.Setup(env=name, config=config, seeds=(0, 1), observes=()))
-    *_, report = run
-    env, params = run.program.env, run.program.params
+def test_probes_are_learned_to_their_values():
+    # Truncation needs no memory: its values continue beyond what is seen.
+    check_probes(PROBING, "Constant", "Observation", "Delay", "Truncation", "Choice", "Match")
 
-    @jax.jit
-    @jax.vmap
-    def values(net, key):
-        random = dqn.epsilon_greedy(net, jnp.ones(()))
-        carry = rollout.start(env, params, net.init(), key)
-        _, seen = rollout.collect(random, env, params, carry, key, 100)
-        q = net(net.init(), seen.obs, seen.begin)[1]
-        return q, env.optimal_q(seen.obs, seen.begin, config.gamma)
 
-    q, optimal = values(run.state.net, keys(2, 3))
-    np.testing.assert_allclose(q, optimal, atol=0.1)
-    np.testing.assert_allclose(report.returns, env.optimal_return, atol=0.6)
+@pytest.mark.slow
+def test_a_memory_is_learned_to_its_values():
+    check_probes(dataclasses.replace(PROBING, memory="lru"), "Memory")

@@ -16,6 +16,7 @@ from mmrl.agents.clear import vtrace
 from mmrl.envs import continual, make
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Unrolls
+from tests.helpers.compiling import jit_long
 
 FAMILY, PARAMS = continual.permuted_catch(3, rows=5, columns=3)
 TINY = clear.Config(
@@ -397,7 +398,7 @@ def test_it_learns_with_half_of_its_batches_replayed(name: str, memory: str):
         learning_rate=3e-3,
     )
     keys = jax.random.split(jax.random.key(0), 4)
-    train = jax.jit(jax.vmap(lambda k: clear.train(config, env, params, k)[1]))
+    train = jit_long(jax.vmap(lambda k: clear.train(config, env, params, k)[1]))
     metrics = train(keys)
     assert metrics.finite.all()
     # Chance is 0; each of ten seeds had 1 in either task.

@@ -11,6 +11,7 @@ import pytest
 from mmrl.agents import clear
 from mmrl.agents.clear import cycles
 from mmrl.envs import continual as tasks
+from tests.helpers.compiling import jit_long
 
 FAMILY, PARAMS = tasks.permuted_catch(3, rows=4, columns=3)
 TINY = clear.Config(
@@ -128,7 +129,7 @@ def test_sequential_training_forgets_and_clear_does_not():
     in_turn, order = tasks.sequential(range(3), 2, 12), [0, 1, 2] * 2
     plans = jnp.stack([tasks.simultaneous(3, 6, 12), in_turn, in_turn])
 
-    @jax.jit
+    @jit_long
     def run(configs, plans, keys):
         def one(config, plan, key):
             return cycles.cycle(clear, config, env, params, plan, 3, key)[1]

@@ -1,0 +1,101 @@
+"""All probes as one environment: an agent learns each of them, in one compiled program."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from mmrl import rollout
+from mmrl.envs import probes
+from mmrl.envs.popgym.base import Leaf, Params, Task
+from tests.helpers.compiling import jit_long
+
+SEEDS = 2
+
+
+@struct.dataclass
+class Which(Params):
+    """`probe` is the index of the one that is played; it may be traced."""
+
+    probe: Leaf = 0
+
+
+class AnyProbe(Task):
+    """The given probes, of which `params.probe` is played. Short observations end in zeros."""
+
+    actions, state_size, start_numbers, step_numbers = 2, 2, 1, 0
+
+    def __init__(self, *names: str):
+        self.probes = tuple(probes.SPECS[f"probe-{name}-v0"]() for name in names)
+        self.num_steps = max(probe.num_steps for probe in self.probes)
+        self.obs_size = max(probe.obs_size for probe in self.probes)
+
+    def params(self, probe: Any) -> Which:
+        return Which(max_steps_in_episode=self.num_steps, probe=probe)
+
+    def of(self, params: Any, answer: Callable[[probes.Probe], Any]) -> Any:
+        """What the probe that is played answers."""
+        return jax.lax.switch(params.probe, [partial(answer, probe) for probe in self.probes])
+
+    def start(self, u, params):
+        return self.probes[0].start(u, params)
+
+    def advance(self, u, state, action, params):
+        return self.of(params, lambda probe: probe.advance(u, state, action, params))
+
+    def look(self, state, params):
+        zeros = jnp.zeros(self.obs_size)
+        return self.of(params, lambda p: zeros.at[: p.obs_size].set(p.look(state, params)))
+
+    def is_terminated(self, state, params):
+        return self.of(params, lambda probe: probe.is_terminated(state, params))
+
+    def is_truncated(self, state, params):
+        return self.of(params, lambda probe: jnp.asarray(state.time >= probe.num_steps))
+
+    def state_obs(self, state, params):
+        return self.of(params, lambda probe: probe.state_obs(state, params))
+
+    def optimal_q(self, obs, begin, gamma, params):
+        return self.of(params, lambda p: p.optimal_q(obs[:, : p.obs_size], begin, gamma))
+
+
+def check_learned(
+    agent: Any,
+    config: Any,
+    *names: str,
+    policy: Callable[[Any], Any],
+    values: Callable[[Any, Any], Any],
+    state_values: bool = False,
+    within: float = 0.1,
+) -> None:
+    """Train on each of the named probes with two seeds, and judge values and scores.
+
+    `values(net, steps)` of the trained network, along a tape that `policy(net)` collects, must be
+    within `within` of Q*, or of max Q* with `state_values`; the scores of the last block, within
+    0.6 of the best policy's.
+    """
+    env = AnyProbe(*names)
+
+    @jit_long
+    @partial(jax.vmap, in_axes=(0, None))
+    @partial(jax.vmap, in_axes=(None, 0))
+    def learn(probe, seed):
+        params, key = env.params(probe), jax.random.key(seed)
+        state, metrics = agent.train(config, env, params, key)
+        carry = rollout.start(env, params, state.net.init(), jax.random.fold_in(key, 1))
+        key = jax.random.fold_in(key, 2)
+        _, seen = rollout.collect(policy(state.net), env, params, carry, key, 100)
+        optimal = env.optimal_q(seen.obs, seen.begin, config.gamma, params)
+        optimal = jnp.max(optimal, axis=-1) if state_values else optimal
+        return values(state.net, seen), optimal, metrics.finite.all(), metrics.returns[-1].mean()
+
+    found = learn(np.arange(len(names)), np.arange(SEEDS))
+    for name, probe, value, optimal, finite, score in zip(names, env.probes, *found, strict=True):
+        assert finite.all(), name
+        np.testing.assert_allclose(value, optimal, atol=within, err_msg=name)
+        np.testing.assert_allclose(score, probe.optimal_return, atol=0.6, err_msg=name)
