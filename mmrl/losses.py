@@ -22,18 +22,6 @@ def huber(x: Float[Array, "*shape"], delta: float = 1.0) -> Float[Array, "*shape
     return small * (jnp.abs(x) - 0.5 * small)
 
 
-def q_target(
-    rewards: Float[Array, " time"],
-    discount: Float[Array, " time"],
-    next_q: Float[Array, "time action"],
-) -> Float[Array, " time"]:
-    """y_t = r_t + γ_t max_a Q⁻(s_{t+1}, a).  Mnih et al. 2015.
-
-    γ_t = γ (1 - terminated_t), so that a truncated episode still bootstraps.
-    """
-    return jax.lax.stop_gradient(rewards + discount * jnp.max(next_q, axis=-1))
-
-
 def double_q_target(
     rewards: Float[Array, " time"],
     discount: Float[Array, " time"],

@@ -145,7 +145,7 @@ def dress(
 
 
 def name_axes(ax: Axes, title: str, seeds: set[int]) -> None:
-    """What the axes of learning curves are, and how many seeds each curve has."""
+    """Name the axes of learning curves, and say how many seeds each curve has."""
     number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     what = f"{number} seeds: interquartile mean, 95 % bootstrap interval"
     dress(ax, title, "mean return of an episode", xlabel=f"environment steps per seed\n{what}")
@@ -153,11 +153,16 @@ def name_axes(ax: Axes, title: str, seeds: set[int]) -> None:
     ax.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g} k" if x else "0")
 
 
-def label_ends(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
+def label_ends(
+    ax: Axes,
+    end: float,
+    heights: Mapping[str, float],
+    styles: Sequence[Mapping[str, Any]] = STYLES,
+) -> None:
     """Write each label beside the end of its line, moved apart where they would overlap."""
     low, high = ax.get_ylim()
     gap = 0.055 * (high - low)
-    order = sorted(zip(heights.items(), STYLES, strict=False), key=lambda item: item[0][1])
+    order = sorted(zip(heights.items(), styles, strict=False), key=lambda item: item[0][1])
     places = apart([height for (_, height), _ in order], gap, high)
     for ((label, _), style), place in zip(order, places, strict=True):
         ax.annotate(

@@ -1,4 +1,4 @@
-"""What batching does: what each step of an episode gets, and what agents reach on either side."""
+"""Figures of batching: what each step of an episode gets, and what agents reach on either side."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import GRID, INK, STYLES, dress, figure
+from mmrl.show.curves import GRID, INK, STYLES, dress, figure, label_ends
 
 LOOKS: Sequence[dict[str, Any]] = STYLES
 MARKS = {"lru": 0, "gru": 1, "ffm": 2, "s5": 3, "linear_attention": 4}
@@ -34,18 +34,18 @@ def by_step(
 ) -> Axes:
     """One line per label of a quantity at every step of an episode; labels stand at the ends."""
     ax = figure()[1][0] if ax is None else ax
-    ends: dict[str, tuple[float, str]] = {}
+    ends: dict[str, float] = {}
     most = 0
     for (label, line), style in zip(values.items(), LOOKS, strict=False):
         time = np.arange(len(line))
         ax.plot(time, line, linewidth=2, markersize=5, markevery=0.1, clip_on=False, **style)
-        ends[label], most = (float(line[-1]), str(style["color"])), max(most, len(line))
+        ends[label], most = float(line[-1]), max(most, len(line))
     if chance is not None:
         ax.axhline(chance, color=INK, linewidth=0.8, alpha=0.6)
         ax.annotate("chance", (0, chance), xytext=(3, -11), textcoords="offset points", fontsize=8)
     ax.set_xlim(0, most - 1)
     ax.set_ylim(bottom=0)
-    _label_ends(ax, most - 1, ends)
+    label_ends(ax, most - 1, ends, LOOKS)
     return dress(ax, ylabel=ylabel, xlabel="step of the episode, t")
 
 
@@ -123,23 +123,6 @@ def _mark(ax: Axes, x: float, row: Mapping[str, Any], style: Mapping[str, Any]) 
 
 def _point(style: Mapping[str, Any]) -> dict[str, Any]:
     return {"color": style["color"], "marker": style["marker"]}
-
-
-def _label_ends(ax: Axes, end: float, ends: Mapping[str, tuple[float, str]]) -> None:
-    low, high = ax.get_ylim()
-    below = -np.inf
-    for label, (height, color) in sorted(ends.items(), key=lambda item: item[1][0]):
-        below = max(height, below + 0.06 * (high - low))
-        ax.annotate(
-            label,
-            (end, below),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            color=color,
-            fontweight="bold",
-            annotation_clip=False,
-        )
 
 
 def _legend(ax: Axes, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

@@ -62,7 +62,9 @@ SWEEPS: dict[str, dict[str, str]] = {
 """What is varied, and the method at each setting."""
 
 
-def find(rows: Sequence[Row], method: str, protocol: str = "sequential", family: str = "Catch"):
+def find(
+    rows: Sequence[Row], method: str, protocol: str = "sequential", family: str = "Catch"
+) -> Row:
     """The row of a method. Raises `ValueError` if there is none, or more than one."""
     wanted = (family, protocol, method)
     found = [row for row in rows if (row["family"], row["protocol"], row["method"]) == wanted]

@@ -19,7 +19,7 @@ def shares(
     what: Literal["ms", "bytes"],
     over: Literal["T", "batch", "width"],
 ) -> dict[str, dict[int, float]]:
-    """What each program takes, divided by what it takes by hand: {label: {size: ratio}}.
+    """The cost of each program, divided by that of the one by hand: {label: {size: ratio}}.
 
     Rows are those that `mmrl experiment graphs` writes, of kinds "time" and "bytes"; those count
     that differ from the most frequent sizes in `over` alone. Labels say how many steps a tile has;
@@ -73,7 +73,7 @@ def ratios(
 
 
 def name_ends(axes: Sequence[Axes]) -> None:
-    """Each label beside the end of its line, moved apart where they overlap: once all is drawn."""
+    """Write labels beside the ends of lines, moved apart where they overlap: once all is drawn."""
     for ax in axes:
         (low, high), end = np.log(ax.get_ylim()), ax.get_xlim()[1]
         lines = sorted(ax.get_lines()[1:], key=lambda line: float(np.asarray(line.get_ydata())[-1]))

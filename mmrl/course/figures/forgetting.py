@@ -1,4 +1,4 @@
-"""What is kept of earlier tasks: scores in all of them at all times, shares that are left, probes.
+"""Figures of forgetting: scores in all tasks at all times, shares that are left, probes.
 
 Scores are [seed, time, task], the first before all training, and `env_steps` says when; `order` is
 the task of each stage, of equally many evaluations, or empty if all tasks are trained throughout.
@@ -94,7 +94,7 @@ def kept(
     limits: Sequence[float] = (),
     ax: Axes | None = None,
 ) -> Axes:
-    """What is left of what was gained: a dot per seed, a bar for their mean; a row per label.
+    """The share that is left of each gain: a dot per seed, a bar for their mean; a row per label.
 
     Lines mark 0, all is forgotten, 1, nothing is, and the `limits`.
     """

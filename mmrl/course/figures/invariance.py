@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from mmrl.course.experiments import stratified
 from mmrl.runs.results import RESAMPLES
-from mmrl.show.curves import INK, STYLES, apart, dress, figure, label_ends, learning_curves
+from mmrl.show.curves import INK, STYLES, dress, figure, label_ends, learning_curves
 
 Row = dict[str, Any]
 CONDITIONS = (
@@ -48,7 +48,7 @@ def curves(
 def costs(
     rows: Sequence[Row], agent: str, task: str, measure: stratified.Figure = stratified.area
 ) -> dict[str, dict[int, tuple[float, float, float]]]:
-    """By condition and c > 1: the mean `measure` at c = 1 less that at c, and its interval.
+    """The mean `measure` at c = 1 less that at c, and its interval: by condition and c > 1.
 
     A 95 % percentile bootstrap of the seeds of both.
     """
@@ -70,7 +70,7 @@ def differences(
     names: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """What a batch c times smaller costs, one line per condition, as `costs` gives it.
+    """The cost of a batch c times smaller, one line per condition, as `costs` gives it.
 
     Zero is invariance; below it the smaller batch did better. Bars are the intervals. `names`: are
     the conditions named at the right ends?
@@ -92,7 +92,7 @@ def differences(
     ax.set_xlim(-0.3, end)
     ax.set_xlabel("batch", color=INK)
     if names:
-        _names(ax, end, ends)
+        label_ends(ax, end, ends, [STYLES[CONDITIONS.index(name)] for name in ends])
     dress(ax, title, f"{label}: c = 1 less c", size=10).label_outer()
     return ax
 
@@ -144,18 +144,6 @@ def paths(
     ax.set_xlabel(xlabel, color=INK)
     label_ends(ax, end, {label: float(line[-1]) for label, line in lines.items()})
     return dress(ax, title, ylabel, size=10)
-
-
-def _names(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
-    """Each condition beside the end of its line, in its color, moved apart where they overlap."""
-    low, high = ax.get_ylim()
-    order = sorted(heights, key=lambda name: heights[name])
-    places = apart([heights[name] for name in order], 0.055 * (high - low), high)
-    for name, place in zip(order, places, strict=True):
-        color = STYLES[CONDITIONS.index(name)]["color"]
-        look: dict[str, Any] = {"va": "center", "color": color, "fontweight": "bold"}
-        text = {"xytext": (8, 0), "textcoords": "offset points", "annotation_clip": False}
-        ax.annotate(name, (end, place), **text, **look)
 
 
 def _cost(

@@ -1,4 +1,4 @@
-"""What resets keep apart: which observations reach which states, and what a wrong flag costs."""
+"""Figures of resets: which observations reach which states, and what a wrong flag costs."""
 
 from collections.abc import Mapping
 

@@ -103,7 +103,7 @@ def _line(ax: Axes, x: Sequence[float], points: Sequence[Any], style: Any, label
 
 
 def gains(rows: Sequence[Mapping[str, Any]], *, title: str = "", ax: Axes | None = None) -> Axes:
-    """What the average adds to the area under the learning curve, per task, with 95 % intervals.
+    """The gain by the average in area under the learning curve, per task, with 95 % intervals.
 
     `rows` are the comparisons that `mmrl experiment ewma` writes, each an algorithm with the
     average against itself without, and a test over all tasks, whose p is in the legend.

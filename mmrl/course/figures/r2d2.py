@@ -1,4 +1,4 @@
-"""What a recurrent state is worth in replay: returns by strategy, and how far Q values stray."""
+"""Figures of recurrent replay: returns by strategy, and how far Q values stray."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

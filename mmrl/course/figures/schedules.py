@@ -1,4 +1,4 @@
-"""What a schedule does to memory: live bytes as a program runs, and who is at work meanwhile."""
+"""Figures of schedules: live bytes as a program runs, and who is at work meanwhile."""
 
 from collections.abc import Collection, Sequence
 
@@ -14,7 +14,7 @@ TOP = 0.1  # of the height, for the strips of who is at work
 
 
 def at_work(events: Sequence[Event], names: Collection[str]) -> Bool[Array, " event"]:
-    """Of each event of a trace: does it run one of the operations in `names`?"""
+    """Whether each event of a trace runs one of the operations in `names`."""
     return np.array([what in names for _, what, _ in events], bool)  # a free's "what" is a pair
 
 

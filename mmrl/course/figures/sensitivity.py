@@ -1,4 +1,4 @@
-"""What Q looks back at, and what truncation takes away: by age, by segment length, by agent."""
+"""Figures of how Q depends on the past: by age, by segment length, by agent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 
 from mmrl.runs import interval
-from mmrl.show.curves import GRID, INK, STYLES, dress, figure
+from mmrl.show.curves import GRID, INK, STYLES, dress, figure, label_ends
 
 
 def by_age(
@@ -91,7 +91,7 @@ def lines(
     ax = figure()[1][0] if ax is None else ax
     for (_, values), style in zip(curves.items(), STYLES, strict=False):
         ax.plot(x, values, color=style["color"], linestyle=style["linestyle"], linewidth=1.8)
-    _label_ends(ax, float(x[-1]), {label: float(values[-1]) for label, values in curves.items()})
+    label_ends(ax, float(x[-1]), {label: float(values[-1]) for label, values in curves.items()})
     for label, height in (references or {}).items():
         ax.axhline(height, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
         below = height == min((references or {}).values())
@@ -105,17 +105,6 @@ def lines(
     ax.set_ylabel(ylabel, color=INK)
     dress(ax, title, size=10)
     return ax
-
-
-def _label_ends(ax: Axes, end: float, heights: Mapping[str, float]) -> None:
-    """Write each label beside the end of its line, moved apart where they would overlap."""
-    low, high = ax.get_ylim()
-    gap, below = 0.05 * (high - low), -np.inf
-    order = sorted(zip(heights.items(), STYLES, strict=False), key=lambda item: item[0][1])
-    place: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-    for (label, height), style in order:
-        below = max(height, below + gap)
-        ax.annotate(label, (end, below), color=style["color"], annotation_clip=False, **place)
 
 
 def _shares(label: str, rows: Float[np.ndarray, "seed age"]) -> Float[np.ndarray, "seed age"]:
