@@ -125,6 +125,26 @@ def test_every_cited_name_stands():
     assert not {(path, name) for path, name in cited if not known[name]}
 
 
+# Docstrings
+
+MID_AIR = re.compile(r"(What|Those|It|That|Its|The same)\b")
+
+
+def in_mid_air(tree: ast.AST) -> list[str]:
+    """First lines of docstrings that say nothing to a reader who sees only them."""
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef
+    texts = (ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds))
+    return [text.splitlines()[0] for text in texts if MID_AIR.match(text)]
+
+
+def test_first_lines_of_docstrings_can_be_read_alone():
+    found = {
+        str(path): lines for path, tree in parsed("mmrl").items() if (lines := in_mid_air(tree))
+    }
+    assert found == {}
+    assert in_mid_air(ast.parse('def f():\n    """What it does."""')) == ["What it does."]
+
+
 # What an import costs
 
 

@@ -16,7 +16,7 @@ class Agent(Protocol):
 
     @property
     def Config(self) -> Any:
-        """Its settings. They have `memory`, `learning_rate`, and what counts a run's steps:
+        """An agent's settings. They have `memory`, `learning_rate`, and what counts a run's steps:
         `environments`, `rollout`, `block`, `blocks` and `episodes`. A schedule that follows the
         length of a run goes by `horizon`, in blocks: in a run's program `blocks` is 1."""
         ...
@@ -28,7 +28,7 @@ class Agent(Protocol):
 
     @property
     def learn(self) -> Callable[..., Any]:
-        """Its gradient step, or all those of an iteration; takes a `loss` of the user's."""
+        """An agent's gradient step, or all those of an iteration; takes a `loss` of the user's."""
         ...
 
     @property

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
-    """What is trained, by task and arm. The batch becomes a whole number of segments."""
+    """The runs of the demo, by task and arm. The batch becomes a whole number of segments."""
     config = Config() if config is None else config
     config = dataclasses.replace(config, batch=config.batch // LENGTH * LENGTH)
     return {
@@ -228,7 +228,7 @@ def _draw(runs: dict[Names, Run], path: pathlib.Path) -> None:
 def _next_steps(
     console: Console, rows: list[dict[str, Any]], out: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """What came out, in a sentence, and what to look at now."""
+    """The outcome in a sentence, and what to look at now."""
     first = rows[0]["agent"]
     learned = [row["min_over_seeds"] >= LEARNED for row in rows if row["agent"] == first]
     if all(learned):

@@ -51,7 +51,7 @@ SMOKE = {
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it is ("good", "note", "bad"), and what to do about it."""
+    """A thing that was looked at, how it is ("good", "note", "bad"), and what to do about it."""
 
     subject: str
     state: str
@@ -91,7 +91,7 @@ def versions() -> Finding:
 
 
 def device() -> Finding:
-    """What jax computes on; a GPU that it does not see is worth a word."""
+    """The device that jax computes on; a GPU that it does not see is worth a word."""
     devices = jax.devices()
     words = f"{len(devices)} x {devices[0].device_kind}, {os.cpu_count()} CPU cores"
     if devices[0].platform == "cpu" and shutil.which("nvidia-smi"):

@@ -23,7 +23,7 @@ VERSION = "1.0.7"
 
 
 def original(env_id: str) -> Callable[[], Any]:
-    """What builds popgym's own environment for our id.
+    """The function that builds popgym's own environment for our id.
 
     Raises `ValueError` if the environment is not one of popgym's, or popgym is not installed.
     """
@@ -53,7 +53,7 @@ def play(run: Run, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed epis
 
 
 def _play(net: Any, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, " episodes"]:
-    """One network, one episode of every environment, all side by side."""
+    """Play one episode of every environment with one network, all side by side."""
     count, greedy = len(envs), find(run.setup.agent).greedy
     obs = np.stack([_flat(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(envs)])
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), net.init())

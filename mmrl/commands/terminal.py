@@ -1,4 +1,4 @@
-"""What the commands share: training seen from a terminal, and work that Ctrl-C can leave."""
+"""Parts of all commands: training seen from a terminal, and work that Ctrl-C can leave."""
 
 import queue
 import threading

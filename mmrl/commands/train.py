@@ -124,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _names() -> str:
-    """What can be named, a line each, under headings."""
+    """List what can be named, a line each, under headings."""
     kinds = {"environments": registered(), "memories": memory.NAMES, "agents": AGENTS}
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
 

@@ -220,7 +220,7 @@ def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyPa
 
 
 def separate(task: int, stages: int, environments: int) -> Schedule:
-    """One task alone."""
+    """A schedule of one task alone."""
     _check(stages=stages, environments=environments)
     return np.full((stages, environments), task, np.int32)
 

@@ -64,7 +64,7 @@ class Probe(Task):
 
     @abc.abstractmethod
     def reward(self, state: ProbeState, action: Action) -> Reward:
-        """What this action pays in this state."""
+        """The reward of this action in this state."""
 
     @abc.abstractmethod
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
@@ -247,7 +247,7 @@ def _sign(yes: Bool[Array, "*time"]) -> Float[Array, "*time"]:
 
 
 def _both(value: Float[Array, " time"]) -> QTape:
-    """The same value for both actions."""
+    """A value that both actions have."""
     return jnp.stack([value, value], axis=1)
 
 

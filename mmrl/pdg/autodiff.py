@@ -71,7 +71,7 @@ class _Reverse:
             self._finish(node)
 
     def _active(self) -> set[Node]:
-        """What depends on `wrt` through floating-point values."""
+        """Tensors that depend on `wrt` through floating-point values."""
 
         def after(node: Node) -> list[Node]:
             sinks = [edge.sink for edge in self.edges if edge.tensor == node]
@@ -81,7 +81,7 @@ class _Reverse:
         return reach(self.wrt, after)
 
     def _needed(self) -> set[Node]:
-        """What the loss is computed from, short of what `wrt` is computed from."""
+        """Tensors that the loss is computed from, short of what `wrt` is computed from."""
 
         def after(node: Node) -> list[Node]:
             read = [edge.tensor for edge in self.edges if edge.sink == node[0]]

@@ -27,7 +27,7 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What each point of `sink` waits for in `source`. No waits: nothing.
+    """For each point of `sink`, the points of `source` that it waits for. No waits: nothing.
 
     If not `exact`, isl has found a set of dependences that may hold more than there are.
     """

@@ -15,7 +15,7 @@ from mmrl.pdg.syntax import Event, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one run did wrong, and how many points of each tensor were alive at once at most.
+    """Mistakes of one run, and how many points of each tensor were alive at once at most.
 
     `device` and `host` count points; `timeline` gives, after each event, the points of all tensors
     alive on the device.

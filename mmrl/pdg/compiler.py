@@ -48,7 +48,7 @@ class Compiled:
         return text(tree, [name for name, op in self.graph.ops.items() if len(op.outputs) > 1])
 
     def trace(self, **bounds: int) -> list[Event]:
-        """What happens in a run, in order.
+        """The events of a run, in order.
 
         Raises `ValueError` for bounds that are missing, unknown, no whole numbers from 1 on, or too
         small for what the program reads; so do `check`, `interpret` and `xla`.
@@ -70,7 +70,7 @@ class Compiled:
         return interpret(self, self._sizes(bounds), key=key)
 
     def xla(self, bounds: Mapping[str, int], *, alias: bool = True) -> XlaProgram:
-        """It as one XLA program, a function of the key that replaces its seed."""
+        """The whole run as one XLA program, a function of the key that replaces its seed."""
         return xla(self, self._sizes(bounds), alias=alias)
 
 

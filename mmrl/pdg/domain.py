@@ -67,7 +67,7 @@ class Domain:
         return Domain(tuple(sorted(dims.values(), key=lambda dim: dim.rank)), when)
 
     def restrict(self, when: Expr) -> "Domain":
-        """Its points where `when` holds too."""
+        """The domain less the points where `when` does not hold."""
         return Domain(self.dims, self.when & when)
 
     def box(self) -> "Domain":

@@ -57,7 +57,7 @@ class Expr:
         return self.compute(*(term.evaluate(env) for term in self.terms))
 
     def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
-        """The same with the symbols in `env` replaced; one by a slice only where it is alone."""
+        """Replace the symbols in `env`; one by a slice only where it is alone."""
         return lift(self.compute(*(term.substitute(env) for term in self.terms)))
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What to do with memory, and when: frees, offloads, fetches, donations.  §6.2
+"""Plans for memory: what is freed, offloaded, fetched and donated, and when.  §6.2
 
 θ is frozen first, as in the paper (§6, the first of two rounds). In the second round the paper adds
 memory operations to the graph and searches for their times with a polyhedral scheduler. Here no
@@ -41,7 +41,7 @@ FETCH, RUN, OFFLOAD, FREE = range(4)
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """What a name in a plan means. `kind` is "run", "free", "offload" or "fetch"."""
+    """The meaning of a name in a plan. `kind` is "run", "free", "offload" or "fetch"."""
 
     kind: str
     op: str

@@ -116,7 +116,7 @@ def _named(node: Node, graph: Graph, taken: frozenset[str], down: bool) -> Any:
 
 
 def _counted(loop: Loop, graph: Graph) -> Iterator[tuple[int, str]]:
-    """Of each statement in the loop, what the counter counts for it, up (1) or down (-1)."""
+    """Ways of the counter for each statement in the loop: up (1) or down (-1)."""
     counter = Sym(loop.counter)
     for leaf in leaves(loop.body):
         op = leaf.op if isinstance(leaf, Execute) else leaf.tensor[0]

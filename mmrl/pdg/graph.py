@@ -53,7 +53,7 @@ class Op:
     needs: Expr = TRUE
 
     def types(self, bounds: Mapping[str, int]) -> tuple[Any, ...]:
-        """Of each output, a pytree of `jax.ShapeDtypeStruct`: what one point stores."""
+        """A pytree of `jax.ShapeDtypeStruct` for each output: what one point stores."""
         return jax.tree.map(lambda leaf: leaf.padded(self.domain, bounds), self.outputs)
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Edge:
 
     @property
     def tensor(self) -> tuple[str, int]:
-        """What is read: an operation and one of its outputs."""
+        """The tensor that is read: an operation and one of its outputs."""
         return self.source, self.output
 
     @property
@@ -104,7 +104,7 @@ class Graph:
     results: tuple[tuple[str, int], ...] = ()
 
     def inputs(self, sink: str) -> tuple[Edge, ...]:
-        """What `sink` reads, by argument; a merge has several edges into argument 0."""
+        """The edges into `sink`, by argument; a merge has several into argument 0."""
         return tuple(sorted((e for e in self.edges if e.sink == sink), key=lambda e: e.input))
 
     def readers(self, source: str) -> tuple[Edge, ...]:
@@ -143,7 +143,7 @@ class Graph:
 
 
 def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[Any]:
-    """What can be reached from `start`, itself included, if `after` says what comes next."""
+    """All that can be reached from `start`, itself included, if `after` says what comes next."""
     found = set(start)
     ready = list(found)
     while ready:

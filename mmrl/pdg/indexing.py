@@ -1,4 +1,4 @@
-"""What `x[i, t:T]` means: which points are read, where that is possible, and what shape comes out.
+"""Subscripts such as `x[i, t:T]`: which points they read, where they can, and in which shape.
 
     index of a symbolic dimension t      its place in the domain     the array
     nothing, `:`, or t itself            stays                       as it was
@@ -33,7 +33,7 @@ class Subscript:
     axes: tuple[Any, ...] | None = None
 
     def text(self, name: str) -> str:
-        """As it was written, nearly."""
+        """The subscript nearly as it was written."""
         condition = () if TRUE.same(self.when) else (str(self.when),)
         return f"{name}[{', '.join((*map(str, self.at.values()), *condition))}]"
 

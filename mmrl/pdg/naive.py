@@ -1,4 +1,4 @@
-"""What a program means: every point once, in any legal order, everything kept.
+"""The meaning of a program: every point once, in any legal order, everything kept.
 
 No schedule, no passes, nothing freed. Whatever the compiler does must give the same numbers as
 this, and this must give the same bits in every order, since a point depends only on what it reads.
@@ -51,7 +51,7 @@ def execute(
 
 
 def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> list[Instance]:
-    """What must be computed before an operation at a point."""
+    """The points that must be computed before an operation at a point."""
     env = graph.ops[name].domain.env(point, bounds)
     found: list[Instance] = []
     for edge in graph.inputs(name):
@@ -99,7 +99,7 @@ def take(
     bounds: Mapping[str, int],
     values: Mapping[Instance, tuple[Any, ...]],
 ) -> Any:
-    """One argument: the value read, or the values of a slice, stacked and padded with zeros."""
+    """An argument as it is read: a value, or those of a slice, stacked and padded with zeros."""
     domain = graph.ops[edge.sink].domain
     env = domain.env(point, bounds)
     found = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]

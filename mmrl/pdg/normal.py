@@ -175,7 +175,7 @@ def negate(term: Any) -> Any:
 
 
 def interval(value: ex.Expr, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """See `Expr.interval`: what the operator makes of the ends, all of which are monotone."""
+    """Bounds on a value by the ends of its terms, since all operators are monotone."""
     if isinstance(value, ex.Sym):
         return limits[value.name]
     if isinstance(value, ex.Mod):

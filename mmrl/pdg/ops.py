@@ -20,7 +20,7 @@ from mmrl.pdg.graph import ArrayType, array_type, ragged
 
 
 def _limit(x: Any, sign: int) -> Any:
-    """What is never the maximum (-1) or the minimum (1)."""
+    """The value that is never the maximum (-1) or the minimum (1)."""
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return sign * jnp.inf
     return jnp.iinfo(x.dtype).max if sign > 0 else jnp.iinfo(x.dtype).min
@@ -112,7 +112,7 @@ def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Ca
 
 
 def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
-    """What must hold for an operation on tensors to have a value: what must for each of them.
+    """The condition for an operation on tensors to have a value: that of each of them.
 
     Of nothing there is no mean and no extreme, and x[..., 2] is the third of three. Raises
     `ValueError` for what would leave padding between entries.

@@ -210,7 +210,7 @@ def following(value: Expr) -> Expr:
 
 
 def _candidates(node: isl.AstExpr) -> list[Expr]:
-    """What an expression may be: where isl distinguishes cases, try a maximum and a minimum."""
+    """Forms an expression may have: of cases that isl distinguishes, a maximum and a minimum."""
     if node.get_type() == _Kind.op and _operator(node) in ("cond", "select"):
         pairs = [
             (a, b) for a in _candidates(node.get_op_arg(1)) for b in _candidates(node.get_op_arg(2))

@@ -142,7 +142,7 @@ def context(graph: Graph, least: int, isl_context: isl.Context) -> isl.Set:
 
 
 def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
-    """Of x[q] -> y[p], "x[q] comes first", the pairs that `times` puts in another order.
+    """The pairs x[q] -> y[p], "x[q] comes first", that `times` puts in another order.
 
     Empty is a proof, for all bounds at once.
     """
@@ -175,7 +175,7 @@ def maps(several: isl.UnionMap) -> list[isl.Map]:
 
 
 def union(several: Iterable[isl.Map]) -> isl.UnionMap:
-    """At least one map."""
+    """The union of maps, of which there is at least one."""
     return functools.reduce(isl.UnionMap.union, map(isl.UnionMap.from_map, several))
 
 

@@ -26,7 +26,7 @@ class Execute:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Memory:
-    """What is done with a tensor at `point`."""
+    """A statement on the memory of a tensor at `point`."""
 
     tensor: Tensor
     point: tuple[Expr, ...]
@@ -45,7 +45,7 @@ class Fetch(Memory):
 
 
 class Tree:
-    """What holds other nodes."""
+    """A node that holds other nodes."""
 
     def __str__(self) -> str:
         return text(self)  # pyright: ignore[reportArgumentType]
@@ -53,7 +53,7 @@ class Tree:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block(Tree):
-    """One after the other."""
+    """Nodes that run one after the other."""
 
     body: "tuple[Node, ...]"
 
@@ -117,7 +117,7 @@ def _executed(node: Node) -> set[str]:
 
 
 def trace(node: Node, **bounds: int) -> list[Event]:
-    """What one run with these bounds does, event by event, in order.
+    """The events of one run with these bounds, in order.
 
     An event is ("run", op, point) or (kind, (op, output), point) with the kind "free", "offload"
     or "fetch".
@@ -142,7 +142,7 @@ def _events(node: Node, env: dict[str, int]) -> Iterator[Event]:
 
 
 def substitute(node: Node, env: Mapping[str, Expr]) -> Any:
-    """The same tree with symbols replaced; no counter in it may be one of them."""
+    """This tree with symbols replaced; no counter in it may be one of them."""
     if isinstance(node, Block):
         return Block(tuple(substitute(child, env) for child in node.body))
     if isinstance(node, If):

@@ -150,11 +150,11 @@ class Tensor:
         self.program.define(self.source, key, value)
 
     def read(self, name: str | None = None) -> "Tensor":
-        """The same values as an operation of its own: what a slice becomes to be sliced again."""
+        """This tensor as an operation of its own: what a slice becomes to be sliced again."""
         return self.program.build("read", lambda env, x: (x,), [self], (self.type,), name=name)[0]
 
     def detach(self) -> "Tensor":
-        """The same values, through which no gradient flows."""
+        """This tensor, through which no gradient flows."""
         return self._with(detached=True)
 
     def _with(self, **changes: Any) -> "Tensor":

@@ -54,7 +54,7 @@ def _check_inputs(graph: Graph, op: Op) -> None:
 
 
 def _check_cases(op: Op, edges: Sequence[Edge]) -> None:
-    """Of a branching definition, one case holds at every point."""
+    """Check that one case of a branching definition holds at every point."""
     rest: Expr = TRUE
     for edge in edges:
         if not never(edge.when & ~rest, op.domain):

@@ -155,7 +155,7 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
 
 
 def merge(first: Reservoir, second: Reservoir) -> Reservoir:
-    """What one reservoir would have kept of all that came to both, part by part: `TopK`.
+    """The reservoir of all that came to both, part by part: `TopK`.
 
     Exact, associative, and up to the order of rows commutative. Raises ValueError if the two
     differ in shape.

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 @runtime_checkable
 class Rollout(Protocol):
-    """What `add` takes: a pytree of [worker, time, ...] with `last`, True where an episode ends."""
+    """Input of `add`: a pytree of [worker, time, ...] with `last`, True where an episode ends."""
 
     @property
     def last(self) -> Any: ...

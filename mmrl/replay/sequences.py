@@ -216,7 +216,7 @@ def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, 
 
 
 def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
-    """What covers the rows that an `add` may change: two stretches of every ring, and its ends."""
+    """The rows that an `add` may change: within two stretches of every ring, and its ends."""
     begun = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
     gone = tree.cover(here.cursor + here.cut.guard, time)
     ends = [] if here.depth % tree.BRANCH == 0 else [0, here.depth - 1]

@@ -150,7 +150,7 @@ def _reweigh(tape: Tape, rows: Int[Array, " n"], touched: Array | None = None) -
 
 
 def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
-    """The same tape, drawn with probability ∝ priority^α from now on. O(capacity)."""
+    """This tape, drawn with probability ∝ priority^α from now on. O(capacity)."""
     alpha = jnp.asarray(alpha, jnp.float32)
     sums = tree.build(_weights(tape.length, tape.priority, alpha))
     return replace(tape, sums=sums, alpha=alpha)

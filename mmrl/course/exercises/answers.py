@@ -19,7 +19,7 @@ class NotYet(Exception):
     """An answer is not right yet; the message is a hint."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the hint, without the lines of code that led here."""
+        """The text that IPython shows: the hint, without the lines of code that led here."""
         return [f"✗ {self}"]
 
 
@@ -81,7 +81,7 @@ class Exercise:
         return not isinstance(other, Failure) and _difference(result, other, self.tolerance) is None
 
     def _compare(self, answer: Any, case: Arguments) -> str | None:
-        """What is wrong with the answer in one case, in words; None if nothing."""
+        """The flaw of the answer in one case, in words; None if there is none."""
         result = _result(answer, case)
         if _open(result):
             return f"a part of it is still `...`{_given(case)}."
@@ -94,7 +94,7 @@ class Exercise:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What happened in place of a result."""
+    """An event in the place of a result."""
 
     words: str
 

@@ -95,7 +95,7 @@ retention = Exercise(
 
 
 def _response(lag: int, period: int) -> np.ndarray:
-    """What an impulse leaves after 0, 1, …, period - 1 steps, in a memory of one lag."""
+    """The trace of an impulse after 0, 1, …, period - 1 steps, in a memory of one lag."""
     return (np.arange(period) == lag).astype(float)
 
 

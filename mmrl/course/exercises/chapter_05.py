@@ -52,7 +52,7 @@ def _retrace(
     clip_trace: bool = False,
     scale: bool = True,
 ) -> np.ndarray:
-    """One step after another, from the end."""
+    """Retrace one step after another, from the end."""
     targets, steps = np.zeros(len(rewards)), len(rewards)
     traces = np.minimum(most, lam * ratio) if clip_trace else lam * np.minimum(most, ratio)
     traces = traces if scale else np.minimum(most, ratio)

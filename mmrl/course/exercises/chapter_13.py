@@ -76,7 +76,7 @@ left = Exercise(
 
 
 def _step(theta, u, y):
-    """To the nearest point of a valley."""
+    """The nearest point of a valley."""
     return theta - (u @ theta - y) / (u @ u) * u
 
 

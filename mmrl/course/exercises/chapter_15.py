@@ -24,7 +24,7 @@ def _ordered(names: set[str]) -> str:
 
 
 def _own(read: Read, keep: Callable[[str, bool], bool]) -> str:
-    """Those of the dimensions themselves of which the index may `keep` them."""
+    """The dimensions that the index may `keep` as they are."""
     return _ordered({name for name, index in read.items() if keep(*index)})
 
 

@@ -196,7 +196,7 @@ backward = Counted(
 
 
 def program(kind: str, T: int) -> Reads:
-    """What one iteration of a program reads; "3-step", "Monte-Carlo", "actor and critic", "GAE"."""
+    """Reads of one iteration of a program; "3-step", "Monte-Carlo", "actor and critic", "GAE"."""
     if kind == "GAE":
         return advantages(T)
     windows = {"3-step": (3,), "Monte-Carlo": (T,), "actor and critic": (2, 5)}[kind]
@@ -213,7 +213,7 @@ def program(kind: str, T: int) -> Reads:
 
 
 def greedy(reads: Reads) -> list[Point]:
-    """Of the points that are ready, always one that frees most; of equals, the oldest."""
+    """An order that always takes a ready point that frees most; of equals, the oldest."""
     left = Counter(value for values in reads.values() for value in values)
     done: set[Point] = set()
     order = []
@@ -249,7 +249,7 @@ def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
 
 
 def _first(reads: Reads, key: Callable[[Point], Any]) -> list[Point]:
-    """Of the points that are ready, always the first by `key`."""
+    """An order that always takes the first of the ready points by `key`."""
     done: list[Point] = []
     while len(done) < len(reads):
         ready = [p for p in reads if p not in done and set(reads[p]) <= set(done)]

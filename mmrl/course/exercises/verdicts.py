@@ -1,4 +1,4 @@
-"""What a training run was expected to give, and what it gave here.
+"""Verdicts on a training run: what it was expected to give, and what it gave here.
 
 Training is chaotic in rounding: two processors that round one sum differently end with different
 agents. So a notebook asserts algebra, which holds everywhere, and judges its agents by `verdict`.

@@ -143,7 +143,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
-    """One agent per rate and seed."""
+    """Train one agent per rate and seed."""
     return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)
 
 

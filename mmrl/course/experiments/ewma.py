@@ -124,7 +124,7 @@ def cells() -> list[Any]:
 
 
 def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
-    """One of `cells`, whichever kind it is."""
+    """Measure one of `cells`, whichever kind it is."""
     (cell,) = together
     if isinstance(cell, Surface):
         return [measure_surface(cell, quick)]
@@ -234,7 +234,7 @@ def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
 
 
 def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
-    """What the average changes: per task with an interval, and a test over all tasks."""
+    """The effect of the average: per task with an interval, and a test over all tasks."""
     pairs = [
         (found[Cell(task, f"{cell.base}-EWMA").name], found[Cell(task, cell.base).name])
         for task in TASKS

@@ -60,7 +60,7 @@ class Fleet:
     def train(
         self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
     ) -> Trained:
-        """One agent per seed, with its entry of every number in `lanes`, `config.blocks` long."""
+        """Train an agent per seed, with its entry of every number in `lanes`."""
         numbers = {name: jnp.asarray(values, jnp.float32) for name, values in lanes.items()}
         keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
         state = self._begin(config, numbers, keys)

@@ -55,7 +55,7 @@ def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
 
 
 def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
-    """What a cell's agents were like. `curves` are [network, seed, ...]."""
+    """A row on a cell's agents. `curves` are [network, seed, ...]."""
     stages, networks = cell.plans.shape[1], len(cell.plans)
     steps = config.environments * config.rollout
     after = getattr(config, "fisher_unrolls", 0) + getattr(config, "compress", 0)
@@ -79,7 +79,7 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
 
 
 def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
-    """What one policy's scores, [network, seed, ...], say of what is learned and kept."""
+    """A row on one policy's scores, [network, seed, ...]: what is learned and what is kept."""
     scores, begin = (
         # Each task is played by the network that is trained on it.
         np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)

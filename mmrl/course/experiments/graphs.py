@@ -58,7 +58,7 @@ def compiled(n: int | None, m: int, width: int, batch: int) -> Compiled:
 def entrants(
     n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
 ) -> dict[str, Any]:
-    """By hand, and ours, compiled. Tiles are of one step, of `TILE`, and of the whole episode."""
+    """Compiled programs, by hand and ours. Tiles are of one step, of `TILE`, and of the episode."""
     net, key, bounds = network(width), jax.random.key(0), {"I": ITERATIONS, "T": T}
     hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
     found = {"by hand": jax.jit(hand).lower(key).compile()}
@@ -70,7 +70,7 @@ def entrants(
 
 
 def seconds(form: Callable, *arguments: Any) -> float:
-    """Of one call, from its beginning until the result is there."""
+    """The seconds of one call, from its beginning until the result is there."""
     began = time.perf_counter()
     jax.block_until_ready(form(*arguments))
     return time.perf_counter() - began
@@ -122,7 +122,7 @@ def measure_interpreter(
     tiles: tuple[int, ...] = (),
     quick: bool = False,
 ) -> Row:
-    """By hand, one XLA program, and operation by operation: time, and the peak of all bytes."""
+    """Time, and the peak of all bytes: by hand, as one XLA program, and operation by operation."""
     key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
     forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
     taken = {name: reserved(form) for name, form in forms.items()}
@@ -229,7 +229,7 @@ def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: A
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """What a cell measures, of which kind it is, and how busy the machine was."""
+    """A row on a cell: its measurements, its kind, and how busy the machine was."""
     load = round(os.getloadavg()[0], 2)
     about = {"cell": cell.name, "kind": cell.name.partition(",")[0], **cell.row()}
     return {**about, "seeds": [0], "load": load, "quick": quick}

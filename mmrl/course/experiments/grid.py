@@ -116,5 +116,5 @@ def settings(config: Any) -> Row:
 
 
 def rounded(values: Any) -> list[Any]:
-    """As lists, with 4 decimals."""
+    """Lists of numbers with 4 decimals."""
     return np.round(np.asarray(values, float), 4).tolist()

@@ -53,7 +53,7 @@ CONDITIONS: dict[str, dict[str, bool]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What both agents have in common, and what returns mean."""
+    """A task, the settings that both agents have in common, and the meaning of returns."""
 
     env: str
     worst: float  # return of a random policy
@@ -236,7 +236,7 @@ def _table(values: Float[np.ndarray, "eval seed"]) -> list[list[float]]:
 
 
 def tune(base: Cell, quick: bool) -> dict[str, Any]:
-    """What the row of the base says of its learning rate."""
+    """The learning rate of the base, and how it was chosen."""
 
     def returns(rates: Sequence[float], seeds: Sequence[int]) -> np.ndarray:
         configs = [base.config(rate, quick) for rate in rates]
@@ -251,7 +251,7 @@ def tune(base: Cell, quick: bool) -> dict[str, Any]:
 def train(
     cell: Cell, lanes: Sequence[tuple[ppo.Config, int]], noise: bool = False
 ) -> tuple[Block, list[dict[str, Any]], float]:
-    """One agent per config and seed, [eval, lane]; the gradient noise scale; CPU-seconds.
+    """Train an agent per config and seed: blocks [eval, lane], gradient noise scale, CPU-seconds.
 
     Configs must agree in all that shapes the program.
     """

@@ -56,7 +56,7 @@ class Ledger(Wrapper):
 
 
 class Block(NamedTuple):
-    """What a block of training was like."""
+    """Measures of a block of training."""
 
     returns: Float[Array, "*any"]  # mean of the episodes that ended, as the task pays
     swing: Float[Array, "*any"]  # the largest σ of the advantages over the smallest
@@ -95,7 +95,7 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
     )
 
 
-def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State):
+def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State) -> tuple[Array, Array]:
     """(S, |G|²) of the policy's gradient, over some rollouts that nothing is learned from."""
 
     def one(key):

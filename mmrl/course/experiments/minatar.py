@@ -114,7 +114,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[float]]:
-    """One seed's curves, and the steps per CPU-second of each block."""
+    """Train one seed: its curves, and the steps per CPU-second of each block."""
     key, games, times = jax.random.key(seed), [minatar(game) for game in GAMES], []
 
     def report(*_: Any) -> None:
@@ -140,7 +140,7 @@ def beside(alone: list[Curves]) -> Curves:
 
 
 def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any]:
-    """What a cell's agents were like, given the curves of each seed."""
+    """A row on a cell's agents, given the curves of each seed."""
     steps = config.environments * config.rollout * config.block
     steps *= 1 if cell.order else len(GAMES)
     means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in found])
@@ -163,7 +163,7 @@ def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any
 
 
 def tell_scores(cell: Cell, played: list[Played]) -> dict[str, Any]:
-    """What one policy's scores of each seed say of what is learned and kept."""
+    """A row on one policy's scores of each seed: what is learned and what is kept."""
     times = np.stack([cycles.flat(one) for one in played])
     shares = [cycles.retained(*one, cell.order) for one in played if cell.order]
     gained = [x[np.isfinite(x)] for x in shares]

@@ -126,7 +126,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def train(cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
-    """One agent per rate and seed."""
+    """Train one agent per rate and seed."""
     return _fleet(cell.task, cell.start).train(config, {"learning_rate": rates}, seeds)
 
 

@@ -1,4 +1,4 @@
-"""What the experiment on forgetting trains: families of tasks, protocols, methods, their settings.
+"""Cells of the experiment on forgetting: families of tasks, protocols, methods, their settings.
 
 A cell is one of each. "V-trace" is the actor-critic without replay. Of "separate" there are as many
 networks as tasks, each with as many steps of its task as it has in other protocols; their steps are
@@ -68,7 +68,7 @@ def family(name: str, count: int) -> tuple[Any, Any]:
 
 
 class Rates(progress.Config):
-    """Those of Progress & Compress, whose knowledge base learns at a rate of its own."""
+    """Settings of Progress & Compress, whose knowledge base learns at a rate of its own."""
 
     compress_rate: float = 1e-2  # a third and three times as much: alike
 

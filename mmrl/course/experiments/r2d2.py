@@ -155,7 +155,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
-    """One agent per rate and seed."""
+    """Train one agent per rate and seed."""
     agents = _fleet(cell.task, cell.strategy == "tape")
     return agents.train(config, {"learning_rate": rates}, seeds)
 

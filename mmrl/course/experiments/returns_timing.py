@@ -189,7 +189,7 @@ def filtered(batch: Batch) -> np.ndarray:
 
 
 def stepwise(rewards: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """One step after another in Python."""
+    """Returns by one step after another in Python."""
     out, g = np.zeros_like(rewards), 0.0
     for t in range(out.size - 1, -1, -1):
         out[t] = g = rewards[t] + (0.0 if last[t] else GAMMA) * g
@@ -197,7 +197,7 @@ def stepwise(rewards: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def call_per_episode(batch: Batch) -> Callable[[], np.ndarray]:
-    """As in the paper's code: slice, call a compiled scan, wait; compiled once for each length."""
+    """The way of the paper's code: slice, call a compiled scan, wait; compiled for each length."""
     each = jax.jit(lambda r: scan(Affine(), (jnp.full_like(r, GAMMA), r), reverse=True)[1])
     rewards = jnp.asarray(batch.rewards)
 

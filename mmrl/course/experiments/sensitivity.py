@@ -40,7 +40,7 @@ QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 4, "width": 8, "ba
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One row."""
+    """One row: agents that are trained, and then examined."""
 
     task: str
     memory: str

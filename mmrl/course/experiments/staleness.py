@@ -73,7 +73,7 @@ def cells() -> list[Cell]:
 
 
 def measure_all(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    """One cell, trained also at the learning rate of its task without staleness."""
+    """Measure a cell, trained also at the learning rate of its task without staleness."""
     return [measure(c, quick, found.get(c.name), _shared(c.task, found)) for c in together]
 
 
@@ -157,7 +157,7 @@ def measure(
 
 
 def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
-    """What the agents of the reported seeds reached at a rate."""
+    """Results of the agents of the reported seeds at a rate."""
     returns = run.returns[len(TUNING_SEEDS) :]
     areas = task.areas(returns)
     middle, *ends = interval(areas)
@@ -173,7 +173,7 @@ def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
 
 
 def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
-    """What a row says of the agents at each of its rates, as `_tell` does."""
+    """Results in a row of the agents at each of its rates, as `_tell` gives them."""
     names = ("interquartile_mean", "interval_95", "areas", "finals", "returns", "cpu_seconds")
     return {
         rate: {

@@ -53,7 +53,7 @@ def distance(by_factor: dict[int, Row], c: int) -> float:
 
 
 def losses(by_factor: dict[int, Row], c: int, figure: Figure) -> Float[np.ndarray, " seed"]:
-    """What each seed has less with c than with 1."""
+    """The return that each seed has less with c than with 1."""
     return figure(by_factor[1]) - figure(by_factor[c])
 
 
@@ -65,7 +65,9 @@ class Effect(NamedTuple):
     tasks: tuple[str, ...]  # the strata
 
 
-def effect(rows: Sequence[Row], agent: str, condition: str, c: int, figure: Figure = area):
+def effect(
+    rows: Sequence[Row], agent: str, condition: str, c: int, figure: Figure = area
+) -> Effect:
     """The `Effect` of leaving something out, by what seeds lose when the batch is divided by c."""
     ablation, whole = select(rows, agent, condition), select(rows, agent, EVERY)
     both = [t for t in whole if {1, c} <= set(whole[t]) & set(ablation.get(t, ()))]

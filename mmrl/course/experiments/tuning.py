@@ -95,13 +95,13 @@ def _key(setting: Setting) -> tuple[tuple[str, float], ...]:
 
 
 def _equal(tried: Sequence[Tried], close: float) -> list[Tried]:
-    """Those that are as good as the best; all of them, if the loss of all diverged."""
+    """Settings that are as good as the best; all of them, if the loss of all diverged."""
     best = max(one.score for one in tried)
     return [one for one in tried if one.score >= best - close]
 
 
 def _neighbors(setting: Setting, grid: Mapping[str, Sequence[float]]) -> list[Setting]:
-    """What differs from it by one step of one grid."""
+    """Settings that differ from it by one step of one grid."""
     steps = [
         (name, values[i])
         for name, values in grid.items()
@@ -177,7 +177,7 @@ def tuned(
 
 
 def record(chosen: Chosen) -> dict[str, Any]:
-    """What a row says of a learning rate and how it was chosen."""
+    """The part of a row on its learning rate and how it was chosen."""
     tried = [(str(one.setting["learning_rate"]), one) for one in chosen.tried]
     return {
         "learning_rate": chosen.setting["learning_rate"],
@@ -188,7 +188,7 @@ def record(chosen: Chosen) -> dict[str, Any]:
 
 
 def recall(row: Mapping[str, Any]) -> list[Tried]:
-    """What a row says was tried; rows of an earlier rule have no areas."""
+    """The rates that were tried by a row's account; rows of an earlier rule have no areas."""
     areas = row.get("tuning_areas", {})
     return [
         Tried({"learning_rate": float(rate)}, score, areas.get(rate))

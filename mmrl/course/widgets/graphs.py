@@ -108,7 +108,7 @@ def reinforce(n: int | None) -> Graph:
 
 @cache
 def schedules() -> dict[str, Any]:
-    """Of every choice: generated code and events; and what a gradient waits for, by window.
+    """Generated code and events of every choice; and what a gradient waits for, by window.
 
     `of` leads from "n proximity" to a place in `programs`: many choices give the same one.
     """

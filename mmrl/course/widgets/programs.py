@@ -75,7 +75,7 @@ class GraphEvolution(anywidget.AnyWidget):
 
 @cache
 def compiled(name: str) -> Compiled:
-    """One of `PROGRAMS`."""
+    """The compiled program of this name, one of `PROGRAMS`."""
     if name == "tiles":
         return compile(reinforce(WINDOW), {"tile": lambda graph: tile(graph, "t", TILE)})
     return compile(reinforce(WINDOW if name == "n_step" else None))
@@ -83,7 +83,7 @@ def compiled(name: str) -> Compiled:
 
 @cache
 def programs() -> dict[str, Any]:
-    """Of every program: its code, its tensors with their cells, and the events of a run."""
+    """The code of every program, its tensors with their cells, and the events of a run."""
     return {"steps": BOUNDS["T"]} | {name: _program(compiled(name)) for name in PROGRAMS}
 
 
@@ -108,7 +108,7 @@ def _program(made: Compiled) -> dict[str, Any]:
 
 
 def _tensor(op: Op, output: int) -> dict[str, Any]:
-    """Its steps (null without any), and how many numbers a cell holds."""
+    """The steps of a tensor (null without any), and how many numbers a cell holds."""
     shape = op.types(BOUNDS)[output].shape
     steps = [_step_of(op, point) for point in op.domain.points(BOUNDS)]
     name = op.name if len(op.outputs) == 1 else f"{op.name}[{output}]"
@@ -195,7 +195,7 @@ def evolution(returns: str, route: str) -> list[Stage]:
 
 @cache
 def graphs() -> dict[str, Any]:
-    """Of both returns: the stages `before` the ways part, and then those of each way."""
+    """The stages of both returns: those `before` the ways part, and then those of each way."""
     found = {}
     for returns in ("recursive", "window"):
         ways = {route: evolution(returns, route) for route in ("tile", "vectorize")}
@@ -215,7 +215,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 
 def _edge(graph: Graph, edge: Edge) -> list[Any]:
-    """Its ends, φ and ψ as text, and whether it reads the same point, or another one of a loop."""
+    """An edge: its ends, φ and ψ as text, and whether it reads this point, or another of a loop."""
     names = graph.ops[edge.source].domain.names
     away = [shift(part, name) for part, name in zip(edge.index, names, strict=True)]
     phi, psi = ", ".join(map(str, edge.index)), "" if TRUE.same(edge.when) else str(edge.when)

@@ -165,7 +165,7 @@ def inputs(case: Case, length: int) -> dict[str, np.ndarray]:
 
 @cache
 def examples() -> dict[str, Any]:
-    """Of every case: its code, what was recognized or why not, and the values of both."""
+    """The code of every case, what was recognized or why not, and the values of both."""
     # A notebook's file sorts the names, so each says its place.
     return {name: {"place": k, **_example(CASES[name])} for k, name in enumerate(CASES)}
 

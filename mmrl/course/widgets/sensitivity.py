@@ -1,4 +1,4 @@
-"""What a trained Q looks back at: the traits of its explorer, and agents that were measured."""
+"""The explorer of a trained Q's view of the past: its traits, and agents that were measured."""
 
 from typing import Any
 

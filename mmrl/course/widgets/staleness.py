@@ -1,4 +1,4 @@
-"""What R2D2 does to returns and to recurrent states: the traits of its two explorers."""
+"""The traits of R2D2's two explorers: of rescaled returns, and of stale recurrent states."""
 
 import anywidget
 from traitlets import Enum, Float, Int

@@ -14,7 +14,7 @@ MODES = 2  # PLAY = 0, WATCH = 1
 
 @struct.dataclass
 class State(environment.EnvState):
-    """What happened since the deck was shuffled."""
+    """The course of an episode since the deck was shuffled."""
 
     time: Leaf  # int32: steps taken
     card: Leaf  # int32: the suit in view

@@ -1,4 +1,4 @@
-"""What the POPGym tasks share: gymnax's interface, written once, over three pure functions.
+"""The interface of all POPGym tasks: gymnax's, written once, over three pure functions.
 
 The tasks equal popgym 1.0.7 step by step (Morad et al. 2023, "POPGym: Benchmarking Partially
 Observable Reinforcement Learning"): rewards, lengths, flags, and observations as
@@ -75,7 +75,7 @@ class Task(environment.Environment, abc.ABC):
         return self._reset(jax.random.uniform(key, (self.start_numbers,)), params)
 
     def step_env(self, key: PRNGKeyArray, state: Any, action: Action, params: Params) -> Step:
-        """One step without reset: observation, state, reward, terminated, info."""
+        """Take one step without reset: observation, state, reward, terminated, info."""
         u = jax.random.uniform(key, (self.step_numbers,))
         return self._step(u, state, action, params)
 

@@ -13,7 +13,7 @@ TYPES = (2, 4, 13)  # colours, suits, ranks
 
 @struct.dataclass
 class State(environment.EnvState):
-    """What happened since the two decks were shuffled."""
+    """The course of an episode since the two decks were shuffled."""
 
     time: Leaf  # int32: steps taken
     value: Leaf  # int32: the type shown

@@ -19,7 +19,7 @@ from mmrl.envs.popgym.cards import (
 
 @struct.dataclass
 class State(environment.EnvState):
-    """What happened since the deck was shuffled."""
+    """The course of an episode since the deck was shuffled."""
 
     time: Leaf  # int32: steps taken
     first: Leaf  # int32: the suit to repeat

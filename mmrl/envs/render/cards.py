@@ -144,7 +144,7 @@ def chip(x: svg.Number, y: svg.Number, content: str, *, ring: bool = False) -> s
 
 
 def face(x: svg.Number, y: svg.Number, kind: int, types: int, scale: svg.Number) -> str:
-    """What tells the types apart: two colours with two shapes, four suits, or thirteen ranks."""
+    """The looks of the types: two colours with two shapes, four suits, or thirteen ranks."""
     if types == 2:
         r = 7 * scale + 1
         dot = svg.circle(x, y, r, fill=svg.BLACK)

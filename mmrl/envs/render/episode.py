@@ -33,7 +33,7 @@ class Steps(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """What there is to draw: steps 0 to `now`, and the name and level of the task."""
+    """An episode to draw: steps 0 to `now`, and the name and level of the task."""
 
     task: str
     level: str

@@ -45,13 +45,13 @@ class Wrapper(environment.Environment):
         self.env = env
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        """What a reset of the inner environment becomes. `key` is the inner one's: see `keys`."""
+        """A reset of the inner environment, as ours. `key` is the inner one's: see `keys`."""
         return reset
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        """What a step of the inner environment from our state `before` becomes."""
+        """A step of the inner environment from our state `before`, as ours."""
         return step
 
     def keys(self, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:

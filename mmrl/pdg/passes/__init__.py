@@ -1,4 +1,4 @@
-"""What the compiler does to a graph before it is scheduled: lift, vectorize, tile, fuse.
+"""Passes, which change a graph before it is scheduled: lift, vectorize, tile, fuse.
 
 Each pass takes a graph and returns another one that computes the same results, and in words what
 it did and what it left alone.

@@ -1,4 +1,4 @@
-"""What an operation reads once it computes many points of a dimension d in one go.
+"""Reads of an operation that computes many points of a dimension d in one go.
 
 Vectorizing, tiling and lifting all move d, or a block of it, out of the loops and into arrays.
 Then an edge hands over an array with an axis for d where it handed over one point, and the points
@@ -61,7 +61,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What happens to one axis that arrives: it stays (`take` is None), or φ is taken from it.
+    """The fate of one axis that arrives: it stays (`take` is None), or φ is taken from it.
 
     The axis holds the points from `base` on.
     """
@@ -96,7 +96,7 @@ class Access:
         return value if place is None else _move(value, last, place)
 
     def read(self, value: Any, env: Mapping[str, Any], start: Mapping[str, Any]) -> Any:
-        """What the old φ read at the point `env`, out of an ordered value from `start`."""
+        """The value that the old φ read at the point `env`, from an ordered one from `start`."""
         bounds = {k: v for k, v in start.items() if isinstance(v, int)}
 
         def one(x: Any) -> Any:
@@ -133,7 +133,7 @@ def _window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
 def arrive(
     plans: Sequence[Access], inputs: Sequence[Any], start: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Mapping[str, Any], list[Any]], list[Any]]]:
-    """What to walk along, d first, and `reads(point, walked)`: what the old φ read at a point.
+    """The axes to walk along, d first, and `reads(point, walked)`: what the old φ read at a point.
 
     None stands for inputs that are not walked along. `start` is the point at which all arrived.
     """
@@ -155,7 +155,7 @@ def arrive(
 def access(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], sinks: bool
 ) -> Access | None:
-    """What becomes of a read when the operations in `moved` compute a block of d at a time.
+    """The new form of a read when the operations in `moved` compute a block of d at a time.
 
     `sinks` says whether its sink does so, too. None if this read forbids the move.
     """

@@ -1,4 +1,4 @@
-"""What a step x' = f(x, inputs) does to x, read off its jaxpr: the lift pass starts here.
+"""Affine steps: what x' = f(x, inputs) does to x, read off its jaxpr, is where lifting starts.
 
 An abstract interpreter: it runs f on descriptions (`values.py`) instead of numbers. Anything that
 leaves their table, tanh of x or x times x, is refused by name. That a value is affine in x, entry

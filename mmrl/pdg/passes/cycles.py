@@ -29,7 +29,7 @@ class Cycle:
         return ", ".join(self.ops)
 
     def renamed(self, names: Mapping[str, str]) -> "Cycle":
-        """The same cycle after its operations were given new names."""
+        """This cycle after its operations were given new names."""
         edges = [
             dataclasses.replace(edge, sink=names[edge.sink], source=names[edge.source])
             for edge in self.edges

@@ -20,7 +20,7 @@ FAMILIES: dict[str, Callable] = {"max": jnp.maximum, "logsumexp": jnp.logaddexp}
 def extreme(
     state: State, equation: Any, values: list[Value], kind: str, joins: bool = False
 ) -> Value:
-    """What stays in a family: max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)).
+    """Two of a family as one: max(max(x + a, b), max(x + c, d)) = max(x + max(a, c), max(b, d)).
 
     `joins`: the operation is the family's own, max or log-sum-exp. The others are adding what is
     free of x, and choosing by a condition that is.

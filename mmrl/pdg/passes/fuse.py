@@ -93,7 +93,7 @@ def _join(graph: Graph, first: str, second: str) -> tuple[str, Graph]:
 def _run(
     graph: Graph, pair: tuple[Op, Op], which: Mapping[Edge, int], needed: list[Tensor]
 ) -> Callable[..., tuple[Any, ...]]:
-    """Both in one; `which` input is for what, and everything else is handed on."""
+    """Run both operations in one; `which` input is for what, and everything else is handed on."""
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         values: dict[Tensor, Any] = {}

@@ -43,7 +43,7 @@ class Loop:
 
     @property
     def reads(self) -> list[Edge]:
-        """What an operation reads that stands for the loop."""
+        """All that an operation in the place of the loop reads."""
         return move.numbered(move.replan(self.outside, self.plans))
 
     @property
@@ -53,7 +53,7 @@ class Loop:
 
     @property
     def needed(self) -> list[Tensor]:
-        """What is read from outside."""
+        """All that is read from outside of the loop."""
         return list(dict.fromkeys((e.source, e.output) for e in self.readers))
 
     @property
@@ -142,7 +142,7 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Loop:
 
 
 def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Tensor, int, list[Edge]]:
-    """What a cycle hands to another point of d, how far away it was made, and along which edges."""
+    """Values that a cycle hands to another point of d, how far away, and along which edges."""
     back, distances = [], set()
     for edge in cycle.edges:
         away = _distance(graph, edge, block.name)

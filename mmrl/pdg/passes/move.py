@@ -30,7 +30,7 @@ def move(graph: Graph, block: Block, moved: Collection[str]) -> Graph:
 
 
 def asked(graph: Graph, moved: Collection[str]) -> set[str]:
-    """Those of which single points stay in demand: results, and what branching definitions read.
+    """Operations of which single points stay in demand: results, reads of branching definitions.
 
     For these copy, and cannot pick out of an array.
     """
@@ -39,7 +39,7 @@ def asked(graph: Graph, moved: Collection[str]) -> set[str]:
 
 
 def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, str]]:
-    """The same program, in which of `moved` nothing is `asked`, and their new names.
+    """This program, in which of `moved` nothing is `asked`, and their new names.
 
     Such an operation x is called `all_x`, and x is a view of its points.
     """

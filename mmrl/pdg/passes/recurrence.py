@@ -96,7 +96,7 @@ def recognize(
     monoids: tuple[Declared, ...] = (),
     matrix: int = MATRIX,
 ) -> Recurrence:
-    """What x ← step(x, *inputs) is a scan of; only shapes and types of the arguments matter.
+    """The scan that x ← step(x, *inputs) is; only shapes and types of the arguments matter.
 
     `monoids` (from `declare`) are recognized where the step calls them as m(x, element). `matrix`
     is the number of entries of x that may mix.
@@ -197,7 +197,7 @@ def _monoid(form: str, leaf: jax.ShapeDtypeStruct) -> Monoid:
 
 
 def _element(form: str, sides: tuple[Array, Array], known: Value) -> PyTree[Array]:
-    """Of an affine map, its derivative and its value at x = 0; of others what is known of them."""
+    """The derivative of an affine map and its value at x = 0; of others what is known of them."""
     if form in FAMILIES:
         return known.a, known.b
     return sides[1] if form == "sum" else sides

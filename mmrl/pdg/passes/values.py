@@ -87,7 +87,7 @@ class State(eqx.Module):
 
 
 def moving(values: Sequence[Value]) -> list[Value]:
-    """Those that depend on x."""
+    """The values that depend on x."""
     return [value for value in values if value.kind != "free"]
 
 

@@ -1,4 +1,4 @@
-"""What all programs share: environments that act, parameters that change."""
+"""Parts that all programs share: environments that act, parameters that change."""
 
 import dataclasses
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """What happens at [i, t] in every environment."""
+    """The step at [i, t] of every environment."""
 
     seen: Tensor
     """(observation, alive). `alive` is 1 up to the step that ends an episode, then 0."""

@@ -31,7 +31,7 @@ class Window:
     full: bool
 
     def moved(self, shift: int) -> "Window":
-        """The same, `shift` further on."""
+        """This access, `shift` further on."""
         return dataclasses.replace(self, lows=tuple(low + shift for low in self.lows))
 
 
@@ -65,7 +65,7 @@ class Read:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """Of every slice, all that it ever reads."""
+        """Everything that each slice ever reads."""
         if self._windows is None:
             self._windows = tuple(self._window(k) for k in self.sliced)
         return self._windows
@@ -131,5 +131,5 @@ class Accesses:
 
 
 def keyed(key: Any) -> dict[str, Any]:
-    """What operations find in their `env` beside the point and the bounds."""
+    """The key of random numbers, as operations find it in `env`; nothing if there is none."""
     return {} if key is None else {"key": key}

@@ -122,5 +122,5 @@ class Account:
         return np.cumsum(steps)[: len(self.events)]
 
     def leaks(self) -> list[tuple[Tensor, Point, str]]:
-        """What is still held, and where."""
+        """Tensors that are still held, and where."""
         return list(self._keys)

@@ -25,7 +25,7 @@ from mmrl.pdg.runtime.stores import BlockStore, HostStore, PointStore
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """What a program computed, and what its tensors took.
+    """The results of a program that was run, and the memory that its tensors took.
 
     `results` are the graph's, in its order, stacked along the dimensions of their operations,
     where they exist.
@@ -186,7 +186,7 @@ class _Run:
 
 
 def _slots(events: list[tuple], accesses: Accesses) -> dict[Tensor, tuple[int, int, int]]:
-    """Of every tensor that is read by slices along one dimension: (dimension, slots, extent)."""
+    """(dimension, slots, extent) of every tensor that is read by slices along one dimension."""
     moved = {event[1] for event in events if event[0] == "offload"}
     lives = lifetimes(events, own_places(accesses), accesses)
     found = {}

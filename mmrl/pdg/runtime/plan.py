@@ -62,7 +62,7 @@ class Planner:
         self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
 
     def plan(self, tree: Any) -> tuple[Node, ...]:
-        """What is compiled for a whole program."""
+        """All that is compiled for a whole program."""
         return self._block(self._items(tree), {})
 
     def _block(self, items: Iterable[Item], known: Known) -> tuple[Node, ...]:
@@ -95,7 +95,7 @@ class Planner:
         return item
 
     def _items(self, node: Any) -> list[Item]:
-        """What `node` executes, but for merges whose values are where they belong already."""
+        """All that `node` executes, but for merges whose values are where they belong already."""
         return [(condition, item) for condition, item in flatten(node) if not self._idle(item)]
 
     def _idle(self, item: Any) -> bool:
@@ -119,7 +119,7 @@ class Planner:
         return [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))] if several else nodes
 
     def _group(self, rolled: Rolled, g: int, column: Column, known: Known) -> Sequence[Node]:
-        """What a round does for a group: its statements, or as many turns as the round says."""
+        """The work of a group in a round: its statements, or as many turns as the round says."""
         counter, (start, step, number) = rolled.counter, (column.start, column.step, column.number)
         change: dict[str, Expr] = {}
         if isinstance(start, Expr) and column.most == 1:

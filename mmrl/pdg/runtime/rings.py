@@ -61,7 +61,7 @@ def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree) -> Rings:
 
 
 def get(ring: Ring, buffer: Rings, index: Sequence) -> Rings:
-    """What is at `index`, one coordinate or `Span` per dimension; spans become leading axes."""
+    """The value at `index`, one coordinate or `Span` per dimension; spans become leading axes."""
     spans = [(k, c) for k, c in enumerate(index) if isinstance(c, Span)]
 
     def read(b: Array) -> Array:

@@ -77,7 +77,7 @@ def _absorb(
 
 
 def _steps(loop: Rolled, items: list[Any], bounds: Mapping[str, int]) -> tuple[Step, ...] | None:
-    """What `items`, one other loop or the statements of one step, are in terms of `loop`."""
+    """The steps of `items`, one other loop or the statements of one step, in terms of `loop`."""
     if not isinstance(items[0], Rolled):
         place = _place(loop, items, SHIFT, bounds)
         return place and (place,)

@@ -41,7 +41,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rounds:
-    """In round k, group `order[j]` runs `counts[k, j]` times, from `starts[k, j]` by `steps`."""
+    """Rounds: in round k, group `order[j]` runs `counts[k, j]` times from `starts[k, j]` on."""
 
     order: tuple[int, ...]
     starts: np.ndarray
@@ -53,7 +53,7 @@ class Rounds:
         return int((self.counts != self.counts[0]).any(0).sum()), len(self.counts)
 
     def column(self, j: int, k: Expr) -> "Column":
-        """What group `order[j]` does in round k."""
+        """The part of group `order[j]` in round k."""
         counts = self.counts[:, j]
         (used,) = counts.nonzero()
         start, step = (_even(values[:, j], used, k) for values in (self.starts, self.steps))

@@ -32,7 +32,7 @@ def _stack(values: list[PyTree], widths: tuple[int, ...]) -> PyTree[Shaped[Array
 
 
 def _nothing(zeros: PyTree, widths: tuple[int, ...]) -> PyTree[Shaped[Array, "..."]]:
-    """What an empty slice holds: zeros, as many as there is room for."""
+    """The value of an empty slice: zeros, as many as there is room for."""
     return jax.tree.map(lambda x: jnp.zeros(widths + x.shape, x.dtype), zeros)
 
 
@@ -153,7 +153,7 @@ class BlockStore:
             del self._blocks[outer], self._used[outer]
 
     def get(self, index: Index, widths: tuple[int, ...]) -> PyTree:
-        """As `PointStore.get`; at most one slice, along `axis`."""
+        """The value at `index`, as `PointStore.get` has it; at most one slice, along `axis`."""
         outer, at = self._split(index)
         used = self._used.get(outer, {})
         wanted = at if isinstance(at, range) else range(at, at + 1)

@@ -46,15 +46,15 @@ class XlaProgram:
         return self._jitted(keyed(key))
 
     def lower(self, *, key: Any = None) -> Any:
-        """As `jax.jit(f).lower`: compile what it returns to ask for its `memory_analysis()`."""
+        """Lower the program as `jax.jit(f).lower` does; compiled, it has a `memory_analysis()`."""
         return self._jitted.lower(keyed(key))
 
     def slots(self) -> dict[Tensor, tuple[int, ...]]:
-        """Of every tensor that is stored, the number of slots along each dimension."""
+        """The number of slots along each dimension, of every tensor that is stored."""
         return {root: self.layout.rings[root].slots for root in self._stored}
 
     def ring_bytes(self) -> dict[Tensor, int]:
-        """Of every tensor that is stored, the bytes of its ring."""
+        """The bytes of the ring of every tensor that is stored."""
         buffers = jax.eval_shape(self._empty).items()
         return {
             root: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(buffer))

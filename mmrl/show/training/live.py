@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 
 class Curve:
-    """What one run's evaluations brought so far; `style` is its place in `STYLES`.
+    """The evaluations of one run so far; `style` is its place in `STYLES`.
 
     One thread may add a point while another draws: `points` only ever grows, by whole points.
     """
@@ -38,7 +38,7 @@ class Curve:
         self.points: list[Point] = []
 
     def add(self, env_steps: int, returns: Float[np.ndarray, " seed"]) -> None:
-        """One more evaluation."""
+        """Add one more evaluation."""
         self.points.append(Point(env_steps, np.asarray(returns), interval(returns)))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the training explorer looks like: its boxes, buttons, picture and table."""
+"""The look of the training explorer: its boxes, buttons, picture and table."""
 
 import base64
 import html
@@ -94,7 +94,7 @@ class Panel:
         )
 
     def say(self, text: str, trial: Trial | None) -> None:
-        """One line, and how far the run under way is."""
+        """Show one line, and how far the run under way is."""
         active = trial is not None and trial.active
         bar = ""
         if trial is not None and active:
