@@ -30,13 +30,12 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
+from mmrl.agents.checks import check_discrete, check_numbers
 from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
     build,
-    check_discrete,
-    check_numbers,
     descend,
     end_block,
     explore,

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Memory, Recurrent, SequenceModel, check_sizes
+from mmrl.memory.base import Memory, Recurrent, SequenceModel
+from mmrl.memory.checks import check_sizes
 from mmrl.memory.ffm import FFM
 from mmrl.memory.frame_stack import FrameStack
 from mmrl.memory.gated_delta import GatedDelta

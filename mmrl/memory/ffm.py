@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes, dense
+from mmrl.memory.base import Memory, dense
+from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Decay
 
 

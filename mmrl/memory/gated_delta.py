@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes, dense, outer
+from mmrl.memory.base import Memory, dense, outer
+from mmrl.memory.checks import check_sizes
 from mmrl.monoid import MatrixAffine
 
 

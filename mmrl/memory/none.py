@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import SequenceModel, check_call, check_sizes, dense
+from mmrl.memory.base import SequenceModel, dense
+from mmrl.memory.checks import check_call, check_sizes
 
 _along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
 

@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import SequenceModel, check_call, check_sizes, dense
+from mmrl.memory.base import SequenceModel, dense
+from mmrl.memory.checks import check_call, check_sizes
 
 _along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
 

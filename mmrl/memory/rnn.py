@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Recurrent, check_sizes, dense
+from mmrl.memory.base import Recurrent, dense
+from mmrl.memory.checks import check_sizes
 
 
 class Elman(Recurrent):

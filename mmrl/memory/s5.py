@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Complex128, Float, Float64, PRNGKeyArray
 
-from mmrl.memory.base import Memory, check_sizes, dense
+from mmrl.memory.base import Memory, dense
+from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
 
 

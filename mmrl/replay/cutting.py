@@ -107,7 +107,7 @@ class Cut(eqx.Module):
         (after, _), (last, _) = jax.vmap(along, (1, 0), (1, 0))(elements, folds)
         return after, last
 
-    def worth(
+    def initial_priority(
         self,
         after: PyTree[Float[Array, "time open"]],
         start: Int[Array, "time n"],

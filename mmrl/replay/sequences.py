@@ -186,7 +186,9 @@ def add(
     first = jnp.where(first < base[..., None], first + depth, first)
     first = jnp.where(available > 0, first, capacity).reshape(-1)
     after_each, folds = jax.vmap(here.cut.fold)(here.folds, offset, errors)
-    priority = jax.vmap(here.cut.worth, (0, 0, 0, None))(after_each, start, available, here.eta)
+    priority = jax.vmap(here.cut.initial_priority, (0, 0, 0, None))(
+        after_each, start, available, here.eta
+    )
     gone = (base + (here.cursor + here.cut.guard + index) % depth).reshape(-1)
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
     weights = jnp.concatenate([jnp.zeros(gone.size, jnp.float32), weights])[:, None]

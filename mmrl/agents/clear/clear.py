@@ -30,13 +30,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl.agents.checks import check_numbers
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
 from mmrl.agents.common import (
     Make,
     Metrics,
     actor_critic,
     build,
-    check_numbers,
     descend,
     end_block,
     trained,

@@ -33,13 +33,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl.agents.checks import check_numbers
 from mmrl.agents.common import (
     Make,
     Metrics,
     action_size,
     actor_critic,
     build,
-    check_numbers,
     end_block,
 )
 from mmrl.agents.common import mode as greedy
