@@ -22,7 +22,7 @@ TRAINED, AT_REST = 3.4, 1.2  # widths of a line, in points
 BESIDE = (0, (1, 1.2))  # dashes of the greedy policy's scores beside sampled ones
 
 
-def courses(
+def scores_by_task(
     scores: Float[np.ndarray, "seed time task"],
     env_steps: Integer[np.ndarray, " _time"],
     order: Sequence[int] = (),
@@ -77,11 +77,11 @@ def sampled(row: Mapping[str, Any]) -> Row:
     return {**row, **row["sampled"], "greedy": row}
 
 
-def course(row: Row, **settings: Any) -> Axes:
-    """`courses` of a published row; of `sampled` actions with greedy ones dotted beside them."""
+def published_scores(row: Row, **settings: Any) -> Axes:
+    """Draw a published row `scores_by_task`; of `sampled` actions with greedy ones dotted beside."""
     scores, steps = np.array(row["scores"]), np.array(row["env_steps"])
     best = np.array(row["greedy"]["scores"]) if "greedy" in row else None
-    ax = courses(scores, steps, row["order"], greedy=best, **settings)
+    ax = scores_by_task(scores, steps, row["order"], greedy=best, **settings)
     if best is None:
         ax.set_ylabel("mean return, greedy actions", color=INK)
     return ax

@@ -37,7 +37,7 @@ def lines(ax: Any, width: float) -> list[Any]:
 
 
 def test_a_line_is_thick_where_its_task_is_trained():
-    ax = forgetting.courses(scores(), STEPS, ORDER, title="in turn", chance=-0.6)
+    ax = forgetting.scores_by_task(scores(), STEPS, ORDER, title="in turn", chance=-0.6)
     assert ax.get_title("left") == "in turn"
     thick = lines(ax, forgetting.TRAINED)
     assert len(thick) == 6
@@ -56,24 +56,24 @@ def test_a_line_is_thick_where_its_task_is_trained():
 
 
 def test_all_tasks_at_once_are_thick_throughout():
-    ax = forgetting.courses(scores(), STEPS, names=("left", "right", "up"))
+    ax = forgetting.scores_by_task(scores(), STEPS, names=("left", "right", "up"))
     assert [len(line.get_xdata()) for line in lines(ax, forgetting.TRAINED)] == [13] * 3
     assert [text.get_text() for text in ax.texts] == ["left", "right", "up"]
     assert not ax.patches
 
 
 def test_a_row_says_where_it_is_from():
-    ax = forgetting.course(row("a"), title="a row")
+    ax = forgetting.published_scores(row("a"), title="a row")
     assert len(lines(ax, forgetting.TRAINED)) == 6 and ax.get_xlim() == (0, 120)
 
 
 def test_greedy_scores_are_dotted_beside_sampled_ones():
-    ax = forgetting.courses(scores(), STEPS, ORDER, greedy=scores() + 0.5)
+    ax = forgetting.scores_by_task(scores(), STEPS, ORDER, greedy=scores() + 0.5)
     dotted, thin = lines(ax, 1.0), lines(ax, forgetting.AT_REST)
     for one, other in zip(dotted, thin, strict=True):
         np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
     assert "sampled" in ax.get_ylabel() and "greedy" in ax.get_ylabel()
-    assert "greedy" in forgetting.course(row("a")).get_ylabel()
+    assert "greedy" in forgetting.published_scores(row("a")).get_ylabel()
 
 
 def both(cell: str) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_a_row_of_sampled_actions_has_the_greedy_one_beside_it():
     found = forgetting.sampled(both("a"))
     np.testing.assert_array_equal(found["scores"], scores())
     assert found["cell"] == "a" and found["greedy"]["retained"] == [0.6, 0.5, 0.7]
-    ax = forgetting.course(found)
+    ax = forgetting.published_scores(found)
     for one, other in zip(lines(ax, 1.0), lines(ax, forgetting.AT_REST), strict=True):
         np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
     ax = forgetting.cumulatives({"one": found})
@@ -103,9 +103,9 @@ def test_a_row_of_sampled_actions_has_the_greedy_one_beside_it():
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"`scores` must have shape \[seed, 12, task\]"):
-        forgetting.courses(scores(), STEPS[1:], ORDER)
+        forgetting.scores_by_task(scores(), STEPS[1:], ORDER)
     with pytest.raises(ValueError, match="`order` must divide the 12 evaluations"):
-        forgetting.courses(scores(), STEPS, ORDER[:5])
+        forgetting.scores_by_task(scores(), STEPS, ORDER[:5])
 
 
 def test_what_is_kept_is_a_dot_per_seed_and_a_bar():
@@ -162,7 +162,7 @@ def test_a_summary_has_each_task_and_what_is_kept():
 
 def test_panels_share_limits_that_hold_all_of_them():
     _, axes = figure(2)
-    forgetting.courses(scores(), STEPS, ORDER, ax=axes[0])
-    forgetting.courses(3 * scores(), STEPS, ax=axes[1])
+    forgetting.scores_by_task(scores(), STEPS, ORDER, ax=axes[0])
+    forgetting.scores_by_task(3 * scores(), STEPS, ax=axes[1])
     low, high = axes[0].get_ylim()
     assert low <= -3.3 and high >= 3.3
