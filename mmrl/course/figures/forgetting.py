@@ -78,7 +78,7 @@ def sampled(row: Mapping[str, Any]) -> Row:
 
 
 def published_scores(row: Row, **settings: Any) -> Axes:
-    """Draw a published row `scores_by_task`; of `sampled` actions with greedy ones dotted beside."""
+    """Draw the scores of a published row; of `sampled` actions with greedy ones dotted."""
     scores, steps = np.array(row["scores"]), np.array(row["env_steps"])
     best = np.array(row["greedy"]["scores"]) if "greedy" in row else None
     ax = scores_by_task(scores, steps, row["order"], greedy=best, **settings)
