@@ -21,6 +21,8 @@ NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl"}
+# They compute for longer than they compile, so the flags of the tests would make them slower.
+UNHURRIED = {"07_train_it", "10_ppo_with_memory", "16_graphs_and_schedules"}
 
 
 class Failed(Exception):
@@ -123,7 +125,7 @@ def _nbmake(path: Path, target: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [*command, "-c", str(work / "pytest.ini"), str(copy)],
         cwd=work,
-        env=environment(),
+        env=environment(hurried=path.stem not in UNHURRIED),
         capture_output=True,
         text=True,
     )
@@ -132,7 +134,7 @@ def _nbmake(path: Path, target: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def environment() -> dict[str, str]:
+def environment(hurried: bool = True) -> dict[str, str]:
     """That of the kernels: compiled programs are kept, and the kernel is this Python's."""
     kept = {
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
@@ -142,7 +144,8 @@ def environment() -> dict[str, str]:
     # A notebook does not run under the settings of the tests that may have asked for it.
     tests = ("PYTEST_", "COV_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(tests)}
-    return {**kept, **inherited} | ({"XLA_FLAGS": hurry()} if hurry() else {})
+    flags = {"XLA_FLAGS": hurry() if hurried else ""} if hurry() else {}
+    return {**kept, **inherited, **flags}
 
 
 def hurry() -> str:

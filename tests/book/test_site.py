@@ -345,6 +345,8 @@ def test_a_notebook_is_run_once_and_its_text_may_change(
         other.setenv("NOTEBOOK_XLA_FLAGS", "--others")
         assert execute.read(text).cells[1].outputs == []
         assert execute.environment()["XLA_FLAGS"] == "--others"
+        assert execute.environment(hurried=False)["XLA_FLAGS"] == ""
+    assert set(NOTEBOOKS) >= execute.UNHURRIED
     notebook.cells[1].source = "1 / 0"
     write()
     with pytest.raises(execute.Failed, match="ZeroDivisionError"):
