@@ -47,12 +47,18 @@ mutants: $(VENV)/dev ## Plant mistakes, one at a time, and see that tests find e
 ROUNDED := -m slow --deselect tests/book/test_site.py --deselect tests/book/test_lab.py \
 	--deselect tests/book/test_address.py --durations 40
 
-roundings: $(VENV)/dev ## Run the slow tests under each instruction set that this processor has
+# Tests compile quickly (tests/conftest.py), and a user's programs do not: sums are rounded otherwise.
+QUICK := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+
+roundings: $(VENV)/dev ## Run the slow tests under each instruction set, compiled quickly and well
 	@grep -qi ' sse4_2' /proc/cpuinfo || { echo "Only Linux on x86-64 lets itself be asked."; exit 1; }
 	@for isa in SSE4_2 AVX2 AVX512; do \
 		grep -qi " $$isa" /proc/cpuinfo || { echo "== $$isa: not on this processor"; continue; }; \
-		echo "== $$isa"; \
-		XLA_FLAGS="$$XLA_FLAGS --xla_cpu_max_isa=$$isa" $(PYTEST) $(ROUNDED) || failed=1; \
+		for quickly in "$(QUICK)" ""; do \
+			echo "== $$isa $$quickly"; \
+			XLA_FLAGS="$$XLA_FLAGS $$quickly --xla_cpu_max_isa=$$isa" $(PYTEST) $(ROUNDED) \
+				|| failed=1; \
+		done; \
 	done; exit $${failed:-0}
 
 lint: $(VENV)/dev ## Check style, formatting and types

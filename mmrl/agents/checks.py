@@ -9,14 +9,17 @@ from typing import Any
 def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:
     """Raises `ValueError` for a number that is out of range; those that are traced pass.
 
-    A whole number is at least 1, or 0 if it is in `from_zero`; a scalar in `shares` lies between 0
-    and 1, one in `from_zero` between 0 and ∞; all others are positive and finite.
+    A whole number is at least 1, or 0 if it is in `from_zero`, and fits into 32 bits; a scalar in
+    `shares` lies between 0 and 1, one in `from_zero` between 0 and ∞; all others are positive and
+    finite.
     """
     for field in dataclasses.fields(config):
         name, value = field.name, getattr(config, field.name)
         least = 0 if name in from_zero else 1
         if field.type is int and value < least:
             raise ValueError(f"`{name}` must be at least {least}; got {value}.")
+        if field.type is int and value >= 2**31:
+            raise ValueError(f"`{name}` must be below 2³¹; got {value}.")
         if field.type is not float or not isinstance(value, int | float):
             continue
         fits, wanted = 0 < value < math.inf, "positive and finite"

@@ -101,8 +101,8 @@ def main(arguments: Sequence[str]) -> int:
     options, path = _options(arguments)
     try:
         run = Run(options.setup, path, resume=options.resume)
-    except ValueError as error:  # in the words of the help
-        raise ValueError(re.sub("`env(_id)?`", "ENVIRONMENT", str(error))) from None
+    except ValueError as error:
+        raise ValueError(_in_words_of_help(str(error))) from None
     console, blocks = Console(), options.config.blocks
     words, _ = NAMES[options.agent](options.config)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
@@ -127,6 +127,13 @@ def _names() -> str:
     """List what can be named, a line each, under headings."""
     kinds = {"environments": registered(), "memories": memory.NAMES, "agents": AGENTS}
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
+
+
+def _in_words_of_help(message: str) -> str:
+    """What functions deep down call otherwise than `mmrl train --help` does."""
+    words = {"env": "ENVIRONMENT", "env_id": "ENVIRONMENT"}
+    words |= {"name": "`memory`", "sizes": "`memory_sizes`"}
+    return re.sub(r"^`(\w+)`", lambda found: words.get(found[1], found[0]), message)
 
 
 def _course(history: Sequence[dict[str, Any]]) -> str:

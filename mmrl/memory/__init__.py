@@ -83,7 +83,7 @@ def make(
     Raises `ValueError` for an unknown name, an unknown keyword and a size below 1.
     """
     if name not in _MODELS:
-        near = difflib.get_close_matches(str(name).lower(), NAMES, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(str(name).lower(), NAMES, n=3, cutoff=0.5)
         advice = f"Did you mean {_list(near)}?" if near else f"They are {_list(NAMES)}."
         raise ValueError(f"`name` must be a memory; got {name!r}. {advice}")
     model = _MODELS[name]
