@@ -66,7 +66,7 @@ def scores_by_task(
     ax.set_xlim(0, float(env_steps[-1]))
     name_axes(ax, title, {len(scores)})
     if greedy is not None:
-        ax.set_ylabel("mean return: actions sampled (dotted: greedy)", color=INK)
+        ax.set_ylabel("mean return, sampled (dotted: greedy)", color=INK)
     last = {name: float(np.mean(scores[:, -1, k])) for k, name in enumerate(names)}
     label_ends(ax, float(env_steps[-1]), last)
     return ax
@@ -145,7 +145,7 @@ def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = N
         ends[label], last = float(middle[-1]), max(last, float(steps[-1]))
     ax.set_xlim(0, last)
     name_axes(ax, title, {len(row["scores"]) for row in rows.values()})
-    ax.set_ylabel(f"cumulative performance, {policy(rows.values())}", color=INK)
+    ax.set_ylabel(f"performance, {policy(rows.values())}", color=INK)
     label_ends(ax, last, ends)
     return ax
 
