@@ -135,6 +135,16 @@ def test_a_resumed_run_equals_an_unbroken_one(finished: pathlib.Path, tmp_path: 
     assert first == second
 
 
+def test_every_seed_begins_from_its_own_key():
+    run = Run(setup(seeds=(7, 3)))
+    keys = jax.vmap(jax.random.key)(np.array([7, 3], np.uint32))
+    ours, wanted = leaves(run.begin()), leaves(run.program.init(run._config, keys))
+    for a, b in zip(ours, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+    first, second = jax.random.key_data(run.begin().key)
+    assert (first != second).any()
+
+
 def test_an_interrupted_block_is_repeated(finished: pathlib.Path, tmp_path: pathlib.Path):
     run, real = Run(SETUP, tmp_path / "run"), jax.device_get
     with pytest.MonkeyPatch.context() as patch:

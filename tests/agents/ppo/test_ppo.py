@@ -304,6 +304,16 @@ def test_advantages_are_standardized_by_weighted_moments(decay: float):
         np.testing.assert_allclose(ours, (x - mean) / std, rtol=1e-4, atol=1e-5)
 
 
+def test_advantages_are_normalized_unless_they_are_to_stay(acted):
+    state, rollout = acted
+    raw, ours = (
+        prepare(change(BARE, normalize_advantages=how), state.net, rollout).advantages
+        for how in (False, True)
+    )
+    np.testing.assert_allclose(ours, (raw - raw.mean()) / raw.std(), rtol=1e-4, atol=1e-4)
+    assert abs(raw.std() - 1) > 0.1
+
+
 def test_every_epoch_sees_every_row_once_and_in_any_minibatch():
     rows, minibatches, epochs = 24, 3, 400
     orders = np.asarray(learner.shuffle(jax.random.key(5), rows, minibatches, epochs))
