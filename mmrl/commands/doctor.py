@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mmrl
-from mmrl.agents import clear, dqn, ppo, r2d2
-from mmrl.agents.ppo import ppg
+from mmrl.agents import AGENTS
 from mmrl.commands.terminal import in_background
 from mmrl.runs import Run, Setup
 
@@ -33,6 +32,7 @@ SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 _SIZES: dict[str, Any] = {
     "memory": "none",
     "width": 16,
+    "environments": 32,
     "rollout": 8,
     "block": 16,
     "blocks": 3,
@@ -40,13 +40,13 @@ _SIZES: dict[str, Any] = {
 }
 _REPLAY: dict[str, Any] = {"environments": 8, "batch": 64, "updates": 8, "capacity": 1024}
 _WINDOWS: dict[str, Any] = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
-SMOKE = {
-    "dqn": dqn.Config(**_SIZES, **_REPLAY, reward_scale=1.0, epsilon_decay=16.0, tau=0.1),
-    "r2d2": r2d2.Config(**_SIZES, **_REPLAY, **_WINDOWS, rescale=False, target_period=8),
-    "ppo": ppo.Config(**_SIZES, environments=32),
-    "ppg": ppg.Config(**_SIZES, environments=32, minibatches=4, auxiliary_minibatches=8),
-    "clear": clear.Config(**_SIZES, environments=32, capacity=4096),
+_OWN: dict[str, dict[str, Any]] = {
+    "dqn": {**_REPLAY, "reward_scale": 1.0, "epsilon_decay": 16.0, "tau": 0.1},
+    "r2d2": {**_REPLAY, **_WINDOWS, "rescale": False, "target_period": 8},
+    "ppg": {"auxiliary_minibatches": 8},
+    "clear": {"capacity": 4096},
 }
+SMOKE = {name: agent.Config(**_SIZES | _OWN.get(name, {})) for name, agent in AGENTS.items()}
 
 
 @dataclasses.dataclass(frozen=True)

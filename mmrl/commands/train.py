@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import inspect
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,9 @@ from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 
 RESULTS = pathlib.Path("results")
+_AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
+
+Plain V-trace is clear with --replay-fraction 0."""
 OF_A_SETUP = ("env", "agent", "seeds", "observes", "config")
 
 
@@ -34,10 +38,7 @@ class Options:
     """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the names of all environments, memories and agents, and train nothing."""
-    agent: str = Setup.agent
-    """dqn, r2d2, ppo, ppg or clear, each with options of its own: --agent r2d2 --help.
-
-    Plain V-trace is clear with --replay-fraction 0."""
+    agent: Annotated[str, tyro.conf.arg(help=_AGENT)] = Setup.agent
     out: pathlib.Path | None = None
     """Folder of the run. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
@@ -83,14 +84,19 @@ def _clear(config: clear.Config) -> tuple[str, str]:
     return f"{config.memory}, {share} % of each batch replayed", f"clear-{config.memory}-{share}"
 
 
-# Of each agent's settings: what they are in words, and in the name of a folder.
-NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {
+_NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {
     "dqn": _dqn,
     "r2d2": _r2d2,
     "ppo": _ppo,
     "ppg": _ppg,
     "clear": _clear,
 }
+
+
+def described(agent: str, config: Any) -> tuple[str, str]:
+    """An agent's settings in words, and in the name of a folder: those that tell runs apart."""
+    name = _NAMES.get(agent, lambda config: (config.memory, f"{agent}-{config.memory}"))
+    return name(config)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -104,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         raise ValueError(_in_words_of_help(str(error))) from None
     console, blocks = Console(), options.config.blocks
-    words, _ = NAMES[options.agent](options.config)
+    words, _ = described(options.agent, options.config)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
     if len(run.history) >= blocks:
         console.print(f"Complete after block {len(run.history)}: prolong it with more --blocks.")
@@ -202,13 +208,16 @@ def _check_options(options: Sequence[str], agent: str) -> None:
 def _parse(arguments: Sequence[str], default: Setup) -> Options:
     options = Options(**{name: getattr(default, name) for name in OF_A_SETUP})
     own = "" if default.agent == Setup.agent else f" --agent {default.agent}"
-    return tyro.cli(Options, args=arguments, default=options, prog=f"mmrl train{own}")
+    words = f"{inspect.getdoc(Options)}\n\nMemories: {', '.join(memory.NAMES)}."
+    return tyro.cli(
+        Options, args=arguments, default=options, prog=f"mmrl train{own}", description=words
+    )
 
 
 def _new_folder(options: Options) -> pathlib.Path:
     """results/<task>-<its settings>-<number>, the first number that is free."""
     task = options.env.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
-    stem = f"{task}-{NAMES[options.agent](options.config)[1]}"
+    stem = f"{task}-{described(options.agent, options.config)[1]}"
     number = 1
     while (RESULTS / f"{stem}-{number}").exists():
         number += 1

@@ -1,5 +1,6 @@
 """Every agent takes a memory, an environment and a loss that are defined here, as objects."""
 
+import inspect
 import pathlib
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 
 from mmrl.agents import AGENTS
-from mmrl.agents.common import actor_critic, q_net
+from mmrl.agents.common import q_net
 from mmrl.memory import Memory
 from mmrl.monoid import Affine
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net
@@ -101,8 +102,12 @@ def acts(config: Any, env: Any, params: Any, key: Any) -> ActorCritic:
     return ActorCritic(net(3, policy_key), net(1, critic_key))
 
 
-MAKE = {"dqn": q, "r2d2": q, "ppo": acts, "ppg": acts, "clear": acts}
-USUAL = {"dqn": q_net, "r2d2": q_net, "ppo": actor_critic, "ppg": actor_critic}
+def default(function: Any, name: str) -> Any:
+    return inspect.signature(function).parameters[name].default
+
+
+USUAL = {name: default(agent.init, "make") for name, agent in AGENTS.items()}
+MAKE = {name: q if usual is q_net else acts for name, usual in USUAL.items()}
 SIZES: dict[str, Any] = {
     "width": WIDTH,
     "environments": 4,
@@ -114,28 +119,17 @@ SIZES: dict[str, Any] = {
 MORE: dict[str, dict[str, Any]] = {
     "dqn": {"batch": 16, "capacity": 64},
     "r2d2": {"batch": 4, "capacity": 64, "length": 4, "overlap": 2, "burn_in": 2, "n_step": 2},
-    "ppo": {},
     "ppg": {"policy_iterations": 2, "auxiliary_minibatches": 2},
     "clear": {"capacity": 48},
 }
 
 
-def loss_of(agent: str) -> Any:
-    """The agent's own."""
-    from mmrl.agents.clear import vtrace
-    from mmrl.agents.dqn import loss as dqn
-    from mmrl.agents.ppo import learner
-    from mmrl.agents.r2d2 import loss as r2d2
-
-    own = {"dqn": dqn, "r2d2": r2d2, "ppo": learner.loss, "ppg": learner.loss}
-    return own.get(agent, vtrace.loss)
-
-
 def nothing(agent: str) -> Any:
     """A loss of the agent's kind, with no gradient."""
+    own = default(AGENTS[agent].learn, "loss")
 
     def loss(*arguments: Any) -> Any:
-        return jax.tree.map(jax.lax.stop_gradient, loss_of(agent)(*arguments))
+        return jax.tree.map(jax.lax.stop_gradient, own(*arguments))
 
     return loss
 
@@ -146,7 +140,7 @@ LEARN = {agent: partial(AGENTS[agent].learn, loss=LOSSES[agent]) for agent in AG
 
 
 def setup(agent: str, **parts: Any) -> Setup:
-    config = AGENTS[agent].Config(**SIZES, **MORE[agent])
+    config = AGENTS[agent].Config(**SIZES, **MORE.get(agent, {}))
     return Setup(env=ENV, agent=agent, seeds=(0, 1), config=config, **parts)
 
 

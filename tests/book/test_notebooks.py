@@ -22,26 +22,8 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
 import address  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-SLUGS = (
-    "00_start_here",
-    "01_partial_observability",
-    "02_monoids_and_scans",
-    "03_memory_monoids",
-    "04_resets",
-    "05_returns_are_monoids",
-    "06_segments_and_tapes",
-    "07_train_it",
-    "08_what_truncation_costs",
-    "09_r2d2",
-    "10_ppo_with_memory",
-    "11_three_policies",
-    "12_batch_size_invariance",
-    "13_forgetting",
-    "14_clear",
-    "15_recurrent_tensors",
-    "16_graphs_and_schedules",
-    "17_compiling",
-)
+PATHS = sorted(FOLDER.glob("*.ipynb"))
+SLUGS = [path.stem for path in PATHS]
 SECTIONS = (
     "Predict",
     "The idea in one picture",
@@ -468,8 +450,6 @@ def complaints(chapter: Chapter) -> list[str]:
 
 # The chapters
 
-PATHS = sorted(FOLDER.glob("*.ipynb"))
-
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_chapter_has_the_form_of_all_chapters(path: Path):
@@ -477,13 +457,20 @@ def test_a_chapter_has_the_form_of_all_chapters(path: Path):
     assert not found, f"{path.name}:\n- " + "\n- ".join(found)
 
 
-def test_only_chapters_are_there_and_links_lead_to_them():
-    stems = [path.stem for path in PATHS]
-    assert set(stems) <= set(SLUGS), f"unknown notebooks: {sorted(set(stems) - set(SLUGS))}"
+def test_chapters_are_numbered_in_the_order_of_the_site_and_links_lead_to_them():
+    site = (FOLDER.parent / "book" / "_toc.yml").read_text("utf-8")
+    assert re.findall(r"file: notebooks/(\w+)", site) == SLUGS, "book/_toc.yml has other chapters"
+    assert [slug[:3] for slug in SLUGS] == [f"{n:02d}_" for n in range(len(SLUGS))]
     for path in PATHS:
         linked = set(re.findall(r"\]\((\w+)\.ipynb", path.read_text("utf-8")))
-        missing = linked - set(stems)
+        missing = linked - set(SLUGS)
         assert not missing, f"{path.name} links to {sorted(missing)}, not written yet"
+
+
+def test_the_readme_lists_every_chapter():
+    readme = (FOLDER.parent / "README.md").read_text("utf-8")
+    listed = re.findall(r"(?:\||·) (\d\d) \w", readme)
+    assert listed == [slug[:2] for slug in SLUGS]
 
 
 def test_every_picture_is_used():

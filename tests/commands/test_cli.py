@@ -15,7 +15,7 @@ import mmrl
 from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
-from mmrl.commands import doctor, evaluate, train
+from mmrl.commands import evaluate, train
 from mmrl.envs import registered
 from mmrl.runs import Run, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SETUP, payload
@@ -81,7 +81,6 @@ def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
             main(["train", f"--agent={agent}", "--help"])
         shown = capsys.readouterr().out
         assert options in shown and ("--burn-in" in shown) == (agent == "r2d2")
-    assert set(AGENTS) == set(train.NAMES) == set(doctor.SMOKE)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
 )
 def test_clear_is_named_by_what_it_replays(fraction: float, words: str, folder: str):
     config = clear.Config(memory="gru", replay_fraction=fraction)
-    assert train.NAMES["clear"](config) == (words, folder)
+    assert train.described("clear", config) == (words, folder)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):

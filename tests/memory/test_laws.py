@@ -15,20 +15,11 @@ import pytest
 
 from mmrl import memory, scan
 from mmrl.monoid import Resettable
+from tests.helpers.memories import sizes
 
 T, SPLIT, IN, OUT = 24, 10, 5, 3
 STARTS = (0, 3, 4, SPLIT, 17)  # an episode of one step, and one that begins where tapes are split
 LATER = 17  # the last episode
-SIZES = {name: {"state_size": 6} for name in ("lru", "s5", "min_gru", "max_plus", "elman")}
-SIZES |= {
-    "gru": {"state_size": 4},
-    "lstm": {"state_size": 4},
-    "linear_attention": {"key_size": 4, "value_size": 3},
-    "ffm": {"trace_size": 3, "context_size": 2},
-    "ffm printed": {"trace_size": 3, "context_size": 2, "printed": True},
-    "gated_delta": {"key_size": 4, "value_size": 3},
-    "frame_stack": {"frames": 3},
-}
 MIXED = ("ffm", "gru")
 MODELS = (*memory.NAMES, "ffm printed", "lru x 2", "ffm + gru")
 
@@ -36,16 +27,22 @@ every_model = pytest.mark.parametrize("name", MODELS)
 twice = pytest.mark.parametrize("perturbed", [False, True], ids=["built", "perturbed"])
 
 
+def small(name):
+    """Sizes for a model's state, no two of them equal."""
+    return dict(zip(sizes(name), (4, 3) if len(sizes(name)) > 1 else (6,), strict=False))
+
+
 @functools.cache
 def build(name, perturbed):
     key = jax.random.key(len(name))
     if name == "ffm + gru":
-        parts = [memory.make(n, 4, 4, key=key, **SIZES[n]) for n in MIXED]
+        parts = [memory.make(n, 4, 4, key=key, **small(n)) for n in MIXED]
         model = memory.Residual(IN, OUT, parts, key=key)
     else:
         kind, layers = name.split(" x ") if " x " in name else (name, 1)
-        sizes = SIZES.get(kind, {})
-        model = memory.make(kind.split()[0], IN, OUT, key=key, layers=int(layers), **sizes)
+        kind, *printed = kind.split()
+        sizes = {**small(kind), **dict.fromkeys(printed, True)}
+        model = memory.make(kind, IN, OUT, key=key, layers=int(layers), **sizes)
     return perturb(model) if perturbed else model
 
 

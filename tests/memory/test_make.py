@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mmrl import memory
+from tests.helpers.memories import sizes
 
 KEY = jax.random.key(0)
 XS, BEGIN = jnp.zeros((6, 5)), jnp.zeros(6, bool)
@@ -30,14 +31,8 @@ def test_every_model_can_be_built_inside_a_vmap(name):
 @pytest.mark.parametrize(
     "name, sizes",
     [
-        ("lru", {"state_size": 1}),
-        ("s5", {"state_size": 1}),
+        *((name, dict.fromkeys(sizes(name), 1)) for name in memory.NAMES),
         ("s5", {"state_size": 6, "blocks": 3}),
-        ("ffm", {"trace_size": 1, "context_size": 1}),
-        ("linear_attention", {"key_size": 1, "value_size": 1}),
-        ("gated_delta", {"key_size": 1, "value_size": 1}),
-        ("frame_stack", {"frames": 1}),
-        ("max_plus", {"state_size": 1}),
     ],
 )
 def test_smallest_sizes_work(name, sizes):

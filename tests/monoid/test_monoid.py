@@ -1,6 +1,7 @@
 """Every monoid obeys the laws, computes what it says, and keeps episodes apart."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -77,46 +78,49 @@ def gains(draw: Draw, *shape: int):
     return jnp.maximum(draw.uniform(-0.25, 1, *shape), 0)
 
 
+VECTOR = {"S": jnp.zeros((2, 3)), "z": jnp.zeros(3)}
+# Each monoid, and random outputs of its f.
+MADE: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
+    "sum": lambda draw: (Sum(VECTOR), {"S": draw.normal(2, 3), "z": draw.normal(3)}),
+    "affine": lambda draw: (Affine(), (gains(draw, 4), draw.normal(4))),
+    "complex": lambda draw: (
+        Affine((4,), jnp.complex64),
+        (gains(draw, 4) * jnp.exp(1j * draw.normal(4)), draw.normal(4) + 1j * draw.normal(4)),
+    ),
+    "matrix": lambda draw: (MatrixAffine(2, 3), delta_rule(draw)),
+    "decay": lambda draw: (
+        Decay(jnp.array([0.01, 0.5]), jnp.array([0.0, 0.7, 3.1])),
+        (draw.normal(2, 3) + 1j * draw.normal(2, 3), jnp.ones((CASES, LONGEST))),
+    ),
+    "max": lambda draw: (Max((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
+    "logsumexp": lambda draw: (LogSumExp((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
+    "moments": lambda draw: (
+        Moments((4,)),
+        (jnp.ones((CASES, LONGEST, 4)), draw.normal(4), jnp.zeros((CASES, LONGEST, 4))),
+    ),
+    "ewma": lambda draw: (
+        EWMA((4,)),
+        (gains(draw, 4), jnp.ones_like(draw.normal(4)), draw.normal(4)),
+    ),
+    "topk": lambda draw: (TopK(4, jnp.zeros((), int)), reservoir(draw, 4)),
+    "window": lambda draw: (Window(3, (2,)), latest(draw.normal(2), 3)),
+    "product": lambda draw: product(*(MADE[part](draw) for part in ("max", "moments", "decay"))),
+}
+
+
+def product(*parts: tuple[Monoid, Any]) -> tuple[Monoid, Any]:
+    return Product(tuple(m for m, _ in parts)), tuple(x for _, x in parts)
+
+
 def make(name: str, draw: Draw) -> tuple[Monoid, Any]:
-    """A monoid and random outputs of its f."""
-    if name == "product":
-        parts = [make(part, draw) for part in ("max", "moments", "decay")]
-        return Product(tuple(m for m, _ in parts)), tuple(x for _, x in parts)
+    """A monoid of `MADE`, or that with resets, and random outputs of its f."""
     if name.startswith("resettable "):
         inner, x = make(name.removeprefix("resettable "), draw)
         return Resettable(inner), (x, draw.flags(0.2))
-    vector = {"S": jnp.zeros((2, 3)), "z": jnp.zeros(3)}
-    return {
-        "sum": lambda: (Sum(vector), {"S": draw.normal(2, 3), "z": draw.normal(3)}),
-        "affine": lambda: (Affine(), (gains(draw, 4), draw.normal(4))),
-        "complex": lambda: (
-            Affine((4,), jnp.complex64),
-            (gains(draw, 4) * jnp.exp(1j * draw.normal(4)), draw.normal(4) + 1j * draw.normal(4)),
-        ),
-        "matrix": lambda: (MatrixAffine(2, 3), delta_rule(draw)),
-        "decay": lambda: (
-            Decay(jnp.array([0.01, 0.5]), jnp.array([0.0, 0.7, 3.1])),
-            (draw.normal(2, 3) + 1j * draw.normal(2, 3), jnp.ones((CASES, LONGEST))),
-        ),
-        "max": lambda: (Max((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
-        "logsumexp": lambda: (LogSumExp((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
-        "moments": lambda: (
-            Moments((4,)),
-            (jnp.ones((CASES, LONGEST, 4)), draw.normal(4), jnp.zeros((CASES, LONGEST, 4))),
-        ),
-        "ewma": lambda: (
-            EWMA((4,)),
-            (gains(draw, 4), jnp.ones_like(draw.normal(4)), draw.normal(4)),
-        ),
-        "topk": lambda: (TopK(4, jnp.zeros((), int)), reservoir(draw, 4)),
-        "window": lambda: (Window(3, (2,)), latest(draw.normal(2), 3)),
-    }[name]()
+    return MADE[name](draw)
 
 
-PLAIN = (
-    *("sum", "affine", "complex", "matrix", "decay", "max", "logsumexp"),
-    *("moments", "ewma", "topk", "window", "product"),
-)
+PLAIN = tuple(MADE)
 NAMES = (*PLAIN, *(f"resettable {name}" for name in PLAIN), "resettable resettable affine")
 
 

@@ -15,7 +15,6 @@ from mmrl.course.experiments import tuning
 from mmrl.course.experiments.grid import Grid, Row, Rows, alone, by_an_earlier_rule, rows
 
 RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results"
-UNTUNED = {"ffm", "forgetting", "invariance"}  # or by rules of their own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +134,7 @@ def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Pa
     assert study.name == name and len({cell.name for cell in study.cells}) == total
     assert set(found) <= {cell.name for cell in study.cells}
     # In staleness a row is outdated, too, if it lacks the rate at which its task is compared now.
-    tuned = {} if name in UNTUNED else found
+    tuned = {} if study.outdated is Grid.outdated else found
     again = [row for row in tuned.values() if name == "staleness" or tuning.outdated(row)]
     left = total - len(found) + len(again)
     lines = list(experiments.run(name, tmp_path, minutes=0.0))
