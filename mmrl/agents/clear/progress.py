@@ -41,6 +41,8 @@ class Config(ewc.Config):
 
     compress: int = static(default=100)  # gradient steps of the base, when a task ends
 
+    compress_rate: float = 1e-2  # of learning, in these
+
 
 class Column(eqx.Module):
     """obs → body → features → logits and value."""
@@ -206,7 +208,8 @@ def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State,
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
     """Compress: teach the base what the active column does, then measure what mattered to it."""
-    rule = optimizer(config)
+    compressing = eqx.tree_at(lambda c: c.learning_rate, config, config.compress_rate)
+    rule = optimizer(compressing)
     loop_key, adapter_key, key = jax.random.split(state.learner.key, 3)
 
     def step(carry, key):
@@ -224,7 +227,8 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
     learner, new = estimate_fisher(config, env, params, learner, base, lambda s: s[1])
     adapter = Adapter(config.width, len(net.adapter.alpha), adapter_key)
     net = eqx.tree_at(lambda n: n.adapter, net, adapter)
-    learner = dataclasses.replace(learner, net=net, optimizer=rule.init(trained(net)))
+    fresh = optimizer(config).init(trained(net))
+    learner = dataclasses.replace(learner, net=net, optimizer=fresh)
     return State(learner, trained(base), update_fisher(config, state.fisher, new))
 
 

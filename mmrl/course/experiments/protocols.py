@@ -13,10 +13,8 @@ Progress & Compress, one more CLEAR, one more V-trace, and all in the dark toget
 
 import dataclasses
 import itertools
-import types
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,22 +65,10 @@ def family(name: str, count: int) -> tuple[Any, Any]:
     return env, env.default_params
 
 
-class Rates(progress.Config):
-    """Settings of Progress & Compress, whose knowledge base learns at a rate of its own."""
-
-    compress_rate: float = 1e-2  # a third and three times as much: alike
-
-
-def compress(config: Rates, env: Any, params: Any, state: progress.State) -> progress.State:
-    """`progress.leave` at that rate."""
-    slower = eqx.tree_at(lambda c: c.learning_rate, config, config.compress_rate)
-    return progress.leave(slower, env, params, state)
-
-
 AGENTS: dict[str, tuple[Any, type[clear.Config]]] = {
     "clear": (clear, clear.Config),
     "consolidation": (ewc, ewc.Config),
-    "progress": (types.SimpleNamespace(**{**vars(progress), "leave": compress}), Rates),
+    "progress": (progress, progress.Config),
 }
 ALONE: dict[str, Any] = {"capacity": 0, "replay_fraction": 0.0}
 METHODS: dict[str, dict[str, Any]] = {
