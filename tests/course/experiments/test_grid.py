@@ -73,13 +73,14 @@ def test_cells_of_one_program_are_measured_together(tmp_path: pathlib.Path):
         groups.append([cell.name for cell in together])
         return [measured(cell) for cell in together]
 
-    whole = grid(measure=measure, program=lambda cell: cell.name[0], most=2)
+    cells = [*CELLS, Cell("a4")]
+    whole = grid(cells=cells, measure=measure, program=lambda cell: cell.name[0], most=2)
     going = whole.run(tmp_path, 9.0, False)
     assert next(going) == "a1: done, 0 s"
     going.close()  # what was measured and not written is measured again
-    assert list(whole.run(tmp_path, 9.0, False))[-1] == "0 of 4 cells remain: all done."
-    assert groups == [["a1", "a2"], ["a2", "a3"], ["b1"]]
-    assert written(tmp_path) == ["a1", "a2", "a3", "b1"]
+    assert list(whole.run(tmp_path, 9.0, False))[-1] == "0 of 5 cells remain: all done."
+    assert groups == [["a1", "a2"], ["a2", "a3"], ["b1"], ["a4"]]
+    assert written(tmp_path) == ["a1", "a2", "a3", "b1", "a4"]
 
 
 def test_a_row_may_be_outdated_by_one_that_was_just_measured(tmp_path: pathlib.Path):
