@@ -1,4 +1,4 @@
-"""Seven tiny environments whose optimal values are known in closed form.
+"""Tiny environments whose optimal values are known in closed form.
 
 An agent that fails on a game tells nothing about its error; an agent that fails on one of these
 does. Each adds one thing that an agent must get right to the one before it (after A. Jones's probe
