@@ -50,6 +50,11 @@ class Agent(Protocol):
         ...
 
     @property
+    def train(self) -> Callable[..., tuple[Any, Any]]:
+        """(config, env, params, key, make=…, learn=…) -> state and metrics of all blocks."""
+        ...
+
+    @property
     def greedy(self) -> Callable[[Any], Any]:
         """net -> the `mmrl.rollout.Policy` that is evaluated."""
         ...

@@ -293,7 +293,8 @@ def train(
         run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
         state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
 
-    `mmrl.runs` does the same block by block, with progress, checkpoints and resume.
+    `mmrl.runs` does the same block by block, with progress, checkpoints and resume, and shows the
+    network what `OBSERVES` names: here, wrap `env` yourself.
     """
     check(config, env, params)
     state = init(config, env, params, key, make)

@@ -175,6 +175,27 @@ def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
     assert max(moved) == 0 if agent != "ppg" else max(moved) > 0
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_train_takes_the_same_parts_as_a_run(agent: str):
+    """`train` is traced and never run: are its network and its gradient steps those it is given?"""
+    asked = []
+
+    def learn(*arguments: Any) -> Any:
+        asked.append(agent)
+        return AGENTS[agent].learn(*arguments)
+
+    run = Run(setup(agent, make=MAKE[agent]))
+    env, params, *_ = run.program
+    train = partial(AGENTS[agent].train, run.setup.config, env, params)
+    parts = {"make": MAKE[agent], "learn": learn}
+    state, metrics = jax.eval_shape(partial(train, **parts), jax.random.key(0))
+    shapes = jax.eval_shape(run.begin)
+    alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
+    assert asked and jax.tree.structure(state) == jax.tree.structure(alone)
+    assert jax.tree.leaves(state.net) == jax.tree.leaves(alone.net)
+    assert metrics.returns.shape == (2, 4)
+
+
 @pytest.mark.parametrize("agent", USUAL)
 def test_the_usual_network_is_one_of_its_parts(agent: str):
     usual, given = (Run(setup(agent, make=make)) for make in (None, USUAL[agent]))

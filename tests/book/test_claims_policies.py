@@ -116,10 +116,10 @@ def lower(task: str, staleness: int, rate: float) -> bool:
 
 def test_who_is_best_under_staleness(stale: Any):
     text = prose("11_three_policies")
-    assert "With a small rate, on Catch." in text
+    assert "On Catch with a small rate it is ahead, with intervals that overlap." in text
     for n in (4, 16, 48):
         slow = [stale["Catch", name, n][AT[0]] for name in ("decoupled", "behavior", "recent")]
-        assert slow[0] == max(slow)
+        assert slow[0] == max(slow) and not lower("Catch", n, 0.00025)
     fresh, late = (
         stale["Catch", name, n][AT[2]] for name, n in (("behavior", 0), ("decoupled", 4))
     )
