@@ -28,6 +28,10 @@ MOVED = {
     "mmrl.agents.progress": "mmrl.agents.clear.progress",
     "mmrl.agents.consolidation": "mmrl.agents.clear.ewc",
     "mmrl.agents.continual": "mmrl.agents.clear.cycles",
+    "mmrl.runs.AGENTS": "mmrl.agents.AGENTS",
+    "mmrl.runs.Agent": "mmrl.agents.Agent",
+    "mmrl.runs.find": "mmrl.agents.find",
+    "mmrl.nets.MLP": "mmrl.nets.mlp",
     "mmrl.show.curves.tuning_note": "mmrl.course.results.tuning_note",
     "mmrl.show.widgets": "mmrl.course.widgets",
     **{

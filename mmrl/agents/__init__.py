@@ -7,8 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 from mmrl.agents import clear, dqn, ppo, r2d2
 from mmrl.agents.ppo import ppg
 
-__all__ = ["AGENTS", "Agent", "find"]
-
 
 @runtime_checkable
 class Agent(Protocol):
@@ -61,6 +59,7 @@ class Agent(Protocol):
 
 
 AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2, "ppo": ppo, "ppg": ppg, "clear": clear}
+"""The agents by name."""
 
 
 def find(agent: str) -> Agent:
