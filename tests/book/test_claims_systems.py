@@ -34,7 +34,7 @@ def test_how_long_iterations_take(rows: Any):
     assert at[128, 128, 64]["ours, m = 1"] == min(steps) and few["ours, m = 1"] == max(steps)
     said = f"single steps {min(steps):.1f} (128 environments) to {max(steps):.2f}"
     assert said in text
-    assert "at n = 8 interleaving saved memory, and hardly any time." in text
+    assert "at n = 8 interleaving saved memory, hardly any time." in text
     assert min(steps) > 0.99 and min(tiles) > 0.95
 
 
