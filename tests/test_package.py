@@ -161,6 +161,15 @@ def test_the_lower_rungs_leave_the_heavy_packages_alone():
     assert run(code) == "[]"
 
 
+def test_agents_can_be_imported_before_a_fork():
+    """XLA's threads do not survive one: whoever forks a process must not have started it."""
+    code = (
+        "import mmrl.agents\nfrom jax._src.xla_bridge import backends_are_initialized as started\n"
+        "print(started(), end=' ')\nimport jax.numpy as jnp\njnp.zeros(())\nprint(started())"
+    )
+    assert run(code) == "False True"
+
+
 # The scheduler flag
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from mmrl.monoid import Max, Product, Resettable, Sum
 from mmrl.scan import scan_and_last
 
-_FOLD = Resettable(Product((Max(), Sum(jnp.zeros(())))))
+_FOLD = Resettable(Product((Max(), Sum(jax.ShapeDtypeStruct((), jnp.float32)))))
 
 
 class Cut(eqx.Module):
