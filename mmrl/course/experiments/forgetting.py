@@ -11,7 +11,8 @@ is their mean over time [seed][task], as in Figure 8; `shares` what is left of e
 stages of other tasks later, [seed][stage], and `retained` the mean of those, [seed]. All of it
 again for sampled actions, which the paper plays, is in `sampled`. What EWC and Progress & Compress
 do when a task ends plays `boundary_steps` more, which `env_steps` leaves out. CPU-seconds are per
-network, after compilation, with evaluations.
+network, after compilation, with evaluations. The revision of eight published rows, c82e49a4c3b3,
+is that of a commit that became e03b267: the same change, onto agents in another arrangement.
 """
 
 import dataclasses
