@@ -136,7 +136,7 @@ def _names() -> str:
 
 
 def _in_words_of_help(message: str) -> str:
-    """What functions deep down call otherwise than `mmrl train --help` does."""
+    """Translate an error of a function deep down into the names of `mmrl train --help`."""
     words = {"env": "ENVIRONMENT", "env_id": "ENVIRONMENT"}
     words |= {"name": "`memory`", "sizes": "`memory_sizes`"}
     return re.sub(r"^`(\w+)`", lambda found: words.get(found[1], found[0]), message)

@@ -67,8 +67,8 @@ def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
             return function(config, x)
 
     with monkeypatch.context() as patch, jax.disable_jit():  # so that its scan is a loop
-        patch.setattr(agent, "init", lambda c, env, params, k, *_: alone(program.init, c, k[None]))
-        patch.setattr(agent, "block", lambda c, env, params, s, *_: alone(program.block, c, s))
+        patch.setattr(agent, "init", lambda c, e, p, k, *_, **__: alone(program.init, c, k[None]))
+        patch.setattr(agent, "block", lambda c, e, p, s, *_: alone(program.block, c, s))
         return agent.train(run.setup.config, program.env, program.params, jax.random.key(0))
 
 
