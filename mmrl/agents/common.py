@@ -57,8 +57,14 @@ def action_size(env: Any, params: Any) -> tuple[int, bool]:
     return int(space.shape[0]), True
 
 
-def build(make: Make, config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Any:
-    """The network that `make` builds. Raises `ValueError` unless all its leaves are arrays."""
+def build(
+    make: Make, config: Any, env: Any, params: Any, key: PRNGKeyArray, acts: bool = False
+) -> Any:
+    """The network that `make` builds: Q(s, ·), or one that `acts` by a policy.
+
+    Raises `ValueError` unless its leaves are arrays, it reads what `env` shows, and has an output
+    for each action.
+    """
     net = make(config, env, params, key)
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):
@@ -66,6 +72,26 @@ def build(make: Make, config: Any, env: Any, params: Any, key: PRNGKeyArray) -> 
                 f"`make` must build a network whose leaves are arrays; got {leaf!r} at "
                 f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
             )
+    shape, (actions, continuous) = env.observation_space(params).shape, action_size(env, params)
+
+    def one_step() -> Any:
+        outputs = net.step(net.init(), jnp.zeros(shape), jnp.array(True))[1]
+        if not acts:
+            return outputs
+        return outputs.policy.mean if continuous else outputs.policy.logits
+
+    try:
+        outputs = jax.eval_shape(one_step)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"`make` must build {'an `ActorCritic`' if acts else 'a `Net`'}, or what is called as "
+            f"one, for observations of shape {shape}; got {type(error).__name__}: {error}"
+        ) from error
+    if getattr(outputs, "shape", None) != (actions,):
+        raise ValueError(
+            f"`make` must build a network with {actions} outputs, one for each action; got "
+            f"{getattr(outputs, 'shape', outputs)}."
+        )
     return net
 
 

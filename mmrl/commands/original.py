@@ -27,6 +27,8 @@ def original(env_id: str) -> Callable[[], Any]:
 
     Raises `ValueError` if the environment is not one of popgym's, or popgym is not installed.
     """
+    if not env_id.startswith("popgym-"):
+        raise ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
     if importlib.util.find_spec("popgym") is None:
         raise ValueError(
             f"The original environments need popgym: `pip install popgym=={VERSION}`, or in a "

@@ -185,7 +185,7 @@ def _agent(arguments: Sequence[str]) -> str:
     agent = named.agent
     if agent is None and named.resume:
         env = next((word for word in others if word in registered()), "")
-        past = [saved(named.out)] if named.out else map(saved, _newest())
+        past = [saved(named.out)] if named.out else map(_readable, _newest())
         fits = ("", env) if env and not named.out else None
         agent = next((run.agent for run in past if run and (not fits or run.env in fits)), None)
     agent = Setup.agent if agent is None else agent
@@ -230,11 +230,19 @@ def _newest() -> Iterator[pathlib.Path]:
     return (file.parent for file in files)
 
 
+def _readable(path: pathlib.Path) -> Setup | None:
+    """The setup of the run in a folder; None if the command line could not go on with it."""
+    try:
+        return saved(path)
+    except RunError:
+        return None
+
+
 def _latest(env: str, agent: str) -> pathlib.Path:
     """The latest run of this agent, and of this environment if one is named."""
     path = None
     for path in _newest():
-        setup = saved(path)
+        setup = _readable(path)
         if setup is not None and env in ("", setup.env) and setup.agent == agent:
             return path
     of = f" of {agent}" if path else ""

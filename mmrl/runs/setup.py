@@ -106,10 +106,13 @@ def _name(part: Any) -> str | None:
     if isinstance(part, functools.partial):
         given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
         return f"{_name(part.func)}({', '.join(map(str, given))})"
-    if dataclasses.is_dataclass(part) or not hasattr(part, "__module__"):
+    if hasattr(part, "__qualname__"):
+        return f"{part.__module__}.{part.__qualname__}"
+    if type(part).__repr__ is not object.__repr__:
         return repr(part)
-    of = part if hasattr(part, "__qualname__") else type(part)
-    return f"{of.__module__}.{of.__qualname__}"
+    plain = (bool, int, float, str)
+    given = [f"{k}={v!r}" for k, v in sorted(vars(part).items()) if isinstance(v, plain)]
+    return f"{type(part).__module__}.{type(part).__qualname__}({', '.join(given)})"
 
 
 def _tuples(data: Any) -> Any:

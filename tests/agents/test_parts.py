@@ -1,5 +1,6 @@
 """Every agent takes a memory, an environment and a loss that are defined here, as objects."""
 
+import dataclasses
 import inspect
 import pathlib
 from functools import partial
@@ -38,6 +39,10 @@ class Params(environment.EnvParams):
 
 class Recall(environment.Environment):
     num_actions = 2
+
+    def __init__(self, cues: int = 2):
+        super().__init__()
+        self.cues = cues
 
     @property
     def default_params(self) -> Params:
@@ -156,12 +161,14 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
     traces = [x for x in memories if isinstance(x, Trace)]
     assert len(traces) == (1 if MAKE[agent] is q else 2)
     assert all(np.ptp(trace.rate) > 0 for trace in traces)  # each has been learned
-    named = rf"not of mmrl: env=.*Recall, make=.*\.{MAKE[agent].__name__}"
+    named = rf"not of mmrl: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}"
     for opened in (reopen, saved):
         with pytest.raises(RunError, match=named):
             opened(path)
     with pytest.raises(RunError, match=r"make was '.*', is None"):
         Run(setup(agent), path, resume=True)
+    with pytest.raises(RunError, match=r"env was '.*Recall\(cues=2\)', is '.*Recall\(cues=1\)'"):
+        Run(dataclasses.replace(mine, env=Recall(1)), path, resume=True)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -210,6 +217,17 @@ def test_what_cannot_be_trained_is_refused():
 
     with pytest.raises(ValueError, match=r"`make` must build .* arrays; got .*tanh.* at .*encoder"):
         Run(setup("dqn", make=by_function))
+
+    def outputs(count: int, config: Any, env: Any, params: Any, key: Any) -> Net:
+        return Net.make("none", env.observation_space(params).shape[0], count, width=8, key=key)
+
+    refused = {
+        "dqn": r"with 2 outputs, one for each action; got \(7,\)",
+        "clear": "an `ActorCritic`",
+    }
+    for agent, message in refused.items():
+        with pytest.raises(ValueError, match=f"`make` must build .*{message}"):
+            Run(setup(agent, make=partial(outputs, 7)))
     with pytest.raises(ValueError, match=r"`env` must be hashable"):
         Setup(env=(ENV, Params(max_steps_in_episode=jnp.arange(2))))
 

@@ -17,7 +17,7 @@ from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
 from mmrl.commands import evaluate, train
 from mmrl.envs import registered
-from mmrl.runs import Run, reopen
+from mmrl.runs import Run, RunError, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SETUP, payload
 
 ENV = "probe-Memory-v0"
@@ -277,3 +277,14 @@ def test_ctrl_c_ends_a_process_at_once(here: pathlib.Path):
         assert process.wait(20) == 130 and time.monotonic() - pressed < 10
     assert re.fullmatch(r"mmrl: Stopped\. Blocks 1 to \d+ are saved in results/.*\n", said)
     assert len(reopen("results/probe-Memory-lru-tape-1").history) >= 3
+
+
+def test_a_run_that_cannot_be_opened_here_does_not_hide_others(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("own", '{"setup": {"own": {"make": "mine.make"}}}'), ("bad", "{")):
+        (tmp_path / "results" / name).mkdir(parents=True)
+        (tmp_path / "results" / name / "results.json").write_text(text, "utf-8")
+    with pytest.raises(RunError, match="There is no run of dqn under results/ to resume"):
+        train._latest("", "dqn")

@@ -171,7 +171,7 @@ def init(
     `ActorCritic` that the config names."""
     check(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    net = build(make, config, env, params, net_key)
+    net = build(make, config, env, params, net_key, acts=True)
     state = State(
         net=net,
         optimizer=optimizer(config).init(trained(net)),

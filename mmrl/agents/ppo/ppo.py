@@ -153,7 +153,7 @@ def init(
     """A fresh network and environments. `make` builds π and V, by default those of the config."""
     check(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    net = build(make, config, env, params, net_key)
+    net = build(make, config, env, params, net_key, acts=True)
     rows = learner.rows(config, net)
     if rows % config.minibatches:
         raise ValueError(
