@@ -5,9 +5,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
+_KINDS = {
+    bool: (bool, "True or False"),
+    int: (int | np.integer, "a whole number"),
+    float: (int | float | np.number | np.ndarray | jax.Array, "a number"),
+    str: (str, "a name"),
+}
+
 
 def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:
-    """Raises `ValueError` for a number that is out of range; those that are traced pass.
+    """Raises `ValueError` for a setting of another type, or out of range; what is traced passes.
 
     A whole number is at least 1, or 0 if it is in `from_zero`, and fits into 32 bits; a scalar in
     `shares` lies between 0 and 1, one in `from_zero` between 0 and ∞; all others are positive and
@@ -16,6 +26,9 @@ def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] =
     for field in dataclasses.fields(config):
         name, value = field.name, getattr(config, field.name)
         least = 0 if name in from_zero else 1
+        kind, wanted = _KINDS.get(field.type, (object, ""))
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
+            raise ValueError(f"`{name}` must be {wanted}; got {value!r}.")
         if field.type is int and value < least:
             raise ValueError(f"`{name}` must be at least {least}; got {value}.")
         if field.type is int and value >= 2**31:

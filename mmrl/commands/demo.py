@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.table import Table
 
 from mmrl.agents.dqn import Config
-from mmrl.commands.terminal import duration, in_background, sparkline
+from mmrl.commands.terminal import called, duration, in_background, sparkline
 from mmrl.runs import Run, Setup, append, interquartile_mean, interval, saved
 from mmrl.runs.checkpoint import replace, writing
 from mmrl.show.curves import figure, learning_curves
@@ -237,6 +237,6 @@ def _next_steps(
         console.print(f"[yellow]{first}: not every seed reached {LEARNED}; see the lowest.[/]")
     console.print(f"  the curves        {folder / CURVES}")
     console.print(f"  every number      {out / RESULTS}")
-    play = f"mmrl evaluate {folder / _name(rows[0]['task'], first)}"
+    play = called(f"evaluate {folder / _name(rows[0]['task'], first)}")
     console.print(f"  watch one play    {play}", soft_wrap=True)
-    console.print("  train your own    mmrl train --help")
+    console.print(f"  train your own    {called('train --help')}")

@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -95,7 +96,8 @@ def device() -> Finding:
     devices = jax.devices()
     words = f"{len(devices)} x {devices[0].device_kind}, {os.cpu_count()} CPU cores"
     if devices[0].platform == "cpu" and shutil.which("nvidia-smi"):
-        remedy = "This machine has an NVIDIA GPU that jax does not use: pip install 'jax[cuda12]'"
+        install = f"{sys.executable} -m pip install 'jax[cuda12]=={jax.__version__}'"
+        remedy = f"This machine has an NVIDIA GPU that jax does not use: {install}"
         return Finding("device", "note", f"{words}. {remedy}")
     return Finding("device", "good", words)
 

@@ -39,6 +39,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.quick and options.out.name == "results" and options.out.parent.name == "book":
         raise ValueError("`quick` results mean nothing: keep them out of the book with `--out`.")
+    if not options.minutes > 0:
+        raise ValueError(
+            f"`minutes` must be positive; got {options.minutes:g}. Leave it out for all."
+        )
     rows = experiments.run(options.name, options.out, options.minutes, options.quick)
     for _, line in in_background([lambda: rows]):
         console.print(line, highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 from mmrl import memory
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
-from mmrl.commands.terminal import watch
+from mmrl.commands.terminal import called, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 
@@ -108,12 +108,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run = Run(options.setup, path, resume=options.resume)
     except ValueError as error:
-        raise ValueError(_in_words_of_help(str(error))) from None
+        raise ValueError(_in_words_of_help(str(error), options.config)) from None
     console, blocks = Console(), options.config.blocks
     words, _ = described(options.agent, options.config)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
     if len(run.history) >= blocks:
-        console.print(f"Complete after block {len(run.history)}: prolong it with more --blocks.")
+        longer = called(f"train --resume --out {path} --blocks {2 * len(run.history)}")
+        console.print(
+            f"Complete after block {len(run.history)}. To go on: {longer}", soft_wrap=True
+        )
         return 0
     if run.history:
         console.print(f"resumed after block {len(run.history)} of {blocks}")
@@ -125,7 +128,8 @@ def main(arguments: Sequence[str]) -> int:
     if not any(max(row["fill"]) for row in run.history):
         console.print("It has learned nothing: too few steps were played to fill any batch.")
     console.print(_course(run.history), end="")
-    console.print(f"Done. Watch it play: mmrl evaluate {path}", soft_wrap=True)
+    watch_it = called(f"evaluate {path}")
+    console.print(f"Done. Watch it play: {watch_it}", soft_wrap=True)
     return 0
 
 
@@ -135,8 +139,11 @@ def _names() -> str:
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
 
 
-def _in_words_of_help(message: str) -> str:
+def _in_words_of_help(message: str, config: Any) -> str:
     """Translate an error of a function deep down into the names of `mmrl train --help`."""
+    for field in dataclasses.fields(config):  # a remedy such as batch=831
+        option = f"--{field.name.replace('_', '-')}"
+        message = re.sub(rf"\b{field.name}='?([\w.]+\b)'?", rf"{option} \1", message)
     words = {"env": "ENVIRONMENT", "env_id": "ENVIRONMENT"}
     words |= {"name": "`memory`", "sizes": "`memory_sizes`"}
     return re.sub(r"^`(\w+)`", lambda found: words.get(found[1], found[0]), message)
@@ -158,8 +165,8 @@ def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
     if not options.resume:
         if not options.env:
             raise ValueError(
-                "Say which ENVIRONMENT, such as `mmrl train popgym-RepeatFirstEasy-v0`; "
-                "`mmrl train --list` names all."
+                f"Say which ENVIRONMENT, such as `{called('train popgym-RepeatFirstEasy-v0')}`; "
+                f"`{called('train --list')}` names all."
             )
         return options, options.out or _new_folder(options)
     path = options.out or _latest(options.env, agent)
@@ -251,6 +258,6 @@ def _latest(env: str, agent: str) -> pathlib.Path:
 
 
 def _farewell(run: Run, path: pathlib.Path) -> str:
-    done, resume = len(run.history), f"mmrl train --resume --out {path}"
+    done, resume = len(run.history), called(f"train --resume --out {path}")
     kept = f"Blocks 1 to {done} are saved in {path}" if done else f"No block of {path} is complete"
     return f"Stopped. {kept}; go on with: {resume}"

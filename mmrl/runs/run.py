@@ -115,7 +115,6 @@ class Run:
     """
 
     def __init__(self, setup: Setup, path: str | os.PathLike | None = None, resume: bool = False):
-        _check_seeds(setup.seeds)
         self.setup = setup
         self.path = None if path is None else pathlib.Path(path)
         self.program = program(setup.agent, setup.env, setup.observes, setup.make, setup.learn)
@@ -232,14 +231,6 @@ def _described(path: pathlib.Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
-
-
-def _check_seeds(seeds: tuple[int, ...]) -> None:
-    good = all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in seeds)
-    if not seeds or not good or len(set(seeds)) < len(seeds):
-        raise ValueError(
-            f"`seeds` must be different whole numbers from 0 to 2³² - 1, at least one; got {seeds}."
-        )
 
 
 def _header(setup: Setup) -> dict[str, Any]:

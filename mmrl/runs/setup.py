@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mmrl.agents import AGENTS, find
@@ -38,10 +39,15 @@ class Setup:
     def __post_init__(self):
         agent = find(self.agent)
         _check_env(self.env)
+        _check_seeds(self.seeds)
+        _check_call("make", self.make, ("config", "env", "params", "key"))
+        _check_call("learn", self.learn, ("config", "state", "key"))
         own = {"observes": agent.OBSERVES, "config": agent.Config()}
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
+        if isinstance(self.observes, str):
+            raise ValueError(f"`observes` must be a tuple; got {self.observes!r}: add a comma.")
         unknown = sorted(set(self.observes) - set(SHOWN))
         if unknown:
             raise ValueError(f"`observes` must name some of {SHOWN}; got {unknown}.")
@@ -55,7 +61,41 @@ class Setup:
             )
 
 
+def _check_seeds(seeds: Any) -> None:
+    good = isinstance(seeds, Sequence) and len(seeds) == len({*map(str, seeds)}) > 0
+    if not good or not all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in seeds):
+        raise ValueError(
+            "`seeds` must be a tuple of different whole numbers from 0 to 2³² - 1, at least one; "
+            f"got {seeds!r}."
+        )
+
+
+def _check_call(name: str, function: Any, arguments: tuple[str, ...]) -> None:
+    """Raise `ValueError` unless a part of the user's own can be called as it will be."""
+    if function is None:
+        return
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        called = f"{name}({', '.join(arguments)})"
+        raise ValueError(
+            f"`{name}` must be called as {called}; got {function!r}: {error}."
+        ) from None
+    except ValueError:  # it does not tell its arguments
+        pass
+
+
 def _check_env(env: Any) -> None:
+    game = env[0] if isinstance(env, tuple) and len(env) == 2 else env
+    if isinstance(game, type):
+        raise ValueError(
+            f"`env` must be an environment; got its class: call it, {game.__name__}()."
+        )
+    if not isinstance(game, str) and not hasattr(game, "step_env"):
+        raise ValueError(
+            "`env` must be an id, an environment as gymnax has them, or a tuple of an environment "
+            f"and its parameters; got {env!r}."
+        )
     try:
         hash(env)
     except TypeError:

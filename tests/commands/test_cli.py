@@ -122,6 +122,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", ENV, "--batching", "segment"], "`batching` must be"),
         (["train", ENV, "--batching", "segments", "--segment-length", "0"], "`segment_length`"),
         (["train", ENV, "--capacity", "8"], "`capacity` must hold one rollout"),
+        (["train", "CartPole-v1", "--batch", "9"], "Take --batch 500, or --batching segments."),
         (["train", ENV, "--seeds"], "`seeds` must be"),
         (["train", ENV, "--out", "file/run"], "Cannot write to file/run"),
         (["train", "--resume"], "There is no run under results/ to resume"),
@@ -133,6 +134,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["demo", "--out", "file/demo"], "Cannot write to file/demo"),
         (["demo", "--seeds", "0"], "`seeds` must be"),
         (["demo", "--threads", "0"], "`threads` must be"),
+        (["experiment", "scans", "--minutes", "-1"], "`minutes` must be positive; got -1"),
     ],
 )
 def test_a_mistake_ends_in_one_message(

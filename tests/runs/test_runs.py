@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import AGENTS, dqn, find, r2d2
+from mmrl.agents import AGENTS, checks, dqn, find, r2d2
+from mmrl.envs.probes import Memory
 from mmrl.runs import Run, RunError, Setup, checkpoint
 from tests.helpers.runs import CLEAR, R2D2, SETUP, leaves, payload, setup, write
 
@@ -58,6 +59,52 @@ def test_observes_shows_what_it_says_in_one_order():
     assert Setup("probe-Memory-v0", observes=runs.SHOWN[::-1]).observes == runs.SHOWN
     with pytest.raises(ValueError, match=r"`observes` must name some of .* got \['reward'\]"):
         Setup("probe-Memory-v0", observes=("reward",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env": 3}, "`env` must be an id, an environment .* got 3"),
+        ({"env": Memory}, r"`env` must be an environment; got its class: call it, Memory\(\)"),
+        (
+            {"env": (Memory().default_params, Memory())},
+            "`env` must be .* a tuple of an environment",
+        ),
+        ({"observes": "begin_flag"}, "`observes` must be a tuple; got 'begin_flag': add a comma"),
+        ({"make": lambda config, key: None}, r"`make` must be called as make\(config, env, params"),
+        ({"learn": dqn.loss}, r"`learn` must be called as learn\(config, state, key\)"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_named(changes: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        Setup(**({"env": "probe-Memory-v0"} | changes))
+
+
+@dataclasses.dataclass
+class Settings:
+    """Of every type; that of an agent would be refused here by its annotations, as for no user."""
+
+    blocks: int = 1
+    rate: float = 0.1
+    dueling: bool = True
+    memory: str = "lru"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "wanted"),
+    [
+        ("blocks", 2.5, "a whole number"),
+        ("blocks", True, "a whole number"),
+        ("rate", "fast", "a number"),
+        ("dueling", 1, "True or False"),
+        ("memory", None, "a name"),
+    ],
+)
+def test_a_setting_of_another_type_is_named(setting: str, value: Any, wanted: str):
+    for fits in ({}, {"blocks": np.int64(2)}, {"rate": 1}, {"rate": np.float32(1)}):
+        checks.check_numbers(dataclasses.replace(Settings(), **fits), shares=())
+    with pytest.raises(ValueError, match=f"`{setting}` must be {wanted}; got {value!r}"):
+        checks.check_numbers(dataclasses.replace(Settings(), **{setting: value}), shares=())
 
 
 def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
@@ -238,7 +285,7 @@ def test_bad_settings_leave_no_folder(tmp_path: pathlib.Path):
         with pytest.raises(ValueError, match=r"`(name|env_id|agent|tau)` must"):
             Run(setup(**changes), tmp_path / "run")
     for seeds in ((), (-1,), (2**32,), (0, 0)):
-        with pytest.raises(ValueError, match="`seeds` must be different whole numbers"):
+        with pytest.raises(ValueError, match="`seeds` must be a tuple of different whole numbers"):
             Run(setup(seeds=seeds), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
