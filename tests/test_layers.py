@@ -43,8 +43,8 @@ CONFINED = {
     "flax": {"envs"},
     "optax": {"agents"},
     "matplotlib": {"show", "course"},
-    "ipywidgets": {"show", "course"},
-    "anywidget": {"show", "course"},
+    "ipywidgets": {"course"},
+    "anywidget": {"course"},
 }
 
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
@@ -220,7 +220,7 @@ def test_a_step_up_is_seen(rung: str, source: str):
         ("pdg", "import islpy\nfrom mmrl.scan import scan"),
         ("agents", "import optax\nfrom mmrl.replay import tape"),
         ("show", "import matplotlib.pyplot as plt\nfrom mmrl.runs import load"),
-        ("course", "import anywidget\nfrom mmrl.show.curves import figure"),
+        ("course", "import anywidget\nfrom mmrl.show import figure"),
         ("commands", "import mmrl\nfrom mmrl.course import experiments"),
         ("runs", "from mmrl import __version__"),
         ("__init__", "from mmrl._xla import avoid_cpu_deadlock"),

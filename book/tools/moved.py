@@ -33,7 +33,10 @@ MOVED = {
     "mmrl.runs.find": "mmrl.agents.find",
     "mmrl.nets.MLP": "mmrl.nets.mlp",
     "mmrl.show.curves.tuning_note": "mmrl.course.results.tuning_note",
+    "mmrl.show.curves": "mmrl.show",
+    "mmrl.show.training": "mmrl.course.widgets.training",
     "mmrl.show.widgets": "mmrl.course.widgets",
+    "mmrl.envs.render": "mmrl.course.drawings",
     **{
         f"mmrl.show.{name}": f"mmrl.course.figures.{name}"
         for name in (

@@ -27,7 +27,7 @@ from mmrl.agents.dqn import Config
 from mmrl.commands.terminal import called, duration, in_background, sparkline
 from mmrl.runs import Run, Setup, append, interquartile_mean, interval, saved
 from mmrl.runs.checkpoint import replace, writing
-from mmrl.show.curves import figure, learning_curves
+from mmrl.show import figure, learning_curves
 
 TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
 LENGTH = 10  # steps in a segment

@@ -305,9 +305,9 @@ def drawers(chapter: Chapter) -> set[str]:
         nodes = ast.walk(cell.tree) if "setup" not in cell.tags else iter(())
         for node in nodes:
             module = getattr(node, "module", None) or ""
-            if module.startswith(("mmrl.show", "mmrl.course.figures")) and "widgets" not in module:
+            if module.startswith(("mmrl.show", "mmrl.course.figures")):
                 names |= {alias.asname or alias.name for alias in node.names}
-    return {name for name in names if name[0].islower()} - {"widgets", "provenance_note"}
+    return {name for name in names if name[0].islower()} - {"provenance_note"}
 
 
 def figures(chapter: Chapter) -> Iterator[str]:
@@ -504,9 +504,7 @@ def example() -> dict[str, Any]:
     cells = [
         text_cell(head + "**Time:** 5 minutes on 2 CPU cores.\n\n**Source:** a paper."),
         code_cell(SETUP, tags=["remove-cell", "setup"]),
-        code_cell(
-            "from mmrl.show.curves import figure\nfrom mmrl.course.widgets import ScanPlayer"
-        ),
+        code_cell("from mmrl.show import figure\nfrom mmrl.course.widgets import ScanPlayer"),
         text_cell("## Predict: this\n\n> **Predict.** Which?"),
         WIDGET,
         text_cell("Look. See [chapter 03](03_memory_monoids.ipynb)."),

@@ -1,7 +1,7 @@
 // V-trace step by step, and reservoirs that keep evenly.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { range } from "../../mmrl/show/widgets/js/core.mjs";
+import { range } from "../../mmrl/course/widgets/js/core.mjs";
 import { uniforms } from "../../mmrl/course/widgets/js/random.mjs";
 import { hurdle, shares } from "../../mmrl/course/widgets/js/reservoir_explorer.mjs";
 import { beyond, bins, held, inclusion, kept, largest, law, pooled, solve, streams, thresholds, turns, uniformity } from "../../mmrl/course/widgets/js/reservoirs.mjs";

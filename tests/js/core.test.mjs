@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { num, percent, pick, range, series, slide } from "../../mmrl/show/widgets/js/core.mjs";
-import { ticks } from "../../mmrl/show/widgets/js/plot.mjs";
+import { num, percent, pick, range, series, slide } from "../../mmrl/course/widgets/js/core.mjs";
+import { ticks } from "../../mmrl/course/widgets/js/plot.mjs";
 
 test("numbers are short, with a real minus and a word for what is none", () => {
   const cases = [[0, "0"], [-0.125, "−0.125"], [1234.567, "1230"], [NaN, "NaN"], [-Infinity, "−∞"], [1e-9, "1.0e−9"], [1e7, "1.0e7"], [undefined, "NaN"]];

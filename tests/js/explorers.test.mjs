@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { embed, weights as attention } from "../../mmrl/course/widgets/js/attention_explorer.mjs";
-import { range } from "../../mmrl/show/widgets/js/core.mjs";
+import { range } from "../../mmrl/course/widgets/js/core.mjs";
 import { FAMILIES, halfLife, impulse } from "../../mmrl/course/widgets/js/memory_explorer.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/course/widgets/js/reset_explorer.mjs";
 import { weights } from "../../mmrl/course/widgets/js/returns_explorer.mjs";

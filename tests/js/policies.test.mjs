@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { averaging, count, fade, meanAge, overlap, rate, weightAt } from "../../mmrl/course/widgets/js/batch_calculator.mjs";
 import { objective, rests, stops } from "../../mmrl/course/widgets/js/clip_explorer.mjs";
-import { range } from "../../mmrl/show/widgets/js/core.mjs";
+import { range } from "../../mmrl/course/widgets/js/core.mjs";
 import { adjusted, centerOf, decayOf, spanOf, trail } from "../../mmrl/course/widgets/js/proximal.mjs";
 import { climb, examples, gap, normals } from "../../mmrl/course/widgets/js/rubber_band.mjs";
 import { runs, spaced } from "../../mmrl/course/widgets/js/rubber_band_explorer.mjs";

@@ -1,7 +1,7 @@
 // Cutting and drawing sequences, as R2D2's replay does.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { range } from "../../mmrl/show/widgets/js/core.mjs";
+import { range } from "../../mmrl/course/widgets/js/core.mjs";
 import { chances, drawn, effective, gradient, importance, priorities, sequences, unbiased, uniforms } from "../../mmrl/course/widgets/js/priority_explorer.mjs";
 import { begins, cut, uses } from "../../mmrl/course/widgets/js/sequence_cutter.mjs";
 

@@ -1,7 +1,7 @@
 // Rescaled returns in float32, and Q after starts that are not exact.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { range } from "../../mmrl/show/widgets/js/core.mjs";
+import { range } from "../../mmrl/course/widgets/js/core.mjs";
 import { uniforms } from "../../mmrl/course/widgets/js/random.mjs";
 import { MEMORIES, averaged, crossing, deltaQ, follow, gateBias, geometric, kept } from "../../mmrl/course/widgets/js/recurrence.mjs";
 import { INVERSES, largest, place, relative, rescale, roundTrip, roundUp, target, value } from "../../mmrl/course/widgets/js/rescaling_explorer.mjs";

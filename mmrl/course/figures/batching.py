@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import GRID, INK, STYLES, dress, figure, label_ends
+from mmrl.show import GRID, INK, STYLES, dress, figure, label_ends
 
 LOOKS: Sequence[dict[str, Any]] = STYLES
 MARKS = {"lru": 0, "gru": 1, "ffm": 2, "s5": 3, "linear_attention": 4}

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import GRID, INK, STYLES, figure
+from mmrl.show import GRID, INK, STYLES, figure
 
 
 def belief_over_time(

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from mmrl.course.figures.forgetting import BESIDE, policy
 from mmrl.runs import interval
-from mmrl.show.curves import INK, STYLES, dress, figure
+from mmrl.show import INK, STYLES, dress, figure
 
 Row = Mapping[str, Any]
 Row8 = tuple[str, str, tuple[float, float, float]]

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from mmrl.show.curves import INK, STYLES, apart, dress, figure
+from mmrl.show import INK, STYLES, apart, dress, figure
 
 SIZES = ("T", "batch", "width")
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)

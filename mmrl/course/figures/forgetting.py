@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 from mmrl.agents.clear import cycles
 from mmrl.runs import interquartile_mean, interval
-from mmrl.show.curves import INK, STYLES, dress, figure, label_ends, name_axes
+from mmrl.show import INK, STYLES, dress, figure, label_ends, name_axes
 
 Row = dict[str, Any]
 TRAINED, AT_REST = 3.4, 1.2  # widths of a line, in points

@@ -7,7 +7,7 @@ from jaxtyping import Integer
 from matplotlib.axes import Axes
 
 from mmrl.pdg.domain import Point
-from mmrl.show.curves import INK, STYLES, dress, figure
+from mmrl.show import INK, STYLES, dress, figure
 
 Order = Sequence[tuple[str, Point]]  # operations at points, in the order of execution
 

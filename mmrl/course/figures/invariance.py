@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from mmrl.course.experiments import stratified
 from mmrl.runs.results import RESAMPLES
-from mmrl.show.curves import INK, STYLES, dress, figure, label_ends, learning_curves
+from mmrl.show import INK, STYLES, dress, figure, label_ends, learning_curves
 
 Row = dict[str, Any]
 CONDITIONS = (

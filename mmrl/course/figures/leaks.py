@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.ticker import FixedLocator
 
-from mmrl.show.curves import INK, STYLES, figure, learning_curves
+from mmrl.show import INK, STYLES, figure, learning_curves
 
 KEPT, LEAKED, LOST = STYLES[0]["color"], STYLES[1]["color"], "#BBBBBB"
 

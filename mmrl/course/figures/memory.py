@@ -7,7 +7,7 @@ from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
-from mmrl.show.curves import INK, STYLES, dress, figure, learning_curves
+from mmrl.show import INK, STYLES, dress, figure, learning_curves
 
 
 def half_lives(

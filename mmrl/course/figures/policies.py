@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import INK, STYLES, dress, figure, learning_curves
+from mmrl.show import INK, STYLES, dress, figure, learning_curves
 
 PROXIMAL = ("decoupled", "recent", "behavior")
 

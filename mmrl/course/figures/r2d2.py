@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show.curves import INK, STYLES, dress, figure
+from mmrl.show import INK, STYLES, dress, figure
 
 STRATEGIES = {
     "zero": "zero",

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from mmrl.runs import interval
-from mmrl.show.curves import GRID, INK, STYLES, dress, figure
+from mmrl.show import GRID, INK, STYLES, dress, figure
 
 
 def timing(

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullLocator
 
-from mmrl.show.curves import GRID, INK, STYLES, dress, figure
+from mmrl.show import GRID, INK, STYLES, dress, figure
 
 
 def rounding(

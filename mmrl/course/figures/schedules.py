@@ -7,7 +7,7 @@ from jaxtyping import Bool, Integer
 from matplotlib.axes import Axes
 
 from mmrl.pdg.syntax import Event
-from mmrl.show.curves import INK, STYLES, dress, figure
+from mmrl.show import INK, STYLES, dress, figure
 
 Array = np.ndarray
 TOP = 0.1  # of the height, for the strips of who is at work

@@ -8,7 +8,7 @@ from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 
 from mmrl.runs import interval
-from mmrl.show.curves import GRID, INK, STYLES, dress, figure, label_ends
+from mmrl.show import GRID, INK, STYLES, dress, figure, label_ends
 
 
 def by_age(

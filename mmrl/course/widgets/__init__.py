@@ -8,6 +8,8 @@ the traits are live, `player.method`, and may be set from Python.
 """
 
 try:
+    from mmrl.course.widgets.base import END
+    from mmrl.course.widgets.episodes import EpisodePlayer, episode_player
     from mmrl.course.widgets.explorers import (
         AttentionExplorer,
         MemoryExplorer,
@@ -25,8 +27,6 @@ try:
     from mmrl.course.widgets.sensitivity import SensitivityExplorer
     from mmrl.course.widgets.sequences import PriorityExplorer, SequenceCutter
     from mmrl.course.widgets.staleness import RescalingExplorer, StalenessExplorer
-    from mmrl.show.widgets.base import END
-    from mmrl.show.widgets.episodes import EpisodePlayer, episode_player
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "traitlets"):
         raise

@@ -1,12 +1,86 @@
-"""The browser modules of the explorers, which lie in the folder `js` beside this file."""
+"""One self-contained browser module per widget, and the arrays that travel to it."""
 
+import re
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from mmrl.show.widgets import base
+import numpy as np
+import traitlets
 
 FOLDER = Path(__file__).parent / "js"
+IMPORT = re.compile(r'^import \{[^}]*\} from "(\.[\w./]+\.mjs)";\n', flags=re.MULTILINE)
+END = 9999  # a position that means the end, however far away that is
+# More numbers than any picture can show: what lies beyond stays here, and the page stays small.
+MOST = 1024
 
 
+@cache
 def source(name: str) -> str:
-    """js/<name>.mjs after all that it imports: one ES module that imports nothing."""
-    return base.source(name, FOLDER)
+    """js/<name>.mjs after all that it imports: one ES module that imports nothing.
+
+    A notebook loads a widget from an address of its own, from where a relative import leads
+    nowhere. Each file comes once, before those that import it, so that all share one scope.
+    """
+    parts: dict[Path, str] = {}
+
+    def add(path: Path) -> None:
+        if path not in parts:
+            text = path.read_text("utf-8")
+            for other in IMPORT.findall(text):
+                add((path.parent / other).resolve())
+            parts[path] = IMPORT.sub("", text)
+
+    add((FOLDER / f"{name}.mjs").resolve())
+    return "\n".join(parts.values())
+
+
+def style() -> str:
+    """The style sheet that all widgets share."""
+    return (FOLDER / "style.css").read_text("utf-8")
+
+
+class Shown(NamedTuple):
+    """The first numbers of an array, and how many there were."""
+
+    values: tuple[float, ...]
+    length: int
+
+
+class Series(traitlets.TraitType):
+    """A trait for one array of numbers: anything that NumPy reads as one axis, NaN and empty too.
+
+    Only the first `MOST` entries are kept. What is not finite travels as null, because the NaN that
+    Python writes is not JSON and would leave the page without any widget. Raises `ValueError`
+    for what is not one axis of real numbers.
+    """
+
+    info_text = "one axis of numbers"
+
+    def __init__(self, default: Any = (), **kwargs: Any):
+        traitlets.TraitType.__init__(self, self.validate(None, default), **kwargs)
+        self.tag(sync=True, to_json=_to_json, from_json=_from_json)
+
+    def validate(self, obj: Any, value: Any) -> Shown:
+        if isinstance(value, Shown):
+            return value
+        try:
+            array = np.asarray(value)
+        except ValueError:  # rows of unequal length
+            array = np.array(value, object)
+        if array.ndim != 1 or array.dtype.kind not in "biuf":
+            raise ValueError(
+                f"`{self.name}` must be one axis of real numbers, like [1.0, 0.0, 2.0]; got "
+                f"{type(value).__name__} of {array.dtype}{list(array.shape)}."
+            )
+        first = array[:MOST].astype(float)
+        return Shown(tuple(first.tolist()), len(array))
+
+
+def _to_json(shown: Shown, widget: Any) -> dict:
+    values = [x if np.isfinite(x) else None for x in shown.values]
+    return {"values": values, "length": shown.length}
+
+
+def _from_json(json: dict, widget: Any) -> Shown:
+    return Shown(tuple(np.nan if x is None else x for x in json["values"]), json["length"])

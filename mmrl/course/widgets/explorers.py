@@ -4,9 +4,8 @@ import anywidget
 import numpy as np
 from traitlets import Bool, Enum, Float, Int
 
-from mmrl.course.widgets.base import source
+from mmrl.course.widgets.base import END, Series, source, style
 from mmrl.memory.s5 import diagonalise, hippo
-from mmrl.show.widgets.base import END, Series, style
 
 
 class ScanPlayer(anywidget.AnyWidget):

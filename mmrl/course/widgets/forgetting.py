@@ -3,8 +3,7 @@
 import anywidget
 from traitlets import Bool, Enum, Float, Int
 
-from mmrl.course.widgets.base import source
-from mmrl.show.widgets.base import END, style
+from mmrl.course.widgets.base import END, source, style
 
 
 class ForgettingExplorer(anywidget.AnyWidget):

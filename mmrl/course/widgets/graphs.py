@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import traitlets
 from traitlets import Enum, Int
 
-from mmrl.course.widgets.base import source
+from mmrl.course.widgets.base import source, style
 from mmrl.pdg.certificate import explain
 from mmrl.pdg.expr import min_
 from mmrl.pdg.frees import Plan, plan
@@ -18,7 +18,6 @@ from mmrl.pdg.graph import Graph
 from mmrl.pdg.program import Program
 from mmrl.pdg.schedule import IN, Proximity, maps, schedule, union
 from mmrl.pdg.syntax import Event, text, trace
-from mmrl.show.widgets.base import style
 
 PATTERNS = ("t", "t+3", "t-1", "0:T", "t:T", "0:t+1", "t:min(t+n,T)", "max(0,t-n):t+1")
 PATTERNS += ("t//2", "t%8", "T-1-t")

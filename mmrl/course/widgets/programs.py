@@ -9,7 +9,7 @@ import jax
 import traitlets
 from traitlets import Enum, Int
 
-from mmrl.course.widgets.base import source
+from mmrl.course.widgets.base import source, style
 from mmrl.course.widgets.graphs import reinforce
 from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.compiler import Compiled, compile
@@ -20,7 +20,6 @@ from mmrl.pdg.passes import Stage, fuse, lift_loops, stages, tile, vectorize
 from mmrl.pdg.passes.cycles import shift
 from mmrl.pdg.program import Program
 from mmrl.pdg.syntax import Block, Execute, If, Leaf, Loop, Node, leaves, text
-from mmrl.show.widgets.base import style
 
 BOUNDS = {"I": 1, "T": 8}
 WINDOW = 3

@@ -15,9 +15,8 @@ from jax.nn import relu, sigmoid
 from jax.numpy import exp, maximum, tanh, where
 from traitlets import Enum, Int
 
-from mmrl.course.widgets.base import source
+from mmrl.course.widgets.base import source, style
 from mmrl.pdg.passes import Recurrence, Refusal, recognize
-from mmrl.show.widgets.base import style
 
 LENGTHS = (8, 16)
 

@@ -3,8 +3,7 @@
 import anywidget
 from traitlets import Bool, Enum, Float, Int
 
-from mmrl.course.widgets.base import source
-from mmrl.show.widgets.base import END, Series, style
+from mmrl.course.widgets.base import END, Series, source, style
 
 # Seldom rewarded steps, and a critic that is right only in part; the last value is bootstrapped.
 REWARDS = (0.0, 0.0, 1.0, 0.0, 0.0, -0.5, 0.0, 0.0, 1.0, 0.0, 0.5, 1.0)

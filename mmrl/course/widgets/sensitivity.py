@@ -8,8 +8,7 @@ import traitlets
 from traitlets import Bool, Enum, Int
 
 from mmrl.course.results import published
-from mmrl.course.widgets.base import source
-from mmrl.show.widgets.base import Series, style
+from mmrl.course.widgets.base import Series, source, style
 
 TASK, MEMORY, LAG = "RepeatPreviousPaper", "lru", 9
 

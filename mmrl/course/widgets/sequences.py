@@ -3,8 +3,7 @@
 import anywidget
 from traitlets import Float, Int
 
-from mmrl.course.widgets.base import source
-from mmrl.show.widgets.base import Series, style
+from mmrl.course.widgets.base import Series, source, style
 
 # |δ| along twelve sequences of 8 steps: one spike, an even level, a slow fall, hardly anything, …
 ERRORS = (

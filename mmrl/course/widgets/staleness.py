@@ -3,8 +3,7 @@
 import anywidget
 from traitlets import Enum, Float, Int
 
-from mmrl.course.widgets.base import source
-from mmrl.show.widgets.base import style
+from mmrl.course.widgets.base import source, style
 
 
 class RescalingExplorer(anywidget.AnyWidget):

@@ -9,7 +9,7 @@ import pytest
 from mmrl.course import experiments
 from mmrl.course.experiments import returns_timing
 from mmrl.course.figures import leaks, returns
-from mmrl.show.curves import figure
+from mmrl.show import figure
 
 BEGIN = np.arange(6) % 3 == 0
 

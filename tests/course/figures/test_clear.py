@@ -7,7 +7,7 @@ import pytest
 
 from mmrl.course.figures import clear
 from mmrl.course.results import published
-from mmrl.show.curves import STYLES
+from mmrl.show import STYLES
 
 CHANCE = -0.6
 

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.lines import Line2D
 
 from mmrl.course.figures.compiling import name_ends, ratios, shares
-from mmrl.show.curves import figure
+from mmrl.show import figure
 
 
 def row(n: int | None, taken: dict[str, float], **sizes: int) -> dict:

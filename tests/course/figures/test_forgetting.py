@@ -7,7 +7,7 @@ import pytest
 
 from mmrl.agents.clear import cycles
 from mmrl.course.figures import forgetting
-from mmrl.show.curves import figure
+from mmrl.show import figure
 
 STEPS = np.arange(0, 130, 10)  # before all training, and two evaluations in each of six stages
 ORDER = [0, 1, 2, 0, 1, 2]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mmrl.course.figures.graphs import lifetimes, places, waiting
-from mmrl.show.curves import figure
+from mmrl.show import figure
 
 # Two steps acted, then both learned from; `o` of step 2 is made and never read.
 ORDER = [

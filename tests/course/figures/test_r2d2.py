@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmrl.course.figures import r2d2
-from mmrl.show.curves import figure
+from mmrl.show import figure
 
 
 def row(strategy: str, memory: str = "lstm", **changes: Any) -> dict[str, Any]:

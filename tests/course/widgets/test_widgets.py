@@ -22,7 +22,7 @@ from mmrl import returns
 from mmrl.course import widgets
 from mmrl.course.experiments.sensitivity import lower
 from mmrl.course.widgets import graphs, programs, recurrences
-from mmrl.course.widgets.base import FOLDER, source
+from mmrl.course.widgets.base import FOLDER, IMPORT, MOST, source
 from mmrl.memory import LRU
 from mmrl.memory.ffm import FFM
 from mmrl.memory.linear_attention import elu_plus_one
@@ -34,8 +34,6 @@ from mmrl.pdg.graph import Graph
 from mmrl.replay import segments, sequences
 from mmrl.scan import scan
 from mmrl.schedules import count, schedule
-from mmrl.show.widgets import base
-from mmrl.show.widgets.base import IMPORT, MOST
 from tests.course.widgets import (
     widgets_oracle_clear,
     widgets_oracle_forgetting,
@@ -421,7 +419,7 @@ def test_shared_files_come_first_and_once():
     text = source("returns_explorer")
     assert text.count("export function frame(") == text.count("export function plot(") == 1
     assert text.index("export function frame(") < text.index("export function plot(")
-    for path in (*FOLDER.glob("*.mjs"), *base.FOLDER.glob("*.mjs")):
+    for path in FOLDER.glob("*.mjs"):
         lines = [s for s in path.read_text("utf-8").split("\n") if s.startswith("import")]
         assert all(IMPORT.fullmatch(line + "\n") for line in lines), f"{path.name}: one line each"
 
@@ -511,5 +509,5 @@ def test_without_anywidget_the_remedy_is_told(hidden: str, monkeypatch: pytest.M
 
 def test_figures_need_no_widgets():
     root = FOLDER.parents[2]
-    for path in (*(root / "show").glob("*.py"), *(root / "course" / "figures").glob("*.py")):
+    for path in (root / "show.py", *(root / "course" / "figures").glob("*.py")):
         assert not re.search(r"anywidget|traitlets|\.widgets", path.read_text("utf-8")), path.name

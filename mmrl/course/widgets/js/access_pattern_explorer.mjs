@@ -1,5 +1,5 @@
 // An index expression φ as a picture: what each y[t] reads, who reads each x[k], and until when.
-import { choice, clamp, frame, html, picture, plural, range, slider, stripes, svg } from "../../../show/widgets/js/core.mjs";
+import { choice, clamp, frame, html, picture, plural, range, slider, stripes, svg } from "./core.mjs";
 import { PATTERNS, lives } from "./patterns.mjs";
 
 const TRAITS = ["pattern", "T", "n", "t", "k"];

@@ -1,5 +1,5 @@
 // Linear attention as a matrix: which earlier steps each step reads, and how sharply.
-import { choice, clamp, frame, num, percent, picture, range, series, slider, svg } from "../../../show/widgets/js/core.mjs";
+import { choice, clamp, frame, num, percent, picture, range, series, slider, svg } from "./core.mjs";
 
 const elu = (x) => (x > 0 ? x + 1 : Math.exp(x));
 

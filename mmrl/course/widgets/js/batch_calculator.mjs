@@ -1,6 +1,6 @@
 // From one batch size to another: the hyperparameters that keep the learning curve.
-import { choice, frame, html, num, percent, picture, range, slider, svg, toggle } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, frame, html, num, percent, picture, range, slider, svg, toggle } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 import { adjusted, centerOf, decayOf, spanOf } from "./proximal.mjs";
 
 const SWITCHES = ["learning_rate", "center", "advantages", "phases", "betas"];

@@ -1,6 +1,6 @@
 // The decoupled objectives and their gradients, for one action, as its probability moves.
-import { choice, clamp, drag, frame, html, num, picture, range, slider, svg, stripes } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, drag, frame, html, num, picture, range, slider, svg, stripes } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 import { clipped, penalized } from "./proximal.mjs";
 
 const [LOW, HIGH] = [-1.5, 1.5];

@@ -1,6 +1,6 @@
 // Two or three tasks learned in turn: what is forgotten, and what was never possible.
-import { choice, clamp, frame, html, num, percent, picture, player, plural, range, slider, svg, toggle } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, frame, html, num, percent, picture, player, plural, range, slider, svg, toggle } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 import { START, best, clip, keeps, learn, loss, solved, valleys } from "./valleys.mjs";
 
 const VIEW = { x: { low: -1.6, high: 3.2 }, y: { low: -1.2, high: 2.1 } };

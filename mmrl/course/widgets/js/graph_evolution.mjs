@@ -1,5 +1,5 @@
 // A dependence graph after each pass of the compiler: who reads what, at which points.
-import { choice, clamp, frame, html, picture, plural, range, slider, svg } from "../../../show/widgets/js/core.mjs";
+import { choice, clamp, frame, html, picture, plural, range, slider, svg } from "./core.mjs";
 
 const SPUR = 14;
 const ROW = 54;

@@ -1,6 +1,6 @@
 // A recurrence as the compiler sees it: its (a, b) or what is in the way, and loop against tree.
-import { choice, clamp, frame, html, num, picture, player, plural, range, slider, svg } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, frame, html, num, picture, player, plural, range, slider, svg } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 
 /** What the compiler knows: a step, and two steps in a row, which are one again. */
 const FORMS = {

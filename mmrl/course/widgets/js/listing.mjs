@@ -1,5 +1,5 @@
 // A generated program as text: one line is where it is, and each says what it belongs to.
-import { html } from "../../../show/widgets/js/core.mjs";
+import { html } from "./core.mjs";
 
 const EDGES = { acting: "solid var(--blue)", learning: "double var(--orange)", memory: "dotted var(--purple)", other: "solid transparent" };
 const LINE = 18;

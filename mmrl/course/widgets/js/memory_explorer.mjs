@@ -1,6 +1,6 @@
 // Eigenvalues of memory models: where they lie, how fast they forget, what an impulse leaves.
-import { choice, clamp, frame, num, picture, plural, range, series, slider, svg } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, frame, num, picture, plural, range, series, slider, svg } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 
 const UNITS = 16;
 const CONTEXTS = 4;

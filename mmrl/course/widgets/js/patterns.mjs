@@ -1,5 +1,5 @@
 // What a read x[φ(t)] means for all t at once: who reads what, and how long it has to be kept.
-import { range } from "../../../show/widgets/js/core.mjs";
+import { range } from "./core.mjs";
 
 const at = (point) => [point, point + 1];
 

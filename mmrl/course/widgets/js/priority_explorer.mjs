@@ -1,6 +1,6 @@
 // From the errors of sequences to how often each is drawn, and what importance weights take back.
-import { clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg } from "../../../show/widgets/js/core.mjs";
-import { plot } from "../../../show/widgets/js/plot.mjs";
+import { clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg } from "./core.mjs";
+import { plot } from "./plot.mjs";
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const mean = (values) => sum(values.map((x) => x / values.length));

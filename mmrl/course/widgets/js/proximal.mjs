@@ -1,5 +1,5 @@
 // Behavior, proximal and current policy: averages, objectives, rules for the batch. Pure functions.
-import { clamp } from "../../../show/widgets/js/core.mjs";
+import { clamp } from "./core.mjs";
 
 /** β = 1 - 1 / (1 + COM): the decay of a moving average whose mean age is COM steps. */
 export const decayOf = (center) => center / (1 + center);

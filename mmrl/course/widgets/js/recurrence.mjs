@@ -1,5 +1,5 @@
 // Small recurrent networks, and how wrong their Q is after starting from a state that is not exact.
-import { range } from "../../../show/widgets/js/core.mjs";
+import { range } from "./core.mjs";
 import { uniforms } from "./random.mjs";
 
 const [INPUTS, UNITS, ACTIONS, NETWORKS] = [4, 16, 4, 5];

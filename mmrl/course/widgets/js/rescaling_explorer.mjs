@@ -1,6 +1,6 @@
 // R2D2's target in rescaled returns, step by step, and what float32 does to the inverse of h.
-import { choice, clamp, frame, html, num, picture, range, slider, svg } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, frame, html, num, picture, range, slider, svg } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 
 const exact = (x) => x;
 const float32 = Math.fround;

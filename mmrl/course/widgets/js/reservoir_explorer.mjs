@@ -1,6 +1,6 @@
 // Which unrolls of a stream a reservoir keeps, and whether it keeps them evenly.
-import { clamp, frame, num, percent, picture, player, plural, range, slider, stripes, svg, toggle } from "../../../show/widgets/js/core.mjs";
-import { path, plot, ticks } from "../../../show/widgets/js/plot.mjs";
+import { clamp, frame, num, percent, picture, player, plural, range, slider, stripes, svg, toggle } from "./core.mjs";
+import { path, plot, ticks } from "./plot.mjs";
 import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "./reservoirs.mjs";
 
 const EACH = 40;

@@ -1,5 +1,5 @@
 // Reservoirs by random lots, in one part or several, and how evenly they keep what came.
-import { range } from "../../../show/widgets/js/core.mjs";
+import { range } from "./core.mjs";
 import { uniforms } from "./random.mjs";
 
 /** The k largest of `lots`, as ascending indices; of equal lots the earlier stays. */

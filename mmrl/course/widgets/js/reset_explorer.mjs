@@ -1,6 +1,6 @@
 // What a memory carries across the boundary of two episodes, under three ways to reset it.
-import { choice, clamp, drag, frame, num, percent, picture, range, series, slider, stripes, svg, toggle } from "../../../show/widgets/js/core.mjs";
-import { plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, drag, frame, num, percent, picture, range, series, slider, stripes, svg, toggle } from "./core.mjs";
+import { plot } from "./plot.mjs";
 
 export const MODES = [
   ["none", "no reset"],

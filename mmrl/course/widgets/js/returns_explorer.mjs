@@ -1,6 +1,6 @@
 // Which future rewards and values each target adds up, and with what weight.
-import { choice, frame, num, picture, range, series, slider, svg } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, frame, num, picture, range, series, slider, svg } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 import { TARGETS } from "./targets.mjs";
 
 /**

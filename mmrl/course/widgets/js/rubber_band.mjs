@@ -1,5 +1,5 @@
 // A Gaussian policy that climbs a hill on a rubber band. Pure functions.
-import { range } from "../../../show/widgets/js/core.mjs";
+import { range } from "./core.mjs";
 import { clipped, decayOf, penalized, trail } from "./proximal.mjs";
 
 /** Normal draws, always the same: Box and Muller over x ← 48271 x mod (2³¹ - 1). */

@@ -1,6 +1,6 @@
 // θ on its rubber band to θ_prox, and what a smaller batch asks of the band.
-import { choice, frame, html, num, percent, picture, plural, range, slider, svg, toggle } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, frame, html, num, percent, picture, plural, range, slider, svg, toggle } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 import { adjusted, decayOf } from "./proximal.mjs";
 import { HILL, climb, distance, examples, gap } from "./rubber_band.mjs";
 

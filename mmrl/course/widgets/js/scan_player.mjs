@@ -1,5 +1,5 @@
 // How a scan brackets its products: each level of each method, one combine at a time or all.
-import { choice, frame, html, num, picture, player, plural, range, series, slider, svg } from "../../../show/widgets/js/core.mjs";
+import { choice, frame, html, num, picture, player, plural, range, series, slider, svg } from "./core.mjs";
 
 /** Monoids as in mmrl.monoid: `lift` makes an element of an input, `show` a text of an element. */
 export const MONOIDS = {

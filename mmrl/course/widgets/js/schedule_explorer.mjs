@@ -1,6 +1,6 @@
 // One index of a program changed: what the schedule, its code and its memory become.
-import { choice, clamp, drag, frame, html, picture, player, range, slider, svg } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, drag, frame, html, picture, player, range, slider, svg } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 
 const TRAITS = ["n", "proximity", "moment", "schedules"];
 const ROWS = [

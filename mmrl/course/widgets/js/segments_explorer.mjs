@@ -1,5 +1,5 @@
 // The same episodes as padded segments of L steps and end to end on a tape.
-import { clamp, frame, num, percent, picture, plural, series, slider, stripes, svg } from "../../../show/widgets/js/core.mjs";
+import { clamp, frame, num, percent, picture, plural, series, slider, stripes, svg } from "./core.mjs";
 
 /** The segments of all episodes (Eqs. 23-27): {episode, start, steps, pad}, every one L long. */
 export function split(lengths, size) {

@@ -1,6 +1,6 @@
 // Which observations Q(s_n, a_n) depends on along an episode, and what a segment cuts off.
-import { END, choice, clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg, toggle } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { END, choice, clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg, toggle } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 
 /** The complete rows of 1, 2, 3, … numbers that follow one another: row n holds i = 0 … n. */
 export function triangle(values) {

@@ -1,6 +1,6 @@
 // How R2D2 cuts episodes into overlapping sequences, and what that asks of every step.
-import { clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg } from "../../../show/widgets/js/core.mjs";
-import { plot } from "../../../show/widgets/js/plot.mjs";
+import { clamp, frame, num, percent, picture, plural, range, series, slider, stripes, svg } from "./core.mjs";
+import { plot } from "./plot.mjs";
 
 /**
  * The sequences of all episodes, as mmrl.replay.sequences cuts them. Each starts at step `s` of its

@@ -1,6 +1,6 @@
 // How wrong Q is after a memory starts from zero or from a stale stored state, with or without burn-in.
-import { choice, clamp, frame, html, num, percent, picture, range, slider, svg } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, frame, html, num, percent, picture, range, slider, svg } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 import { averaged, crossing, gateBias, kept } from "./recurrence.mjs";
 
 const TRAINED = 40;

@@ -1,5 +1,5 @@
 // A compiled program step by step: the line, what it reads and writes, and what is in memory.
-import { choice, clamp, frame, html, picture, player, plural, range, slider, svg } from "../../../show/widgets/js/core.mjs";
+import { choice, clamp, frame, html, picture, player, plural, range, slider, svg } from "./core.mjs";
 import { listing } from "./listing.mjs";
 
 /** How events begin: [line, counters, operation, t, reads] for a run, [line, counters, tensor, t] for a free. */

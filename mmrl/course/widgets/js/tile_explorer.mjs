@@ -1,6 +1,6 @@
 // The learner in tiles of m steps: fewer launches, more memory.
-import { choice, clamp, frame, num, picture, plural, range, slider, svg } from "../../../show/widgets/js/core.mjs";
-import { path, plot } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, frame, num, picture, plural, range, slider, svg } from "./core.mjs";
+import { path, plot } from "./plot.mjs";
 
 /**
  * One episode of T steps. Tile s learns from x[s:s + m] and from rewards up to the n-th after each,

@@ -1,5 +1,5 @@
 // Tasks that are valleys in a plane, and gradient descent through them. Pure functions.
-import { range } from "../../../show/widgets/js/core.mjs";
+import { range } from "./core.mjs";
 
 const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
 

@@ -1,6 +1,6 @@
 // V-trace step by step: which ratios are clipped, and what each later TD error still adds.
-import { choice, clamp, frame, num, picture, plural, range, series, slider, stripes, svg, toggle } from "../../../show/widgets/js/core.mjs";
-import { path, plot, ticks } from "../../../show/widgets/js/plot.mjs";
+import { choice, clamp, frame, num, picture, plural, range, series, slider, stripes, svg, toggle } from "./core.mjs";
+import { path, plot, ticks } from "./plot.mjs";
 import { TARGETS } from "./targets.mjs";
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);

@@ -17,7 +17,7 @@ export const range = (length, f = (i) => i) => Array.from({ length }, (_, i) => 
 
 /**
  * What can be drawn of an array that somebody gave, and what to say about the rest of it.
- * `raw` is {values, length} as `mmrl.show.widgets.base.Series` sends it, where null is not finite,
+ * `raw` is {values, length} as `mmrl.course.widgets.base.Series` sends it, where null is not finite,
  * or a plain array. Returns {values, notes}; `values` is never empty.
  */
 export function series(raw, { name, most, fallback, unit = "step" }) {

@@ -1,4 +1,4 @@
-// One recorded episode, step by step: the pictures come from mmrl.envs.render.
+// One recorded episode, step by step: the pictures come from mmrl.course.drawings.
 import { clamp, frame, num, picture, player, range, series, slider, svg } from "./core.mjs";
 import { plot } from "./plot.mjs";
 

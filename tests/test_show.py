@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from mmrl.course.results import tuning_note
 from mmrl.runs import interval
-from mmrl.show.curves import STYLES, figure, learning_curves
+from mmrl.show import STYLES, figure, learning_curves
 
 STEPS = np.arange(1, 9) * 2560
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mmrl.course.widgets.training.live import Curve
 from mmrl.runs import Report, Run, RunError, Setup
-from mmrl.show.training.live import Curve
 
 COMPILING = "compiling (10 to 30 s for new settings, at once for known ones) …"
 ACTIVE = ("compiling", "training", "pausing", "paused")

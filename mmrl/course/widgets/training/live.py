@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from mmrl.runs import interval
-from mmrl.show.curves import INK, STYLES, name_axes
+from mmrl.show import INK, STYLES, name_axes
 
 MARKS = "○□△◇▽✚✖"  # the markers of `STYLES`, for text
 EMPTY = "no curve yet"

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import ipywidgets
 import traitlets
 
+from mmrl.course.widgets.base import style
+from mmrl.course.widgets.training.live import INCHES, MARKS
+from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
-from mmrl.show.curves import STYLES
-from mmrl.show.training.live import INCHES, MARKS
-from mmrl.show.training.trial import Trial
-from mmrl.show.widgets.base import style
+from mmrl.show import STYLES
 
 if TYPE_CHECKING:
-    from mmrl.show.training.explorer import TrainingExplorer
+    from mmrl.course.widgets.training.explorer import TrainingExplorer
 
 ENVIRONMENTS = (
     "popgym-RepeatFirstEasy-v0",

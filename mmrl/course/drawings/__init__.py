@@ -5,10 +5,10 @@ kilobytes of text that a notebook shows with `IPython.display.SVG`. Every pictur
 screen reader, never tells things apart by colour alone, and follows the reader's dark theme.
 """
 
-from mmrl.envs.render.bandit import bandit
-from mmrl.envs.render.cards import card_strip, count_recall
-from mmrl.envs.render.cart_pole import cart_pole
-from mmrl.envs.render.episode import episode_svg
-from mmrl.envs.render.mine_sweeper import mine_sweeper
+from mmrl.course.drawings.bandit import bandit
+from mmrl.course.drawings.cards import card_strip, count_recall
+from mmrl.course.drawings.cart_pole import cart_pole
+from mmrl.course.drawings.episode import episode_svg
+from mmrl.course.drawings.mine_sweeper import mine_sweeper
 
 __all__ = ["bandit", "card_strip", "cart_pole", "count_recall", "episode_svg", "mine_sweeper"]

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 
 from mmrl.agents import AGENTS
+from mmrl.course.widgets import EpisodePlayer
+from mmrl.course.widgets.episodes import _frames
 from mmrl.rollout import Transition, collect, start
 from mmrl.runs import Run
-from mmrl.show.widgets import EpisodePlayer
-from mmrl.show.widgets.episodes import _frames
 
 
 class AgentPlayer(EpisodePlayer):

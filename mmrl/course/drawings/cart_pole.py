@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from mmrl.envs.render import svg
+from mmrl.course.drawings import svg
 
 _WIDTH, _METRE, _GROUND = 520, 92, 214  # pixels; pixels per metre; y of the track
 _LIMIT, _ANGLE = 2.4, np.deg2rad(12)  # where an episode ends: metres, radians

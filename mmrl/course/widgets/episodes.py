@@ -1,4 +1,4 @@
-"""The player of recorded episodes: pictures from `mmrl.envs.render`, turned over in the browser."""
+"""The player of recorded episodes turns the pictures of `mmrl.course.drawings` over."""
 
 import re
 from typing import Any, NamedTuple
@@ -9,10 +9,10 @@ from jaxtyping import Float
 from numpy import ndarray
 from traitlets import Int, List, Unicode, default
 
-from mmrl.envs.render import episode_svg
-from mmrl.envs.render.episode import Steps
-from mmrl.envs.render.svg import ROLES
-from mmrl.show.widgets.base import END, Series, source, style
+from mmrl.course.drawings import episode_svg
+from mmrl.course.drawings.episode import Steps
+from mmrl.course.drawings.svg import ROLES
+from mmrl.course.widgets.base import END, Series, source, style
 
 MOST_FRAMES = 210  # CartPole's longest POPGym episode is 200 steps
 
@@ -30,7 +30,7 @@ def _roles() -> str:
 class EpisodePlayer(anywidget.AnyWidget):
     """One picture per step of an episode, and its rewards; `episode_player` makes one.
 
-    `frames` are texts of SVG, `step` is the one in view, from 0, and `mmrl.show.widgets.END` the
+    `frames` are texts of SVG, `step` is the one in view, from 0, and `mmrl.course.widgets.END` the
     last. Without arguments it shows an example.
     """
 

@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from mmrl.envs import render
-from mmrl.envs.render import cards, svg
+from mmrl.course import drawings
+from mmrl.course.drawings import cards, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 RNG = np.random.default_rng(0)
@@ -100,7 +100,7 @@ EPISODES = {
 def draw(env_id, **kwargs):
     """The root of a whole episode's picture, with the hidden state where there is one."""
     steps, hidden = EPISODES[env_id]
-    return ET.fromstring(render.episode_svg(env_id, steps, hidden=hidden, **kwargs))
+    return ET.fromstring(drawings.episode_svg(env_id, steps, hidden=hidden, **kwargs))
 
 
 def marks(root, name="data-mark"):
@@ -123,7 +123,7 @@ def test_one_mark_per_step(env_id, frame):
 @pytest.mark.parametrize("frame", [None, 3])
 def test_accessible_and_self_contained(env_id, frame):
     steps, hidden = EPISODES[env_id]
-    text = render.episode_svg(env_id, steps, frame=frame, hidden=hidden)
+    text = drawings.episode_svg(env_id, steps, frame=frame, hidden=hidden)
     root = ET.fromstring(text)
     assert root.tag == f"{SVG}svg" and root.get("role") == "img"
     title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
@@ -232,21 +232,21 @@ def test_cart_pole_leans_and_moves():
     seen = np.array([[0.5, 0.1]] * 30, np.float32)
     hidden = np.array([[0.5, -1.0, 0.1, 0.0]] * 30, np.float32)
     actions = np.arange(30, dtype=np.int32) % 2
-    root = ET.fromstring(render.cart_pole(seen, actions, hidden=hidden))
+    root = ET.fromstring(drawings.cart_pole(seen, actions, hidden=hidden))
     pole = next(e for e in root.iter(f"{SVG}line") if e.get("data-pole") == "true")
     x1, y1, x2, y2 = (float(pole.get(k)) for k in ("x1", "y1", "x2", "y2"))
     assert x1 > 260 and y2 < y1 and np.isclose((x2 - x1) / (y1 - y2), np.tan(0.1), atol=0.01)
     assert sorted(marks(root, "data-ghost")) == ["1", "2", "3", "4", "5"]
     assert marks(root) == ["left", "right"] * 15
     assert any("velocity −1.00 m/s (hidden)" in t for t in texts(root))
-    bare = ET.fromstring(render.cart_pole(seen, actions))
+    bare = ET.fromstring(drawings.cart_pole(seen, actions))
     assert not any("velocity" in t for t in texts(bare))
 
 
 def test_noise_is_drawn_as_a_second_pole():
     steps, hidden = cart_pole()
     noisy = types.SimpleNamespace(**{**vars(steps), "obs": steps.obs + 0.2})
-    drawn = [render.episode_svg("popgym-NoisyPositionOnlyCartPoleEasy-v0", s, hidden=hidden)
+    drawn = [drawings.episode_svg("popgym-NoisyPositionOnlyCartPoleEasy-v0", s, hidden=hidden)
              for s in (steps, noisy)]  # fmt: skip
     assert ['data-pole="seen"' in d for d in drawn] == [False, True]
 
@@ -276,13 +276,13 @@ def test_mine_sweeper_shows_numbers_and_mines():
     assert middle == float(square.get("x")) + 22
     assert top - float(square.get("y")) == pytest.approx(11)
     steps, _ = EPISODES["popgym-MineSweeperEasy-v0"]
-    blind = ET.fromstring(render.episode_svg("popgym-MineSweeperEasy-v0", steps))
+    blind = ET.fromstring(drawings.episode_svg("popgym-MineSweeperEasy-v0", steps))
     assert marks(blind, "data-mine") == ["hit"]
 
 
 def test_only_the_first_episode_is_drawn_and_wrappers_are_ignored():
     steps = repeat_previous(20)
-    plain = render.episode_svg("popgym-RepeatPreviousEasy-v0", steps)
+    plain = drawings.episode_svg("popgym-RepeatPreviousEasy-v0", steps)
     twice = types.SimpleNamespace(
         obs=np.tile(np.pad(steps.obs, ((0, 0), (0, 6)), constant_values=1), (2, 1)),
         action=np.tile(steps.action, 2),
@@ -290,7 +290,7 @@ def test_only_the_first_episode_is_drawn_and_wrappers_are_ignored():
         next_obs=np.tile(np.pad(steps.next_obs, ((0, 0), (0, 6))), (2, 1)),
         begin=np.arange(40) % 20 == 0,
     )
-    assert render.episode_svg("popgym-RepeatPreviousEasy-v0", twice) == plain
+    assert drawings.episode_svg("popgym-RepeatPreviousEasy-v0", twice) == plain
 
 
 def test_a_transition_will_do():
@@ -301,21 +301,21 @@ def test_a_transition_will_do():
     tape = rollout.Transition(
         **vars(steps), begin=begin, terminated=~begin, truncated=np.zeros(4, bool)
     )
-    same = render.episode_svg("popgym-MineSweeperEasy-v0", steps, hidden=hidden)
-    assert render.episode_svg("popgym-MineSweeperEasy-v0", tape, hidden=hidden) == same
+    same = drawings.episode_svg("popgym-MineSweeperEasy-v0", steps, hidden=hidden)
+    assert drawings.episode_svg("popgym-MineSweeperEasy-v0", tape, hidden=hidden) == same
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: render.episode_svg("Pong-misc", repeat_first(5)), "`env_id` has no picture"),
-        (lambda: render.episode_svg("probe-Memory-v0", repeat_first(5)), "CountRecall"),
+        (lambda: drawings.episode_svg("Pong-misc", repeat_first(5)), "`env_id` has no picture"),
+        (lambda: drawings.episode_svg("probe-Memory-v0", repeat_first(5)), "CountRecall"),
         (
-            lambda: render.episode_svg("popgym-RepeatFirstEasy-v0", repeat_first(5), frame=5),
+            lambda: drawings.episode_svg("popgym-RepeatFirstEasy-v0", repeat_first(5), frame=5),
             r"`frame` must be a step in 0\.\.4",
         ),
         (
-            lambda: render.episode_svg(
+            lambda: drawings.episode_svg(
                 "popgym-RepeatFirstEasy-v0",
                 types.SimpleNamespace(
                     obs=np.zeros((2, 5, 4)),
@@ -334,12 +334,12 @@ def test_what_cannot_be_drawn(call, says):
 
 
 def test_text_is_escaped():
-    text = render.card_strip(np.array([0, 1]), title='<b> & "c"', note="<i>")
+    text = drawings.card_strip(np.array([0, 1]), title='<b> & "c"', note="<i>")
     assert ET.fromstring(text).get("aria-label") == '<b> & "c"'
 
 
 def test_a_strip_of_cards_alone():
-    root = ET.fromstring(render.card_strip(np.array([0, cards.NOTHING, cards.GAP, 3])))
+    root = ET.fromstring(drawings.card_strip(np.array([0, cards.NOTHING, cards.GAP, 3])))
     assert marks(root, "data-card") == ["0", "-1", "3"] and not marks(root)
 
 
@@ -361,8 +361,8 @@ def test_contrast(theme):
 
 def test_it_needs_neither_jax_nor_gymnax():
     program = (
-        "import sys, numpy as np; from mmrl.envs import render;"
-        "render.card_strip(np.array([0, 1]));"
+        "import sys, numpy as np; from mmrl.course import drawings;"
+        "drawings.card_strip(np.array([0, 1]));"
         "print([m for m in ('jax', 'gymnax', 'matplotlib') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -399,7 +399,7 @@ def test_a_real_episode_is_judged_as_it_was_paid(task):
     env_id = f"popgym-{task}Easy-v0"
     tape, _ = recorded(env_id)
     for frame in range(4, len(tape.reward), 7):
-        root = ET.fromstring(render.episode_svg(env_id, tape, frame=frame))
+        root = ET.fromstring(drawings.episode_svg(env_id, tape, frame=frame))
         if task == "CountRecall":
             counts = re.findall(r"\d+", root.find(f"{SVG}desc").text.split("[")[1])
             answer = int(counts[tape.obs[frame, 2:].argmax()])
@@ -417,7 +417,7 @@ def test_a_real_episode_is_judged_as_it_was_paid(task):
 def test_a_real_episode_is_drawn(task):
     env_id = f"popgym-{task}Easy-v0"
     tape, hidden = recorded(env_id)
-    root = ET.fromstring(render.episode_svg(env_id, tape, hidden=hidden))
+    root = ET.fromstring(drawings.episode_svg(env_id, tape, hidden=hidden))
     last = np.flatnonzero(tape.last)
     assert len(marks(root)) == (last[0] + 1 if len(last) else len(tape.last))
     assert marks(root, "data-mine").count("hidden") + marks(root, "data-mine").count("hit") == (

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from mmrl.envs.render import svg
+from mmrl.course.drawings import svg
 
 SUITS = ("spades", "diamonds", "clubs", "hearts")
 RANKS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")

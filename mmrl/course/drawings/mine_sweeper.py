@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from mmrl.envs.render import svg
+from mmrl.course.drawings import svg
 
 _CELL, _TOP, _LEFT = 46, 40, 14
 

@@ -8,10 +8,10 @@ Controls and curves live in the kernel; on a page without one they show how they
 """
 
 try:
-    from mmrl.show.training.explorer import TrainingExplorer
-    from mmrl.show.training.player import AgentPlayer
+    from mmrl.course.widgets.training.explorer import TrainingExplorer
+    from mmrl.course.widgets.training.player import AgentPlayer
 except ModuleNotFoundError as error:
-    if error.name not in ("anywidget", "ipywidgets", "traitlets"):
+    if error.name != "ipywidgets":
         raise
     text = "The explorer needs ipywidgets: pip install ipywidgets."
     raise ModuleNotFoundError(text, name=error.name) from error

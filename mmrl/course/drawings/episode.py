@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
-from mmrl.envs.render.bandit import bandit
-from mmrl.envs.render.cards import GAP, NOTHING, card_strip, count_recall
-from mmrl.envs.render.cart_pole import cart_pole
-from mmrl.envs.render.mine_sweeper import mine_sweeper
+from mmrl.course.drawings.bandit import bandit
+from mmrl.course.drawings.cards import GAP, NOTHING, card_strip, count_recall
+from mmrl.course.drawings.cart_pole import cart_pole
+from mmrl.course.drawings.mine_sweeper import mine_sweeper
 
 _WINDOW = 13  # cards in view when one frame is drawn
 

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from mmrl.envs.render import svg
+from mmrl.course.drawings import svg
 
 _ROW, _LEFT, _PULLS, _BARS = 22, 44, 430, 130  # pixels
 

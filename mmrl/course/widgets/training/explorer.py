@@ -12,13 +12,13 @@ import numpy as np
 import traitlets
 
 from mmrl.agents.dqn import Config
+from mmrl.course.widgets.training.live import Curve, LiveCurves
+from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
+from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
 from mmrl.runs import Run, RunError, Setup, describe, provenance
 from mmrl.runs.checkpoint import dumps, replace, writing
-from mmrl.show.curves import STYLES
-from mmrl.show.training.live import Curve, LiveCurves
-from mmrl.show.training.panel import ENVIRONMENTS, Panel, short
-from mmrl.show.training.trial import Trial
+from mmrl.show import STYLES
 
 MOST = {"seeds": 20, "blocks": 500}  # more would not fit a laptop
 REFRESH = 0.2  # seconds between two pictures, at least

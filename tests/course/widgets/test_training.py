@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from mmrl.agents.dqn import Config
+from mmrl.course.widgets.training import AgentPlayer, TrainingExplorer
+from mmrl.course.widgets.training import trial as trials
+from mmrl.course.widgets.training.live import MARKS, Curve, LiveCurves
 from mmrl.runs import Report, Run, RunError, Setup, program
-from mmrl.show.curves import STYLES
-from mmrl.show.training import AgentPlayer, TrainingExplorer
-from mmrl.show.training import trial as trials
-from mmrl.show.training.live import MARKS, Curve, LiveCurves
+from mmrl.show import STYLES
 
 ENV, OTHER = "popgym-RepeatPreviousEasy-v0", "probe-Memory-v0"
 TINY = Config(
