@@ -11,8 +11,6 @@ O(log T) parallel steps. What it costs: the ways differ in work, depth and compi
     chunked         < 2T              C + T/C           long tapes on a GPU, quick to compile
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,7 +18,7 @@ from jaxtyping import Array, PyTree, Shaped
 
 from mmrl import schedules
 from mmrl.monoid import Monoid
-from mmrl.schedules import check_chunk, execute, schedule
+from mmrl.schedules import check_chunk, execute, in_chunks, schedule
 
 METHODS = (*schedules.METHODS, "auto")
 
@@ -79,7 +77,7 @@ def scan_and_last(
     if method == "associative":
         hs = jax.lax.associative_scan(op, xs)
     elif method == "chunked":
-        hs = _chunked(op, xs, monoid.identity(), min(chunk, length))
+        hs = in_chunks(op, xs, monoid.identity(), min(chunk, length))
     else:
         hs = execute(op, xs, schedule(length, method))
     if init is not None:
@@ -215,31 +213,3 @@ def _unroll(xs: PyTree) -> int:
     """
     leaves = jax.tree.leaves(xs)
     return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
-
-
-def _chunked(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:
-    """All chunks advance in lock-step; then each takes in the product of those before it."""
-    length = _length(xs)
-    chunks = -(-length // chunk)
-
-    def cut(e, x):
-        pad = jnp.broadcast_to(e, (chunks * chunk - length, *x.shape[1:])).astype(x.dtype)
-        x = jnp.concatenate([x, pad]).reshape(chunks, chunk, *x.shape[1:])
-        return jnp.swapaxes(x, 0, 1)
-
-    def step(h, x):
-        h = op(h, x)
-        return h, h
-
-    steps = jax.tree.map(cut, identity, xs)
-    first = jax.tree.map(lambda x: x[0], steps)
-    empty = jax.tree.map(lambda e, x: jnp.broadcast_to(e, x.shape).astype(x.dtype), identity, first)
-    totals, local = jax.lax.scan(step, empty, steps)
-    one = jax.tree.map(lambda x: x[None, 0], empty)
-    totals = jax.tree.map(lambda x: x[:, None], totals)
-    before = jax.lax.scan(lambda h, x: (op(h, x), h), one, totals)[1]
-    before = jax.tree.map(lambda x: x[:, 0], before)
-    hs = jax.vmap(op, in_axes=(None, 0))(before, local)
-    return jax.tree.map(
-        lambda x: jnp.swapaxes(x, 0, 1).reshape(chunks * chunk, *x.shape[2:])[:length], hs
-    )

@@ -2,13 +2,14 @@
 
 `scan` runs the two methods that are there to teach, Hillis and Steele's and Blelloch's, from these
 very tables; of the others they say what the compiled loop or tree computes. Work and depth are
-counted from them.
+counted from them. `in_chunks` is the loop of "chunked" itself.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
@@ -71,3 +72,32 @@ def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
         new = op(*(jax.tree.map(lambda x, i=i: x[i], xs) for i in (left, right)))
         xs = jax.tree.map(lambda x, n, i=right: x.at[i].set(n), xs, new)
     return xs
+
+
+def in_chunks(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:
+    """The prefixes by "chunked": all chunks advance in lock-step; then each takes in the product of
+    those before it. `op` takes many pairs at once."""
+    length = len(jax.tree.leaves(xs)[0])
+    chunks = -(-length // chunk)
+
+    def cut(e, x):
+        pad = jnp.broadcast_to(e, (chunks * chunk - length, *x.shape[1:])).astype(x.dtype)
+        x = jnp.concatenate([x, pad]).reshape(chunks, chunk, *x.shape[1:])
+        return jnp.swapaxes(x, 0, 1)
+
+    def step(h, x):
+        h = op(h, x)
+        return h, h
+
+    steps = jax.tree.map(cut, identity, xs)
+    first = jax.tree.map(lambda x: x[0], steps)
+    empty = jax.tree.map(lambda e, x: jnp.broadcast_to(e, x.shape).astype(x.dtype), identity, first)
+    totals, local = jax.lax.scan(step, empty, steps)
+    one = jax.tree.map(lambda x: x[None, 0], empty)
+    totals = jax.tree.map(lambda x: x[:, None], totals)
+    before = jax.lax.scan(lambda h, x: (op(h, x), h), one, totals)[1]
+    before = jax.tree.map(lambda x: x[:, 0], before)
+    hs = jax.vmap(op, in_axes=(None, 0))(before, local)
+    return jax.tree.map(
+        lambda x: jnp.swapaxes(x, 0, 1).reshape(chunks * chunk, *x.shape[2:])[:length], hs
+    )

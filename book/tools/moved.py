@@ -32,6 +32,15 @@ MOVED = {
     "mmrl.runs.Agent": "mmrl.agents.Agent",
     "mmrl.runs.find": "mmrl.agents.find",
     "mmrl.nets.MLP": "mmrl.nets.mlp",
+    "mmrl.agents.common.repeatable": "mmrl.agents.repeatable",
+    "mmrl.agents.common.build": "mmrl.agents.checks.check_net",
+    "mmrl.agents.common.action_size": "mmrl.agents.checks.action_size",
+    "mmrl.agents.common.actor_critic": "mmrl.agents.policies.actor_critic",
+    "mmrl.agents.common.mode": "mmrl.agents.policies.mode",
+    **{
+        f"mmrl.replay.tape.{name}": f"mmrl.replay.priorities.{name}"
+        for name in ("episode_priority", "set_alpha", "set_priority")
+    },
     "mmrl.show.curves.tuning_note": "mmrl.course.results.tuning_note",
     "mmrl.show.curves": "mmrl.show",
     "mmrl.show.training": "mmrl.course.widgets.training",
@@ -50,6 +59,8 @@ MOVED = {
 PAGES = {"api/checks": "api/course"}
 SOURCES = {
     "mmrl.monoid": "mmrl.monoid.core",
+    "mmrl.losses": "mmrl.losses.values",
+    "mmrl.rollout": "mmrl.rollout.acting",
     "mmrl.agents.ppo": "mmrl.agents.ppo.ppo",
     "mmrl.agents.r2d2": "mmrl.agents.r2d2.r2d2",
     "mmrl.agents.clear": "mmrl.agents.clear.clear",

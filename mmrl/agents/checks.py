@@ -1,11 +1,13 @@
-"""Checks of agents' settings, with errors that name the setting and the remedy."""
+"""Checks of agents' settings and networks: errors that name what is wrong, and the remedy."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _KINDS = {
@@ -50,3 +52,90 @@ def check_discrete(env: Any, params: Any) -> None:
         raise ValueError(
             "`env` must have discrete actions for Q-learning; got a continuous action space."
         )
+
+
+def check_storage(config: Any, params: Any) -> None:
+    """Raises `ValueError` unless a tape of `capacity` steps and a batch of DQN fit its sizes."""
+    if config.batching == "segments" and config.batch % config.segment_length:
+        whole = max(config.batch // config.segment_length, 1) * config.segment_length
+        raise ValueError(
+            f"`batch` must be a multiple of `segment_length`; got {config.batch} and "
+            f"{config.segment_length}. Take batch={whole}, which is whole segments."
+        )
+    one_rollout = config.rollout * config.environments
+    if config.capacity < one_rollout:
+        raise ValueError(
+            f"`capacity` must hold one rollout of {config.rollout} steps in {config.environments} "
+            f"environments, {one_rollout} steps; got {config.capacity}."
+        )
+    whole_episode = params.max_steps_in_episode * config.environments
+    if config.capacity < whole_episode:
+        raise ValueError(
+            f"`capacity` must hold an episode of {params.max_steps_in_episode} steps in each of "
+            f"{config.environments} environments, {whole_episode} steps; got {config.capacity}: "
+            "longer episodes would never be learned from."
+        )
+
+
+def check_whole_episodes(config: Any, params: Any) -> None:
+    """Raises `ValueError` if parts of long episodes would never be learned from by DQN."""
+    longest = params.max_steps_in_episode
+    if config.batching == "tape" and config.batch < longest:
+        raise ValueError(
+            f"`batch` must hold an episode of {longest} steps; got {config.batch}: the steps after "
+            f"these would never be learned from. Take batch={longest}, or batching='segments'."
+        )
+    # The episode before must stay until the rollout in which the next one ends.
+    needed = (2 * longest + config.rollout) * config.environments
+    if config.capacity < needed:
+        raise ValueError(
+            f"`capacity` must hold two episodes of {longest} steps and a rollout of "
+            f"{config.rollout} in each of {config.environments} environments, {needed} steps; got "
+            f"{config.capacity}: the tape would often hold no whole episode. Take "
+            f"capacity={needed}, or fewer environments."
+        )
+
+
+def check_net(net: Any, env: Any, params: Any, acts: bool = False) -> Any:
+    """The network that a `make` has built: Q(s, ·), or one that `acts` by a policy.
+
+    Raises `ValueError` unless its leaves are arrays, it reads what `env` shows, and has an output
+    for each action.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(net):
+        if not eqx.is_array(leaf):
+            raise ValueError(
+                f"`make` must build a network whose leaves are arrays; got {leaf!r} at "
+                f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
+            )
+    shape, (actions, continuous) = env.observation_space(params).shape, action_size(env, params)
+
+    def one_step() -> Any:
+        outputs = net.step(net.init(), jnp.zeros(shape), jnp.array(True))[1]
+        if not acts:
+            return outputs
+        return outputs.policy.mean if continuous else outputs.policy.logits
+
+    try:
+        outputs = jax.eval_shape(one_step)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"`make` must build {'an `ActorCritic`' if acts else 'a `Net`'}, or what is called as "
+            f"one, for observations of shape {shape}; got {type(error).__name__}: {error}"
+        ) from error
+    if getattr(outputs, "shape", None) != (actions,):
+        raise ValueError(
+            f"`make` must build a network with {actions} outputs, one for each action; got "
+            f"{getattr(outputs, 'shape', outputs)}."
+        )
+    return net
+
+
+def action_size(env: Any, params: Any) -> tuple[int, bool]:
+    """How many actions there are, or real numbers in one; and whether it is these."""
+    space = env.action_space(params)
+    if hasattr(space, "n"):
+        return int(space.n), False
+    if len(getattr(space, "shape", None) or ()) != 1:
+        raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")
+    return int(space.shape[0]), True

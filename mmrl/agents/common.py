@@ -1,9 +1,8 @@
-"""Shared by all agents: networks, gradient steps, evaluations."""
+"""Shared by all agents: gradient steps, evaluations, and the policies of Q-learning."""
 
-import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,10 +10,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.nets import ActorCritic, Net
+from mmrl.nets import Net
 from mmrl.rollout import Evaluation, Policy, evaluate
 
-AnyConfig = TypeVar("AnyConfig", bound=Any)
 Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
 """(loss, share of real steps, are rewards and loss finite) of an iteration."""
 Make = Callable[[Any, Any, Any, PRNGKeyArray], Any]
@@ -37,62 +35,6 @@ def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
     size, actions = math.prod(env.observation_space(params).shape), env.action_space(params).n
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
     return Net.make(config.memory, size, actions, key=key, **kind)
-
-
-def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> ActorCritic:
-    """π and V: those of a config's `memory`, `memory_sizes`, `width` and `shared`."""
-    size = math.prod(env.observation_space(params).shape)
-    actions, continuous = action_size(env, params)
-    kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
-    return ActorCritic.make(config.memory, size, actions, continuous=continuous, key=key, **kind)
-
-
-def action_size(env: Any, params: Any) -> tuple[int, bool]:
-    """How many actions there are, or real numbers in one; and whether it is these."""
-    space = env.action_space(params)
-    if hasattr(space, "n"):
-        return int(space.n), False
-    if len(getattr(space, "shape", None) or ()) != 1:
-        raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")
-    return int(space.shape[0]), True
-
-
-def build(
-    make: Make, config: Any, env: Any, params: Any, key: PRNGKeyArray, acts: bool = False
-) -> Any:
-    """The network that `make` builds: Q(s, ·), or one that `acts` by a policy.
-
-    Raises `ValueError` unless its leaves are arrays, it reads what `env` shows, and has an output
-    for each action.
-    """
-    net = make(config, env, params, key)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(net):
-        if not eqx.is_array(leaf):
-            raise ValueError(
-                f"`make` must build a network whose leaves are arrays; got {leaf!r} at "
-                f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
-            )
-    shape, (actions, continuous) = env.observation_space(params).shape, action_size(env, params)
-
-    def one_step() -> Any:
-        outputs = net.step(net.init(), jnp.zeros(shape), jnp.array(True))[1]
-        if not acts:
-            return outputs
-        return outputs.policy.mean if continuous else outputs.policy.logits
-
-    try:
-        outputs = jax.eval_shape(one_step)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"`make` must build {'an `ActorCritic`' if acts else 'a `Net`'}, or what is called as "
-            f"one, for observations of shape {shape}; got {type(error).__name__}: {error}"
-        ) from error
-    if getattr(outputs, "shape", None) != (actions,):
-        raise ValueError(
-            f"`make` must build a network with {actions} outputs, one for each action; got "
-            f"{getattr(outputs, 'shape', outputs)}."
-        )
-    return net
 
 
 def trained(net: Any) -> PyTree:
@@ -151,16 +93,6 @@ def greedy(net: Net) -> Policy:
     return act
 
 
-def mode(net: Any) -> Policy:
-    """The policy's mode: its likeliest action."""
-
-    def act(memory_state, obs, begin, key):
-        memory_state, outputs = net.step(memory_state, obs, begin)
-        return memory_state, outputs.policy.mode()
-
-    return act
-
-
 def score(
     net: Any,
     env: Any,
@@ -201,14 +133,3 @@ def end_block(
         diagnostics=diagnostics,
     )
     return eqx.tree_at(lambda s: s.key, state, key), metrics
-
-
-def repeatable(config: AnyConfig) -> AnyConfig:
-    """The settings of a program that is one block, and is repeated: a longer run compiles nothing.
-
-    How many there are is no longer its shape, but a number where a schedule needs it: `horizon`.
-    """
-    length: dict[str, Any] = {"blocks": 1}
-    if hasattr(config, "horizon"):
-        length["horizon"] = float(config.horizon or config.blocks)
-    return dataclasses.replace(config, **length)

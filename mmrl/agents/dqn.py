@@ -30,12 +30,17 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.checks import check_discrete, check_numbers
+from mmrl.agents.checks import (
+    check_discrete,
+    check_net,
+    check_numbers,
+    check_storage,
+    check_whole_episodes,
+)
 from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
-    build,
     descend,
     end_block,
     explore,
@@ -97,21 +102,7 @@ class State(eqx.Module):
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
     _check_sizes(config, env, params)
-    longest = params.max_steps_in_episode
-    if config.batching == "tape" and config.batch < longest:
-        raise ValueError(
-            f"`batch` must hold an episode of {longest} steps; got {config.batch}: the steps after "
-            f"these would never be learned from. Take batch={longest}, or batching='segments'."
-        )
-    # The episode before must stay until the rollout in which the next one ends.
-    needed = (2 * longest + config.rollout) * config.environments
-    if config.capacity < needed:
-        raise ValueError(
-            f"`capacity` must hold two episodes of {longest} steps and a rollout of "
-            f"{config.rollout} in each of {config.environments} environments, {needed} steps; got "
-            f"{config.capacity}: the tape would often hold no whole episode. Take "
-            f"capacity={needed}, or fewer environments."
-        )
+    check_whole_episodes(config, params)
 
 
 def _check_sizes(config: Config, env: Any, params: Any) -> None:
@@ -122,25 +113,7 @@ def _check_sizes(config: Config, env: Any, params: Any) -> None:
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
     check_numbers(config, shares=("gamma", "epsilon_start", "epsilon_end", "tau"))
-    if config.batching == "segments" and config.batch % config.segment_length:
-        whole = max(config.batch // config.segment_length, 1) * config.segment_length
-        raise ValueError(
-            f"`batch` must be a multiple of `segment_length`; got {config.batch} and "
-            f"{config.segment_length}. Take batch={whole}, which is whole segments."
-        )
-    one_rollout = config.rollout * config.environments
-    if config.capacity < one_rollout:
-        raise ValueError(
-            f"`capacity` must hold one rollout of {config.rollout} steps in {config.environments} "
-            f"environments, {one_rollout} steps; got {config.capacity}."
-        )
-    whole_episode = params.max_steps_in_episode * config.environments
-    if config.capacity < whole_episode:
-        raise ValueError(
-            f"`capacity` must hold an episode of {params.max_steps_in_episode} steps in each of "
-            f"{config.environments} environments, {whole_episode} steps; got {config.capacity}: "
-            "longer episodes would never be learned from."
-        )
+    check_storage(config, params)
     check_discrete(env, params)
 
 
@@ -151,7 +124,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     """
     _check_sizes(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    net = build(make, config, env, params, net_key)
+    net = check_net(make(config, env, params, net_key), env, params)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
     act = partial(collect, greedy(net), env, params, steps=1)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Memory, Recurrent, SequenceModel
+from mmrl.memory.base import Memory, SequenceModel
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.ffm import FFM
 from mmrl.memory.frame_stack import FrameStack
@@ -23,6 +23,7 @@ from mmrl.memory.lru import LRU
 from mmrl.memory.max_plus import MaxPlus
 from mmrl.memory.min_gru import MinGRU
 from mmrl.memory.none import Memoryless, Nothing
+from mmrl.memory.recurrent import Recurrent
 from mmrl.memory.residual import Residual
 from mmrl.memory.rnn import GRU, LSTM, Elman
 from mmrl.memory.s5 import S5

@@ -5,8 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.memory.base import Memory, dense, outer
+from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
+from mmrl.memory.linear_attention import outer
 from mmrl.monoid import MatrixAffine
 
 

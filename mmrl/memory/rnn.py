@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from mmrl.memory.base import Recurrent, dense
+from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
+from mmrl.memory.recurrent import Recurrent
 
 
 class Elman(Recurrent):

@@ -1,10 +1,11 @@
 """Networks: an encoder, a memory and a head, and the two of them that act and judge.
 
 `base` has the network that all agents use, `policy` the distributions over actions and the
-actor-critic of policy optimization.
+actor-critic of policy optimization, `derivatives` what an observation matters to an output.
 """
 
-from mmrl.nets.base import Dense, DuelingHead, LinearHead, Net, Stack, sensitivity
+from mmrl.nets.base import Dense, DuelingHead, LinearHead, Net, Stack
+from mmrl.nets.derivatives import sensitivity
 from mmrl.nets.policy import (
     ActorCritic,
     Categorical,

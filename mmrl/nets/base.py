@@ -16,10 +16,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import memory
-from mmrl.memory.base import SequenceModel, dense
+from mmrl.memory.base import dense
 
 
 class Dense(eqx.Module):
@@ -151,27 +151,3 @@ class Net(eqx.Module):
 
     def _decode(self, y, x):
         return self.head(jnp.concatenate([y, x]))
-
-
-def sensitivity(
-    net: Net | SequenceModel,
-    obs: Float[Array, "time *obs"],
-    actions: Int[Array, " time"],
-    begin: Bool[Array, " time"],
-    at: Int[Array, " n"] | None = None,
-) -> Float[Array, "n time *obs"]:
-    """∂Q(s_n, a_n)/∂o_i for the steps n in `at`, or every step, and every i.  Eq. 36, without |·|.
-
-    Exactly zero where o_i comes after step n, or before the `begin` that step n remembers: with
-    flags at the starts of segments, it is what a gradient on segments can see. Costs one backward
-    pass per n. Give `net` a memory alone, and `actions` choose a feature of its output.
-    """
-
-    def taken(obs):
-        _, outputs = net(net.init(), obs, begin)
-        return jnp.take_along_axis(outputs, actions[:, None], axis=-1)[:, 0]
-
-    steps = jnp.arange(len(actions))
-    q, backward = jax.vjp(taken, obs)
-    chosen = steps[None] == (steps if at is None else at)[:, None]
-    return jax.vmap(backward)(chosen.astype(q.dtype))[0]

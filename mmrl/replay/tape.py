@@ -22,8 +22,6 @@ from mmrl.replay.ring import Rollout
 # A batch is drawn as a race of batch / SHORT episodes; only if they are too short to fill it, of
 # more. Episodes of SHORT steps on average thus take the fast path.
 SHORT = 16
-# Priorities are clipped to this range: positive, so that no episode is out of reach, and finite.
-PRIORITIES = (1e-6, 1e6)
 
 
 class Tape(eqx.Module):
@@ -130,10 +128,10 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
         cursor=(tape.cursor + time) % depth,
         unfinished=jnp.minimum(time - after, depth),
     )
-    return _reweigh(tape, changed, touched)
+    return reweigh(tape, changed, touched)
 
 
-def _weights(
+def weights(
     length: Int[Array, " n"], priority: Float[Array, " n"], alpha: Float[Array, ""]
 ) -> Float[Array, "2 n"]:
     """w = priority^α and w · (length - 1), the two columns of `Tape.sums`; 0 without an episode."""
@@ -141,37 +139,12 @@ def _weights(
     return jnp.stack([w, w * (length - 1)])
 
 
-def _reweigh(tape: Tape, rows: Int[Array, " n"], touched: Array | None = None) -> Tape:
+def reweigh(tape: Tape, rows: Int[Array, " n"], touched: Array | None = None) -> Tape:
     """The tape with its sums brought up to date at `rows`; a row past the end changes nothing."""
     length = tape.length.at[rows].get(mode="fill", fill_value=0)
     priority = tape.priority.at[rows].get(mode="fill", fill_value=1)
-    weights = _weights(length, priority, tape.alpha)
-    return replace(tape, sums=tree.update(tape.sums, rows, weights.T, touched))
-
-
-def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
-    """This tape, drawn with probability ∝ priority^α from now on. O(capacity)."""
-    alpha = jnp.asarray(alpha, jnp.float32)
-    sums = tree.build(_weights(tape.length, tape.priority, alpha))
-    return replace(tape, sums=sums, alpha=alpha)
-
-
-def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"]) -> Tape:
-    """priority[rows] ← values, for the episodes that begin in `rows` (as in `Sample.rows`).
-
-    Values are clipped to `PRIORITIES`. A row without an episode and a value that is not finite
-    change nothing; a row given twice takes one of its values. Set priorities before the next `add`,
-    which may put another episode in the row. Raises ValueError for other shapes.
-    """
-    ring.check_numbers("values", values, jnp.shape(rows), "of `rows`")
-    capacity = tape.length.shape[0]
-    stored = tape.length.at[rows].get(mode="fill", fill_value=0) > 0
-    rows = jnp.where(stored & jnp.isfinite(values), rows, capacity)
-    values = jnp.clip(values.astype(jnp.float32), *PRIORITIES)
-    priority = tape.priority.at[rows].set(values, mode="drop")
-    highest = jnp.max(values, where=rows < capacity, initial=0.0)
-    peak = jnp.maximum(tape.peak, highest)
-    return _reweigh(replace(tape, priority=priority, peak=peak), rows)
+    both = weights(length, priority, tape.alpha).T
+    return replace(tape, sums=tree.update(tape.sums, rows, both, touched))
 
 
 def valid(tape: Tape) -> Bool[Array, " capacity"]:
@@ -179,9 +152,7 @@ def valid(tape: Tape) -> Bool[Array, " capacity"]:
     return tape.length > 0
 
 
-def sample(
-    tape: Tape, key: PRNGKeyArray, batch: int, *, alpha: float | Float[Array, ""] | None = None
-) -> Sample:
+def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
     """B = concat(D[I[j] : I[j+1]], …)[:B], over episodes j drawn without replacement (Eq. 35).
 
     The next episode is j with probability ∝ priority_j^α among those not drawn yet (Algorithm 5, as
@@ -190,15 +161,10 @@ def sample(
     seen less often than early ones, and what comes after `batch` steps of an episode never. Take a
     batch that holds the longest episode.
 
-    O(batch + log capacity). `alpha` overrides the tape's own at a cost of O(capacity): in a loop,
-    leave it None and give it to `init`.
-
-    Raises ValueError if `batch` is not positive.
+    O(batch + log capacity). Raises ValueError if `batch` is not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 step, got {batch}.")
-    if alpha is not None:
-        tape = set_alpha(tape, alpha)
     rows = _episodes(tape, key, batch)
     length = tape.length.at[rows].get(mode="fill", fill_value=0)
     end = jnp.cumsum(length, dtype=jnp.int32)
@@ -246,18 +212,3 @@ def gather(
     """D[first + offset], around the ring of the same worker; zeros where `mask` is False."""
     base = first // tape.depth * tape.depth
     return ring.read(tape.steps, base + (first - base + offset) % tape.depth, mask)
-
-
-def episode_priority(
-    drawn: Sample, errors: Float[Array, " batch"], eta: float | Float[Array, ""] = 0.9
-) -> Float[Array, " episode"]:
-    """p = η max|δ| + (1 - η) mean|δ| over the real steps of each episode (Kapturowski et al. 2019).
-
-    `set_priority(tape, drawn.rows, episode_priority(drawn, errors))` writes it back.
-    """
-    size = drawn.rows.shape[0]
-    errors = jnp.where(drawn.mask, jnp.abs(errors), 0.0)
-    count = jax.ops.segment_sum(drawn.mask.astype(errors.dtype), drawn.episode, size)
-    mean = jax.ops.segment_sum(errors, drawn.episode, size) / jnp.maximum(count, 1.0)
-    highest = jnp.maximum(jax.ops.segment_max(errors, drawn.episode, size), 0.0)
-    return eta * highest + (1 - eta) * mean

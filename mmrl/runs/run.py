@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from mmrl import envs
-from mmrl.agents import find
-from mmrl.agents.common import repeatable
+from mmrl.agents import find, repeatable
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
 from mmrl.runs.results import provenance

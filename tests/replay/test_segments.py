@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mmrl.replay import segments, tape, tree
+from mmrl.replay import priorities, segments, tape, tree
 
 
 class Step(eqx.Module):
@@ -107,7 +107,7 @@ def test_every_segment_is_as_likely(alpha, monkeypatch):
     monkeypatch.setattr(tree, "BRANCH", 3)
     length, priority = 3, np.float32([1, 3, 0.5, 2, 1, 4, 8])
     t = filled(LENGTHS, capacity=40, alpha=alpha)
-    t = jax.jit(tape.set_priority)(t, np.cumsum([0, *LENGTHS[:-1]]), priority)
+    t = jax.jit(priorities.set_priority)(t, np.cumsum([0, *LENGTHS[:-1]]), priority)
     draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 4 * length, length).steps.id))
     found = draw(jax.random.split(jax.random.key(1), 10_000)).reshape(-1, length)[:, 0]
     rows = dataset(LENGTHS, length)

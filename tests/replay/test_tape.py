@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mmrl.replay import segments, tape, tree
+from mmrl.replay import priorities, segments, tape, tree
 
 
 class Step(eqx.Module):
@@ -73,14 +73,14 @@ def record(setting: Setting, seed: int):
         now, later = jax.random.split(key)
         drawn = tape.sample(t, now, setting.batch)
         values = jax.random.uniform(later, drawn.rows.shape, minval=0.1, maxval=9.0)
-        after = tape.set_priority(t, drawn.rows, values)
+        after = priorities.set_priority(t, drawn.rows, values)
         return tape.add(after, steps(ids, last)), (t, tape.valid(t), drawn, values)
 
     def history(ids, last, key):
         empty = tape.init(EXAMPLE, setting.capacity, workers=setting.workers, alpha=setting.alpha)
         keys = jax.random.split(key, CALLS)
         end, trace = jax.lax.scan(call, empty, (jnp.asarray(ids), jnp.asarray(last), keys))
-        again = tree.build(tape._weights(end.length, end.priority, end.alpha))
+        again = tree.build(tape.weights(end.length, end.priority, end.alpha))
         return end, again, trace
 
     keys = jax.random.split(jax.random.key(seed), HISTORIES)
@@ -233,9 +233,9 @@ def test_equals_a_plain_model(name, monkeypatch):
 # Eager calls would compile every operation on its own.
 add = jax.jit(tape.add)
 sample = jax.jit(tape.sample, static_argnums=2)
-set_priority = jax.jit(tape.set_priority)
-set_alpha = jax.jit(tape.set_alpha)
-episode_priority = jax.jit(tape.episode_priority)
+set_priority = jax.jit(priorities.set_priority)
+set_alpha = jax.jit(priorities.set_alpha)
+episode_priority = jax.jit(priorities.episode_priority)
 
 
 def filled(lengths, *, capacity=None, alpha=0.0) -> tape.Tape:
@@ -341,17 +341,12 @@ def test_a_long_first_episode_changes_nothing():
     assert_law(np.searchsorted(rows, first)[:, None], [1.0, 1.0, 1.0, 1.0])
 
 
-def test_alpha_of_a_sample_overrides_that_of_the_tape():
-    t = filled([2, 1, 3, 2, 1])
-    rows = np.flatnonzero(t.length)
-    t = set_priority(t, rows, np.float32([1.0, 8.0, 0.1, 2.0, 5.0]))
-    draw = jax.jit(jax.vmap(lambda t, a, key: sample(t, key, 5, alpha=a), (None, 0, None)))
-    key, alphas = jax.random.key(4), np.float32([0.0, 0.5, 2.0])
-    overridden = draw(t, alphas, key)
-    for i, alpha in enumerate(alphas):
-        wanted = sample(set_alpha(t, alpha), key, 5)
-        assert_same(at(overridden, i), wanted)
-    assert_same(at(overridden, 0), sample(t, key, 5))
+def test_alpha_may_be_set_later():
+    rows, values = np.array([0, 2, 3, 6, 8]), np.float32([1.0, 8.0, 0.1, 2.0, 5.0])
+    uniform = set_priority(filled([2, 1, 3, 2, 1]), rows, values)
+    for alpha in (0.0, 0.5, 2.0):
+        wanted = set_priority(filled([2, 1, 3, 2, 1], alpha=alpha), rows, values)
+        assert_same(set_alpha(uniform, alpha), wanted)
 
 
 def test_new_episodes_get_the_highest_priority_ever_set():
@@ -372,7 +367,7 @@ def test_set_priority_ignores_what_is_no_episode_and_no_number():
     assert after.peak == 2
     np.testing.assert_array_equal(after.sums[0][0], [1, 0, 2, 0, 0, 1])
     low = set_priority(t, rows, np.float32([-3.0, 1, 1e30, 1, 1, 1]))
-    np.testing.assert_allclose(low.priority[np.array([0, 2])], tape.PRIORITIES, rtol=1e-6)
+    np.testing.assert_allclose(low.priority[np.array([0, 2])], priorities.PRIORITIES, rtol=1e-6)
 
 
 def test_episode_priority_mixes_maximum_and_mean():
@@ -389,7 +384,7 @@ def test_episode_priority_mixes_maximum_and_mean():
     # A segment and its padding are one row: errors on the padding do not count.
     rows = jax.jit(segments.sample, static_argnums=(2, 3))(t, jax.random.key(0), 12, 4)
     garbage = np.where(rows.mask, np.float32(1), np.float32(np.nan))
-    np.testing.assert_allclose(jax.jit(tape.episode_priority)(rows, garbage), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(priorities.episode_priority)(rows, garbage), 1.0, rtol=1e-6)
     short = sample(t, jax.random.key(0), 9)
     garbage = np.where(short.mask, np.float32(1), np.float32(np.nan))
     np.testing.assert_allclose(episode_priority(short, garbage)[:3], 1.0, rtol=1e-6)
@@ -487,8 +482,8 @@ def test_64_bit_changes_no_type(x64):
     rows, values = drawn.rows, jax.ShapeDtypeStruct((17,), jnp.float64)
     for after in (
         jax.eval_shape(tape.add, t, rollout),
-        jax.eval_shape(tape.set_priority, t, rows, values),
-        jax.eval_shape(lambda t: tape.set_alpha(t, 0.5), t),
+        jax.eval_shape(priorities.set_priority, t, rows, values),
+        jax.eval_shape(lambda t: priorities.set_alpha(t, 0.5), t),
     ):
         assert after == t
     assert drawn.rows.dtype == drawn.episode.dtype == jnp.int32

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
-from mmrl.agents.common import repeatable
+from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
 from mmrl.agents.ppo import ppg
 from mmrl.runs import Run, Setup, checkpoint
 from tests.helpers.runs import leaves, payload, write

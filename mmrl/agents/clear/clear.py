@@ -30,18 +30,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.agents.checks import check_numbers
+from mmrl.agents.checks import check_net, check_numbers
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
 from mmrl.agents.common import (
     Make,
     Metrics,
-    actor_critic,
-    build,
     descend,
     end_block,
     trained,
 )
-from mmrl.agents.common import mode as greedy
+from mmrl.agents.policies import actor_critic
+from mmrl.agents.policies import mode as greedy
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
@@ -171,7 +170,7 @@ def init(
     `ActorCritic` that the config names."""
     check(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    net = build(make, config, env, params, net_key, acts=True)
+    net = check_net(make(config, env, params, net_key), env, params, acts=True)
     state = State(
         net=net,
         optimizer=optimizer(config).init(trained(net)),

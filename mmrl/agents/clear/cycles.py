@@ -31,7 +31,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents.clear.clear import of_task
 from mmrl.agents.clear.vtrace import sampled
-from mmrl.agents.common import mode, score
+from mmrl.agents.common import score
+from mmrl.agents.policies import mode
 from mmrl.rollout import Policy
 
 Scores = Float[Array | np.ndarray, "stage block task"]

@@ -33,16 +33,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.agents.checks import check_numbers
+from mmrl.agents.checks import action_size, check_net, check_numbers
 from mmrl.agents.common import (
     Make,
     Metrics,
-    action_size,
-    actor_critic,
-    build,
     end_block,
 )
-from mmrl.agents.common import mode as greedy
+from mmrl.agents.policies import actor_critic
+from mmrl.agents.policies import mode as greedy
 from mmrl.agents.ppo import learner, normalize
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
@@ -153,7 +151,7 @@ def init(
     """A fresh network and environments. `make` builds π and V, by default those of the config."""
     check(config, env, params)
     net_key, env_key, key = jax.random.split(key, 3)
-    net = build(make, config, env, params, net_key, acts=True)
+    net = check_net(make(config, env, params, net_key), env, params, acts=True)
     rows = learner.rows(config, net)
     if rows % config.minibatches:
         raise ValueError(

@@ -33,12 +33,11 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.checks import check_discrete, check_numbers
+from mmrl.agents.checks import check_discrete, check_net, check_numbers
 from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
-    build,
     descend,
     end_block,
     greedy,
@@ -150,7 +149,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     """
     check(config, env, params)
     net_key, env_key, act_key, key = jax.random.split(key, 4)
-    net = build(make, config, env, params, net_key)
+    net = check_net(make(config, env, params, net_key), env, params)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
     carries, held = act(config, env, params, net, carries, act_key, config.n_step)

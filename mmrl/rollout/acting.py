@@ -12,13 +12,14 @@ log-probability, a value, the state it acted from.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree, Shaped
 
 import mmrl._random  # noqa: F401  (acting draws often)
 
@@ -61,18 +62,6 @@ class Carry(NamedTuple):
     policy_state: Any
 
 
-class Evaluation(eqx.Module):
-    """The first episode of each of several environments, undiscounted.
-
-    `lengths` counts steps; `ended` is False where `max_steps` cut the episode, whose return is then
-    partial.
-    """
-
-    returns: Float[Array, " episodes"]
-    lengths: Int[Array, " episodes"]
-    ended: Bool[Array, " episodes"]
-
-
 def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Carry:
     """The carry of a fresh environment: its first observation, with `begin` = True."""
     obs, env_state = env.reset(key, params)
@@ -102,65 +91,19 @@ def unroll(
     `unroll` over keys[:n], then over keys[n:] from the carry it returned, equals one `unroll` over
     all of them.
     """
-
-    def step(carry: Carry, keys: Array) -> tuple[Carry, Transition]:
-        return _step(policy, env, params, carry, keys[0], keys[1])
-
-    return jax.lax.scan(step, carry, keys)
+    return jax.lax.scan(partial(act, policy, env, params), carry, keys)
 
 
-def evaluate(
-    policy: Policy,
-    env: Any,
-    params: Any,
-    policy_state: PyTree,
-    key: PRNGKeyArray,
-    episodes: int,
-    max_steps: int,
-) -> Evaluation:
-    """Σ_t r_t over the first episode of each of `episodes` environments that act side by side.
-
-    Every environment starts from `policy_state` (no axis for episodes). Counting the first episode
-    of each, and not the first that end, keeps short episodes from being over-represented. Stops as
-    soon as all have ended, at the latest after `max_steps` steps. Raises `ValueError` if `episodes`
-    or `max_steps` is below 1.
-    """
-    for name, value in (("episodes", episodes), ("max_steps", max_steps)):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {value}.")
-    key, key_start = jax.random.split(key)
-    carries = jax.vmap(lambda k: start(env, params, policy_state, k))(
-        jax.random.split(key_start, episodes)
-    )
-    zeros = Evaluation(
-        returns=jnp.zeros(episodes, jnp.float32),
-        lengths=jnp.zeros(episodes, jnp.int32),
-        ended=jnp.zeros(episodes, bool),
-    )
-
-    def act(carry: Carry, keys: Array) -> tuple[Carry, Transition]:
-        return _step(policy, env, params, carry, keys[0], keys[1])
-
-    def running(loop: tuple[Array, Carry, Evaluation]) -> Array:
-        time, _, so_far = loop
-        return (time < max_steps) & ~jnp.all(so_far.ended)
-
-    def body(loop: tuple[Array, Carry, Evaluation]) -> tuple[Array, Carry, Evaluation]:
-        time, carries, so_far = loop
-        keys = jax.random.split(jax.random.fold_in(key, time), (episodes, 2))
-        carries, transition = jax.vmap(act)(carries, keys)
-        return time + 1, carries, _count(so_far, transition)
-
-    return jax.lax.while_loop(running, body, (jnp.array(0), carries, zeros))[2]
-
-
-def _step(
-    policy: Policy, env: Any, params: Any, carry: Carry, key_policy: Array, key_env: Array
+def act(
+    policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "2"]
 ) -> tuple[Carry, Transition]:
-    """One step: the policy acts on (obs, begin); the environment answers and may reset itself."""
-    policy_state, action, *extras = policy(carry.policy_state, carry.obs, carry.begin, key_policy)
+    """One step: the policy acts on (obs, begin); the environment answers and may reset itself.
+
+    `keys` are those of one step in `unroll`.
+    """
+    policy_state, action, *extras = policy(carry.policy_state, carry.obs, carry.begin, keys[0])
     obs, env_state, reward, terminated, truncated, info = env.step(
-        key_env, carry.env_state, action, params
+        keys[1], carry.env_state, action, params
     )
     transition = Transition(
         obs=carry.obs,
@@ -173,12 +116,3 @@ def _step(
         extras=extras[0] if extras else None,
     )
     return Carry(env_state, obs, transition.last, policy_state), transition
-
-
-def _count(so_far: Evaluation, transition: Transition) -> Evaluation:
-    """Add one step to every episode that has not ended; with `where`, so that no NaN leaks in."""
-    return Evaluation(
-        returns=so_far.returns + jnp.where(so_far.ended, 0.0, transition.reward),
-        lengths=so_far.lengths + jnp.where(so_far.ended, 0, 1),
-        ended=so_far.ended | transition.last,
-    )

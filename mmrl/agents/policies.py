@@ -1,0 +1,28 @@
+"""Networks that act by a policy, for the agents that learn one."""
+
+import math
+from typing import Any
+
+from jaxtyping import PRNGKeyArray
+
+from mmrl.agents.checks import action_size
+from mmrl.nets import ActorCritic
+from mmrl.rollout import Policy
+
+
+def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> ActorCritic:
+    """π and V: those of a config's `memory`, `memory_sizes`, `width` and `shared`."""
+    size = math.prod(env.observation_space(params).shape)
+    actions, continuous = action_size(env, params)
+    kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
+    return ActorCritic.make(config.memory, size, actions, continuous=continuous, key=key, **kind)
+
+
+def mode(net: Any) -> Policy:
+    """The policy's mode: its likeliest action."""
+
+    def act(memory_state, obs, begin, key):
+        memory_state, outputs = net.step(memory_state, obs, begin)
+        return memory_state, outputs.policy.mode()
+
+    return act

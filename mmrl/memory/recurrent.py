@@ -1,0 +1,66 @@
+"""Recurrences that are no monoid, behind the call of all memories."""
+
+import abc
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from mmrl.memory.base import SequenceModel
+from mmrl.memory.checks import check_call
+
+
+class Recurrent(SequenceModel):
+    """h_t = cell(h_{t-1}, x_t): a recurrence whose steps have no compact product, so no monoid."""
+
+    @abc.abstractmethod
+    def cell(self, h: PyTree, x: Float[Array, " {self.input_size}"]) -> PyTree:
+        """The state after one more observation."""
+
+    @abc.abstractmethod
+    def read(
+        self, h: PyTree, x: Float[Array, " {self.input_size}"]
+    ) -> Float[Array, " {self.output_size}"]:
+        """The output, from the state and the latest observation."""
+
+    def states(
+        self,
+        state: PyTree,
+        xs: Float[Array, "time {self.input_size}"],
+        begin: Bool[Array, " time"],
+        *,
+        method: str = "auto",
+    ) -> tuple[PyTree, PyTree]:
+        """(h_t for every t, the last), one step after another."""
+        if method not in ("auto", "sequential"):
+            raise ValueError(
+                f"`method` must be 'auto' or 'sequential' for {type(self).__name__}, whose "
+                f"recurrence is not associative; got {method!r}. Only a `Memory` runs in parallel."
+            )
+
+        def step(h, inputs):
+            h = self._reset_then_absorb(h, *inputs)
+            return h, h
+
+        last, hs = jax.lax.scan(step, state, (xs, begin))
+        return hs, last
+
+    def __call__(self, state, xs, begin, *, method="auto"):
+        check_call(self, state, begin, tape=True, xs=xs)
+        hs, last = self.states(state, xs, begin, method=method)
+        return last, jax.vmap(self.read)(hs, xs)
+
+    def step(self, state, x, begin):
+        check_call(self, state, begin, tape=False, x=x)
+        h = self._reset_then_absorb(state, x, begin)
+        return h, self.read(h, x)
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        hs, last = self.states(state, xs, begin, method=method)
+        next_hs = jax.vmap(self.cell)(hs, next_xs)
+        return last, jax.vmap(self.read)(hs, xs), jax.vmap(self.read)(next_hs, next_xs)
+
+    def _reset_then_absorb(self, h, x, begin):
+        fresh = jax.tree.map(lambda e, h: jnp.where(begin, e, h), self.init(), h)
+        return self.cell(fresh, x)

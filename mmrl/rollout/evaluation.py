@@ -1,0 +1,74 @@
+"""Scoring: the first episode of each of several environments that act side by side."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from mmrl.rollout.acting import Carry, Policy, Transition, act, start
+
+
+class Evaluation(eqx.Module):
+    """The first episode of each of several environments, undiscounted.
+
+    `lengths` counts steps; `ended` is False where `max_steps` cut the episode, whose return is then
+    partial.
+    """
+
+    returns: Float[Array, " episodes"]
+    lengths: Int[Array, " episodes"]
+    ended: Bool[Array, " episodes"]
+
+
+def evaluate(
+    policy: Policy,
+    env: Any,
+    params: Any,
+    policy_state: PyTree,
+    key: PRNGKeyArray,
+    episodes: int,
+    max_steps: int,
+) -> Evaluation:
+    """Σ_t r_t over the first episode of each of `episodes` environments that act side by side.
+
+    Every environment starts from `policy_state` (no axis for episodes). Counting the first episode
+    of each, and not the first that end, keeps short episodes from being over-represented. Stops as
+    soon as all have ended, at the latest after `max_steps` steps. Raises `ValueError` if `episodes`
+    or `max_steps` is below 1.
+    """
+    for name, value in (("episodes", episodes), ("max_steps", max_steps)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {value}.")
+    key, key_start = jax.random.split(key)
+    carries = jax.vmap(lambda k: start(env, params, policy_state, k))(
+        jax.random.split(key_start, episodes)
+    )
+    zeros = Evaluation(
+        returns=jnp.zeros(episodes, jnp.float32),
+        lengths=jnp.zeros(episodes, jnp.int32),
+        ended=jnp.zeros(episodes, bool),
+    )
+
+    def running(loop: tuple[Array, Carry, Evaluation]) -> Array:
+        time, _, so_far = loop
+        return (time < max_steps) & ~jnp.all(so_far.ended)
+
+    def body(loop: tuple[Array, Carry, Evaluation]) -> tuple[Array, Carry, Evaluation]:
+        time, carries, so_far = loop
+        keys = jax.random.split(jax.random.fold_in(key, time), (episodes, 2))
+        carries, transition = jax.vmap(partial(act, policy, env, params))(carries, keys)
+        return time + 1, carries, _count(so_far, transition)
+
+    return jax.lax.while_loop(running, body, (jnp.array(0), carries, zeros))[2]
+
+
+def _count(so_far: Evaluation, transition: Transition) -> Evaluation:
+    """Add one step to every episode that has not ended; with `where`, so that no NaN leaks in."""
+    return Evaluation(
+        returns=so_far.returns + jnp.where(so_far.ended, 0.0, transition.reward),
+        lengths=so_far.lengths + jnp.where(so_far.ended, 0, 1),
+        ended=so_far.ended | transition.last,
+    )

@@ -1,0 +1,86 @@
+"""The reading path from a monoid to a trained DQN with an LRU on a tape stays short.
+
+On it is every file that the agent and its memory import from, name by name: what a package only
+passes on is read where it is defined. It ends where a reader may stop, which `BESIDE` has with the
+reason. Of those files the path uses calls whose one sentence is enough to go on reading.
+"""
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+
+FROM = ("mmrl.agents.dqn", "mmrl.memory.lru")
+MOST_FILES, MOST_LINES = 10, 1500
+BESIDE = {
+    "mmrl._random": "the random numbers of JAX, compiled sooner",
+    "mmrl.agents.checks": "settings that are refused",
+    "mmrl.memory": "the other memories by name",
+    "mmrl.memory.checks": "arrays that are refused",
+    "mmrl.replay.ring": "rows are written and read around a ring",
+    "mmrl.replay.segments": "the other way of batching",
+    "mmrl.replay.tree": "rows are drawn by weight in O(log capacity)",
+    "mmrl.rollout.evaluation": "a policy is scored, and nothing learned from it",
+    "mmrl.schedules": "scans that teach, and one for long tapes on a GPU",
+}
+
+
+def source(module: str) -> Path | None:
+    """The file of a module of mmrl; None of what is no module."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin) if spec and spec.origin else None
+
+
+def home(module: str, name: str) -> str:
+    """The module that defines a name which `module` has: itself, unless it passes it on."""
+    path = source(module)
+    assert path is not None, module
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
+            inside = f"{node.module}.{name}"
+            return inside if source(inside) else home(node.module or "", name)
+    return module
+
+
+def read_for(module: str) -> set[str]:
+    """The modules of mmrl that define what this one imports."""
+    path = source(module)
+    assert path is not None, module
+    tree = ast.parse(path.read_text("utf-8"))
+    whole = {node.names[0].name for node in ast.walk(tree) if isinstance(node, ast.Import)}
+    found = {name for name in whole if name.startswith("mmrl.")}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("mmrl"):
+            continue
+        for alias in node.names:
+            inside = f"{node.module}.{alias.name}"
+            path = source(inside)
+            if path is None:
+                found.add(home(node.module or "", alias.name))
+            elif path.name != "__init__.py":
+                found.add(inside)
+            else:  # a whole package: what is taken from it here
+                found |= {
+                    home(inside, x.attr)
+                    for x in ast.walk(tree)
+                    if isinstance(x, ast.Attribute) and ast.unparse(x.value) == alias.name
+                }
+    return found
+
+
+def test_from_a_monoid_to_a_trained_agent_it_is_not_far():
+    waiting, path, met = list(FROM), set(), set()
+    while waiting:
+        module = waiting.pop()
+        if module in BESIDE:
+            met.add(module)
+        elif module not in path:
+            path.add(module)
+            waiting += read_for(module)
+    assert met == set(BESIDE), f"not met: {set(BESIDE) - met}"
+    lines = {m: len((source(m) or Path()).read_text("utf-8").splitlines()) for m in path}
+    assert "mmrl.monoid.core" in path
+    assert len(lines) <= MOST_FILES, sorted(lines)
+    assert sum(lines.values()) <= MOST_LINES, lines
