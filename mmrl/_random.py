@@ -14,7 +14,9 @@ ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = np.uint32(0x1BD11BDA)
 
 
-def threefry(key1: jax.Array, key2: jax.Array, x1: jax.Array, x2: jax.Array):
+def threefry(
+    key1: jax.Array, key2: jax.Array, x1: jax.Array, x2: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32 with 20 rounds (Salmon et al. 2011), written out: two random words a count."""
     keys = key1, key2, key1 ^ key2 ^ PARITY
     x1, x2 = x1 + key1, x2 + key2

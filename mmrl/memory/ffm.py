@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
@@ -78,12 +78,12 @@ class FFM(Memory):
         """`Decay` with the present α and ω."""
         return Decay(jnp.exp(self.log_alpha), jnp.exp(self.log_omega))
 
-    def encode(self, x):
+    def encode(self, x) -> PyTree:
         u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
         columns = jnp.broadcast_to(u[:, None], (self.log_alpha.size, self.log_omega.size))
         return columns.astype(jnp.complex64), jnp.ones(())
 
-    def decode(self, h, x):
+    def decode(self, h, x) -> Array:
         trace, _ = h
         z = dense(self.mix, jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))
         gate = jax.nn.sigmoid(dense(self.gate, x))

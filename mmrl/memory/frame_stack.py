@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
@@ -26,9 +26,9 @@ class FrameStack(Memory):
         self.monoid = Window(frames, (input_size,))
         self.read_out = eqx.nn.Linear(frames * input_size, output_size, key=key)
 
-    def encode(self, x):
+    def encode(self, x) -> PyTree:
         items, _ = self.monoid.identity()
         return items.at[-1].set(x), jnp.ones(())
 
-    def decode(self, h, x):
+    def decode(self, h, x) -> Array:
         return dense(self.read_out, h[0].ravel())

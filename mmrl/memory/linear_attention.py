@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
@@ -57,11 +57,11 @@ class LinearAttention(Memory):
         self.value = eqx.nn.Linear(input_size, value_size, use_bias=False, key=keys[2])
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[3])
 
-    def encode(self, x):
+    def encode(self, x) -> PyTree:
         k, v = self.feature_map(dense(self.key, x)), dense(self.value, x)
         return outer(k, v), k
 
-    def decode(self, h, x):
+    def decode(self, h, x) -> Array:
         values, weights = h
         q = self.feature_map(dense(self.query, x))
         # Only features that underflow to zero need the 1e-6.

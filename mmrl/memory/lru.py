@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Complex, Float, PRNGKeyArray
+from jaxtyping import Array, Complex, Float, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
@@ -65,11 +65,11 @@ class LRU(Memory):
         """λ, one per unit; |λ|^t is how much of an observation is left after t steps."""
         return jnp.exp(-jnp.exp(self.nu) + 1j * jnp.exp(self.theta))
 
-    def encode(self, x):
+    def encode(self, x) -> PyTree:
         gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(self.nu)))  # exact where 1 - |λ|² cancels
         real, imag = gain[None, :, None] * self.read_in
         return self.eigenvalues, jax.lax.complex(x @ real.T, x @ imag.T)
 
-    def decode(self, h, x):
+    def decode(self, h, x) -> Array:
         real, imag = self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
@@ -38,8 +38,8 @@ class MaxPlus(Memory):
         self.write = eqx.nn.Linear(input_size, state_size, key=keys[1])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
-    def encode(self, x):
+    def encode(self, x) -> PyTree:
         return -jax.nn.softplus(dense(self.fade, x)), dense(self.write, x)
 
-    def decode(self, h, x):
+    def decode(self, h, x) -> Array:
         return dense(self.read_out, h[1])

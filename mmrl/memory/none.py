@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import SequenceModel, dense
 from mmrl.memory.checks import check_call, check_sizes
@@ -27,18 +27,18 @@ class Memoryless(SequenceModel):
         self.input_size, self.output_size = input_size, output_size
         self.read_out = eqx.nn.Linear(input_size, output_size, key=key)
 
-    def init(self):
+    def init(self) -> PyTree:
         return ()
 
-    def __call__(self, state, xs, begin, *, method="auto"):
+    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         return (), _along(self.read_out, xs)
 
-    def step(self, state, x, begin):
+    def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
         return (), dense(self.read_out, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         return (), _along(self.read_out, xs), _along(self.read_out, next_xs)
 
@@ -49,14 +49,15 @@ class Nothing(SequenceModel):
     input_size: int = eqx.field(static=True)
     output_size: int = eqx.field(static=True, default=0)
 
-    def init(self):
+    def init(self) -> PyTree:
         return ()
 
-    def __call__(self, state, xs, begin, *, method="auto"):
+    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
         return (), jnp.zeros((len(xs), 0), xs.dtype)
 
-    def step(self, state, x, begin):
+    def step(self, state, x, begin) -> tuple[PyTree, Array]:
         return (), jnp.zeros(0, x.dtype)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
-        return (), *[jnp.zeros((len(xs), 0), xs.dtype)] * 2
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
+        nothing = jnp.zeros((len(xs), 0), xs.dtype)
+        return (), nothing, nothing

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import SequenceModel, dense
 from mmrl.memory.checks import check_call, check_sizes
@@ -76,10 +76,10 @@ class Residual(SequenceModel):
         self.blocks = tuple(Block(m, key=k) for m, k in zip(memories, keys[2:], strict=True))
         self.read_out = eqx.nn.Linear(width, output_size, key=keys[1])
 
-    def init(self):
+    def init(self) -> PyTree:
         return tuple(block.memory.init() for block in self.blocks)
 
-    def __call__(self, state, xs, begin, *, method="auto"):
+    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         xs, after = _along(self.read_in, xs), []
         for block, h in zip(self.blocks, state, strict=True):
@@ -88,7 +88,7 @@ class Residual(SequenceModel):
             after.append(h)
         return tuple(after), _along(self.read_out, xs)
 
-    def step(self, state, x, begin):
+    def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
         x, after = dense(self.read_in, x), []
         for block, h in zip(self.blocks, state, strict=True):
@@ -97,7 +97,7 @@ class Residual(SequenceModel):
             after.append(h)
         return tuple(after), dense(self.read_out, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
         # Layer by layer: the next layer's hypothetical input is this layer's hypothetical output,
         # while its state comes from what did happen.
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)

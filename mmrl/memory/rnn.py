@@ -7,7 +7,7 @@ one after the other: they cannot be run in parallel over time.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
@@ -33,13 +33,13 @@ class Elman(Recurrent):
         self.recur = eqx.nn.Linear(state_size, state_size, use_bias=False, key=keys[1])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
-    def init(self):
+    def init(self) -> PyTree:
         return jnp.zeros(self.recur.weight.shape[0])
 
-    def cell(self, h, x):
+    def cell(self, h, x) -> PyTree:
         return jnp.tanh(self.read_in(x) + self.recur(h))
 
-    def read(self, h, x):
+    def read(self, h, x) -> Array:
         return dense(self.read_out, h)
 
 
@@ -63,13 +63,13 @@ class GRU(Recurrent):
         self.gru = eqx.nn.GRUCell(input_size, state_size, key=keys[0])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
 
-    def init(self):
+    def init(self) -> PyTree:
         return jnp.zeros(self.gru.hidden_size)
 
-    def cell(self, h, x):
+    def cell(self, h, x) -> PyTree:
         return self.gru(x, h)
 
-    def read(self, h, x):
+    def read(self, h, x) -> Array:
         return dense(self.read_out, h)
 
 
@@ -96,12 +96,12 @@ class LSTM(Recurrent):
         self.lstm = eqx.tree_at(lambda c: c.bias, lstm, bias)
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
 
-    def init(self):
+    def init(self) -> PyTree:
         zero = jnp.zeros(self.lstm.hidden_size)
         return zero, zero
 
-    def cell(self, h, x):
+    def cell(self, h, x) -> PyTree:
         return self.lstm(x, h)
 
-    def read(self, h, x):
+    def read(self, h, x) -> Array:
         return dense(self.read_out, h[0])

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Complex, Complex128, Float, Float64, PRNGKeyArray
+from jaxtyping import Array, Complex, Complex128, Float, Float64, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
@@ -75,13 +75,13 @@ class S5(Memory):
         """Λ̄ = exp(ΛΔ), one per unit; |Λ̄|^t is how much of an input is left after t steps."""
         return jnp.exp(self._rate())
 
-    def encode(self, x):
+    def encode(self, x) -> PyTree:
         rate, step = self._rate(), jnp.exp(self.log_step)
         hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), exact for short steps
         held = hold[:, None] * jax.lax.complex(*self.read_in)
         return jnp.exp(rate), jax.lax.complex(x @ held.real.T, x @ held.imag.T)
 
-    def decode(self, h, x):
+    def decode(self, h, x) -> Array:
         real, imag = 2 * self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)
 
