@@ -14,8 +14,6 @@ from mmrl.envs import probes
 from mmrl.envs.popgym.base import Leaf, Params, Task
 from tests.helpers.compiling import jit_long
 
-SEEDS = 2
-
 
 @struct.dataclass
 class Which(Params):
@@ -72,14 +70,16 @@ def check_learned(
     values: Callable[[Any, Any], Any],
     state_values: bool = False,
     within: float = 0.1,
+    seeds: int = 2,
+    failures: int = 0,
 ) -> None:
-    """Train on each of the named probes with two seeds, and judge values and scores.
+    """Train on each of the named probes with some seeds, and judge the values and scores of each.
 
     `values(net, steps)` of the trained network, along a tape that `policy(net)` collects, must be
     within `within` of Q*, or of max Q* with `state_values`; the scores of the last block, within
     0.6 of the best policy's. What episodes of ±1 pay by chance alone must be far less than that:
-    evaluate in 64 of them. Over twelve other seeds no value was off by more than a third of
-    `within`.
+    evaluate in 64 of them. Up to `failures` of the seeds may miss, with a margin over what was
+    measured with others. Where none may, no value of twelve other seeds was off by more than 0.04.
     """
     env = AnyProbe(*names)
 
@@ -96,8 +96,9 @@ def check_learned(
         optimal = jnp.max(optimal, axis=-1) if state_values else optimal
         return values(state.net, seen), optimal, metrics.finite.all(), metrics.returns[-1].mean()
 
-    found = learn(np.arange(len(names)), np.arange(SEEDS))
+    found = learn(np.arange(len(names)), np.arange(seeds))
     for name, probe, value, optimal, finite, score in zip(names, env.probes, *found, strict=True):
         assert finite.all(), name
-        np.testing.assert_allclose(value, optimal, atol=within, err_msg=name)
-        np.testing.assert_allclose(score, probe.optimal_return, atol=0.6, err_msg=name)
+        errors = np.abs(value - optimal).reshape(seeds, -1).max(axis=1)
+        good = (errors < within) & (np.abs(score - probe.optimal_return) < 0.6)
+        assert (~good).sum() <= failures, f"{name}: values off by {errors}, scores {score}"
