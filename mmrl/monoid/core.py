@@ -18,6 +18,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, PyTree, Shaped
 
+Arrays = PyTree[Shaped[Array, "..."]]
+Map = tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]
+"""(a, x): the map h ↦ a h + x, an element of `Affine`."""
+Flagged = tuple[PyTree, Bool[Array, ""]]
+"""(h, begin): an element of `Resettable`; with the flag, it forgets what came before it."""
+
 
 class Monoid(eqx.Module):
     """(H, •, e) with (a • b) • c = a • (b • c) and e • a = a = a • e.  Eqs. 3-4."""
@@ -42,12 +48,10 @@ class Sum(Monoid):
     def __init__(self, example: PyTree):
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
 
-    def identity(self) -> PyTree[Shaped[Array, "..."]]:
+    def identity(self) -> Arrays:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.example)
 
-    def __call__(
-        self, a: PyTree[Shaped[Array, "..."]], b: PyTree[Shaped[Array, "..."]]
-    ) -> PyTree[Shaped[Array, "..."]]:
+    def __call__(self, a: Arrays, b: Arrays) -> Arrays:
         return jax.tree.map(jnp.add, a, b)
 
 
@@ -62,14 +66,10 @@ class Affine(Monoid):
     shape: tuple[int, ...] = eqx.field(static=True, default=())
     dtype: Any = eqx.field(static=True, default=jnp.float32)
 
-    def identity(self) -> tuple[Inexact[Array, "..."], Inexact[Array, "..."]]:
+    def identity(self) -> Map:
         return jnp.ones(self.shape, self.dtype), jnp.zeros(self.shape, self.dtype)
 
-    def __call__(
-        self,
-        a: tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]],
-        b: tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]],
-    ) -> tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]:
+    def __call__(self, a: Map, b: Map) -> Map:
         (a_gain, a_sum), (b_gain, b_sum) = a, b
         return b_gain * a_gain, b_gain * a_sum + b_sum
 
@@ -95,12 +95,10 @@ class Resettable(Monoid):
 
     inner: Monoid
 
-    def identity(self) -> tuple[PyTree, Bool[Array, ""]]:
+    def identity(self) -> Flagged:
         return self.inner.identity(), jnp.zeros((), bool)
 
-    def __call__(
-        self, a: tuple[PyTree, Bool[Array, ""]], b: tuple[PyTree, Bool[Array, ""]]
-    ) -> tuple[PyTree, Bool[Array, ""]]:
+    def __call__(self, a: Flagged, b: Flagged) -> Flagged:
         (a_inner, a_begin), (b_inner, b_begin) = a, b
         # Resetting the past before combining, not the result after: the NaN also stays out of
         # the gradient, which flows through both branches of a `where`.

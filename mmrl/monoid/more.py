@@ -18,6 +18,14 @@ from jaxtyping import Array, Complex, Float, PyTree, Shaped
 
 from mmrl.monoid.core import Monoid
 
+# What the elements are, in the words of each monoid's equation.
+Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
+Triple = tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]
+Matrices = tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]
+Trace = tuple[Complex[Array, "trace context"], Float[Array, ""]]
+Largest = tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]
+Items = tuple[Float[Array, "k ..."], Float[Array, ""]]
+
 
 class MatrixAffine(Monoid):
     """(M, X) • (M', X') = (M M', X M' + X'): `Affine` with a matrix acting from the right.
@@ -30,14 +38,10 @@ class MatrixAffine(Monoid):
     values: int = eqx.field(static=True)
     keys: int = eqx.field(static=True)
 
-    def identity(self) -> tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]:
+    def identity(self) -> Matrices:
         return jnp.eye(self.keys), jnp.zeros((self.values, self.keys))
 
-    def __call__(
-        self,
-        a: tuple[Float[Array, "keys keys"], Float[Array, "values keys"]],
-        b: tuple[Float[Array, "keys keys"], Float[Array, "values keys"]],
-    ) -> tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]:
+    def __call__(self, a: Matrices, b: Matrices) -> Matrices:
         (a_map, a_sum), (b_map, b_sum) = a, b
         return a_map @ b_map, a_sum @ b_map + b_sum
 
@@ -52,14 +56,10 @@ class Decay(Monoid):
     alpha: Float[Array, " trace"]
     omega: Float[Array, " context"]
 
-    def identity(self) -> tuple[Complex[Array, "trace context"], Float[Array, ""]]:
+    def identity(self) -> Trace:
         return jnp.zeros((self.alpha.size, self.omega.size), jnp.complex64), jnp.zeros(())
 
-    def __call__(
-        self,
-        a: tuple[Complex[Array, "trace context"], Float[Array, ""]],
-        b: tuple[Complex[Array, "trace context"], Float[Array, ""]],
-    ) -> tuple[Complex[Array, "trace context"], Float[Array, ""]]:
+    def __call__(self, a: Trace, b: Trace) -> Trace:
         (a_trace, a_time), (b_trace, b_time) = a, b
         return a_trace * self.gain(b_time) + b_trace, a_time + b_time
 
@@ -78,14 +78,10 @@ class Max(Monoid):
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def identity(self) -> Pair:
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
-    def __call__(
-        self,
-        a: tuple[Float[Array, "*h"], Float[Array, "*h"]],
-        b: tuple[Float[Array, "*h"], Float[Array, "*h"]],
-    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"]]:
+    def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_max), (b_fade, b_max) = a, b
         return a_fade + b_fade, jnp.maximum(a_max + b_fade, b_max)
 
@@ -95,14 +91,10 @@ class LogSumExp(Monoid):
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def identity(self) -> Pair:
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
-    def __call__(
-        self,
-        a: tuple[Float[Array, "*h"], Float[Array, "*h"]],
-        b: tuple[Float[Array, "*h"], Float[Array, "*h"]],
-    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"]]:
+    def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_log), (b_fade, b_log) = a, b
         faded = a_log + b_fade
         # JAX's derivative of log(0 + 0) is NaN; there is nothing to differentiate, so it is 0.
@@ -120,15 +112,11 @@ class Moments(Monoid):
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+    def identity(self) -> Triple:
         zero = jnp.zeros(self.shape)
         return zero, zero, zero
 
-    def __call__(
-        self,
-        a: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
-        b: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
-    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]:
+    def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
         count = a_count + b_count
         share = b_count / jnp.where(count > 0, count, 1)
@@ -146,14 +134,10 @@ class EWMA(Monoid):
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def identity(self) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+    def identity(self) -> Triple:
         return jnp.ones(self.shape), jnp.zeros(self.shape), jnp.zeros(self.shape)
 
-    def __call__(
-        self,
-        a: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
-        b: tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]],
-    ) -> tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]:
+    def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_beta, a_weight, a_mean), (b_beta, b_weight, b_mean) = a, b
         faded = b_beta * a_weight
         weight = faded + b_weight
@@ -178,15 +162,11 @@ class TopK(Monoid):
         self.k = k
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
 
-    def identity(self) -> tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]:
+    def identity(self) -> Largest:
         empty = jax.tree.map(lambda x: jnp.zeros((self.k, *x.shape), x.dtype), self.example)
         return jnp.full(self.k, -jnp.inf), empty
 
-    def __call__(
-        self,
-        a: tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]],
-        b: tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]],
-    ) -> tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]:
+    def __call__(self, a: Largest, b: Largest) -> Largest:
         both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
         keys, chosen = jax.lax.top_k(both[0], self.k)
         return keys, jax.tree.map(lambda x: x[chosen], both[1])
@@ -204,14 +184,10 @@ class Window(Monoid):
     def __check_init__(self):
         _check_k(self.k)
 
-    def identity(self) -> tuple[Float[Array, "k ..."], Float[Array, ""]]:
+    def identity(self) -> Items:
         return jnp.zeros((self.k, *self.shape)), jnp.zeros(())
 
-    def __call__(
-        self,
-        a: tuple[Float[Array, "k ..."], Float[Array, ""]],
-        b: tuple[Float[Array, "k ..."], Float[Array, ""]],
-    ) -> tuple[Float[Array, "k ..."], Float[Array, ""]]:
+    def __call__(self, a: Items, b: Items) -> Items:
         (a_items, a_count), (b_items, b_count) = a, b
         shift = b_count.astype(jnp.int32)
         older = jax.lax.dynamic_slice_in_dim(
