@@ -98,8 +98,10 @@ def pytest_collection_finish() -> None:
 
 
 _looked = [0.0]
-# By its path: to import mmrl.runs is to import every agent, which takes longer than most tests.
-_programs = runpy.run_path(str(Path(mmrl.__file__).parent / "runs" / "programs.py"))
+# By its path: its package imports every agent, which takes longer than most tests.
+_programs = runpy.run_path(
+    str(Path(mmrl.__file__).parent / "course" / "experiments" / "programs.py")
+)
 
 
 @pytest.fixture(autouse=True)

@@ -28,10 +28,15 @@ MOVED = {
     "mmrl.agents.progress": "mmrl.agents.clear.progress",
     "mmrl.agents.consolidation": "mmrl.agents.clear.ewc",
     "mmrl.agents.continual": "mmrl.agents.clear.cycles",
+    "mmrl.runs.revise": "mmrl.course.results.revise",
     "mmrl.runs.AGENTS": "mmrl.agents.AGENTS",
     "mmrl.runs.Agent": "mmrl.agents.Agent",
     "mmrl.runs.find": "mmrl.agents.find",
     "mmrl.nets.MLP": "mmrl.nets.mlp",
+    **{
+        f"mmrl.replay.segments.{name}": f"mmrl.course.segments.{name}"
+        for name in ("mask", "pad", "rows", "split")
+    },
     "mmrl.agents.common.repeatable": "mmrl.agents.repeatable",
     "mmrl.agents.common.build": "mmrl.agents.checks.check_net",
     "mmrl.agents.common.action_size": "mmrl.agents.checks.action_size",

@@ -1,11 +1,13 @@
 """The measured results of the course: rows that experiments wrote, and how they were tuned."""
 
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.course.experiments.tuning import outdated
-from mmrl.runs.checkpoint import loads
+from mmrl.runs import provenance
+from mmrl.runs.checkpoint import dumps, loads, replace, writing
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
 
@@ -45,3 +47,19 @@ def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
             f"rule, {edge} of them the smallest or the largest: a better one may lie beyond."
         )
     return "\n".join(lines)
+
+
+def revise(path: str | os.PathLike, row: dict[str, Any]) -> None:
+    """Put a result in the place of the one of the same `cell`; other lines stay as they are.
+
+    A row that has a date keeps its provenance: it was measured then. Raises `RunError` if it cannot
+    be written, and `ValueError` if there is no such line.
+    """
+    path = pathlib.Path(path)
+    lines = path.read_bytes().splitlines()
+    places = [i for i, line in enumerate(lines) if loads(line)["cell"] == row["cell"]]
+    if not places:
+        raise ValueError(f"`row` must be of a cell that {path} has; got {row['cell']!r}.")
+    lines[places[-1]] = dumps(row if "date" in row else {**row, **provenance()}).encode()
+    with writing(path.parent):
+        replace(path, b"\n".join(lines) + b"\n")

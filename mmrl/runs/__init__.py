@@ -16,7 +16,7 @@ unbroken one would have, on the same machine and versions.
 """
 
 from mmrl.runs.checkpoint import RunError, load, read, save
-from mmrl.runs.results import append, interquartile_mean, interval, provenance, revise
+from mmrl.runs.results import append, interquartile_mean, interval, provenance
 from mmrl.runs.run import Program, Report, Run, program, reopen, saved
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
 
@@ -37,7 +37,6 @@ __all__ = [
     "read",
     "reopen",
     "restore",
-    "revise",
     "save",
     "saved",
 ]

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from mmrl import __version__
-from mmrl.runs.checkpoint import dumps, loads, replace, writing
+from mmrl.runs.checkpoint import dumps, writing
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
@@ -82,22 +82,6 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
             file.write(_rest_of_line(file) + dumps({**row, **provenance()}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-
-
-def revise(path: str | os.PathLike, row: dict[str, Any]) -> None:
-    """Put a result in the place of the one of the same `cell`; other lines stay as they are.
-
-    A row that has a date keeps its provenance: it was measured then. Raises `RunError` if it cannot
-    be written, and `ValueError` if there is no such line.
-    """
-    path = pathlib.Path(path)
-    lines = path.read_bytes().splitlines()
-    places = [i for i, line in enumerate(lines) if loads(line)["cell"] == row["cell"]]
-    if not places:
-        raise ValueError(f"`row` must be of a cell that {path} has; got {row['cell']!r}.")
-    lines[places[-1]] = dumps(row if "date" in row else {**row, **provenance()}).encode()
-    with writing(path.parent):
-        replace(path, b"\n".join(lines) + b"\n")
 
 
 def _rest_of_line(file: BinaryIO) -> bytes:

@@ -10,7 +10,7 @@ import importlib
 import pathlib
 from collections.abc import Iterator
 
-from mmrl.runs.programs import forget_programs
+from mmrl.course.experiments.programs import forget_programs
 
 EXPERIMENTS = {
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",

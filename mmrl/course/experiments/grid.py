@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from mmrl.course.experiments import tuning
-from mmrl.runs import append, revise
+from mmrl.course.results import revise
+from mmrl.runs import append
 from mmrl.runs.checkpoint import loads
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mmrl import runs
-from mmrl.course import experiments
+from mmrl.course import experiments, results
 from mmrl.course.experiments import tuning
 from mmrl.course.experiments.grid import Grid, Row, Rows, alone, by_an_earlier_rule, rows
 
@@ -123,7 +123,7 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
     }
     assert all("tuning_areas" in row and row["date"] for row in after)
     with pytest.raises(ValueError, match="of a cell that"):
-        runs.revise(tmp_path / "x.jsonl", {"cell": "another"})
+        results.revise(tmp_path / "x.jsonl", {"cell": "another"})
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)

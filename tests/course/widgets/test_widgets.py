@@ -19,7 +19,7 @@ import pytest
 import traitlets
 
 from mmrl import returns
-from mmrl.course import widgets
+from mmrl.course import segments, widgets
 from mmrl.course.experiments.sensitivity import lower
 from mmrl.course.widgets import graphs, programs, recurrences
 from mmrl.course.widgets.base import FOLDER, IMPORT, MOST, source
@@ -31,7 +31,7 @@ from mmrl.monoid import Affine, Max, Resettable, Sum
 from mmrl.nets import sensitivity
 from mmrl.pdg.check import check
 from mmrl.pdg.graph import Graph
-from mmrl.replay import segments, sequences
+from mmrl.replay import sequences
 from mmrl.scan import scan
 from mmrl.schedules import count, schedule
 from tests.course.widgets import (

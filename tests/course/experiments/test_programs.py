@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from mmrl.runs import programs
+from mmrl.course.experiments import programs
 
 
 def test_programs_are_dropped_where_they_are_many():
