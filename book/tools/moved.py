@@ -21,14 +21,20 @@ MOVED = {
     "mmrl.agents.learner": "mmrl.agents.ppo.learner",
     "mmrl.agents.normalize": "mmrl.agents.ppo.normalize",
     "mmrl.agents.diagnostics": "mmrl.agents.ppo.diagnostics",
-    "mmrl.agents.invariance": "mmrl.agents.ppo.invariance",
+    "mmrl.agents.invariance": "mmrl.course.invariance",
+    "mmrl.agents.ppo.invariance": "mmrl.course.invariance",
     "mmrl.agents.actors": "mmrl.agents.r2d2.actors",
-    "mmrl.agents.staleness": "mmrl.agents.r2d2.staleness",
+    "mmrl.agents.staleness": "mmrl.course.instruments",
+    "mmrl.agents.r2d2.staleness": "mmrl.course.instruments",
     "mmrl.agents.vtrace": "mmrl.agents.clear.vtrace",
-    "mmrl.agents.progress": "mmrl.agents.clear.progress",
-    "mmrl.agents.consolidation": "mmrl.agents.clear.ewc",
-    "mmrl.agents.continual": "mmrl.agents.clear.cycles",
     "mmrl.runs.revise": "mmrl.course.results.revise",
+    "mmrl.agents.progress": "mmrl.course.continual.progress",
+    "mmrl.agents.consolidation": "mmrl.course.continual.ewc",
+    "mmrl.agents.continual": "mmrl.course.continual.cycles",
+    **{
+        f"mmrl.agents.clear.{name}": f"mmrl.course.continual.{name}"
+        for name in ("cycles", "ewc", "progress")
+    },
     "mmrl.runs.AGENTS": "mmrl.agents.AGENTS",
     "mmrl.runs.Agent": "mmrl.agents.Agent",
     "mmrl.runs.find": "mmrl.agents.find",
@@ -46,6 +52,7 @@ MOVED = {
         f"mmrl.replay.tape.{name}": f"mmrl.replay.priorities.{name}"
         for name in ("episode_priority", "set_alpha", "set_priority")
     },
+    "mmrl.nets.sensitivity": "mmrl.course.instruments.sensitivity",
     "mmrl.show.curves.tuning_note": "mmrl.course.results.tuning_note",
     "mmrl.show.curves": "mmrl.show",
     "mmrl.show.training": "mmrl.course.widgets.training",

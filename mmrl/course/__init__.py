@@ -2,7 +2,11 @@
 
 - `exercises`: the checks of every chapter, which answer a known mistake with a hint
 - `experiments`: what was measured for the book; `results` reads the rows
+- `instruments`: how old recurrent states are, how much each observation matters
+- `invariance`: what else must change when the batch does
+- `continual`: tasks in turn, how much of them is kept, and what CLEAR is compared with
 - `figures`: what the chapters draw
 - `drawings`: pictures of episodes, as SVG
+- `demo`: what `mmrl demo` trains
 - `widgets`: explorers that compute in the browser; `widgets.training`, which trains in the kernel
 """

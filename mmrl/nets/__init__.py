@@ -1,11 +1,10 @@
 """Networks: an encoder, a memory and a head, and the two of them that act and judge.
 
 `base` has the network that all agents use, `policy` the distributions over actions and the
-actor-critic of policy optimization, `derivatives` what an observation matters to an output.
+actor-critic of policy optimization.
 """
 
 from mmrl.nets.base import Dense, DuelingHead, LinearHead, Net, Stack
-from mmrl.nets.derivatives import sensitivity
 from mmrl.nets.policy import (
     ActorCritic,
     Categorical,
@@ -31,5 +30,4 @@ __all__ = [
     "Tanh",
     "body",
     "mlp",
-    "sensitivity",
 ]

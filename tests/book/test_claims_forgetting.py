@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmrl.agents.clear.cycles import forward_transfer
+from mmrl.course.continual.cycles import forward_transfer
 from mmrl.course.figures.clear import FIGURE_8, first_lessons
 from mmrl.course.figures.forgetting import in_its_stage, sampled
 from mmrl.course.results import published

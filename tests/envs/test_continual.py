@@ -9,7 +9,7 @@ import pytest
 
 from mmrl import rollout
 from mmrl.agents import clear
-from mmrl.agents.clear import cycles
+from mmrl.course.continual import cycles
 from mmrl.envs import continual, make
 from mmrl.envs.wrappers import BeginFlag, TimeLimit
 

@@ -1,8 +1,4 @@
-"""CLEAR, and what it is compared with when tasks come one after another.
-
-This is CLEAR. `vtrace` is its gradient step; `ewc` and `progress` are other agents for the same
-tasks, and `cycles` plays tasks in turn and measures what is kept.
-"""
+"""CLEAR, the agent. `vtrace` is its gradient step."""
 
 from mmrl.agents.clear.clear import (
     OBSERVES,

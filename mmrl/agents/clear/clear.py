@@ -307,10 +307,7 @@ def train(
     make: Make = actor_critic,
     learn: Callable = learn,
 ) -> tuple[State, Metrics]:
-    """A whole run of `config.blocks` blocks in one environment: a pure function of the key.
-
-    Several tasks in turn: `mmrl.agents.clear.cycles`.
-    """
+    """A whole run of `config.blocks` blocks in one environment: a pure function of the key."""
     state = init(config, env, params, key, make=make)
     return jax.lax.scan(
         lambda s, _: block(config, env, params, s, learn), state, None, config.blocks

@@ -1,7 +1,6 @@
 """PPO and PPG with a memory. This is PPO; `ppg` is the other.
 
-`learner` is what both have in common, `normalize` and `diagnostics` what they estimate and report,
-and `invariance` what changes with the size of the batch.
+`learner` is what both have in common, `normalize` and `diagnostics` what they estimate and report.
 """
 
 from mmrl.agents.ppo.ppo import (

@@ -1,4 +1,4 @@
-"""R2D2, the agent. `actors` is how it acts, `staleness` measures how old its states are."""
+"""R2D2, the agent. `actors` is how it acts."""
 
 from mmrl.agents.r2d2.r2d2 import (
     OBSERVES,

@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.agents.clear import cycles as continual
-from mmrl.agents.clear.cycles import Curves, Played
+from mmrl.course.continual import cycles as continual
+from mmrl.course.continual.cycles import Curves, Played
 from mmrl.course.experiments.grid import Grid, Row, Rows, rounded
 from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
 from mmrl.course.experiments.protocols import CATCH as CATCH  # for those who train with them

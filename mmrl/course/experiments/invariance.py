@@ -25,12 +25,13 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.agents import ppo
-from mmrl.agents.ppo import invariance, ppg
+from mmrl.agents.ppo import ppg
 from mmrl.course.experiments import stratified, tuning
 from mmrl.course.experiments.fleet import env_steps
 from mmrl.course.experiments.grid import Grid, Row, Rows
 from mmrl.course.experiments.ledger import Block, Ledger, advance, noise_of
 from mmrl.course.experiments.stratified import EVERY
+from mmrl.course.invariance import rescale
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation
 
@@ -153,7 +154,7 @@ class Cell:
             config = ppg.Config(**{**settings, **PHASES, "shared": False, "auxiliary_rate": rate})
         else:
             config = ppo.Config(**settings)
-        config = invariance.rescale(config, self.c, **CONDITIONS[self.condition])
+        config = rescale(config, self.c, **CONDITIONS[self.condition])
         if self.condition == LINEAR:
             config = dataclasses.replace(config, learning_rate=rate / self.c)
         return config

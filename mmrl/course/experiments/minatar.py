@@ -28,8 +28,8 @@ import jax
 import numpy as np
 
 from mmrl.agents import clear
-from mmrl.agents.clear import cycles
-from mmrl.agents.clear.cycles import Curves, Played
+from mmrl.course.continual import cycles
+from mmrl.course.continual.cycles import Curves, Played
 from mmrl.course.experiments.grid import Grid, Row, alone, rounded
 from mmrl.envs.continual import minatar
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Int
 
 from mmrl.agents import clear
-from mmrl.agents.clear import ewc, progress
+from mmrl.course.continual import ewc, progress
 from mmrl.envs import continual as tasks
 from mmrl.envs import make
 from mmrl.envs.wrappers import FlattenObservation, ObservationWrapper

@@ -7,7 +7,7 @@ chosen from `RATES` on by the rule of `tuning`, on seeds that are not among the 
 records what it took: trained transitions, without padding, and CPU-seconds after compilation.
 
 Cells with stored states and a burn-in also record ΔQ of the trained agents, for all four starts on
-the same sequences (`mmrl.agents.r2d2.staleness`).
+the same sequences (`mmrl.course.instruments`).
 """
 
 import dataclasses
@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Array
 
 from mmrl.agents import dqn, r2d2
-from mmrl.agents.r2d2.staleness import STARTS, staleness
 from mmrl.course.experiments import fleet, tuning
 from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
 from mmrl.course.experiments.grid import (
@@ -32,6 +31,7 @@ from mmrl.course.experiments.grid import (
     interval_at_rate,
     settings,
 )
+from mmrl.course.instruments import STARTS, staleness
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
 

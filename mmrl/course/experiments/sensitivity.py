@@ -24,7 +24,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mmrl.agents import dqn
 from mmrl.course.experiments.grid import Grid, Row, alone
-from mmrl.nets import Net, sensitivity
+from mmrl.course.instruments import sensitivity
+from mmrl.nets import Net
 from mmrl.rollout import collect, start
 from mmrl.runs import Run, Setup, interval
 from mmrl.runs.run import Program

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 
-from mmrl.agents.clear import cycles
+from mmrl.course.continual import cycles
 from mmrl.runs import interquartile_mean, interval
 from mmrl.show import INK, STYLES, dress, figure, label_ends, name_axes
 

@@ -1,4 +1,4 @@
-"""R2D2: its loss against DQN, rlax and a plain loop; what reaches it; staleness; its actors."""
+"""R2D2: its loss against DQN, rlax and a plain loop; what reaches it; its actors."""
 
 import dataclasses
 from functools import partial
@@ -12,10 +12,9 @@ import pytest
 import rlax
 
 from mmrl.agents import dqn, r2d2
-from mmrl.agents.r2d2.staleness import STARTS, delta_q, staleness
 from mmrl.replay import sequences, tape
-from tests.agents.r2d2 import r2d2_oracle as oracle
-from tests.agents.r2d2.r2d2_oracle import CONFIG, cut, game, place, stepwise, store
+from tests.helpers import r2d2 as oracle
+from tests.helpers.r2d2 import CONFIG, cut, game, place, stepwise, store
 
 PLAIN = {"burn_in": 0, "n_step": 1, "rescale": False, "start": "zero"}
 unroll = jax.jit(r2d2.unroll)
@@ -194,66 +193,3 @@ def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values(memory: str):
         ours = np.asarray(unroll(config, state.net, sample)[1][:, :-1])
         error = np.abs(ours - q[where])[trained].max()
         assert error < 2e-6 if same else error > 1e-3
-
-
-def test_delta_q_by_hand():
-    truth = jnp.array([[1.0, -4.0], [-2.0, -8.0]])
-    replayed = truth + jnp.array([[3.0, 4.0], [0.0, 0.0]])
-    np.testing.assert_allclose(delta_q(replayed, truth), [5.0, 0.0])
-    np.testing.assert_allclose(delta_q(truth - 1, 2 * truth), np.hypot([2, 1], [3, 7]) / [2, 4])
-
-
-measure = jax.jit(staleness, static_argnums=(2, 3))
-COUNT, PREFIX = 24, 6
-
-
-@pytest.mark.parametrize("memory", ["lstm", "lru"])
-def test_staleness_equals_a_loop(memory: str):
-    state, key = game(memory).state, jax.random.key(4)
-    drifted = dataclasses.replace(state, net=game(memory).other)
-    ours = jax.device_get(measure(drifted, key, COUNT, PREFIX))
-    drawn = jax.jit(sequences.sample, static_argnums=2)(state.sequences, key, COUNT)
-    past = np.asarray(state.sequences.past[drawn.rows])
-    np.testing.assert_array_equal(ours.valid, (past > 0) & (past <= PREFIX))
-    assert 5 < ours.valid.sum() < COUNT
-    steps = np.asarray(drawn.trained.sum(axis=1))
-    for i in np.flatnonzero(ours.valid):
-        wanted = np.array(
-            oracle.stale_by_loop(memory, drifted.net, int(drawn.rows[i]), int(steps[i]))
-        )
-        np.testing.assert_allclose(ours.first[:, i], wanted[:, 0], rtol=1e-3, atol=1e-5)
-        np.testing.assert_allclose(ours.last[:, i], wanted[:, 1], rtol=1e-3, atol=1e-5)
-    # Without a drift the actor's states are today's.
-    fresh = jax.device_get(measure(state, key, COUNT, PREFIX))
-    for name, first, last in zip(STARTS, fresh.first, fresh.last, strict=True):
-        size = np.stack([first, last])[:, fresh.valid]
-        assert (size < 1e-5).all() if "stored" in name else size[0].max() > 1e-2
-
-
-def test_staleness_needs_a_state_at_both_ends_of_the_burn_in():
-    for burn_in in (0, 3):
-        config = dataclasses.replace(CONFIG, burn_in=burn_in)
-        storage = store(config, game().steps, game().states)
-        state = dataclasses.replace(game().state, sequences=storage)
-        with pytest.raises(ValueError, match=r"`burn_in` must be a positive multiple .* = 2"):
-            staleness(state, jax.random.key(0), COUNT, PREFIX)
-
-
-@pytest.mark.parametrize("memory", ["lstm", "lru"])
-def test_a_tape_has_no_staleness(memory: str):
-    """A tape of whole episodes gives the values of each episode alone, with any parameters."""
-    net, steps = game(memory).other, jax.tree.map(lambda x: x[:, :60], game(memory).steps)
-    example = jax.tree.map(lambda x: x[0, 0], steps)
-
-    @jax.jit
-    def replay(steps, key):
-        memory = tape.add(tape.init(example, 180, workers=3), steps)
-        drawn = tape.sample(memory, key, 120)
-        return drawn, net(net.init(), drawn.steps.obs, drawn.begin)[1]
-
-    drawn, q = jax.device_get(replay(steps, jax.random.key(2)))
-    assert drawn.mask.all() and drawn.begin.sum() > 8
-    seen = np.asarray(steps.obs).reshape(180, -1)
-    alone = np.asarray(oracle.walk(net, steps.obs, steps.begin)[1]).reshape(180, -1)
-    at = (drawn.steps.obs[:, None] == seen[None]).all(axis=2).argmax(axis=1)
-    assert np.asarray(delta_q(jnp.asarray(q), jnp.asarray(alone[at]))).max() < 1e-4

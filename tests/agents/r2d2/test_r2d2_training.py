@@ -14,10 +14,10 @@ from mmrl.agents import r2d2
 from mmrl.agents.r2d2 import actors
 from mmrl.envs import make, probes
 from mmrl.replay import sequences, tree
-from tests.agents.r2d2 import r2d2_oracle as oracle
-from tests.agents.r2d2.r2d2_oracle import CONFIG, DEPTH, ENV, PARAMS, everything, game, place
+from tests.helpers import r2d2 as oracle
 from tests.helpers.any_probe import check_learned
 from tests.helpers.compiling import jit_long
+from tests.helpers.r2d2 import CONFIG, DEPTH, ENV, PARAMS, everything, game, place
 
 
 def keys(*seeds: int) -> jax.Array:

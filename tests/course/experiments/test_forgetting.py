@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.agents.clear import cycles as continual
-from mmrl.agents.clear.cycles import Curves, Played
 from mmrl.agents.clear.vtrace import Measures
+from mmrl.course.continual import cycles as continual
+from mmrl.course.continual.cycles import Curves, Played
 from mmrl.course.experiments import forgetting, protocols
 from mmrl.course.experiments.forgetting import FINAL_SEEDS, FINALISTS, SEEDS, TUNING_SEEDS
 from mmrl.course.experiments.grid import rows

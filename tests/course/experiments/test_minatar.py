@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
-from mmrl.agents.clear import cycles
-from mmrl.agents.clear.cycles import Curves, Played
 from mmrl.agents.clear.vtrace import Measures
+from mmrl.course.continual import cycles
+from mmrl.course.continual.cycles import Curves, Played
 from mmrl.course.experiments import minatar
 from mmrl.course.experiments.minatar import CONFIG, CYCLES, GAMES, Cell
 from mmrl.envs.continual import minatar as game

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmrl.agents.clear import cycles
+from mmrl.course.continual import cycles
 from mmrl.course.figures import forgetting
 from mmrl.show import figure
 

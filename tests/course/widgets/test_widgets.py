@@ -21,6 +21,7 @@ import traitlets
 from mmrl import returns
 from mmrl.course import segments, widgets
 from mmrl.course.experiments.sensitivity import lower
+from mmrl.course.instruments import sensitivity
 from mmrl.course.widgets import graphs, programs, recurrences
 from mmrl.course.widgets.base import FOLDER, IMPORT, MOST, source
 from mmrl.memory import LRU
@@ -28,7 +29,6 @@ from mmrl.memory.ffm import FFM
 from mmrl.memory.linear_attention import elu_plus_one
 from mmrl.memory.s5 import diagonalise, hippo
 from mmrl.monoid import Affine, Max, Resettable, Sum
-from mmrl.nets import sensitivity
 from mmrl.pdg.check import check
 from mmrl.pdg.graph import Graph
 from mmrl.replay import sequences

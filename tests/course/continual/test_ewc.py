@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
-from mmrl.agents.clear import cycles, ewc
+from mmrl.course.continual import cycles, ewc
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical, Outputs
 from mmrl.replay.reservoir import Unrolls

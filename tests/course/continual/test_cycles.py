@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
-from mmrl.agents.clear import cycles
+from mmrl.course.continual import cycles
 from mmrl.envs import continual as tasks
 from tests.helpers.compiling import jit_long
 

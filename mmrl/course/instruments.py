@@ -1,18 +1,20 @@
-"""ΔQ: how far Q from a replayed recurrent state is from Q with the state of today's parameters.
+"""Instruments: how old an agent's recurrent states are, and how much each observation matters.
 
     ΔQ_t = ‖Q(ĥ_t; θ) - Q(h_t; θ)‖₂ / |max_a Q(h_t; θ)|          Kapturowski et al. 2019, Section 3
 
-h_t comes from unrolling θ over the true whole prefix of the episode, ĥ_t from one of four starts of
-the sequence. A tape replays whole episodes: there ĥ = h and ΔQ = 0, with any memory.
+is how far Q from a replayed recurrent state is from Q with the state of today's parameters: h_t
+comes from unrolling θ over the true whole prefix of the episode, ĥ_t from one of four starts of the
+sequence. A tape replays whole episodes: there ĥ = h and ΔQ = 0, with any memory.
 """
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents.r2d2.r2d2 import State
+from mmrl.memory.base import SequenceModel
 from mmrl.nets import Net
 from mmrl.replay import sequences
 
@@ -79,3 +81,27 @@ def _q(net: Net, state: PyTree, window: Any, before: int) -> Float[Array, "seque
     """Q at the steps of the sequences themselves, from a state `before` steps earlier."""
     _, q = jax.vmap(net)(state, window.steps.obs, window.begin)
     return q[:, before:]
+
+
+def sensitivity(
+    net: Net | SequenceModel,
+    obs: Float[Array, "time *obs"],
+    actions: Int[Array, " time"],
+    begin: Bool[Array, " time"],
+    at: Int[Array, " n"] | None = None,
+) -> Float[Array, "n time *obs"]:
+    """∂Q(s_n, a_n)/∂o_i for the steps n in `at`, or every step, and every i.  Eq. 36, without |·|.
+
+    Exactly zero where o_i comes after step n, or before the `begin` that step n remembers: with
+    flags at the starts of segments, it is what a gradient on segments can see. Costs one backward
+    pass per n. Give `net` a memory alone, and `actions` choose a feature of its output.
+    """
+
+    def taken(obs):
+        _, outputs = net(net.init(), obs, begin)
+        return jnp.take_along_axis(outputs, actions[:, None], axis=-1)[:, 0]
+
+    steps = jnp.arange(len(actions))
+    q, backward = jax.vjp(taken, obs)
+    chosen = steps[None] == (steps if at is None else at)[:, None]
+    return jax.vmap(backward)(chosen.astype(q.dtype))[0]

@@ -15,9 +15,10 @@ from matplotlib.axes import Axes
 from mmrl import memory
 from mmrl.course.experiments import sensitivity as experiment
 from mmrl.course.figures import sensitivity as show
+from mmrl.course.instruments import sensitivity
 from mmrl.course.results import published
 from mmrl.memory import LRU
-from mmrl.nets import Net, sensitivity
+from mmrl.nets import Net
 
 STEPS, OBS = 7, 5
 derivatives = eqx.filter_jit(sensitivity)

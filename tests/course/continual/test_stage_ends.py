@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
-from mmrl.agents.clear import cycles, of_task
+from mmrl.agents.clear import of_task
 from mmrl.agents.common import score
+from mmrl.course.continual import cycles
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical, Outputs
 

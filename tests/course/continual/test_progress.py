@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.agents.clear import cycles, progress
+from mmrl.course.continual import cycles, progress
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical
 
