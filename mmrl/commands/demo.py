@@ -1,13 +1,4 @@
-"""`mmrl demo`: what this project is about, in a few minutes on a laptop.
-
-Two tasks that need memory, three agents: one network with a memory trained on tapes (whole
-episodes), the same network trained on segments of 10 steps, and a network without memory. All three
-see the same number of steps in each update and have the same loss.
-
-RepeatPreviousPaper asks for the card that was shown 9 steps ago. In a segment of 10 steps only the
-last one still has that card behind it: the agent learns from a tenth of its steps, late and not to
-the end. A segment of 9 steps could not teach it at all.
-"""
+"""`mmrl demo`: train the agents of `mmrl.course.demo`, and show how far they have come."""
 
 import dataclasses
 import functools
@@ -23,26 +14,22 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from mmrl.agents.dqn import Config
 from mmrl.commands.terminal import called, duration, in_background, sparkline
-from mmrl.runs import Run, Setup, append, interquartile_mean, interval, saved
+from mmrl.course.demo import (
+    BEST,
+    CHANCE,
+    LEARNED,
+    Names,
+    Plan,
+    draw,
+    learning_curve,
+    outcome,
+    setups,
+)
+from mmrl.runs import Run, Setup, append, saved
 from mmrl.runs.checkpoint import replace, writing
-from mmrl.show import figure, learning_curves
 
-TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
-LENGTH = 10  # steps in a segment
-ARMS: dict[str, dict[str, Any]] = {
-    "LRU, tape": {},
-    f"LRU, segments of {LENGTH}": {"batching": "segments", "segment_length": LENGTH},
-    "no memory, tape": {"memory": "none"},
-}
-CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, ±1 in all
-LEARNED = 0.95
 RESULTS, CURVES = "results.jsonl", "curves.png"
-
-Names = tuple[str, str]
-"""A task and an agent."""
-Plan = dict[Names, Setup]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +57,6 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
-    """The runs of the demo, by task and arm. The batch becomes a whole number of segments."""
-    config = Config() if config is None else config
-    config = dataclasses.replace(config, batch=config.batch // LENGTH * LENGTH)
-    return {
-        (task, arm): Setup(
-            env=f"popgym-{task}-v0", config=dataclasses.replace(config, **changes), seeds=seeds
-        )
-        for task in TASKS
-        for arm, changes in ARMS.items()
-    }
-
-
 def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
     """Train all of `plan`; returns the folder with the curves and the runs."""
     console, began = Console(), time.perf_counter()
@@ -93,9 +67,9 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
         raise KeyboardInterrupt(
             f"Stopped. What is complete is saved in {folder}; go on with the same command."
         ) from None
-    rows = [_row(*names, run) for names, run in runs.items()]
+    rows = [outcome(*names, run) for names, run in runs.items()]
     with writing(out):
-        _draw(runs, folder / CURVES)
+        draw(runs, folder / CURVES)
     for row in rows:
         append(out / RESULTS, {"demo": folder.name, **row})
     replace(folder / "complete", b"")
@@ -154,7 +128,7 @@ def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> T
     """How far every kind of agent has come."""
     table = Table("", "blocks", "return", "IQM", "", box=None)
     for names, setup in plan.items():
-        curve = _curve(runs[names]) if names in runs else np.array([])
+        curve = learning_curve(runs[names]) if names in runs else np.array([])
         _heading(table, plan, names)
         table.add_row(
             f"  {names[1]}",
@@ -172,28 +146,6 @@ def _heading(table: Table, plan: Iterable[Names], names: Names) -> None:
         table.add_row(f"[bold]{names[0]}[/]")
 
 
-def _curve(run: Run) -> np.ndarray:
-    return np.array([interquartile_mean(np.array(row["returns"])) for row in run.history])
-
-
-def _row(task: str, arm: str, run: Run) -> dict[str, Any]:
-    """One line of the results: what the agents of one kind reached."""
-    final = np.array(run.history[-1]["returns"])
-    middle, low, high = interval(final)
-    return {
-        "task": task,
-        "agent": arm,
-        "interquartile_mean": middle,
-        "interval_95": [low, high],
-        "min_over_seeds": float(final.min()),
-        "returns": final.tolist(),
-        "seeds": list(run.setup.seeds),
-        "episodes": run.setup.config.episodes,
-        "env_steps": run.history[-1]["env_steps"],
-        "seconds": round(sum(row["seconds"] for row in run.history), 1),
-    }
-
-
 def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
     steps = max(row["env_steps"] for row in rows)
     title = f"Greedy return of {len(rows[0]['seeds'])} seeds after {steps:,} environment steps each"
@@ -207,22 +159,11 @@ def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
         _heading(table, runs, names)
         table.add_row(
             f"  {names[1]}",
-            sparkline(_curve(run), CHANCE, BEST),
+            sparkline(learning_curve(run), CHANCE, BEST),
             f"{row['interquartile_mean']:.2f} [{low:5.2f}, {high:5.2f}]",
             f"{row['min_over_seeds']:.2f}",
         )
     return table
-
-
-def _draw(runs: dict[Names, Run], path: pathlib.Path) -> None:
-    tasks = list(dict.fromkeys(task for task, _ in runs))
-    fig, axes = figure(len(tasks))
-    for task, ax in zip(tasks, axes, strict=True):
-        histories = {arm: run.history for (of, arm), run in runs.items() if of == task}
-        curves = {arm: np.array([row["returns"] for row in h]).T for arm, h in histories.items()}
-        steps = np.array([row["env_steps"] for row in next(iter(histories.values()))])
-        learning_curves(curves, steps, title=task, ax=ax, chance=CHANCE, best=BEST)
-    fig.savefig(path)
 
 
 def _next_steps(

@@ -18,6 +18,7 @@ from rich.console import Console
 from mmrl.__main__ import main
 from mmrl.agents import AGENTS
 from mmrl.commands import bench, demo, doctor, terminal, train
+from mmrl.course import demo as course
 from mmrl.runs import Report, Run, Setup
 from tests.helpers.runs import SETUP, payload, setup
 
@@ -35,10 +36,10 @@ def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 def test_the_demo_compares_like_with_like():
     """One network, batch and loss; the arms differ in batching or memory alone."""
-    plan = demo.setups((0, 1, 2))
+    plan = course.setups((0, 1, 2))
     assert {task for task, _ in plan} == {"RepeatPreviousPaper", "RepeatFirstEasy"}
-    for task in demo.TASKS:
-        tape, segments, memoryless = (plan[task, arm] for arm in demo.ARMS)
+    for task in course.TASKS:
+        tape, segments, memoryless = (plan[task, arm] for arm in course.ARMS)
         assert tape.config.batch % segments.config.segment_length == 0
         like_tape = {"batching": "tape", "segment_length": tape.config.segment_length}
         assert dataclasses.replace(segments.config, **like_tape) == tape.config
@@ -50,21 +51,21 @@ def test_the_demo_compares_like_with_like():
 
 def test_no_curve_of_the_demo_is_cut_at_80_columns():
     low, blocks = {"returns": [-0.31, -0.27], "env_steps": 40_960, "seconds": 3.0}, 16
-    plan = demo.setups((0, 1))
+    plan = course.setups((0, 1))
     runs = {names: Run.__new__(Run) for names in plan}
     for names, run in runs.items():
         run.setup, run.history = plan[names], [low] * blocks
-    rows = [demo._row(*names, run) for names, run in runs.items()]
+    rows = [course.outcome(*names, run) for names, run in runs.items()]
     status = dict.fromkeys(plan, "112.3 s/block")
     console = Console(width=80, file=io.StringIO(), record=True)
     console.print(demo._table(runs, rows), demo._progress(plan, runs, status))
     shown = console.export_text()
-    curve = terminal.sparkline(np.full(blocks, -0.29), demo.CHANCE, demo.BEST)
+    curve = terminal.sparkline(np.full(blocks, -0.29), course.CHANCE, course.BEST)
     assert shown.count(curve) == 2 * len(plan) and "…" not in shown
 
 
 @pytest.fixture
-def plan() -> demo.Plan:
+def plan() -> course.Plan:
     """Two "tasks" of two "agents" each, which are one program."""
     return {
         (task, agent): setup(learning_rate=rate)
@@ -74,7 +75,7 @@ def plan() -> demo.Plan:
 
 
 def test_a_demo_leaves_table_curves_results_and_checkpoints(
-    plan: demo.Plan, capsys: pytest.CaptureFixture[str]
+    plan: course.Plan, capsys: pytest.CaptureFixture[str]
 ):
     folder = demo.demo(plan, pathlib.Path("demo"), threads=2)
     printed = capsys.readouterr().out
@@ -95,7 +96,7 @@ def test_a_demo_leaves_table_curves_results_and_checkpoints(
     assert "mmrl evaluate demo/1/First-fast" in printed and "curves.png" in printed
 
 
-def test_a_second_demo_keeps_the_first(plan: demo.Plan):
+def test_a_second_demo_keeps_the_first(plan: course.Plan):
     out = pathlib.Path("demo")
     first = demo.demo(plan, out, threads=1)
     lines, before = (out / "results.jsonl").read_text(), payload(first / "First-fast")
@@ -104,7 +105,7 @@ def test_a_second_demo_keeps_the_first(plan: demo.Plan):
     assert payload(first / "First-fast") == before == payload(out / "2" / "First-fast")
 
 
-def test_an_interrupted_demo_is_taken_up_again(plan: demo.Plan, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_demo_is_taken_up_again(plan: course.Plan, monkeypatch: pytest.MonkeyPatch):
     out, real = pathlib.Path("demo"), demo.in_background
 
     def stopped(*arguments: Any) -> Iterator[Any]:
@@ -126,7 +127,7 @@ def test_an_interrupted_demo_is_taken_up_again(plan: demo.Plan, monkeypatch: pyt
     assert len((out / "results.jsonl").read_text().splitlines()) == 4
 
 
-def test_an_interrupted_demo_of_other_settings_is_left_alone(plan: demo.Plan):
+def test_an_interrupted_demo_of_other_settings_is_left_alone(plan: course.Plan):
     out = pathlib.Path("demo")
     Run(setup(learning_rate=0.5), out / "1" / "First-fast")
     assert demo.demo(plan, out, threads=1) == out / "2"

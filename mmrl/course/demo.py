@@ -1,0 +1,83 @@
+"""The demo: what this project is about, in a few minutes on a laptop.
+
+Two tasks that need memory, three agents: one network with a memory trained on tapes (whole
+episodes), the same network trained on segments of 10 steps, and a network without memory. All three
+see the same number of steps in each update and have the same loss.
+
+RepeatPreviousPaper asks for the card that was shown 9 steps ago. In a segment of 10 steps only the
+last one still has that card behind it: the agent learns from a tenth of its steps, late and not to
+the end. A segment of 9 steps could not teach it at all.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.agents.dqn import Config
+from mmrl.runs import Run, Setup, interquartile_mean, interval
+from mmrl.show import figure, learning_curves
+
+TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
+LENGTH = 10  # steps in a segment
+ARMS: dict[str, dict[str, Any]] = {
+    "LRU, tape": {},
+    f"LRU, segments of {LENGTH}": {"batching": "segments", "segment_length": LENGTH},
+    "no memory, tape": {"memory": "none"},
+}
+CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, ±1 in all
+LEARNED = 0.95
+
+Names = tuple[str, str]
+"""A task and an agent."""
+Plan = dict[Names, Setup]
+
+
+def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
+    """The runs of the demo, by task and arm. The batch becomes a whole number of segments."""
+    config = Config() if config is None else config
+    config = dataclasses.replace(config, batch=config.batch // LENGTH * LENGTH)
+    return {
+        (task, arm): Setup(
+            env=f"popgym-{task}-v0", config=dataclasses.replace(config, **changes), seeds=seeds
+        )
+        for task in TASKS
+        for arm, changes in ARMS.items()
+    }
+
+
+def learning_curve(run: Run) -> Float[np.ndarray, " block"]:
+    """The interquartile mean over seeds after each block so far."""
+    return np.array([interquartile_mean(np.array(row["returns"])) for row in run.history])
+
+
+def outcome(task: str, arm: str, run: Run) -> dict[str, Any]:
+    """One line of the results: what the agents of one kind reached."""
+    final = np.array(run.history[-1]["returns"])
+    middle, low, high = interval(final)
+    return {
+        "task": task,
+        "agent": arm,
+        "interquartile_mean": middle,
+        "interval_95": [low, high],
+        "min_over_seeds": float(final.min()),
+        "returns": final.tolist(),
+        "seeds": list(run.setup.seeds),
+        "episodes": run.setup.config.episodes,
+        "env_steps": run.history[-1]["env_steps"],
+        "seconds": round(sum(row["seconds"] for row in run.history), 1),
+    }
+
+
+def draw(runs: dict[Names, Run], path: pathlib.Path) -> None:
+    """Save the learning curves, a panel for each task."""
+    tasks = list(dict.fromkeys(task for task, _ in runs))
+    fig, axes = figure(len(tasks))
+    for task, ax in zip(tasks, axes, strict=True):
+        histories = {arm: run.history for (of, arm), run in runs.items() if of == task}
+        curves = {arm: np.array([row["returns"] for row in h]).T for arm, h in histories.items()}
+        steps = np.array([row["env_steps"] for row in next(iter(histories.values()))])
+        learning_curves(curves, steps, title=task, ax=ax, chance=CHANCE, best=BEST)
+    fig.savefig(path)
