@@ -67,7 +67,7 @@ lint: $(VENV)/dev ## Check style, formatting and types
 	$(BIN)/pyright
 
 bench: $(VENV)/dev ## Time mmrl against its peers
-	$(BIN)/python -m mmrl bench
+	$(BIN)/python tests/benchmarks/run.py
 
 lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Python and system
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --upgrade \

@@ -15,7 +15,6 @@ COMMANDS = {
     "evaluate": "Let a trained agent play, in our environment or in the original popgym.",
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
     "experiment": "Measure again what the book shows.",
-    "bench": "Time mmrl against its peers (in a checkout).",
     "doctor": "Say what mmrl runs on and whether it works.",
 }
 BAD_INPUT, INTERRUPTED = 2, 130

@@ -130,7 +130,6 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["evaluate", "nowhere"], "There is no checkpoint in nowhere"),
         (["evaluate", "file"], "file is a file: give the folder of the run"),
         (["evaluate", "nowhere", "--episodes", "0"], "`episodes` must be at least 1"),
-        (["bench", "scam"], "`names` must be among"),
         (["demo", "--out", "file/demo"], "Cannot write to file/demo"),
         (["demo", "--seeds", "0"], "`seeds` must be"),
         (["demo", "--threads", "0"], "`threads` must be"),

@@ -1,6 +1,8 @@
-"""`mmrl bench`: mmrl's speed as ratios to its peers, each measured in one run.
+"""`make bench`: mmrl's speed as ratios to its peers, each measured in one run.
 
-A benchmark is a file tests/benchmarks/bench_<name>.py of the checkout with a function
+    python tests/benchmarks/run.py scan --quick
+
+A benchmark is a file bench_<name>.py beside this one with a function
 
     run(quick: bool) -> list of rows
 
@@ -25,10 +27,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrl.runs import RunError, provenance
+from mmrl.runs import provenance
 from mmrl.runs.checkpoint import dumps, replace, writing
 
-FOLDER = pathlib.Path(__file__).parents[2] / "tests" / "benchmarks"
+FOLDER = pathlib.Path(__file__).parent
 MISSED = 1  # exit code
 
 
@@ -46,7 +48,7 @@ class Options:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmarks; the exit code is 1 if a ratio misses its target or a benchmark fails."""
-    options = tyro.cli(Options, args=arguments, prog="mmrl bench")
+    options = tyro.cli(Options, args=arguments)
     files, console = find(options.names), Console()
     rows: list[dict[str, Any]] = []
     for name, path in files.items():
@@ -60,13 +62,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find(names: Sequence[str]) -> dict[str, pathlib.Path]:
-    """The benchmarks called `names`, or all. Raises `RunError` if there are none here."""
+    """The benchmarks called `names`, or all."""
     files = {path.stem.removeprefix("bench_"): path for path in sorted(FOLDER.glob("bench_*.py"))}
-    if not files:
-        raise RunError(
-            f"There are no benchmarks in {FOLDER}: they are part of the repository, not of the "
-            "installed package. Run `make bench` in a clone."
-        )
     unknown = [name for name in names if name not in files]
     if unknown:
         raise ValueError(f"`names` must be among {', '.join(files)}; got {', '.join(unknown)}.")
@@ -151,3 +148,7 @@ def _save(rows: list[dict[str, Any]], options: Options) -> pathlib.Path:
         replace(path, dumps({**origin, "quick": options.quick, "rows": rows}, indent=1).encode())
         replace(path.with_suffix(".md"), f"{table}\n\n{facts}, `{origin['command']}`\n".encode())
     return path
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""The benchmarks' runner: verdicts, the saved table, and rivals in another Python."""
+
+import importlib
+import json
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+
+from tests.benchmarks import run
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Every test in a folder of its own, 80 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+@pytest.fixture
+def benchmarks(here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Two benchmarks: one reaches a target and misses another, one fails."""
+    row = {"ours": 1500.0, "peer": 500.0, "unit": "steps per second", "peer_name": "a peer"}
+    rows = [
+        {**row, "name": "one", "ratio": 3.0, "target": 2.0},
+        {**row, "name": "two", "ratio": 3.0, "target": 4.0},
+        {**row, "name": "three", "ratio": 3.0, "target": None},
+    ]
+    folder = here / "benchmarks"
+    folder.mkdir()
+    (folder / "bench_good.py").write_text(f"def run(quick=False):\n    return {rows}\n")
+    (folder / "bench_bad.py").write_text("def run(quick=False):\n    return 1 / 0\n")
+    monkeypatch.setattr(run, "FOLDER", folder)
+    return folder
+
+
+def test_bench_judges_prints_and_saves(benchmarks: Any, capsys: pytest.CaptureFixture[str]):
+    assert run.main([]) == 1
+    printed = capsys.readouterr().out
+    assert "reached" in printed and "missed" in printed
+    assert "failed" in printed and "ZeroDivisionError" in printed
+    (saved,) = pathlib.Path("results/bench").glob("*.json")
+    content = json.loads(saved.read_text())
+    assert [row["verdict"] for row in content["rows"]] == ["failed", "reached", "missed", ""]
+    assert {"device", "date", "versions", "revision", "command"} < content.keys()
+    table = saved.with_suffix(".md").read_text().splitlines()
+    assert table[3] == "| one | a peer | 1,500 | 500 | steps per second | 3.00× | 2× | reached |"
+
+
+def test_bench_by_name_and_quickly(benchmarks: Any, capsys: pytest.CaptureFixture[str]):
+    assert run.main(["good", "--quick", "--out", "elsewhere"]) == 0  # nothing is judged
+    assert "missed" not in capsys.readouterr().out
+    (saved,) = pathlib.Path("elsewhere").glob("*-quick.json")
+    assert len(json.loads(saved.read_text())["rows"]) == 3
+
+
+def test_bench_without_a_peer_says_what_to_install(
+    benchmarks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    (benchmarks / "bench_peer.py").write_text("import a_peer_that_is_not_there\n")
+    assert run.main(["peer"]) == 1
+    printed = capsys.readouterr().out
+    assert "a_peer_that_is_not_there is not installed" in printed and "'.[dev]'" in printed
+
+
+def test_the_checkouts_own_benchmarks_are_found():
+    for name, path in run.find(()).items():
+        assert "def run(quick" in path.read_text("utf-8"), name
+
+
+RIVAL = """
+import json, pathlib, sys
+settings = json.loads(pathlib.Path(sys.argv[1]).read_text("utf-8"))
+print(json.dumps({"parameters": settings["size"]}), flush=True)
+for number, _ in enumerate(sys.stdin):
+    if number == settings["rounds"]:
+        sys.exit(3)
+    print(json.dumps({"cpu_seconds": number / 8}), flush=True)
+"""
+
+
+@pytest.fixture
+def rival(here: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of the benchmarks, and a rival of their protocol."""
+    monkeypatch.syspath_prepend(run.FOLDER)
+    module = importlib.import_module("rival")
+    (here / "slow_agent.py").write_text(RIVAL)
+    return module, module.Rival(here / "slow_agent.py", "1.2")
+
+
+def test_a_rival_in_another_python_plays_in_turns(rival: Any):
+    module, slow = rival
+    theirs = module.Theirs(slow, sys.executable, {"size": 7, "rounds": 3})
+    assert theirs.parameters == 7
+    assert [theirs.round(), theirs.round()] == [1 / 8, 2 / 8]  # one more went before: it compiles
+    with pytest.raises(RuntimeError, match=r"slow ended with exit code 3; .* slow 1\.2 installed"):
+        theirs.round()
+    theirs.close()
+    theirs = module.Theirs(slow, sys.executable, {"size": 7, "rounds": 9})
+    theirs.close()
+    assert theirs.process.returncode == 0
+
+
+def test_a_rival_that_is_not_there_is_said_to_be_missing(
+    rival: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    _, slow = rival
+    monkeypatch.delenv("SLOW_PYTHON", raising=False)
+    assert slow.python("The agent", "folder/bench_agent.py") is None
+    wanted = "SLOW_PYTHON is not set: The agent is not compared with slow. bench_agent.py says how"
+    assert capsys.readouterr().err.startswith(wanted)
+    monkeypatch.setenv("SLOW_PYTHON", "slow/bin/python")
+    assert slow.python("The agent", "folder/bench_agent.py") == "slow/bin/python"
+    assert not capsys.readouterr().err
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="`names` must be among clear, dqn"):
+        run.find(["scam"])
