@@ -35,6 +35,9 @@ MOVED = {
         f"mmrl.agents.clear.{name}": f"mmrl.course.continual.{name}"
         for name in ("cycles", "ewc", "progress")
     },
+    "mmrl.agents.r2d2.staleness.staleness": "mmrl.course.instruments.replay_delta_q",
+    "mmrl.agents.r2d2.staleness.Staleness": "mmrl.course.instruments.DeltaQ",
+    "mmrl.course.figures.r2d2.staleness": "mmrl.course.figures.r2d2.replayed",
     "mmrl.runs.AGENTS": "mmrl.agents.AGENTS",
     "mmrl.runs.Agent": "mmrl.agents.Agent",
     "mmrl.runs.find": "mmrl.agents.find",

@@ -22,7 +22,7 @@ STARTS = ("zero", "burn_in", "stored", "stored_burn_in")
 """The initial state; that and a burn-in; the actor's; the actor's before the burn-in, and that."""
 
 
-class Staleness(NamedTuple):
+class DeltaQ(NamedTuple):
     """ΔQ of each sequence at its first and last trained step, for the four `STARTS`.
 
     `valid` is False where it says nothing: the sequence begins with its episode, or the beginning
@@ -34,7 +34,7 @@ class Staleness(NamedTuple):
     valid: Bool[Array, " sequence"]
 
 
-def staleness(state: State, key: PRNGKeyArray, count: int, prefix: int) -> Staleness:
+def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> DeltaQ:
     """ΔQ of `count` sequences, drawn as for learning; the episode before one has ≤ `prefix` steps.
 
     All four starts are compared with one network on the same sequences, whatever the agent learns
@@ -67,7 +67,7 @@ def staleness(state: State, key: PRNGKeyArray, count: int, prefix: int) -> Stale
     end = jnp.maximum(jnp.sum(alone.trained, axis=1) - 1, 0)
     last = jnp.take_along_axis(error, end[None, :, None], axis=2)[..., 0]
     valid = jnp.any(whole.begin[:, :prefix], axis=1)
-    return Staleness(error[..., 0], last, valid)
+    return DeltaQ(error[..., 0], last, valid)
 
 
 def delta_q(

@@ -31,7 +31,7 @@ from mmrl.course.experiments.grid import (
     interval_at_rate,
     settings,
 )
-from mmrl.course.instruments import STARTS, staleness
+from mmrl.course.instruments import STARTS, replay_delta_q
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
 
@@ -173,7 +173,7 @@ def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
         return None
     keys = jax.vmap(jax.random.key)(jnp.arange(len(SEEDS), dtype=jnp.uint32))
     prefix = TASKS[cell.task].steps
-    found = jax.jit(jax.vmap(lambda s, k: staleness(s, k, MEASURED, prefix)))(state, keys)
+    found = jax.jit(jax.vmap(lambda s, k: replay_delta_q(s, k, MEASURED, prefix)))(state, keys)
 
     def medians(values: Array) -> list[list[float]]:
         shown = np.where(np.asarray(found.valid)[:, None], np.asarray(values), np.nan)

@@ -51,7 +51,7 @@ def strategies(
     return dress(ax, title, "greedy return, last evaluation", size=10)
 
 
-def staleness(
+def replayed(
     values: Mapping[str, Mapping[str, Float[np.ndarray, " _seed"]]],
     *,
     title: str = "",
@@ -86,7 +86,7 @@ def staleness(
 
 
 def measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
-    """ΔQ of all `rows` together, for `staleness`: their seeds one after another."""
+    """ΔQ of all `rows` together, for `replayed`: their seeds one after another."""
     with_states = [row["delta_q"] for row in rows if row.get("delta_q")]
     return {
         name: {

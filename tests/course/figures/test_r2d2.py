@@ -40,8 +40,8 @@ def test_strategies_stand_in_their_order_and_each_row_has_a_mark():
     fig.canvas.draw()
 
 
-def test_staleness_draws_medians_and_writes_out_what_is_too_small():
-    ax = r2d2.staleness(r2d2.measured([row("zero"), row("stored")]))
+def test_replayed_draws_medians_and_writes_out_what_is_too_small():
+    ax = r2d2.replayed(r2d2.measured([row("zero"), row("stored")]))
     assert labels(ax) == ["zero", "stored"] and ax.get_yscale() == "log"
     tops = [bar.get_y() + bar.get_height() for bar in ax.patches if bar.get_height()]
     np.testing.assert_allclose(tops, [0.6, 0.6])

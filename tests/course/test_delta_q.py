@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.course.instruments import STARTS, delta_q, staleness
+from mmrl.course.instruments import STARTS, delta_q, replay_delta_q
 from mmrl.replay import sequences, tape
 from tests.helpers import r2d2 as oracle
 from tests.helpers.r2d2 import CONFIG, game, store
@@ -20,12 +20,12 @@ def test_delta_q_by_hand():
     np.testing.assert_allclose(delta_q(truth - 1, 2 * truth), np.hypot([2, 1], [3, 7]) / [2, 4])
 
 
-measure = jax.jit(staleness, static_argnums=(2, 3))
+measure = jax.jit(replay_delta_q, static_argnums=(2, 3))
 COUNT, PREFIX = 24, 6
 
 
 @pytest.mark.parametrize("memory", ["lstm", "lru"])
-def test_staleness_equals_a_loop(memory: str):
+def test_delta_q_equals_a_loop(memory: str):
     state, key = game(memory).state, jax.random.key(4)
     drifted = dataclasses.replace(state, net=game(memory).other)
     ours = jax.device_get(measure(drifted, key, COUNT, PREFIX))
@@ -47,13 +47,13 @@ def test_staleness_equals_a_loop(memory: str):
         assert (size < 1e-5).all() if "stored" in name else size[0].max() > 1e-2
 
 
-def test_staleness_needs_a_state_at_both_ends_of_the_burn_in():
+def test_delta_q_needs_a_state_at_both_ends_of_the_burn_in():
     for burn_in in (0, 3):
         config = dataclasses.replace(CONFIG, burn_in=burn_in)
         storage = store(config, game().steps, game().states)
         state = dataclasses.replace(game().state, sequences=storage)
         with pytest.raises(ValueError, match=r"`burn_in` must be a positive multiple .* = 2"):
-            staleness(state, jax.random.key(0), COUNT, PREFIX)
+            replay_delta_q(state, jax.random.key(0), COUNT, PREFIX)
 
 
 @pytest.mark.parametrize("memory", ["lstm", "lru"])
