@@ -62,6 +62,10 @@ MOVED = {
     "mmrl.show.widgets": "mmrl.course.widgets",
     "mmrl.envs.render": "mmrl.course.drawings",
     **{
+        f"mmrl.envs.continual.{name}": f"mmrl.course.continual.schedules.{name}"
+        for name in ("separate", "simultaneous", "sequential", "probed")
+    },
+    **{
         f"mmrl.show.{name}": f"mmrl.course.figures.{name}"
         for name in (
             *("batching", "beliefs", "clear", "compiling", "forgetting", "graphs", "invariance"),

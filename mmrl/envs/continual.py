@@ -1,4 +1,4 @@
-"""Tasks that follow each other: families that share their spaces, and the orders to meet them in.
+"""Tasks that follow each other: families of environments that share their spaces.
 
 Continual learning needs several tasks that one network can play: one shape of observations, one
 number of actions. Two ways to get them:
@@ -9,8 +9,7 @@ number of actions. Two ways to get them:
 - *Different* environments, padded to shared spaces: `share`, `minatar`, `popgym`. Each is a
   program of its own.
 
-An agent is never told the task. A `Schedule` says which task each environment plays at each stage
-of training, after Rolnick et al. 2019, Section 4: rows are stages, columns are environments.
+An agent is never told the task.
 """
 
 import dataclasses
@@ -27,7 +26,6 @@ from mmrl.envs import make
 from mmrl.envs.wrappers import FlattenObservation, Wrapper
 from mmrl.envs.wrappers.base import Obs, Reset, Step, bounds, box, vector_size
 
-Schedule = Int[np.ndarray, "stage env"]
 MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 
 
@@ -214,52 +212,6 @@ def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyPa
     actions = max(_actions(env) for env in envs)
     disguised = [Permuted(Padded(env, (size,), actions), len(envs), seed) for env in envs]
     return [(x, dataclasses.replace(x.default_params, task=k)) for k, x in enumerate(disguised)]
-
-
-# The orders to meet tasks in
-
-
-def separate(task: int, stages: int, environments: int) -> Schedule:
-    """A schedule of one task alone."""
-    _check(stages=stages, environments=environments)
-    return np.full((stages, environments), task, np.int32)
-
-
-def simultaneous(tasks: int, stages: int, environments: int) -> Schedule:
-    """All tasks at once: every environment plays one of them throughout.
-
-    Raises `ValueError` unless each task has as many environments.
-    """
-    _check(tasks=tasks, stages=stages, environments=environments)
-    if environments % tasks:
-        raise ValueError(
-            f"`environments` must be a multiple of `tasks` = {tasks}, so that each task has as "
-            f"many, got {environments}."
-        )
-    return np.tile(np.arange(environments, dtype=np.int32) % tasks, (stages, 1))
-
-
-def sequential(order: Sequence[int], cycles: int, environments: int) -> Schedule:
-    """All environments play the first task of `order`, then all the next one; `cycles` times."""
-    _check(cycles=cycles, environments=environments)
-    stages = np.tile(np.asarray(order, np.int32), cycles)
-    return np.repeat(stages[:, None], environments, axis=1)
-
-
-def probed(
-    order: Sequence[int], cycles: int, environments: int, *, probe: int, position: int
-) -> Schedule:
-    """`sequential`, with one more stage, of another task, after `position` stages."""
-    plan = sequential(order, cycles, environments)
-    if not 0 <= position <= len(plan):
-        raise ValueError(f"`position` must be from 0 to {len(plan)} stages, got {position}.")
-    return np.insert(plan, position, np.int32(probe), axis=0)
-
-
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {size}.")
 
 
 def _actions(env: Any) -> int:

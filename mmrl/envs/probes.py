@@ -57,11 +57,6 @@ class Probe(Task):
     start_numbers = 1
     step_numbers = 0
 
-    def __init__(self, num_steps: int, obs_size: int):
-        if num_steps < 1:
-            raise ValueError(f"`num_steps` must be at least 1, got {num_steps}.")
-        self.num_steps, self.obs_size = num_steps, obs_size
-
     @abc.abstractmethod
     def reward(self, state: ProbeState, action: Action) -> Reward:
         """The reward of this action in this state."""
@@ -89,10 +84,8 @@ class Probe(Task):
 class Constant(Probe):
     """One step, r = 1. Q* = 1: can the value learn a constant?"""
 
+    num_steps, obs_size = 1, 1
     optimal_return = 1.0
-
-    def __init__(self):
-        super().__init__(num_steps=1, obs_size=1)
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         return jnp.ones(1)
@@ -107,10 +100,8 @@ class Constant(Probe):
 class Observation(Probe):
     """One step, r = ±1 by the cue in view. Q* = ±1: does the value depend on the observation?"""
 
+    num_steps, obs_size = 1, 2
     optimal_return = 0.0
-
-    def __init__(self):
-        super().__init__(num_steps=1, obs_size=2)
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         return one_hot(state.cue, 2)
@@ -128,7 +119,9 @@ class Delay(Probe):
     optimal_return = 1.0
 
     def __init__(self, num_steps: int = 2):
-        super().__init__(num_steps=num_steps, obs_size=num_steps)
+        if num_steps < 1:
+            raise ValueError(f"`num_steps` must be at least 1, got {num_steps}.")
+        self.num_steps = self.obs_size = num_steps
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         return one_hot(state.time, self.num_steps)
@@ -148,10 +141,8 @@ class Truncation(Probe):
     bootstraps from the observation after the reset finds Q(B) = 3/((1-γ)(3+γ)).
     """
 
+    num_steps, obs_size = 2, 2
     optimal_return = 1.5
-
-    def __init__(self):
-        super().__init__(num_steps=2, obs_size=2)
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         return one_hot(self._in_b(state), 2)
@@ -172,10 +163,8 @@ class Truncation(Probe):
 class Choice(Probe):
     """One step, r = -1 for action 0 and +1 for action 1: does the policy prefer what pays?"""
 
+    num_steps, obs_size = 1, 1
     optimal_return = 1.0
-
-    def __init__(self):
-        super().__init__(num_steps=1, obs_size=1)
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         return jnp.ones(1)
@@ -190,10 +179,8 @@ class Choice(Probe):
 class Match(Probe):
     """One step, r = ±1 as the action equals the cue in view: does the policy look?"""
 
+    num_steps, obs_size = 1, 2
     optimal_return = 1.0
-
-    def __init__(self):
-        super().__init__(num_steps=1, obs_size=2)
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         return one_hot(state.cue, 2)
@@ -218,7 +205,7 @@ class Memory(Probe):
     def __init__(self, num_steps: int = 5):
         if num_steps < 2:
             raise ValueError(f"`num_steps` must be at least 2 to forget anything, got {num_steps}.")
-        super().__init__(num_steps=num_steps, obs_size=3)
+        self.num_steps, self.obs_size = num_steps, 3
 
     def look(self, state: ProbeState, params: Params) -> Obs:
         cue = jnp.where(state.time == 0, one_hot(state.cue, 2), 0.0)

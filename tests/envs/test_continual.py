@@ -213,32 +213,6 @@ def test_popgym_tasks_are_toured():
     assert len(obs) == 8 and fits[0].sum() == fits[1].sum() == 4 and np.any(fits, axis=0).all()
 
 
-# Orders
-
-
-def test_orders_to_meet_tasks_in():
-    np.testing.assert_array_equal(continual.separate(2, 3, 2), np.full((3, 2), 2))
-    np.testing.assert_array_equal(continual.simultaneous(3, 2, 6), [[0, 1, 2, 0, 1, 2]] * 2)
-    plan = continual.sequential((0, 2), 2, 3)
-    np.testing.assert_array_equal(plan, [[0] * 3, [2] * 3] * 2)
-    probed = [
-        continual.probed((0, 1), 1, 1, probe=7, position=position)[:, 0].tolist()
-        for position in range(3)
-    ]
-    assert probed == [[7, 0, 1], [0, 7, 1], [0, 1, 7]]
-
-
-def test_every_task_gets_as_many_steps_in_all_orders():
-    tasks, cycles, environments = 3, 4, 6
-    alone = [continual.separate(k, cycles, environments) for k in range(tasks)]
-    for plan in (
-        np.concatenate(alone),
-        continual.simultaneous(tasks, tasks * cycles, environments),
-        continual.sequential(range(tasks), cycles, environments),
-    ):
-        assert np.bincount(plan.ravel()).tolist() == [cycles * environments] * tasks
-
-
 @pytest.mark.parametrize(
     ("name", "call"),
     [
@@ -252,10 +226,6 @@ def test_every_task_gets_as_many_steps_in_all_orders():
         ("game", lambda: continual.minatar("Pong")),
         ("names", lambda: continual.popgym(())),
         ("env_id", lambda: continual.popgym(("RepeatFirst",))),
-        ("environments", lambda: continual.simultaneous(3, 2, 8)),
-        ("cycles", lambda: continual.sequential((0, 1), 0, 8)),
-        ("stages", lambda: continual.separate(0, 0, 8)),
-        ("position", lambda: continual.probed((0, 1), 1, 2, probe=2, position=3)),
     ],
 )
 def test_errors_name_the_argument(name: str, call):

@@ -89,7 +89,7 @@ def cycle(
     """Train through a schedule in one family of tasks: `config.blocks` blocks for each of its rows.
 
     A pure function of the key, to be jitted whole and vmapped over seeds, configs and schedules:
-    all protocols with as many stages are one program. `mmrl.envs.continual` has schedules. `tasks`
+    all protocols with as many stages are one program. `schedules` has some. `tasks`
     is how many tasks are evaluated, and how many the schedule may name.
     """
     if isinstance(schedule, np.ndarray) and not np.isin(schedule, range(tasks)).all():

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Int
 
 from mmrl.agents import clear
-from mmrl.course.continual import ewc, progress
+from mmrl.course.continual import ewc, progress, schedules
 from mmrl.envs import continual as tasks
 from mmrl.envs import make
 from mmrl.envs.wrappers import FlattenObservation, ObservationWrapper
@@ -132,12 +132,13 @@ class Cell:
         base, cycles = BASES[self.family]
         width = base.environments
         if self.protocol == "separate":
-            return np.stack([tasks.separate(task, cycles, width) for task in range(TASKS)])
+            return np.stack([schedules.separate(task, cycles, width) for task in range(TASKS)])
         if self.protocol == "simultaneous":
-            return tasks.simultaneous(TASKS, TASKS * cycles, width)[None]
+            return schedules.simultaneous(TASKS, TASKS * cycles, width)[None]
         if self.protocol == "probed":
-            return tasks.probed(range(TASKS), 3, width, probe=TASKS, position=self.position)[None]
-        return tasks.sequential(range(TASKS), cycles, width)[None]
+            probe = {"probe": TASKS, "position": self.position}
+            return schedules.probed(range(TASKS), 3, width, **probe)[None]
+        return schedules.sequential(range(TASKS), cycles, width)[None]
 
     @property
     def order(self) -> list[int]:

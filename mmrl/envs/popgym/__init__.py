@@ -18,72 +18,27 @@ from mmrl.envs.popgym.multiarmed_bandit import MultiarmedBandit
 from mmrl.envs.popgym.repeat_first import RepeatFirst
 from mmrl.envs.popgym.repeat_previous import RepeatPrevious
 
+
+def _levels(**arguments: tuple[Any, Any, Any]) -> dict[str, dict[str, Any]]:
+    """The arguments of each level, from those of Easy, Medium and Hard in turn."""
+    each = zip(*arguments.values(), strict=True)
+    rows = (dict(zip(arguments, values, strict=True)) for values in each)
+    return dict(zip(("Easy", "Medium", "Hard"), rows, strict=True))
+
+
+_PAPER = {"Paper": dict(num_decks=2, k=10)}
 LEVELS: dict[str, tuple[Callable[..., Task], dict[str, dict[str, Any]]]] = {
-    "RepeatPrevious": (
-        RepeatPrevious,
-        {
-            "Easy": dict(num_decks=1, k=4),
-            "Medium": dict(num_decks=2, k=32),
-            "Hard": dict(num_decks=3, k=64),
-            "Paper": dict(num_decks=2, k=10),
-        },
-    ),
-    "RepeatFirst": (
-        RepeatFirst,
-        {
-            "Easy": dict(num_decks=1),
-            "Medium": dict(num_decks=8),
-            "Hard": dict(num_decks=16),
-        },
-    ),
-    "CountRecall": (
-        CountRecall,
-        {
-            "Easy": dict(num_decks=1, types=2),
-            "Medium": dict(num_decks=2, types=4),
-            "Hard": dict(num_decks=4, types=13),
-        },
-    ),
-    "Autoencode": (
-        Autoencode,
-        {
-            "Easy": dict(num_decks=1),
-            "Medium": dict(num_decks=2),
-            "Hard": dict(num_decks=3),
-        },
-    ),
-    "PositionOnlyCartPole": (
-        PositionOnlyCartPole,
-        {
-            "Easy": dict(num_steps=200),
-            "Medium": dict(num_steps=400),
-            "Hard": dict(num_steps=600),
-        },
-    ),
-    "NoisyPositionOnlyCartPole": (
-        PositionOnlyCartPole,
-        {
-            "Easy": dict(sigma=0.1),
-            "Medium": dict(sigma=0.2),
-            "Hard": dict(sigma=0.3),
-        },
-    ),
+    "RepeatPrevious": (RepeatPrevious, _levels(num_decks=(1, 2, 3), k=(4, 32, 64)) | _PAPER),
+    "RepeatFirst": (RepeatFirst, _levels(num_decks=(1, 8, 16))),
+    "CountRecall": (CountRecall, _levels(num_decks=(1, 2, 4), types=(2, 4, 13))),
+    "Autoencode": (Autoencode, _levels(num_decks=(1, 2, 3))),
+    "PositionOnlyCartPole": (PositionOnlyCartPole, _levels(num_steps=(200, 400, 600))),
+    "NoisyPositionOnlyCartPole": (PositionOnlyCartPole, _levels(sigma=(0.1, 0.2, 0.3))),
     "MultiarmedBandit": (
         MultiarmedBandit,
-        {
-            "Easy": dict(num_arms=10, num_steps=200),
-            "Medium": dict(num_arms=20, num_steps=400),
-            "Hard": dict(num_arms=30, num_steps=600),
-        },
+        _levels(num_arms=(10, 20, 30), num_steps=(200, 400, 600)),
     ),
-    "MineSweeper": (
-        MineSweeper,
-        {
-            "Easy": dict(size=4, num_mines=2),
-            "Medium": dict(size=6, num_mines=6),
-            "Hard": dict(size=8, num_mines=10),
-        },
-    ),
+    "MineSweeper": (MineSweeper, _levels(size=(4, 6, 8), num_mines=(2, 6, 10))),
 }
 
 SPECS: dict[str, Callable[..., Task]] = {

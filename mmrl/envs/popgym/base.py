@@ -9,13 +9,14 @@ Read `repeat_previous.py` first; every other file has its shape.
 """
 
 import abc
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
+
+from mmrl.envs.base import Resetting
 
 Action = Integer[Array, ""] | int
 Numbers = Float[Array, " numbers"]
@@ -27,12 +28,11 @@ Reset = tuple[Float[Array, " obs"], Any]
 Leaf = Any
 
 
-class Task(environment.Environment, abc.ABC):
+class Task(Resetting):
     """s_0 = start(u), (s_{t+1}, r_t) = advance(u, s_t, a_t), o_t = look(s_t), u ~ U[0, 1)ⁿ.
 
     A subclass sets the six sizes in `__init__` and writes `start`, `advance`, `look`,
-    `is_terminated` and `state_obs`. Tasks with equal arguments are equal and share compilations,
-    where gymnax compiles anew for every instance.
+    `is_terminated` and `state_obs`.
     """
 
     num_steps: int  # steps in the longest episode
@@ -79,24 +79,6 @@ class Task(environment.Environment, abc.ABC):
         u = jax.random.uniform(key, (self.step_numbers,))
         return self._step(u, state, action, params)
 
-    @partial(jax.jit, static_argnames=("self",))
-    def step(
-        self, key: PRNGKeyArray, state: Any, action: Action, params: Params | None = None
-    ) -> tuple[Float[Array, " obs"], Any, Float[Array, ""], Bool[Array, ""], Bool[Array, ""], Info]:
-        """One step with automatic reset, as gymnax does it.
-
-        Returns observation, state, reward, terminated, truncated, info. After an end the first two
-        begin the next episode, and info's `final_observation` is the last of the old one.
-        """
-        params = self.default_params if params is None else params
-        step, reset = self.step_and_reset(key, state, action, params)
-        final, after, reward, terminated, _ = step
-        truncated = jnp.asarray(self.is_truncated(after, params))
-        pick = partial(jax.lax.select, terminated | truncated)
-        obs, state = jax.tree.map(pick, reset, (final, after))
-        info = {"terminated": terminated, "truncated": truncated, "final_observation": final}
-        return obs, state, reward, terminated, truncated, info
-
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:
@@ -135,12 +117,6 @@ class Task(environment.Environment, abc.ABC):
 
     def state_space(self, params: Params | None = None) -> spaces.Box:
         return spaces.Box(0.0, 1.0, (self.state_size,), jnp.float32)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((type(self), tuple(sorted(vars(self).items()))))
 
 
 def one_hot(value: Int[Array, "*shape"], size: int) -> Float[Array, "*shape size"]:

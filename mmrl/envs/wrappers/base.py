@@ -7,24 +7,18 @@ wrappers with equal arguments around equal environments are equal, and compile o
 """
 
 import abc
-from functools import partial
+import copy
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from gymnax.environments import environment, spaces
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from mmrl.envs.popgym.base import Task
-
-Obs = Shaped[Array, "..."]
-Reset = tuple[Obs, Any]
-"""What `reset_env` returns: obs, state."""
-Step = tuple[Obs, Any, Any, Any, dict[Any, Any]]
-"""What `step_env` returns: obs, state, reward, terminated, info."""
+from mmrl.envs.base import Obs, Reset, Resetting, Step, step_and_reset
 
 
-class Wrapper(environment.Environment):
+class Wrapper(Resetting):
     """The inner environment unchanged; a subclass overrides what it changes.
 
     Attributes of the inner environment are under `.env` and `.unwrapped`; nothing is forwarded by
@@ -35,8 +29,7 @@ class Wrapper(environment.Environment):
     """
 
     def __init__(self, env: Any):
-        kept = getattr(type(env), "step", None) in (environment.Environment.step, Task.step)
-        if not (kept or (isinstance(env, Wrapper) and type(env).step is Wrapper.step)):
+        if getattr(type(env), "step", None) not in (environment.Environment.step, Resetting.step):
             raise ValueError(
                 "`env` must be a gymnax Environment that does not override step, got "
                 f"{type(env).__name__}: apply wrappers of mmrl.envs first, others around them, "
@@ -71,27 +64,12 @@ class Wrapper(environment.Environment):
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
-        """One step, and the first observation and state of a next episode should this one end."""
         inner, key = self.keys(key)
         step, reset = step_and_reset(
             self.env, inner, self.inner_state(state), action, self.inner_params(params)
         )
         step = self.after_step(key, state, action, step, params)
         return step, self.after_reset(jax.random.fold_in(key, 1), reset, params)
-
-    @partial(jax.jit, static_argnames="self")
-    def step(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any = None
-    ) -> tuple[Obs, Any, Any, Any, Any, dict[Any, Any]]:
-        """One step with automatic reset: obs, state, reward, terminated, truncated, info."""
-        params = self.default_params if params is None else params
-        step, reset = self.step_and_reset(key, state, action, params)
-        obs, state, reward, terminated, info = step
-        truncated = self.is_truncated(state, params)
-        ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
-        last = jnp.logical_or(terminated, truncated)
-        obs, state = jax.tree.map(partial(jax.lax.select, last), reset, (obs, state))
-        return obs, state, reward, terminated, truncated, {**info, **ends}
 
     @property
     def unwrapped(self) -> environment.Environment:
@@ -153,15 +131,9 @@ class Wrapper(environment.Environment):
 
     def with_transition_gradients(self) -> "Wrapper":
         """This wrapper around the inner environment's differentiable form."""
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__, env=self.env.with_transition_gradients())
-        return copy
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((type(self), tuple(vars(self).values())))
+        twin = copy.copy(self)
+        twin.env = self.env.with_transition_gradients()
+        return twin
 
     def __repr__(self) -> str:
         own = [f", {name}={value!r}" for name, value in vars(self).items() if name != "env"]
@@ -188,31 +160,6 @@ class ObservationWrapper(Wrapper):
         obs, state, reward, terminated, info = step
         obs = self.view(key, obs, state, (action, reward), params)
         return obs, state, reward, terminated, info
-
-
-def step_and_reset(
-    env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any
-) -> tuple[Step, Reset]:
-    """A step and a reset with the chance that `env.step` would give to each."""
-    if isinstance(env, Wrapper):
-        return env.step_and_reset(key, state, action, params)
-    if isinstance(env, Task):
-        return _task_step_and_reset(env, key, state, action, params)
-    key_step, key_reset = jax.random.split(key)
-    return env.step_env(key_step, state, action, params), env.reset_env(key_reset, params)
-
-
-def _task_step_and_reset(
-    task: Task, key: PRNGKeyArray, state: Any, action: Any, params: Any
-) -> tuple[Step, Reset]:
-    """One call of the generator, as `Task.step`: on a CPU such calls take most of the time."""
-    u = jax.random.uniform(key, (task.step_numbers + task.start_numbers,))
-    after, reward = task.advance(u[: task.step_numbers], state, action, params)
-    first = task.start(u[task.step_numbers :], params)
-    after, first = jax.lax.stop_gradient((after, first))
-    terminated = task.is_terminated(after, params)
-    step = (task.look(after, params), after, reward, terminated, {})
-    return step, (task.look(first, params), first)
 
 
 def bounds(space: Any) -> tuple[Float[Array, "*obs"], Float[Array, "*obs"]]:

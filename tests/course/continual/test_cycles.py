@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
-from mmrl.course.continual import cycles
+from mmrl.course.continual import cycles, schedules
 from mmrl.envs import continual as tasks
 from tests.helpers.compiling import jit_long
 
@@ -25,7 +25,11 @@ TINY = clear.Config(
     episodes=8,
 )
 PLANS = np.stack(
-    [tasks.sequential(range(3), 1, 3), tasks.simultaneous(3, 3, 3), tasks.separate(1, 3, 3)]
+    [
+        schedules.sequential(range(3), 1, 3),
+        schedules.simultaneous(3, 3, 3),
+        schedules.separate(1, 3, 3),
+    ]
 )
 
 
@@ -126,8 +130,8 @@ def test_sequential_training_forgets_and_clear_does_not():
     """In the mean of four seeds; CLEAR ends almost as if it had trained on all tasks at once."""
     env, params = tasks.permuted_catch(3, rows=7)
     plain = dataclasses.replace(LEARNING, replay_fraction=0.0)
-    in_turn, order = tasks.sequential(range(3), 2, 12), [0, 1, 2] * 2
-    plans = jnp.stack([tasks.simultaneous(3, 6, 12), in_turn, in_turn])
+    in_turn, order = schedules.sequential(range(3), 2, 12), [0, 1, 2] * 2
+    plans = jnp.stack([schedules.simultaneous(3, 6, 12), in_turn, in_turn])
 
     @jit_long
     def run(configs, plans, keys):

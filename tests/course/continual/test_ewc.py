@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
-from mmrl.course.continual import cycles, ewc
+from mmrl.course.continual import cycles, ewc, schedules
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical, Outputs
 from mmrl.replay.reservoir import Unrolls
@@ -167,7 +167,7 @@ def test_what_mattered_is_held():
 
 
 def test_it_goes_through_a_cycle():
-    plan = tasks.sequential(range(3), 1, 3)
+    plan = schedules.sequential(range(3), 1, 3)
     state, curves = jax.jit(lambda c, k: cycles.cycle(ewc, c, FAMILY, PARAMS, plan, 3, k))(
         TINY, jax.random.key(1)
     )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.course.continual import cycles, progress
+from mmrl.course.continual import cycles, progress, schedules
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical
 
@@ -122,7 +122,7 @@ def test_what_the_base_knows_is_held():
 
 
 def test_it_goes_through_a_cycle():
-    plan = tasks.sequential(range(3), 1, 3)
+    plan = schedules.sequential(range(3), 1, 3)
     state, curves = jax.jit(lambda c, k: cycles.cycle(progress, c, FAMILY, PARAMS, plan, 3, k))(
         TINY, jax.random.key(1)
     )
