@@ -21,6 +21,9 @@ ALPHA = 1e-3  # chance that a right implementation fails one statistical test; s
 EASY = [id for id in SPECS if "Easy" in id]
 
 
+CHANCY = ("MineSweeper", "PositionOnlyCartPole", "NoisyPositionOnlyCartPole")
+
+
 def rollout(env: Any, task: str, workers: int, lengths: int, state: bool) -> Any:
     """`lengths` times the longest episode, of every worker."""
     choose = oracle.POLICIES.get(task, oracle.choose_randomly)
@@ -71,9 +74,11 @@ def test_equals_the_original(id):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("id", SPECS)
-def test_equals_the_original_over_a_thousand_episodes(id):
+def test_equals_the_original_over_many_episodes(id):
     task, _ = oracle.task_and_level(id)
-    played = compare(task, SPECS[id](), oracle.original(id), workers=500, want=1000)
+    # In some tasks an episode ends by chance, and seldom in each of the ways.
+    workers = 500 if task in CHANCY else max(50, 12_500 // SPECS[id]().num_steps)
+    played = compare(task, SPECS[id](), oracle.original(id), workers, want=2 * workers)
     ends = {(bool(e.terminated[-1]), bool(e.truncated[-1])) for e in played}
     if task == "MineSweeper":
         won = [e for e in played if (e.reward > 0).sum() == SPECS[id]().num_steps]
@@ -143,6 +148,7 @@ def test_the_next_deck_does_not_depend_on_this_one():
     assert chi_square(pair_counts(last, first, 4), expected) > ALPHA
 
 
+@pytest.mark.slow
 def test_values_and_queries_are_independent():
     env = SPECS["popgym-CountRecallMedium-v0"]()
     obs = np.asarray(

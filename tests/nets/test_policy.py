@@ -198,6 +198,7 @@ def test_an_mlp_is_two_layers_of_tanh_that_start_orthogonal():
     np.testing.assert_allclose(weight @ weight.T, np.eye(3), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_which_networks_differ_in_nothing_but_the_memory():
     """A `Net` with "none"; of actor-critics one with the latest frame, since "none" is an `mlp`."""
     key, size = jax.random.key(0), int(np.prod(OBS))

@@ -12,6 +12,7 @@ from mmrl.course.experiments import by_hand, graphs
 PUBLISHED = Path(__file__).parents[3] / "book" / "results" / "graphs.jsonl"
 
 
+@pytest.mark.slow
 def test_rivals_of_other_windows_are_not_timed():
     """`measure_time` refuses to time programs that do not train the same parameters."""
     parts = by_hand.screen(8), by_hand.network(8), by_hand.descent(0.01)

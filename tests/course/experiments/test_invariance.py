@@ -155,8 +155,15 @@ def test_van_elteren_is_standardized_over_all_ways_to_deal_the_values():
 
 
 @pytest.mark.slow
-def test_the_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
+def test_the_experiment_goes_on_where_it_stopped(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
     base = invariance.Cell("Catch", "ppg", stratified.EVERY, 1)
+    # Three agents or six: two programs.
+    task = dataclasses.replace(invariance.TASKS["Catch"], seeds=invariance.SEEDS[:3])
+    monkeypatch.setitem(invariance.TASKS, "Catch", task)
+    monkeypatch.setattr(invariance, "TUNING_SEEDS", invariance.TUNING_SEEDS[:1])
+    monkeypatch.setattr(invariance, "ALL_RATES", task.rates)
     others = [dataclasses.replace(base, condition=name, c=16) for name in invariance.CONDITIONS]
     one = dataclasses.replace(invariance.GRID, cells=[base])
     assert next(one.run(tmp_path, 0.0, True)) == "1 of 1 cells remain."
@@ -168,9 +175,9 @@ def test_the_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
     assert {r["learning_rate"] for r in rest} == {first["learning_rate"]}
     assert first["tuning"] and not rest[0]["tuning"] and len(first["noise_scale"]) == 2
     for found in (first, *rest):
-        assert found["quick"] and np.shape(found["returns"]) == (len(invariance.SEEDS), 2)
+        assert found["quick"] and np.shape(found["returns"]) == (len(task.seeds), 2)
         assert found["env_steps"] == first["env_steps"]
         assert np.isfinite(found["returns"]).all() and found["cpu_seconds"] > 0
     alone = dataclasses.replace(others[1].config(first["learning_rate"], True))
-    blocks, _, _ = invariance.train(base, [(alone, invariance.SEEDS[3])])
-    np.testing.assert_allclose(blocks.returns[:, 0], rest[1]["returns"][3], atol=1e-4)
+    blocks, _, _ = invariance.train(base, 6 * [(alone, task.seeds[2])])
+    np.testing.assert_allclose(blocks.returns[:, 0], rest[1]["returns"][2], atol=1e-4)

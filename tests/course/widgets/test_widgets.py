@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,6 +79,7 @@ def test_pure_functions():
     assert "# fail 0" in node("--test", "--test-reporter=tap", *files)
 
 
+@pytest.mark.slow
 @needs_node
 def test_the_browser_computes_what_jax_computes(tmp_path: Path, x64: None):
     vectors = {name: list(make()) for name, make in VECTORS.items()}
@@ -229,9 +231,10 @@ def sensitivities():
     steps = 11
     memory = LRU(2, 1, state_size=3, key=jax.random.key(0))
     xs = jax.random.normal(jax.random.key(1), (steps, 2))
+    slopes_of = eqx.filter_jit(sensitivity)
 
     def sizes(begin):
-        slopes = sensitivity(memory, xs, jnp.zeros(steps, int), jnp.asarray(begin))
+        slopes = slopes_of(memory, xs, jnp.zeros(steps, int), jnp.asarray(begin))
         return np.linalg.norm(np.asarray(slopes, float), axis=-1)
 
     whole = sizes(np.arange(steps) == 0)
@@ -267,6 +270,7 @@ class Flags(NamedTuple):
     last: jax.Array
 
 
+@pytest.mark.slow
 def test_sequences_are_those_of_the_replay():
     vector = next(cuts())
     size, sizes = sum(vector["lengths"]), dict(vector["sizes"])
@@ -286,6 +290,7 @@ def test_sequences_are_those_of_the_replay():
     np.testing.assert_array_equal(rows, np.column_stack([wanted[:, 2:5], starts]))
 
 
+@pytest.mark.slow
 def test_the_schedules_shown_are_legal_and_as_code_do_what_they_say():
     shown = graphs.schedules()
     assert len(json.dumps(shown)) < 20_000
