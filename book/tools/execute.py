@@ -12,9 +12,12 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
 from locks import lock
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -51,6 +54,8 @@ def execute(path: Path) -> bool:
 
     Raises `Failed` with the cell and its traceback if it stops, or takes too long.
     """
+    import nbformat  # takes two seconds, which not every test has to wait
+
     with lock(store() / f"{path.stem}.lock"):
         target = _kept(nbformat.read(path, 4))
         if target.exists():
@@ -79,8 +84,10 @@ def execute_all() -> None:
         raise Failed("\n".join(reports))
 
 
-def read(text: str) -> nbformat.NotebookNode:
+def read(text: str) -> "NotebookNode":
     """A notebook as MyST-NB wants it: as it stands in its file, with the outputs of its run."""
+    import nbformat
+
     notebook = nbformat.reads(text, 4)
     path = _kept(notebook)
     if path.exists():
@@ -91,13 +98,13 @@ def read(text: str) -> nbformat.NotebookNode:
     return notebook
 
 
-def _kept(notebook: nbformat.NotebookNode) -> Path:
+def _kept(notebook: "NotebookNode") -> Path:
     """Where the run of these code cells is kept; one of the tests is not that of a reader."""
     code = "\0".join([hurry(), *(cell.source for cell in _code(notebook))])
     return store() / f"{hashlib.sha256(code.encode()).hexdigest()[:20]}.ipynb"
 
 
-def _code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def _code(notebook: "NotebookNode") -> "list[NotebookNode]":
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 

@@ -26,7 +26,7 @@ def net(seed: int) -> Net:
     return Net.make("lru", OBS, ACTIONS, **kind, key=jax.random.key(seed))
 
 
-ONLINE, TARGET = net(0), net(1)
+ONLINE, TARGET = eqx.filter_jit(net)(0), eqx.filter_jit(net)(1)
 
 
 def steps(lengths: list[int], seed: int = 0) -> Transition:
@@ -149,6 +149,7 @@ def samples(rollout: Transition, on_tape: int, on_segments: int, length: int):
     return drawn, segments.sample(memory, key, on_segments, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lengths", "batch", "length", "fill"),
     [

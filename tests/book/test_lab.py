@@ -4,8 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from nbformat import write
-from nbformat.v4 import new_code_cell, new_notebook
 
 from mmrl.course import widgets
 
@@ -22,6 +20,10 @@ NAMES = [name for name, value in vars(widgets).items() if isinstance(value, type
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 def test_every_widget_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.CaptureFixture):
+    # To import it takes longer than most tests.
+    from nbformat import write
+    from nbformat.v4 import new_code_cell, new_notebook
+
     cells = ["from mmrl.course.widgets import *", *(f"{name}()" for name in NAMES)]
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells], metadata=kernel)

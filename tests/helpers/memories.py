@@ -2,13 +2,15 @@
 
 import inspect
 
-import jax
-
 from mmrl import memory
 
 
 def sizes(name: str) -> list[str]:
     """The sizes that a model takes, beside those of its input and output."""
-    model = type(memory.make(name, 1, 1, key=jax.random.key(0)))
-    parameters = inspect.signature(model).parameters.items()
+    parameters = inspect.signature(memory._MODELS[name]).parameters.items()
     return [k for k, p in parameters if type(p.default) is int and k != "blocks"]
+
+
+def is_monoid(name: str) -> bool:
+    """Whether a model is one memory monoid."""
+    return issubclass(memory._MODELS[name], memory.Memory)

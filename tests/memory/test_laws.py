@@ -15,7 +15,7 @@ import pytest
 
 from mmrl import memory, scan
 from mmrl.monoid import Resettable
-from tests.helpers.memories import sizes
+from tests.helpers.memories import is_monoid, sizes
 
 T, SPLIT, IN, OUT = 24, 10, 5, 3
 STARTS = (0, 3, 4, SPLIT, 17)  # an episode of one step, and one that begins where tapes are split
@@ -55,12 +55,7 @@ def perturb(model):
     return eqx.combine(jax.tree.unflatten(structure, moved), rest)
 
 
-def built(name):
-    """The model without its numbers, which takes no time."""
-    return eqx.filter_eval_shape(build.__wrapped__, name, False)
-
-
-MONOIDS = [name for name in MODELS if isinstance(built(name), memory.Memory)]
+MONOIDS = (*filter(is_monoid, memory.NAMES), "ffm printed")
 every_monoid = pytest.mark.parametrize("name", MONOIDS)
 
 
