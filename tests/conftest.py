@@ -69,13 +69,36 @@ beartype_packages(PLAIN)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+# Here each case of a test compiles programs of its own; elsewhere cases are quick, and hundreds.
+_COMPILED = {"agents", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}
+_COMPILED |= {"test_scan.py", "test_returns.py", "test_rollout.py"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-case", action="store_true", help="the first case of what compiles")
+
+
+def _one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the first case of each test that compiles."""
+    kept, others, seen = [], [], set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        again = test in seen and item.path.relative_to(Path(__file__).parent).parts[0] in _COMPILED
+        (others if again else kept).append(item)
+        seen.add(test)
+    items[:] = kept
+    config.hook.pytest_deselected(items=others)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Every worker begins with its share of the notebooks; the site, made of all of them, is late.
 
     pytest-xdist deals the tests to its workers in runs of equal length. In the order of the files
     one worker would have all notebooks, and whoever wanted the site first would wait for them.
     """
+    if config.getoption("--one-case"):
+        _one_case(config, items)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     notebooks = [item for item in items if item.name.startswith("test_a_notebook_runs_to_its_end")]
     site = [item for item in items if "site" in getattr(item, "fixturenames", ())]

@@ -388,6 +388,7 @@ def test_values_are_those_of_rlax(x64):
     assert_same(jax.jit(by_us)(x), jax.jit(by_rlax)(x), 1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_rlax(x64):
     ours, theirs = gradients(rlax_case(), jnp.asarray(np.random.default_rng(4).normal(size=60)))
     for name in ours:
@@ -395,6 +396,7 @@ def test_gradients_are_those_of_rlax(x64):
             np.testing.assert_allclose(a, b, atol=1e-10, err_msg=f"{name} by {field}")
 
 
+@pytest.mark.slow
 def test_scalars_may_be_traced_and_differentiated(x64):
     tape = arrays(random_tape(30, seed=5), "f8")
 

@@ -157,6 +157,7 @@ def test_vmap_equals_one_at_a_time():
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(alone), jax.device_get(batched))
 
 
+@pytest.mark.slow
 def test_a_policy_may_keep_more_than_its_action():
     """Extras come back step for step, whatever they are, and change nothing else."""
 
@@ -215,6 +216,7 @@ def by_hand(key, max_steps):
         yield total, length, ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_steps", [3, 10])
 def test_evaluate_equals_a_loop_also_under_vmap(max_steps):
     keys = jax.random.split(jax.random.key(5), 3)

@@ -108,6 +108,7 @@ def test_every_method_gives_the_prefixes_of_a_plain_loop(length, reverse):
         assert_close(last, end), way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True])
 def test_matrices_do_not_commute_either(reverse):
     xs = matrices(37)
@@ -186,6 +187,7 @@ def test_any_bracketing_gives_the_same_product():
         assert_close(product, last)
 
 
+@pytest.mark.slow
 def test_a_longer_tape_is_a_tape_continued():
     xs = maps(37)
     (head, tail) = (jax.tree.map(lambda x, c=c: x[c], xs) for c in (slice(20), slice(20, None)))

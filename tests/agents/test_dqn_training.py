@@ -54,6 +54,7 @@ def assert_close(a: Any, b: Any, tolerance: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_scalars_do_not_recompile(program: runs.Program):
     state, _ = train(program, TINY, 0, 1)
     compiled = program.block._cache_size(), program.init._cache_size()
@@ -87,6 +88,7 @@ def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
     )
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_its_blocks(program: runs.Program):
     """`train` under jit and vmap equals block after block."""
     state, metrics = train(program, TINY, 0, 1)

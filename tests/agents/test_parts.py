@@ -149,6 +149,7 @@ def setup(agent: str, **parts: Any) -> Setup:
     return Setup(env=ENV, agent=agent, seeds=(0, 1), config=config, **parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_path: pathlib.Path):
     path = tmp_path / "run"
@@ -171,6 +172,7 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
         Run(dataclasses.replace(mine, env=Recall(1)), path, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
     """Without a gradient the network stays as it was, but for PPG's other phase."""
@@ -203,6 +205,7 @@ def test_train_takes_the_same_parts_as_a_run(agent: str):
     assert metrics.returns.shape == (2, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", USUAL)
 def test_the_usual_network_is_one_of_its_parts(agent: str):
     usual, given = (Run(setup(agent, make=make)) for make in (None, USUAL[agent]))

@@ -173,6 +173,7 @@ def test_the_traceback_is_there_for_those_who_ask(monkeypatch: pytest.MonkeyPatc
 # train and evaluate
 
 
+@pytest.mark.slow
 def test_train_prints_a_line_per_block(here: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     assert main(["train", ENV, *ARGUMENTS, "--blocks", "3", "--out", "first"]) == 0
     printed = capsys.readouterr().out

@@ -31,6 +31,7 @@ def test_the_original_shows_what_the_port_shows(env: str):
     theirs.step(original._action(theirs, int(last)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_every_agent_plays_what_its_greedy_policy_plays(
     agent: str, monkeypatch: pytest.MonkeyPatch

@@ -140,6 +140,7 @@ def test_sharing_takes_the_largest_of_each():
         assert env.reset(jax.random.key(0), params)[0].shape == (max(sizes),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", ["Asterix", "Breakout", "SpaceInvaders"])
 def test_minatar_games_share_ten_channels_and_six_actions(game: str):
     env, params = continual.minatar(game)

@@ -259,6 +259,7 @@ def by_hand(n: int | None, iterations: int, steps: int) -> Any:
     return w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [None, 2])
 def test_reinforce_equals_a_program_written_by_hand(n: int | None):
     program, last = reinforce(n)

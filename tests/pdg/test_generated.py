@@ -183,6 +183,7 @@ def drawn_agree(drawn: Drawn, order: int, steps: tuple[str, ...], name: str) -> 
     one(drawn, order, {f"{step} {d}": PASSES[step](d) for step in steps})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_drawn_programs_agree_or_are_refused_by_all(part: int):
     COUNTS.clear()

@@ -116,6 +116,7 @@ def test_a_definition_from_a_value_that_exists_elsewhere_is_refused():
     del x
 
 
+@pytest.mark.slow
 def test_nothing_adds_up_to_zero():
     p, t, T, x = line()
     weights = p.value(t + 2).astype("float32")
@@ -207,6 +208,7 @@ def test_what_reads_itself_is_refused():
         p.graph(x)
 
 
+@pytest.mark.slow
 def test_two_are_not_fused_where_one_reads_a_window_of_the_other():
     p, t, T, x = line()
     y = x * x + x[t : min_(t + 3, T)].sum() ** 2
@@ -219,6 +221,7 @@ def test_two_are_not_fused_where_one_reads_a_window_of_the_other():
         same(each, want, T=5)
 
 
+@pytest.mark.slow
 def test_a_block_walks_along_its_own_dimension_alone():
     p = Program("i", "t")
     i, t = p.symbols
@@ -236,6 +239,7 @@ def test_a_gradient_flows_back_from_a_part_of_the_points():
     same(p.graph(gradient(y, x)), want, T=5)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_an_empty_slice_at_the_smallest_bounds():
     p, _, T, x = line()
     graph = p.graph(gradient(x[1:T].discounted_sum(0.5), x))

@@ -148,11 +148,13 @@ def meaning(program: str, seed: int) -> tuple:
     return values(graph(program), bounds(program), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_legal_order_gives_the_same_bits(program: str):
     jax.tree.map(np.testing.assert_array_equal, meaning(program, 1), meaning(program, 0))
 
 
+@pytest.mark.slow
 @COMBINED
 def test_it_computes_what_the_program_means(program: str, names: tuple[str, ...]):
     """Passes in any order of execution, and half of what they made as one XLA program, too."""

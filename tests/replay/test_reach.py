@@ -40,6 +40,7 @@ def stored() -> tape.Tape:
     return tape.add(tape.init(EXAMPLE, STEPS), ROLLOUT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [max(LENGTHS), 60])
 def test_a_tape_reaches_every_step_of_episodes_that_fit_the_batch(stored, batch):
     def draw(key):

@@ -88,6 +88,7 @@ NEVER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_equals_a_plain_model(name, monkeypatch):
     setting, seen = SETTINGS[name], Counter()
@@ -154,6 +155,7 @@ def test_one_long_rollout_is_two_short_ones():
     assert once.stored > 5 and (once.unfinished > 0).any()
 
 
+@pytest.mark.slow
 def test_seeds_under_vmap_are_seeds_alone():
     def run(ids, last, errors, alpha, key):
         t = sequences.init(EXAMPLE, STATE, 160, workers=2, alpha=alpha, **SMALL)

@@ -370,6 +370,7 @@ def test_set_priority_ignores_what_is_no_episode_and_no_number():
     np.testing.assert_allclose(low.priority[np.array([0, 2])], priorities.PRIORITIES, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_episode_priority_mixes_maximum_and_mean():
     """p = η max|δ| + (1 - η) mean|δ|, the last episode over the steps that were sampled."""
     t = filled([2, 1, 3], capacity=12)

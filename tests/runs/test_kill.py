@@ -29,6 +29,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["checkpoint", "results.json"])
 @pytest.mark.parametrize("moment", ["half written", "not yet on disk", "not yet renamed"])
 def test_a_kill_inside_a_write(

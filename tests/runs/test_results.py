@@ -107,6 +107,7 @@ def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
     strict((tmp_path / "checkpoint").read_bytes().split(b"\n")[2].decode())
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_results_for_people(tmp_path: pathlib.Path):
     run = Run(setup(), tmp_path / "run")
     report = next(iter(run))
@@ -137,6 +138,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> str:
     return "Broken-v0"
 
 
+@pytest.mark.slow
 def test_a_reward_that_is_nan_ends_the_run_and_keeps_the_checkpoint(
     broken: str, tmp_path: pathlib.Path
 ):

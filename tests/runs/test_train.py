@@ -71,9 +71,8 @@ def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
         return agent.train(run.setup.config, program.env, program.params, jax.random.key(0))
 
 
-@pytest.mark.parametrize(
-    "agent", [pytest.param(a, marks=() if a == "ppo" else pytest.mark.slow) for a in AGENTS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_run_is_what_train_does(agent: str, monkeypatch: pytest.MonkeyPatch):
     """Bit for bit, with every schedule on."""
     run = Run(setup(agent))
@@ -104,6 +103,7 @@ def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(change: dict[s
     np.testing.assert_allclose(whole[end:], 0.25, rtol=1e-6)  # and stays there
 
 
+@pytest.mark.slow
 def test_a_longer_run_that_anneals_compiles_nothing_new():
     first = Run(setup("ppo"))
     next(iter(first))

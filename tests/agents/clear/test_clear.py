@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -53,6 +54,12 @@ def iterate(config: clear.Config, state: clear.State) -> Any:
 @jax.jit
 def act(config: clear.Config, state: clear.State, key: Any) -> Any:
     return clear.act(config, FAMILY, PARAMS, state, key)
+
+
+@eqx.filter_jit
+@partial(eqx.filter_value_and_grad, has_aux=True)
+def value_and_grad(net: Any, config: clear.Config, batch: Unrolls, replayed: Any) -> Any:
+    return vtrace.loss(net, config, batch, replayed)
 
 
 def run(config: clear.Config, times: int) -> clear.State:
@@ -146,10 +153,8 @@ def test_the_loss_is_the_papers(net, batch, rho_max: float, c_max: float):
         again = 0.3 * cloning + 0.2 * (out.value - steps.extras.value) ** 2
         return jnp.mean(each + replayed[:, None] * again)
 
-    (value, measures), gradient = eqx.filter_value_and_grad(vtrace.loss, has_aux=True)(
-        net, config, batch, replayed
-    )
-    wanted, wanted_gradient = eqx.filter_value_and_grad(paper)(net)
+    (value, measures), gradient = value_and_grad(net, config, batch, replayed)
+    wanted, wanted_gradient = eqx.filter_jit(eqx.filter_value_and_grad(paper))(net)
     np.testing.assert_allclose(value, wanted, rtol=1e-5)
     assert distance(gradient, wanted_gradient) < 1e-6 < distance(gradient, net)
     # Both kinds of ends occur.
@@ -205,7 +210,7 @@ def test_cloning_is_at_rest_where_the_network_is_what_it_was(net, own, batch):
 def test_cloning_counts_where_replayed_and_nowhere_else(net, batch):
     def at(weight: float, replayed: Any) -> Any:
         config = change(TINY, policy_cloning=weight, value_cloning=weight)
-        return eqx.filter_value_and_grad(vtrace.loss, has_aux=True)(net, config, batch, replayed)
+        return value_and_grad(net, config, batch, replayed)
 
     none, all_rows = jnp.zeros(4, bool), jnp.ones(4, bool)
     assert distance(at(0.0, none), at(9.0, none)) == 0
@@ -225,6 +230,7 @@ def test_a_sum_is_the_mean_of_all_steps_times_their_number(net, batch):
     assert distance(jax.tree.map(lambda x: 24 * x, mean), total) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["none", "lru", "gru"])
 def test_new_unrolls_are_on_policy(memory: str):
     """From the stored state, the network says again what the actor said, in mid-episode too."""
@@ -243,6 +249,7 @@ def test_new_unrolls_are_on_policy(memory: str):
 # Replay
 
 
+@pytest.mark.slow
 def test_replay_fraction_0_leaves_no_trace():
     """Neither what is stored nor weights of cloning change a bit; no reservoir, nothing at all."""
     off = run(change(TINY, replay_fraction=0.0, policy_cloning=0.0, value_cloning=0.0), 5)
@@ -309,6 +316,7 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
         assert (names[replayed, 0] < 800).any()  # old ones
 
 
+@pytest.mark.slow
 def test_a_replayed_unroll_is_as_it_was_acted():
     """State, logits and values of then: what V-trace and cloning compare with."""
     config = change(TINY, memory="lru", width=4, replay_fraction=1.0)
@@ -331,6 +339,7 @@ def test_a_type_that_rounds_observations_is_refused():
     clear.check(change(TINY, stored="float16"), env, params)
 
 
+@pytest.mark.slow
 def test_whole_numbers_may_be_stored_as_such():
     plain, small = run(TINY, 4), run(change(TINY, stored="uint8"), 4)
     seen = plain.reservoir.unrolls.steps.obs
@@ -343,6 +352,7 @@ def test_whole_numbers_may_be_stored_as_such():
 # Tasks
 
 
+@pytest.mark.slow
 def test_environments_play_their_own_tasks():
     tasks = jnp.array([0, 1, 2, 1])
     state = begin(TINY, tasks)
@@ -373,6 +383,7 @@ def test_entering_a_task_begins_episodes_and_changes_nothing_else():
     assert clear.leave(config, FAMILY, PARAMS, after) is after
 
 
+@pytest.mark.slow
 def test_a_block_reports_and_goes_on():
     state, metrics = jax.jit(lambda k: clear.train(TINY, FAMILY, PARAMS, k))(jax.random.key(0))
     assert metrics.returns.shape == (1, 4) and metrics.finite.all()

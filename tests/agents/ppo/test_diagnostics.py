@@ -43,6 +43,7 @@ def last_batch(config: ppo.Config, state: ppo.State) -> tuple[learner.Batch, jax
     return learner.prepare(config, state.net, acted.advantages, rollout)[1], learn_key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent, config", [(ppo, PPO), (ppg, PPG)], ids=["ppo", "ppg"])
 def test_the_noise_is_that_of_a_blocks_last_batch(agent: Any, config: Any):
     """Before it is learned from; and nothing else changes."""

@@ -94,6 +94,7 @@ def test_separate_epochs_train_the_value_first():
     np.testing.assert_allclose(weight, 1 + beta + beta**2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_average_starts_anew_with_every_policy_phase():
     config = change(TINY, prox_center=1e6)  # so that it remembers all that it has seen
     state, _ = phase(config, begin(config))

@@ -106,6 +106,7 @@ def acted() -> tuple[ppo.State, ppo.Rollout]:
     return act(BARE, begin(BARE), jax.random.key(2))
 
 
+@pytest.mark.slow
 def test_who_limits_and_who_is_corrected_for(acted):
     """Stored or recomputed, for each of the two; without staleness it is all the same."""
     state, rollout = acted
@@ -137,6 +138,7 @@ def gradient(config: ppo.Config, net: Any, average: Any, batch: learner.Batch):
     return slope, measures
 
 
+@pytest.mark.slow
 def test_an_average_of_one_step_clips_nothing(strayed):
     """β_prox = 0 is the importance-sampled policy gradient, and so is ε = ∞; PPO is another."""
     net, batch = strayed
@@ -254,6 +256,7 @@ def test_the_average_is_stable_in_single_precision():
     assert ours(np.ones_like(path)) == 1
 
 
+@pytest.mark.slow
 def test_every_step_on_the_policy_moves_the_average():
     config = change(BARE, proximal="ewma", prox_center=3.0)
     state = begin(config)
@@ -365,6 +368,7 @@ def test_advantages_use_the_actors_values_and_todays_bootstrap():
     np.testing.assert_allclose(targets, wanted + values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, BARE], ids=["lru", "none"])
 def test_the_estimators_agree_on_what_todays_policy_did(config: ppo.Config):
     state = begin(config)
@@ -434,6 +438,7 @@ def test_vtrace_corrects_what_another_policy_did_later():
 # Staleness
 
 
+@pytest.mark.slow
 def test_learning_waits_for_the_ring_and_then_lags():
     config = change(BARE, staleness=2)
     states = [begin(config)]

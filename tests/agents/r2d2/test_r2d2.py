@@ -37,6 +37,7 @@ def assert_same_gradient(ours: Any, theirs: Any, tolerance: float) -> None:
 # The loss: DQN's, a loop's, rlax's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["lstm", "lru"])
 def test_without_its_additions_it_is_dqn_on_segments(memory: str):
     config = dataclasses.replace(CONFIG, **PLAIN, alpha=0.0)
@@ -57,6 +58,7 @@ def test_without_its_additions_it_is_dqn_on_segments(memory: str):
     assert_same_gradient(our_gradient, gradient, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("memory", "n", "start", "rescaled"),
     [("lstm", 3, "stored", True), ("lstm", 1, "zero", True), ("lru", 5, "stored", True),
@@ -181,6 +183,7 @@ def test_padding_is_never_looked_at():
 # Recurrent states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["lstm", "lru"])
 def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values(memory: str):
     state, _, _, q, _ = game(memory)

@@ -43,6 +43,7 @@ def protocols(config: clear.Config, plans: Any, keys: Any) -> Any:
     return jax.vmap(lambda plan: jax.vmap(lambda k: cycle(config, plan, k))(keys))(plans)[1]
 
 
+@pytest.mark.slow
 def test_one_program_serves_all_protocols_and_seeds():
     keys = jax.random.split(jax.random.key(0), 2)
     curves = protocols(TINY, PLANS, keys)

@@ -83,6 +83,7 @@ def by_hand(evaluate: Any) -> np.ndarray:
     return np.reshape(found, (len(ORDER), CONFIG.blocks, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cycles.POLICIES)
 def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     stages = jax.random.split(jax.random.split(jax.random.key(0), 3)[2], len(ORDER))
@@ -93,6 +94,7 @@ def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     np.testing.assert_array_equal(found[name].scores, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cycles.POLICIES)
 def test_in_a_tour_a_game_is_scored_before_it_is_left(name: str):
     key, policy = jax.random.split(jax.random.key(0))[1], cycles.POLICIES[name]

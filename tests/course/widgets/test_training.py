@@ -201,6 +201,7 @@ def test_a_run_with_a_smaller_batch_says_so(slow):
     assert [name for _, name in shown.trials] == ["lru, segments 4, batch 48", "lru, segments 3"]
 
 
+@pytest.mark.slow
 def test_runs_are_overlaid_named_replaced_and_removed(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)
@@ -312,6 +313,7 @@ def test_save_writes_what_is_shown_and_overwrites_nothing(slow, tmp_path: Path):
 # The real thing, small
 
 
+@pytest.mark.slow
 def test_it_trains_and_sliders_do_not_recompile():
     shown = explorer()
     run = shown.run("first")
@@ -328,6 +330,7 @@ def test_it_trains_and_sliders_do_not_recompile():
     assert run.state is not None and len(AgentPlayer(run, seed=1).frames) == 51
 
 
+@pytest.mark.slow
 def test_an_untrained_agent_can_be_watched():
     run = Run(Setup(env=ENV, config=TINY, seeds=(3,)))
     player = AgentPlayer(run)
