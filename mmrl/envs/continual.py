@@ -72,6 +72,9 @@ class Permuted(Wrapper):
     def inner_params(self, params: Any) -> Any:
         return params.inner.replace(max_steps_in_episode=params.max_steps_in_episode)
 
+    def inner_action(self, action: Any, params: Any) -> Any:
+        return (action + params.task) % self.actions
+
     def observation_space(self, params: Any) -> spaces.Box:
         low, high = bounds(self.env.observation_space(self.inner_params(params)))
         return box(jnp.full_like(low, low.min()), jnp.full_like(high, high.max()))
@@ -86,19 +89,8 @@ class Permuted(Wrapper):
         obs, state, reward, terminated, info = step
         return self._shown(obs, params), state, reward, terminated, info
 
-    def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
-        return super().step_env(key, state, self._meant(action, params), params)
-
-    def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
-    ) -> tuple[Step, Reset]:
-        return super().step_and_reset(key, state, self._meant(action, params), params)
-
     def _shown(self, obs: Obs, params: Any) -> Obs:
         return obs[jnp.asarray(self.orders())[params.task]]
-
-    def _meant(self, action: Any, params: Any) -> Any:
-        return (action + params.task) % self.actions
 
 
 def permuted_catch(
@@ -136,6 +128,9 @@ class Padded(Wrapper):
     def num_actions(self) -> int:
         return self.actions
 
+    def inner_action(self, action: Any, params: Any) -> Any:
+        return jnp.where(action < _actions(self.env), action, 0)
+
     def action_space(self, params: Any = None) -> spaces.Discrete:
         return spaces.Discrete(self.actions)
 
@@ -153,20 +148,9 @@ class Padded(Wrapper):
         obs, state, reward, terminated, info = step
         return self._pad(obs), state, reward, terminated, info
 
-    def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
-        return super().step_env(key, state, self._meant(action), params)
-
-    def step_and_reset(
-        self, key: PRNGKeyArray, state: Any, action: Any, params: Any
-    ) -> tuple[Step, Reset]:
-        return super().step_and_reset(key, state, self._meant(action), params)
-
     def _pad(self, obs: Obs) -> Obs:
         more = [(0, n - m) for n, m in zip(self.shape, obs.shape, strict=True)]
         return jnp.pad(jnp.asarray(obs, jnp.float32), more)
-
-    def _meant(self, action: Any) -> Any:
-        return jnp.where(action < _actions(self.env), action, 0)
 
 
 def share(envs: Sequence[Any]) -> list[Padded]:

@@ -58,16 +58,16 @@ class Wrapper(Resetting):
 
     def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
         inner, key = self.keys(key)
-        step = self.env.step_env(inner, self.inner_state(state), action, self.inner_params(params))
+        here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
+        step = self.env.step_env(inner, *here)
         return self.after_step(key, state, action, step, params)
 
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:
         inner, key = self.keys(key)
-        step, reset = step_and_reset(
-            self.env, inner, self.inner_state(state), action, self.inner_params(params)
-        )
+        here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
+        step, reset = step_and_reset(self.env, inner, *here)
         step = self.after_step(key, state, action, step, params)
         return step, self.after_reset(jax.random.fold_in(key, 1), reset, params)
 
@@ -79,6 +79,10 @@ class Wrapper(Resetting):
     def inner_state(self, state: Any) -> Any:
         """The inner environment's state inside ours: the same, unless a wrapper has its own."""
         return state
+
+    def inner_action(self, action: Any, params: Any) -> Any:
+        """The inner environment's action for ours: the same, unless a wrapper changes actions."""
+        return action
 
     def inner_params(self, params: Any) -> Any:
         """The inner environment's parameters behind ours."""
