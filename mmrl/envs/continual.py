@@ -23,8 +23,8 @@ from gymnax.environments import environment, spaces
 from jaxtyping import Int, PRNGKeyArray
 
 from mmrl.envs import make
-from mmrl.envs.wrappers import FlattenObservation, Wrapper
-from mmrl.envs.wrappers.base import Obs, Reset, Step, bounds, box, vector_size
+from mmrl.envs.wrappers import FlattenObservation, ObservationWrapper
+from mmrl.envs.wrappers.base import Obs, action_count, bounds, box, vector_size
 
 MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 
@@ -39,7 +39,7 @@ class FamilyParams(environment.EnvParams):
     task: Any = 0
 
 
-class Permuted(Wrapper):
+class Permuted(ObservationWrapper):
     """Task k shows o[σ_k] and takes a for a + k mod n: one game in several disguises.
 
     Each task is as hard as the inner one for a network without convolutions, and none helps with
@@ -55,7 +55,7 @@ class Permuted(Wrapper):
         super().__init__(env)
         if tasks < 1:
             raise ValueError(f"`tasks` must be at least 1, got {tasks}.")
-        self.size, self.actions = vector_size(env, "Permuted"), _actions(env)
+        self.size, self.actions = vector_size(env, "Permuted"), action_count(env)
         self.tasks, self.seed = int(tasks), int(seed)
 
     def orders(self) -> Int[np.ndarray, "task obs"]:
@@ -79,17 +79,7 @@ class Permuted(Wrapper):
         low, high = bounds(self.env.observation_space(self.inner_params(params)))
         return box(jnp.full_like(low, low.min()), jnp.full_like(high, high.max()))
 
-    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        obs, state = reset
-        return self._shown(obs, params), state
-
-    def after_step(
-        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
-    ) -> Step:
-        obs, state, reward, terminated, info = step
-        return self._shown(obs, params), state, reward, terminated, info
-
-    def _shown(self, obs: Obs, params: Any) -> Obs:
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
         return obs[jnp.asarray(self.orders())[params.task]]
 
 
@@ -105,7 +95,7 @@ def permuted_catch(
     return family, family.default_params
 
 
-class Padded(Wrapper):
+class Padded(ObservationWrapper):
     """o ↦ o with zeros after it along every axis, up to `shape`; `actions` to choose from.
 
     An action that the inner environment does not have does what its action 0 does. Raises
@@ -120,8 +110,8 @@ class Padded(Wrapper):
             raise ValueError(
                 f"`shape` must be at least that of the observation, {own}, got {tuple(shape)}."
             )
-        if actions < _actions(env):
-            raise ValueError(f"`actions` must be at least {_actions(env)}, got {actions}.")
+        if actions < action_count(env):
+            raise ValueError(f"`actions` must be at least {action_count(env)}, got {actions}.")
         self.shape, self.actions = tuple(int(n) for n in shape), int(actions)
 
     @property
@@ -129,7 +119,7 @@ class Padded(Wrapper):
         return self.actions
 
     def inner_action(self, action: Any, params: Any) -> Any:
-        return jnp.where(action < _actions(self.env), action, 0)
+        return jnp.where(action < action_count(self.env), action, 0)
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
         return spaces.Discrete(self.actions)
@@ -138,15 +128,8 @@ class Padded(Wrapper):
         low, high = (self._pad(x) for x in bounds(self.env.observation_space(params)))
         return spaces.Box(low, high, self.shape, jnp.float32)
 
-    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
-        obs, state = reset
-        return self._pad(obs), state
-
-    def after_step(
-        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
-    ) -> Step:
-        obs, state, reward, terminated, info = step
-        return self._pad(obs), state, reward, terminated, info
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        return self._pad(obs)
 
     def _pad(self, obs: Obs) -> Obs:
         more = [(0, n - m) for n, m in zip(self.shape, obs.shape, strict=True)]
@@ -165,7 +148,7 @@ def share(envs: Sequence[Any]) -> list[Padded]:
             "FlattenObservation around them."
         )
     shape = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
-    actions = max(_actions(env) for env in envs)
+    actions = max(action_count(env) for env in envs)
     return [Padded(env, shape, actions) for env in envs]
 
 
@@ -193,14 +176,6 @@ def popgym(names: Sequence[str], seed: int = 0) -> list[tuple[Permuted, FamilyPa
         raise ValueError("`names` must have at least one task, such as 'RepeatFirstEasy'.")
     envs = [make(f"popgym-{name}-v0")[0] for name in names]
     size = sum(vector_size(env, "popgym") for env in envs)
-    actions = max(_actions(env) for env in envs)
+    actions = max(action_count(env) for env in envs)
     disguised = [Permuted(Padded(env, (size,), actions), len(envs), seed) for env in envs]
     return [(x, dataclasses.replace(x.default_params, task=k)) for k, x in enumerate(disguised)]
-
-
-def _actions(env: Any) -> int:
-    """How many actions there are; `ValueError` if they cannot be counted."""
-    space = env.action_space(env.default_params)
-    if not isinstance(space, spaces.Discrete):
-        raise ValueError(f"`env` must have a Discrete action space, got {space!r}.")
-    return int(space.n)

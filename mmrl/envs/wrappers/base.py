@@ -186,3 +186,11 @@ def vector_size(env: Any, wrapper: str) -> int:
             "inside."
         )
     return int(space.shape[0])
+
+
+def action_count(env: Any) -> int:
+    """How many actions there are; `ValueError` if they cannot be counted."""
+    space = env.action_space(env.default_params)
+    if not isinstance(space, spaces.Discrete):
+        raise ValueError(f"`env` must have a Discrete action space, got {space!r}.")
+    return int(space.n)

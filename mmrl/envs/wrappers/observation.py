@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from gymnax.environments import environment, spaces
 from jaxtyping import PRNGKeyArray
 
-from mmrl.envs.wrappers.base import Obs, ObservationWrapper, bounds, box, vector_size
+from mmrl.envs.wrappers.base import Obs, ObservationWrapper, action_count, bounds, box, vector_size
 
 
 class FlattenObservation(ObservationWrapper):
@@ -110,10 +110,7 @@ class PreviousAction(ObservationWrapper):
         vector_size(env, "PreviousAction")
         if null not in ("zero", "action0"):
             raise ValueError(f'`null` must be "zero" or "action0", got {null!r}.')
-        space = env.action_space(env.default_params)
-        if not isinstance(space, spaces.Discrete):
-            raise ValueError(f"`env` must have a Discrete action space, got {space!r}.")
-        self.null, self.size = null, int(space.n)
+        self.null, self.size = null, action_count(env)
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
         # No action is one_hot(-1): all zeros.
