@@ -34,19 +34,19 @@ from mmrl.monoid import Affine, Resettable
 from mmrl.scan import scan
 
 Scalar = float | int | Float[Array, ""]
+Steps = Float[Array, " time"]
+"""One number for each step of the tape."""
+Flags = Bool[Array, " time"]
 
 
-def discounts(gamma: Scalar, terminated: Bool[Array, " time"]) -> Float[Array, " time"]:
+def discounts(gamma: Scalar, terminated: Flags) -> Steps:
     """γ_t = γ (1 - terminated_t). A truncated step keeps its discount: it has a future, unseen."""
     return jnp.where(terminated, 0.0, gamma)
 
 
 def discounted(
-    rewards: Float[Array, " time"],
-    discount: Float[Array, " time"],
-    next_values: Float[Array, " time"] | None = None,
-    last: Bool[Array, " time"] | None = None,
-) -> Float[Array, " time"]:
+    rewards: Steps, discount: Steps, next_values: Steps | None = None, last: Flags | None = None
+) -> Steps:
     """G_t = r_t + γ_t G_{t+1}, and r_t + γ_t v'_t at the last step.  Theorem 3.3, Eqs. 14-19.
 
     Without `next_values` nothing is bootstrapped; without `last` the tape is one episode, which
@@ -62,13 +62,7 @@ def discounted(
     return _backward(((discount, rewards), flags))
 
 
-def n_step(
-    rewards: Float[Array, " time"],
-    discount: Float[Array, " time"],
-    next_values: Float[Array, " time"],
-    last: Bool[Array, " time"],
-    n: int,
-) -> Float[Array, " time"]:
+def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: int) -> Steps:
     """G_t = r_t + γ_t r_{t+1} + … + γ_t⋯γ_{t+n-1} v'_{t+n-1}.  Sutton & Barto 2018, Eq. 7.1.
 
     Shorter where the episode's last step comes first. Not a scan: each step asks for its own
@@ -86,12 +80,8 @@ def n_step(
 
 
 def lambda_return(
-    rewards: Float[Array, " time"],
-    discount: Float[Array, " time"],
-    next_values: Float[Array, " time"],
-    last: Bool[Array, " time"],
-    lam: Scalar,
-) -> Float[Array, " time"]:
+    rewards: Steps, discount: Steps, next_values: Steps, last: Flags, lam: Scalar
+) -> Steps:
     """G_t = r_t + γ_t ((1-λ) v'_t + λ G_{t+1}).  Sutton & Barto 2018, Eq. 12.18.
 
     λ = 1 is `discounted`, λ = 0 the one-step target r_t + γ_t v'_t.
@@ -102,13 +92,8 @@ def lambda_return(
 
 
 def gae(
-    rewards: Float[Array, " time"],
-    discount: Float[Array, " time"],
-    values: Float[Array, " time"],
-    next_values: Float[Array, " time"],
-    last: Bool[Array, " time"],
-    lam: Scalar,
-) -> Float[Array, " time"]:
+    rewards: Steps, discount: Steps, values: Steps, next_values: Steps, last: Flags, lam: Scalar
+) -> Steps:
     """A_t = δ_t + γ_t λ A_{t+1}, δ_t = r_t + γ_t v'_t - v_t.  Theorem D.1; Schulman et al. 2016.
 
     A_t + v_t is the λ-return. λ = 0 gives the TD error δ_t, λ = 1 the return less the value.
@@ -120,17 +105,17 @@ def gae(
 class VTrace(NamedTuple):
     """Targets for the values, and advantages for the policy gradient (ρ is already inside)."""
 
-    values: Float[Array, " time"]
-    advantages: Float[Array, " time"]
+    values: Steps
+    advantages: Steps
 
 
 def vtrace(
-    rewards: Float[Array, " time"],
-    discount: Float[Array, " time"],
-    values: Float[Array, " time"],
-    next_values: Float[Array, " time"],
-    last: Bool[Array, " time"],
-    ratio: Float[Array, " time"],
+    rewards: Steps,
+    discount: Steps,
+    values: Steps,
+    next_values: Steps,
+    last: Flags,
+    ratio: Steps,
     *,
     lam: Scalar = 1.0,
     rho_max: Scalar = 1.0,
@@ -158,14 +143,14 @@ def vtrace(
 
 
 def retrace(
-    rewards: Float[Array, " time"],
-    discount: Float[Array, " time"],
-    values: Float[Array, " time"],
-    next_values: Float[Array, " time"],
-    last: Bool[Array, " time"],
-    ratio: Float[Array, " time"],
+    rewards: Steps,
+    discount: Steps,
+    values: Steps,
+    next_values: Steps,
+    last: Flags,
+    ratio: Steps,
     lam: Scalar,
-) -> Float[Array, " time"]:
+) -> Steps:
     """G_t = r_t + γ_t (v'_t + c_{t+1} (G_{t+1} - q_{t+1})).  Munos et al. 2016, Eqs. 3-4.
 
     c_t = λ min(1, ratio_t). Here `values` are q_t = Q(o_t, a_t) and `next_values` are the means
@@ -204,14 +189,14 @@ def unrescale(y: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*s
     return q * (jnp.abs(q) + 2)
 
 
-Maps = tuple[tuple[Float[Array, " time"], Float[Array, " time"]], Bool[Array, " time"]]
+Maps = tuple[tuple[Steps, Steps], Flags]
 """((g_t, x_t), last_t): the maps y ↦ x_t + g_t y, and the steps that forget y."""
 
 # The end of an episode is where reading it backwards begins.
 _MONOID = Resettable(Affine())
 
 
-def _backward(maps: Maps) -> Float[Array, " time"]:
+def _backward(maps: Maps) -> Steps:
     """y_t = x_t + g_t y_{t+1}, and x_t at the last step."""
     return scan(_MONOID, maps, reverse=True)[0][1]
 
@@ -239,7 +224,7 @@ def _shift(x: Shaped[Array, " time"], steps: int, fill: Any) -> Shaped[Array, " 
     return jnp.concatenate([x[steps:], jnp.full(steps, fill, x.dtype)])
 
 
-def _ends(last: Bool[Array, " time"], **arrays: Float[Array, " time"]) -> Bool[Array, " time"]:
+def _ends(last: Flags, **arrays: Steps) -> Flags:
     """`last`, and the end of the tape, after comparing all lengths."""
     if last.ndim != 1 or last.dtype != bool:
         raise ValueError(

@@ -72,6 +72,11 @@ def scan_learning(
     return eqx.combine(learner, held), values
 
 
+def repeat(step: Callable[[Any], tuple[Any, Any]], state: Any, times: int) -> tuple[Any, Any]:
+    """(state, results) of `step`, which makes them of a state, so many times in a row."""
+    return jax.lax.scan(lambda s, _: step(s), state, None, times)
+
+
 def explore(
     q: Float[Array, " action"], epsilon: Float[Array, ""], key: PRNGKeyArray
 ) -> Int[Array, ""]:

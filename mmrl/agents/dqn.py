@@ -46,6 +46,7 @@ from mmrl.agents.common import (
     explore,
     greedy,
     q_net,
+    repeat,
     scan_learning,
     trained,
 )
@@ -246,9 +247,8 @@ def block(
 
     `learn` makes a gradient step: yours, or `partial(dqn.learn, loss=yours)`.
     """
-    state, (value, fill, finite) = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s, learn), state, None, config.block
-    )
+    step = partial(iterate, config, env, params, learn=learn)
+    state, (value, fill, finite) = repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
@@ -271,6 +271,4 @@ def train(
     """
     check(config, env, params)
     state = init(config, env, params, key, make)
-    return jax.lax.scan(
-        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
-    )
+    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)

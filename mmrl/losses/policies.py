@@ -5,13 +5,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Scalar = float | int | Float[Array, ""]
+Steps = Float[Array, "*shape"]
+"""One number for each step, in as many axes as there are."""
 
 
 def importance_ratio(
-    log_prob: Float[Array, "*shape"],
-    log_prob_behavior: Float[Array, "*shape"],
-    importance_max: Scalar = 100.0,
-) -> Float[Array, "*shape"]:
+    log_prob: Steps, log_prob_behavior: Steps, importance_max: Scalar = 100.0
+) -> Steps:
     """π / max(μ, π / c): the importance weight, at most c.  Hilton et al. 2022, Appendix B.
 
     μ is the policy that acted. A weight at its limit stays there, yet keeps the gradient ∇ log π:
@@ -21,13 +21,13 @@ def importance_ratio(
 
 
 def clip_loss(
-    log_prob: Float[Array, "*shape"],
-    log_prob_behavior: Float[Array, "*shape"],
-    log_prob_proximal: Float[Array, "*shape"],
-    advantages: Float[Array, "*shape"],
+    log_prob: Steps,
+    log_prob_behavior: Steps,
+    log_prob_proximal: Steps,
+    advantages: Steps,
     epsilon: Scalar,
     importance_max: Scalar = 100.0,
-) -> Float[Array, "*shape"]:
+) -> Steps:
     """-(π_p/μ) min(ρ A, clip(ρ, 1-ε, 1+ε) A), ρ = π/π_p.  L^CLIP_decoupled, Hilton et al. 2022.
 
     The behavior policy μ corrects for who acted, the proximal policy π_p limits the step. π_p = μ
@@ -44,13 +44,13 @@ def clip_loss(
 
 
 def kl_loss(
-    log_prob: Float[Array, "*shape"],
-    log_prob_behavior: Float[Array, "*shape"],
-    advantages: Float[Array, "*shape"],
-    penalty: Float[Array, "*shape"],
+    log_prob: Steps,
+    log_prob_behavior: Steps,
+    advantages: Steps,
+    penalty: Steps,
     weight: Scalar,
     importance_max: Scalar = 100.0,
-) -> Float[Array, "*shape"]:
+) -> Steps:
     """-(π/μ) A + β KL[π_p, π].  L^KLPEN_decoupled, Hilton et al. 2022; Schulman et al. 2017, Eq. 8.
 
     `penalty` is the divergence itself, `proximal.kl(policy)`, or `squared_log_ratio`.
@@ -59,9 +59,7 @@ def kl_loss(
     return weight * penalty - ratio * advantages
 
 
-def squared_log_ratio(
-    log_prob: Float[Array, "*shape"], log_prob_proximal: Float[Array, "*shape"]
-) -> Float[Array, "*shape"]:
+def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     """(log π - log π_p)² / 2 at the actions taken: what the paper's code has for KL[π_p, π].
 
     Near π_p its mean is the divergence, in either direction. On actions of π itself its gradient is
@@ -70,16 +68,12 @@ def squared_log_ratio(
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 
 
-def value_loss(
-    values: Float[Array, "*shape"], targets: Float[Array, "*shape"]
-) -> Float[Array, "*shape"]:
+def value_loss(values: Steps, targets: Steps) -> Steps:
     """(V - y)², without a half; nothing is clipped and no gradient reaches y."""
     return (values - jax.lax.stop_gradient(targets)) ** 2
 
 
-def policy_gradient_loss(
-    log_prob: Float[Array, "*shape"], advantages: Float[Array, "*shape"]
-) -> Float[Array, "*shape"]:
+def policy_gradient_loss(log_prob: Steps, advantages: Steps) -> Steps:
     """-log π(a_t) A_t, no gradient reaching A.  Williams 1992.
 
     V-trace's advantages hold the truncated importance weight ρ_t already: Rolnick et al. 2019,
@@ -90,7 +84,7 @@ def policy_gradient_loss(
 
 def policy_cloning(
     logits: Float[Array, "*shape action"], logits_behavior: Float[Array, "*shape action"]
-) -> Float[Array, "*shape"]:
+) -> Steps:
     """KL[μ ‖ π] = Σ_a μ(a) log(μ(a) / π(a)), in nats.  Rolnick et al. 2019, Section 3.
 
     μ is the policy that acted, and takes no gradient. In this direction π must keep all that μ did:
@@ -102,9 +96,7 @@ def policy_cloning(
     return jnp.sum(p * jnp.where(p > 0, apart, 0), axis=-1)
 
 
-def value_cloning(
-    values: Float[Array, "*shape"], values_behavior: Float[Array, "*shape"]
-) -> Float[Array, "*shape"]:
+def value_cloning(values: Steps, values_behavior: Steps) -> Steps:
     """(V - V_then)², V_then being what the network said when it acted.  Rolnick et al. 2019.
 
     Their ‖·‖₂² of a scalar. Against `value_loss`, whose targets move, this one stands still.

@@ -32,13 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents.checks import check_net, check_numbers
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
-from mmrl.agents.common import (
-    Make,
-    Metrics,
-    descend,
-    end_block,
-    trained,
-)
+from mmrl.agents.common import Make, Metrics, descend, end_block, repeat, trained
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.replay import reservoir
@@ -290,9 +284,8 @@ def block(
 
     `learn` makes a gradient step: yours, or `partial(clear.learn, loss=yours)`.
     """
-    state, (value, measures, finite) = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s, learn), state, None, config.block
-    )
+    step = partial(iterate, config, env, params, learn=learn)
+    state, (value, measures, finite) = repeat(step, state, config.block)
     told = jax.tree.map(jnp.mean, measures)
     return end_block(
         config, env, params, state, greedy, loss=value, finite=finite, diagnostics=told
@@ -309,6 +302,4 @@ def train(
 ) -> tuple[State, Metrics]:
     """A whole run of `config.blocks` blocks in one environment: a pure function of the key."""
     state = init(config, env, params, key, make=make)
-    return jax.lax.scan(
-        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
-    )
+    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.common import Make, Metrics, descend
+from mmrl.agents.common import Make, Metrics, descend, repeat
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import learner, ppo
 from mmrl.nets import ActorCritic, Distribution
@@ -251,6 +251,4 @@ def train(
     See `mmrl.agents.dqn.train` for how to run several seeds.
     """
     state = init(config, env, params, key, make)
-    return jax.lax.scan(
-        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
-    )
+    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)

@@ -34,11 +34,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents.checks import action_size, check_net, check_numbers
-from mmrl.agents.common import (
-    Make,
-    Metrics,
-    end_block,
-)
+from mmrl.agents.common import Make, Metrics, end_block, repeat
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.agents.ppo import learner, normalize
@@ -313,6 +309,4 @@ def train(
     stop and resume.
     """
     state = init(config, env, params, key, make)
-    return jax.lax.scan(
-        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
-    )
+    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)

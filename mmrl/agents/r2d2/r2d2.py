@@ -42,6 +42,7 @@ from mmrl.agents.common import (
     end_block,
     greedy,
     q_net,
+    repeat,
     scan_learning,
     trained,
 )
@@ -292,9 +293,8 @@ def block(
 
     `learn` makes a gradient step: yours, or `partial(r2d2.learn, loss=yours)`.
     """
-    state, (value, fill, finite) = jax.lax.scan(
-        lambda s, _: iterate(config, env, params, s, learn), state, None, config.block
-    )
+    step = partial(iterate, config, env, params, learn=learn)
+    state, (value, fill, finite) = repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
@@ -312,6 +312,4 @@ def train(
     stop and resume. Those also show the network what `OBSERVES` names: here, wrap `env` yourself.
     """
     state = init(config, env, params, key, make)
-    return jax.lax.scan(
-        lambda s, _: block(config, env, params, s, learn), state, None, config.blocks
-    )
+    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
