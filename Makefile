@@ -43,8 +43,8 @@ fast: $(VENV)/dev ## Run the quick tests, and of those that compile one case eac
 mutants: $(VENV)/dev ## Plant mistakes, one at a time, and see that tests find each of them
 	$(BIN)/python tests/mutants/run.py --jobs 2
 
-# What depends on how sums are rounded; the site, the lab, installations and programs do not.
-ROUNDED := -m slow --ignore tests/pdg --ignore tests/replay --deselect tests/book/test_site.py --deselect tests/book/test_lab.py \
+# What depends on how sums are rounded; the site, the lab and installations do not.
+ROUNDED := -m slow --deselect tests/book/test_site.py --deselect tests/book/test_lab.py \
 	--deselect tests/book/test_address.py --durations 40
 
 # Tests compile quickly (tests/conftest.py), and a user's programs do not: sums are rounded otherwise.
