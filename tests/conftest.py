@@ -36,6 +36,8 @@ if importlib.metadata.version("jaxlib").startswith("0.10.") and "XLA_FLAGS" not 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # until all tests are collected: what is imported stays
+
 import mmrl  # noqa: E402, I001  first of all: it sets a flag that jax reads only once
 
 from collections.abc import Iterator  # noqa: E402
@@ -118,6 +120,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: the garbage collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 _looked = [0.0]
