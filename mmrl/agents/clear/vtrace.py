@@ -70,7 +70,9 @@ def sampled(net: Any) -> Policy:
     return policy
 
 
-def trace(config: Any, net: Any, unroll: Unrolls):
+def trace(
+    config: Any, net: Any, unroll: Unrolls
+) -> tuple[Any, Float[Array, " time"], returns.VTrace, Float[Array, " time"]]:
     """The network's outputs on an unroll now, log π(a_t), V-trace's targets, and min(ρ̄, π/μ)."""
     steps: Any = unroll.steps
     obs, next_obs = (x.astype(jnp.float32) for x in (steps.obs, steps.next_obs))

@@ -119,7 +119,7 @@ def learn(
     key: PRNGKeyArray,
     measure: ppo.Flag | None = None,
     loss: learner.Loss = learner.loss,
-):
+) -> tuple[State, tuple[ppo.Told, Kept]]:
     """The gradient steps of one iteration, and what the auxiliary phase will read of it.
 
     They are on policy and value at once, or on the value first. `loss` is called as `learner.loss`.
@@ -148,7 +148,7 @@ def iterate(
     state: State,
     measure: ppo.Flag | None = None,
     learn: Callable = learn,
-):
+) -> tuple[State, tuple[ppo.Told, Kept]]:
     """Act and learn, as PPO; also returns what the auxiliary phase will read."""
     act_key, learn_key, key = jax.random.split(state.policy.key, 3)
     policy, rollout = ppo.act(config, env, params, state.policy, act_key)
@@ -175,7 +175,9 @@ def auxiliary_loss(
     return total, (auxiliary, value, cloning)
 
 
-def auxiliary_phase(config: Config, state: State, kept: Kept, key: PRNGKeyArray):
+def auxiliary_phase(
+    config: Config, state: State, kept: Kept, key: PRNGKeyArray
+) -> tuple[State, tuple[Float[Array, " steps"], ...]]:
     """`auxiliary_epochs` times through a phase's rollouts, [row, time]."""
     before = jax.vmap(state.net)(kept.state, kept.obs, kept.begin)[1].policy
     optimizer = learner.optimizer(config, config.auxiliary_rate)
@@ -203,7 +205,7 @@ def phase(
     state: State,
     measure: ppo.Flag = False,
     learn: Callable = learn,
-):
+) -> tuple[State, tuple[ppo.Told, tuple[Float[Array, " steps"], ...]]]:
     """A policy phase and an auxiliary phase; `measure` asks for the noise of the last iteration."""
     if config.proximal == "ewma":
         average = learner.restart(state.net)

@@ -46,6 +46,8 @@ from mmrl.rollout import Carry, collect, start
 
 static = partial(eqx.field, static=True)
 Flag = bool | Bool[Array, ""]
+Told = tuple[Any, ...]
+"""The losses of an iteration's gradient steps, their `Measures`, and what else was measured."""
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 
 
@@ -214,7 +216,7 @@ def learn(
     key: PRNGKeyArray,
     measure: Flag | None = None,
     loss: learner.Loss = learner.loss,
-):
+) -> tuple[State, Told]:
     """All gradient steps of an iteration; `measure` says whether the noise is wanted of it.
 
     `loss` is called as `learner.loss`.
@@ -234,7 +236,7 @@ def prepare(
     key: PRNGKeyArray,
     measure: Flag | None,
     loss: learner.Loss,
-):
+) -> tuple[State, learner.Batch, tuple[Any, ...]]:
     """The state with new moments of advantages, the batch, and (its scales, its noise if asked)."""
     moments, batch, scales = learner.prepare(config, state.net, state.advantages, rollout)
     noise = ()
@@ -251,7 +253,7 @@ def iterate(
     state: State,
     measure: Flag | None = None,
     learn: Callable = learn,
-):
+) -> tuple[State, Told]:
     """Act, wait, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act(config, env, params, state, act_key)
