@@ -52,6 +52,7 @@ def learned() -> Iterator[dict[str, Any]]:
 def reservoirs() -> Iterator[dict[str, Any]]:
     """One unroll from each worker at a time into `mmrl.replay.reservoir`, and its `merge`."""
     rng = np.random.default_rng(12)
+    insert = jax.jit(reservoir.insert)
     for parts, slots, rounds in ((1, 5, 20), (3, 4, 9), (4, 6, 3)):
         count = parts * rounds
         lots = rng.permutation(count) / count
@@ -62,7 +63,7 @@ def reservoirs() -> Iterator[dict[str, Any]]:
             climbed = []
             for i in range(part, count, parts):
                 unroll = reservoir.Unrolls((), jnp.full((1, 1), i))
-                kept = reservoir.insert(kept, unroll, jnp.asarray(lots[i : i + 1]))
+                kept = insert(kept, unroll, jnp.asarray(lots[i : i + 1]))
                 climbed.append(float(kept.threshold[0]))
             single.append(kept)
             levels.append(climbed)

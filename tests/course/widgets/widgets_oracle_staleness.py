@@ -1,6 +1,7 @@
 """What the explorers of R2D2 must compute: by `mmrl.returns` and NumPy, and by mmrl's memories."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -52,6 +53,15 @@ def _stable(y, e):
     return q * (np.abs(q) + two)
 
 
+@partial(jax.jit, static_argnums=0)
+def _bootstrap(n: int, gamma: Any, reward: Any, x: Any) -> dict[str, Any]:
+    q = returns.rescale(x, 1e-3)
+    ahead = jnp.full(n, returns.unrescale(q, 1e-3))
+    last = jnp.zeros(n, bool)
+    sums = returns.n_step(jnp.full(n, reward), jnp.full(n, gamma), ahead, last, n)
+    return {"q": q, "back": ahead[0], "sum": sums[0], "y": returns.rescale(sums[0], 1e-3)}
+
+
 def bootstraps() -> Iterator[dict[str, Any]]:
     """The target of R2D2 as `mmrl.returns` puts it together."""
     for n, gamma, reward, x in (
@@ -59,11 +69,7 @@ def bootstraps() -> Iterator[dict[str, Any]]:
         (5, 0.997, -20.0, 100.0),
         (8, 0.99, 0.0, -0.02),
     ):
-        q = returns.rescale(jnp.asarray(x), 1e-3)
-        ahead = jnp.full(n, returns.unrescale(q, 1e-3))
-        last = jnp.zeros(n, bool)
-        sums = returns.n_step(jnp.full(n, reward), jnp.full(n, gamma), ahead, last, n)
-        wanted = {"q": q, "back": ahead[0], "sum": sums[0], "y": returns.rescale(sums[0], 1e-3)}
+        wanted = _bootstrap(n, gamma, reward, x)
         settings = dict(x=x, eps=1e-3, n=n, gamma=gamma, reward=reward)
         yield dict(settings=settings, wanted={k: float(v) for k, v in wanted.items()})
 
