@@ -14,6 +14,8 @@ from mmrl import runs
 from mmrl.agents import dqn
 from tests.helpers.any_probe import check_learned
 
+pytestmark = pytest.mark.slow
+
 ENV = "probe-Memory-v0"
 TINY = dqn.Config(
     memory_sizes=(("state_size", 4),),
@@ -54,7 +56,6 @@ def assert_close(a: Any, b: Any, tolerance: float) -> None:
     )
 
 
-@pytest.mark.slow
 def test_scalars_do_not_recompile(program: runs.Program):
     state, _ = train(program, TINY, 0, 1)
     compiled = program.block._cache_size(), program.init._cache_size()
@@ -88,7 +89,6 @@ def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
     )
 
 
-@pytest.mark.slow
 def test_a_whole_run_is_its_blocks(program: runs.Program):
     """`train` under jit and vmap equals block after block."""
     state, metrics = train(program, TINY, 0, 1)
@@ -143,12 +143,10 @@ def check_probes(config: dqn.Config, *names: str) -> None:
     check_learned(dqn, config, *names, policy=at_random, values=values)
 
 
-@pytest.mark.slow
 def test_probes_are_learned_to_their_values():
     # Truncation needs no memory: its values continue beyond what is seen.
     check_probes(PROBING, "Constant", "Observation", "Delay", "Truncation", "Choice", "Match")
 
 
-@pytest.mark.slow
 def test_a_memory_is_learned_to_its_values():
     check_probes(dataclasses.replace(PROBING, memory="lru"), "Memory")

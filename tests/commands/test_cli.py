@@ -186,6 +186,7 @@ def test_train_prints_a_line_per_block(here: pathlib.Path, capsys: pytest.Captur
     assert max(map(len, printed.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_runs_get_folders_of_their_own(run: pathlib.Path):
     before = payload(run)
     assert main(["train", ENV, *ARGUMENTS, "--blocks", "1"]) == 0

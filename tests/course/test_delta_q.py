@@ -12,6 +12,8 @@ from mmrl.replay import sequences, tape
 from tests.helpers import r2d2 as oracle
 from tests.helpers.r2d2 import CONFIG, game, store
 
+pytestmark = pytest.mark.slow
+
 
 def test_delta_q_by_hand():
     truth = jnp.array([[1.0, -4.0], [-2.0, -8.0]])

@@ -35,6 +35,7 @@ def network(name: str) -> Net:
     return jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, net)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lru", "ffm", "linear_attention", "gru"])
 def test_derivatives_are_differences(name: str):
     net, (obs, actions, begin) = network(name), episode()

@@ -367,6 +367,7 @@ def test_environments_play_their_own_tasks():
         assert frames[0, 0].reshape(5, 3)[-1].tolist() == [0, 1, 0]
 
 
+@pytest.mark.slow
 def test_entering_a_task_begins_episodes_and_changes_nothing_else():
     state = dataclasses.replace(
         run(change(TINY, memory="lru", width=4), 2), tasks=jnp.zeros(4, int)

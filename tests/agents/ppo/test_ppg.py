@@ -71,6 +71,7 @@ def test_a_policy_phase_is_ppo():
     np.testing.assert_allclose(outcome[0], other[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_separate_epochs_train_the_value_first():
     config = change(TINY, value_epochs=3, entropy_weight=0.0)
     state = begin(config)
@@ -165,6 +166,7 @@ def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
     assert max(learned) < 0.9 and also_learned[1] < 0.9
 
 
+@pytest.mark.slow
 def test_a_policy_phase_is_kept_whole_for_the_auxiliary_one():
     """The rows are every step of every iteration, with the targets of then."""
     config = change(TINY, auxiliary_rate=1e-2)

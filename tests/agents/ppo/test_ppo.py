@@ -166,6 +166,7 @@ def test_an_average_of_one_step_clips_nothing(strayed):
     assert distance(coupled, wanted) > 0.05 * scale and measures.clipped > 0.2
 
 
+@pytest.mark.slow
 def test_objectives_are_what_the_losses_say(strayed):
     net, batch = strayed
     for objective in ("clip", "kl", "kl_sampled"):

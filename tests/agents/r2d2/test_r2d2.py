@@ -16,6 +16,8 @@ from mmrl.replay import sequences, tape
 from tests.helpers import r2d2 as oracle
 from tests.helpers.r2d2 import CONFIG, cut, game, place, stepwise, store
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"burn_in": 0, "n_step": 1, "rescale": False, "start": "zero"}
 unroll = jax.jit(r2d2.unroll)
 
@@ -37,7 +39,6 @@ def assert_same_gradient(ours: Any, theirs: Any, tolerance: float) -> None:
 # The loss: DQN's, a loop's, rlax's
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["lstm", "lru"])
 def test_without_its_additions_it_is_dqn_on_segments(memory: str):
     config = dataclasses.replace(CONFIG, **PLAIN, alpha=0.0)
@@ -58,7 +59,6 @@ def test_without_its_additions_it_is_dqn_on_segments(memory: str):
     assert_same_gradient(our_gradient, gradient, 1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("memory", "n", "start", "rescaled"),
     [("lstm", 3, "stored", True), ("lstm", 1, "zero", True), ("lru", 5, "stored", True),
@@ -183,7 +183,6 @@ def test_padding_is_never_looked_at():
 # Recurrent states
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["lstm", "lru"])
 def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values(memory: str):
     state, _, _, q, _ = game(memory)

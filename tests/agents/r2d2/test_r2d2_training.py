@@ -19,6 +19,8 @@ from tests.helpers.any_probe import check_learned
 from tests.helpers.compiling import jit_long
 from tests.helpers.r2d2 import CONFIG, DEPTH, ENV, PARAMS, everything, game, place
 
+pytestmark = pytest.mark.slow
+
 
 def keys(*seeds: int) -> jax.Array:
     return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
@@ -126,7 +128,6 @@ def test_beta_rises_in_a_line_and_stays():
 learn = jax.jit(r2d2.learn)
 
 
-@pytest.mark.slow
 def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
     config = dataclasses.replace(CONFIG, batch=16, target_period=3, actor_period=2, beta_decay=10.0)
     fresh, other = game().state, game().other
@@ -153,7 +154,6 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
     assert state.learned == 7
 
 
-@pytest.mark.slow
 def test_learning_waits_for_a_whole_sequence():
     nothing = jax.tree.map(jnp.zeros_like, game().state.sequences)
     state = dataclasses.replace(game().state, sequences=nothing)
@@ -183,7 +183,6 @@ def in_blocks(config: r2d2.Config) -> tuple[Any, list[Any]]:
     return state, metrics
 
 
-@pytest.mark.slow
 def test_a_whole_run_of_several_seeds_is_each_in_blocks():
     state, metrics = in_blocks(TINY)
     whole = jax.jit(jax.vmap(lambda key: r2d2.train(TINY, *PROBE, key)))
@@ -198,7 +197,6 @@ def test_a_whole_run_of_several_seeds_is_each_in_blocks():
     assert other.learned == TINY.blocks * TINY.block * TINY.updates
 
 
-@pytest.mark.slow
 def test_scalars_do_not_recompile():
     state, _ = in_blocks(TINY)
     compiled = block._cache_size(), init._cache_size()
@@ -250,7 +248,6 @@ PROBING = r2d2.Config(
 )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "change"),
     [
@@ -280,7 +277,6 @@ REMEMBERING = r2d2.Config(
 )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "solves"),
     [({"start": "zero"}, False), ({"start": "zero", "burn_in": 4}, True), ({}, True)],

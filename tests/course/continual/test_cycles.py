@@ -13,6 +13,8 @@ from mmrl.course.continual import cycles, schedules
 from mmrl.envs import continual as tasks
 from tests.helpers.compiling import jit_long
 
+pytestmark = pytest.mark.slow
+
 FAMILY, PARAMS = tasks.permuted_catch(3, rows=4, columns=3)
 TINY = clear.Config(
     memory="none",
@@ -43,7 +45,6 @@ def protocols(config: clear.Config, plans: Any, keys: Any) -> Any:
     return jax.vmap(lambda plan: jax.vmap(lambda k: cycle(config, plan, k))(keys))(plans)[1]
 
 
-@pytest.mark.slow
 def test_one_program_serves_all_protocols_and_seeds():
     keys = jax.random.split(jax.random.key(0), 2)
     curves = protocols(TINY, PLANS, keys)
@@ -58,7 +59,6 @@ def test_one_program_serves_all_protocols_and_seeds():
     np.testing.assert_allclose(alone.played["greedy"].scores, scores[0, 1], atol=1e-6)
 
 
-@pytest.mark.slow
 def test_evaluation_leaves_training_alone():
     few, many = (
         cycle(dataclasses.replace(TINY, episodes=n), PLANS[0], jax.random.key(1))[0] for n in (2, 8)
@@ -87,7 +87,6 @@ def test_a_schedule_must_fit():
         cycles.cycle(clear, TINY, FAMILY, PARAMS, PLANS[0][:, :2], 3, jax.random.key(0))
 
 
-@pytest.mark.slow
 def test_different_games_are_toured():
     """One network plays two games of other sizes, one after the other, and is evaluated in both."""
     games = tasks.share(
@@ -126,7 +125,6 @@ LEARNING = clear.Config(
 )
 
 
-@pytest.mark.slow
 def test_sequential_training_forgets_and_clear_does_not():
     """In the mean of four seeds; CLEAR ends almost as if it had trained on all tasks at once."""
     env, params = tasks.permuted_catch(3, rows=7)

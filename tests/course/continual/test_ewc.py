@@ -16,6 +16,8 @@ from mmrl.nets import Categorical, Outputs
 from mmrl.replay.reservoir import Unrolls
 from mmrl.rollout import Transition
 
+pytestmark = pytest.mark.slow
+
 FAMILY, PARAMS = tasks.permuted_catch(3, rows=4, columns=3)
 TINY = ewc.Config(
     memory="none",
@@ -135,7 +137,6 @@ def leave(config: Any, state: Any) -> Any:
     return ewc.leave(config, FAMILY, PARAMS, state)
 
 
-@pytest.mark.slow
 def test_the_first_task_is_learned_as_without_it():
     fields = {f.name: getattr(TINY, f.name) for f in dataclasses.fields(clear.Config)}
     plain = clear.init(clear.Config(**fields), FAMILY, PARAMS, jax.random.key(0), jnp.zeros(3, int))
@@ -146,7 +147,6 @@ def test_the_first_task_is_learned_as_without_it():
     assert distance(ours.net, theirs.net) < 1e-6 and measures.penalty == 0
 
 
-@pytest.mark.slow
 def test_what_mattered_is_held():
     """After a task has ended, a strong pull stops all parameters as far as they matter."""
     state, _ = iterate(TINY, begin(TINY))
@@ -168,7 +168,6 @@ def test_what_mattered_is_held():
     assert measures.penalty > 0
 
 
-@pytest.mark.slow
 def test_it_goes_through_a_cycle():
     plan = schedules.sequential(range(3), 1, 3)
     state, curves = jax.jit(lambda c, k: cycles.cycle(ewc, c, FAMILY, PARAMS, plan, 3, k))(

@@ -13,6 +13,8 @@ from mmrl.course.continual import cycles, progress, schedules
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical
 
+pytestmark = pytest.mark.slow
+
 FAMILY, PARAMS = tasks.permuted_catch(3, rows=4, columns=3)
 TINY = progress.Config(
     memory="none",
@@ -70,7 +72,6 @@ def test_a_step_is_the_tape(memory: str):
     np.testing.assert_allclose(ahead.value[same], tape.value[same + 1], atol=1e-5)
 
 
-@pytest.mark.slow
 def test_progress_moves_the_active_column_alone():
     state = begin(LONG)
     after, _ = iterate(LONG, state)
@@ -86,7 +87,6 @@ def test_progress_moves_the_active_column_alone():
     assert np.abs(said[0] - said[1]).max() > 1e-4
 
 
-@pytest.mark.slow
 def test_compression_moves_the_base_towards_the_active_column():
     config = dataclasses.replace(LONG, learning_rate=1e-6)  # the base has a rate of its own
     state = begin(config)
@@ -123,7 +123,6 @@ def test_what_the_base_knows_is_held():
     assert moved[1] < 0.1 * moved[0]
 
 
-@pytest.mark.slow
 def test_it_goes_through_a_cycle():
     plan = schedules.sequential(range(3), 1, 3)
     state, curves = jax.jit(lambda c, k: cycles.cycle(progress, c, FAMILY, PARAMS, plan, 3, k))(

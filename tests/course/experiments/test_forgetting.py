@@ -22,6 +22,7 @@ from mmrl.runs.checkpoint import dumps, loads
 PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "forgetting.jsonl"
 
 
+@pytest.mark.slow
 def test_cells_can_be_trained_and_some_side_by_side():
     cells = protocols.cells()
     assert len({cell.name for cell in cells}) == len(cells)
@@ -216,6 +217,7 @@ def by_itself(cell: Cell, config: Any, seed: int) -> list[Curves]:
     return [one(config, plan, jax.random.key(seed)) for plan in cell.plans]
 
 
+@pytest.mark.slow
 def test_agents_side_by_side_are_those_that_train_alone(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

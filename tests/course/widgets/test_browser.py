@@ -61,6 +61,7 @@ report.saved = model.saved;
 """
 
 
+@pytest.mark.slow
 def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     # Each choice in turn, since some controls only appear with one of them.
     shown = [cls() for cls in CLASSES]
