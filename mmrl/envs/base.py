@@ -1,4 +1,4 @@
-"""What our tasks and wrappers share: one step and one reset, merged where an episode ends."""
+"""The base of our tasks and wrappers: one step and one reset, merged where an episode ends."""
 
 import abc
 from functools import partial
