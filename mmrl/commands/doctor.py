@@ -144,15 +144,15 @@ def popgym() -> Finding:
 
 def smoke_run(agent: str) -> Finding:
     """Train something tiny and see whether it learns."""
-    setup = Setup(env="probe-Match-v0", agent=agent, config=SMOKE[agent], seeds=(0,))
+    setup = Setup(env="probe-Match-v0", agent=agent, config=SMOKE[agent], seeds=(0, 1, 2))
     began = time.perf_counter()
     try:
         reports = [report for _, report in in_background([lambda: Run(setup)])]
     except Exception as error:
         return Finding(agent, "bad", f"fails: {type(error).__name__}: {error}")
     final = float(np.mean(reports[-1].returns))
-    words = f"return {final:.2f} after {reports[-1].env_steps} steps; compiling and learning took"
-    words = f"{words} {time.perf_counter() - began:.1f} s"
-    if final < 0.9:
-        return Finding(agent, "bad", f"does not learn: {words}. It should reach 1.00")
+    words = f"mean return of three seeds {final:.2f} after {reports[-1].env_steps} steps"
+    words = f"{words}; compiling and learning took {time.perf_counter() - began:.1f} s"
+    if final < 0.5:  # chance is 0, and each seed reaches 1 as a rule
+        return Finding(agent, "bad", f"does not learn: {words}. It should be about 1.00")
     return Finding(agent, "good", words)

@@ -118,7 +118,7 @@ def within(source: Domain, index: Sequence[Expr], name: str) -> Expr:
     holes = [n for n in source.when.symbols() if isinstance(at.get(n), Slice)]
     if holes:
         raise ValueError(
-            f"`{name}` exists only where {source.when}: a slice of {holes} would have holes; a "
+            f"`{name}` exists only where {source.when}: a slice of {holes} may have holes; a "
             f"`Program.tensor` may say what stands in them, as in `x[T - 1] = 0.0`, `x[t] = …`"
         )
     return stays(source, index)

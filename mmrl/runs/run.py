@@ -114,18 +114,24 @@ class Run:
     """
 
     def __init__(self, setup: Setup, path: str | os.PathLike | None = None, resume: bool = False):
-        self.setup = setup
+        if resume and path is None:
+            raise ValueError("`path` must name the folder of the run to `resume`; got None.")
         self.path = None if path is None else pathlib.Path(path)
+        began = resume and self.path is not None and (self.path / CHECKPOINT).exists()
+        self._set_up(setup, began)
+        if self.path is not None:
+            self._open(self.path, resume)
+
+    def _set_up(self, setup: Setup, began: bool) -> None:
+        """Build all but what is on disk; the settings of a run that `began` were accepted."""
+        self.setup = setup
         self.program = program(setup.agent, setup.env, setup.observes, setup.make, setup.learn)
-        began = resume and (self.path is None or (self.path / CHECKPOINT).exists())
-        if not began:  # else its settings were accepted then
+        if not began:
             find(setup.agent).check(setup.config, self.program.env, self.program.params)
         self._config = repeatable(setup.config)
         self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
-        if self.path is not None:
-            self._open(self.path, resume)
 
     def __iter__(self) -> Iterator[Report]:
         config = self.setup.config
@@ -205,7 +211,9 @@ def reopen(path: str | os.PathLike) -> Run:
     path = pathlib.Path(path)
     if path.is_file():
         raise RunError(f"{path} is a file: give the folder of the run, {path.parent}.")
-    run = Run(restore(read(path / CHECKPOINT)[0]["setup"]), resume=True)
+    run = Run.__new__(Run)
+    run.path = None
+    run._set_up(restore(read(path / CHECKPOINT)[0]["setup"]), began=True)
     run._load(path)
     return run
 

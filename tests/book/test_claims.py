@@ -28,8 +28,13 @@ def test_both_forms_of_ffm_end_alike():
         code, printed = rows[task, "code"], rows[task, "printed"]
         assert tuple(written(ends(row)) for row in (code, printed)) == numbers
         assert not apart(code, printed) and not apart(printed, code)
-    sooner = [written(area(rows[FIRST, form])) for form in ("code", "printed")]
-    assert "learns sooner (area under the curve {}, against {})".format(*sooner) in text
+    both = [rows[FIRST, form] for form in ("code", "printed")]
+    said = "The areas under the curve there, {} and {}, have intervals that overlap too"
+    assert said.format(*(written(area(row)) for row in both)) in text
+    (_, low, _), (_, _, high) = (interval(np.mean(row["returns"], axis=1)) for row in both)
+    assert low < high
+    printed = [row for row in published("ffm") if row["form"] == "printed"]
+    assert "every published row but the three that compare them" in text and len(printed) == 3
 
 
 def test_no_segments_end_above_their_tape_and_none_are_faster(batching: Any):

@@ -56,7 +56,7 @@ WAYS += [(False, ("xla",))]
 
 # Every sentence with which a program may be refused.
 REASONS = {
-    "a slice over holes": "would have holes",
+    "a slice over holes": "may have holes",
     "a slice leaves": "leaves 0:|ends before it begins|counts points from 0",
     "nothing to take the mean or extremes of": "reads too little for",
     "results on no grid": "which is no grid",

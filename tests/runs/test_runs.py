@@ -280,6 +280,11 @@ def test_a_full_disk_loses_nothing(copy: pathlib.Path, monkeypatch: pytest.Monke
     assert [report.block for report in run] == [4]
 
 
+def test_what_is_resumed_has_a_folder():
+    with pytest.raises(ValueError, match="`path` must name the folder of the run to `resume`"):
+        Run(SETUP, resume=True)
+
+
 def test_bad_settings_leave_no_folder(tmp_path: pathlib.Path):
     for changes in ({"memory": "lur"}, {"env": "probe-Memry-v0"}, {"agent": "dpn"}, {"tau": 2.0}):
         with pytest.raises(ValueError, match=r"`(name|env_id|agent|tau)` must"):

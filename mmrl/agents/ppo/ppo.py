@@ -19,8 +19,8 @@ Implementation details
 
 CartPole-v1 with rates and norms of PureJaxRL, but our 64 environments: memory="none", block=61,
 blocks=1, learning_rate=2.5e-4, anneal=1, adam_eps=1e-5, max_grad_norm=0.5. After these 61
-iterations, 500 000 steps, the greedy policy's return was 483 to 500 on ten seeds with
-normalize_rewards=True, and 389 to 452 without.
+iterations, 500 000 steps, the greedy policy's return with normalize_rewards=True was above 475 on
+23 of 25 seeds, 390 and 423 on the others; without, it was 389 to 452 on ten.
 """
 
 import math
