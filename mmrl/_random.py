@@ -6,7 +6,9 @@ its networks, environments and samplers: the loops are a third of what it takes 
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.random import threefry2x32_p
 from jax.interpreters import mlir
 
@@ -29,5 +31,18 @@ def threefry(
     return x1, x2
 
 
+def apart(*counted: jax.Array):
+    """`threefry`; a few words, which are keys, are made before anything reads them.
+
+    XLA would write a draw into all that reads it, the draw of its key into that, and so on: where
+    keys are split, and split again, the program would grow with each.
+    """
+    if counted[2].size > 8:
+        return threefry(*counted)
+    with set_xla_metadata(inlineable="false"):
+        words = jax.jit(lambda *counted: jnp.stack(threefry(*counted)))(*counted)
+    return words[0], words[1]
+
+
 # Out of line: the function is long, and a program calls it often with the same shapes.
-mlir.register_lowering(threefry2x32_p, mlir.lower_fun(threefry), platform="cpu", inline=False)
+mlir.register_lowering(threefry2x32_p, mlir.lower_fun(apart), platform="cpu", inline=False)

@@ -1,0 +1,48 @@
+"""Arms of a comparison as numbers, so that one compiled program serves several of them."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mmrl.agents import ppo, r2d2
+from mmrl.agents.ppo import learner
+
+PROXIMAL = {"decoupled": (1, 0), "recent": (1, 1), "behavior": (0, 0)}
+"""Of π_p, and of μ: is it the policy at an iteration's beginning (1), or the one that acted (0)?"""
+
+
+def stored_or_zero(stored: Any) -> Callable:
+    """`r2d2.learn` of `start="stored"`, whose states count `stored` times: with 0 it starts from
+    zero, which is what `start="zero"` does where a memory's first state is all zeros."""
+
+    def loss(net, target, batch, config):
+        state = jax.tree.map(lambda x: stored * x, batch.state)
+        return r2d2.loss(net, target, dataclasses.replace(batch, state=state), config)
+
+    return partial(r2d2.learn, loss=loss)
+
+
+class Given(NamedTuple):
+    """All that the clip asks of a policy: log π of the actions."""
+
+    values: Float[Array, "*steps"]
+
+    def log_prob(self, action: Any) -> Float[Array, "*steps"]:
+        return self.values
+
+
+def proximal(arm: Any) -> Callable:
+    """`ppo.learn` of `proximal="decoupled"`, with π_p and μ by a row of `PROXIMAL`."""
+
+    def loss(net, average, batch, config, terms):
+        recent = batch.proximal.log_prob(batch.action)
+        near, acted = (jnp.where(x, recent, batch.log_prob) for x in arm)
+        batch = batch._replace(log_prob=acted, proximal=Given(near))
+        return learner.loss(net, average, batch, config, terms)
+
+    return partial(ppo.learn, loss=loss)
