@@ -24,8 +24,8 @@ NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl"}
-# They compute for longer than they compile, so the flags of the tests would make them slower.
-UNHURRIED = {"07_train_it", "10_ppo_with_memory", "16_graphs_and_schedules"}
+# These compute for longer than they compile: the flags of the tests would make them slower.
+UNHURRIED = {"16_graphs_and_schedules"}
 
 
 class Failed(Exception):
