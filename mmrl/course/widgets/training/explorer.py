@@ -57,7 +57,14 @@ class TrainingExplorer(ipywidgets.VBox):
         self._current: Trial | None = None
         self.png, self._figure, self._shown = b"", LiveCurves(), 0.0
         self._lock = threading.RLock()  # of all that is shown: several threads show it
-        self._panel = Panel(self)
+        actions = {
+            "Train": self.train,
+            "Pause": self.pause,
+            "Stop": self.stop,
+            "Clear": self.clear,
+            "Save": self.save,
+        }
+        self._panel = Panel(self, actions, self.remove)
         self.children = self._panel.children
         self.add_class("mmrl")
         self.add_class("mmrl-training")

@@ -3,9 +3,9 @@
 import base64
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import ipywidgets
 import traitlets
@@ -15,9 +15,6 @@ from mmrl.course.widgets.training.live import INCHES, MARKS
 from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
 from mmrl.show import STYLES
-
-if TYPE_CHECKING:
-    from mmrl.course.widgets.training.explorer import TrainingExplorer
 
 ENVIRONMENTS = (
     "popgym-RepeatFirstEasy-v0",
@@ -63,19 +60,19 @@ def short(env_id: str) -> str:
 
 
 class Panel:
-    """The widgets of one explorer, tied to its settings and methods."""
+    """The widgets of one explorer: `settings` are its traits, `actions` what its buttons do.
 
-    def __init__(self, explorer: "TrainingExplorer"):
-        self.explorer = explorer
-        self.boxes = _boxes(explorer)
-        self.buttons = {
-            "Train": explorer.train,
-            "Pause": explorer.pause,
-            "Stop": explorer.stop,
-            "Clear": explorer.clear,
-            "Save": explorer.save,
-        }
-        self.buttons = {name: _button(name, action) for name, action in self.buttons.items()}
+    There are "Train", "Pause", "Stop", "Clear" and "Save"; `remove` is called with a run's name.
+    """
+
+    def __init__(
+        self,
+        settings: Any,
+        actions: Mapping[str, Callable[[], Any]],
+        remove: Callable[[str], None],
+    ):
+        self.boxes, self.remove = _boxes(settings), remove
+        self.buttons = {name: _button(name, action) for name, action in actions.items()}
         self.buttons["Train"].style.button_color = "#0072B2"
         self.buttons["Train"].style.text_color = "#FFFFFF"
         self.folder = ipywidgets.Text("results/explorer", **_described("Folder"))
@@ -122,16 +119,16 @@ class Panel:
         names = [trial.curve.name for trial in trials]
         if [button.tooltip for button in self.removers.children] != names:
             self.removers.children = tuple(
-                _button(f"Remove {name}", partial(self.explorer.remove, name), tooltip=name)
+                _button(f"Remove {name}", partial(self.remove, name), tooltip=name)
                 for name in names
             )
-        self.boxes["segment_length"].set_trait("disabled", self.explorer.batching == "tape")
+        self.boxes["segment_length"].disabled = self.boxes["batching"].value == "tape"
 
 
-def _boxes(explorer: "TrainingExplorer") -> dict[str, ipywidgets.DOMWidget]:
+def _boxes(settings: Any) -> dict[str, Any]:
     """One box per setting; no box bounds its number, so that bad ones can be explained."""
     boxes = {
-        "env": ipywidgets.Dropdown(options=_offered(explorer.env), **_described("Environment")),
+        "env": ipywidgets.Dropdown(options=_offered(settings.env), **_described("Environment")),
         "memory": ipywidgets.Dropdown(options=NAMES, **_described("Memory")),
         "batching": ipywidgets.Dropdown(options=("tape", "segments"), **_described("Batching")),
         "segment_length": ipywidgets.IntText(**_described("Segment L")),
@@ -149,8 +146,8 @@ def _boxes(explorer: "TrainingExplorer") -> dict[str, ipywidgets.DOMWidget]:
             boxes["env"].options = _offered(change["new"])
             links["env"].link()
 
-    explorer.observe(offer, "env")  # before the link, which chooses among the options
-    links |= {name: traitlets.link((explorer, name), (box, "value")) for name, box in boxes.items()}
+    settings.observe(offer, "env")  # before the link, which chooses among the options
+    links |= {name: traitlets.link((settings, name), (box, "value")) for name, box in boxes.items()}
     return boxes
 
 
