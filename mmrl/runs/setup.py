@@ -40,8 +40,9 @@ class Setup:
         agent = find(self.agent)
         _check_env(self.env)
         _check_seeds(self.seeds)
+        of_learn = inspect.signature(agent.learn).parameters
         _check_call("make", self.make, ("config", "env", "params", "key"))
-        _check_call("learn", self.learn, ("config", "state", "key"))
+        _check_call("learn", self.learn, tuple(name for name in of_learn if name != "loss"))
         own = {"observes": agent.OBSERVES, "config": agent.Config()}
         for name, value in own.items():
             if getattr(self, name) is None:
