@@ -67,7 +67,7 @@ def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
 
     with monkeypatch.context() as patch, jax.disable_jit():  # so that its scan is a loop
         patch.setattr(agent, "init", lambda c, e, p, k, *_, **__: alone(program.init, c, k[None]))
-        patch.setattr(agent, "block", lambda c, e, p, s, *_: alone(program.block, c, s))
+        patch.setattr(agent, "block", lambda c, e, p, s, **_: alone(program.block, c, s))
         return agent.train(run.setup.config, program.env, program.params, jax.random.key(0))
 
 
