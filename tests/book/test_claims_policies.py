@@ -156,7 +156,7 @@ def test_what_an_average_adds():
         assert min(row["area_difference"]) < 0 < max(row["area_difference"])
     grid = rows["Catch, center of mass and weight"]
     young, old = (written(grid["means"][grid["weights"].index(8)][k]) for k in (0, -1))
-    assert f"At weight 8 (three seeds) young averages have {young}, old {old}." in text
+    assert f"At β=8 (three seeds) young averages have {young}, old {old}." in text
     assert len(grid["seeds"]) == 3
     names = ("Catch", "RepeatPreviousEasy", "Breakout")
     cost = {
