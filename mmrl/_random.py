@@ -31,7 +31,7 @@ def threefry(
     return x1, x2
 
 
-def apart(*counted: jax.Array):
+def apart(*counted: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`threefry`; a few words, which are keys, are made before anything reads them.
 
     XLA would write a draw into all that reads it, the draw of its key into that, and so on: where

@@ -19,8 +19,8 @@ class Setup:
     """Everything that determines a run's numbers, beside versions and device.
 
     What is left out is the agent's own: its `Config()`, `OBSERVES`, network and `learn`. Raises
-    `ValueError` for an unknown agent, for the settings of another one, and for `observes` that no
-    network can be shown.
+    `ValueError` for an unknown agent, for the settings of another one, for `observes` that no
+    network can be shown, and for parts and seeds that cannot be what they are given as.
 
         Setup(env=MyEnv(), make=my_network, learn=partial(dqn.learn, loss=my_loss))
 
