@@ -1,18 +1,19 @@
 """Run the notebooks, each once, with nbmake; the book and the tests share what came out.
 
-A run is kept until its code cells, anything in mmrl, or requirements.lock change. Text may change
-freely. Several processes may ask at once: each notebook is run by one of them, the others wait.
-MyST-NB's own cache is not used: it sees neither a change in mmrl nor one of a picture's alt text.
+A run is kept until its code cells, a module of mmrl that they import, directly or not, or
+requirements.lock change. Text may change freely. Several processes may ask at once: each notebook
+is run by one of them, the others wait. MyST-NB's own cache is not used: it sees neither a change in
+mmrl nor one of a picture's alt text.
 """
 
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from functools import cache
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from locks import lock
 
@@ -24,17 +25,22 @@ NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl"}
+# What modules read that is no Python.
+DATA = {
+    "mmrl.course.widgets": ROOT / "mmrl" / "course" / "widgets",
+    "mmrl.course.results": ROOT / "book" / "results",
+}
 # These compute for longer than they compile: the flags of the tests would make them slower.
 UNHURRIED = {"16_graphs_and_schedules"}
 
 
 class Failed(Exception):
-    """A notebook stopped with an error; the message is nbmake's report."""
+    """A notebook stopped with an error: its cell and its traceback."""
 
 
 @cache
 def library_key() -> str:
-    """What the output of every notebook depends on: mmrl, the book's results, the lock file.
+    """What the site depends on, beside the book: mmrl, the book's results, the lock file.
 
     Once per process: a build does not change its mind while somebody edits.
     """
@@ -56,17 +62,14 @@ def execute(path: Path) -> bool:
     """
     import nbformat  # takes two seconds, which not every test has to wait
 
-    with lock(store() / f"{path.stem}.lock"):
-        target = _kept(nbformat.read(path, 4))
+    runs = CACHE / path.stem
+    with lock(CACHE / f"{path.stem}.lock"):
+        target = runs / f"{_key(nbformat.read(path, 4))}.ipynb"
         if target.exists():
             return False
-        for attempt in (1, 2):
-            done = _nbmake(path, target)
-            # A kernel that dies says nothing of the notebook: once in a while one does.
-            if attempt == 2 or "Kernel died" not in done.stdout:
-                break
-        if done.returncode:
-            raise Failed(f"{path.name} does not run:\n{done.stdout}{done.stderr}")
+        _nbmake(path, target)
+        for other in {*runs.iterdir()} - {target}:
+            other.unlink()
     return True
 
 
@@ -85,12 +88,14 @@ def execute_all() -> None:
 
 
 def read(text: str) -> "NotebookNode":
-    """A notebook as MyST-NB wants it: as it stands in its file, with the outputs of its run."""
+    """A notebook as MyST-NB wants it: as it stands in its file, with the outputs of its run.
+
+    Runs of another state of mmrl were removed when `execute` was called.
+    """
     import nbformat
 
     notebook = nbformat.reads(text, 4)
-    path = _kept(notebook)
-    if path.exists():
+    for path in CACHE.glob(f"*/{_code_key(notebook)}-*.ipynb"):
         run = nbformat.read(path, 4)
         for cell, ran in zip(_code(notebook), _code(run), strict=True):
             cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
@@ -98,47 +103,63 @@ def read(text: str) -> "NotebookNode":
     return notebook
 
 
-def _kept(notebook: "NotebookNode") -> Path:
-    """Where the run of these code cells is kept; one of the tests is not that of a reader."""
-    code = "\0".join([hurry(), *(cell.source for cell in _code(notebook))])
-    return store() / f"{hashlib.sha256(code.encode()).hexdigest()[:20]}.ipynb"
+def _code_key(notebook: "NotebookNode") -> str:
+    """Of the code cells alone; a run of the tests is not one of a reader."""
+    cells = "\0".join([hurry(), *(cell.source for cell in _code(notebook))])
+    return hashlib.sha256(cells.encode()).hexdigest()[:20]
+
+
+def _key(notebook: "NotebookNode") -> str:
+    """Of all that the outputs depend on."""
+    digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
+    for path in sources("\n".join(cell.source for cell in _code(notebook))):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return f"{_code_key(notebook)}-{digest.hexdigest()[:20]}"
+
+
+def sources(code: str) -> list[Path]:
+    """The files that a notebook's code reads: of mmrl what it imports, and what that imports."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    finder = ModuleFinder(path=[str(ROOT)])  # other packages stand in requirements.lock
+    imported = compile(TransformerManager().transform_cell(code), "notebook", "exec")
+    finder.scan_code(imported, finder.add_module("__main__"))
+    found = {Path(m.__file__) for m in finder.modules.values() if m.__file__}
+    for module, folder in DATA.items():
+        if module in finder.modules:
+            found |= {path for path in folder.rglob("*") if path.suffix in SUFFIXES}
+    return sorted(found)
 
 
 def _code(notebook: "NotebookNode") -> "list[NotebookNode]":
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@cache
-def store() -> Path:
-    """The folder of this library's runs. Those of another library are removed."""
-    runs = CACHE / library_key()[:20]
-    with lock(CACHE / "lock"):
-        for other in CACHE.iterdir():
-            if other.is_dir() and other != runs:
-                shutil.rmtree(other)
-        runs.mkdir(exist_ok=True)
-    return runs
-
-
-def _nbmake(path: Path, target: Path) -> subprocess.CompletedProcess[str]:
+def _nbmake(path: Path, target: Path) -> None:
     """Run a copy of a notebook in a folder of its own, and keep it if it ran to its end."""
-    work = store() / path.stem
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    copy = Path(shutil.copy(path, work))
-    (work / "pytest.ini").write_text("[pytest]\n")  # none of the tests' own settings
-    command = [sys.executable, "-m", "pytest", "--nbmake", "--overwrite", "-q"]
-    command += ["-p", "no:cacheprovider", f"--nbmake-timeout={CELL_SECONDS}"]
-    done = subprocess.run(
-        [*command, "-c", str(work / "pytest.ini"), str(copy)],
-        cwd=work,
-        env=environment(hurried=path.stem not in UNHURRIED),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode == 0:
-        copy.replace(target)
-    return done
+    import nbformat
+    from nbclient.exceptions import DeadKernelError
+    from nbmake.nb_run import NotebookRun
+
+    work = CACHE / "running" / path.stem
+    for attempt in (1, 2):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        copy = Path(shutil.copy(path, work))
+        kernel = environment(hurried=path.stem not in UNHURRIED)
+        try:
+            with mock.patch.dict(os.environ, kernel, clear=True):
+                done = NotebookRun(copy, CELL_SECONDS).execute()
+            break
+        except DeadKernelError:  # says nothing of the notebook: once in a while one dies
+            if attempt == 2:
+                raise
+    if done.error is not None:
+        at = f"{path.name} stops at its cell {done.error.failing_cell_index + 1}"
+        raise Failed(f"{at}: {done.error.summary}\n{done.error.trace}")
+    nbformat.write(done.nb, copy)
+    target.parent.mkdir(exist_ok=True)
+    copy.replace(target)
 
 
 def environment(hurried: bool = True) -> dict[str, str]:

@@ -326,7 +326,6 @@ def test_a_notebook_is_run_once_and_its_text_may_change(
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
     monkeypatch.setattr(execute, "CACHE", tmp_path / "runs")
-    monkeypatch.setattr(execute, "store", execute.store.__wrapped__)
     notebook = new_notebook(cells=[new_markdown_cell("One"), new_code_cell("print(6 * 7)")])
     path = tmp_path / "sample.ipynb"
 

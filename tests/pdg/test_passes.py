@@ -244,6 +244,21 @@ def test_blocks_may_divide_the_dimension_or_not(steps):
     check("n steps", ("tile",), T=steps)
 
 
+def test_a_state_ends_with_the_last_point_of_a_short_block():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    a = p.fn(jnp.cos, p.sample(lambda key: jax.random.normal(key, (3,)), over=(t,)), name="a")
+    state = p.tensor(t, name="state")
+    state[0] = p.constant(jnp.ones(3))
+    after = p.fn(lambda x, a: 0.5 * x + a, state, a, name="after")
+    state[t + 1] = after
+    graph = p.graph(p.fn(jnp.sin, after[T - 1], name="end"))
+    tiled, said = tile(graph, "t", 3)
+    assert "after" in said[0]
+    ((_, got),), ((_, want),) = (results(g, T=5).items() for g in (tiled, graph))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_scans_of_one_step():
     check("recurrent", ("lift", "vectorize"), T=1)
 

@@ -20,6 +20,7 @@ from mmrl.pdg.naive import execute
 from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.program import Program
 from mmrl.pdg.programs import Environment, Network
+from mmrl.pdg.runtime import layout
 from mmrl.pdg.runtime.interpreter import interpret
 from mmrl.pdg.runtime.rounds import regroup
 from mmrl.pdg.runtime.xla import XlaProgram, xla
@@ -92,6 +93,23 @@ def test_rings_have_the_slots_of_the_window(T: int):
     whole = slots(reinforce(), T)
     # What acting leaves behind at the end, o[T], is never read.
     assert (whole["e"], whole["a"], whole["o"]) == ((1, T), (1, T), (1, T))
+
+
+def test_a_slot_is_free_once_its_value_was_read_for_the_last_time():
+    """Against all pairs of values; each value is written by an event of its own, and then read."""
+    rng, reached = np.random.default_rng(0), Counter()
+    for _ in range(200):
+        lasts = rng.integers(0, 4, 8)  # events from its writing to its last reading
+        lives = [((begin, begin + int(last)), (begin,)) for begin, last in enumerate(lasts)]
+
+        def disjoint(slots: int, lasts: Any = lasts) -> bool:
+            together = ((p, q) for q in range(8) for p in range(q) if p % slots == q % slots)
+            return all(p + max(1, lasts[p]) <= q for p, q in together)
+
+        (least,) = layout.fewest(lives, [(n,) for n in range(1, 9)])
+        assert least == next(n for n in range(1, 9) if disjoint(n))
+        reached[least] += 1
+    assert set(reached) >= {2, 3}, reached
 
 
 def test_what_a_merge_takes_is_stored_where_the_merge_is():
