@@ -1,25 +1,27 @@
-"""The widgets in JupyterLab, which wants the arrow keys for itself."""
+"""Widgets in JupyterLab, which wants the arrow keys for itself: one of each kind of control.
+
+All others are driven on the pages of the site, see `test_site.py`.
+"""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from mmrl.course import widgets
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 from chrome import browser
-from drive import drive
+from drive import SCRIPT, drive
 from lab import jupyter_lab, run_all
 from page import find_chromium
 
 CHROMIUM = find_chromium()
-NAMES = [name for name, value in vars(widgets).items() if isinstance(value, type)]
+NAMES = ("ScanPlayer", "ResetExplorer")
+KINDS = {"range", "radio", "checkbox", "BUTTON", "g"}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-def test_every_widget_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_every_kind_of_control_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.CaptureFixture):
     # To import it takes longer than most tests.
     from nbformat import write
     from nbformat.v4 import new_code_cell, new_notebook
@@ -39,6 +41,9 @@ def test_every_widget_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.Captu
             "[...document.querySelectorAll('.jp-Cell')].findIndex(n => n.matches('.jp-mod-active'))"
         )
         active = page.run(cell)
+        page.run(SCRIPT + "null")
+        shown = [page.run(f"mm.list({i})") for i in range(len(NAMES))]
+        assert {kind for each in shown for kind, _ in each} == KINDS
         found = drive(page)
         with capsys.disabled():
             print("", *found, sep="\n  ")

@@ -3,7 +3,9 @@
 import dataclasses
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,6 +21,7 @@ from mmrl.course.instruments import sensitivity
 from mmrl.course.results import published
 from mmrl.memory import LRU
 from mmrl.nets import Net
+from mmrl.runs import Run
 
 STEPS, OBS = 7, 5
 derivatives = eqx.filter_jit(sensitivity)
@@ -111,14 +114,27 @@ def test_a_triangle_is_written_row_after_row():
     assert experiment.lower(matrix).tolist() == [1, 2, 3, 4, 5, 6]
 
 
+class Untrained(Run):
+    """In place of `Run`: nothing is learned in its blocks."""
+
+    def __iter__(self) -> Iterator[Any]:
+        self.state = self.begin()
+        self.history = [{"returns": [0.0] * len(self.setup.seeds)}]
+        yield from self.history
+
+
 @pytest.mark.slow
-def test_the_experiment_runs(tmp_path: Path):
+def test_the_experiment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(experiment, "Run", Untrained)
     cell = experiment.Cell("RepeatFirstEasy", "lru", "segments")
     grid = dataclasses.replace(experiment.GRID, cells=[cell])
     assert list(grid.run(tmp_path, 9.0, True))[-1] == "0 of 1 cells remain: all done."
     rows = [json.loads(x) for x in (tmp_path / "sensitivity.jsonl").read_text().splitlines()]
     assert [row["cell"] for row in rows] == [cell.name] and rows[0]["segment_length"] > 0
     assert all(row["quick"] and np.shape(row["gradient"]) == (5, 51) for row in rows)
+    # Who learned nothing is as before training.
+    before = np.mean(rows[0]["gradient"], axis=0)
+    np.testing.assert_allclose(rows[0]["untrained"], before, rtol=1e-2, atol=1e-6)
 
 
 def test_the_published_rows_agree_with_themselves():

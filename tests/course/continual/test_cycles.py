@@ -1,6 +1,7 @@
 """Training in cycles, evaluation of all tasks at all times, and the measures of forgetting."""
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import jax
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
+from mmrl.agents.clear.vtrace import sampled
+from mmrl.agents.policies import mode
 from mmrl.course.continual import cycles, schedules
 from mmrl.envs import continual as tasks
 from tests.helpers.compiling import jit_long
@@ -36,18 +39,30 @@ PLANS = np.stack(
 
 
 @jax.jit
-def cycle(config: clear.Config, plan: Any, key: Any) -> Any:
-    return cycles.cycle(clear, config, FAMILY, PARAMS, plan, 3, key)
+def train(config: clear.Config, plan: Any, key: Any) -> Any:
+    """One agent's last state, without any evaluation."""
+    return cycles.cycle(clear, config, FAMILY, PARAMS, plan, 3, key, policies={})[0]
 
 
 @jax.jit
 def protocols(config: clear.Config, plans: Any, keys: Any) -> Any:
-    return jax.vmap(lambda plan: jax.vmap(lambda k: cycle(config, plan, k))(keys))(plans)[1]
+    def cycle(plan: Any, key: Any) -> Any:
+        return cycles.cycle(clear, config, FAMILY, PARAMS, plan, 3, key, {"greedy": mode})
+
+    return jax.vmap(lambda plan: jax.vmap(lambda key: cycle(plan, key))(keys))(plans)
+
+
+KEYS = jax.random.split(jax.random.key(0), 2)
+
+
+@cache
+def side_by_side() -> tuple[Any, cycles.Curves]:
+    """Each of `PLANS` with each of `KEYS`."""
+    return protocols(TINY, PLANS, KEYS)
 
 
 def test_one_program_serves_all_protocols_and_seeds():
-    keys = jax.random.split(jax.random.key(0), 2)
-    curves = protocols(TINY, PLANS, keys)
+    _, curves = side_by_side()
     scores, begin = curves.played["greedy"]
     assert begin.shape == (3, 2, 3) and scores.shape == (3, 2, 3, 2, 3)
     assert curves.measures.entropy.shape == (3, 2, 3, 2) and curves.finite.all()
@@ -55,20 +70,17 @@ def test_one_program_serves_all_protocols_and_seeds():
     # The same network, before it has seen anything.
     np.testing.assert_array_equal(begin[0], begin[1])
     np.testing.assert_array_equal(begin, begin.round(2))  # of 8 episodes: quarters
-    alone = cycle(TINY, PLANS[0], keys[1])[1]
-    np.testing.assert_allclose(alone.played["greedy"].scores, scores[0, 1], atol=1e-6)
 
 
-def test_evaluation_leaves_training_alone():
-    few, many = (
-        cycle(dataclasses.replace(TINY, episodes=n), PLANS[0], jax.random.key(1))[0] for n in (2, 8)
-    )
-    for a, b in zip(jax.tree.leaves(few.net), jax.tree.leaves(many.net), strict=True):
-        np.testing.assert_array_equal(a, b)
+def test_neither_company_nor_evaluation_touches_training():
+    together, _ = side_by_side()
+    alone = train(TINY, PLANS[0], KEYS[1])
+    for a, b in zip(jax.tree.leaves(alone.net), jax.tree.leaves(together.net), strict=True):
+        np.testing.assert_allclose(a, b[0, 1], atol=1e-6)
 
 
 def test_the_schedule_says_who_plays_what():
-    state, _ = cycle(TINY, PLANS[0], jax.random.key(2))
+    state = jax.tree.map(lambda x: x[0, 0], side_by_side()[0])
     assert state.tasks.tolist() == [2, 2, 2] and state.iteration == 12
     assert state.reservoir.seen == 12
     # What is stored is of all three tasks: put in order, the paddle is in the last row.
@@ -100,6 +112,7 @@ def test_different_games_are_toured():
         (0, 1, 0),
         jax.random.key(0),
         lambda *x: seen.append(x[:2]),
+        policies={"sampled": sampled},
     )
     scores, begin = curves.played["sampled"]
     assert begin.shape == (2,) and scores.shape == (3, 2, 2) and curves.finite
@@ -135,7 +148,7 @@ def test_sequential_training_forgets_and_clear_does_not():
     @jit_long
     def run(configs, plans, keys):
         def one(config, plan, key):
-            return cycles.cycle(clear, config, env, params, plan, 3, key)[1]
+            return cycles.cycle(clear, config, env, params, plan, 3, key, {"greedy": mode})[1]
 
         seeds = jax.vmap(one, (None, None, 0))
         return jax.vmap(seeds, (0, 0, None))(configs, plans, keys)

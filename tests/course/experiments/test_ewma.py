@@ -11,9 +11,11 @@ import scipy.stats
 from mmrl import runs
 from mmrl.agents.ppo import ppg
 from mmrl.course.experiments import ewma
+from mmrl.course.experiments.fleet import Fleet
 from mmrl.course.experiments.grid import settings
 from mmrl.course.experiments.proximal import TASKS
 from mmrl.runs.checkpoint import dumps, loads
+from tests.helpers import traced
 
 PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "ewma.jsonl"
 
@@ -85,21 +87,27 @@ def test_published_rows_are_of_these_cells():
         assert row["learning_rate"] == float(max(row["tuning"], key=lambda r: row["tuning"][r]))
 
 
-@pytest.mark.slow
 def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "RATES", (1e-3,))
     monkeypatch.setattr(ewma, "ALL_RATES", (1e-3,))
     monkeypatch.setattr(ewma, "TUNING_SEEDS", (1000,))
     monkeypatch.setattr(ewma, "SEEDS", (0,))
-    for algorithm in ("PPO", "PPG-EWMA"):
+    monkeypatch.setattr(Fleet, "train", traced.train)
+    for algorithm, rates in (("PPO", 1), ("PPG-EWMA", 2)):
         row = ewma.measure(ewma.Cell("Catch", algorithm), quick=True)
-        assert row["learning_rate"] == 1e-3 and np.isfinite(row["returns"]).all()
-        assert np.isfinite(row["diagnostics"]["kl_proximal"]).all() and row["quick"]
+        assert row["learning_rate"] == 1e-3 and row["quick"]
+        numbers = {str(k): 1e-3 for k in range(rates)}
+        np.testing.assert_allclose(row["returns"], [traced.returns(numbers, 0, 2)], atol=1e-3)
+        np.testing.assert_allclose(row["diagnostics"]["kl_proximal"], row["returns"][0], atol=1e-3)
 
 
-@pytest.mark.slow
 def test_a_surface_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "CENTERS", (1.0, 8.0, 64.0))
     monkeypatch.setattr(ewma, "WEIGHTS", (0.5, 2.0))
+    monkeypatch.setattr(Fleet, "train", traced.train)
     row = ewma.measure_surface(ewma.Surface("Catch"), quick=True)
     assert np.shape(row["areas"]) == (2, 3, len(ewma.GRID_SEEDS))
+    numbers = {"rate": ewma.GRID_RATE, "center": 64.0, "weight": 0.5}
+    reached = traced.returns(numbers, ewma.GRID_SEEDS[1], 2)
+    wanted = TASKS["Catch"].areas(reached[None])[0]
+    assert row["areas"][0][2][1] == pytest.approx(wanted, abs=1e-3)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from mmrl.course.experiments import batching, ewma, ppo, r2d2, staleness, tuning
-from mmrl.course.experiments.fleet import Trained
+from mmrl.course.experiments.fleet import Fleet, Trained
 from mmrl.runs.checkpoint import loads
+from tests.helpers import traced
 
 RESULTS = pathlib.Path(__file__).parents[3] / "book" / "results"
 LEDGERS = ("batching", "ewma", "ppo", "r2d2", "staleness", "invariance")
@@ -56,9 +57,9 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
     assert stands["tuning"] == row["tuning"] and stands["returns"] == row["returns"]
 
 
-@pytest.mark.slow
 def test_stale_rows_grow_by_the_rates_that_they_lack(monkeypatch: pytest.MonkeyPatch):
     cell = staleness.Cell("Catch", "decoupled", 1)
+    monkeypatch.setattr(Fleet, "train", traced.train)
     monkeypatch.setattr(staleness, "ALL_RATES", staleness.RATES)
     row = staleness.measure(cell, True)
     old = {name: value for name, value in row.items() if not name.startswith("tuning_a")}

@@ -3,15 +3,20 @@
 import dataclasses
 import json
 import pathlib
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.agents import ppo as agent
 from mmrl.course.experiments import ppo
 from mmrl.course.experiments.grid import settings
 from mmrl.course.figures import policies
+from mmrl.envs import make
+from mmrl.envs.wrappers import FlattenObservation
 
 
 def row(memory: str, **changes: Any) -> dict[str, Any]:
@@ -130,18 +135,37 @@ def test_cells_are_the_ones_that_are_published():
 
 
 @pytest.mark.slow
-def test_forgetting_matters_once_there_is_something_to_forget(monkeypatch: pytest.MonkeyPatch):
-    """The first rollout begins with the zero state, the second does not."""
+def test_who_forgets_learns_from_zero_and_from_all_else_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    learned: list[Any] = []
+
+    def learn(config: Any, state: Any, rollout: Any, key: Any, measure: Any) -> Any:
+        learned.append((config, state, rollout, key, measure))
+        return real(config, state, rollout, key, measure)
+
+    real = agent.learn
+    monkeypatch.setattr(agent, "learn", learn)
     monkeypatch.setattr(ppo, "BATCH", 64)
     rates = {"learning_rate": np.float32([1e-3])}
     keys = jax.vmap(jax.random.key)(np.arange(1, dtype=np.uint32))
-    runs = []
-    for start in ppo.STARTS:
+    for start in ppo.STARTS:  # which of them go through `forgetful`
         cell = ppo.Cell("RepeatPreviousPaper", "gru", 16, start)
         config = dataclasses.replace(cell.config, **ppo.QUICK)
         fleet = ppo._fleet(cell.task, start)
-        first, _ = fleet._go_on(config, rates, fleet._begin(config, rates, keys))
-        runs.append((first, fleet._go_on(config, rates, first)[0]))
-    for (carried, forgotten), same in zip(zip(*runs, strict=True), (True, False), strict=True):
-        pairs = zip(jax.tree.leaves(carried.net), jax.tree.leaves(forgotten.net), strict=True)
-        assert all(np.allclose(a, b, atol=1e-6) for a, b in pairs) == same
+        jax.eval_shape(
+            fleet._go_on, config, rates, jax.eval_shape(fleet._begin, config, rates, keys)
+        )
+        assert bool(learned) == (start == "forgotten")
+    *_, rollout, _, _ = learned.pop()
+
+    env, params = make("popgym-RepeatPreviousPaper-v0")
+    init = partial(agent.init, config, FlattenObservation(env), params)
+    state = jax.eval_shape(init, keys[0])
+    monkeypatch.setattr(agent, "learn", lambda *x: learned.append(x) or (state, None))
+    played = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), rollout)
+    ppo.forgetful(config, state, played, keys[0], jnp.array(True))
+    *_, given, key, measure = learned.pop()
+    assert jax.tree.map(jnp.shape, given.state) == jax.tree.map(jnp.shape, played.state)
+    assert all((x == 0).all() for x in jax.tree.leaves(given.state))
+    same = {name: getattr(played, name) for name in played._fields if name != "state"}
+    assert all(getattr(given, name) is value for name, value in same.items())
+    assert (key == keys[0]) and measure
