@@ -375,10 +375,10 @@ def gradients(x: Case, weights):
     """Of a random combination of each target, by each library."""
 
     def of(targets):
-        jacobian = jax.vjp(targets, x)[1]
-        names = targets(x)
-        zeros = {name: jnp.zeros_like(y) for name, y in names.items()}
-        return {name: jacobian({**zeros, name: weights})[0] for name in names}
+        names, pull = jax.vjp(targets, x)
+        each = jnp.eye(len(names))[:, :, None] * weights  # [of this target, by each]
+        found = jax.vmap(lambda w: pull(dict(zip(names, w, strict=True)))[0])(each)
+        return {name: jax.tree.map(lambda g, i=i: g[i], found) for i, name in enumerate(names)}
 
     return of(by_us), of(by_rlax)
 

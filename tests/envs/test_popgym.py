@@ -12,7 +12,6 @@ from popgym.envs.repeat_previous import RepeatPrevious as OriginalRepeatPrevious
 from scipy import stats
 
 from mmrl.envs.popgym import SPECS
-from mmrl.envs.popgym.cards import CardTask
 from mmrl.envs.popgym.cartpole import State as PoleState
 from mmrl.envs.popgym.minesweeper import subset
 from tests.envs import popgym_oracle as oracle
@@ -21,14 +20,15 @@ ALPHA = 1e-3  # chance that a right implementation fails one statistical test; s
 EASY = [id for id in SPECS if "Easy" in id]
 
 
-CHANCY = ("MineSweeper", "PositionOnlyCartPole", "NoisyPositionOnlyCartPole")
+# Here an episode ends by chance, and seldom in each of the ways.
+WORKERS = {"MineSweeper": 500, "PositionOnlyCartPole": 100, "NoisyPositionOnlyCartPole": 100}
 
 
-def rollout(env: Any, task: str, workers: int, lengths: int, state: bool) -> Any:
+def rollout(env: Any, task: str, workers: int, lengths: int) -> Any:
     """`lengths` times the longest episode, of every worker."""
     choose = oracle.POLICIES.get(task, oracle.choose_randomly)
     steps = lengths * env.num_steps
-    return oracle.roll(env, choose, workers, steps, state, jax.random.key(len(task)))
+    return oracle.roll(env, choose, workers, steps, True, jax.random.key(len(task)))
 
 
 def check_episode(task: str, ours: oracle.Episode, theirs: oracle.Episode) -> None:
@@ -52,16 +52,15 @@ def check_states(task: str, ours: oracle.Episode, theirs: oracle.Episode) -> Non
     np.testing.assert_allclose(mine, other, atol=1e-6)
 
 
-def compare(task: str, env: Any, judge: Any, workers: int, want: int) -> list[oracle.Episode]:
-    """Play, replay `want` episodes in the original, compare; also the states of the first three."""
-    with_state = not isinstance(env, CardTask) or workers < 100
-    rolled = rollout(env, task, workers, 2, with_state)
-    played = list(itertools.islice(oracle.episodes(rolled), want))
-    assert len(played) == want
+def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episode]:
+    """Play, replay two episodes of each worker in the original, the first six with their states."""
+    rolled = rollout(env, task, workers, 2)
+    played = list(itertools.islice(oracle.episodes(rolled), 2 * workers))
+    assert len(played) == 2 * workers
     for i, episode in enumerate(played):
-        theirs = oracle.replay(task, judge, episode, states=with_state and i < 3)
+        theirs = oracle.replay(task, judge, episode, states=i < 6)
         check_episode(task, episode, theirs)
-        if with_state and i < 3:
+        if i < 6:
             check_states(task, episode, theirs)
     return played
 
@@ -69,16 +68,7 @@ def compare(task: str, env: Any, judge: Any, workers: int, want: int) -> list[or
 @pytest.mark.parametrize("id", SPECS)
 def test_equals_the_original(id):
     task, _ = oracle.task_and_level(id)
-    compare(task, SPECS[id](), oracle.original(id), workers=16, want=30)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("id", SPECS)
-def test_equals_the_original_over_many_episodes(id):
-    task, _ = oracle.task_and_level(id)
-    # In some tasks an episode ends by chance, and seldom in each of the ways.
-    workers = 500 if task in CHANCY else max(50, 12_500 // SPECS[id]().num_steps)
-    played = compare(task, SPECS[id](), oracle.original(id), workers, want=2 * workers)
+    played = compare(task, SPECS[id](), oracle.original(id), WORKERS.get(task, 16))
     ends = {(bool(e.terminated[-1]), bool(e.truncated[-1])) for e in played}
     if task == "MineSweeper":
         won = [e for e in played if (e.reward > 0).sum() == SPECS[id]().num_steps]
@@ -91,7 +81,7 @@ def test_equals_the_original_over_many_episodes(id):
 def test_repeat_previous_with_other_arguments_equals_the_original(num_decks, k):
     env = SPECS["popgym-RepeatPreviousEasy-v0"](num_decks=num_decks, k=k)
     judge = OriginalRepeatPrevious(num_decks=num_decks, k=k)
-    compare("RepeatPrevious", env, judge, workers=3, want=6)
+    compare("RepeatPrevious", env, judge, workers=3)
 
 
 @pytest.mark.parametrize("id", SPECS)
@@ -200,7 +190,7 @@ def test_poles_start_as_in_the_original():
 def test_noise_has_the_law_of_the_original(level):
     id = f"popgym-NoisyPositionOnlyCartPole{level}-v0"
     env, judge = SPECS[id](), oracle.original(id)
-    rolled = rollout(env, "NoisyPositionOnlyCartPole", 100, 2, True)
+    rolled = rollout(env, "NoisyPositionOnlyCartPole", 100, 2)
     obs, state = np.asarray(rolled[0]), np.asarray(rolled[6])[..., [0, 2]]
     begin = np.concatenate([np.ones((1, 100), bool), np.asarray(rolled[3] | rolled[4])[:-1]])
     theirs = np.array([judge.reset(seed=i)[0] for i in range(2000)])

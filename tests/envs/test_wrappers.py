@@ -132,7 +132,9 @@ def test_mask(env):
     np.testing.assert_array_equal(got.next_obs, want.next_obs[..., [1]])
 
 
-@pytest.mark.parametrize("null", ["zero", "action0"])
+@pytest.mark.parametrize(
+    ("env", "null"), [("gymnax", "zero"), ("task", "action0")], indirect=["env"]
+)
 def test_previous_action(env, null):
     got, want = same_but_observations(wrappers.PreviousAction(env, null), env)
     one_hot = np.eye(env.num_actions, dtype=np.float32)
@@ -152,7 +154,7 @@ def test_previous_reward(env):
     assert not np.signbit(got.obs[want.begin][:, -1]).any()
 
 
-@pytest.mark.parametrize("one_hot", [False, True])
+@pytest.mark.parametrize(("env", "one_hot"), [("task", False), ("gymnax", True)], indirect=["env"])
 def test_begin_flag(env, one_hot):
     got, want = same_but_observations(wrappers.BeginFlag(env, one_hot), env)
     flag = want.begin[..., None]
@@ -172,11 +174,11 @@ def test_state_observation():
     np.testing.assert_array_equal(got.next_obs[..., newest], want.next_obs)
 
 
-def test_noise(env):
-    """All that these two environments show is whole numbers, so rounding removes the noise."""
-    noisy = rolled(wrappers.NoisyObservation(env, 0.1, clip=False))
-    clipped = rolled(wrappers.NoisyObservation(env, 0.1))
-    space = env.observation_space(env.default_params)
+def test_noise():
+    """All that this environment shows is whole numbers, so rounding removes the noise."""
+    noisy = rolled(wrappers.NoisyObservation(TAGGED, 0.1, clip=False))
+    clipped = rolled(wrappers.NoisyObservation(TAGGED, 0.1))
+    space = TAGGED.observation_space(TAGGED.default_params)
     for field in ("obs", "next_obs"):
         seen = getattr(noisy, field)
         noise = seen - np.round(seen)
@@ -298,17 +300,18 @@ def accounts(env):
 
 
 @pytest.mark.parametrize(
-    "wrap",
+    "env",
     [
-        lambda env: wrappers.EpisodeStatistics(env),
-        lambda env: wrappers.EpisodeStatistics(wrappers.TimeLimit(env, 4)),
-        lambda env: wrappers.ScaleReward(wrappers.EpisodeStatistics(env), 2.0),
-        lambda env: wrappers.BeginFlag(wrappers.EpisodeStatistics(env)),
+        wrappers.EpisodeStatistics(TAGGED),
+        wrappers.EpisodeStatistics(wrappers.TimeLimit(TASK, 4)),
+        wrappers.ScaleReward(wrappers.EpisodeStatistics(TASK), 2.0),
+        wrappers.BeginFlag(wrappers.EpisodeStatistics(TAGGED)),
     ],
+    ids=["alone", "around", "inside a scale", "inside a flag"],
 )
-def test_episode_statistics(env, wrap):
-    reward, last, episode = accounts(wrap(env))
-    scale = 2.0 if isinstance(wrap(env), wrappers.ScaleReward) else 1.0
+def test_episode_statistics(env):
+    reward, last, episode = accounts(env)
+    scale = 2.0 if isinstance(env, wrappers.ScaleReward) else 1.0
     total, length = 0.0, 0
     for t in range(len(reward)):
         total, length = total + reward[t] / scale, length + 1
@@ -363,10 +366,9 @@ def test_flatten(env_id):
     np.testing.assert_array_equal(got.obs, flat)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "popgym-RepeatPreviousEasy-v0"])
-def test_vmap_auto_reset(env_id):
+def test_vmap_auto_reset():
     """Step by step what each environment would do alone, with a reset only where one is due."""
-    env = wrappers.BeginFlag(wrappers.TimeLimit(envs.make(env_id)[0], 12))
+    env = wrappers.BeginFlag(wrappers.TimeLimit(envs.make("CartPole-v1")[0], 12))
     many = wrappers.VmapAutoReset(env, 5)
     params = many.default_params
     step = jax.jit(jax.vmap(env.step_env, in_axes=(0, 0, 0, None)))

@@ -1,7 +1,7 @@
 """Laws and equivalences that hold for every memory model, at the start and with any parameters.
 
-Each row of `MODELS` is compiled once per question and asked twice: as built, and after every
-trainable leaf has been moved. Errors are relative to the largest absolute value.
+Each row of `MODELS` is compiled into a few programs, which answer every question twice: as built,
+and after every trainable leaf has been moved. Errors are relative to the largest absolute value.
 """
 
 import functools
@@ -17,7 +17,7 @@ from mmrl import memory, scan
 from mmrl.monoid import Resettable
 from tests.helpers.memories import is_monoid, sizes
 
-T, SPLIT, IN, OUT = 24, 10, 5, 3
+T, SPLIT, IN, OUT = 24, 12, 5, 3
 STARTS = (0, 3, 4, SPLIT, 17)  # an episode of one step, and one that begins where tapes are split
 LATER = 17  # the last episode
 MIXED = ("ffm", "gru")
@@ -59,18 +59,28 @@ MONOIDS = (*filter(is_monoid, memory.NAMES), "ffm printed")
 every_monoid = pytest.mark.parametrize("name", MONOIDS)
 
 
+def methods(name):
+    return ("sequential", "associative") if name in MONOIDS else ("auto",)
+
+
 @functools.cache
 def data():
-    """(xs, begin, next_xs, a state to start from comes from `warm`)."""
+    """(xs, begin, next_xs), one step longer than a tape: what is looked ahead at comes after it."""
     rng = np.random.default_rng(0)
-    xs, next_xs = rng.normal(size=(2, T, IN)).astype(np.float32)
-    begin = np.isin(np.arange(T), STARTS)
-    return jnp.asarray(xs), jnp.asarray(begin), jnp.asarray(next_xs)
+    xs, next_xs = rng.normal(size=(2, T + 1, IN)).astype(np.float32)
+    return xs, np.isin(np.arange(T + 1), STARTS), next_xs
+
+
+def going_on(at_split=True):
+    """`begin` of a tape that goes on with an episode."""
+    begin = data()[1][:T].copy()
+    begin[[0, SPLIT]] = False, at_split
+    return begin
 
 
 def first_step():
     """Index of the first step of the episode that each step belongs to."""
-    return np.maximum.accumulate(np.where(np.isin(np.arange(T), STARTS), np.arange(T), 0))
+    return np.maximum.accumulate(np.where(data()[1][:T], np.arange(T), 0))
 
 
 def close(got, want, rtol=1e-5):
@@ -81,95 +91,140 @@ def close(got, want, rtol=1e-5):
         np.testing.assert_allclose(a, b, rtol=0, atol=rtol * scale)
 
 
+# Two programs for each model, of which everything is asked: a tape in all forms, and many tapes.
+
+
 @eqx.filter_jit
-def warm(model):
+def forms(model, state, xs, begin, next_xs):
+    """(end, outputs) of one tape: whole, step by step, in two parts and looking ahead."""
+    halves = jax.tree.map(lambda x: x.reshape(2, SPLIT, *x.shape[1:]), (xs, begin))
+    end, parts = jax.lax.scan(lambda h, x: model(h, *x), state, halves)
+    same, nothing = model(end, xs[:0], begin[:0])
+    *looked, next_ys = model.lookahead(state, xs, begin, next_xs)
+    return {
+        "whole": model(state, xs, begin),
+        "steps": jax.lax.scan(lambda h, x: model.step(h, *x), state, (xs, begin)),
+        "parts": (end, jnp.concatenate([*parts, nothing])),
+        "no part": (end, same),
+        "looked": tuple(looked),
+        "next": next_ys,
+    }
+
+
+@functools.cache
+def warm(name, perturbed):
     """A state in mid-episode."""
-    xs = jnp.asarray(np.random.default_rng(1).normal(size=(T, IN)), jnp.float32)
-    return model(model.init(), xs, jnp.zeros(T, bool))[0]
+    model, never = build(name, perturbed), np.zeros(T, bool)
+    xs = np.random.default_rng(1).normal(size=(2, T, IN)).astype(np.float32)
+    return forms(model, model.init(), xs[0], never, xs[1])["whole"][0]
+
+
+@functools.cache
+def all_forms(name, perturbed, at_split=True):
+    xs, _, next_xs = data()
+    state = warm(name, perturbed)
+    return forms(build(name, perturbed), state, xs[:T], going_on(at_split), next_xs[:T])
 
 
 @eqx.filter_jit
-def tape(model, state, xs, begin, method="auto"):
-    return model(state, xs, begin, method=method)
+def many(model, tapes, method):
+    """Outputs of every tape, and the gradient of their product with its weights.
+
+    The gradient is one of (model, state, xs), that of the model for the last tape only.
+    """
+    params, rest = eqx.partition(model, eqx.is_inexact_array)
+
+    def one(state, xs, begin, weights):
+        floats, others = eqx.partition((state, xs), eqx.is_inexact_array)
+
+        def loss(params, floats):
+            state, xs = eqx.combine(floats, others)
+            ys = eqx.combine(params, rest)(state, xs, begin, method=method)[1]
+            return jnp.vdot(weights, ys), ys
+
+        (_, ys), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(params, floats)
+        return ys, *grads
+
+    ys, of_model, (of_state, of_xs) = jax.vmap(one)(*tapes)
+    return ys, jax.tree.map(lambda g: g[-1], of_model), of_state, of_xs
 
 
-@eqx.filter_jit
-def alone(model, xs):
-    """[s, j]: output j of an episode that begins at step s, read without any flag."""
-    rolled = jnp.stack([jnp.roll(xs, -s, axis=0) for s in range(T)])
-    never = jnp.zeros(T, bool)
-    return jax.vmap(lambda xs: model(model.init(), xs, never)[1])(rolled)
+POISONS = ("+ 100", "nan", "inf", "state")
+
+
+def tapes(name, perturbed):
+    """(label, state, xs, begin, weights) of every tape that `many` is asked for."""
+    xs, begin, next_xs = data()
+    start, state = build(name, perturbed).init(), warm(name, perturbed)
+    # A plain sum over features has almost no gradient through a layer norm.
+    weights = np.random.default_rng(3).normal(size=(T + 1, OUT)).astype(np.float32)
+    last = weights * (np.arange(T + 1) >= LATER)[:, None]
+    ahead = np.append(going_on(), False)
+    yield "tape", state, xs, begin, weights
+    for s in range(T):
+        yield f"alone {s}", start, np.roll(xs, -s, axis=0), np.zeros(T + 1, bool), weights
+        at = np.arange(T + 1) == s
+        yield f"slope {s}", start, xs, begin, weights * at[:, None]
+        after = np.arange(T + 1) == s + 1
+        appended = np.where(after[:, None], np.roll(next_xs, 1, axis=0), xs)
+        yield f"appended {s}", state, appended, ahead & ~after, weights
+    bad = xs.copy()
+    bad[:LATER] += 100.0
+    yield "clean", state, xs, begin, last
+    yield "+ 100", state, bad, begin, last
+    for poison in ("nan", "inf"):
+        bad = xs.copy()
+        bad[LATER - 3] = float(poison)
+        yield poison, state, bad, begin, last
+    yield "state", jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state), xs, begin, last
+    yield "gradient", state, xs, ahead, weights
+
+
+@functools.cache
+def all_tapes(name, perturbed, method):
+    """`many` of all `tapes`: (outputs, gradient in xs) by label, and the gradient of the last."""
+    labels, *columns = zip(*tapes(name, perturbed), strict=True)
+    batch = [jax.tree.map(lambda *x: np.stack(x), *column) for column in columns]
+    ys, of_model, of_state, of_xs = jax.device_get(many(build(name, perturbed), batch, method))
+    last = of_model, jax.tree.map(lambda g: g[-1], of_state), of_xs[-1]
+    return dict(zip(labels, zip(ys, of_xs, strict=True), strict=True)), last
 
 
 @every_model
 @twice
 def test_tape_equals_every_episode_alone(name, perturbed):
-    model, (xs, begin, _) = build(name, perturbed), data()
-    _, ys = tape(model, warm(model), xs, begin)
-    start = first_step()
-    close(ys, alone(model, xs)[start, np.arange(T) - start])
-
-
-@eqx.filter_jit
-def stepwise(model, state, xs, begin):
-    return jax.lax.scan(lambda h, x: model.step(h, *x), state, (xs, begin))
+    start, time = first_step(), np.arange(T)
+    for method in methods(name):
+        found, _ = all_tapes(name, perturbed, method)
+        alone = np.stack([found[f"alone {s}"][0] for s in range(T)])
+        close(found["tape"][0][:T], alone[start, time - start])
 
 
 @every_model
 @twice
 def test_step_equals_tape(name, perturbed):
-    model, (xs, begin, _) = build(name, perturbed), data()
-    begin = begin.at[0].set(False)
-    state = warm(model)
-    close(stepwise(model, state, xs, begin), tape(model, state, xs, begin))
-
-
-@eqx.filter_jit
-def in_two(model, state, xs, begin):
-    middle, first = model(state, xs[:SPLIT], begin[:SPLIT])
-    end, second = model(middle, xs[SPLIT:], begin[SPLIT:])
-    same, nothing = model(end, xs[:0], begin[:0])
-    return end, jnp.concatenate([first, second, nothing]), same
+    found = all_forms(name, perturbed)
+    close(found["steps"], found["whole"])
 
 
 @every_model
 @twice
 @pytest.mark.parametrize("start_there", [False, True])
 def test_split_tape_carries_the_state_over(name, perturbed, start_there):
-    model, (xs, begin, _) = build(name, perturbed), data()
-    begin = begin.at[jnp.array([0, SPLIT])].set(jnp.array([False, start_there]))
-    state = warm(model)
-    end, ys, same = in_two(model, state, xs, begin)
-    close((end, ys), tape(model, state, xs, begin))
+    found = all_forms(name, perturbed, start_there)
+    close(found["parts"], found["whole"])
+    end, same = found["no part"]
     close(same, end, rtol=0)
-
-
-@eqx.filter_jit
-def look(model, state, xs, begin, next_xs):
-    return model.lookahead(state, xs, begin, next_xs)
-
-
-@eqx.filter_jit
-def appended(model, state, xs, begin, next_xs):
-    """Output t + 1 of the tape in which next_xs[t] follows xs[t], for every t."""
-    xs = jnp.concatenate([xs, xs[:1]])
-    begin = jnp.concatenate([begin, begin[:1]])
-
-    def after(t):
-        return model(state, xs.at[t + 1].set(next_xs[t]), begin.at[t + 1].set(False))[1][t + 1]
-
-    return jax.vmap(after)(jnp.arange(T))
 
 
 @every_model
 @twice
 def test_lookahead_equals_the_tape_with_the_next_observation_appended(name, perturbed):
-    model, (xs, begin, next_xs) = build(name, perturbed), data()
-    begin = begin.at[0].set(False)
-    state = warm(model)
-    end, ys, next_ys = look(model, state, xs, begin, next_xs)
-    close((end, ys), tape(model, state, xs, begin))
-    close(next_ys, appended(model, state, xs, begin, next_xs))
+    ahead = all_forms(name, perturbed)
+    close(ahead["looked"], ahead["whole"])
+    for method in methods(name):
+        found, _ = all_tapes(name, perturbed, method)
+        close(ahead["next"], np.stack([found[f"appended {t}"][0][t + 1] for t in range(T)]))
 
 
 @functools.cache
@@ -183,103 +238,61 @@ def long_data():
     return jnp.asarray(rng.normal(size=(length, IN)), jnp.float32), jnp.asarray(begin)
 
 
-@every_monoid
-@pytest.mark.parametrize("method", [m for m in scan.METHODS if m not in ("auto", "sequential")])
-def test_every_method_gives_the_same_outputs_and_state(name, method):
-    xs, begin = long_data()
-    for perturbed in (False, True):
-        model = build(name, perturbed)
-        want = tape(model, warm(model), xs, begin, "sequential")
-        close(tape(model, warm(model), xs, begin, method), want, rtol=2e-5)
-
-
 @eqx.filter_jit
-def gradients(model, state, xs, begin, weights, method):
-    params, rest = eqx.partition((model, state, xs), eqx.is_inexact_array)
-
-    def loss(params):
-        model, state, xs = eqx.combine(params, rest)
-        return jnp.vdot(weights, model(state, xs, begin, method=method)[1])
-
-    return jax.grad(loss)(params)
+def in_every_way(model, state, xs, begin, ways):
+    return [model(state, xs, begin, method=way) for way in ways]
 
 
-def weights():
-    # A plain sum over features has almost no gradient through a layer norm.
-    return jnp.asarray(np.random.default_rng(3).normal(size=(T, OUT)), jnp.float32)
+@every_monoid
+def test_every_method_gives_the_same_outputs_and_state(name):
+    ways = ["sequential", "associative", "chunked"]
+    if (
+        name == "lru"
+    ):  # the two for teaching: any tree of products is as deep, and test_scan has them
+        ways += ["hillis_steele", "blelloch"]
+    for perturbed in (False, True):
+        model, state = build(name, perturbed), warm(name, perturbed)
+        want, *found = in_every_way(model, state, *long_data(), tuple(ways))
+        for got in found:
+            close(got, want, rtol=2e-5)
 
 
 @every_monoid
 def test_gradients_do_not_depend_on_the_method(name):
-    xs, begin, _ = data()
-    begin = begin.at[0].set(False)
     for perturbed in (False, True):
-        model = build(name, perturbed)
-        want = gradients(model, warm(model), xs, begin, weights(), "sequential")
-        got = gradients(model, warm(model), xs, begin, weights(), "associative")
+        want, got = (all_tapes(name, perturbed, method)[1] for method in methods(name))
         close(got, want, rtol=1e-4)
         assert all(np.isfinite(g).all() for g in jax.tree.leaves(want))
 
 
 @every_model
 def test_gradient_reaches_every_parameter(name):
-    model, (xs, begin, _) = build(name, True), data()
-    grads = gradients(model, warm(model), xs, begin, weights(), "auto")[0]
-    for path, grad in jax.tree_util.tree_leaves_with_path(grads):
-        assert np.abs(grad).max() > 0, jax.tree_util.keystr(path)
-
-
-@eqx.filter_jit
-def later(model, state, xs, begin, method):
-    """Outputs of the last episode, and the gradient of a sum of them with respect to xs."""
-
-    def loss(xs):
-        ys = model(state, xs, begin, method=method)[1][LATER:]
-        return jnp.vdot(weights()[LATER:], ys), ys
-
-    (_, ys), grads = jax.value_and_grad(loss, has_aux=True)(xs)
-    return ys, grads[LATER:]
-
-
-def methods(name):
-    return ("sequential", "associative") if name in MONOIDS else ("auto",)
+    for method in methods(name):
+        for path, grad in jax.tree_util.tree_leaves_with_path(all_tapes(name, True, method)[1][0]):
+            assert np.abs(grad).max() > 0, jax.tree_util.keystr(path)
 
 
 @every_model
-@pytest.mark.parametrize("poison", ["+ 100", "nan", "inf", "state"])
+@pytest.mark.parametrize("poison", POISONS)
 def test_nothing_leaks_into_a_later_episode(name, poison):
-    xs, begin, _ = data()
     for perturbed in (False, True):
-        model = build(name, perturbed)
-        state, bad, bad_state = warm(model), xs, warm(model)
-        if poison == "+ 100":
-            bad = xs.at[:LATER].add(100.0)
-        elif poison == "state":
-            bad_state = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state)
-        else:
-            bad = xs.at[LATER - 3].set(float(poison))
         for method in methods(name):
-            clean = later(model, state, xs, begin, method)
-            got = later(model, bad_state, bad, begin, method)
-            for a, b in zip(got, clean, strict=True):
-                np.testing.assert_array_equal(a, b)
-
-
-@eqx.filter_jit
-def jacobian(model, xs, begin):
-    return jax.jacrev(lambda xs: model(model.init(), xs, begin)[1])(xs)
+            found, _ = all_tapes(name, perturbed, method)
+            for got, clean in zip(found[poison], found["clean"], strict=True):
+                np.testing.assert_array_equal(got[LATER:], clean[LATER:])
 
 
 @every_model
 def test_outputs_depend_on_their_own_past_only(name):
-    model, (xs, begin, _) = build(name, True), data()
     start, time = first_step(), np.arange(T)
     visible = (start[:, None] <= time[None]) & (time[None] <= time[:, None])
-    slopes = np.abs(jacobian(model, xs, begin)).max(axis=(1, 3))
-    assert (slopes[~visible] == 0).all()
-    assert (np.diag(slopes) > 0).all()
-    remembers = slopes[visible & (time[:, None] > time[None])].max() > 0
-    assert remembers == (name != "none")
+    for method in methods(name):
+        found, _ = all_tapes(name, True, method)
+        slopes = np.stack([np.abs(found[f"slope {t}"][1][:T]).max(axis=1) for t in range(T)])
+        assert (slopes[~visible] == 0).all()
+        assert (np.diag(slopes) > 0).all()
+        remembers = slopes[visible & (time[:, None] > time[None])].max() > 0
+        assert remembers == (name != "none")
 
 
 @eqx.filter_jit

@@ -15,10 +15,13 @@ XS, BEGIN = jnp.zeros((6, 5)), jnp.zeros(6, bool)
 
 @pytest.mark.parametrize("name", memory.NAMES)
 def test_every_name_builds_with_default_sizes(name):
-    model = memory.make(name, 5, 3, key=KEY)
-    state, ys = eqx.filter_eval_shape(lambda m: m(m.init(), XS, BEGIN), model)
+    def run(key):
+        model = memory.make(name, 5, 3, key=key)
+        return model.init(), *model(model.init(), XS, BEGIN)
+
+    start, state, ys = eqx.filter_eval_shape(run, KEY)
     assert ys.shape == (6, 3) and ys.dtype == jnp.float32
-    assert jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, model.init())
+    assert jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, start)
 
 
 @pytest.mark.parametrize("name", memory.NAMES)
@@ -36,9 +39,13 @@ def test_every_model_can_be_built_inside_a_vmap(name):
     ],
 )
 def test_smallest_sizes_work(name, sizes):
-    model = memory.make(name, 5, 3, key=KEY, **sizes)
-    xs = jnp.asarray(np.random.default_rng(0).normal(size=(6, 5)), jnp.float32)
-    assert np.isfinite(eqx.filter_jit(model)(model.init(), xs, BEGIN)[1]).all()
+    @jax.jit
+    def run(key, xs):
+        model = memory.make(name, 5, 3, key=key, **sizes)
+        return model(model.init(), xs, BEGIN)[1]
+
+    xs = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    assert np.isfinite(run(KEY, xs)).all()
 
 
 def test_layers_make_a_residual_stack_of_different_layers():

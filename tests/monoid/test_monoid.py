@@ -144,21 +144,27 @@ def perturb(monoid: Monoid) -> Monoid:
     return eqx.combine(moved, rest)
 
 
+def rounding(name: str, bound: float) -> float:
+    """The errors that a law may have: none where nothing is added."""
+    return 0.0 if name.endswith(("topk", "window")) else bound
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_laws_in_single_precision(name):
     monoid, abc = triples(name)
     errors = laws(monoid, *abc)
-    assert max(errors.values()) <= 1e-5, errors
+    assert max(errors.values()) <= rounding(name, 1e-5), errors
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Without resets they are the same laws again: four in five of these elements have none.
+@pytest.mark.parametrize("name", NAMES[len(PLAIN) :])
 def test_laws_in_double_precision(name, x64):
     monoid, abc = triples(name)
     errors = laws(monoid, *abc)
-    assert max(errors.values()) <= 1e-12, errors
+    assert max(errors.values()) <= rounding(name, 1e-12), errors
 
 
-@pytest.mark.parametrize("name", ["decay", "resettable decay", "product"])
+@pytest.mark.parametrize("name", ["resettable decay", "resettable product"])
 def test_laws_hold_wherever_training_leads(name, x64):
     monoid, abc = triples(name)
     moved = perturb(monoid)
@@ -172,14 +178,6 @@ def test_only_decay_has_anything_to_train():
         monoid, _ = make(name, Draw(0))
         trainable = jax.tree.leaves(eqx.filter(monoid, eqx.is_inexact_array))
         assert bool(trainable) == (name in ("decay", "product")), name
-
-
-def test_exact_monoids_are_exact():
-    for name in ("topk", "window", "resettable topk", "resettable window"):
-        monoid, abc = triples(name)
-        assert laws(monoid, *abc) == dict.fromkeys(
-            ("associativity", "left identity", "right identity"), 0.0
-        )
 
 
 # The checker: it has to reject what is wrong

@@ -37,14 +37,13 @@ def learned(draw) -> set[int]:
 
 @pytest.fixture(scope="module")
 def stored() -> tape.Tape:
-    return tape.add(tape.init(EXAMPLE, STEPS), ROLLOUT)
+    return jax.jit(lambda rollout: tape.add(tape.init(EXAMPLE, STEPS), rollout))(ROLLOUT)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [max(LENGTHS), 60])
-def test_a_tape_reaches_every_step_of_episodes_that_fit_the_batch(stored, batch):
+def test_a_tape_reaches_every_step_of_episodes_that_fit_the_batch(stored):
     def draw(key):
-        drawn = tape.sample(stored, key, batch)
+        drawn = tape.sample(stored, key, max(LENGTHS))
         return drawn.steps.number, drawn.mask
 
     assert learned(draw) == set(range(1, STEPS + 1))
@@ -73,8 +72,13 @@ def test_segments_reach_every_step_whatever_the_batch(stored, length):
 @pytest.mark.parametrize(("length", "overlap", "tail"), [(4, 2, 0), (10, 0, 4), (10, 5, 2)])
 def test_sequences_reach_every_step(length, overlap, tail):
     sizes = {"length": length, "overlap": overlap, "burn_in": 3, "tail": tail}
-    rings = sequences.init(EXAMPLE, jnp.zeros(()), 200, **sizes)
-    rings = sequences.add(rings, ROLLOUT, jnp.zeros((1, STEPS)), jnp.ones((1, STEPS)))
+
+    @jax.jit
+    def build(rollout):
+        rings = sequences.init(EXAMPLE, jnp.zeros(()), 200, **sizes)
+        return sequences.add(rings, rollout, jnp.zeros((1, STEPS)), jnp.ones((1, STEPS)))
+
+    rings = build(ROLLOUT)
 
     def draw(key):
         drawn = sequences.sample(rings, key, 8)
@@ -88,7 +92,7 @@ def test_a_reservoir_reaches_every_step_of_what_it_keeps():
     kept = reservoir.init(EXAMPLE, jnp.zeros(()), 70, length=7)
     unrolls = jax.tree.map(lambda x: x[0, :70].reshape(10, 7), ROLLOUT)
     key = jax.random.key(1)
-    kept = reservoir.add(kept, reservoir.Unrolls(jnp.zeros(10), unrolls), key)
+    kept = jax.jit(reservoir.add)(kept, reservoir.Unrolls(jnp.zeros(10), unrolls), key)
 
     def draw(key):
         drawn = reservoir.sample(kept, key, 5)
