@@ -376,7 +376,7 @@ def gradients(x: Case, weights):
 
     def of(targets):
         names, pull = jax.vjp(targets, x)
-        each = jnp.eye(len(names))[:, :, None] * weights  # [of this target, by each]
+        each = jnp.eye(len(names))[:, :, None] * weights[None, None]  # [of this target, by each]
         found = jax.vmap(lambda w: pull(dict(zip(names, w, strict=True)))[0])(each)
         return {name: jax.tree.map(lambda g, i=i: g[i], found) for i, name in enumerate(names)}
 
