@@ -19,7 +19,9 @@ from mmrl.agents.common import q_net
 from mmrl.memory import Memory
 from mmrl.monoid import Affine
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net
-from mmrl.runs import Run, RunError, Setup, reopen, saved
+from mmrl.runs import Run, RunError, Setup, program, reopen, saved
+from tests.helpers.compiling import text
+from tests.helpers.runs import payload
 
 STEPS, WIDTH = 4, 8
 
@@ -114,6 +116,7 @@ def default(function: Any, name: str) -> Any:
 USUAL = {name: default(agent.init, "make") for name, agent in AGENTS.items()}
 MAKE = {name: q if usual is q_net else acts for name, usual in USUAL.items()}
 SIZES: dict[str, Any] = {
+    "gamma": 0.9,
     "width": WIDTH,
     "environments": 4,
     "rollout": 4,
@@ -129,44 +132,58 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
-def nothing(agent: str) -> Any:
-    """A loss of the agent's kind, with no gradient."""
+def patient(agent: str) -> Any:
+    """The agent's own loss where γ is more than ½, and elsewhere the same without its gradient.
+
+    γ may be traced, so that one program serves both.
+    """
     own = default(AGENTS[agent].learn, "loss")
 
-    def loss(*arguments: Any) -> Any:
-        return jax.tree.map(jax.lax.stop_gradient, own(*arguments))
+    def mine(*arguments: Any) -> Any:
+        (config,) = (x for x in arguments if isinstance(x, AGENTS[agent].Config))
+        return jax.tree.map(
+            lambda x: jnp.where(config.gamma > 0.5, x, jax.lax.stop_gradient(x)), own(*arguments)
+        )
 
-    return loss
+    return mine
 
 
 ENV = Recall()
-LOSSES = {agent: nothing(agent) for agent in AGENTS}
+LOSSES = {agent: patient(agent) for agent in AGENTS}
 LEARN = {agent: partial(AGENTS[agent].learn, loss=LOSSES[agent]) for agent in AGENTS}
 
 
-def setup(agent: str, **parts: Any) -> Setup:
+def setup(agent: str, parts: bool = False, **changes: Any) -> Setup:
     config = AGENTS[agent].Config(**SIZES, **MORE.get(agent, {}))
-    return Setup(env=ENV, agent=agent, seeds=(0, 1), config=config, **parts)
+    own: dict[str, Any] = {"make": MAKE[agent], "learn": LEARN[agent]} if parts else {}
+    config = dataclasses.replace(config, **changes)
+    return Setup(env=ENV, agent=agent, seeds=(0, 1), config=config, **own)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_path: pathlib.Path):
+    """And what was interrupted goes on exactly."""
     path = tmp_path / "run"
-    mine = setup(agent, make=MAKE[agent])
-    first = next(iter(Run(mine, path)))
+    mine = setup(agent, parts=True)
+    first = next(iter(Run(setup(agent, parts=True, blocks=1), path)))
     assert np.isfinite(first.returns).all() and np.abs(first.returns).max() <= STEPS
-    run = Run(mine, path, resume=True)
+    run, unbroken = Run(mine, path, resume=True), Run(mine, tmp_path / "unbroken")
     assert [report.block for report in run] == [2]
+    assert [report.env_steps for report in unbroken] == [32, 64]
+    assert payload(path) == payload(tmp_path / "unbroken")
     memories = jax.tree.leaves(run.state.net, is_leaf=lambda x: isinstance(x, Trace))
     traces = [x for x in memories if isinstance(x, Trace)]
     assert len(traces) == (1 if MAKE[agent] is q else 2)
     assert all(np.ptp(trace.rate) > 0 for trace in traces)  # each has been learned
-    named = rf"not of mmrl: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}"
+    named = (
+        rf"not of mmrl: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}, "
+        r"learn=.*learn\(loss=.*patient.*mine\)"
+    )
     for opened in (reopen, saved):
         with pytest.raises(RunError, match=named):
             opened(path)
-    with pytest.raises(RunError, match=r"make was '.*', is None"):
+    with pytest.raises(RunError, match=r"learn was '.*', is None; make was '.*', is None"):
         Run(setup(agent), path, resume=True)
     with pytest.raises(RunError, match=r"env was '.*Recall\(cues=2\)', is '.*Recall\(cues=1\)'"):
         Run(dataclasses.replace(mine, env=Recall(1)), path, resume=True)
@@ -176,7 +193,7 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
     """Without a gradient the network stays as it was, but for PPG's other phase."""
-    run = Run(setup(agent, make=MAKE[agent], learn=LEARN[agent]))
+    run = Run(setup(agent, parts=True, gamma=0.1))
     before = run.begin().net
     report = next(iter(run))
     assert np.isfinite(report.loss).all()
@@ -193,7 +210,7 @@ def test_train_takes_the_same_parts_as_a_run(agent: str):
         asked.append(agent)
         return AGENTS[agent].learn(*arguments)
 
-    run = Run(setup(agent, make=MAKE[agent]))
+    run = Run(setup(agent, parts=True, blocks=3))
     env, params, *_ = run.program
     train = partial(AGENTS[agent].train, run.setup.config, env, params)
     parts = {"make": MAKE[agent], "learn": learn}
@@ -202,14 +219,19 @@ def test_train_takes_the_same_parts_as_a_run(agent: str):
     alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
     assert asked and jax.tree.structure(state) == jax.tree.structure(alone)
     assert jax.tree.leaves(state.net) == jax.tree.leaves(alone.net)
-    assert metrics.returns.shape == (2, 4)
+    assert metrics.returns.shape == (3, 4)  # not one for each of a block's two iterations
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", USUAL)
 def test_the_usual_network_is_one_of_its_parts(agent: str):
-    usual, given = (Run(setup(agent, make=make)) for make in (None, USUAL[agent]))
-    assert eqx.tree_equal(usual.begin().net, given.begin().net)
+    """Traced, because what is computed in the same way is the same."""
+    config, keys = setup(agent).config, jax.random.split(jax.random.key(0))
+    usual, given = (
+        text(partial(program(agent, ENV, make=make).init, config), keys)
+        for make in (None, USUAL[agent])
+    )
+    assert usual == given != text(partial(program(agent, ENV, make=MAKE[agent]).init, config), keys)
 
 
 def test_what_cannot_be_trained_is_refused():
@@ -219,7 +241,7 @@ def test_what_cannot_be_trained_is_refused():
         return Net(encoder, Trace(8), LinearHead(16, 2, key=keys[1]))
 
     with pytest.raises(ValueError, match=r"`make` must build .* arrays; got .*tanh.* at .*encoder"):
-        Run(setup("dqn", make=by_function))
+        Run(dataclasses.replace(setup("dqn"), make=by_function))
 
     def outputs(count: int, config: Any, env: Any, params: Any, key: Any) -> Net:
         return Net.make("none", env.observation_space(params).shape[0], count, width=8, key=key)
@@ -230,7 +252,7 @@ def test_what_cannot_be_trained_is_refused():
     }
     for agent, message in refused.items():
         with pytest.raises(ValueError, match=f"`make` must build .*{message}"):
-            Run(setup(agent, make=partial(outputs, 7)))
+            Run(dataclasses.replace(setup(agent), make=partial(outputs, 7)))
     with pytest.raises(ValueError, match=r"`env` must be hashable"):
         Setup(env=(ENV, Params(max_steps_in_episode=jnp.arange(2))))
 

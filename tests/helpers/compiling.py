@@ -1,6 +1,7 @@
 """How tests compile: see also the flags in tests/conftest.py."""
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,3 +17,8 @@ def jit_long(function: Callable[..., Any]) -> Any:
     compile, and a third of the time to run.
     """
     return jax.jit(function, compiler_options=_LONG)
+
+
+def text(function: Callable[..., Any], *arguments: Any) -> str:
+    """The program of a function, as it is traced; equal texts compute the same."""
+    return re.sub("0x[0-9a-f]+", "", str(jax.make_jaxpr(function)(*arguments)))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mmrl.agents import clear, dqn, r2d2
+from mmrl.agents import dqn, r2d2
 from mmrl.runs import Setup, checkpoint
 
 # The program of agents/test_dqn_training.py, so that it is compiled once for both.
@@ -41,23 +41,6 @@ R2D2 = Setup(
         environments=4,
         rollout=4,
         capacity=64,
-        block=2,
-        blocks=2,
-        episodes=4,
-    ),
-)
-
-# And for CLEAR, whose reservoir has to drop unrolls.
-CLEAR = Setup(
-    env="probe-Memory-v0",
-    agent="clear",
-    seeds=(0, 1),
-    config=clear.Config(
-        memory="none",
-        width=8,
-        environments=4,
-        rollout=4,
-        capacity=48,
         block=2,
         blocks=2,
         episodes=4,

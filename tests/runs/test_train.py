@@ -13,6 +13,7 @@ from mmrl import runs
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
 from mmrl.agents.ppo import ppg
 from mmrl.runs import Run, Setup, checkpoint
+from tests.helpers.compiling import text
 from tests.helpers.runs import leaves, payload, write
 
 SIZES: dict[str, Any] = {
@@ -72,10 +73,9 @@ def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", AGENTS)
-def test_a_run_is_what_train_does(agent: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_is_what_train_does(monkeypatch: pytest.MonkeyPatch):
     """Bit for bit, with every schedule on."""
-    run = Run(setup(agent))
+    run = Run(setup("ppo"))
     reports = list(run)
     state, metrics = trained(run, monkeypatch)
     assert metrics.returns.shape == (3, 1, SIZES["episodes"]) and len(reports) == 3
@@ -87,12 +87,35 @@ def test_a_run_is_what_train_does(agent: str, monkeypatch: pytest.MonkeyPatch):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.MonkeyPatch):
+    """Hence each agent's runs are what its `train` does: the rate is asked below."""
+    env, params, *_ = Run(setup(agent)).program
+    module = find(agent)
+    rate = sys.modules[ppo.init.__module__]
+
+    def trace(config: Any) -> str:
+        state = jax.eval_shape(lambda: module.init(config, env, params, jax.random.key(0)))
+        return text(lambda s: module.block(config, env, params, s), state)
+
+    whole = CONFIGS[agent]
+    if agent in ("ppo", "ppg"):
+        assert trace(whole) != trace(repeatable(whole))
+    monkeypatch.setattr(rate, "rate", lambda config, iteration: config.learning_rate)
+    assert trace(whole) == trace(repeatable(whole))
+
+
 # The rate that goes down as long as the run goes on
 
 
 @pytest.mark.parametrize("change", [{"blocks": 3}, {"blocks": 7}, {"blocks": 7, "horizon": 4.0}])
-def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(change: dict[str, Any]):
-    config = ppo.Config(block=2, anneal=0.75, learning_rate=1.0, **change)
+@pytest.mark.parametrize("agent", [ppo, ppg], ids=["ppo", "ppg"])
+def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(
+    agent: Any, change: dict[str, Any]
+):
+    change = change | ({"policy_iterations": 2} if agent is ppg else {})
+    config = agent.Config(block=2, anneal=0.75, learning_rate=1.0, **change)
     alone = repeatable(config)
     assert alone.blocks == 1 and repeatable(dqn.Config()) == dqn.Config(blocks=1)
     iterations = np.arange(2 * config.blocks + 1)

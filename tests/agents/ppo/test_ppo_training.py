@@ -1,4 +1,4 @@
-"""PPO and PPG learn: probes to their closed forms, a cart pole, a task that needs memory."""
+"""PPO and PPG learn: probes to their closed forms, and a cart pole."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,6 @@ import pytest
 from mmrl.agents import ppo
 from mmrl.agents.ppo import ppg
 from mmrl.envs import make
-from mmrl.envs.wrappers import BeginFlag, FlattenObservation
 from tests.helpers.any_probe import check_learned
 from tests.helpers.compiling import jit_long
 
@@ -29,15 +28,7 @@ PROBING = ppo.Config(
     gamma=0.8,
     entropy_weight=0.001,
 )
-FORMS = {
-    "kl-ewma": {"objective": "kl", "proximal": "ewma", "prox_center": 4.0},
-    "shared-decoupled-stale": {"shared": True, "proximal": "decoupled", "staleness": 2},
-}
-
-
-def train(agent: Any, config: Any, env: Any, params: Any, seeds: int) -> Any:
-    keys = jax.random.split(jax.random.key(0), seeds)
-    return jit_long(jax.vmap(lambda k: agent.train(config, env, params, k)))(keys)
+OTHER = {"objective": "kl", "proximal": "ewma", "prox_center": 4.0, "shared": True, "staleness": 2}
 
 
 def check_probes(agent: Any, config: Any, *names: str, **seeds: int) -> None:
@@ -59,9 +50,8 @@ def test_a_memory_is_learned_to_its_values():
     check_probes(ppo, config, "Memory", seeds=6, failures=2)
 
 
-@pytest.mark.parametrize("form", list(FORMS))
-def test_all_objectives_learn(form: str):
-    check_probes(ppo, dataclasses.replace(PROBING, **FORMS[form]), "Match")
+def test_another_objective_learns_from_what_is_stale():
+    check_probes(ppo, dataclasses.replace(PROBING, **OTHER), "Match")
 
 
 def test_ppg_learns():
@@ -86,28 +76,8 @@ CART_POLE = ppo.Config(
 def test_cart_pole_is_balanced():
     """PureJaxRL's settings, and normalized rewards: 500 000 steps."""
     env, params = make("CartPole-v1")
-    _, metrics = train(ppo, CART_POLE, env, params, seeds=4)
-    # Of fifteen other keys two ended at 390 and 423, the others above 475: not each seed does.
+    keys = jax.random.split(jax.random.key(0))
+    train = jit_long(jax.vmap(lambda k: ppo.train(CART_POLE, env, params, k)[1]))
+    metrics = train(keys)
+    # Of 25 keys two ended at 390 and 423, the others above 475: no two had less than 406.
     assert np.mean(metrics.returns) > 400
-
-
-def test_a_memory_learns_what_none_can():
-    """Repeat the card of four steps ago: 25 000 steps."""
-    env, params = make("popgym-RepeatPreviousEasy-v0")
-    env = BeginFlag(FlattenObservation(env))
-    config = ppo.Config(
-        memory_sizes=(("state_size", 32),),
-        environments=32,
-        rollout=64,
-        learning_rate=1e-3,
-        max_grad_norm=0.5,
-        gamma=0.9,
-        block=12,
-        blocks=1,
-    )
-    bare = dataclasses.replace(config, memory="none", memory_sizes=())
-    remembering, guessing = (
-        np.mean(train(ppo, c, env, params, seeds=2)[1].returns) for c in (config, bare)
-    )
-    # Ten other keys, in the mean: 0.98, and with no memory -0.49, which is chance.
-    assert remembering > 0.6 and guessing < -0.2

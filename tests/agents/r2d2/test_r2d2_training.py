@@ -1,4 +1,4 @@
-"""R2D2's actors, its learner, and runs as one compiled program; probes learned to their values."""
+"""R2D2's actors, its learner, and runs block by block; probes learned to their values."""
 
 import dataclasses
 from typing import Any
@@ -183,22 +183,10 @@ def in_blocks(config: r2d2.Config) -> tuple[Any, list[Any]]:
     return state, metrics
 
 
-def test_a_whole_run_of_several_seeds_is_each_in_blocks():
-    state, metrics = in_blocks(TINY)
-    whole = jax.jit(jax.vmap(lambda key: r2d2.train(TINY, *PROBE, key)))
-    others, all_metrics = whole(keys(0, 1))
-    other = jax.tree.map(lambda x: x[1], others)
-    compared = ("net", "target", "actor", "sequences", "held")
-    assert_same(*([getattr(s, name) for name in compared] for s in (state, other)), 1e-4)
-    returns = np.stack([m.returns for m in metrics])
-    np.testing.assert_allclose(all_metrics.returns[1], returns, atol=1e-5)
-    assert all_metrics.returns.shape == (2, TINY.blocks, TINY.episodes)
-    assert all_metrics.finite.all() and (all_metrics.fill[:, -1] > 0.4).all()
-    assert other.learned == TINY.blocks * TINY.block * TINY.updates
-
-
 def test_scalars_do_not_recompile():
-    state, _ = in_blocks(TINY)
+    state, metrics = in_blocks(TINY)
+    assert all(m.finite for m in metrics) and metrics[-1].fill > 0.4
+    assert state.learned == TINY.blocks * TINY.block * TINY.updates
     compiled = block._cache_size(), init._cache_size()
     for change in ({"learning_rate": 1e-4}, {"gamma": 0.7, "eta": 0.5}, {"alpha": 0.1}):
         other, _ = in_blocks(dataclasses.replace(TINY, **change))
@@ -248,26 +236,15 @@ PROBING = r2d2.Config(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("names", "change"),
-    [
-        (("Constant", "Delay"), {}),
-        (("Observation", "Delay"), {"rescale": False}),
-        # More steps would count in what the actors tried.
-        (("Memory",), {"n_step": 1}),
-    ],
-)
-def test_probes_are_learned_to_their_values(names: tuple[str, ...], change: dict[str, Any]):
-    config = dataclasses.replace(PROBING, **change)
-
+def test_probes_are_learned_to_their_values():
     def values(net: Any, seen: Any) -> Any:
-        q = net(net.init(), seen.obs, seen.begin)[1]
-        return returns.unrescale(q) if config.rescale else q
+        return returns.unrescale(net(net.init(), seen.obs, seen.begin)[1])
 
     def at_random(net: Any) -> Any:
         return actors.behavior(net, jnp.ones(()))
 
-    check_learned(r2d2, config, *names, policy=at_random, values=values)
+    names = ("Constant", "Observation", "Delay")
+    check_learned(r2d2, PROBING, *names, policy=at_random, values=values)
 
 
 REMEMBERING = r2d2.Config(
@@ -277,16 +254,11 @@ REMEMBERING = r2d2.Config(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "solves"),
-    [({"start": "zero"}, False), ({"start": "zero", "burn_in": 4}, True), ({}, True)],
-)
-def test_only_a_stored_state_or_a_burn_in_reaches_beyond_the_sequence(change, solves: bool):
+def test_a_stored_state_reaches_beyond_the_sequence():
     """The cue is in an episode's first sequence of 4 steps, and the question in its second."""
-    config, env = dataclasses.replace(REMEMBERING, **change), probes.Memory(8)
-    train = jit_long(jax.vmap(lambda key: r2d2.train(config, env, env.default_params, key)[1]))
+    env = probes.Memory(8)
+    train = jit_long(jax.vmap(lambda k: r2d2.train(REMEMBERING, env, env.default_params, k)[1]))
     metrics = train(keys(0, 1, 2))
     assert metrics.finite.all()
-    # Each of twelve seeds had 1 where it solves, and else between -0.4 and 0.4: chance is 0.
-    score = np.mean(metrics.returns)
-    assert score > 0.7 if solves else abs(score) < 0.5
+    # Each of twelve seeds had 1, and with `start` "zero" between -0.4 and 0.4: chance is 0.
+    assert np.mean(metrics.returns) > 0.7
