@@ -89,17 +89,6 @@ def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
     )
 
 
-def test_a_whole_run_is_its_blocks(program: runs.Program):
-    """`train` under jit and vmap equals block after block."""
-    state, metrics = train(program, TINY, 0, 1)
-    whole = jax.jit(jax.vmap(lambda k: dqn.train(TINY, program.env, program.params, k)))
-    other, all_metrics = whole(keys(0, 1))
-    assert_close(state, other, 1e-4)
-    blocks = np.stack([m.returns for m in metrics], axis=1)
-    np.testing.assert_allclose(all_metrics.returns, blocks, atol=1e-5)
-    assert all_metrics.returns.shape == (2, TINY.blocks, TINY.episodes)
-
-
 def test_a_seed_does_not_depend_on_its_neighbours(program: runs.Program):
     together, _ = train(program, TINY, 0, 1)
     apart, _ = train(program, TINY, 1, 7)

@@ -48,6 +48,13 @@ def test_what_a_setup_leaves_out_is_the_agents_own(agent: str):
     assert dataclasses.replace(usual, observes=()) == Setup(usual.env, agent=agent, observes=())
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_real_numbers_do_not_recompile(agent: str):
+    """They are the leaves of a config, and all else is its structure."""
+    config = find(agent).Config()
+    assert jax.tree.leaves(config) == [x for x in vars(config).values() if isinstance(x, float)]
+
+
 def test_observes_shows_what_it_says_in_one_order():
     def shown(*names: str) -> Any:
         env, params, *_ = runs.program("r2d2", "probe-Memory-v0", names)

@@ -487,23 +487,6 @@ def test_scalars_do_not_recompile_and_the_rate_falls():
 
 
 @pytest.mark.slow
-def test_a_whole_run_is_its_blocks_for_every_seed():
-    names = dict(objective="kl", proximal="ewma", normalize_rewards=True, shared=True)
-    config = change(BARE, **names, staleness=1, optimizer="sgd", max_grad_norm=0.5)
-    keys = jax.random.split(jax.random.key(3), 2)
-    state, metrics = jax.jit(jax.vmap(lambda k: ppo.train(config, ENV, PARAMS, k)))(keys)
-    one = jax.jit(lambda k: ppo.init(config, ENV, PARAMS, k))(keys[1])
-    block = jax.jit(lambda s: ppo.block(config, ENV, PARAMS, s))
-    for i in range(config.blocks):
-        one, single = block(one)
-        np.testing.assert_allclose(metrics.returns[1, i], single.returns, atol=1e-4)
-    assert distance(jax.tree.map(lambda x: x[1], state.net), one.net) < 1e-4
-    assert metrics.finite.all() and (metrics.fill == 1).all()
-    assert all(np.isfinite(x).all() for x in numbers(metrics))
-    assert metrics.returns.shape == (2, config.blocks, config.episodes)
-
-
-@pytest.mark.slow
 def test_continuous_actions():
     env, params = make("Pendulum-v1")
     config = change(BARE, objective="kl")
