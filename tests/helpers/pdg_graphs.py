@@ -6,12 +6,14 @@ sum of gradients so far (`p` the sum before), `u` updated parameters. All values
 and the functions are toys, so that a whole program runs in a moment; the dependences are real.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
 from mmrl.pdg import domain
+from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Expr, Sym, lift, min_
 from mmrl.pdg.graph import Edge, Graph, Op, array_type
@@ -193,6 +195,12 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
     "PPO": ppo,
     "PPO, returns by slices": lambda: ppo(recurrent=False),
 }
+
+
+@functools.cache
+def compiled(name: str) -> Compiled:
+    """A program of `PROGRAMS`, which all tests share."""
+    return compile(PROGRAMS[name]())
 
 
 GOLDEN = {

@@ -13,14 +13,14 @@ from mmrl.pdg.graph import Edge, Graph
 from mmrl.pdg.naive import execute
 from mmrl.pdg.passes import fuse, tile, vectorize
 from mmrl.pdg.program import Program
-from tests.helpers.pdg_graphs import reinforce
+from tests.helpers.pdg_graphs import compiled, reinforce
 
 SIZES = {"I": 2, "T": 9}
 
 
 @pytest.fixture(scope="module")
 def made() -> Compiled:
-    return compile(reinforce(3))
+    return compiled("3-step")
 
 
 def test_both_executors_agree(made: Compiled):
@@ -143,12 +143,11 @@ def test_wrong_bounds_are_named_wherever_they_are_given(made: Compiled, name: st
 WIDE = {
     "as it is": {},
     "vectorized": {"vectorize": lambda graph: vectorize(graph, "t")},
-    "fused": {"fuse": fuse},
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("steps", "passes"), [(9, "vectorized"), (2, "as it is"), (2, "fused")])
+@pytest.mark.parametrize(("steps", "passes"), [(9, "vectorized"), (2, "as it is")])
 def test_a_window_arrives_with_its_full_width(steps: int, passes: str):
     """Padded with zeros, also where the whole dimension is shorter than the window."""
     weights = jnp.array([1.0, 10.0, 100.0, 1000.0])
@@ -179,7 +178,7 @@ def tiled() -> Compiled:
     return compile(reinforce(3), {"tile": lambda graph: tile(graph, "t", 4)})
 
 
-@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("steps", [1, 5])
 def test_a_tile_may_be_longer_than_the_dimension(made: Compiled, tiled: Compiled, steps: int):
     sizes = {"I": 2, "T": steps}
     named = execute(made.graph, sizes).values()
@@ -188,9 +187,8 @@ def test_a_tile_may_be_longer_than_the_dimension(made: Compiled, tiled: Compiled
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-@pytest.mark.parametrize("n", [3, None])
-def test_nothing_is_fused_that_would_read_its_own_future(n: int | None):
-    fused, plain = compile(reinforce(n), {"fuse": fuse}), compile(reinforce(n))
-    assert len(fused.graph.ops) < len(plain.graph.ops) and fused.check(**SIZES).ok
-    for one, other in zip(fused.interpret(SIZES).results, plain.xla(SIZES)(), strict=True):
+def test_nothing_is_fused_that_would_read_its_own_future(made: Compiled):
+    fused = compile(reinforce(3), {"fuse": fuse})
+    assert len(fused.graph.ops) < len(made.graph.ops) and fused.check(**SIZES).ok
+    for one, other in zip(fused.interpret(SIZES).results, made.xla(SIZES)(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)

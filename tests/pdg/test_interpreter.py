@@ -22,7 +22,7 @@ from mmrl.pdg.runtime.interpreter import Interpreter, interpret, last_reads
 from mmrl.pdg.runtime.stores import HOST_MEMORY, BlockStore, HostStore, PointStore
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.syntax import Block, Execute, Free
-from tests.helpers.pdg_graphs import PROGRAMS, reinforce, tiled
+from tests.helpers.pdg_graphs import compiled, reinforce
 
 SOME = ["Monte-Carlo", "3-step, tiles of 4", "PPO"]
 
@@ -62,8 +62,8 @@ def numbers(graph: Graph, T: int = 9, others: int = 3) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", [*SOME, "3-step", "PPO, returns by slices"])
 def test_it_computes_what_the_graph_means_and_leaks_nothing(name: str):
-    graph = PROGRAMS[name]()
-    done = interpret(compile(graph), numbers(graph))
+    graph = compiled(name).graph
+    done = interpret(compiled(name), numbers(graph))
     np.testing.assert_allclose(done.results, meaning(graph, numbers(graph)), rtol=1e-6)
     assert {tensor for tensor, _, _ in done.account.leaks()} == set(graph.results)
     assert done.account.live() == 4 * len(done.account.leaks())
@@ -74,9 +74,9 @@ def test_it_computes_what_the_graph_means_and_leaks_nothing(name: str):
 OBS, RETURN, REWARD = ("o", 0), ("g", 0), ("e", 1)
 
 
-@pytest.mark.parametrize(("n", "T"), [(3, 16), (8, 16)])
-def test_n_steps_hold_n_observations_at_any_length(n: int, T: int):
-    done = interpret(compile(reinforce(n)), {"I": 2, "T": T})
+def test_n_steps_hold_n_observations():
+    n = 3
+    done = interpret(compiled("3-step"), {"I": 2, "T": 16})
     assert done.account.peak(OBS) == done.account.peak(REWARD) == n * 4
     assert done.account.peak(RETURN) == 4
     assert done.stores[REWARD] == "ring"
@@ -84,27 +84,26 @@ def test_n_steps_hold_n_observations_at_any_length(n: int, T: int):
 
 
 def test_monte_carlo_holds_the_whole_episode():
-    done = interpret(compile(reinforce()), {"I": 2, "T": 12})
+    done = interpret(compiled("Monte-Carlo"), {"I": 2, "T": 12})
     assert done.account.peak(OBS) == done.account.peak(REWARD) == 12 * 4
     assert done.stores[REWARD] == "block"
 
 
 def test_tiles_of_m_hold_m_plus_n_minus_1():
-    done = interpret(compile(tiled(3, 4)), {"I": 2, "T": 32})
+    done = interpret(compiled("3-step, tiles of 4"), {"I": 2, "T": 32})
     assert done.account.peak(OBS) == (4 + 3 - 1) * 4
 
 
 def test_swapped_observations_wait_on_the_host():
-    compiled = compile(reinforce(), swap=(OBS,))
-    done = interpret(compiled, {"I": 2, "T": 12})
+    done = interpret(compile(reinforce(), swap=(OBS,)), {"I": 2, "T": 12})
     assert done.account.peak(OBS) == 4
     assert done.account.peak(OBS, HOST) >= 11 * 4
-    plain = interpret(compile(reinforce()), {"I": 2, "T": 12})
+    plain = interpret(compiled("Monte-Carlo"), {"I": 2, "T": 12})
     np.testing.assert_array_equal(done.results, plain.results)
 
 
 def test_a_thunk_serves_every_step_and_run():
-    program = Interpreter(compile(reinforce(3)), {"I": 3, "T": 9})
+    program = Interpreter(compiled("3-step"), {"I": 3, "T": 9})
     program()
     program()
     assert all(thunk._cache_size() <= 1 for thunk in program.thunks.values() if thunk)
@@ -112,12 +111,11 @@ def test_a_thunk_serves_every_step_and_run():
 
 @pytest.mark.parametrize("name", SOME)
 def test_what_ends_with_a_read_is_given_away(name: str):
-    graph = PROGRAMS[name]()
-    compiled, bounds = compile(graph), numbers(graph)
+    made, bounds = compiled(name), numbers(compiled(name).graph)
     # At all bounds at once, isl says the same.
-    found = last_reads(compiled.trace(**bounds), Accesses(compiled.graph, bounds))
-    assert found == set(donations(schedule(compiled.graph)))
-    kept, given = (Interpreter(compiled, bounds, donate=donate)() for donate in (False, True))
+    found = last_reads(made.trace(**bounds), Accesses(made.graph, bounds))
+    assert found == set(donations(schedule(made.graph)))
+    kept, given = (Interpreter(made, bounds, donate=donate)() for donate in (False, True))
     np.testing.assert_array_equal(given.results, kept.results)
     assert given.account.live() == kept.account.live()
     assert given.account.peak() <= kept.account.peak()
@@ -130,8 +128,8 @@ def test_a_loop_that_gives_its_state_away_holds_one():
     x[0] = jnp.zeros(1000)
     following = p.fn(lambda x: 0.5 * x + 1.0, x, name="following")
     x[t + 1] = following
-    compiled, size = compile(p.graph(following[T - 1])), 4000
-    programs = [Interpreter(compiled, {"T": 6}, donate=donate) for donate in (False, True)]
+    made, size = compile(p.graph(following[T - 1])), 4000
+    programs = [Interpreter(made, {"T": 6}, donate=donate) for donate in (False, True)]
     kept, given = (program() for program in programs)
     np.testing.assert_array_equal(given.results, kept.results)
     assert (kept.account.peak(), given.account.peak()) == (2 * size, size)
@@ -140,7 +138,7 @@ def test_a_loop_that_gives_its_state_away_holds_one():
     done = thunk(value, {}, {"t": 0}, {})
     assert value[0].is_deleted() and not done[0].is_deleted()
     # What others hold, or is a result, stays: the value that is asked for, in both memories.
-    assert {tensor for tensor, _, _ in given.account.leaks()} == set(compiled.graph.results)
+    assert {tensor for tensor, _, _ in given.account.leaks()} == set(made.graph.results)
 
 
 def test_a_use_after_free_is_named():
