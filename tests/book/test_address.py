@@ -221,18 +221,16 @@ def test_the_cell_installs_the_course_in_a_fresh_environment(
     python = tmp_path / "fresh" / "bin" / "python"
     shutil.copy(wheel, tmp_path)
     install(python, on_colab(address.cell(""), tmp_path, monkeypatch), tmp_path)
-    said = f"print(mmrl.__file__, mmrl.__version__, importlib.metadata.version({NAME!r}))"
-    code = f"import importlib.metadata\n{imports()}\n{said}"
-    file, *versions = call(
+    # Rows carry versions, and the book's rows came along.
+    said = f"print(mmrl.__file__, mmrl.__version__, importlib.metadata.version({NAME!r}), "
+    said += "provenance()['versions']['mmrl'], PUBLISHED)"
+    code = f"import importlib.metadata\n{imports()}\nfrom mmrl.runs import provenance\n"
+    code += f"from mmrl.course.results import PUBLISHED\n{said}"
+    file, *versions, published = call(
         python, "-W", "error::RuntimeWarning", "-c", code, folder=tmp_path
     ).split()
     assert Path(file).is_relative_to(tmp_path / "fresh")
-    assert versions == [mmrl.__version__] * 2
-    # Rows carry versions, the book's rows came along, and the program is there.
-    code = "from mmrl.runs import provenance; from mmrl.course.results import PUBLISHED; "
-    code += "print(provenance()['versions']['mmrl'], PUBLISHED)"
-    version, published = call(python, "-c", code, folder=tmp_path).split()
-    assert version == mmrl.__version__
+    assert versions == [mmrl.__version__] * 3
     ours = {path.name for path in (ROOT / "book" / "results").glob("*.jsonl")}
     assert {path.name for path in Path(published).glob("*.jsonl")} == ours
     assert call(python.parent / "mmrl", "--version", folder=tmp_path) == f"mmrl {mmrl.__version__}"

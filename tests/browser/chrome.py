@@ -27,8 +27,9 @@ class Page:
     """One tab. `requests` are the addresses that it asked for, `problems` its errors."""
 
     def __init__(self, address: str):
+        # What comes is UTF-8: to see that of every byte would take longer than all else.
         self.socket = websocket.create_connection(
-            address, timeout=60, suppress_origin=True, max_size=None
+            address, timeout=60, suppress_origin=True, max_size=None, skip_utf8_validation=True
         )
         self.count = 0
         self.requests: list[str] = []

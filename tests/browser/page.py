@@ -64,7 +64,7 @@ def visit(chromium: str, html: str, folder: Path) -> list[dict[str, Any]]:
     address = folder / "page.html"
     address.write_text(html, "utf-8")
     command = [chromium, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1280,900"]
-    command += ["--dump-dom", "--virtual-time-budget=20000", address.as_uri()]
+    command += ["--dump-dom", "--virtual-time-budget=100000", address.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     report = done.stdout.partition('<script type="application/json" id="report">')[2]
     assert report, f"the page reported nothing: {done.stderr[-2000:]}"

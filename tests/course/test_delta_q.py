@@ -26,10 +26,9 @@ measure = jax.jit(replay_delta_q, static_argnums=(2, 3))
 COUNT, PREFIX = 24, 6
 
 
-@pytest.mark.parametrize("memory", ["lstm", "lru"])
-def test_delta_q_equals_a_loop(memory: str):
-    state, key = game(memory).state, jax.random.key(4)
-    drifted = dataclasses.replace(state, net=game(memory).other)
+def test_delta_q_equals_a_loop():
+    state, key = game().state, jax.random.key(4)
+    drifted = dataclasses.replace(state, net=game().other)
     ours = jax.device_get(measure(drifted, key, COUNT, PREFIX))
     drawn = jax.jit(sequences.sample, static_argnums=2)(state.sequences, key, COUNT)
     past = np.asarray(state.sequences.past[drawn.rows])
@@ -38,7 +37,7 @@ def test_delta_q_equals_a_loop(memory: str):
     steps = np.asarray(drawn.trained.sum(axis=1))
     for i in np.flatnonzero(ours.valid):
         wanted = np.array(
-            oracle.stale_by_loop(memory, drifted.net, int(drawn.rows[i]), int(steps[i]))
+            oracle.stale_by_loop("lstm", drifted.net, int(drawn.rows[i]), int(steps[i]))
         )
         np.testing.assert_allclose(ours.first[:, i], wanted[:, 0], rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(ours.last[:, i], wanted[:, 1], rtol=1e-3, atol=1e-5)
@@ -58,10 +57,9 @@ def test_delta_q_needs_a_state_at_both_ends_of_the_burn_in():
             replay_delta_q(state, jax.random.key(0), COUNT, PREFIX)
 
 
-@pytest.mark.parametrize("memory", ["lstm", "lru"])
-def test_a_tape_has_no_staleness(memory: str):
+def test_a_tape_has_no_staleness():
     """A tape of whole episodes gives the values of each episode alone, with any parameters."""
-    net, steps = game(memory).other, jax.tree.map(lambda x: x[:, :60], game(memory).steps)
+    net, steps = game().other, jax.tree.map(lambda x: x[:, :60], game().steps)
     example = jax.tree.map(lambda x: x[0, 0], steps)
 
     @jax.jit

@@ -212,16 +212,18 @@ def double(tree: Any) -> Any:
     return jax.tree.map(lambda x: x.astype(wide.get(x.dtype.kind, x.dtype)), tree)
 
 
+_step = eqx.filter_jit(lambda net, *x: net.step(*x))
+
+
 def stale_by_loop(memory: str, net: Any, row: int, steps: int) -> list[list[float]]:
     """ΔQ at the first and the last of a sequence's trained steps, for each of `STARTS`."""
     _, seen, states, _, _ = game(memory)
     worker, first = divmod(row, DEPTH)
-    step = eqx.filter_jit(lambda net, *x: net.step(*x))
 
     def values(state, begun):
         found = []
         for t in range(begun, first + steps):
-            state, q = step(net, state, seen.obs[worker, t], seen.begin[worker, t])
+            state, q = _step(net, state, seen.obs[worker, t], seen.begin[worker, t])
             found.append(np.asarray(q, float))
         return np.stack(found)[first - begun :][[0, -1]]
 

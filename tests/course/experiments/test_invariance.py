@@ -154,11 +154,25 @@ def test_van_elteren_is_standardized_over_all_ways_to_deal_the_values():
     assert two == pytest.approx(math.sqrt(2) * one) and one > 0
 
 
+def test_what_has_phases_has_the_same_measures():
+    """PPG is traced; that the experiment runs is asked of PPO."""
+    keys, found = jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32)), []
+    for agent in ("ppo", "ppg"):
+        config = invariance.Cell("Catch", agent, stratified.EVERY, 4).config(1e-3, True)
+        configs = jax.tree.map(lambda x: jnp.full(2, x, jnp.float32), config)
+        init, block, noise = invariance._compiled("Catch", agent)
+        state = jax.eval_shape(init, configs, keys)
+        after, told = jax.eval_shape(block, configs, state)
+        assert jax.tree.structure(after) == jax.tree.structure(state)
+        found.append((told, jax.eval_shape(noise, configs, state)))
+    assert found[0] == found[1] and found[0][0].returns.shape == (2,)
+
+
 @pytest.mark.slow
 def test_the_experiment_goes_on_where_it_stopped(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-    base = invariance.Cell("Catch", "ppg", stratified.EVERY, 1)
+    base = invariance.Cell("Catch", "ppo", stratified.EVERY, 1)
     # Three agents or six: two programs.
     task = dataclasses.replace(invariance.TASKS["Catch"], seeds=invariance.SEEDS[:3])
     monkeypatch.setitem(invariance.TASKS, "Catch", task)

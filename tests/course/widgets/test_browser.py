@@ -245,10 +245,10 @@ for (const width of ["760px", "404px"]) {
 """
 
 
-@pytest.mark.parametrize("route", ["tile", "vectorize"])
-def test_no_name_in_a_graph_is_cut_or_covered(route: str, tmp_path: Path):
-    [(_, found)] = examine([widgets.GraphEvolution(route=route)], LABELS, tmp_path)
-    assert found["hidden"] == [] and found["read"] > 500
+def test_no_name_in_a_graph_is_cut_or_covered(tmp_path: Path):
+    shown = [widgets.GraphEvolution(route=route) for route in ("tile", "vectorize")]
+    for _, found in examine(shown, LABELS, tmp_path):
+        assert found["hidden"] == [] and found["read"] > 500
 
 
 LOOK = """
@@ -316,14 +316,13 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_arrays_are_met_with_a_calm_word(kind: str, tmp_path: Path):
-    values, word = BAD[kind]
-    shown = [
-        getattr(widgets, name)(**{trait: values}, **settings)
-        for name, traits in SERIES.items()
-        for trait, settings in traits.items()
-    ]
-    for name, found in examine(shown, LOOK, tmp_path):
-        assert word in found["notes"], name
-        assert found["labels"] and "cannot be drawn" not in found["notes"], name
+def test_bad_arrays_are_met_with_a_calm_word(tmp_path: Path):
+    shown, words = [], []
+    for values, word in BAD.values():
+        for name, traits in SERIES.items():
+            for trait, settings in traits.items():
+                shown.append(getattr(widgets, name)(**{trait: values}, **settings))
+                words.append(word)
+    for (name, found), word in zip(examine(shown, LOOK, tmp_path), words, strict=True):
+        assert word in found["notes"], (name, word)
+        assert found["labels"] and "cannot be drawn" not in found["notes"], (name, word)

@@ -279,8 +279,9 @@ def test_sequences_are_those_of_the_replay():
     steps = Flags(jnp.asarray(np.roll(last, 1))[None], jnp.asarray(last)[None])
     example, sizes["tail"] = jax.tree.map(lambda x: x[0, 0], steps), sizes.pop("n") - 1
     stored = sequences.init(example, jnp.zeros(()), 4 * size, **sizes)
-    stored = sequences.add(stored, steps, jnp.zeros((1, size)), jnp.ones((1, size)))
-    seen = sequences.window(stored, jnp.arange(4 * size), sizes["burn_in"])
+    stored = jax.jit(sequences.add)(stored, steps, jnp.zeros((1, size)), jnp.ones((1, size)))
+    window = jax.jit(sequences.window, static_argnums=2)
+    seen = window(stored, jnp.arange(4 * size), sizes["burn_in"])
     real, trained = np.asarray(seen.mask), np.asarray(seen.trained)
     part = np.where(trained, 1, 2 * (np.arange(real.shape[1]) >= sizes["burn_in"]))
     found = [[(real & (part == k)).sum(1) for k in range(3)], [np.arange(len(real))]]
