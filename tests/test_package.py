@@ -169,8 +169,12 @@ from jax._src.xla_bridge import backends_are_initialized as started
 print(started())
 import jax.numpy as jnp
 jnp.zeros(())
-print(started())"""
-    assert run(code).split() == ["[]", "[]", "False", "True"]
+print(started())
+import mmrl.runs
+print(loaded("pandas", "scipy.stats", "seaborn"))
+from gymnax.environments.misc import pong
+print(callable(pong.sns.color_palette), *loaded("seaborn"))"""
+    assert run(code).split() == ["[]", "[]", "False", "True", "[]", "True", "seaborn"]
 
 
 # The scheduler flag

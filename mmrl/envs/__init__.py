@@ -16,8 +16,7 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
     Raises `ValueError` for a name that is not registered, with the nearest ones, and for arguments
     that the environment does not take, with those that it takes.
     """
-    import gymnax
-    from gymnax import registration
+    from mmrl.envs._gymnax import gymnax
 
     names = registered()
     if env_id not in names:
@@ -26,7 +25,7 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
             f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
             f"{', '.join(nearest)}. `mmrl train --list` names all {len(names)}."
         )
-    signature = inspect.signature(registration._registry[env_id])
+    signature = inspect.signature(gymnax.registration._registry[env_id])
     try:
         signature.bind(**kwargs)
     except TypeError as error:
@@ -39,7 +38,7 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
 
 def registered() -> list[str]:
     """The ids that `make` knows: gymnax's own, then ours."""
-    import gymnax
+    from mmrl.envs._gymnax import gymnax
 
     register()
     return list(gymnax.registered_envs)
@@ -47,9 +46,8 @@ def registered() -> list[str]:
 
 def register() -> None:
     """Make our environments known to `gymnax.make` too. Calling it again changes nothing."""
-    import gymnax
-
     from mmrl.envs import popgym, probes
+    from mmrl.envs._gymnax import gymnax
 
     for env_id, factory in {**popgym.SPECS, **probes.SPECS}.items():
         if env_id not in gymnax.registered_envs:

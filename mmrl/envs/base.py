@@ -6,8 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from gymnax.environments import environment
 from jaxtyping import Array, PRNGKeyArray, Shaped
+
+from mmrl.envs._gymnax import environment
 
 Obs = Shaped[Array, "..."]
 Reset = tuple[Obs, Any]

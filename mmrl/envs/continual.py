@@ -19,10 +19,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
 from jaxtyping import Int, PRNGKeyArray
 
 from mmrl.envs import make
+from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.wrappers import FlattenObservation, ObservationWrapper
 from mmrl.envs.wrappers.base import Obs, action_count, bounds, box, vector_size
 

@@ -24,9 +24,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment
 from jaxtyping import Array, Bool, Float, Int
 
+from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, Task, one_hot
 
 Obs = Float[Array, " obs"]

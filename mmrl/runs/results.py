@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import jax
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from mmrl import __version__
 from mmrl.runs.checkpoint import dumps, writing
@@ -53,6 +52,8 @@ def revision() -> str | None:
 
 def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
     """The mean of the middle half: ⌊n/4⌋ values are cut on each side.  Agarwal et al. 2021."""
+    from scipy import stats  # takes half a second
+
     return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
 
+from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Resetting
 
 Action = Integer[Array, ""] | int

@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
-from gymnax.environments.classic_control import cartpole
 from jaxtyping import Array, Bool, Float
 
+from mmrl.envs._gymnax import cartpole, environment, spaces
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Task, check_positive
 
 Params = cartpole.EnvParams

@@ -2,9 +2,9 @@
 
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment
 from jaxtyping import Array, Bool, Float, Int
 
+from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, Task, check_positive, one_hot
 
 CLEAR, MINE, VIEWED = 0, 1, 2

@@ -2,9 +2,9 @@
 
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment
 from jaxtyping import Array, Bool, Float
 
+from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import (
     Action,
     Leaf,

@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from gymnax.environments import environment, spaces
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Obs, Reset, Resetting, Step, step_and_reset
 
 

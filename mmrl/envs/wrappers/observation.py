@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from gymnax.environments import environment, spaces
 from jaxtyping import PRNGKeyArray
 
+from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.wrappers.base import Obs, ObservationWrapper, action_count, bounds, box, vector_size
 
 
