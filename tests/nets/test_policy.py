@@ -1,5 +1,6 @@
 """Distributions against SciPy; actor-critics: step, tape and lookahead agree, heads start small."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -74,7 +75,7 @@ def test_gaussian_equals_scipy():
 def test_a_policy_does_not_diverge_from_itself(kind: type, logits: jax.Array):
     policy = Categorical(logits) if kind is Categorical else gaussians()[0]
     np.testing.assert_array_equal(policy.kl(policy), 0)
-    gradient = jax.grad(lambda other: policy.kl(other).sum())(policy)
+    gradient = jax.jit(jax.grad(lambda other: policy.kl(other).sum()))(policy)
     for leaf in jax.tree.leaves(gradient):
         np.testing.assert_allclose(leaf, 0, atol=1e-6)
 
@@ -99,7 +100,7 @@ def test_extreme_and_forbidden_actions_do_no_harm():
         )
 
     for p in (policy, forbidden):
-        value, gradient = jax.value_and_grad(numbers)(p)
+        value, gradient = jax.jit(jax.value_and_grad(numbers))(p)
         assert jnp.isfinite(value) and jnp.isfinite(gradient.logits).all()
     np.testing.assert_allclose(forbidden.entropy(), np.log(2), rtol=1e-6)
     draws = jax.vmap(forbidden.sample)(jax.random.split(jax.random.key(5), 200))
@@ -109,6 +110,7 @@ def test_extreme_and_forbidden_actions_do_no_harm():
 # Networks
 
 
+@functools.cache
 def make(name: str, **kwargs: Any) -> ActorCritic:
     size = int(np.prod(OBS))
     return ActorCritic.make(name, size, ACTIONS, width=8, key=jax.random.key(6), **kwargs)
@@ -158,13 +160,14 @@ def test_tape_step_and_lookahead_agree(name: str, form: dict[str, bool], tape):
 
 def test_a_policy_starts_almost_uniform_and_a_value_does_not(tape):
     obs, begin, _ = tape
+    run = eqx.filter_jit(lambda net: net(net.init(), obs, begin)[1])
     for name in ("none", "lru"):
-        _, outputs = make(name)(make(name).init(), obs, begin)
+        outputs = run(make(name))
         assert np.abs(outputs.policy.logits).max() < 0.05
         assert outputs.policy.entropy().min() > 0.99 * np.log(ACTIONS)
         for value in (outputs.value, outputs.aux_value):
             assert np.abs(value).max() > 0.1
-    _, outputs = make("none", continuous=True)(((), ()), obs, begin)
+    outputs = run(make("none", continuous=True))
     assert np.abs(outputs.policy.mean).max() < 0.05
     np.testing.assert_array_equal(outputs.policy.log_std, 0)
 
@@ -173,18 +176,22 @@ def test_what_is_shared(tape):
     """Two networks: the value's gradient leaves the policy net alone. One: it does not."""
     obs, begin, _ = tape
 
-    def total(net, which):
+    run = eqx.filter_jit(lambda net: net(net.init(), obs, begin)[1])
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def slope(net, which):
         return jnp.sum(getattr(net(net.init(), obs, begin)[1], which))
 
     apart, shared = make("none"), make("none", shared=True)
     assert shared.critic is None
-    by_value = eqx.filter_grad(total)(apart, "value")
-    by_aux = eqx.filter_grad(total)(apart, "aux_value")
+    by_value = slope(apart, "value")
+    by_aux = slope(apart, "aux_value")
     assert not any(np.any(x) for x in jax.tree.leaves(by_value.policy))
     assert any(np.any(x) for x in jax.tree.leaves(by_value.critic))
     assert any(np.any(x) for x in jax.tree.leaves(by_aux.policy))
     assert not any(np.any(x) for x in jax.tree.leaves(by_aux.critic))
-    outputs = shared(shared.init(), obs, begin)[1]
+    outputs = run(shared)
     np.testing.assert_array_equal(outputs.value, outputs.aux_value)
 
 

@@ -45,6 +45,9 @@ def unrolls_or_zeros(ids: np.ndarray) -> Unrolls:
     return jax.tree.map(lambda x: np.where((ids > 0).reshape(-1, *[1] * (x.ndim - 1)), x, 0), whole)
 
 
+merge = jax.jit(reservoir.merge)
+
+
 @jax.jit
 def stream(start: reservoir.Reservoir, ids, lots) -> reservoir.Reservoir:
     """Adds [time, unroll], one row after another."""
@@ -174,7 +177,7 @@ def test_parts_that_saw_different_things_merge_into_one_that_saw_all():
     ids, lots = 1 + np.arange(96).reshape(16, 6), rng.random((16, 6)).astype("f4")
     whole = stream(empty(4, 3), ids, lots)
     parts = [stream(empty(4, 3), ids[i::8], lots[i::8]) for i in range(8)]
-    merged = functools.reduce(reservoir.merge, parts)
+    merged = functools.reduce(merge, parts)
     assert held(merged) == held(whole) and merged.seen == whole.seen
 
 
@@ -182,7 +185,7 @@ def test_merging_is_a_monoid():
     rng = np.random.default_rng(3)
     new = [(1 + 8 * i + np.arange(8)[None], rng.random((1, 8)).astype("f4")) for i in range(3)]
     a, b, c = (stream(empty(3, 2), *x) for x in new)
-    e, merge = empty(3, 2), reservoir.merge
+    e = empty(3, 2)
     assert held(merge(merge(a, b), c)) == held(merge(a, merge(b, c)))
     assert held(merge(a, b)) == held(merge(b, a))
     assert held(merge(e, a)) == held(a) == held(merge(a, e))
@@ -212,7 +215,8 @@ def test_an_empty_part_gives_zeros():
 def test_a_memory_may_have_no_state():
     kept = reservoir.init(EXAMPLE, ((), ()), 2 * LENGTH, length=LENGTH)
     new = unrolls([1])._replace(state=((), ()))
-    drawn = reservoir.sample(reservoir.add(kept, new, jax.random.key(0)), jax.random.key(1), 2)
+    kept = jax.jit(reservoir.add)(kept, new, jax.random.key(0))
+    drawn = reservoir.sample(kept, jax.random.key(1), 2)
     assert drawn.state == ((), ()) and drawn.steps["id"][:, 0].tolist() == [10, 10]
 
 
@@ -227,9 +231,8 @@ def test_adding_moves_no_more_than_it_keeps():
 
 def test_seeds_have_a_reservoir_each():
     many = jax.vmap(lambda _: empty(4, 2))(jnp.arange(3))
-    many = jax.vmap(lambda r, k: reservoir.add(r, unrolls(jnp.array([1, 2])), k))(
-        many, jax.random.split(jax.random.key(0), 3)
-    )
+    add = jax.jit(jax.vmap(lambda r, k: reservoir.add(r, unrolls(jnp.array([1, 2])), k)))
+    many = add(many, jax.random.split(jax.random.key(0), 3))
     assert (many.workers, many.slots, many.length) == (2, 4, LENGTH)
     assert many.stored.tolist() == [[1, 1]] * 3 and many.threshold.shape == (3, 2)
 
