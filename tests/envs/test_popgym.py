@@ -65,7 +65,11 @@ def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episod
     return played
 
 
-@pytest.mark.parametrize("id", SPECS)
+# A level is its arguments, and all of them show in the sizes below but the noise and the mines.
+COMPARED = [id for id in SPECS if "Medium" not in id or "Noisy" in id or "Mine" in id]
+
+
+@pytest.mark.parametrize("id", COMPARED)
 def test_equals_the_original(id):
     task, _ = oracle.task_and_level(id)
     played = compare(task, SPECS[id](), oracle.original(id), WORKERS.get(task, 16))

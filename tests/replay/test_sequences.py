@@ -29,8 +29,9 @@ from tests.replay.sequences_oracle import (
 
 SETTINGS = {
     "deep tree": Setting(3, 36, 5, 6, 3, burn_in=4, tail=2, alpha=1.0, top=8, branch=5),
-    "long prefix and tail": Setting(2, 27, 1, 4, 1, burn_in=7, tail=4, alpha=0.6, eta=0.5),
-    "every step begins one": Setting(1, 16, 4, 3, 2, burn_in=2, tail=5, alpha=1.0, eta=0.0),
+    "every step begins one, long prefix and tail": Setting(
+        2, 27, 4, 3, 2, burn_in=7, tail=5, alpha=0.6, eta=0.0
+    ),
     "disjoint, longest rollout": Setting(2, 16, 9, 4, 0, burn_in=0, tail=0, alpha=1.0, eta=1.0),
 }
 HISTORIES, CALLS, BATCH, BETA = 12, 40, 5, 0.6
@@ -75,10 +76,8 @@ def record(setting: Setting, inputs, seed: int):
 # What no history of a setting can reach.
 NEVER = {
     "deep tree": set(),
-    # A rollout of one step.
-    "long prefix and tail": {"several ends in a rollout"},
     # What begins a step later brings a step that is new only if it is as long.
-    "every step begins one": {"short last sequence"},
+    "every step begins one, long prefix and tail": {"short last sequence"},
     # Neither prefix nor tail, so that one sequence at a time is being written.
     "disjoint, longest rollout": {
         "prefix cut by the begin",
@@ -149,8 +148,8 @@ def test_one_long_rollout_is_two_short_ones():
     t = sequences.init(EXAMPLE, STATE, 80, workers=2, **SMALL)
     t = add(t, *steps(ids[:, ::-1], np.zeros((2, 30), bool)), errors)
     once = add(t, *steps(ids, last), errors)
-    twice = add(t, *steps(ids[:, :13], last[:, :13]), errors[:, :13])
-    twice = add(twice, *steps(ids[:, 13:], last[:, 13:]), errors[:, 13:])
+    twice = add(t, *steps(ids[:, :15], last[:, :15]), errors[:, :15])
+    twice = add(twice, *steps(ids[:, 15:], last[:, 15:]), errors[:, 15:])
     assert_same(once, twice, rtol=1e-6)
     assert once.stored > 5 and (once.unfinished > 0).any()
 
