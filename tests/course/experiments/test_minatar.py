@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -101,13 +102,34 @@ def test_published_rows_are_of_these_cells():
 
 @pytest.mark.slow
 def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    toured = []
+
+    def tour(agent: Any, config: Any, games: Any, order: Any, key: Any, report: Any) -> Any:
+        """In place of `cycles.tour`: the agent is traced in each game, and scores what it is."""
+        for env, params in games:
+
+            def learn(key: Any, env: Any = env, params: Any = params) -> Any:
+                state = agent.init(config, env, params, key)
+                return agent.iterate(config, env, params, state)
+
+            jax.eval_shape(learn, key)
+        for stage in range(len(order)):
+            report(stage, 0, {})
+            report(stage, 1, {})
+        toured.append((len(games), order, int(jax.random.key_data(key)[-1])))
+        scores = float(len(toured)) + np.arange(len(games))
+        return None, curves(len(order), config.blocks, scores, scores)
+
+    monkeypatch.setattr(cycles, "tour", tour)
     monkeypatch.setattr(minatar, "GAMES", ("Breakout", "SpaceInvaders"))
-    monkeypatch.setattr(minatar, "SEEDS", (0,))
+    monkeypatch.setattr(minatar, "SEEDS", (5,))
     some = dataclasses.replace(minatar.GRID, cells=[Cell("CLEAR"), Cell("V-trace", "separate")])
     lines = list(some.run(tmp_path, np.inf, True))
     assert len(lines) == 3 and lines[-1] == "0 of 2 cells remain: all done."
     assert lines[0].startswith("MinAtar, sequential, CLEAR: Breakout ")
+    assert toured == [(2, [0, 1] * CYCLES, 5), *[(1, [0] * CYCLES, 5)] * 2]
     rows = [loads(x) for x in (tmp_path / "minatar.jsonl").read_text("utf-8").splitlines()]
-    for row in rows:
+    for row, wanted in zip(rows, ([1, 2], [2, 3]), strict=True):
         assert row["quick"] and row["finite"] == [True] and row["steps_per_cpu_second"] > 0
-        assert np.isfinite(row["scores"]).all() and len(row["diagnostics"]["entropy"]) > 1
+        assert (np.array(row["scores"]) == wanted).all() and row["seeds"] == [5]
+        assert len(row["diagnostics"]["entropy"]) > 1

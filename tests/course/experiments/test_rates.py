@@ -62,6 +62,8 @@ def test_stale_rows_grow_by_the_rates_that_they_lack(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Fleet, "train", traced.train)
     monkeypatch.setattr(staleness, "ALL_RATES", staleness.RATES)
     row = staleness.measure(cell, True)
+    mine = traced.returns({"learning_rate": staleness.RATES[0]}, staleness.SEEDS[0], 2)
+    np.testing.assert_allclose(row["returns"][0][0], mine, atol=1e-3)
     old = {name: value for name, value in row.items() if not name.startswith("tuning_a")}
     monkeypatch.setattr(staleness, "ALL_RATES", (*staleness.RATES, 1.6e-2))
     new = staleness.measure(cell, True, old, [1.6e-2])
