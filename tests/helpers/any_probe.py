@@ -12,7 +12,6 @@ from flax import struct
 from mmrl import rollout
 from mmrl.envs import probes
 from mmrl.envs.popgym.base import Leaf, Params, Task
-from tests.helpers.compiling import jit_long
 
 
 @struct.dataclass
@@ -83,7 +82,7 @@ def check_learned(
     """
     env = AnyProbe(*names)
 
-    @jit_long
+    @jax.jit
     @partial(jax.vmap, in_axes=(0, None))
     @partial(jax.vmap, in_axes=(None, 0))
     def learn(probe, seed):

@@ -17,7 +17,6 @@ from mmrl.agents.clear import vtrace
 from mmrl.envs import continual, make
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Unrolls
-from tests.helpers.compiling import jit_long
 
 FAMILY, PARAMS = continual.permuted_catch(3, rows=5, columns=3)
 TINY = clear.Config(
@@ -408,7 +407,7 @@ def test_it_learns_with_half_of_its_batches_replayed():
         learning_rate=3e-3,
     )
     keys = jax.random.split(jax.random.key(0))
-    train = jit_long(jax.vmap(lambda k: clear.train(config, env, params, k)))
+    train = jax.jit(jax.vmap(lambda k: clear.train(config, env, params, k)))
     state, metrics = train(keys)
     assert metrics.finite.all() and (state.iteration == 150).all()
     assert set(np.unique(metrics.returns)) <= {-1.0, 1.0} and (metrics.lengths == 5).all()

@@ -16,7 +16,6 @@ from mmrl.envs import make, probes
 from mmrl.replay import sequences, tree
 from tests.helpers import r2d2 as oracle
 from tests.helpers.any_probe import check_learned
-from tests.helpers.compiling import jit_long
 from tests.helpers.r2d2 import CONFIG, DEPTH, ENV, PARAMS, everything, game, place
 
 pytestmark = pytest.mark.slow
@@ -232,7 +231,7 @@ REMEMBERING = r2d2.Config(
 def test_a_stored_state_reaches_beyond_the_sequence():
     """The cue is in an episode's first sequence of 4 steps, and the question in its second."""
     env, config = probes.Memory(8), REMEMBERING
-    train = jit_long(jax.vmap(lambda key: r2d2.train(config, env, env.default_params, key)))
+    train = jax.jit(jax.vmap(lambda key: r2d2.train(config, env, env.default_params, key)))
     state, metrics = train(keys(0, 1))
     # Each of twelve seeds had 1, and with `start` "zero" between -0.4 and 0.4: chance is 0.
     assert np.mean(metrics.returns) > 0.7
