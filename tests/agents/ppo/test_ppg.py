@@ -211,4 +211,6 @@ def test_a_run_is_finite_and_reports():
 )
 def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        ppg.init(change(TINY, **values), ENV, PARAMS, jax.random.key(0))
+        jax.eval_shape(
+            lambda k: ppg.init(change(TINY, **values), ENV, PARAMS, k), jax.random.key(0)
+        )

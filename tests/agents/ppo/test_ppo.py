@@ -486,6 +486,18 @@ def test_scalars_do_not_recompile_and_the_rate_falls():
     np.testing.assert_allclose(rates, [2.0, 1.25, 0.5, 0.5], rtol=1e-6)
 
 
+def test_plain_descent_is_the_rate_times_the_clipped_gradient():
+    """And a run of it can be traced, with all else that is not usual."""
+    config = change(BARE, optimizer="sgd", max_grad_norm=0.5)
+    rule, theta = learner.optimizer(config, jnp.float32(0.1)), jnp.zeros(2)
+    step, _ = rule.update(jnp.array([3.0, -4.0]), rule.init(theta), theta)
+    np.testing.assert_allclose(step, [-0.03, 0.04], rtol=1e-6)
+    names = dict(objective="kl", proximal="ewma", normalize_rewards=True, shared=True, staleness=1)
+    train = partial(ppo.train, change(config, **names), ENV, PARAMS)
+    _, metrics = jax.eval_shape(train, jax.random.key(3))
+    assert metrics.returns.shape == (config.blocks, config.episodes)
+
+
 @pytest.mark.slow
 def test_continuous_actions():
     env, params = make("Pendulum-v1")
@@ -516,7 +528,9 @@ def test_continuous_actions():
 )
 def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        ppo.init(change(TINY, **values), ENV, PARAMS, jax.random.key(0))
+        jax.eval_shape(
+            lambda k: ppo.init(change(TINY, **values), ENV, PARAMS, k), jax.random.key(0)
+        )
 
 
 def test_numbers_that_switch_something_off_are_allowed():
