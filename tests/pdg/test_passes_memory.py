@@ -42,12 +42,11 @@ def kept(program, name):
     return min(T, window + M - 1) if name == "tile" and "tiles" not in program else window
 
 
-# Of the other two nothing is promised but an order.
 @pytest.mark.parametrize(
     ("program", "name"),
     [
-        *((program, name) for program in WINDOWS for name in PASSES),
-        *(("Monte-Carlo", "tile"), ("PPO", "lift"), ("PPO", "fuse")),
+        *((program, name) for program in (*WINDOWS, "PPO") for name in PASSES),
+        ("Monte-Carlo", "tile"),
     ],
 )
 def test_passes_keep_the_order_and_as_much_as_they_promise(program, name):
