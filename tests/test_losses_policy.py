@@ -69,6 +69,7 @@ def decoupled(log_prob, log_prob_behavior, log_prob_proximal, advantages, epsilo
     return weight * ppo(log_prob, log_prob_proximal, advantages, epsilon)
 
 
+@pytest.mark.slow
 def test_coupled_is_ppo(problem: Problem):
     p = problem
     assert_same(

@@ -90,6 +90,7 @@ def test_the_lock_pins_every_dependency_and_names_no_index():
     assert "://" not in lock
 
 
+@pytest.mark.slow
 def test_every_imported_package_is_declared():
     runtime, extras = dependencies()
     for path, tree in {**parsed("mmrl"), **parsed("tests")}.items():
@@ -155,6 +156,7 @@ def test_first_lines_of_docstrings_can_be_read_alone():
 # What an import costs
 
 
+@pytest.mark.slow
 def test_an_import_brings_no_more_than_it_needs():
     """Nor does it start XLA, whose threads do not survive a fork."""
     code = """
@@ -173,8 +175,8 @@ print(started())
 import mmrl.runs
 print(loaded("pandas", "scipy.stats", "seaborn"))
 from gymnax.environments.misc import pong
-print(callable(pong.sns.color_palette), *loaded("seaborn"))"""
-    assert run(code).split() == ["[]", "[]", "False", "True", "[]", "True", "seaborn"]
+print(len(pong.sns.color_palette("husl", 2)), *loaded("seaborn"))"""
+    assert run(code).split() == ["[]", "[]", "False", "True", "[]", "2", "seaborn"]
 
 
 # The scheduler flag
@@ -248,6 +250,7 @@ def examples() -> list[str]:
     return [part.split("```")[0] for part in readme.split("```python\n")[1:]]
 
 
+@pytest.mark.slow
 def test_the_example_in_the_readme_runs():
     names: dict[str, Any] = {}
     exec(examples()[0], names)

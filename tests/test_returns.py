@@ -172,6 +172,7 @@ def test_every_arrangement_of_episodes(terminated, truncated):
     assert_same(computed(arrays(tape, "f4")), defined(tape), 1e-5)
 
 
+@pytest.mark.slow
 def test_each_episode_has_the_targets_it_has_alone():
     whole = random_tape(
         12, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0]
@@ -472,6 +473,7 @@ def test_rescaling_has_a_gradient_at_zero():
     assert np.all(slope > 0), "h rises everywhere"
 
 
+@pytest.mark.slow
 def test_r2d2_target_is_the_n_step_return_between_h_and_its_inverse(x64):
     x = rlax_case()
     ours = returns.rescale(

@@ -242,6 +242,7 @@ def gradients(arguments, prefixes):
     return eqx.filter_grad(lambda a: score(*a, prefixes))(arguments)
 
 
+@pytest.mark.slow
 def test_gradients_agree_between_methods():
     monoid, xs = gradient_case("scalar")
 
@@ -279,6 +280,7 @@ def test_gradients_of_the_loop_are_those_of_plain_code(name, reverse):
     assert_close(ours, expected)
 
 
+@pytest.mark.slow
 def test_forward_mode_and_second_derivatives_of_the_loop():
     monoid, xs = gradient_case("decay")
     floats, rest = eqx.partition((monoid, xs, one(xs, 2)), eqx.is_inexact_array)

@@ -25,7 +25,7 @@ NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl"}
-# What modules read that is no Python.
+# Modules that read more than Python, and where.
 DATA = {
     "mmrl.course.widgets": ROOT / "mmrl" / "course" / "widgets",
     "mmrl.course.results": ROOT / "book" / "results",
@@ -36,8 +36,10 @@ COMPILING = {
     "05_returns_are_monoids",
     "06_segments_and_tapes",
     "08_what_truncation_costs",
+    "10_ppo_with_memory",
     "15_recurrent_tensors",
     "16_graphs_and_schedules",
+    "17_compiling",
 }
 
 
@@ -69,14 +71,18 @@ def execute(path: Path) -> bool:
     """
     import nbformat  # takes two seconds, which not every test has to wait
 
-    runs = CACHE / path.stem
+    runs = CACHE / path.stem / _flags_key()
     with lock(CACHE / f"{path.stem}.lock"):
-        target = runs / f"{_key(nbformat.read(path, 4))}.ipynb"
+        try:
+            target = runs / f"{_key(nbformat.read(path, 4))}.ipynb"
+        except SyntaxError as error:
+            raise Failed(f"{path.name} is not Python: {error}") from error
+        runs.mkdir(parents=True, exist_ok=True)
+        for other in {*runs.iterdir()} - {target}:
+            other.unlink()
         if target.exists():
             return False
         _nbmake(path, target)
-        for other in {*runs.iterdir()} - {target}:
-            other.unlink()
     return True
 
 
@@ -102,7 +108,7 @@ def read(text: str) -> "NotebookNode":
     import nbformat
 
     notebook = nbformat.reads(text, 4)
-    for path in CACHE.glob(f"*/{_code_key(notebook)}-*.ipynb"):
+    for path in CACHE.glob(f"*/{_flags_key()}/{_code_key(notebook)}-*.ipynb"):
         run = nbformat.read(path, 4)
         for cell, ran in zip(_code(notebook), _code(run), strict=True):
             cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
@@ -110,14 +116,19 @@ def read(text: str) -> "NotebookNode":
     return notebook
 
 
+def _flags_key() -> str:
+    """A folder for each set of flags: a run of the tests is not one of a reader."""
+    return hashlib.sha256(hurry().encode()).hexdigest()[:8]
+
+
 def _code_key(notebook: "NotebookNode") -> str:
-    """Of the code cells alone; a run of the tests is not one of a reader."""
-    cells = "\0".join([hurry(), *(cell.source for cell in _code(notebook))])
+    """A digest of the code cells alone."""
+    cells = "\0".join(cell.source for cell in _code(notebook))
     return hashlib.sha256(cells.encode()).hexdigest()[:20]
 
 
 def _key(notebook: "NotebookNode") -> str:
-    """Of all that the outputs depend on."""
+    """A digest of all that the outputs depend on."""
     digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
     for path in sources("\n".join(cell.source for cell in _code(notebook))):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
@@ -163,12 +174,11 @@ def _nbmake(path: Path, target: Path) -> None:
             break
         except DeadKernelError:  # says nothing of the notebook: once in a while one dies
             if attempt == 2:
-                raise
+                raise Failed(f"{path.name}: its kernel died, twice") from None
     if done.error is not None:
         at = f"{path.name} stops at its cell {done.error.failing_cell_index + 1}"
         raise Failed(f"{at}: {done.error.summary}\n{done.error.trace}")
     nbformat.write(done.nb, copy)
-    target.parent.mkdir(exist_ok=True)
     copy.replace(target)
 
 

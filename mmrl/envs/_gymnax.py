@@ -1,28 +1,29 @@
 """gymnax, imported without seaborn: with it come pandas and scipy.stats.
 
-gymnax's Pong alone needs it, to draw. It would take a third of the time in which mmrl is imported,
-so what is drawn imports it then.
+Of gymnax only Pong and MinAtar's drawings need it, for a palette. To import it takes a third of the
+time in which mmrl is imported, so it is imported when a palette is asked for.
 """
 
 import sys
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 
-class _Later(ModuleType):
-    """Stands for a module until something of it is asked for."""
+def _color_palette(*args: Any, **kwargs: Any) -> Any:
+    import seaborn
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
+    return seaborn.color_palette(*args, **kwargs)
 
 
-_later = sys.modules.setdefault("seaborn", _Later("seaborn"))
-import gymnax  # noqa: E402
-from gymnax.environments import environment, spaces  # noqa: E402
-from gymnax.environments.classic_control import cartpole  # noqa: E402
-
-if isinstance(_later, _Later):
-    del sys.modules["seaborn"]
+_stand_in = ModuleType("seaborn")
+vars(_stand_in)["color_palette"] = _color_palette
+_absent = sys.modules.setdefault("seaborn", _stand_in) is _stand_in
+try:
+    import gymnax
+    from gymnax.environments import environment, spaces
+    from gymnax.environments.classic_control import cartpole
+finally:
+    if _absent:
+        del sys.modules["seaborn"]
 
 __all__ = ["cartpole", "environment", "gymnax", "spaces"]

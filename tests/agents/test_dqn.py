@@ -103,6 +103,7 @@ def assert_equal(ours: Any, theirs: Any, tolerance: float = 1e-6) -> None:
 # The loss
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_equal_the_oracle():
     rollout = steps([7, 1, 12, 4])
     assert rollout.terminated.sum() and rollout.truncated.sum()  # both kinds of ends occur

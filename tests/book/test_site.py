@@ -344,10 +344,25 @@ def test_a_notebook_is_run_once_and_its_text_may_change(
     with monkeypatch.context() as other:  # a run of the tests is not shown to readers
         other.setenv("NOTEBOOK_XLA_FLAGS", "--others")
         assert execute.read(text).cells[1].outputs == []
+        execute.execute(path)
         assert execute.environment()["XLA_FLAGS"] == "--others"
         assert execute.environment(computing=False).get("XLA_FLAGS") == os.environ.get("XLA_FLAGS")
     assert set(NOTEBOOKS) >= execute.COMPILING
-    notebook.cells[1].source = "1 / 0"
-    write()
-    with pytest.raises(execute.Failed, match="ZeroDivisionError"):
-        execute.execute(path)
+    assert not execute.execute(path)  # each has its own
+    for source, error in {"1 / 0": "cell 2.*ZeroDivisionError", "1 /": "is not Python"}.items():
+        notebook.cells[1].source = source
+        write()
+        with pytest.raises(execute.Failed, match=error):
+            execute.execute(path)
+
+
+def test_a_run_depends_on_what_its_notebook_imports_and_on_nothing_else():
+    def files(code: str) -> set[str]:
+        return {path.relative_to(execute.ROOT).as_posix() for path in execute.sources(code)}
+
+    agent = files("%matplotlib inline\nfrom mmrl.agents import dqn")
+    assert agent >= {"mmrl/__init__.py", "mmrl/agents/common.py", "mmrl/replay/tape.py"}
+    assert not [path for path in agent if path.startswith(("mmrl/pdg", "mmrl/course", "book"))]
+    assert "mmrl/course/widgets/js/style.css" in files("import mmrl.course.widgets")
+    assert "book/results/r2d2.jsonl" in files("from mmrl.course.results import published")
+    assert "mmrl/course/exercises/chapter_05.py" not in files("import mmrl.course.widgets")

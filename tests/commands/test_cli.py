@@ -197,6 +197,7 @@ def test_runs_get_folders_of_their_own(run: pathlib.Path):
     assert payload(run) == before
 
 
+@pytest.mark.slow
 def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     """`--resume` alone takes up the latest run with all its settings; `--blocks` prolongs it."""
     assert main(["train", "--resume", "--blocks", "3"]) == 0

@@ -156,6 +156,7 @@ def test_minatar_games_share_ten_channels_and_six_actions(game: str):
 CARDS = ("RepeatFirstEasy", "RepeatPreviousEasy", "CountRecallEasy")
 
 
+@pytest.mark.slow
 def test_popgym_tasks_share_spaces_and_are_themselves():
     """Numbers in other places and actions shifted: else the same game by the same chance."""
     tasks, key = continual.popgym(CARDS), jax.random.key(5)

@@ -78,6 +78,7 @@ def test_optimal_q_is_what_value_iteration_finds(env_id):
             np.testing.assert_allclose(optimal[w, t], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_truncation_probe_tells_both_mistakes_apart():
     _, (tape, _) = recorded("probe-Truncation-v0")
     in_b = ((0.0, 1.0),)

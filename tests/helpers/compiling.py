@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 _LONG = {"xla_backend_optimization_level": 1} if "NOTEBOOK_XLA_FLAGS" in os.environ else {}
 
@@ -20,5 +22,8 @@ def jit_long(function: Callable[..., Any]) -> Any:
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    """The program of a function, as it is traced; equal texts compute the same."""
-    return re.sub("0x[0-9a-f]+", "", str(jax.make_jaxpr(function)(*arguments)))
+    """The program of a function, and its constants: equal texts compute the same."""
+    traced = jax.make_jaxpr(function)(*arguments)
+    arrays = [x for x in traced.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    constants = [np.asarray(x).tobytes() for x in arrays]
+    return f"{re.sub('0x[0-9a-f]+', '', str(traced))}\n{constants}"

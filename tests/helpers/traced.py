@@ -11,7 +11,7 @@ from mmrl.course.experiments.fleet import Fleet, Trained
 
 def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:
     """What an agent with these numbers and this seed seems to reach, block by block."""
-    settings = sum(np.log(np.float32(x)) for x in numbers.values())
+    settings = sum(sum(map(ord, name)) * np.log(np.float32(x)) for name, x in numbers.items())
     return np.sin(settings + 0.7 * seed + np.arange(1.0, blocks + 1))
 
 

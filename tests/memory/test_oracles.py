@@ -339,6 +339,7 @@ def look_up(model, state, key):
     return model.monoid(state, model.monoid.identity())[1] @ key
 
 
+@pytest.mark.slow
 def test_gated_delta_overwrites_one_key_and_leaves_orthogonal_keys_alone():
     model = delta_table()
     a, b = np.eye(3, dtype=np.float32)[:2]

@@ -61,6 +61,7 @@ def by_steps(net: Net, obs, begin, next_obs):
     return state, ys, next_ys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_tape_step_and_lookahead_agree(name: str, tape: dict[str, jax.Array]):
     net, (obs, begin, next_obs) = make(name), (tape["obs"], tape["begin"], tape["next_obs"])

@@ -158,6 +158,7 @@ def test_tape_step_and_lookahead_agree(name: str, form: dict[str, bool], tape):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), short, wanted[:2])
 
 
+@pytest.mark.slow
 def test_a_policy_starts_almost_uniform_and_a_value_does_not(tape):
     obs, begin, _ = tape
     run = eqx.filter_jit(lambda net: net(net.init(), obs, begin)[1])

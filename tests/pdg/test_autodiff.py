@@ -99,6 +99,7 @@ def test_every_pattern_of_reads_has_its_gradient(pattern: str, function: str):
     np.testing.assert_allclose(got, ORACLES[function](DATA, rows), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_recurrence_is_differentiated_through_time(reverse: bool):
     p = Program("i", "t")
@@ -265,6 +266,7 @@ def test_reinforce_equals_a_program_written_by_hand():
         np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_legal_order_gives_the_same_bits():
     program, last = reinforce(2)
     graph = program.graph(last)

@@ -39,6 +39,7 @@ def test_it_prints_as_python(made: Compiled):
     assert "del d[i, t - 2]" in made.text(memory=True)
 
 
+@pytest.mark.slow
 def test_passes_are_kept_with_their_words(made: Compiled):
     tiled = compile(reinforce(3), {"tile": lambda graph: tile(graph, "t", 4), "fuse": fuse})
     assert [stage.name for stage in tiled.stages] == ["program", "tile", "fuse"]
@@ -178,6 +179,7 @@ def tiled() -> Compiled:
     return compile(reinforce(3), {"tile": lambda graph: tile(graph, "t", 4)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 5])
 def test_a_tile_may_be_longer_than_the_dimension(made: Compiled, tiled: Compiled, steps: int):
     sizes = {"I": 2, "T": steps}

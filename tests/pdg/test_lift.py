@@ -237,6 +237,7 @@ def test_a_declared_monoid_is_found_inside_a_step():
         )
 
 
+@pytest.mark.slow
 def test_a_loop_of_a_declared_monoid_is_one_scan_of_a_graph():
     moments, declared = declared_moments()
     p = Program("t")

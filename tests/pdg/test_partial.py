@@ -89,6 +89,7 @@ def test_results_over_two_dimensions_that_others_read_by_slices():
     same(p.graph(r, r[i, t:T].discounted_sum(0.9)), rows, rows @ powers, I=2, T=5)
 
 
+@pytest.mark.slow
 def test_a_definition_holds_where_its_value_exists():
     p, (i, t), _, v = plane()
     boot = p.tensor(i, t, name="boot")
@@ -175,6 +176,7 @@ def test_a_slice_that_ends_before_it_begins_is_refused():
             x[part]
 
 
+@pytest.mark.slow
 def test_what_a_window_past_the_end_reads_back_stays_inside():
     p = Program("s", "t")
     (s, t), (_, T) = p.symbols, p.bounds
@@ -249,6 +251,7 @@ def test_the_gradient_of_an_empty_slice_at_the_smallest_bounds():
         same(compiled, [0.0, 1.0, 0.5], T=3)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_read_that_never_is():
     p, (i, t), _, x = plane()
     y = (x * x)[0:i, t].discounted_sum(0.5)
@@ -257,6 +260,7 @@ def test_the_gradient_of_a_read_that_never_is():
     same(graph, [[0, 0], [1, 4]], [[2, 4], [0, 0]], I=2, T=2)
 
 
+@pytest.mark.slow
 def test_padding_stays_behind():
     p, t, T, x = line()
     rest, row = x[t:T], np.arange(1.0, 6.0)

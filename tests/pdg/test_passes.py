@@ -239,6 +239,7 @@ def test_passes_keep_the_meaning(program, names):
     check(program, names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3, 4, 6])  # less than one block, one, one and a point, two
 def test_blocks_may_divide_the_dimension_or_not(steps):
     check("n steps", ("tile",), T=steps)
@@ -259,6 +260,7 @@ def test_a_state_ends_with_the_last_point_of_a_short_block():
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_scans_of_one_step():
     check("recurrent", ("lift", "vectorize"), T=1)
 

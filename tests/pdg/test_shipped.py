@@ -176,6 +176,7 @@ def test_it_computes_what_the_program_means(program: str, names: tuple[str, ...]
 SMALL = [(1, 1), (2, 1), (1, 2), (3, 2), (2, 3), (2, 5), (1, 8)]
 
 
+@pytest.mark.slow
 @COMBINED
 def test_order_and_memory_are_right(program: str, names: tuple[str, ...]):
     made = compiled(program, names)
@@ -251,6 +252,7 @@ def test_a_planted_mistake_is_found_wherever_it_is(program: str, mutant: str):
         assert not report.ok, f"{mutant}: {events[place]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_dropped_dependence_is_found(program: str):
     """Of every twelfth operation the last one is kept from the scheduler. Some others imply.

@@ -102,6 +102,7 @@ def test_a_ragged_tensor_read_elsewhere_is_cut():
     assert values(rest, T=5)[()].tolist() == [3.0, 4.0, 5.0]
 
 
+@pytest.mark.slow
 def test_every_operation_does_what_jax_does():
     p = Program("t")
     matrix = jnp.arange(1.0, 7.0).reshape(2, 3) / 4

@@ -159,6 +159,7 @@ def walk(n: int | None, size: int) -> Graph:
     return p.graph(following[T - 1])
 
 
+@pytest.mark.slow
 def test_inputs_are_arguments_and_may_be_batched():
     made, bounds = compile(walk(3, 2)), {"T": 6}
     program, keys = xla(made, bounds), jax.random.split(jax.random.key(0), 3)

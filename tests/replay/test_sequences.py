@@ -32,6 +32,7 @@ SETTINGS = {
     "every step begins one, long prefix and tail": Setting(
         2, 27, 4, 3, 2, burn_in=7, tail=5, alpha=0.6, eta=0.0
     ),
+    "rollouts of one step": Setting(2, 27, 1, 4, 1, burn_in=7, tail=4, alpha=0.6, eta=0.5),
     "disjoint, longest rollout": Setting(2, 16, 9, 4, 0, burn_in=0, tail=0, alpha=1.0, eta=1.0),
 }
 HISTORIES, CALLS, BATCH, BETA = 12, 40, 5, 0.6
@@ -78,6 +79,7 @@ NEVER = {
     "deep tree": set(),
     # What begins a step later brings a step that is new only if it is as long.
     "every step begins one, long prefix and tail": {"short last sequence"},
+    "rollouts of one step": {"several ends in a rollout"},
     # Neither prefix nor tail, so that one sequence at a time is being written.
     "disjoint, longest rollout": {
         "prefix cut by the begin",
@@ -143,13 +145,14 @@ def random_rollouts(seeds, workers, time, often=(0.02, 0.1, 0.5, 1.0)):
     return ids, last, np.float32(generator.exponential(size=shape))
 
 
+@pytest.mark.slow
 def test_one_long_rollout_is_two_short_ones():
     ids, last, errors = (x[0] for x in random_rollouts(1, 2, 30, often=[0.2]))
     t = sequences.init(EXAMPLE, STATE, 80, workers=2, **SMALL)
     t = add(t, *steps(ids[:, ::-1], np.zeros((2, 30), bool)), errors)
     once = add(t, *steps(ids, last), errors)
-    twice = add(t, *steps(ids[:, :15], last[:, :15]), errors[:, :15])
-    twice = add(twice, *steps(ids[:, 15:], last[:, 15:]), errors[:, 15:])
+    twice = add(t, *steps(ids[:, :13], last[:, :13]), errors[:, :13])
+    twice = add(twice, *steps(ids[:, 13:], last[:, 13:]), errors[:, 13:])
     assert_same(once, twice, rtol=1e-6)
     assert once.stored > 5 and (once.unfinished > 0).any()
 

@@ -75,6 +75,7 @@ def test_draws_are_independent():
     assert_law(found[:, 0] * 4 + found[:, 1], np.outer(law, law).ravel())
 
 
+@pytest.mark.slow
 def test_rows_that_are_gone_change_nothing():
     t = filled(LENGTHS, 40)
     for i in range(2):  # those that fill the ring, and the next ones

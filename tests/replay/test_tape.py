@@ -201,6 +201,7 @@ NEVER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_equals_a_plain_model(name, monkeypatch):
     setting = SETTINGS[name]
@@ -422,6 +423,7 @@ def test_no_number_grows_with_time():
     np.testing.assert_array_equal(t.unfinished, [1, 1])
 
 
+@pytest.mark.slow
 def test_seeds_under_vmap_are_seeds_alone():
     """Some seeds need the longer race and some do not."""
     generator = np.random.default_rng(6)
@@ -441,6 +443,7 @@ def test_seeds_under_vmap_are_seeds_alone():
     assert episodes[0] <= 3 < episodes[3]
 
 
+@pytest.mark.slow
 def test_a_loop_copies_nothing_of_the_capacity():
     """add, sample and set_priority in a loop write in place: no copy in the compiled program."""
     capacity = 1 << 17

@@ -103,7 +103,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: pathlib.Path):
     for number in range(KILLS):
         before, victim = done(path), Victim(path)
         if number % 3 == 1:
-            time.sleep(chance.uniform(0, start / 2))  # while it starts
+            time.sleep(chance.uniform(0, start))  # while it starts
         else:
             start = victim.wait_for_a_block()
             time.sleep(chance.uniform(0, 0.3))

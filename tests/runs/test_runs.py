@@ -115,6 +115,7 @@ def test_a_setting_of_another_type_is_named(setting: str, value: Any, wanted: st
         checks.check_numbers(dataclasses.replace(Settings(), **{setting: value}), shares=())
 
 
+@pytest.mark.slow
 def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
     with pytest.raises(ValueError, match=r"`config` must be .* of dqn; got one of r2d2\. Give the"):
         Setup(env="probe-Memory-v0", config=r2d2.Config())

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import sys
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
+from mmrl.agents.common import repeat
 from mmrl.agents.ppo import ppg
 from mmrl.runs import Run, Setup, checkpoint
 from tests.helpers.compiling import text
@@ -89,15 +91,31 @@ def test_a_run_is_what_train_does(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
+def test_train_is_its_blocks_one_after_another(agent: str):
+    env, params, *_ = Run(setup(agent)).program
+    module, config = find(agent), CONFIGS[agent]
+
+    def in_blocks(key: Any) -> Any:
+        state = module.init(config, env, params, key)
+        return repeat(partial(module.block, config, env, params), state, config.blocks)
+
+    key = jax.random.key(0)
+    assert text(partial(module.train, config, env, params), key) == text(in_blocks, key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS)
 def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.MonkeyPatch):
-    """Hence each agent's runs are what its `train` does: the rate is asked below."""
+    """With the last test: each agent's runs are what its `train` does. The rate is asked below."""
     env, params, *_ = Run(setup(agent)).program
     module = find(agent)
     rate = sys.modules[ppo.init.__module__]
 
     def trace(config: Any) -> str:
-        state = jax.eval_shape(lambda: module.init(config, env, params, jax.random.key(0)))
-        return text(lambda s: module.block(config, env, params, s), state)
+        begin = partial(module.init, config, env, params)
+        state = jax.eval_shape(begin, jax.random.key(0))
+        block = partial(module.block, config, env, params)
+        return text(begin, jax.random.key(0)) + text(block, state)
 
     whole = CONFIGS[agent]
     if agent in ("ppo", "ppg"):
@@ -136,6 +154,7 @@ def test_a_longer_run_that_anneals_compiles_nothing_new():
     assert [f._cache_size() for f in first.program[2:]] == sizes
 
 
+@pytest.mark.slow
 def test_with_a_horizon_a_prolonged_run_is_an_unbroken_one(tmp_path: pathlib.Path):
     """Without, the rate of what is added is that of the longer run."""
     for horizon in (2.0, 0.0):

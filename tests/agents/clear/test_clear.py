@@ -127,6 +127,7 @@ def oracle(config: clear.Config) -> Any:
     return targets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho_max, c_max", [(1.0, 1.0), (math.inf, 0.5)])
 def test_the_loss_is_the_papers(net, batch, rho_max: float, c_max: float):
     config = change(
@@ -173,6 +174,7 @@ def own(net, batch) -> Unrolls:
     )
 
 
+@pytest.mark.slow
 def test_on_policy_and_without_clips_targets_are_n_step_returns(net, own):
     """ρ̄ = c̄ = ∞: rewards up to the episode's or the unroll's end, and the value of what follows."""
     config = change(TINY, rho_max=math.inf, c_max=math.inf, gamma=0.9)
@@ -219,6 +221,7 @@ def test_cloning_counts_where_replayed_and_nowhere_else(net, batch):
     assert distance(at(0.0, all_rows)[1], at(9.0, all_rows)[1]) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_sum_is_the_mean_of_all_steps_times_their_number(net, batch):
     replayed = jnp.array([True, False, True, True])
     mean, total = (
@@ -297,14 +300,15 @@ def labelled(config: clear.Config, number: int) -> Unrolls:
     """Unrolls that tell which environment they are of, and when they came."""
     rows = jnp.arange(config.environments)
     name = jnp.broadcast_to(100 * number + rows[:, None], (config.environments, config.rollout))
-    return Unrolls((), {"name": name})
+    return Unrolls({"first": name[:, 0]}, {"name": name})
 
 
 @pytest.mark.parametrize("fraction, count", [(0, 0), (0.25, 2), (0.5, 4), (0.75, 6), (1, 8)])
 def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
     config = change(TINY, environments=8, capacity=8 * 6 * 50, replay_fraction=float(fraction))
     new = labelled(config, 1)
-    kept = reservoir.init({"name": new.steps["name"][0, 0]}, (), 2400, workers=8, length=6)
+    one = jax.tree.map(lambda x: x[0], (new.steps["name"][0], new.state))
+    kept = reservoir.init({"name": one[0]}, one[1], 2400, workers=8, length=6)
 
     @jax.jit
     def pair(kept, new, key):
@@ -315,6 +319,7 @@ def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
         new = labelled(config, number)
         kept, batch, replayed = pair(kept, new, jax.random.key(number))
         names = np.asarray(batch.steps["name"])
+        np.testing.assert_array_equal(batch.state["first"], names[:, 0])
         np.testing.assert_array_equal(names[:, 0] % 100, np.arange(8))  # of the same actor
         np.testing.assert_array_equal(names[~replayed], new.steps["name"][~replayed])
         assert replayed.sum() == count and (names[:, 0] // 100 <= number).all()

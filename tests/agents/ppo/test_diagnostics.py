@@ -73,6 +73,7 @@ def numbers(tree: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent, config", [(ppo, PPO), (ppg, PPG)], ids=["ppo", "ppg"])
 def test_seeds_side_by_side_measure_it_once_too(agent: Any, config: Any):
     """A condition that differed between seeds would be computed in every iteration."""

@@ -127,6 +127,7 @@ def auxiliary(config: ppg.Config, state: ppg.State, kept: ppg.Kept) -> Any:
     return ppg.auxiliary_phase(config, state, kept, jax.random.key(2))
 
 
+@pytest.mark.slow
 def test_the_auxiliary_loss_is_the_formula(kept: ppg.Kept):
     state, config = begin(TINY), change(TINY, clone_weight=0.7)
     net = jax.tree.map(lambda x: 1.5 * x + 0.1, state.net)

@@ -187,6 +187,7 @@ def test_objectives_are_what_the_losses_say(strayed):
     np.testing.assert_allclose(measures.kl_behavior, (ratio - 1 - np.log(ratio)).mean(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_noise_scale_is_the_one_of_mccandlish(strayed):
     net, batch = strayed
     config = change(BARE, minibatches=4)
@@ -383,6 +384,7 @@ def test_the_estimators_agree_on_what_todays_policy_did(config: ppo.Config):
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), vtrace, gae)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["gae", "vtrace"])
 def test_what_the_actors_values_explain(estimator: str):
     """1 - Var[y - v] / Var[y]: of the advantages, only GAE's are what is left of the targets."""
@@ -458,6 +460,7 @@ def test_learning_waits_for_the_ring_and_then_lags():
     assert states[4].iteration == 4
 
 
+@pytest.mark.slow
 def test_a_ring_gives_back_what_it_was_given():
     config = change(BARE, staleness=2)
     state = begin(config)

@@ -79,5 +79,5 @@ def test_cart_pole_is_balanced():
     keys = jax.random.split(jax.random.key(0))
     train = jit_long(jax.vmap(lambda k: ppo.train(CART_POLE, env, params, k)[1]))
     metrics = train(keys)
-    # Of 25 keys two ended at 390 and 423, the others above 475: no two had less than 406.
-    assert np.mean(metrics.returns) > 400
+    # Of 25 keys two ended at 390 and 423, the others above 475; without learning it is about 20.
+    assert np.mean(metrics.returns) > 300

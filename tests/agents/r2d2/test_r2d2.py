@@ -184,7 +184,7 @@ def test_padding_is_never_looked_at():
 def test_a_whole_prefix_or_a_fresh_state_gives_the_exact_values():
     exact = [
         ("lru", "zero", oracle.LONGEST, True), ("lru", "zero", 0, False),
-        ("lstm", "stored", 0, True), ("lstm", "stored", 4, True),
+        ("lstm", "stored", 0, True), ("lstm", "stored", 4, True), ("lru", "stored", 4, True),
     ]  # fmt: skip
     for memory, start, burn_in, same in exact:
         state, _, _, q, _ = game(memory)

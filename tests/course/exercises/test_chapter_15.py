@@ -22,12 +22,14 @@ def by_slice(p, r, v, next_v, gamma, lam):
     return (r + gamma * next_v - v)[t:T].discounted_sum(gamma * lam)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [recurrence, by_slice])
 def test_a_recurrence_and_a_slice_are_both_right(write, capsys: pytest.CaptureFixture):
     check.advantages(check.executed(write))
     assert "✓ Exercise 15.3" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_window_is_not_enough():
     def window(p, r, v, next_v, gamma, lam):
         (t,), (T,) = p.symbols, p.bounds

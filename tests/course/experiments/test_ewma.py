@@ -87,6 +87,7 @@ def test_published_rows_are_of_these_cells():
         assert row["learning_rate"] == float(max(row["tuning"], key=lambda r: row["tuning"][r]))
 
 
+@pytest.mark.slow
 def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "RATES", (1e-3,))
     monkeypatch.setattr(ewma, "ALL_RATES", (1e-3,))
@@ -96,7 +97,8 @@ def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyP
     for algorithm, rates in (("PPO", 1), ("PPG-EWMA", 2)):
         row = ewma.measure(ewma.Cell("Catch", algorithm), quick=True)
         assert row["learning_rate"] == 1e-3 and row["quick"]
-        numbers = {str(k): 1e-3 for k in range(rates)}
+        names = ("learning_rate", "auxiliary_rate")[:rates]
+        numbers = dict.fromkeys(names, 1e-3)
         np.testing.assert_allclose(row["returns"], [traced.returns(numbers, 0, 2)], atol=1e-3)
         np.testing.assert_allclose(row["diagnostics"]["kl_proximal"], row["returns"][0], atol=1e-3)
 
@@ -107,7 +109,7 @@ def test_a_surface_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Fleet, "train", traced.train)
     row = ewma.measure_surface(ewma.Surface("Catch"), quick=True)
     assert np.shape(row["areas"]) == (2, 3, len(ewma.GRID_SEEDS))
-    numbers = {"rate": ewma.GRID_RATE, "center": 64.0, "weight": 0.5}
+    numbers = {"learning_rate": ewma.GRID_RATE, "prox_center": 64.0, "kl_weight": 0.5}
     reached = traced.returns(numbers, ewma.GRID_SEEDS[1], 2)
     wanted = TASKS["Catch"].areas(reached[None])[0]
     assert row["areas"][0][2][1] == pytest.approx(wanted, abs=1e-3)

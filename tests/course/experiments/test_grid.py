@@ -126,6 +126,7 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
         results.revise(tmp_path / "x.jsonl", {"cell": "another"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Path):
     study: Grid = importlib.import_module(f"mmrl.course.experiments.{name}").GRID

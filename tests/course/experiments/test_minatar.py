@@ -24,6 +24,7 @@ def steps(config: clear.Config) -> int:
     return config.environments * config.rollout * config.block * config.blocks
 
 
+@pytest.mark.slow
 def test_every_game_gets_as_many_steps_in_all_cells():
     cells = minatar.cells()
     assert len({cell.name for cell in cells}) == len(cells) == 3

@@ -140,6 +140,7 @@ def test_inclusion_has_a_band_around_even_chances():
     np.testing.assert_allclose(bounds, [0.23, 0.27])
 
 
+@pytest.mark.slow
 def test_published_rows_fill_both_tables():
     found = published("forgetting")
     ours = clear.figure_13(found, CHANCE)

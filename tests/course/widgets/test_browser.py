@@ -179,6 +179,7 @@ report.moments = [["pointerdown", 53, 60], [on, 5000, 60], ["pointerup", 0, 0], 
 """
 
 
+@pytest.mark.slow
 def test_what_is_under_the_pointer_comes_into_view(tmp_path: Path):
     shown = [widgets.AccessPatternExplorer(), widgets.ScheduleExplorer()]
     (_, access), (_, schedule) = examine(shown, HOVER, tmp_path)
@@ -205,6 +206,7 @@ report.cells = [[120, 80], [20, 80]].map(([x, y]) => (press(x, y), says()));
 """
 
 
+@pytest.mark.slow
 def test_a_click_leads_to_the_event(tmp_path: Path):
     [(_, found)] = examine([widgets.StepDebugger(moment=47)], CLICK, tmp_path)
     assert found["lines"][0] == [49, "grad(i, t - 2)"]
@@ -245,6 +247,7 @@ for (const width of ["760px", "404px"]) {
 """
 
 
+@pytest.mark.slow
 def test_no_name_in_a_graph_is_cut_or_covered(tmp_path: Path):
     shown = [widgets.GraphEvolution(route=route) for route in ("tile", "vectorize")]
     for _, found in examine(shown, LABELS, tmp_path):
@@ -268,6 +271,7 @@ report.left = Object.values(listeners).flat().length;
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_what_is_seen_is_said_and_fits(theme: str, tmp_path: Path):
     paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 25, 29)"}[theme]
@@ -316,6 +320,7 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_bad_arrays_are_met_with_a_calm_word(tmp_path: Path):
     shown, words = [], []
     for values, word in BAD.values():

@@ -225,6 +225,7 @@ def test_runs_are_overlaid_named_replaced_and_removed(slow):
     assert "mine: " in alt(shown)
 
 
+@pytest.mark.slow
 def test_an_eighth_run_is_refused_in_words(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)

@@ -73,6 +73,7 @@ def node(*arguments: str, **env: str) -> str:
 # What the browser computes
 
 
+@pytest.mark.slow
 @needs_node
 def test_pure_functions():
     files = sorted(str(path) for path in (TESTS / "js").glob("*.test.mjs"))
