@@ -5,14 +5,13 @@ time in which mmrl is imported, so it is imported when a palette is asked for.
 """
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 
 def _color_palette(*args: Any, **kwargs: Any) -> Any:
-    import seaborn
-
-    return seaborn.color_palette(*args, **kwargs)
+    return import_module("seaborn").color_palette(*args, **kwargs)
 
 
 _stand_in = ModuleType("seaborn")
