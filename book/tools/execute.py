@@ -165,7 +165,8 @@ def _nbmake(path: Path, target: Path) -> None:
         work.mkdir(parents=True)
         copy = Path(shutil.copy(path, work))
         variables = environment(computing=path.stem not in COMPILING) | {"IPYTHONDIR": str(work)}
-        profile = work / "profile_default"  # not the user's own, and without words of encryption
+        # Not the user's own profile. Only errors are logged, not that sockets are not encrypted.
+        profile = work / "profile_default"
         profile.mkdir()
         (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40\n")
         try:

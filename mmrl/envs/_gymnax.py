@@ -1,7 +1,7 @@
-"""gymnax, imported without seaborn: with it come pandas and scipy.stats.
+"""gymnax, imported without seaborn, which would bring pandas and scipy.stats.
 
-Of gymnax only Pong and MinAtar's drawings need it, for a palette. To import it takes a third of the
-time in which mmrl is imported, so it is imported when a palette is asked for.
+Only drawings of Pong and MinAtar ask seaborn for something, a palette. To import it takes a third
+of the time in which mmrl is imported, so it waits until a palette is asked for.
 """
 
 import sys

@@ -15,7 +15,7 @@ from mmrl.__main__ import main
 from mmrl.runs import Run, checkpoint, reopen, saved
 from tests.helpers.runs import ARGUMENTS, SETUP, payload, setup
 
-KILLS = 6  # each begins with the start of a process, which takes long where others compute
+KILLS = 9  # each begins with the start of a process, which takes long where others compute
 
 
 class Killed(BaseException):
@@ -103,14 +103,14 @@ def test_kills_at_random_moments_change_nothing(tmp_path: pathlib.Path):
     for number in range(KILLS):
         before, victim = done(path), Victim(path)
         if number % 3 == 1:
-            time.sleep(chance.uniform(0, start))  # while it starts
+            time.sleep(chance.uniform(0, start))  # while it starts, or soon after
         else:
             start = victim.wait_for_a_block()
             time.sleep(chance.uniform(0, 0.3))
         victim.kill()
         cases["in training" if done(path) > before else "while starting"] += 1
         cases["in a write"] += any(path.glob("*.partial"))
-    assert cases["in training"] >= 3 and cases["while starting"] >= 1, cases
+    assert cases["in training"] >= 5 and cases["while starting"] >= 2, cases
 
     blocks = done(path) + 2
     assert main(["train", "--resume", "--out", str(path), "--blocks", str(blocks)]) == 0

@@ -76,8 +76,8 @@ CART_POLE = ppo.Config(
 def test_cart_pole_is_balanced():
     """PureJaxRL's settings, and normalized rewards: 500 000 steps."""
     env, params = make("CartPole-v1")
-    keys = jax.random.split(jax.random.key(0))
+    keys = jax.random.split(jax.random.key(0), 4)
     train = jit_long(jax.vmap(lambda k: ppo.train(CART_POLE, env, params, k)[1]))
     metrics = train(keys)
-    # Of 25 keys two ended at 390 and 423, the others above 475; without learning it is about 20.
-    assert np.mean(metrics.returns) > 300
+    # Of 25 other keys two ended at 390 and 423, the others above 475: not each seed does.
+    assert np.mean(metrics.returns) > 400

@@ -39,7 +39,8 @@ def assert_same_gradient(ours: Any, theirs: Any, tolerance: float) -> None:
 # The loss: DQN's, a loop's, rlax's
 
 
-def test_without_its_additions_it_is_dqn_on_segments(memory: str = "lru"):
+def test_without_its_additions_it_is_dqn_on_segments():
+    memory = "lru"
     config = dataclasses.replace(CONFIG, **PLAIN, alpha=0.0)
     storage = store(config, game(memory).steps, game(memory).states)
     sample = jax.jit(sequences.sample, static_argnums=2)(storage, jax.random.key(1), 64)
