@@ -32,6 +32,15 @@ if importlib.metadata.version("jaxlib").startswith("0.10.") and "XLA_FLAGS" not 
     os.environ["XLA_FLAGS"] = _QUICK + "0"
     os.environ["NOTEBOOK_XLA_FLAGS"] = _QUICK + "1"
 
+# XLA divides the work of a program among as many threads as there are processors, which takes more
+# time in all. Where there is a worker for each processor, each has one, and one thread.
+os.environ.setdefault("NPROC", "1")
+if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
+    _processors = sorted(os.sched_getaffinity(0))
+    if len(_processors) == int(os.environ["PYTEST_XDIST_WORKER_COUNT"]):
+        _mine = _processors[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))]
+        os.sched_setaffinity(0, {_mine})
+
 # A shell tells what it starts in the background to ignore Ctrl-C; some tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
