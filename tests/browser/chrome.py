@@ -81,7 +81,7 @@ class Page:
         end = time.monotonic() + seconds
         while not self._holds(condition):
             assert time.monotonic() < end, f"after {seconds} s still not: {condition}"
-            time.sleep(0.1)
+            time.sleep(0.02)
 
     def _holds(self, condition: str) -> bool:
         try:

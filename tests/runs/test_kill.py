@@ -70,7 +70,7 @@ class Victim:
         arguments = ["train", SETUP.env, *ARGUMENTS, "--out", str(path), "--resume"]
         # Forked from a process that has the slow imports behind it, but has not started XLA.
         context = multiprocessing.get_context("forkserver")
-        slow = ["mmrl.agents.dqn", "tyro", "rich.progress", "gymnasium", "seaborn", "flax.struct"]
+        slow = ["mmrl.agents.dqn", "tyro", "gymnasium", "scipy.stats", "flax.struct"]
         context.set_forkserver_preload(slow)
         self.file, self.began = path / "checkpoint", time.monotonic()
         self.seen = self.changed()
