@@ -1,5 +1,9 @@
 """An agent at play."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -33,15 +37,18 @@ class AgentPlayer(EpisodePlayer):
 
 
 def _play(run: Run, seed: int, episode: int) -> Transition:
-    env, params = run.program.env, run.program.params
-    agent = AGENTS[run.setup.agent]
     state = run.begin() if run.state is None else run.state
-    net = jax.tree.map(lambda x: x[seed], state.net)
+    play = _playing(run.setup.agent, run.program.env, run.program.params)
+    return jax.device_get(play(state.net, seed, jax.random.key(episode)))
 
+
+@functools.cache  # so that an agent is compiled once, to be shown before and after training
+def _playing(agent: str, env: Any, params: Any) -> Callable[[Any, int, Any], Transition]:
     @jax.jit
-    def play(net, key):
+    def play(nets, seed, key):
+        net = jax.tree.map(lambda x: x[seed], nets)
         first, rest = jax.random.split(key)
-        carry = start(env, params, net.init(), first)
-        return collect(agent.greedy(net), env, params, carry, rest, params.max_steps_in_episode)[1]
+        carry, policy = start(env, params, net.init(), first), AGENTS[agent].greedy(net)
+        return collect(policy, env, params, carry, rest, params.max_steps_in_episode)[1]
 
-    return jax.device_get(play(net, jax.random.key(episode)))
+    return play
