@@ -38,8 +38,9 @@ os.environ.setdefault("NPROC", "1")
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     _processors = sorted(os.sched_getaffinity(0))
     if len(_processors) == int(os.environ["PYTEST_XDIST_WORKER_COUNT"]):
-        _mine = _processors[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))]
-        os.sched_setaffinity(0, {_mine})
+        _number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+        # Who replaces a worker that crashed has a higher number.
+        os.sched_setaffinity(0, {_processors[_number % len(_processors)]})
 
 # A shell tells what it starts in the background to ignore Ctrl-C; some tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -116,18 +116,18 @@ class Memory(SequenceModel):
         hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method)
         return hs[0], last[0]
 
-    def __call__(self, state, xs, begin, *, method="auto"):
+    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method)
         return last, jax.vmap(self.decode)(hs, xs)
 
-    def step(self, state, x, begin):
+    def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
         element = self.encode(x), jnp.asarray(begin)
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
         return h, self.decode(h, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method)
         next_hs = jax.vmap(self.monoid)(hs, jax.vmap(self.encode)(next_xs))

@@ -45,17 +45,17 @@ class Recurrent(SequenceModel):
         last, hs = jax.lax.scan(step, state, (xs, begin))
         return hs, last
 
-    def __call__(self, state, xs, begin, *, method="auto"):
+    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method)
         return last, jax.vmap(self.read)(hs, xs)
 
-    def step(self, state, x, begin):
+    def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto"):
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method)
         next_hs = jax.vmap(self.cell)(hs, next_xs)

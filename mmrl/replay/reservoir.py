@@ -96,7 +96,7 @@ def init(
     )
     return Reservoir(
         unrolls=Unrolls(ring.empty(state, rows), steps),
-        lots=jnp.full((workers, slots), -jnp.inf),
+        lots=jnp.full((workers, slots), -jnp.inf, float),
         seen=jnp.zeros((), jnp.int32),
     )
 

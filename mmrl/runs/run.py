@@ -44,11 +44,7 @@ class Program(NamedTuple):
     block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
 
 
-WRAPPERS = {
-    "previous_action": PreviousAction,
-    "previous_reward": PreviousReward,
-    "begin_flag": BeginFlag,
-}
+WRAPPERS = dict(zip(SHOWN, (PreviousAction, PreviousReward, BeginFlag), strict=True))
 
 
 def program(

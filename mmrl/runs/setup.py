@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mmrl.agents import AGENTS, find
@@ -43,12 +44,15 @@ class Setup:
         of_learn = inspect.signature(agent.learn).parameters
         _check_call("make", self.make, ("config", "env", "params", "key"))
         _check_call("learn", self.learn, tuple(name for name in of_learn if name != "loss"))
+        loss = getattr(self.learn, "keywords", {}).get("loss")
+        _check_call("loss", loss, tuple(inspect.signature(of_learn["loss"].default).parameters))
         own = {"observes": agent.OBSERVES, "config": agent.Config()}
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        if isinstance(self.observes, str):
-            raise ValueError(f"`observes` must be a tuple; got {self.observes!r}: add a comma.")
+        object.__setattr__(self, "seeds", tuple(self.seeds))
+        if isinstance(self.observes, str) or not isinstance(self.observes, Iterable):
+            raise ValueError(f"`observes` must be a tuple of names; got {self.observes!r}.")
         unknown = sorted(set(self.observes) - set(SHOWN))
         if unknown:
             raise ValueError(f"`observes` must name some of {SHOWN}; got {unknown}.")
@@ -76,6 +80,8 @@ def _check_call(name: str, function: Any, arguments: tuple[str, ...]) -> None:
     if function is None:
         return
     try:
+        if isinstance(function, functools.partial):
+            inspect.signature(function.func).bind_partial(*function.args, **function.keywords)
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
         called = f"{name}({', '.join(arguments)})"
@@ -139,20 +145,20 @@ def restore(data: dict[str, Any]) -> Setup:
 
 
 def _name(part: Any) -> str | None:
-    """Where a part of the user's own is to be found, for people; a string stands for itself."""
+    """Where a part of the user's own is to be found, and what it was given; a string is itself."""
     if part is None or isinstance(part, str):
         return part
     if isinstance(part, tuple):
-        return " with ".join(str(_name(x)) for x in part)
+        return f"({', '.join(str(_name(x)) for x in part)})"
     if isinstance(part, functools.partial):
         given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
         return f"{_name(part.func)}({', '.join(map(str, given))})"
     if hasattr(part, "__qualname__"):
         return f"{part.__module__}.{part.__qualname__}"
-    if type(part).__repr__ is not object.__repr__:
-        return repr(part)
-    plain = (bool, int, float, str)
-    given = [f"{k}={v!r}" for k, v in sorted(vars(part).items()) if isinstance(v, plain)]
+    if not hasattr(part, "__dict__"):
+        return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # which is another one tomorrow
+    parts = sorted(vars(part).items())
+    given = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
     return f"{type(part).__module__}.{type(part).__qualname__}({', '.join(given)})"
 
 

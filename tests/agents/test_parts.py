@@ -16,10 +16,12 @@ from gymnax.environments import environment, spaces
 
 from mmrl.agents import AGENTS
 from mmrl.agents.common import q_net
+from mmrl.envs.wrappers import BeginFlag
 from mmrl.memory import Memory
 from mmrl.monoid import Affine
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net
 from mmrl.runs import Run, RunError, Setup, program, reopen, saved
+from mmrl.runs.setup import describe
 from tests.helpers.compiling import text
 from tests.helpers.runs import payload
 
@@ -255,6 +257,30 @@ def test_what_cannot_be_trained_is_refused():
             Run(dataclasses.replace(setup(agent), make=partial(outputs, 7)))
     with pytest.raises(ValueError, match=r"`env` must be hashable"):
         Setup(env=(ENV, Params(max_steps_in_episode=jnp.arange(2))))
+
+
+def test_what_an_environment_was_given_is_in_its_name():
+    """Else a run in one could be resumed in another."""
+
+    def named(env: Any) -> str:
+        return describe(Setup(env=env, config=setup("dqn").config))["own"]["env"]
+
+    class Layout(Recall):
+        def __init__(self, cells: Any):
+            super().__init__()
+            self.cells = cells
+
+    games = [Recall(2), Recall(3), BeginFlag(Recall(2)), BeginFlag(Recall(3)), Layout((1, 2))]
+    games += [
+        Layout((2, 1)),
+        Layout(np.tanh),
+        Layout(np.cosh),
+        (Recall(2), Params(max_steps_in_episode=3)),
+    ]
+    games += [(Recall(2), Params(max_steps_in_episode=5))]
+    names = [named(game) for game in games]
+    assert len({*names}) == len(names) and names == [named(game) for game in games]
+    assert " at 0x" not in named(Layout(lambda: None))
 
 
 def test_an_environment_may_bring_its_parameters():

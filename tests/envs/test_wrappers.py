@@ -154,6 +154,13 @@ def test_previous_reward(env):
     assert not np.signbit(got.obs[want.begin][:, -1]).any()
 
 
+def test_a_reward_beside_whole_numbers_stays_what_it_was():
+    shown = wrappers.PreviousReward(TASK).view(
+        jax.random.key(0), jnp.arange(2), None, (0, 0.5), None
+    )
+    np.testing.assert_array_equal(shown, [0, 1, 0.5])
+
+
 @pytest.mark.parametrize(("env", "one_hot"), [("task", False), ("gymnax", True)], indirect=["env"])
 def test_begin_flag(env, one_hot):
     got, want = same_but_observations(wrappers.BeginFlag(env, one_hot), env)

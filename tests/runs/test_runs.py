@@ -8,6 +8,7 @@ import os
 import pathlib
 import pickle
 import shutil
+from functools import partial
 from typing import Any
 
 import jax
@@ -78,9 +79,15 @@ def test_observes_shows_what_it_says_in_one_order():
             {"env": (Memory().default_params, Memory())},
             "`env` must be .* a tuple of an environment",
         ),
-        ({"observes": "begin_flag"}, "`observes` must be a tuple; got 'begin_flag': add a comma"),
+        ({"observes": "begin_flag"}, "`observes` must be a tuple of names; got 'begin_flag'"),
+        ({"observes": True}, "`observes` must be a tuple of names; got True"),
         ({"make": lambda config, key: None}, r"`make` must be called as make\(config, env, params"),
         ({"learn": dqn.loss}, r"`learn` must be called as learn\(config, state, key\)"),
+        ({"learn": partial(dqn.learn, losss=dqn.loss)}, "got functools.*unexpected.*'losss'"),
+        (
+            {"learn": partial(dqn.learn, loss=lambda net: 0)},
+            r"`loss` must be called as loss\(net, ",
+        ),
     ],
 )
 def test_a_part_that_does_not_fit_is_named(changes: dict[str, Any], message: str):

@@ -103,6 +103,13 @@ def test_train_is_its_blocks_one_after_another(agent: str):
     assert text(partial(module.train, config, env, params), key) == text(in_blocks, key)
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_state_has_the_types_of_one_that_was_read_from_a_file(agent: str):
+    """Else what is resumed is another program, for which a user waits once more."""
+    state = jax.eval_shape(Run(setup(agent)).begin)
+    assert not [path for path, x in jax.tree.leaves_with_path(state) if x.weak_type]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.MonkeyPatch):

@@ -156,8 +156,8 @@ def init(
     env: Any,
     params: Any,
     key: PRNGKeyArray,
-    tasks: Tasks | None = None,
     make: Make = actor_critic,
+    tasks: Tasks | None = None,
 ) -> State:
     """A fresh network and environments. With `tasks`, environment i plays task tasks[i] of the
     family that `env` is: `task` of its parameters. `make` builds the network, by default the

@@ -104,7 +104,7 @@ def cycle(
             f"{schedule.shape[1]}."
         )
     init_key, first_key, key = jax.random.split(key, 3)
-    state = agent.init(config, env, params, init_key, schedule[0])
+    state = agent.init(config, env, params, init_key, tasks=schedule[0])
 
     def scores(state, left, key):
         learned = evaluate(state.net, env, params, tasks, key, config.episodes, policies)

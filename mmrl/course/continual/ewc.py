@@ -72,12 +72,12 @@ def init(
     env: Any,
     params: Any,
     key: PRNGKeyArray,
-    tasks: Tasks | None = None,
     make: Make = actor_critic,
+    tasks: Tasks | None = None,
 ) -> State:
     """A fresh network and environments, held by nothing."""
     check(config, env, params)
-    learner = clear.init(config, env, params, key, tasks, make)
+    learner = clear.init(config, env, params, key, make, tasks)
     anchor = trained(learner.net)
     return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
 

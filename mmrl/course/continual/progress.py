@@ -185,12 +185,12 @@ def init(
     env: Any,
     params: Any,
     key: PRNGKeyArray,
-    tasks: Tasks | None = None,
     make: Make = columns,
+    tasks: Tasks | None = None,
 ) -> State:
     """Fresh columns and environments."""
     check(config, env, params)
-    learner = clear.init(config, env, params, key, tasks, make)
+    learner = clear.init(config, env, params, key, make, tasks)
     anchor = trained(learner.net.base)
     return State(learner, anchor, jax.tree.map(jnp.zeros_like, anchor))
 

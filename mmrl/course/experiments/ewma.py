@@ -59,7 +59,6 @@ CONFIGS: dict[str, ppo.Config] = {
     "PPO": ppo.Config(**SIZES, epochs=PAPER.epochs),
     "PPG": ppg.Config(**SIZES, policy_iterations=8, auxiliary_minibatches=64),
 }
-ALGORITHMS = ("PPO", "PPO-EWMA", "PPG", "PPG-EWMA")
 
 
 @dataclasses.dataclass(frozen=True)

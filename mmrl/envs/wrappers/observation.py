@@ -132,7 +132,8 @@ class PreviousReward(ObservationWrapper):
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
         reward = 0.0 if cause is None else self.scale * cause[1]
-        return jnp.concatenate([obs, jnp.asarray(reward, obs.dtype)[None]])
+        real = jnp.result_type(obs, float)  # whole numbers would lose the reward
+        return jnp.concatenate([obs, jnp.asarray(reward, real)[None]])
 
     def observation_space(self, params: Any) -> spaces.Box:
         return _append(self.env.observation_space(params), 1, -jnp.inf, jnp.inf)

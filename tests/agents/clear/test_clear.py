@@ -42,7 +42,7 @@ def distance(a: Any, b: Any) -> float:
 
 @jax.jit
 def begin(config: clear.Config, tasks: Any = None) -> clear.State:
-    return clear.init(config, FAMILY, PARAMS, jax.random.key(0), tasks)
+    return clear.init(config, FAMILY, PARAMS, jax.random.key(0), tasks=tasks)
 
 
 @jax.jit

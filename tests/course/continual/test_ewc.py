@@ -124,7 +124,7 @@ def test_information_is_that_of_a_softmax():
 
 @jax.jit
 def begin(config: Any) -> Any:
-    return ewc.init(config, FAMILY, PARAMS, jax.random.key(0), jnp.zeros(3, int))
+    return ewc.init(config, FAMILY, PARAMS, jax.random.key(0), tasks=jnp.zeros(3, int))
 
 
 @jax.jit

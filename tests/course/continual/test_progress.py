@@ -38,7 +38,7 @@ def distance(a: Any, b: Any) -> float:
 
 @jax.jit
 def begin(config: Any) -> Any:
-    return progress.init(config, FAMILY, PARAMS, jax.random.key(0), jnp.zeros(3, int))
+    return progress.init(config, FAMILY, PARAMS, jax.random.key(0), tasks=jnp.zeros(3, int))
 
 
 @jax.jit
