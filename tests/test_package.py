@@ -135,7 +135,7 @@ def test_every_cited_name_stands():
 
 # Docstrings
 
-MID_AIR = re.compile(r"(What|Those|It|That|Its|The same)\b")
+MID_AIR = re.compile(r"(What|Those|It|That|Its|The same|Of)\b")
 
 
 def in_mid_air(tree: ast.AST) -> list[str]:

@@ -47,7 +47,7 @@ def cell(where: str, root: Path = ROOT) -> str:
 
 
 def theme_options(where: str) -> dict[str, Any]:
-    """What the theme of the site makes its buttons of."""
+    """The theme's options of which the site makes its buttons."""
     if not where.startswith(HOSTS):
         return {}
     options = {"repository_url": where, "repository_branch": "main", "use_repository_button": True}

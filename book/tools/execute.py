@@ -71,7 +71,7 @@ def execute(path: Path) -> bool:
     """
     import nbformat  # takes two seconds, which not every test has to wait
 
-    runs = CACHE / path.stem / _flags_key()
+    runs = CACHE / path.stem / _flags_key(path.stem)
     with lock(CACHE / f"{path.stem}.lock"):
         try:
             target = runs / f"{_key(nbformat.read(path, 4))}.ipynb"
@@ -87,8 +87,14 @@ def execute(path: Path) -> bool:
 
 
 def execute_all() -> None:
-    """Run every notebook that was not run yet. Raises `Failed` with all reports at once."""
-    reports = []
+    """Run every notebook that was not run yet. Raises `Failed` with all reports at once.
+
+    Runs of a notebook that has another name now, or none, are removed.
+    """
+    reports, names = [], {path.stem for path in chapters()}
+    for runs in CACHE.glob("[0-9]*/"):
+        if runs.name not in names:
+            shutil.rmtree(runs)
     for path in chapters():
         print(f"  {path.name:40}", end="", flush=True)
         try:
@@ -108,7 +114,9 @@ def read(text: str) -> "NotebookNode":
     import nbformat
 
     notebook = nbformat.reads(text, 4)
-    for path in CACHE.glob(f"*/{_flags_key()}/{_code_key(notebook)}-*.ipynb"):
+    for path in CACHE.glob(f"*/*/{_code_key(notebook)}-*.ipynb"):
+        if path.parent.name != _flags_key(path.parents[1].name):
+            continue
         run = nbformat.read(path, 4)
         for cell, ran in zip(_code(notebook), _code(run), strict=True):
             cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
@@ -116,9 +124,11 @@ def read(text: str) -> "NotebookNode":
     return notebook
 
 
-def _flags_key() -> str:
+def _flags_key(stem: str) -> str:
     """A folder for each set of flags: a run of the tests is not one of a reader."""
-    return hashlib.sha256(hurry().encode()).hexdigest()[:8]
+    flags = environment(stem not in COMPILING).get("XLA_FLAGS", "").split()
+    own = [flag for flag in flags if "concurrency_optimized" not in flag]  # mmrl sets it itself
+    return hashlib.sha256(" ".join(own).encode()).hexdigest()[:8]
 
 
 def _code_key(notebook: "NotebookNode") -> str:

@@ -105,7 +105,7 @@ PAGE = """<!DOCTYPE html>
 
 
 def script() -> str:
-    """What a page of the library does with the name of something that is not there any more."""
+    """The script by which a page of the library leads on from a name that is not there any more."""
     rows = [
         (old, f"{new.split('.')[1]}.html#{new}")
         for old, new in sorted(MOVED.items(), key=lambda row: -len(row[0]))

@@ -342,7 +342,7 @@ def mend(app: Any, error: Exception | None) -> None:
 
 
 def buttons(app: Sphinx, config: Config) -> None:
-    """Those that need the repository's address: none as long as there is none."""
+    """Adds the buttons that need the repository's address: none as long as there is none."""
     config.html_theme_options.update(address.theme_options(address.address()))
 
 

@@ -73,7 +73,7 @@ def _fill(key: str) -> None:
 
 
 def stamp() -> str:
-    """What says which versions these are."""
+    """A digest of the versions that pages load."""
     return hashlib.sha256(json.dumps(PACKAGES).encode() + _anywidget()).hexdigest()
 
 

@@ -71,7 +71,7 @@ class Domain:
         return Domain(self.dims, self.when & when)
 
     def box(self) -> "Domain":
-        """Without the condition."""
+        """The domain without its condition."""
         return Domain(self.dims)
 
     def dense(self) -> "Domain":

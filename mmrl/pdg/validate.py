@@ -20,7 +20,7 @@ _FEW = 12  # steps in which a cycle is looked for, at most
 
 
 def validate(graph: Graph) -> Graph:
-    """The graph itself. Raises `ValueError` that names what is wrong and where.
+    """Returns the graph if it is valid. Raises `ValueError` that names what is wrong and where.
 
     Bounds may be assumed to exceed every number in the program's indices.
     """

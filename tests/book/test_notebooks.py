@@ -1,4 +1,4 @@
-"""The form of every chapter: so that all ten read, check and publish alike.
+"""The form of every chapter: so that all of them read, check and publish alike.
 
 Each rule yields what is wrong with a notebook and what its author should do about it.
 `pytest -n0 tests/book/test_notebooks.py -k 03` examines chapter 03 alone.

@@ -27,6 +27,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 DONE = ROOT / ".cache" / "mutants.jsonl"
-LIMIT = 600  # seconds; a mutant that runs for ever is caught
+LIMIT = 600  # CPU-seconds, however busy the machine is; a mutant that computes for ever is caught
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]), resource.RLIM_INFINITY))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 FIELDS = {"file", "old", "new", "tests"}
 
 
@@ -101,24 +107,27 @@ def state(mutant: Mutant) -> str:
     """A digest of the mutant, the library, its tests, and what tests share."""
     chosen = {ROOT / test.partition("::")[0] for test in mutant.tests}
     shared = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")}
+    sources = {
+        path for path in (ROOT / "mmrl").rglob("*") if path.suffix in (".py", ".mjs", ".css")
+    }
     digest = hashlib.sha256(repr(mutant).encode())
-    for path in sorted({*(ROOT / "mmrl").rglob("*.py"), *chosen, *shared}):
+    for path in sorted({*sources, *(ROOT / "book" / "tools").glob("*.py"), *chosen, *shared}):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def pytest(copy: Path, selection: Sequence[str]) -> tuple[int, str]:
+def pytest(copy: Path, selection: Sequence[str], limit: int = LIMIT) -> tuple[int, str]:
     """The exit status of pytest in a copy, and the last line that it wrote."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p"]
     command += ["no:xdist", "--no-header", "--tb=no", *selection]
     environment = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")} | dict(os.environ)
     environment["PYTHONPATH"] = str(copy)
-    try:
-        done = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT
-        )
-    except subprocess.TimeoutExpired:
-        return 1, f"ran for more than {LIMIT} seconds"
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), *command],
+        **{"cwd": copy, "env": environment, "capture_output": True, "text": True},
+    )
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return 1, f"computed for more than {limit} seconds"
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     failed = [line for line in lines if line.startswith("FAILED")] or lines[-1:] or [""]
     return done.returncode, failed[0].removeprefix("FAILED ")
@@ -152,11 +161,11 @@ def remembered() -> set[str]:
     return {json.loads(line)["state"] for line in DONE.read_text("utf-8").splitlines()}
 
 
-def remember(mutant: Mutant) -> None:
-    """Write down that a mutant was caught."""
+def remember(mutant: Mutant, was: str) -> None:
+    """Write down that a mutant was caught, in the state in which it was copied."""
     DONE.parent.mkdir(exist_ok=True)
     with DONE.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"name": mutant.name, "state": state(mutant)}) + "\n")
+        file.write(json.dumps({"name": mutant.name, "state": was}) + "\n")
 
 
 def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
@@ -164,14 +173,14 @@ def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
 
     Raises `ValueError` if the tests fail without any mistake: then they would catch everything.
     """
-    wanted, verdicts = list(wanted), {}
+    states, verdicts = {mutant: state(mutant) for mutant in wanted}, {}
     with tempfile.TemporaryDirectory() as temporary:
         copies: queue.Queue[Path] = queue.Queue()
         for job in range(jobs):
             copies.put(copied(Path(temporary) / str(job)))
         first = copies.get()
-        selection = dict.fromkeys(test for mutant in wanted for test in mutant.tests)
-        status, said = pytest(first, list(selection))
+        selection = dict.fromkeys(test for mutant in states for test in mutant.tests)
+        status, said = pytest(first, list(selection), 10 * LIMIT)
         copies.put(first)
         if status:
             raise ValueError(f"the tests fail without a mutant: {said}")
@@ -184,11 +193,11 @@ def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
                 copies.put(copy)
 
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for mutant, found, said, seconds in pool.map(one, wanted):
+            for mutant, found, said, seconds in pool.map(one, states):
                 verdicts[mutant.name] = found
                 print(f"{found:14}  {mutant.name}  ({seconds:.0f} s)  {said}", flush=True)
                 if found == "caught":
-                    remember(mutant)
+                    remember(mutant, states[mutant])
     return verdicts
 
 

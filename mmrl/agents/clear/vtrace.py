@@ -25,7 +25,7 @@ class Acted(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """Of one gradient step, before it; means over the steps of a batch."""
+    """Measures of one gradient step, taken before it; means over the steps of a batch."""
 
     policy_loss: Float[Array, "*steps"]
     value_loss: Float[Array, "*steps"]

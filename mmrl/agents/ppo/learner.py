@@ -80,7 +80,7 @@ class Batch(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """Of one gradient step on the policy, before it."""
+    """Measures of one gradient step on the policy, taken before it."""
 
     clipped: Float[Array, "*steps"]  # share of ratios π/π_proximal beyond 1 ± ε
     kl_behavior: Float[Array, "*steps"]  # KL[π_behavior ‖ π] estimated from the actions, nats
@@ -91,13 +91,13 @@ class Measures(NamedTuple):
 
 
 def new(config: Any, net: ActorCritic) -> Learner:
-    """Before the first gradient step."""
+    """The learner before its first gradient step."""
     average = restart(net) if config.proximal == "ewma" else None
     return Learner(net, optimizer(config, 0.0).init(trained(net)), average)
 
 
 def rows(config: Any, net: ActorCritic) -> int:
-    """In an iteration's batch: steps if the network has no state, else rollouts."""
+    """How many rows an iteration's batch has: steps if the network has no state, else rollouts."""
     return config.environments * (1 if _remembers(net.init()) else config.rollout)
 
 

@@ -58,7 +58,7 @@ class State(eqx.Module):
 
     @property
     def tasks(self) -> Tasks | None:
-        """Of a family, which each environment plays."""
+        """The task of a family that each environment plays."""
         return self.learner.tasks
 
 

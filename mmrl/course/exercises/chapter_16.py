@@ -106,9 +106,9 @@ Theta = Callable[[str, int, int], Any]
 
 
 def judged(theta: Theta) -> Callable[[int], Any]:
-    """Of an episode of T steps under times θ(name, t, T): reads of what is not there yet, by acting
-    and by the others; different times; and of δ and A, values alive beyond the fewest possible,
-    which are one and two.
+    """Measures an episode of T steps under times θ(name, t, T): reads of what is not there yet, by
+    acting and by the others; different times; and of δ and A, values alive beyond the fewest
+    possible, which are one and two.
     """
 
     def judge(T: int) -> Any:
@@ -227,8 +227,8 @@ def greedy(reads: Reads) -> list[Point]:
 
 
 def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
-    """Of a program under `schedule`: points that run, runs too many, reads of what is not there
-    yet, and values alive beyond those of `greedy`. Each counts only if those before are right.
+    """Counts of a program under `schedule`: points that run, runs too many, reads of what is not
+    there yet, and values alive beyond those of `greedy`. Each counts if those before are right.
     """
 
     def follow(kind: str, T: int) -> Any:

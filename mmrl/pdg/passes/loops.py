@@ -48,7 +48,7 @@ class Loop:
 
     @property
     def readers(self) -> list[Edge]:
-        """From outside."""
+        """The reads of these operations by those outside."""
         return [e for e in self.graph.edges if e.source in self.ops and e.sink not in self.ops]
 
     @property

@@ -123,7 +123,7 @@ def graph_dims(graph: Graph) -> dict[str, Expr]:
 
 
 def whole(graph: Graph, name: str) -> Block:
-    """All of a dimension. Raises `ValueError` if it is not there."""
+    """The block of all steps of a dimension. Raises `ValueError` if it is not there."""
     dims = graph_dims(graph)
     if name not in dims:
         raise ValueError(f"`{name}` is no dimension of the program: it has {', '.join(dims)}.")

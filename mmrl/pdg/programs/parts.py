@@ -149,5 +149,5 @@ def added(a: PyTree, b: PyTree) -> PyTree:
 
 
 def zeros(like: PyTree) -> PyTree:
-    """0, as a tree."""
+    """A tree of zeros like another."""
     return jax.tree.map(jnp.zeros_like, like)
