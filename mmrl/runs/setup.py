@@ -11,7 +11,7 @@ from typing import Any
 from mmrl.agents import AGENTS, find
 from mmrl.runs.checkpoint import RunError, earlier, unquote
 
-SHOWN = ("previous_action", "previous_reward", "begin_flag")
+SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
 """What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
 
 
