@@ -5,14 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mmrl.agents import dqn, ppo, r2d2
+from mmrl.agents import ppo, r2d2
 from mmrl.agents.ppo import learner
-from mmrl.replay.tape import Sample
 
 PROXIMAL = {"decoupled": (1, 0), "recent": (1, 1), "behavior": (0, 0)}
 """Of π_p, and of μ: is it the policy at an iteration's beginning (1), or the one that acted (0)?"""
@@ -27,36 +25,6 @@ def stored_or_zero(stored: Any) -> Callable:
         return r2d2.loss(net, target, dataclasses.replace(batch, state=state), config)
 
     return partial(r2d2.learn, loss=loss)
-
-
-def chosen(whole: Any, tape: Sample, cut: Sample) -> Sample:
-    """`tape` where `whole` is true, else `cut`: two batches of as many steps, as a loss sees them.
-
-    Its `rows` and `episode`, of which `dqn.loss` knows nothing, are those of `tape`.
-    """
-
-    def seen(batch):
-        return batch.steps, batch.begin, batch.mask
-
-    picked = jax.tree.map(partial(jnp.where, whole), seen(tape), seen(cut))
-    return eqx.tree_at(seen, tape, picked)
-
-
-def batched(whole: Any, rows: dqn.Config) -> Callable:
-    """`dqn.learn` of `batching="tape"` where `whole` is true, else of the segments of `rows`.
-
-    `rows` is the same config but for its batching. Both batches are drawn, one is learned from; the
-    share of real steps that comes back is the tape's.
-    """
-
-    def learn(config, state, key):
-        def loss(net, target, batch, config):
-            batch = chosen(whole, batch, dqn.sample(rows, state, key))
-            return dqn.loss(net, target, batch, config)
-
-        return dqn.learn(config, state, key, loss)
-
-    return learn
 
 
 class Given(NamedTuple):

@@ -1,7 +1,6 @@
 """Arms as numbers learn what the agents' own settings do."""
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl import envs
-from mmrl.agents import dqn, r2d2
+from mmrl.agents import r2d2
 from mmrl.agents.ppo import Config, learner
 from mmrl.course import arms
 from mmrl.nets import ActorCritic, Categorical, Net
@@ -71,25 +69,3 @@ def test_states_that_count_nothing_are_a_start_from_zero(start: str):
 def _numbers(start: str) -> tuple[float, float]:
     """That of this start, and that of the other."""
     return (1.0, 0.0) if start == "stored" else (0.0, 1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batching", ["tape", "segments"])
-def test_a_batch_chosen_by_a_number_teaches_what_its_setting_does(batching: str):
-    sizes = {"memory": "gru", "width": 4, "batch": 40, "capacity": 320, "environments": 2}
-    tapes = dqn.Config(**sizes)
-    rows = dqn.Config(**sizes, batching="segments", segment_length=5)
-    env, params = envs.make("probe-Memory-v0", num_steps=7)
-    state = jax.jit(partial(dqn.init, tapes, env, params))(jax.random.key(0))
-    for key in jax.random.split(jax.random.key(1), 3):
-        state, _ = jax.jit(partial(dqn.act_and_store, tapes, env, params))(state, key)
-    key = jax.random.key(2)
-    own = tapes if batching == "tape" else rows
-    want, (value, _) = jax.jit(partial(dqn.learn, own))(state, key)
-    learn = jax.jit(lambda whole: arms.batched(whole, rows)(tapes, state, key))
-    got, (other, _) = learn(batching == "tape")
-    np.testing.assert_allclose(other, value, rtol=1e-5)
-    nets = (jax.tree.leaves(eqx.filter(s.net, eqx.is_inexact_array)) for s in (got, want))
-    for a, b in zip(*nets, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    assert abs(learn(batching != "tape")[1][0] - value) > 1e-6 * value
