@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab book test fast mutants roundings lint bench lock address clean
+.PHONY: help demo lab book test fast mutants roundings lint bench lock address clean style
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ lab: $(VENV)/lab ## Open the course in JupyterLab, at chapter 00
 book: $(VENV)/book ## Run every notebook and build the site
 	$(BIN)/python book/tools/build.py
 
-test: lint ## Lint, check types and run every test
+test: style ## Check style and run every test, of which one checks types
 	$(PYTEST)
 
 fast: $(VENV)/dev ## Run the quick tests, and of those that compile one case each
@@ -61,10 +61,12 @@ roundings: $(VENV)/dev ## Run the slow tests under each instruction set, compile
 		done; \
 	done; exit $${failed:-0}
 
-lint: $(VENV)/dev ## Check style, formatting and types
+lint: style ## Check style, formatting and types
+	$(BIN)/pyright
+
+style: $(VENV)/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
 
 bench: $(VENV)/dev ## Time mmrl against its peers
 	$(BIN)/python tests/benchmarks/run.py

@@ -43,6 +43,15 @@ def run(code: str, xla_flags: str = "") -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
+def test_types_are_right():
+    """As `make lint` checks them; here it takes no longer than other tests beside it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
 # Versions and dependencies
 
 

@@ -12,8 +12,10 @@ import operator
 import re
 import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import address
 import api
@@ -346,6 +348,32 @@ def buttons(app: Sphinx, config: Config) -> None:
     config.html_theme_options.update(address.theme_options(address.address()))
 
 
+def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
+    """Builds the sidebar, which has titles, from titles.
+
+    For each of hundreds of pages Sphinx copies all tables of contents, which are of thousands of
+    objects, and then leaves out what is no title: that took a third of the time of a build.
+    """
+    whole, titles = context["toctree"], _titles(app)
+
+    def toctree(**options: Any) -> str:
+        with mock.patch.object(
+            app.env, "tocs", titles if options.get("titles_only") else app.env.tocs
+        ):
+            return whole(**options)
+
+    context["toctree"] = toctree
+
+
+@cache
+def _titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
+    """All tables of contents without what stands below a page's title, but for other pages."""
+    found = {name: toc.deepcopy() for name, toc in app.env.tocs.items()}
+    for item in (item for toc in found.values() for item in toc.children if len(item) > 1):
+        item[1:] = [nodes.bullet_list("", *item.findall(addnodes.toctree))]
+    return found
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", buttons)
     app.connect("autodoc-process-docstring", process_docstring)
@@ -354,6 +382,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", leave_equations)
     app.connect("doctree-read", name_exactly)
     app.connect("html-page-context", without_thebe, priority=900)
+    app.connect("html-page-context", titles_alone, priority=100)
     app.connect("build-finished", mend)
     app.add_directive("results", Results)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

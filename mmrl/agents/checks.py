@@ -125,7 +125,8 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False) -> Any:
         ) from error
     if getattr(outputs, "shape", None) != (actions,):
         raise ValueError(
-            f"`make` must build a network with {actions} outputs, one for each action; got "
+            f"`make` must build a network with {actions} outputs, one for each action"
+            f"{', and one more of `policy`, an auxiliary value' if acts else ''}; got "
             f"{getattr(outputs, 'shape', outputs)}."
         )
     return net

@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         console.print("It has learned nothing: too few steps were played to fill any batch.")
     console.print(_course(run.history), end="")
     watch_it = called(f"evaluate {path}")
-    console.print(f"Done. Watch it play: {watch_it}", soft_wrap=True)
+    console.print(f"Done. See how well it plays: {watch_it}", soft_wrap=True)
     return 0
 
 

@@ -190,6 +190,8 @@ class Run:
             )
         if resume and (path / CHECKPOINT).exists():
             self._load(path)
+            if len(self.history) > self.setup.config.blocks:
+                return  # nothing is left to do, and what is written tells of more blocks
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             replace(path / RESULTS, _results(self.setup, self.history))

@@ -12,6 +12,7 @@ from mmrl.envs import probes
 
 GAMMA = 0.8
 IDS = sorted(probes.SPECS)
+REMEMBERED = ("probe-Memory-v0", "probe-Delay-v0")  # of these the best value depends on the past
 WORKERS, STEPS = 20, 120
 
 
@@ -67,7 +68,7 @@ def learned(tape, remember, wrong=None):
 @pytest.mark.parametrize("env_id", IDS)
 def test_optimal_q_is_what_value_iteration_finds(env_id):
     _, (tape, optimal) = recorded(env_id)
-    remember = env_id in ("probe-Memory-v0", "probe-Delay-v0")
+    remember = env_id in REMEMBERED
     q = learned(tape, remember)
     for w in range(WORKERS):
         history = ()

@@ -148,6 +148,12 @@ def test_earlier_runs_go_on(copy: pathlib.Path, earlier: dict[str, bool]):
 # Resume
 
 
+def test_fewer_blocks_than_there_are_change_nothing(copy: pathlib.Path):
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    assert list(Run(setup(blocks=1), copy, resume=True)) == []
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+
+
 def test_what_is_refused_today_can_be_opened_if_it_exists(copy: pathlib.Path, monkeypatch):
     """Earlier versions trained on batches that an episode may outlast."""
     rows = runs.reopen(copy).history

@@ -45,9 +45,13 @@ CONFIGS: dict[str, Any] = {
 }
 
 
+def config_of(agent: str) -> Any:
+    return CONFIGS.get(agent) or find(agent).Config(**SIZES, block=2)
+
+
 def setup(agent: str, **changes: Any) -> Setup:
     """All that changes with time is on, and changes within three blocks."""
-    config = dataclasses.replace(CONFIGS[agent], **changes)
+    config = dataclasses.replace(config_of(agent), **changes)
     return Setup(env="probe-Memory-v0", agent=agent, seeds=(0,), config=config)
 
 
@@ -93,7 +97,7 @@ def test_a_run_is_what_train_does(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("agent", AGENTS)
 def test_train_is_its_blocks_one_after_another(agent: str):
     env, params, *_ = Run(setup(agent)).program
-    module, config = find(agent), CONFIGS[agent]
+    module, config = find(agent), config_of(agent)
 
     def in_blocks(key: Any) -> Any:
         state = module.init(config, env, params, key)
@@ -124,7 +128,7 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
         block = partial(module.block, config, env, params)
         return text(begin, jax.random.key(0)) + text(block, state)
 
-    whole = CONFIGS[agent]
+    whole = config_of(agent)
     if agent in ("ppo", "ppg"):
         assert trace(whole) != trace(repeatable(whole))
     monkeypatch.setattr(rate, "rate", lambda config, iteration: config.learning_rate)

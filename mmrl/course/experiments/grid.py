@@ -56,18 +56,19 @@ class Grid:
     small: Sequence[Any] = ()  # the cells of a quick run, where they are others
     close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()  # said of all rows at last
 
-    def read(self, out: pathlib.Path) -> Rows:
-        """The rows that a folder has; of a cell that was measured twice, the later one."""
-        return {self.cell_of(row): row for row in rows(out / f"{self.name}.jsonl")}
+    def read(self, out: pathlib.Path, quick: bool = True) -> Rows:
+        """The rows that a folder has, or those that are not quick ones; the later of two."""
+        found = rows(out / f"{self.name}.jsonl")
+        return {self.cell_of(row): row for row in found if quick or not row.get("quick")}
 
     def run(self, out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
         """Measure every cell that `out/<name>.jsonl` lacks, while there is time for more.
 
         Rows that are `outdated` come first, and of those the ones that need no training; they are
-        replaced where they stand.
+        replaced where they stand, as are those of quick runs when the run is not.
         """
         cells = self.small if quick and self.small else self.cells
-        began, longest, found = time.monotonic(), 0.0, self.read(out)
+        began, longest, found = time.monotonic(), 0.0, self.read(out, quick)
         left = sorted(cells, key=lambda cell: self._turn(cell, found))
         while waiting := [cell for cell in left if self._lacks(cell, found)]:
             started = time.monotonic()
@@ -79,11 +80,11 @@ class Grid:
             seconds = time.monotonic() - started
             longest = max(longest, seconds)
             for row in measured:
-                write = revise if self.cell_of(row) in found else append
+                write = revise if self.cell_of(row) in self.read(out) else append
                 write(out / f"{self.name}.jsonl", row)
                 yield f"{self.cell_of(row)}: {self.say(row)}, {seconds / len(measured):.0f} s"
             left = [cell for cell in left if cell not in together]
-            found = self.read(out)
+            found = self.read(out, quick)
         yield from self.close(list(found.values()))
         yield f"{len(waiting)} of {len(cells)} cells remain{'' if waiting else ': all done'}."
         if waiting:

@@ -53,6 +53,17 @@ def test_a_quick_run_may_have_cells_of_its_own(tmp_path: pathlib.Path):
     assert list(going)[-1] == "0 of 2 cells remain: all done." and written(tmp_path) == ["b1", "a3"]
 
 
+def test_what_was_measured_quickly_counts_for_quick_runs_alone(tmp_path: pathlib.Path):
+    def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
+        assert row is None
+        return measured(cell) | {"quick": quick}
+
+    some = grid(cells=CELLS[:1], measure=alone(measure))
+    for quick, lines in ((True, 2), (True, 1), (False, 2), (False, 1), (True, 1)):
+        assert len(list(some.run(tmp_path, 9.0, quick))) == lines
+    assert [row["quick"] for row in rows(tmp_path / "x.jsonl")] == [False]
+
+
 def test_nothing_is_begun_that_would_last_too_long(tmp_path: pathlib.Path, monkeypatch: Any):
     clock = [0.0]
 
@@ -135,6 +146,7 @@ def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Pa
     found = study.read(tmp_path)
     assert study.name == name and len({cell.name for cell in study.cells}) == total
     assert set(found) <= {cell.name for cell in study.cells}
+    assert not any(row.get("quick") for row in found.values())
     # In staleness a row is outdated, too, if it lacks the rate at which its task is compared now.
     tuned = {} if study.outdated is Grid.outdated else found
     again = [row for row in tuned.values() if name == "staleness" or tuning.outdated(row)]
