@@ -133,6 +133,14 @@ def test_fold_is_the_last_prefix(length, auto, monkeypatch):
         assert_close(found, one(map_loop(xs, start, reverse=False), -1) if length else start)
 
 
+@pytest.mark.parametrize(
+    ("device", "method"), [("cpu", "sequential"), ("gpu", "associative"), ("tpu", "associative")]
+)
+def test_what_is_best_depends_on_the_device(device, method, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: device)
+    assert mmrl.scan._auto() == method
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 16, 37, 1000])
 def test_the_chunk_length_does_not_matter(chunk):
     xs = maps(37)

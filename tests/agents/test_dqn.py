@@ -234,6 +234,10 @@ def test_a_tape_that_holds_no_episode_is_refused():
     env, params = make("popgym-RepeatFirstEasy-v0")
     with pytest.raises(ValueError, match="must hold an episode of 51 steps in each of 4"):
         dqn.check(TINY, env, params)
+    sizes = dataclasses.replace(TINY, batch=51, capacity=4 * (51 + 51 + 4))
+    dqn.check(sizes, env, params)
+    with pytest.raises(ValueError, match="must hold two episodes of 51 steps and a rollout of 4"):
+        dqn.check(dataclasses.replace(sizes, capacity=4 * (51 + 51)), env, params)
 
 
 def test_continuous_actions_are_refused():

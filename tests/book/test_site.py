@@ -254,6 +254,13 @@ def test_results_of_any_shape_make_a_table():
     assert pages.table("empty.jsonl", []).count("<tr>") == 1
 
 
+def test_rows_of_one_command_were_measured_from_the_first_date_to_the_last():
+    dates = ("2026-03-02T10:00", "2026-01-05T10:00", "2026-02-07T10:00")
+    text = pages.origin("x.jsonl", [{"command": "x", "date": date} for date in dates])
+    assert "3 rows, 2026-01-05 to 2026-03-02, on" in text
+    assert "1 rows, 2026-03-02, on" in pages.origin("x.jsonl", [{"date": dates[0]}])
+
+
 def test_every_module_of_the_ladder_has_a_page():
     for rung in api.rungs():
         assert all(f"automodule:: {name}" in api.page(rung) for name in api.modules(rung))
@@ -308,6 +315,19 @@ def test_a_short_run_is_not_published(monkeypatch: pytest.MonkeyPatch):
         build.build()
 
 
+def test_a_site_is_stale_when_the_library_or_the_book_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(build, "BOOK", tmp_path)
+    monkeypatch.setattr(execute, "library_key", lambda: "one")
+    first = build._key()
+    assert build._key() == first
+    monkeypatch.setattr(execute, "library_key", lambda: "two")
+    second = build._key()
+    (tmp_path / "intro.md").write_text("# One")
+    assert len({first, second, build._key()}) == 3
+
+
 def test_npm_without_a_registry_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(vendor, "ARCHIVES", tmp_path)
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
@@ -349,6 +369,10 @@ def test_a_notebook_is_run_once_and_its_text_may_change(
     text = write()
     assert not execute.execute(path)
     assert execute.read(text).cells[1].outputs[0].text == "42\n"
+    runs = tmp_path / "runs" / "sample" / execute._flags_key()
+    earlier = runs / f"{execute._code_key(notebook)}-earlier.ipynb"  # of another state of mmrl
+    earlier.touch()
+    assert not execute.execute(path) and not earlier.exists() and [*runs.iterdir()]
     with monkeypatch.context() as other:  # a run of the tests is not shown to readers
         other.setenv("NOTEBOOK_XLA_FLAGS", "--others")
         assert execute.read(text).cells[1].outputs == []

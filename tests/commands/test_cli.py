@@ -1,6 +1,7 @@
 """The `mmrl` command: what it prints, where it writes, and how it ends."""
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -17,7 +18,7 @@ from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
 from mmrl.commands import evaluate, train
 from mmrl.envs import registered
-from mmrl.runs import Run, RunError, reopen
+from mmrl.runs import Run, RunError, Setup, describe, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SETUP, payload
 
 ENV = "probe-Memory-v0"
@@ -134,6 +135,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["demo", "--seeds", "0"], "`seeds` must be"),
         (["demo", "--threads", "0"], "`threads` must be"),
         (["experiment", "scans", "--minutes", "-1"], "`minutes` must be positive; got -1"),
+        (["experiment", "scans", "--quick", "--out", "book/results"], "keep them out of the book"),
     ],
 )
 def test_a_mistake_ends_in_one_message(
@@ -241,14 +243,19 @@ def test_the_same_command_with_resume_begins_what_never_began(here: pathlib.Path
     assert len(reopen("new").history) == 1
 
 
-def test_evaluate_plays_the_saved_networks(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+def test_evaluate_plays_the_saved_networks(
+    run: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    play, played = evaluate.greedy_returns, []
+    monkeypatch.setattr(evaluate, "greedy_returns", lambda *a: played.append(play(*a)) or played[0])
     before = [(path, path.stat().st_mtime_ns) for path in run.iterdir()]
     capsys.readouterr()
-    assert main(["evaluate", str(run), "--episodes", "50"]) == 0
+    assert main(["evaluate", str(run), "--episodes", "50", "--seed", "5"]) == 0
     printed = capsys.readouterr().out
     assert "50 greedy episodes" in printed and "after block 2" in printed
-    returns = evaluate.greedy_returns(reopen(run), 50, 1_000_000)
+    (returns,) = played
     assert returns.shape == (2, 50) and set(np.unique(returns)) <= {-1.0, 1.0}
+    assert (returns != play(reopen(run), 50, evaluate.Options.seed)).any()
     for mean in returns.mean(1):
         assert f"{mean:.3f}" in printed
     assert [(path, path.stat().st_mtime_ns) for path in run.iterdir()] == before
@@ -281,6 +288,16 @@ def test_ctrl_c_ends_a_process_at_once(here: pathlib.Path):
         assert process.wait(20) == 130 and time.monotonic() - pressed < 10
     assert re.fullmatch(r"mmrl: Stopped\. Blocks 1 to \d+ are saved in results/.*\n", said)
     assert len(reopen("results/probe-Memory-lru-tape-1").history) >= 3
+
+
+def test_the_latest_run_is_one_of_the_environment_that_is_named(here: pathlib.Path):
+    for age, env in enumerate(("CartPole-v1", ENV, "probe-Match-v0")):
+        path = here / "results" / env / "results.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"setup": describe(Setup(env))}), "utf-8")
+        os.utime(path, (-age, -age))
+    found = [train._latest(env, "dqn").name for env in ("", ENV)]
+    assert found == ["CartPole-v1", ENV]
 
 
 def test_a_run_that_cannot_be_opened_here_does_not_hide_others(

@@ -161,6 +161,14 @@ def test_doctor_says_what_is_wrong(
     assert "Something is wrong" in printed
 
 
+def test_doctor_finds_an_agent_at_chance_sick(monkeypatch: pytest.MonkeyPatch):
+    values = np.zeros(3)
+    for final, state in ((0.0, "bad"), (1.0, "good")):
+        report = Report(3, 3, 384, values + final, values, values, 1.0)
+        monkeypatch.setattr(doctor, "Run", lambda setup, report=report: iter([report]))
+        assert doctor.smoke_run("dqn").state == state
+
+
 # terminal
 
 
@@ -214,6 +222,16 @@ def test_a_line_fits_the_terminal(seeds: int):
     report = Report(123, 1000, 12_345_678, values, values, values, 123.4)
     lines = [terminal._headings(range(seeds), 5), terminal._line(report, 5)]
     assert len(lines[0]) == len(lines[1]) <= 80
+
+
+def test_time_left_is_that_of_blocks_that_did_not_compile():
+    values = np.zeros(1)
+    seconds = [100.0, 2.0, 4.0]
+    left = [
+        terminal._left(Report(n, 23, 96, values, values, values, seconds[n - 1]), seconds[:n])
+        for n in (1, 2, 3)
+    ]
+    assert left == ["36:40", "0:42", "1:00"]
 
 
 def test_a_run_is_watched(capsys: pytest.CaptureFixture[str]):

@@ -300,6 +300,12 @@ def test_max_plus_equals_a_loop_and_its_closed_form():
     close(run(model, xs), linear(model.read_out, np.array(loop)))
 
 
+def test_max_plus_starts_with_fades_of_a_thousandth_to_a_tenth():
+    model = memory.make("max_plus", IN, OUT, key=jax.random.key(0), state_size=5)
+    fade = model.encode(jnp.zeros(IN))[0]
+    np.testing.assert_allclose(-fade, 10 ** np.linspace(-3, -1, 5), rtol=1e-4)
+
+
 def unit(x):
     return x / np.sqrt((x**2).sum(-1, keepdims=True) + 1e-6)
 
@@ -316,6 +322,15 @@ def test_gated_delta_equals_a_loop():
         s = s + np.outer(beta * (v[t] - s @ k[t]), k[t])
         ys.append(s @ q[t])
     close(run(model, xs), linear(model.read_out, np.array(ys)))
+
+
+def test_gated_delta_starts_as_a_slowly_fading_table():
+    """α ≈ 0.98 where nothing is written; under a key, β ≈ 1 leaves nothing of what was there."""
+    model = memory.make("gated_delta", IN, OUT, key=jax.random.key(0), key_size=3)
+    gates = sigmoid(wide(model.gates.bias)) * (1, 2)
+    np.testing.assert_allclose(gates, (0.98, 1), atol=0.005)
+    kept = model.encode(jnp.zeros(IN))[0]
+    np.testing.assert_allclose(kept, gates[0] * np.eye(3), rtol=1e-5)
 
 
 def delta_table():

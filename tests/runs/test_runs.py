@@ -130,6 +130,12 @@ def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
         Run(R2D2, copy, resume=True)
 
 
+def test_flags_of_an_earlier_setup_are_what_it_observes():
+    flags = {"previous_action": True, "previous_reward": False, "begin_flag": True}
+    wanted = {"env": "x", "observes": ["previous_action", "begin_flag"]}
+    assert checkpoint.earlier({"env": "x", **flags}) == wanted == checkpoint.earlier(wanted)
+
+
 @pytest.mark.parametrize("earlier", [{}, {"previous_reward": False}], ids=["first", "second"])
 def test_earlier_runs_go_on(copy: pathlib.Path, earlier: dict[str, bool]):
     """Once each of `observes` was a flag; before R2D2 `previous_reward` was none of them."""

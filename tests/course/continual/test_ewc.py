@@ -14,7 +14,7 @@ from mmrl.course.continual import cycles, ewc, schedules
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical, Outputs
 from mmrl.replay.reservoir import Unrolls
-from mmrl.rollout import Transition
+from mmrl.rollout import Carry, Transition
 
 pytestmark = pytest.mark.slow
 
@@ -117,6 +117,25 @@ def test_information_is_that_of_a_softmax():
     p = jax.nn.softmax(net.theta)
     np.testing.assert_allclose(found.theta, p * (1 - p), rtol=0.1)
     np.testing.assert_allclose(found.bias, 1.0, rtol=0.1)
+
+
+def test_the_estimate_is_a_mean_over_unrolls_in_which_the_learner_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Steps are counted here instead of played, and tell ten times their number of another net."""
+    zero, key = jnp.zeros(()), jax.random.key(0)
+    carries = Carry(None, None, None, zero)
+    learner = clear.State(zero, zero, None, carries, None, key, jnp.zeros((), int))
+
+    def act(config: Any, env: Any, params: Any, learner: Any, key: Any) -> Any:
+        now = learner.carries.policy_state + 1
+        return carries._replace(policy_state=now), Unrolls((now, 10 * now), ())
+
+    monkeypatch.setattr(ewc.clear, "act", act)
+    monkeypatch.setattr(ewc, "information", lambda net, unrolls, key: unrolls.state)
+    config = dataclasses.replace(TINY, fisher_unrolls=4)
+    after, found = ewc.estimate_fisher(config, FAMILY, PARAMS, learner, zero, lambda s: s[1])
+    assert after.carries.policy_state == 4 and found == 25.0
 
 
 # The loop

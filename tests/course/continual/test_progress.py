@@ -110,6 +110,24 @@ def test_compression_moves_the_base_towards_the_active_column():
     assert distance(after.net.adapter, state.net.adapter) > 1e-3
 
 
+def test_the_base_goes_on_from_its_own_state():
+    """The active column has no memory here: its state is none that the base could take."""
+
+    def make(config: Any, env: Any, params: Any, key: Any) -> progress.Columns:
+        active, base = (
+            progress.columns(dataclasses.replace(config, memory=name), env, params, key)
+            for name in ("none", "elman")
+        )
+        return eqx.tree_at(lambda c: c.base, active, base.base)
+
+    def ended() -> Any:
+        key, tasks = jax.random.key(0), jnp.zeros(3, int)
+        state = progress.init(TINY, FAMILY, PARAMS, key, tasks, make)
+        return progress.leave(TINY, FAMILY, PARAMS, state).fisher
+
+    assert jax.tree.leaves(jax.eval_shape(ended))
+
+
 def test_what_the_base_knows_is_held():
     ended = leave(LONG, begin(LONG))
     moved = []

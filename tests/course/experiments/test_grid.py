@@ -137,6 +137,14 @@ def test_a_row_is_brought_up_to_date_in_its_place(tmp_path: pathlib.Path):
         results.revise(tmp_path / "x.jsonl", {"cell": "another"})
 
 
+def test_of_two_rows_of_a_cell_the_last_is_revised(tmp_path: pathlib.Path):
+    path = tmp_path / "x.jsonl"
+    lines = ['{"cell":  "a1", "n": 1}', '{"cell":  "b1", "n": 2}', '{"cell":  "a1", "n": 3}']
+    path.write_text("\n".join(lines) + "\n")
+    results.revise(path, {"cell": "a1", "n": 4, "date": "today"})
+    assert path.read_text().splitlines() == [*lines[:2], '{"cell": "a1", "n": 4, "date": "today"}']
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Path):
