@@ -28,7 +28,7 @@ def examine(
 
 
 DRIVE = """
-const seen = () => root.querySelector(".mmrl-stage").innerHTML + root.innerText;
+const seen = () => root.querySelector(".mmrl-stage").innerHTML + root.textContent;
 const press = (node, key) => {
   const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
   node.focus();
