@@ -24,12 +24,15 @@ globalThis.mm = (() => {
     const { left, top, width, height } = node.getBoundingClientRect();
     return { left, top, width, height };
   };
+  let before = "";
   return {
     count: () => roots().length,
     title: (i) => roots()[i].getAttribute("aria-label"),
     // The pictures and what is said of them, without names that are new in every picture.
     seen: (i) => (roots()[i].querySelector(".mmrl-stage").innerHTML
       + roots()[i].querySelector(".mmrl-summary").textContent).replace(/mmrl-[a-z0-9]+-\\d+/g, ""),
+    mark(i) { before = this.seen(i); },
+    changed(i) { return this.seen(i) !== before; },
     list: (i) => controls(i).map(
       (n) => [n.tagName === "INPUT" ? n.type : n.tagName, name(n) || "grip"]),
     place(i, j) {
@@ -65,7 +68,7 @@ globalThis.mm = (() => {
   };
 })();
 """
-KEYS = ("ArrowLeft", "ArrowRight", "ArrowRight", "Home", "End")
+KEYS = ("Home", "ArrowRight", "End")  # wherever it stands, one of them moves it
 
 
 @dataclass
@@ -113,25 +116,23 @@ def _by_keys(page: Page, i: int, j: int, kind: str) -> bool:
     keys = {"BUTTON": ("Enter", " "), "checkbox": (" ",)}.get(kind, KEYS)
     changed = False
     for key in keys:
-        page.run(f"mm.place({i}, {j})")
-        if not page.run(f"mm.focus({i}, {j})"):
+        if not page.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})"):
             break
-        before = page.run(f"mm.seen({i})")
         page.key(key)
-        changed |= _settled(page, i, before)
+        changed |= _settled(page, i)
     return changed or _spent(page, i, j, kind)
 
 
 def _by_mouse(page: Page, i: int, j: int, kind: str) -> bool:
     box = page.run(f"mm.place({i}, {j})")
     changed = False
-    for number in range(3 if kind != "radio" else len(page.run(f"mm.options({i}, {j})"))):
-        box = page.run(f"mm.place({i}, {j})")
+    times = {"range": 2, "radio": len(page.run(f"mm.options({i}, {j})")) if kind == "radio" else 0}
+    for number in range(times.get(kind, 3)):
+        box = page.run(f"mm.mark({i}), mm.place({i}, {j})")
         if box is None:
             break
-        before = page.run(f"mm.seen({i})")
         _point(page, i, j, kind, box, number)
-        changed |= _settled(page, i, before)
+        changed |= _settled(page, i)
     return changed or _spent(page, i, j, kind)
 
 
@@ -148,12 +149,10 @@ def _point(page: Page, i: int, j: int, kind: str, box: dict[str, float], number:
         page.drag(middle, (middle[0] + (60, -120, 60)[number], middle[1]))
 
 
-def _settled(page: Page, i: int, before: str) -> bool:
-    """Whether the widget shows something else now, or does within two pictures."""
+def _settled(page: Page, i: int) -> bool:
+    """Whether the widget shows something else than when it was marked, or does in two pictures."""
     twice = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
-    return page.run(f"mm.seen({i})") != before or bool(
-        page.run(f"{twice}.then(() => mm.seen({i}))") != before
-    )
+    return page.run(f"mm.changed({i}) || {twice}.then(() => mm.changed({i}))")
 
 
 def _spent(page: Page, i: int, j: int, kind: str) -> bool:
@@ -168,8 +167,6 @@ def _spent(page: Page, i: int, j: int, kind: str) -> bool:
     page.run(f"mm.place({i}, {names.index(opposite[name])})")
     page.run(f"mm.focus({i}, {names.index(opposite[name])})")
     page.key("Enter")
-    before = page.run(f"mm.seen({i})")
-    page.run(f"mm.place({i}, {j})")
-    page.run(f"mm.focus({i}, {j})")
+    page.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})")
     page.key("Enter")
-    return _settled(page, i, before)
+    return _settled(page, i)
