@@ -122,7 +122,7 @@ def test_the_base_goes_on_from_its_own_state():
 
     def ended() -> Any:
         key, tasks = jax.random.key(0), jnp.zeros(3, int)
-        state = progress.init(TINY, FAMILY, PARAMS, key, tasks, make)
+        state = progress.init(TINY, FAMILY, PARAMS, key, make, tasks)
         return progress.leave(TINY, FAMILY, PARAMS, state).fisher
 
     assert jax.tree.leaves(jax.eval_shape(ended))
