@@ -369,7 +369,7 @@ def test_a_notebook_is_run_once_and_its_text_may_change(
     text = write()
     assert not execute.execute(path)
     assert execute.read(text).cells[1].outputs[0].text == "42\n"
-    runs = tmp_path / "runs" / "sample" / execute._flags_key()
+    runs = tmp_path / "runs" / "sample" / execute._flags_key("sample")
     earlier = runs / f"{execute._code_key(notebook)}-earlier.ipynb"  # of another state of mmrl
     earlier.touch()
     assert not execute.execute(path) and not earlier.exists() and [*runs.iterdir()]
