@@ -64,7 +64,9 @@ def _key() -> str:
 def _sphinx() -> None:
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command = [*program, "build", str(BOOK), "--all", "-q", "-W", "--keep-going"]
-    done = subprocess.run(command, env=execute.environment(computing=False), capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=execute.environment(computing=False), capture_output=True, text=True
+    )
     warnings = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
     if done.returncode:
         raise NotBuilt("\n".join(warnings) or done.stdout[-4000:] + done.stderr[-4000:])
