@@ -68,7 +68,7 @@ globalThis.mm = (() => {
   };
 })();
 """
-KEYS = ("Home", "ArrowRight", "End")  # wherever it stands, one of them moves it
+KEYS = ("ArrowLeft", "ArrowRight", "ArrowRight", "Home", "End")
 
 
 @dataclass
@@ -126,8 +126,7 @@ def _by_keys(page: Page, i: int, j: int, kind: str) -> bool:
 def _by_mouse(page: Page, i: int, j: int, kind: str) -> bool:
     box = page.run(f"mm.place({i}, {j})")
     changed = False
-    times = {"range": 2, "radio": len(page.run(f"mm.options({i}, {j})")) if kind == "radio" else 0}
-    for number in range(times.get(kind, 3)):
+    for number in range(3 if kind != "radio" else len(page.run(f"mm.options({i}, {j})"))):
         box = page.run(f"mm.mark({i}), mm.place({i}, {j})")
         if box is None:
             break
