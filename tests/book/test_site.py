@@ -180,14 +180,27 @@ PAGES = CHAPTERS + OTHERS + API
 LOOKS = [(1280, "light"), (420, "dark")]
 
 
-@pytest.mark.slow
-@in_chromium
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_whole(name: str, site: Path, tab: Page, axe: str):
-    """In one of two looks, by turns. Each widget is seen in both by tests of its own."""
+def look(name: str) -> tuple[int, int, str]:
+    """The width in which a page is opened, the other one, and its theme: one of two, by turns."""
     turned = PAGES.index(name) % 2
     (width, theme), (other, _) = LOOKS[turned], LOOKS[1 - turned]
-    visit(tab, site, name, width, theme)
+    return width, other, theme
+
+
+@pytest.fixture(scope="module")
+def opened(request: pytest.FixtureRequest, site: Path, tab: Page) -> str:
+    """The name of a page that is open, once for all tests of it: to open one takes seconds."""
+    width, _, theme = look(request.param)
+    visit(tab, site, request.param, width, theme)
+    return request.param
+
+
+@pytest.mark.slow
+@in_chromium
+@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
+def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
+    """In one of two looks. Each widget is seen in both by tests of its own."""
+    name, (_, other, theme) = opened, look(opened)
     assert tab.problems == []
     assert [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert tab.run("document.documentElement.dataset.theme") == theme
@@ -202,11 +215,11 @@ def test_a_page_is_whole(name: str, site: Path, tab: Page, axe: str):
 
 @pytest.mark.slow
 @in_chromium
-@pytest.mark.parametrize("name", CHAPTERS)
+@pytest.mark.parametrize("opened", CHAPTERS, indirect=True, scope="module")
 def test_every_widget_is_moved_by_keyboard_and_mouse(
-    name: str, site: Path, tab: Page, capsys: pytest.CaptureFixture
+    opened: str, tab: Page, capsys: pytest.CaptureFixture
 ):
-    visit(tab, site, name, 1280, "light")
+    tab.window(1280, 900, "light")
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
     check(drive(tab), capsys)
     assert tab.problems == []

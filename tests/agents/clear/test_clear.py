@@ -215,9 +215,9 @@ def test_cloning_counts_where_replayed_and_nowhere_else(net, batch):
         return value_and_grad(net, config, batch, replayed)
 
     none, all_rows = jnp.zeros(4, bool), jnp.ones(4, bool)
-    assert distance(at(0.0, none), at(9.0, none)) == 0
+    assert distance(at(0.0, none), at(9.0, none)) < 1e-6  # other numbers, other roundings
     # Without weights it does not matter who is replayed.
-    assert distance(at(0.0, none)[1], at(0.0, all_rows)[1]) == 0
+    assert distance(at(0.0, none)[1], at(0.0, all_rows)[1]) < 1e-6
     assert distance(at(0.0, all_rows)[1], at(9.0, all_rows)[1]) > 1e-3
 
 
