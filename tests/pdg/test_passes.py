@@ -260,6 +260,18 @@ def test_a_state_ends_with_the_last_point_of_a_short_block():
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_a_short_block_holds_zeros_beyond_the_end():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    state = p.tensor(t, name="state")
+    state[0] = p.constant(jnp.zeros(()))
+    one = p.fn(jnp.exp, p.sample(lambda key: jnp.zeros(()), over=(t,)), name="one")
+    state[t + 1] = after = p.fn(jnp.add, state, one)
+    graph, _ = tile(p.graph(p.fn(jnp.sin, after[T - 1])), "t", 3)
+    (last,) = graph.ops["one"].run({"t": 3, "T": 4}, jnp.zeros(3))
+    np.testing.assert_array_equal(last, [1, 0, 0])
+
+
 @pytest.mark.slow
 def test_scans_of_one_step():
     check("recurrent", ("lift", "vectorize"), T=1)
