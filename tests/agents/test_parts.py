@@ -80,7 +80,7 @@ class Trace(Memory):
 
     def __init__(self, size: int):
         self.input_size = self.output_size = size
-        self.monoid, self.rate = Affine((size,)), jnp.full(size, 2.0)
+        self.monoid, self.rate = Affine((size,)), jnp.full(size, 2.0, jnp.float32)
 
     def encode(self, x: Any) -> Any:
         return jax.nn.sigmoid(self.rate), x

@@ -18,7 +18,9 @@ from mmrl.nets import Net
 from mmrl.replay import sequences
 from mmrl.rollout import Transition
 
-OBS, ACTIONS, LONGEST, DEPTH = 3, 4, 14, 120
+OBS, ACTIONS, LONGEST, DEPTH, TAGS = 3, 4, 14, 120, 500
+# Looked up, because to draw them takes longer to compile than all else that is played.
+NOISE = np.float32(np.random.default_rng(0).normal(size=(TAGS, LONGEST + 1, 1 + OBS)))
 
 
 @struct.dataclass
@@ -35,7 +37,7 @@ class Noise(environment.Environment):
         return environment.EnvParams(max_steps_in_episode=LONGEST)
 
     def reset_env(self, key, params):
-        state = State(time=jnp.int32(0), tag=jax.random.randint(key, (), 0, 2**20))
+        state = State(time=jnp.int32(0), tag=jnp.int32(jax.random.bits(key) % TAGS))
         return self.noise(state)[1:], state
 
     def step_env(self, key, state, action, params):
@@ -45,8 +47,7 @@ class Noise(environment.Environment):
         return self.noise(state)[1:], state, reward, ended, {}
 
     def noise(self, state):
-        key = jax.random.fold_in(jax.random.key(0), state.tag)
-        return jax.random.normal(jax.random.fold_in(key, state.time), (1 + OBS,))
+        return jnp.asarray(NOISE)[state.tag, state.time]
 
     def is_terminated(self, state, params):
         return (state.time > state.tag % LONGEST) & (state.tag // LONGEST % 2 == 1)
@@ -76,15 +77,17 @@ class Game(NamedTuple):
     steps: Transition  # [worker, time], without what the actors kept
     states: Any  # of the memory before each step, by `Net.step`
     q: Any
-    other: Net  # a network whose parameters are 30 % another's
+    other: Net  # a network whose parameters differ by 0.1
 
 
 @jax.jit
 def play(config, key):
-    state = r2d2.init(config, ENV, PARAMS, key)
-    for act_key in jax.random.split(key, 2):
-        state, _ = r2d2.act_and_store(config, ENV, PARAMS, state, act_key)
-    return state
+    """A state, and the steps that its rings and its actors hold."""
+    act = partial(r2d2.act_and_store, config, ENV, PARAMS)
+    state, _ = jax.lax.scan(act, r2d2.init(config, ENV, PARAMS, key), jax.random.split(key, 2))
+    rings = jax.tree.map(lambda x: x.reshape(3, DEPTH, *x.shape[1:])[:, :60], state.sequences.steps)
+    held = dataclasses.replace(state.held, extras=None)
+    return state, jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), rings, held)
 
 
 @eqx.filter_jit
@@ -105,16 +108,13 @@ def game(memory: str = "lstm") -> Game:
 
 @functools.cache
 def _game(memory: str) -> Game:
-    state = play(dataclasses.replace(CONFIG, memory=memory), jax.random.key(0))
-    rings = jax.tree.map(lambda x: x.reshape(3, DEPTH, *x.shape[1:])[:, :60], state.sequences.steps)
-    held = dataclasses.replace(state.held, extras=None)
-    steps = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), rings, held)
+    state, steps = play(dataclasses.replace(CONFIG, memory=memory), jax.random.key(0))
     assert steps.terminated.sum() > 5 < steps.truncated.sum()
     states, q = walk(state.net, steps.obs, steps.begin)
-    args = {"width": 8, "dueling": True, "state_size": 4}
-    away = Net.make(memory, OBS, ACTIONS, **args, key=jax.random.key(9))
+    rng = np.random.default_rng(9)
     other = jax.tree.map(
-        lambda a, b: 0.7 * a + 0.3 * b if eqx.is_inexact_array(a) else a, state.net, away
+        lambda x: x + np.float32(rng.normal(0, 0.1, x.shape)) if eqx.is_inexact_array(x) else x,
+        state.net,
     )
     return Game(state, steps, states, np.asarray(q), other)
 
@@ -203,13 +203,14 @@ def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
 @partial(jax.jit, static_argnames=("n", "rescaled"))
 def by_rlax(q, action, q_target, best, reward, discount, *, n, rescaled):
     pair = rlax.SIGNED_HYPERBOLIC_PAIR if rescaled else rlax.IDENTITY_PAIR
-    error = rlax.transformed_n_step_q_learning
-    return error(q, action, q_target, best, reward, discount, n, tx_pair=pair)
+    error = partial(rlax.transformed_n_step_q_learning, n=n, tx_pair=pair)
+    return jax.vmap(error)(q, action, q_target, best, reward, discount)
 
 
 def double(tree: Any) -> Any:
     wide = {"f": "f8", "c": "c16"}
-    return jax.tree.map(lambda x: x.astype(wide.get(x.dtype.kind, x.dtype)), tree)
+    host = jax.device_get(tree)
+    return jax.tree.map(lambda x: x.astype(wide.get(x.dtype.kind, x.dtype)), host)
 
 
 _step = eqx.filter_jit(lambda net, *x: net.step(*x))

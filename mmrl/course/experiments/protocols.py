@@ -13,6 +13,7 @@ V-trace, and, in the dark, simultaneous V-trace for all.
 """
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -58,6 +59,7 @@ class Fading(ObservationWrapper):
         return jnp.where(paddle | (state.time == 0), obs, jnp.zeros_like(obs))
 
 
+@functools.cache  # jax knows what it compiled for an environment by the object
 def family(name: str, count: int) -> tuple[Any, Any]:
     """`count` disguises of Catch with 7 rows, and their parameters; "Dark" needs a memory."""
     if name == "Catch":

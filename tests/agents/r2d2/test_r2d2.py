@@ -44,12 +44,12 @@ def test_without_its_additions_it_is_dqn_on_segments():
     config = dataclasses.replace(CONFIG, **PLAIN, alpha=0.0)
     storage = store(config, game(memory).steps, game(memory).states)
     sample = jax.jit(sequences.sample, static_argnums=2)(storage, jax.random.key(1), 64)
-    steps, mask = sample.steps, sample.mask
+    steps, mask = jax.device_get((sample.steps, sample.mask))
     assert (steps.terminated.sum() > 0) & (steps.truncated.sum() > 0) & ~mask.all()
     assert (sample.weights == 1).all()
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (steps, mask))
-    begin, nothing = jnp.arange(mask.size) % 4 == 0, jnp.zeros(mask.size, jnp.int32)
-    segments = tape.Sample(flat[0], begin, flat[1], nothing, nothing)
+    begin, nothing = np.arange(mask.size) % 4 == 0, np.zeros(mask.size, np.int32)
+    segments = tape.Sample(*jax.device_put((flat[0], begin, flat[1], nothing, nothing)))
     plain = dqn.Config(gamma=config.gamma, reward_scale=config.reward_scale)
     value_and_grad = eqx.filter_jit(eqx.filter_value_and_grad(dqn.loss))
     net, other = game(memory).state.net, game(memory).other
@@ -69,34 +69,38 @@ def test_loss_and_gradient_equal_a_loop_and_rlax(memory: str, n: int, start: str
     at = config.burn_in
 
     @eqx.filter_jit
-    @eqx.filter_value_and_grad
+    @partial(eqx.filter_value_and_grad, has_aux=True)
     def wanted(net, sample, y):
-        q = stepwise(net, sample, config)[0]
-        q = jnp.take_along_axis(q, sample.steps.action[:, at:, None], axis=2)[..., 0]
-        errors = jnp.where(sample.trained[:, at:], y - q, 0)
-        return jnp.sum(sample.weights[:, None] * rlax.huber_loss(errors)) / sample.trained.sum()
+        q, next_q = stepwise(net, sample, config)
+        taken = jnp.take_along_axis(q, sample.steps.action[:, at:, None], axis=2)[..., 0]
+        errors = jnp.where(sample.trained[:, at:], y - taken, 0)
+        total = jnp.sum(sample.weights[:, None] * rlax.huber_loss(errors))
+        return total / sample.trained.sum(), (q, next_q)
 
     with jax.enable_x64(True):
         (net, target), sample = oracle.double((nets, sample))
         (value, td), gradient = loss(net, target, sample, config)
-        (q, next_q), (_, next_q_target) = (stepwise(x, sample, config) for x in (net, target))
-        host = jax.device_get(sample)
-        y, naive = oracle.by_loop(config, host, *jax.device_get((next_q, next_q_target)))
-        expected, expected_gradient = wanted(net, sample, jnp.asarray(y))
+        real, trained = sample.mask[:, at:], sample.trained[:, at:]
+        any_y = np.zeros(real.shape)
+        (_, (q, next_q)), _ = jax.device_get(wanted(net, sample, any_y))
+        (_, (_, next_q_target)), _ = jax.device_get(wanted(target, sample, any_y))
+        y, naive = oracle.by_loop(config, sample, next_q, next_q_target)
+        (expected, _), expected_gradient = wanted(net, sample, y)
         np.testing.assert_allclose(value, expected, rtol=1e-8)
         assert_same_gradient(gradient, expected_gradient, 1e-8)
-        steps = jax.tree.map(lambda x: x[:, at:], host.steps)
-        discount = np.where(steps.terminated, 0.0, config.gamma)
-        best, reward = np.argmax(next_q, axis=2), config.reward_scale * steps.reward
-        arrays = q, steps.action, next_q_target, best, reward, discount
-        for i in np.flatnonzero(host.trained.any(axis=1)):
-            ours, real = host.trained[i, at:], slice(host.mask[i, at:].sum())
-            theirs = oracle.by_rlax(
-                *(np.asarray(x[i, real]) for x in arrays), n=n, rescaled=rescaled
-            )
-            count = ours.sum()
-            np.testing.assert_allclose(td[i, :count], theirs[:count], rtol=1e-6, atol=1e-8)
-            assert not td[i, count:].any()
+        steps = jax.tree.map(lambda x: x[:, at:], sample.steps)
+        # Beyond the end of a window rlax sees its last value again, and no more rewards.
+        discount = np.where(real, np.where(steps.terminated, 0.0, config.gamma), 1.0)
+        reward = np.where(real, config.reward_scale * steps.reward, 0.0)
+        end = np.minimum(np.arange(real.shape[1]), real.sum(1, keepdims=True) - 1)
+        best, values = np.argmax(next_q, axis=2), next_q_target
+        best = np.take_along_axis(best, end, axis=1)
+        values = np.take_along_axis(values, end[..., None], axis=1)
+        theirs = oracle.by_rlax(
+            q, steps.action, values, best, reward, discount, n=n, rescaled=rescaled
+        )
+        np.testing.assert_allclose(td[trained], theirs[trained], rtol=1e-6, atol=1e-8)
+        assert not td[~trained].any()
     if rescaled:
         assert np.abs(y - naive).max() > 0.1
 

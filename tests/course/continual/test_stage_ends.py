@@ -81,7 +81,8 @@ def alone(net: Player, task: Any, key: Any) -> dict[str, Any]:
 @cache
 def cycled() -> dict[str, cycles.Played]:
     plan = np.repeat(np.array(ORDER, np.int32)[:, None], CONFIG.environments, axis=1)
-    return cycles.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, KEY)[1].played
+    whole = jax.jit(lambda key: cycles.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, key))
+    return whole(KEY)[1].played
 
 
 @cache
@@ -136,5 +137,9 @@ def test_whoever_evaluates_says_by_which_policies():
     np.testing.assert_array_equal(play(sure, key)["greedy"], play(unsure, key)["greedy"])
     assert (play(sure, key)["sampled"] != play(unsure, key)["sampled"]).all()
     alone = {"greedy": cycles.mode}
-    found = cycles.evaluate(sure, FAMILY, PARAMS, 2, key, CONFIG.episodes, alone)
+    found = jax.eval_shape(
+        lambda net, key: cycles.evaluate(net, FAMILY, PARAMS, 2, key, CONFIG.episodes, alone),
+        sure,
+        key,
+    )
     assert set(found) == {"greedy"}

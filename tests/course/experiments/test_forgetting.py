@@ -190,18 +190,28 @@ def stand_in(
     `cycle` itself is traced, not compiled. That it trains side by side as alone is asked of it.
     """
 
+    structure = jax.tree.structure(config)
+    leaves, whole = jax.tree.flatten(shapes(agent, structure, env, params, plan.shape, tasks))
+    setting = sum(jnp.sin(x) for x in jax.tree.leaves(config))
+    played = (plan * jnp.arange(1.0, 1 + plan.size).reshape(plan.shape)).sum() / 100
+    drawn = jax.random.normal(key)
+    for at, leaf in enumerate(leaves):
+        places = at + jnp.arange(leaf.size, dtype=float).reshape(leaf.shape)
+        numbers = jnp.sin(setting + played + drawn + places)
+        leaves[at] = jnp.ones(leaf.shape, bool) if leaf.dtype == bool else numbers
+    return None, jax.tree.unflatten(whole, leaves)
+
+
+@cache
+def shapes(agent: Any, config: Any, env: Any, params: Any, plan: tuple[int, ...], tasks: int):
+    """Those of `cycle`'s curves, given the structure of a config; traced once for each."""
+
     def traced(config: Any, plan: Any, key: Any) -> Curves:
         return cycle(agent, config, env, params, plan, tasks, key)[1]
 
-    shapes = jax.eval_shape(traced, config, plan, key)
-    setting = sum(jnp.sin(x) for x in jax.tree.leaves(config))
-    played = (plan * jnp.arange(1.0, 1 + plan.size).reshape(plan.shape)).sum() / 100
-    leaves, structure = jax.tree.flatten(shapes)
-    for at, leaf in enumerate(leaves):
-        drawn = jax.random.normal(jax.random.fold_in(key, at), leaf.shape)
-        numbers = jnp.sin(setting + played + drawn)
-        leaves[at] = jnp.ones(leaf.shape, bool) if leaf.dtype == bool else numbers
-    return None, jax.tree.unflatten(structure, leaves)
+    settings = [jax.ShapeDtypeStruct((), jnp.float32)] * config.num_leaves
+    plan_shape, key = jax.ShapeDtypeStruct(plan, jnp.int32), jax.eval_shape(jax.random.key, 0)
+    return jax.eval_shape(traced, jax.tree.unflatten(config, settings), plan_shape, key)
 
 
 def by_itself(cell: Cell, config: Any, seed: int) -> list[Curves]:
