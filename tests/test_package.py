@@ -260,18 +260,16 @@ def examples() -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_example_in_the_readme_runs():
+def test_the_examples_in_the_readme_run_and_its_own_memory_trains(
+    capsys: pytest.CaptureFixture[str],
+):
     names: dict[str, Any] = {}
-    exec(examples()[0], names)
+    first, *others = examples()
+    exec(first, names)
     np.testing.assert_allclose(names["returns"], [0.81, 0.9, 1.0], rtol=1e-6)
     assert names["features"].shape == (100, 32)
     assert names["feature"].shape == (32,)
-
-
-@pytest.mark.slow
-def test_the_readme_s_own_memory_trains(capsys: pytest.CaptureFixture[str]):
-    names: dict[str, Any] = {}
-    for example in examples():
+    for example in others:
         exec(example, names)
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
     assert type(names["run"].state.net.memory).__name__ == "Trace"

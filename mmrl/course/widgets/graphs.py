@@ -16,7 +16,7 @@ from mmrl.pdg.frees import Plan, plan
 from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.program import Program
-from mmrl.pdg.schedule import IN, Proximity, maps, schedule, union
+from mmrl.pdg.schedule import IN, Proximity, Schedule, maps, schedule, union
 from mmrl.pdg.syntax import Event, text, trace
 
 PATTERNS = ("t", "t+3", "t-1", "0:T", "t:T", "0:t+1", "t:min(t+n,T)", "max(0,t-n):t+1")
@@ -116,19 +116,23 @@ def schedules() -> dict[str, Any]:
     for n in WINDOWS:
         graph = reinforce(n)
         waits[str(n)] = str(explain(graph, "grad", "step"))
+        made: dict[str, tuple[str, str]] = {}
         for proximity in get_args(Proximity):
-            of[f"{n} {proximity}"] = found.setdefault(program(graph, proximity, n), len(found))
+            order = schedule(graph, proximity)
+            times = str(order.times)
+            made[times] = made.get(times) or program(order, n)
+            of[f"{n} {proximity}"] = found.setdefault(made[times], len(found))
     programs = [{"code": code, "events": events} for code, events in found]
     return {"steps": STEPS, "of": of, "programs": programs, "waits": waits}
 
 
-def program(graph: Graph, proximity: Proximity, n: int | None) -> tuple[str, str]:
+def program(order: Schedule, n: int | None) -> tuple[str, str]:
     """The code, in which only observations are freed, and its events when it runs."""
-    whole = plan(schedule(graph, proximity))
+    whole = plan(order)
     # With T at least the window, prologue, steady loop and epilogue are loops of their own.
     tree = generate(_only_observations(whole), readable=True, least=n or 2)
     events = trace(tree, I=1, T=STEPS)
-    return text(tree), " ".join(_event(graph, event) for event in events)
+    return text(tree), " ".join(_event(order.graph, event) for event in events)
 
 
 def _only_observations(whole: Plan) -> Plan:
