@@ -36,16 +36,18 @@ _SIZES: dict[str, Any] = {
     "environments": 32,
     "rollout": 8,
     "block": 16,
-    "blocks": 3,
+    "blocks": 2,
     "learning_rate": 1e-2,
 }
+# Most of the time goes into compiling: a network for each agent, of as few parts as can be.
 _REPLAY: dict[str, Any] = {"environments": 8, "batch": 64, "updates": 8, "capacity": 1024}
 _WINDOWS: dict[str, Any] = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
 _OWN: dict[str, dict[str, Any]] = {
-    "dqn": {**_REPLAY, "reward_scale": 1.0, "epsilon_decay": 16.0, "tau": 0.1},
-    "r2d2": {**_REPLAY, **_WINDOWS, "rescale": False, "target_period": 8},
+    "dqn": {**_REPLAY, "dueling": False, "reward_scale": 1.0, "epsilon_decay": 16.0, "tau": 0.1},
+    "r2d2": {**_REPLAY, **_WINDOWS, "rescale": False, "target_period": 8, "block": 8},
+    "ppo": {"shared": True},
     "ppg": {"auxiliary_minibatches": 8},
-    "clear": {"capacity": 4096},
+    "clear": {"shared": True, "capacity": 4096},
 }
 SMOKE = {name: agent.Config(**_SIZES | _OWN.get(name, {})) for name, agent in AGENTS.items()}
 

@@ -129,6 +129,7 @@ class Untrained(Run):
 @pytest.mark.slow
 def test_the_experiment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(experiment, "Run", Untrained)
+    monkeypatch.setattr(experiment, "EPISODES", 2)
     cell = experiment.Cell("RepeatFirstEasy", "lru", "segments")
     grid = dataclasses.replace(experiment.GRID, cells=[cell])
     assert list(grid.run(tmp_path, 9.0, True))[-1] == "0 of 1 cells remain: all done."

@@ -49,7 +49,9 @@ def protocols(config: clear.Config, plans: Any, keys: Any) -> Any:
     def cycle(plan: Any, key: Any) -> Any:
         return cycles.cycle(clear, config, FAMILY, PARAMS, plan, 3, key, {"greedy": mode})
 
-    return jax.vmap(lambda plan: jax.vmap(lambda key: cycle(plan, key))(keys))(plans)
+    count = len(plans), len(keys)
+    found = jax.vmap(cycle)(jnp.repeat(plans, count[1], axis=0), jnp.tile(keys, count[0]))
+    return jax.tree.map(lambda x: x.reshape(*count, *x.shape[1:]), found)
 
 
 KEYS = jax.random.split(jax.random.key(0), 2)
@@ -58,7 +60,7 @@ KEYS = jax.random.split(jax.random.key(0), 2)
 @cache
 def side_by_side() -> tuple[Any, cycles.Curves]:
     """Each of `PLANS` with each of `KEYS`."""
-    return protocols(TINY, PLANS, KEYS)
+    return jax.device_get(protocols(TINY, PLANS, KEYS))
 
 
 def test_one_program_serves_all_protocols_and_seeds():
