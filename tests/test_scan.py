@@ -89,9 +89,10 @@ def assert_close(ours, theirs, tolerance=1e-5):
 # Values
 
 
-# A tape is turned around before and after, whatever its length.
+# A tape is turned around before and after, whatever its length. A hundred steps, which the table
+# and `fold` are asked for below, would be one level more, and take longest to compile.
 @pytest.mark.parametrize(
-    ("length", "reverse"), [*((n, False) for n in LENGTHS), (0, True), (3, True), (37, True)]
+    ("length", "reverse"), [*((n, False) for n in LENGTHS[:-1]), (0, True), (3, True), (37, True)]
 )
 def test_every_method_gives_the_prefixes_of_a_plain_loop(length, reverse):
     xs, init = maps(length), one(maps(1, seed=1), 0)
