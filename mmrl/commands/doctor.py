@@ -29,7 +29,7 @@ MARKS = {"good": "[green]✓[/]", "note": "[yellow]![/]", "bad": "[red]✗[/]"}
 TRIED = "0.10."  # versions of jax with which mmrl is tested
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
-# One step, the right answer is in view: every agent learns it in a few updates.
+# One step, the right answer in view: learned in few updates, by networks that compile quickly.
 _SIZES: dict[str, Any] = {
     "memory": "none",
     "width": 16,
@@ -39,7 +39,6 @@ _SIZES: dict[str, Any] = {
     "blocks": 2,
     "learning_rate": 1e-2,
 }
-# Most of the time goes into compiling: a network for each agent, of as few parts as can be.
 _REPLAY: dict[str, Any] = {"environments": 8, "batch": 64, "updates": 8, "capacity": 1024}
 _WINDOWS: dict[str, Any] = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
 _OWN: dict[str, dict[str, Any]] = {
@@ -110,11 +109,8 @@ def scheduler() -> Finding:
         return Finding("scheduler", "good", "not on a CPU: no flag needed")
     if SCHEDULER in os.environ.get("XLA_FLAGS", ""):
         return Finding("scheduler", "good", "XLA_FLAGS keeps training from hanging on a CPU")
-    return Finding(
-        "scheduler",
-        "note",
-        f"Training may hang on a CPU with few cores. If it does: export XLA_FLAGS={SCHEDULER}",
-    )
+    words = f"Training may hang on a CPU with few cores. If it does: export XLA_FLAGS={SCHEDULER}"
+    return Finding("scheduler", "note", words)
 
 
 def cache() -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
@@ -82,7 +83,8 @@ def _program(
 
     @jax.jit
     def init(config, keys):
-        return jax.vmap(lambda key: module.init(config, env, params, key, **own))(keys)
+        state = jax.vmap(lambda key: module.init(config, env, params, key, **own))(keys)
+        return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)  # weak types do not last
 
     # The old state is not given away: an interrupted block must leave it whole.
     @jax.jit

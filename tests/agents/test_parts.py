@@ -191,6 +191,21 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
         Run(dataclasses.replace(mine, env=Recall(1)), path, resume=True)
 
 
+def test_a_block_takes_what_it_gives_whatever_the_types_of_the_user_s():
+    """`jnp.full(n, 2.0)` has a weak type, which a gradient step does not keep: compiled twice."""
+
+    def weak(*arguments: Any) -> Net:
+        return eqx.tree_at(lambda net: net.memory.rate, q(*arguments), jnp.full(WIDTH, 2.0))
+
+    assert jnp.full(WIDTH, 2.0).weak_type
+    run = Run(dataclasses.replace(setup("dqn"), make=weak))
+    before = jax.eval_shape(run.begin)
+    after = jax.eval_shape(run.program.block, run.setup.config, before)[0]
+    assert [x.weak_type for x in jax.tree.leaves(before)] == [
+        x.weak_type for x in jax.tree.leaves(after)
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):
