@@ -144,11 +144,12 @@ _programs = runpy.run_path(
 def few_programs() -> Iterator[None]:
     """A worker that keeps the programs of hundreds of tests would crash.
 
-    One test may add 16 000 mappings of memory. To count them takes longer than most tests.
+    One test may add 16 000 mappings of memory, of the 65 530 that Linux allows. To count them takes
+    longer than most tests.
     """
     yield
     if time.process_time() > _looked[0] + 1:
-        _programs["forget_programs"]()
+        _programs["forget_programs"](40_000)
         _looked[0] = time.process_time()
 
 
