@@ -96,7 +96,7 @@ def init(
     )
     return Reservoir(
         unrolls=Unrolls(ring.empty(state, rows), steps),
-        lots=jnp.full((workers, slots), -jnp.inf, float),
+        lots=jnp.full((workers, slots), -jnp.inf),
         seen=jnp.zeros((), jnp.int32),
     )
 
