@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from mmrl.scan import scan
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-PROVIDERS = importlib.metadata.packages_distributions()
 FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 
 
@@ -69,7 +68,13 @@ def undeclared(nodes: Iterable[ast.AST], declared: set[str]) -> set[str]:
     modules = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
     modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
     outside = {module.partition(".")[0] for module in modules} - ours() - sys.stdlib_module_names
-    return {m for m in outside if not declared & set(map(distribution, PROVIDERS.get(m, [])))}
+    return {m for m in outside if not declared & set(map(distribution, providers().get(m, [])))}
+
+
+@cache
+def providers() -> Mapping[str, list[str]]:
+    """The distributions of each package that is installed: to ask takes a second."""
+    return importlib.metadata.packages_distributions()
 
 
 @cache

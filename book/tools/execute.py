@@ -32,7 +32,6 @@ DATA = {
 }
 # These compile for longer than they compute: under tests they take the flags of all other tests.
 COMPILING = {
-    "01_partial_observability",
     "02_monoids_and_scans",
     "05_returns_are_monoids",
     "06_segments_and_tapes",

@@ -144,8 +144,11 @@ def visit(tab: Page, site: Path, name: str, width: int, theme: str) -> None:
         tab.wait('document.querySelectorAll(".widget-subarea > *").length > 0')
 
 
+# `region` looks at every node, and what it finds is moderate.
 VIOLATIONS = """
-axe.run(document, {resultTypes: ["violations"], preload: false}).then((found) => found.violations
+axe.run(document, {
+  resultTypes: ["violations"], preload: false, rules: {region: {enabled: false}},
+}).then((found) => found.violations
   .filter((v) => v.impact === "serious" || v.impact === "critical")
   .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.target.join(" ")}: ${n.failureSummary}`)))
 """
@@ -199,7 +202,10 @@ def opened(request: pytest.FixtureRequest, site: Path, tab: Page) -> str:
 @in_chromium
 @pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
 def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
-    """In one of two looks. Each widget is seen in both by tests of its own."""
+    """In one of two looks. Each widget is seen in both by tests of its own.
+
+    The pages of the reference are one template: axe looks at one of them in each look.
+    """
     name, (_, other, theme) = opened, look(opened)
     assert tab.problems == []
     assert [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -207,8 +213,9 @@ def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
     check_equations(html(site, name), tab)
     assert tab.run(WIDE) == []
     assert tab.run(DISTORTED) == []
-    tab.run(axe + "; null")
-    assert tab.run(VIOLATIONS) == []
+    if name not in API[2:]:
+        tab.run(axe + "; null")
+        assert tab.run(VIOLATIONS) == []
     tab.window(other, 900, theme)
     assert tab.run(WIDE) == []
 
