@@ -185,10 +185,11 @@ def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
     return segments.sample(state.tape, key, config.batch, config.segment_length)
 
 
-def loss(net: Net, target: Net, batch: Any, config: Config) -> Float[Array, ""]:
+def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Array, ""]:
     """mean_t huber(r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) - Q(s_t, a_t)).
 
-    The same on a tape and on segments: only `batch.begin` and `batch.mask` differ.
+    `batch.steps` is a `Transition` with rewards as the environment pays them. On a tape and on
+    segments only `batch.begin` and `batch.mask` differ.
     """
     steps = batch.steps
     _, q, next_q = net.lookahead(net.init(), steps.obs, batch.begin, steps.next_obs)
@@ -205,7 +206,7 @@ def loss(net: Net, target: Net, batch: Any, config: Config) -> Float[Array, ""]:
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as the one above."""
+    """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as `mmrl.agents.dqn.loss`."""
     batch = sample(config, state, key)
     value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
     net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
@@ -230,10 +231,7 @@ def iterate(
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
     state, (value, fill) = scan_learning(
-        partial(learn, config),
-        state,
-        changed,
-        jax.random.split(learn_key, config.updates),
+        partial(learn, config), state, changed, jax.random.split(learn_key, config.updates)
     )
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
     finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))

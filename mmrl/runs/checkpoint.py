@@ -60,19 +60,12 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     return loads(header), payload
 
 
-def load(path: pathlib.Path, like: PyTree, setup: dict[str, Any]) -> tuple[dict[str, Any], PyTree]:
+def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
     """A checkpoint's header and state, of the structure of `like`.
 
-    Raises `RunError` if it is damaged, foreign, or of another setup (the number of blocks may
-    differ: a run can be prolonged).
+    Raises `RunError` if it is damaged or foreign.
     """
     header, payload = read(path)
-    differing = _differences(header["setup"], setup)
-    if differing:
-        raise RunError(
-            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
-            "started with, or choose another folder."
-        )
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as file:
             leaves = [file[name] for name in file.files]
@@ -156,18 +149,6 @@ def _quote(data: Any) -> Any:
 
 def _checksum(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode() + b"\n"
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
-        return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
-    old, new = (
-        {**EARLIER, **earlier(x), **x["config"], **x.get("own", {})}
-        | {"config": 0, "blocks": 0, "own": 0}
-        for x in (old, new)
-    )
-    names = sorted(old.keys() | new.keys())
-    return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names if old.get(k) != new.get(k)]
 
 
 def _is_key(x: Any) -> bool:

@@ -18,7 +18,7 @@ from mmrl.agents import find, repeatable
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
 from mmrl.runs.results import provenance
-from mmrl.runs.setup import SHOWN, Setup, describe, restore
+from mmrl.runs.setup import SHOWN, Setup, check_same, describe, restore
 
 CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
 
@@ -166,10 +166,12 @@ class Run:
             return
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
         kept = f" The checkpoint of block {len(self.history)} is kept." if self.history else ""
+        parts = (told := describe(self.setup)) | told.get("own", {})
+        own = f" and {parts['learn']} a finite loss" if self.setup.learn else ""
         raise RunError(
             f"A reward or loss became NaN or infinite in block {len(self.history) + 1}, seeds {bad}"
-            f".{kept if self.path else ''} Check that {self.setup.env} returns finite rewards, or "
-            f"lower `learning_rate` (now {self.setup.config.learning_rate})."
+            f".{kept if self.path else ''} Check that {parts['env']} returns finite rewards{own}, "
+            f"or lower `learning_rate` (now {self.setup.config.learning_rate})."
         )
 
     def _keep(self, state: PyTree, history: list[dict[str, Any]]) -> None:
@@ -181,15 +183,19 @@ class Run:
         self.state, self.history = state, history
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:
-        there = _described(path) is not None
-        if not resume and there:
+        there = _described(path)
+        if not resume and there is not None:
             raise RunError(
-                f"{path} already holds a run. Resume it (`--resume`) or choose another folder."
+                f"{path} already holds a run. Resume it (`resume=True`, or `--resume`) or choose "
+                "another folder."
             )
-        if resume and not there:
+        if resume and there is None:
             raise RunError(
-                f"There is no run in {path}: nothing to resume. Leave `--resume` out to start one."
+                f"There is no run in {path}: nothing to resume. Leave `resume=True`, or "
+                "`--resume`, out to start one."
             )
+        if there is not None:
+            check_same(path, there, describe(self.setup))
         if resume and (path / CHECKPOINT).exists():
             self._load(path)
             if len(self.history) > self.setup.config.blocks:
@@ -199,7 +205,7 @@ class Run:
             replace(path / RESULTS, _results(self.setup, self.history))
 
     def _load(self, path: pathlib.Path) -> None:
-        header, self.state = load(path / CHECKPOINT, self._shapes, describe(self.setup))
+        header, self.state = load(path / CHECKPOINT, self._shapes)
         self.history = header["history"]
 
 

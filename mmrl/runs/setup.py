@@ -2,14 +2,18 @@
 
 import dataclasses
 import functools
+import hashlib
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from mmrl.agents import AGENTS, find
-from mmrl.runs.checkpoint import RunError, earlier, unquote
+from mmrl.runs.checkpoint import EARLIER, RunError, earlier, unquote
 
 SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
 """What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
@@ -58,8 +62,8 @@ class Setup:
             raise ValueError(f"`observes` must name some of {SHOWN}; got {unknown}.")
         shown = tuple(name for name in SHOWN if name in self.observes)
         object.__setattr__(self, "observes", shown)
-        if not isinstance(self.config, agent.Config):
-            of = [name for name, other in AGENTS.items() if isinstance(self.config, other.Config)]
+        if type(self.config) is not agent.Config:
+            of = [name for name, other in AGENTS.items() if type(self.config) is other.Config]
             raise ValueError(
                 f"`config` must be a `Config` of {self.agent}; got one of "
                 f"{of[0] if of else type(self.config).__name__}. Give the `agent` that it is of."
@@ -83,6 +87,7 @@ def _check_call(name: str, function: Any, arguments: tuple[str, ...]) -> None:
         if isinstance(function, functools.partial):
             inspect.signature(function.func).bind_partial(*function.args, **function.keywords)
         inspect.signature(function).bind(*arguments)
+        hash(function)  # its program is compiled once
     except TypeError as error:
         called = f"{name}({', '.join(arguments)})"
         raise ValueError(
@@ -98,7 +103,7 @@ def _check_env(env: Any) -> None:
         raise ValueError(
             f"`env` must be an environment; got its class: call it, {game.__name__}()."
         )
-    if not isinstance(game, str) and not hasattr(game, "step_env"):
+    if not isinstance(env, str) and not hasattr(game, "step_env"):
         raise ValueError(
             "`env` must be an id, an environment as gymnax has them, or a tuple of an environment "
             f"and its parameters; got {env!r}."
@@ -120,7 +125,18 @@ def describe(setup: Setup) -> dict[str, Any]:
     own = {name: text for name, text in own.items() if text is not None}
     if isinstance(setup.env, str):
         data["env"] = own.pop("env")
-    return json.loads(json.dumps(data | ({"own": own} if own else {})))
+    data |= {"own": own} if own else {}
+    return json.loads(json.dumps(data, default=lambda x: np.asarray(x).tolist()))
+
+
+def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Raises `RunError` if a run was started with another setup, but for its number of blocks."""
+    if differing := _differences(old, new):
+        raise RunError(
+            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
+            "started with, or choose another folder. (Parts of your own are known by their module: "
+            "those of `__main__` to their script alone.)"
+        )
 
 
 def restore(data: dict[str, Any]) -> Setup:
@@ -144,6 +160,18 @@ def restore(data: dict[str, Any]) -> Setup:
         raise RunError(f"This run is of another version of mmrl: {error}.") from None
 
 
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
+        return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
+    old, new = (
+        {**EARLIER, **earlier(x), **x.get("config", {}), **x.get("own", {})}
+        | {"config": 0, "blocks": 0, "own": 0}
+        for x in (old, new)
+    )
+    names = sorted(old.keys() | new.keys())
+    return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names if old.get(k) != new.get(k)]
+
+
 def _name(part: Any) -> str | None:
     """Where a part of the user's own is to be found, and what it was given; a string is itself."""
     if part is None or isinstance(part, str):
@@ -153,8 +181,15 @@ def _name(part: Any) -> str | None:
     if isinstance(part, functools.partial):
         given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
         return f"{_name(part.func)}({', '.join(map(str, given))})"
+    if isinstance(part, set | frozenset):  # whose order is another one tomorrow
+        return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
     if hasattr(part, "__qualname__"):
         return f"{part.__module__}.{part.__qualname__}"
+    kind = part.dtype.kind if isinstance(part, np.ndarray | jax.Array) else ""
+    if kind and kind in "biufc":
+        numbers = np.asarray(part)  # of many, NumPy shows the ends alone
+        many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
+        return repr(numbers) if numbers.size <= 1000 else many
     if not hasattr(part, "__dict__"):
         return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # which is another one tomorrow
     parts = sorted(vars(part).items())

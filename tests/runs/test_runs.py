@@ -17,8 +17,9 @@ import pytest
 
 from mmrl import runs
 from mmrl.agents import AGENTS, checks, dqn, find, r2d2
+from mmrl.agents.ppo import ppg
 from mmrl.envs.probes import Memory
-from mmrl.runs import Run, RunError, Setup, checkpoint
+from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
 from tests.helpers.runs import R2D2, SETUP, leaves, payload, setup, write
 
 
@@ -70,6 +71,13 @@ def test_observes_shows_what_it_says_in_one_order():
         Setup("probe-Memory-v0", observes=("reward",))
 
 
+@dataclasses.dataclass
+class Unhashable:
+    """A part that no compiled program can be kept for."""
+
+    def __call__(self, config: Any, env: Any, params: Any, key: Any) -> Any: ...
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -88,6 +96,9 @@ def test_observes_shows_what_it_says_in_one_order():
             {"learn": partial(dqn.learn, loss=lambda net: 0)},
             r"`loss` must be called as loss\(net, ",
         ),
+        ({"make": Unhashable()}, "`make` must be .*unhashable"),
+        ({"env": ("CartPole-v1", 1)}, "`env` must be an id, an environment .*; got \\('CartPole"),
+        ({"agent": "ppo", "config": ppg.Config()}, "of ppo; got one of ppg"),
     ],
 )
 def test_a_part_that_does_not_fit_is_named(changes: dict[str, Any], message: str):
@@ -128,6 +139,32 @@ def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
         Setup(env="probe-Memory-v0", config=r2d2.Config())
     with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Repeat"):
         Run(R2D2, copy, resume=True)
+
+
+def named(value: Any) -> str:
+    """How a checkpoint tells of what a part was given."""
+    return describe(Setup(env="probe-Memory-v0", make=partial(Unnamed, x=value)))["own"]["make"]
+
+
+def Unnamed(config: Any, env: Any, params: Any, key: Any, x: Any) -> Any: ...
+
+
+def test_numbers_that_a_part_was_given_are_told_apart():
+    many = np.zeros(2000, np.float32)
+    other = many.copy()
+    other[1000] = 1
+    assert named(jax.numpy.array([1.0, 2.0])) != named(jax.numpy.array([1.0, 3.0]))
+    assert named(many) == named(jax.numpy.asarray(many)) != named(other)
+    assert named({"b", "a", "c"}) == named(frozenset("cab")) != named({"a"})
+
+
+def test_settings_may_be_numbers_of_any_kind():
+    config = dataclasses.replace(SETUP.config)
+    # The annotations, which tests alone enforce, would refuse these; `check_numbers` does not.
+    object.__setattr__(config, "learning_rate", np.float32(0.5))
+    object.__setattr__(config, "block", np.int64(2))
+    told = restore(describe(dataclasses.replace(SETUP, config=config))).config
+    assert (told.learning_rate, told.block) == (0.5, 2)
 
 
 def test_flags_of_an_earlier_setup_are_what_it_observes():
@@ -243,6 +280,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: pathlib
     Run(SETUP, tmp_path / "run")
     assert runs.saved(tmp_path / "run") == SETUP
     assert Run(SETUP, tmp_path / "run", resume=True).history == []
+    with pytest.raises(RunError, match=r"another setup: seeds was .* is \[7\]\. Repeat"):
+        Run(dataclasses.replace(SETUP, seeds=(7,)), tmp_path / "run", resume=True)
+    assert runs.saved(tmp_path / "run") == SETUP
 
 
 def test_a_finished_run_can_be_prolonged(copy: pathlib.Path):

@@ -2,7 +2,7 @@
 
 Rolnick et al. 2019, Section 4. An agent here is a module with
 
-    init(config, env, params, key, tasks) -> state        state.net acts, state.kept remembers
+    init(config, env, params, key, tasks=tasks) -> state  state.net acts, state.kept remembers
     enter(config, env, params, state, tasks) -> state     other environments from here on
     iterate(config, env, params, state) -> state, (loss, measures, finite)
     leave(config, env, params, state) -> state            a task ends

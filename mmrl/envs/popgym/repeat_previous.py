@@ -6,15 +6,7 @@ from jaxtyping import Array, Float
 
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
-from mmrl.envs.popgym.cards import (
-    DECK,
-    SUITS,
-    CardTask,
-    check_decks,
-    draw,
-    full_deck,
-    share_left,
-)
+from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck, share_left
 
 
 @struct.dataclass
