@@ -64,6 +64,14 @@ def test_frequencies_and_weights_are_the_formulas(alpha, top, monkeypatch):
         t = set_priority(t, rows[1:], np.float32(law[1:]))
 
 
+def test_a_row_given_twice_takes_the_larger():
+    t = filled([3, 1, 5], 32, alpha=1.0)
+    rows = begins(t)[[1, 2, 1, 2]]
+    both = set_priority(t, rows, np.float32([2, 7, 5, 3]))
+    once = set_priority(t, rows[:2], np.float32([5, 7]))
+    jax.tree.map(np.testing.assert_array_equal, both.sums, once.sums)
+
+
 def test_draws_are_independent():
     """The joint law of two draws of a batch is the product: the same one may come twice."""
     t = filled([3, 1, 5], 32, alpha=1.0)

@@ -168,6 +168,14 @@ def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
 
 
 @pytest.mark.slow
+def test_the_auxiliary_phase_has_a_rate_of_its_own(kept: ppg.Kept):
+    state = begin(TINY)
+    for rate, still in ((0.0, True), (1e-2, False)):
+        after = auxiliary(change(TINY, auxiliary_rate=rate), state, kept)[0]
+        assert (distance(after.net, state.net) == 0) == still
+
+
+@pytest.mark.slow
 def test_a_policy_phase_is_kept_whole_for_the_auxiliary_one():
     """The rows are every step of every iteration, with the targets of then."""
     config = change(TINY, auxiliary_rate=1e-2)

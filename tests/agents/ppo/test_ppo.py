@@ -270,6 +270,19 @@ def test_every_step_on_the_policy_moves_the_average():
     assert 0 < distance(after.learner.average.net, after.net) < distance(state.net, after.net)
 
 
+def test_rewards_are_divided_by_what_all_rollouts_have_paid():
+    scaled, plain = begin(change(BARE, normalize_rewards=True)), begin(BARE)
+    scale = fresh = normalize.reward_scale(BARE.environments)
+    for seed in (1, 2):
+        plain, raw = act(BARE, plain, jax.random.key(seed))
+        scaled, found = act(change(BARE, normalize_rewards=True), scaled, jax.random.key(seed))
+        paid = raw.steps.reward, raw.steps.begin, BARE.reward_gamma, BARE.reward_clip
+        anew = normalize.scale_rewards(fresh, *paid)[1]
+        scale, wanted = normalize.scale_rewards(scale, *paid)
+        np.testing.assert_allclose(found.steps.reward, wanted, rtol=1e-5)
+    assert np.abs(anew - wanted).max() > 1e-3
+
+
 def test_rewards_are_divided_as_by_a_plain_loop():
     generator = np.random.default_rng(2)
     scale = normalize.reward_scale(3)
