@@ -33,7 +33,7 @@ class RunError(Exception):
 def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
     """Put a checkpoint of `header` (JSON data) and `state` (arrays and keys) at `path`."""
     buffer = io.BytesIO()
-    np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(_unwrap_keys(state))))
+    np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(unwrap_keys(state))))
     content = dumps(header).encode() + b"\n" + buffer.getvalue()
     replace(path, _MAGIC + _checksum(content) + content)
 
@@ -71,7 +71,7 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
             leaves = [file[name] for name in file.files]
     except (ValueError, EOFError, zipfile.BadZipFile):
         raise RunError(f"{path} does not hold arrays; it was not written by mmrl.") from None
-    shapes, structure = jax.tree.flatten(jax.eval_shape(_unwrap_keys, like))
+    shapes, structure = jax.tree.flatten(jax.eval_shape(unwrap_keys, like))
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in shapes]:
         raise RunError(f"{path} holds other arrays than this version of mmrl expects.")
     arrays = jax.tree.unflatten(structure, [jnp.asarray(x) for x in leaves])
@@ -109,6 +109,11 @@ def unquote(data: Any) -> Any:
     if isinstance(data, list):
         return [unquote(value) for value in data]
     return float(data) if data in _NOT_FINITE else data
+
+
+def unwrap_keys(tree: PyTree) -> PyTree:
+    """The tree with the numbers of keys in place of the keys."""
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
 
 
 def replace(path: pathlib.Path, content: bytes) -> None:
@@ -153,7 +158,3 @@ def _checksum(content: bytes) -> bytes:
 
 def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def _unwrap_keys(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from mmrl.agents import AGENTS, find
-from mmrl.runs.checkpoint import EARLIER, RunError, earlier, unquote
+from mmrl.runs.checkpoint import EARLIER, RunError, earlier, unquote, unwrap_keys
 
 SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
 """What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
@@ -185,9 +185,8 @@ def _name(part: Any) -> str | None:
         return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
     if hasattr(part, "__qualname__"):
         return f"{part.__module__}.{part.__qualname__}"
-    kind = part.dtype.kind if isinstance(part, np.ndarray | jax.Array) else ""
-    if kind and kind in "biufc":
-        numbers = np.asarray(part)  # of many, NumPy shows the ends alone
+    if isinstance(part, np.ndarray | jax.Array):
+        numbers = np.asarray(unwrap_keys(part))  # of many, NumPy shows the ends alone
         many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
         return repr(numbers) if numbers.size <= 1000 else many
     if not hasattr(part, "__dict__"):

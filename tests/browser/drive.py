@@ -124,15 +124,15 @@ def _by_keys(page: Page, i: int, j: int, kind: str) -> bool:
 
 
 def _by_mouse(page: Page, i: int, j: int, kind: str) -> bool:
-    """Until it moves: the way through all its values is that of the keys."""
+    box = page.run(f"mm.place({i}, {j})")
+    changed = False
     for number in range(3 if kind != "radio" else len(page.run(f"mm.options({i}, {j})"))):
         box = page.run(f"mm.mark({i}), mm.place({i}, {j})")
         if box is None:
             break
         _point(page, i, j, kind, box, number)
-        if _settled(page, i):
-            return True
-    return _spent(page, i, j, kind)
+        changed |= _settled(page, i)
+    return changed or _spent(page, i, j, kind)
 
 
 def _point(page: Page, i: int, j: int, kind: str, box: dict[str, float], number: int) -> None:

@@ -12,7 +12,8 @@ import pytest
 from mmrl.agents import ppo
 from mmrl.agents.ppo import diagnostics, learner, ppg
 from mmrl.envs import make
-from mmrl.runs.setup import _differences
+from mmrl.runs import RunError
+from mmrl.runs.setup import check_same
 
 ENV, PARAMS = make("probe-Memory-v0")
 SIZES: dict[str, Any] = dict(
@@ -96,8 +97,9 @@ def test_one_minibatch_has_nothing_to_compare():
 def test_a_run_of_before_the_switch_can_go_on():
     now = {"agent": "ppo", "config": {"noise_scale": False, "clip": 0.2}}
     before = {"agent": "ppo", "config": {"clip": 0.2}}
-    assert _differences(before, now) == []
+    check_same("here", before, now)
     now["config"]["estimator"] = "gae"
-    assert _differences(before, now) == []
+    check_same("here", before, now)
     now["config"]["noise_scale"] = True
-    assert _differences(before, now) == ["noise_scale was False, is True"]
+    with pytest.raises(RunError, match=r"setup: noise_scale was False, is True\. Repeat"):
+        check_same("here", before, now)
