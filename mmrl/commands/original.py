@@ -44,13 +44,13 @@ def original(env_id: str) -> Callable[[], Any]:
     raise ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
 
 
-def play(run: Run, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
+def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
     """Returns of the greedy policy of every seed's network over `episodes` original episodes.
 
-    Every network meets the same `episodes` decks, boards or starts.
+    Leaves of `net` are [seed, ...]. Every network meets the same decks, boards or starts.
     """
     envs = [original(run.setup.env)() for _ in range(episodes)]
-    nets = [jax.tree.map(lambda x, i=i: x[i], run.state.net) for i in range(len(run.setup.seeds))]
+    nets = [jax.tree.map(lambda x, i=i: x[i], net) for i in range(len(run.setup.seeds))]
     return np.stack([_play(net, run, envs, seed) for net in nets])
 
 

@@ -128,6 +128,11 @@ def main(arguments: Sequence[str]) -> int:
     if not any(max(row["fill"]) for row in run.history):
         console.print("It has learned nothing: too few steps were played to fill any batch.")
     console.print(_course(run.history), end="")
+    if run.best is not None and (run.best.block < blocks).any():
+        own = f"blocks {min(run.best.block)} to {max(run.best.block)}, IQM "
+        own += f"{interquartile_mean(run.best.returns):.2f}"
+        play = called(f"evaluate {path} --best")
+        console.print(f"Each seed's own best network ({own}) is kept: {play}", soft_wrap=True)
     watch_it = called(f"evaluate {path}")
     console.print(f"Done. See how well it plays: {watch_it}", soft_wrap=True)
     return 0

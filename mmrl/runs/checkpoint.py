@@ -75,9 +75,7 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in shapes]:
         raise RunError(f"{path} holds other arrays than this version of mmrl expects.")
     arrays = jax.tree.unflatten(structure, [jnp.asarray(x) for x in leaves])
-    return header, jax.tree.map(
-        lambda x, to: jax.random.wrap_key_data(x) if _is_key(to) else x, arrays, like
-    )
+    return header, wrap_keys(arrays, like)
 
 
 def earlier(setup: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +112,11 @@ def unquote(data: Any) -> Any:
 def unwrap_keys(tree: PyTree) -> PyTree:
     """The tree with the numbers of keys in place of the keys."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+
+
+def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
+    """The inverse of `unwrap_keys`: keys where `like` has some."""
+    return jax.tree.map(lambda x, to: jax.random.wrap_key_data(x) if _is_key(to) else x, tree, like)
 
 
 def replace(path: pathlib.Path, content: bytes) -> None:

@@ -16,6 +16,7 @@ from jaxtyping import Float, PyTree
 from mmrl import envs
 from mmrl.agents import find, repeatable
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
+from mmrl.runs.best import Best, better, read_best, write
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
 from mmrl.runs.results import provenance
 from mmrl.runs.setup import SHOWN, Setup, check_same, describe, restore
@@ -104,7 +105,8 @@ def _environment(env: Any) -> tuple[Any, Any]:
 class Run:
     """Iterate to train; `state` and `history` are those after the last complete block.
 
-    With `path` every block ends with a checkpoint there, and `resume` goes on from it, or from the
+    `best` has each seed's best network so far, which a file beside the checkpoint keeps. With
+    `path` every block ends with a checkpoint there, and `resume` goes on from it, or from the
     start if the run was killed before its first one; without, nothing is written. An interrupted
     block changes nothing: iterate again to repeat it. Raises `RunError` if the folder holds a run
     already, or none to resume, if it cannot be written, if its checkpoint is damaged or of another
@@ -130,6 +132,7 @@ class Run:
         self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
+        self.best: Best | None = None
 
     def __iter__(self) -> Iterator[Report]:
         config = self.setup.config
@@ -176,11 +179,14 @@ class Run:
 
     def _keep(self, state: PyTree, history: list[dict[str, Any]]) -> None:
         """Make a block count: on disk first, so that memory is never ahead of it."""
+        best = better(self.best, state.net, history[-1])
         if self.path is not None:
             with writing(self.path):
                 save(self.path / CHECKPOINT, {**_header(self.setup), "history": history}, state)
+                if best is not self.best:
+                    write(self.path, _header(self.setup), best)
                 replace(self.path / RESULTS, _results(self.setup, history))
-        self.state, self.history = state, history
+        self.state, self.history, self.best = state, history, best
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:
         there = _described(path)
@@ -198,8 +204,10 @@ class Run:
             check_same(path, there, describe(self.setup))
         if resume and (path / CHECKPOINT).exists():
             self._load(path)
+            self.best = read_best(path, self._shapes.net, self.history)
             if len(self.history) > self.setup.config.blocks:
                 return  # nothing is left to do, and what is written tells of more blocks
+            self._catch_up(path)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             replace(path / RESULTS, _results(self.setup, self.history))
@@ -208,11 +216,20 @@ class Run:
         header, self.state = load(path / CHECKPOINT, self._shapes)
         self.history = header["history"]
 
+    def _catch_up(self, path: pathlib.Path) -> None:
+        """Keep what a kill after the checkpoint, or an earlier version, left out."""
+        best = better(self.best, self.state.net, self.history[-1])
+        if best is not self.best:
+            with writing(path):
+                write(path, _header(self.setup), best)
+        self.best = best
 
-def reopen(path: str | os.PathLike) -> Run:
+
+def reopen(path: str | os.PathLike, best: bool = False) -> Run:
     """The run saved in a folder, to look at, evaluate or plot. Nothing is written there.
 
-    Raises `RunError` if there is no checkpoint, or a damaged one.
+    With `best`, also each seed's best network: `run.best`. Raises `RunError` if there is no
+    checkpoint, or a damaged one, and the same for `best`.
     """
     path = pathlib.Path(path)
     if path.is_file():
@@ -221,6 +238,14 @@ def reopen(path: str | os.PathLike) -> Run:
     run.path = None
     run._set_up(restore(read(path / CHECKPOINT)[0]["setup"]), began=True)
     run._load(path)
+    if best:
+        run.best = read_best(path, run._shapes.net, run.history)
+        if run.best is None and len(run.history) > 1:
+            raise RunError(
+                f"{path} has no best networks: it was trained before they were kept. Leave `best`, "
+                "or `--best`, out to see the last ones; a run that is resumed keeps them from then."
+            )
+        run.best = better(run.best, run.state.net, run.history[-1])
     return run
 
 

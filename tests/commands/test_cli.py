@@ -255,7 +255,8 @@ def test_evaluate_plays_the_saved_networks(
     assert "50 greedy episodes" in printed and "after block 2" in printed
     (returns,) = played
     assert returns.shape == (2, 50) and set(np.unique(returns)) <= {-1.0, 1.0}
-    assert (returns != play(reopen(run), 50, evaluate.Options.seed)).any()
+    last = reopen(run)
+    assert (returns != play(last, last.state.net, 50, evaluate.Options.seed)).any()
     for mean in returns.mean(1):
         assert f"{mean:.3f}" in printed
     assert [(path, path.stat().st_mtime_ns) for path in run.iterdir()] == before

@@ -57,7 +57,7 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
 
     monkeypatch.setattr(original, "features", features)
     monkeypatch.setattr(original, "_action", lambda e, a: played.append(a) or chosen(e, a))
-    returns = original.play(run, 1)
+    returns = original.play(run, run.state.net, 1)
     assert returns.shape == (2, 1) and len(seen) == len(played)
 
     @jax.jit
@@ -106,7 +106,8 @@ def test_a_network_is_worth_the_same_in_the_original():
     """One that knows the answer, and one that looks back a step too few."""
     run = Run(Setup(env="popgym-RepeatPreviousEasy-v0", agent="ppo", seeds=(0, 1)))
     run.state = SimpleNamespace(net=Recall(jnp.eye(4)[jnp.array([3, 2])]))
-    ours, theirs = evaluate.greedy_returns(run, 100, 0), original.play(run, 100)
+    net = run.state.net
+    ours, theirs = evaluate.greedy_returns(run, net, 100, 0), original.play(run, net, 100)
     np.testing.assert_allclose(ours[0], 1.0, atol=1e-5)
     np.testing.assert_allclose(theirs[0], 1.0, atol=1e-5)
     # Other decks on either side: four standard errors.

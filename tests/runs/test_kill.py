@@ -30,7 +30,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["checkpoint", "results.json"])
+@pytest.mark.parametrize("file", ["checkpoint", "results.json"])  # best: test_best.py
 @pytest.mark.parametrize("moment", ["half written", "not yet on disk", "not yet renamed"])
 def test_a_kill_inside_a_write(
     file: str, moment: str, unbroken: pathlib.Path, tmp_path: pathlib.Path

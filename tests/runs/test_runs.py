@@ -350,7 +350,7 @@ def test_a_full_disk_loses_nothing(copy: pathlib.Path, monkeypatch: pytest.Monke
         with pytest.raises(RunError, match=r"No space left on device.*is intact"):
             next(iter(run))
     assert payload(copy) == before and len(run.history) == 3
-    assert sorted(path.name for path in copy.iterdir()) == ["checkpoint", "results.json"]
+    assert sorted(path.name for path in copy.iterdir()) == ["best", "checkpoint", "results.json"]
     assert [report.block for report in run] == [4]
 
 
