@@ -9,6 +9,8 @@ The only module that touches the disk.
 
     Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # its settings: `r2d2.Config`
 
+    sweep = Sweep(Setup(env="popgym-RepeatFirstEasy-v0", seeds=SEEDS), {"gamma": (0.5, 0.9)})
+
 In a run's folder, `checkpoint` holds everything after the last complete block, and `results.json`
 the setup, the provenance and one row per block for people to read. Both are replaced whole, so a
 kill at any moment loses at most the block under way. A resumed run computes bit for bit what an
@@ -17,16 +19,22 @@ unbroken one would have, on the same machine and versions.
 
 from mmrl.runs.checkpoint import RunError, load, read, save
 from mmrl.runs.results import append, interquartile_mean, interval, provenance
-from mmrl.runs.run import Program, Report, Run, program, reopen, saved
+from mmrl.runs.run import Run, program, reopen, saved
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
+from mmrl.runs.sweep import SEEDS, Scored, Sweep, Verdict, saved_sweep
+from mmrl.runs.training import Program, Report
 
 __all__ = [
+    "SEEDS",
     "SHOWN",
     "Program",
     "Report",
     "Run",
     "RunError",
+    "Scored",
     "Setup",
+    "Sweep",
+    "Verdict",
     "append",
     "describe",
     "interquartile_mean",
@@ -39,4 +47,5 @@ __all__ = [
     "restore",
     "save",
     "saved",
+    "saved_sweep",
 ]

@@ -63,7 +63,7 @@ def read_best(folder: pathlib.Path, like: PyTree, history: list[dict[str, Any]])
         rows = [history[b - 1]["returns"][seed] for seed, b in enumerate(block)]
     except (RunError, KeyError, IndexError, TypeError) as error:
         raise _refused(path) from error
-    if rows != returns:
+    if not np.array_equal(rows, returns, equal_nan=True):
         raise _refused(path)
     return Best(net, np.asarray(block), np.asarray(returns, float))
 

@@ -142,8 +142,12 @@ def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
 def restore(data: dict[str, Any]) -> Setup:
     """The setup that `describe` described.
 
-    Raises `RunError` for that of another version, and for one with parts of the user's own.
+    Raises `RunError` for that of another version, of a sweep, and for one with parts of the user's
+    own.
     """
+    if "over" in data:
+        swept = " and ".join(f"`{name}`" for name in data["over"])
+        raise RunError(f"This is a sweep over {swept}: see its results.json, or `mmrl sweep`.")
     if data.get("own"):
         parts = ", ".join(f"{name}={text}" for name, text in data["own"].items())
         raise RunError(

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from mmrl.course.experiments.fleet import Fleet, Trained
+from mmrl.runs.lanes import keys
 
 
 def returns(numbers: Mapping[str, float], seed: int, blocks: int) -> np.ndarray:
@@ -22,10 +23,8 @@ def train(
 
     So a setting that no agent could be trained with is an error here, too.
     """
-    keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-    numbers = {name: np.asarray(values, np.float32) for name, values in lanes.items()}
-    state = jax.eval_shape(fleet._begin, config, numbers, keys)
-    shapes = jax.eval_shape(fleet._go_on, config, numbers, state)[1]
+    config, state = jax.eval_shape(lambda c: fleet._begin(c, lanes, keys(seeds)), config)
+    shapes = jax.eval_shape(fleet._go_on, config, state)[1]
     agents = [dict(zip(lanes, each, strict=True)) for each in zip(*lanes.values(), strict=True)]
     pairs = zip(agents, seeds, strict=True)
     reached = np.stack([returns(agent, seed, config.blocks) for agent, seed in pairs])

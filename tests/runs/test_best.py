@@ -32,7 +32,7 @@ def scored():
         def report(block: int, returns: Any, **given: Any) -> Report:
             return Report(block=block, returns=SCORES[block - 1], **given)
 
-        patch.setattr("mmrl.runs.run.Report", report)
+        patch.setattr("mmrl.runs.training.Report", report)
         yield
 
 

@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from mmrl.course.experiments.grid import rounded
 from mmrl.runs import interval
+from mmrl.runs.lanes import keys, side_by_side, with_numbers
 
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 
@@ -35,43 +34,29 @@ class Fleet:
 
     def __init__(self, agent: Any, env: Any, params: Any, learn: Callable | None = None):
         self.programs: dict[int, Any] = {}  # by the number of agents
-        self._settings = jax.tree.structure(None)  # of which those are
+        self._settings: Any = None  # of which those are
+        self._check = lambda config: agent.check(config, env, params)
+        self._init, self._go_on = side_by_side(agent, env, params, learn=learn)
 
-        def at(config: Any, lane: Mapping[str, Float[Array, ""]]) -> Any:
-            names = list(lane)
-            return eqx.tree_at(
-                lambda c: [getattr(c, name) for name in names], config, list(lane.values())
-            )
-
-        @jax.jit
-        def begin(config, lanes, keys):
-            agent.check(config, env, params)
-            return jax.vmap(lambda x, k: agent.init(at(config, x), env, params, k))(lanes, keys)
-
-        @jax.jit
-        def go_on(config, lanes, state):
-            own = {} if learn is None else {"learn": learn}
-            return jax.vmap(lambda x, s: agent.block(at(config, x), env, params, s, **own))(
-                lanes, state
-            )
-
-        self._begin, self._go_on = begin, go_on
+    def _begin(self, config: Any, lanes: Mapping[str, Sequence[float]], keys: Any) -> Any:
+        """The settings of all agents, and the agents before their first block."""
+        self._check(config)
+        config = with_numbers(config, lanes)
+        return config, self._init(config, keys)
 
     def train(
         self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
     ) -> Trained:
         """Train an agent per seed, with its entry of every number in `lanes`."""
-        numbers = {name: jnp.asarray(values, jnp.float32) for name, values in lanes.items()}
-        keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-        state = self._begin(config, numbers, keys)
-        settings, many = jax.tree.structure((config, numbers)), len(seeds)
+        config, state = self._begin(config, lanes, keys(seeds))
+        settings, many = (jax.tree.structure(config), *lanes), len(seeds)
         if settings != self._settings:
             self._settings, self.programs = settings, {}
         if many not in self.programs:
-            self.programs[many] = self._go_on.lower(config, numbers, state).compile()
+            self.programs[many] = self._go_on.lower(config, state).compile()
         blocks, cpu, began = [], [], time.process_time()
         for _ in range(config.blocks):
-            state, metrics = self.programs[many](config, numbers, state)
+            state, metrics = self.programs[many](config, state)
             blocks.append(jax.device_get(metrics))
             cpu.append(round((time.process_time() - began) / len(seeds), 3))
         finite = np.logical_and.accumulate([one.finite for one in blocks])

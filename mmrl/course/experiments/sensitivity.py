@@ -27,8 +27,7 @@ from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.course.instruments import sensitivity
 from mmrl.nets import Net
 from mmrl.rollout import collect, start
-from mmrl.runs import Run, Setup, interval
-from mmrl.runs.run import Program
+from mmrl.runs import Program, Run, Setup, interval
 
 TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
 SUITS = 4  # the first features of an observation: which card

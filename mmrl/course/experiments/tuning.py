@@ -1,15 +1,9 @@
 """How a setting is chosen on tuning seeds: one rule for every experiment but that on forgetting.
 
-A setting has a number for every name, such as {"learning_rate": 1e-3}. Its score is the mean of the
-last quarter of the evaluations, over its seeds. Settings whose scores are within `CLOSE` of the
-best, as a share of the span from the worst to the best return, count as equal: there the area under
-the curve decides, that is the mean of all evaluations, since it averages four times as many and
-tells fast from slow where both arrive.
-
-A winner must have neighbors: as long as the next smaller or larger value of one of its numbers has
-not been tried, agents are trained there too, up to the ends of a stated grid. So the first values
-may be few, a choice inside of them costs no more than they do, and one at their edge costs one
-more.
+It is that of `mmrl.runs.tuning`, and a winner must have neighbors: as long as the next smaller or
+larger value of one of its numbers has not been tried, agents are trained there too, up to the ends
+of a stated grid. So the first values may be few, a choice inside of them costs no more than they
+do, and one at their edge costs one more.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,20 +13,9 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.runs import provenance
+from mmrl.runs.tuning import CLOSE, Curves, Setting, Tried, area, best, ends, equal, final
 
-CLOSE = 0.005  # less than tells agents apart: their 95 % intervals are wider
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates, a step is a factor of about 3
-
-Setting = dict[str, float]
-Curves = Float[np.ndarray, "setting seed eval"]
-
-
-class Tried(NamedTuple):
-    """A setting and what its agents reached; -∞ where the loss of one was no longer finite."""
-
-    setting: Setting
-    score: float
-    area: float | None  # None in rows from before it was recorded
 
 
 class Chosen(NamedTuple):
@@ -41,16 +24,6 @@ class Chosen(NamedTuple):
     setting: Setting
     tried: list[Tried]  # in ascending order
     bound: list[str]  # the numbers of the winner that lie on an end of their grid
-
-
-def final(curves: Curves) -> Float[np.ndarray, " setting"]:
-    """The mean of the last quarter of the evaluations, over seeds."""
-    return area(curves[..., -max(curves.shape[-1] // 4, 1) :])
-
-
-def area(curves: Curves) -> Float[np.ndarray, " setting"]:
-    """The mean of all evaluations, over seeds."""
-    return np.nan_to_num(curves.mean((1, 2)), nan=-np.inf)
 
 
 def choose(
@@ -79,25 +52,18 @@ def choose(
             for one, high, wide in zip(missing, score(curves), area(curves), strict=True):
                 tried[_key(one)] = Tried(one, float(high), float(wide))
         ordered = [tried[key] for key in sorted(tried)]
-        equal = _equal(ordered, CLOSE * span)
-        missing = [dict(one.setting) for one in equal if one.area is None and len(equal) > 1]
+        equals = equal(ordered, CLOSE * span)
+        missing = [dict(one.setting) for one in equals if one.area is None and len(equals) > 1]
         if missing:
             continue
-        best = max(equal, key=lambda one: one.area or 0.0).setting
-        missing = [one for one in _neighbors(best, grid) if _key(one) not in tried]
+        winner = best(equals)
+        missing = [one for one in _neighbors(winner, grid) if _key(one) not in tried]
         if not missing:
-            ends = [name for name in grid if best[name] in (grid[name][0], grid[name][-1])]
-            return Chosen(best, ordered, ends)
+            return Chosen(winner, ordered, ends(winner, grid))
 
 
 def _key(setting: Setting) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(setting.items()))
-
-
-def _equal(tried: Sequence[Tried], close: float) -> list[Tried]:
-    """Settings that are as good as the best; all of them, if the loss of all diverged."""
-    best = max(one.score for one in tried)
-    return [one for one in tried if one.score >= best - close]
 
 
 def _neighbors(setting: Setting, grid: Mapping[str, Sequence[float]]) -> list[Setting]:

@@ -1,0 +1,188 @@
+"""Training block by block, which ends each block with a checkpoint: what runs and sweeps share."""
+
+import abc
+import dataclasses
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from mmrl.runs.best import Best, better, read_best, write
+from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
+from mmrl.runs.lanes import keys
+from mmrl.runs.results import provenance
+from mmrl.runs.setup import Setup, check_same
+
+CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The outcome of one block, whatever the agent.
+
+    Arrays hold one value per seed, or in a sweep one for each of its lanes.
+    """
+
+    block: int  # counts from 1
+    blocks: int
+    env_steps: int  # per seed so far
+    returns: Float[np.ndarray, " seed"]  # mean over the evaluation's episodes, played greedily
+    loss: Float[np.ndarray, " seed"]
+    fill: Float[np.ndarray, " seed"]  # share of real steps in a batch
+    seconds: float  # of this block; the first one compiles
+
+
+class Program(NamedTuple):
+    """An environment and the two compiled functions that train in it."""
+
+    env: Any
+    params: Any
+    init: Callable[[Any, Any], Any]  # (config, keys [seed]) -> state
+    block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
+
+
+class Training(abc.ABC):
+    """Iterate to train; `state` and `history` are those after the last complete block.
+
+    `best` has the best network of each lane so far, which a file beside the checkpoint keeps. An
+    interrupted block changes nothing: iterate again to repeat it.
+    """
+
+    setup: Setup
+    path: pathlib.Path | None
+    program: Program
+    state: Any
+    history: list[dict[str, Any]]
+
+    @property
+    @abc.abstractmethod
+    def description(self) -> dict[str, Any]:
+        """All that determines the numbers, as JSON data: a folder goes on with its own alone."""
+
+    @abc.abstractmethod
+    def _returns(self, metrics: Any) -> Float[np.ndarray, " lane"]:
+        """The returns of a block. Raises `RunError` if it must not count."""
+
+    @abc.abstractmethod
+    def _written(self, history: list[dict[str, Any]]) -> dict[str, Any]:
+        """The part of `results.json` that grows with every block."""
+
+    def _set_up(self, setup: Setup, made: Program, config: Any, seeds: Sequence[int]) -> None:
+        """Build all but what is on disk. `config` is that of the lanes, each with a seed."""
+        self.setup, self.program = setup, made
+        self._config, self._seeds = config, seeds
+        self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
+        self.state: Any = None
+        self.history: list[dict[str, Any]] = []
+        self.best: Best | None = None
+
+    def __iter__(self) -> Iterator[Report]:
+        config = self.setup.config
+        while len(self.history) < config.blocks:
+            began = time.perf_counter()
+            state = self.begin() if self.state is None else self.state
+            state, metrics = self.program.block(self._config, state)
+            metrics = jax.device_get(metrics)
+            report = Report(
+                block=len(self.history) + 1,
+                blocks=config.blocks,
+                env_steps=self._env_steps(len(self.history) + 1),
+                returns=self._returns(metrics),
+                loss=metrics.loss,
+                fill=metrics.fill,
+                seconds=time.perf_counter() - began,
+            )
+            row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
+            self._keep(state, [*self.history, row])
+            yield report
+
+    def begin(self) -> PyTree:
+        """The state before the first block."""
+        return self.program.init(self._config, keys(self._seeds))
+
+    def _env_steps(self, blocks: int) -> int:
+        config = self.setup.config
+        return blocks * config.block * config.rollout * config.environments
+
+    def _keep(self, state: PyTree, history: list[dict[str, Any]]) -> None:
+        """Make a block count: on disk first, so that memory is never ahead of it."""
+        best = better(self.best, state.net, history[-1])
+        if self.path is not None:
+            with writing(self.path):
+                save(self.path / CHECKPOINT, {**self._header(), "history": history}, state)
+                if best is not self.best:
+                    write(self.path, self._header(), best)
+                self._write(self.path, history)
+        self.state, self.history, self.best = state, history, best
+
+    def _open(self, path: pathlib.Path, resume: bool) -> None:
+        there = described(path)
+        if not resume and there is not None:
+            raise RunError(
+                f"{path} already holds a {_kind(there)}. Resume it (`resume=True`, or `--resume`) "
+                "or choose another folder."
+            )
+        if resume and there is None:
+            raise RunError(
+                f"There is no {_kind(self.description)} in {path}: nothing to resume. Leave "
+                "`resume=True`, or `--resume`, out to start one."
+            )
+        if there is not None:
+            check_same(path, there, self.description)
+        if resume and (path / CHECKPOINT).exists():
+            self._load(path)
+            self.best = read_best(path, self._shapes.net, self.history)
+            if len(self.history) > self.setup.config.blocks:
+                return  # nothing is left to do, and what is written tells of more blocks
+            self._catch_up(path)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._write(path, self.history)
+
+    def _load(self, path: pathlib.Path) -> None:
+        header, self.state = load(path / CHECKPOINT, self._shapes)
+        self.history = header["history"]
+
+    def _catch_up(self, path: pathlib.Path) -> None:
+        """Keep what a kill after the checkpoint, or an earlier version, left out."""
+        best = better(self.best, self.state.net, self.history[-1])
+        if best is not self.best:
+            with writing(path):
+                write(path, self._header(), best)
+        self.best = best
+
+    def _write(self, path: pathlib.Path, history: list[dict[str, Any]]) -> None:
+        data = {**self._header(), **self._written(history)}
+        replace(path / RESULTS, dumps(data, indent=1).encode())
+
+    def _header(self) -> dict[str, Any]:
+        return {"setup": self.description, **provenance()}
+
+
+def described(path: pathlib.Path) -> dict[str, Any] | None:
+    """The setup in a run's folder, as `describe` has it. Raises `RunError` if it is no such."""
+    checkpoint, results = path / CHECKPOINT, path / RESULTS
+    try:
+        if checkpoint.exists():
+            return read(checkpoint)[0]["setup"]
+        return dict(loads(results.read_text())["setup"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
+
+
+def folder(path: str | os.PathLike | None, resume: bool) -> pathlib.Path | None:
+    """The path of a folder. Raises `ValueError` if there is none to resume."""
+    if resume and path is None:
+        raise ValueError("`path` must name the folder of the run to `resume`; got None.")
+    return None if path is None else pathlib.Path(path)
+
+
+def _kind(told: dict[str, Any]) -> str:
+    return "sweep" if "over" in told else "run"
