@@ -76,8 +76,11 @@ def called(words: str) -> str:
     return f"{ours if near.parts[:2] == ('..', '..') else near} {words}"
 
 
-def watch(run: Run, console: Console) -> None:
-    """Train, with one line per block and a bar that says how long it will take."""
+def watch(run: Run, console: Console, reports: Iterable[Report] | None = None) -> None:
+    """Train, with one line per block and a bar that says how long it will take.
+
+    `reports` are those of the run, if something is to be done with each before it is shown.
+    """
     blocks, done = run.setup.config.blocks, len(run.history)
     room = (console.width - OTHERS) // 7
     console.print(_headings(run.setup.seeds, room), style="bold", highlight=False)
@@ -95,7 +98,7 @@ def watch(run: Run, console: Console) -> None:
     with progress:
         bar = progress.add_task("", total=blocks, completed=done, left="compiling")
         seconds = []
-        for _, report in in_background([lambda: run]):
+        for _, report in in_background([lambda: run if reports is None else reports]):
             seconds.append(report.seconds)
             progress.update(bar, completed=report.block, left=f"{_left(report, seconds)} left")
             progress.console.print(_line(report, room), highlight=False)

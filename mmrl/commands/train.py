@@ -18,6 +18,7 @@ from mmrl.agents.ppo import ppg
 from mmrl.commands.terminal import called, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
+from mmrl.runs.writers import check_writers, logged
 
 RESULTS = pathlib.Path("results")
 _AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
@@ -47,6 +48,8 @@ class Options:
     """One independent agent each: `--seeds 0 1 2` trains three."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
     """Shown to the network beside the observation. `--observes` alone: nothing."""
+    log: tuple[Literal["csv", "tensorboard"], ...] = ()
+    """Also write every block to history.csv, or for TensorBoard, in the run's folder."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
     """Those of the agent."""
 
@@ -105,12 +108,14 @@ def main(arguments: Sequence[str]) -> int:
         print(_names())
         return 0
     options, path = _options(arguments)
+    check_writers(options.log)
     try:
         run = Run(options.setup, path, resume=options.resume)
     except ValueError as error:
         raise ValueError(_in_words_of_help(str(error), options.config)) from None
     console, blocks = Console(), options.config.blocks
     words, _ = described(options.agent, options.config)
+    reports = logged(run, *options.log)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
     if len(run.history) >= blocks:
         longer = called(f"train --resume --out {path} --blocks {2 * len(run.history)}")
@@ -122,13 +127,13 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"resumed after block {len(run.history)} of {blocks}")
     console.print(f"Returns are means over {options.config.episodes} episodes, played greedily.")
     try:
-        watch(run, console)
+        watch(run, console, reports)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_farewell(run, path)) from None
     if not any(max(row["fill"]) for row in run.history):
         console.print("It has learned nothing: too few steps were played to fill any batch.")
     console.print(_course(run.history), end="")
-    if run.best is not None and (run.best.block < blocks).any():
+    if run.best is not None and (run.best.returns > run.history[-1]["returns"]).any():
         own = f"blocks {min(run.best.block)} to {max(run.best.block)}, IQM "
         own += f"{interquartile_mean(run.best.returns):.2f}"
         play = called(f"evaluate {path} --best")

@@ -17,16 +17,19 @@ kill at any moment loses at most the block under way. A resumed run computes bit
 unbroken one would have, on the same machine and versions.
 """
 
+from mmrl.runs.best import Best
 from mmrl.runs.checkpoint import RunError, load, read, save
 from mmrl.runs.results import append, interquartile_mean, interval, provenance
 from mmrl.runs.run import Run, program, reopen, saved
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
 from mmrl.runs.sweep import SEEDS, Scored, Sweep, Verdict, saved_sweep
 from mmrl.runs.training import Program, Report
+from mmrl.runs.writers import logged
 
 __all__ = [
     "SEEDS",
     "SHOWN",
+    "Best",
     "Program",
     "Report",
     "Run",
@@ -40,6 +43,7 @@ __all__ = [
     "interquartile_mean",
     "interval",
     "load",
+    "logged",
     "program",
     "provenance",
     "read",

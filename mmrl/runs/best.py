@@ -13,7 +13,7 @@ BEST = "best"  # beside the checkpoint, and in its format
 
 
 class Best(NamedTuple):
-    """Of each seed the network after the block whose evaluation paid most, the first of equals."""
+    """Each seed's network after the block whose evaluation paid most, the first of equals."""
 
     net: PyTree  # leaves [seed, ...]
     block: Int[np.ndarray, " seed"]  # counts from 1

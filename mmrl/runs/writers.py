@@ -1,0 +1,143 @@
+"""Writers: a run's blocks as a table for spreadsheets, and as curves in TensorBoard.
+
+    for report in logged(run, "csv", "tensorboard"):    # the same reports, each written first
+        ...
+
+Anything else is a line in such a loop. A resumed run goes on in the same files, without a gap or a
+block twice, because each writer starts from the run's whole history.
+"""
+
+import csv
+import importlib
+import io
+import pathlib
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mmrl.runs.checkpoint import replace, writing
+from mmrl.runs.run import Run
+from mmrl.runs.training import Report
+
+TABLE, EVENTS = "history.csv", "tensorboard"  # in a run's folder
+COLUMNS = ("block", "env_steps", "seed", "return", "loss", "fill", "seconds")
+
+
+def logged(run: Run, *names: str) -> Iterator[Report]:
+    """The reports of `run`, each after the writers called `names`, of `WRITERS`, have written it.
+
+    The blocks that are there already are written at once. Raises `ValueError` for an unknown name,
+    a run without a path, or a package that is missing, and `RunError` if a file cannot be written.
+    """
+    check_writers(names)
+    if not names:
+        return iter(run)
+    if (path := run.path) is None:
+        raise ValueError("`run` must have a `path`, the folder to write to; got none.")
+    writers = [WRITERS[name](run, path) for name in names]
+
+    def write() -> None:
+        with writing(path):
+            for writer in writers:
+                writer()
+
+    def reports() -> Iterator[Report]:
+        for report in run:
+            write()
+            yield report
+
+    write()
+    return reports()
+
+
+def check_writers(names: Sequence[str]) -> None:
+    """Raises `ValueError` for a name that is none of `WRITERS`, or if its package is missing."""
+    if unknown := [name for name in names if name not in WRITERS]:
+        raise ValueError(f"`log` must name some of {list(WRITERS)}; got {unknown}.")
+    if "tensorboard" in names:
+        _tensorboard("summary")
+
+
+class Table:
+    """`history.csv`: a row for each block and seed, replaced as a whole.
+
+    `return` is the mean over the evaluation's episodes, `seconds` are those of the whole block.
+    """
+
+    def __init__(self, run: Run, folder: pathlib.Path):
+        self.run, self.path = run, folder / TABLE
+
+    def __call__(self) -> None:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for row in self.run.history:
+            of_seeds = zip(
+                self.run.setup.seeds, row["returns"], row["loss"], row["fill"], strict=True
+            )
+            for numbers in of_seeds:
+                table.writerow([row["block"], row["env_steps"], *numbers, row["seconds"]])
+        replace(self.path, text.getvalue().encode())
+
+
+class TensorBoard:
+    """Event files in `tensorboard/seed-<n>`, one run each, so that curves lie over one another.
+
+    A step is a step of the environment. A new process writes all blocks again, after a word that
+    makes TensorBoard forget those before: what a kill cut short is whole then, and nothing twice.
+    """
+
+    def __init__(self, run: Run, folder: pathlib.Path):
+        self.run, self.folder = run, folder / EVENTS
+        self.name, self.written = f"events.out.tfevents.{time.time_ns()}", 0
+        # The time spent in blocks alone: a pause between two processes is none in the curves.
+        self.clock = time.time() - sum(row["seconds"] for row in run.history)
+
+    def __call__(self) -> None:
+        proto, scalar = _tensorboard("proto.event_pb2"), _tensorboard("summary").scalar
+        rows = self.run.history[self.written :]
+        times = self.clock + np.cumsum([row["seconds"] for row in rows])
+        for i, seed in enumerate(self.run.setup.seeds):
+            events, path = [], self.folder / f"seed-{seed}" / self.name
+            if not path.exists():
+                start = proto.SessionLog(status=proto.SessionLog.START)
+                events = [proto.Event(file_version="brain.Event:2")]
+                events += [proto.Event(step=0, session_log=start)]
+            for row, now in zip(rows, times, strict=True):
+                told = {"wall_time": now, "step": row["env_steps"]}
+                for tag, key in (("return", "returns"), ("loss", "loss"), ("fill", "fill")):
+                    events.append(proto.Event(summary=scalar(tag, row[key][i]), **told))
+            _append(path, events)
+        self.written, self.clock = len(self.run.history), times[-1] if rows else self.clock
+
+
+def _append(path: pathlib.Path, events: Sequence[Any]) -> None:
+    """Write events at the end of a file, each between its length and its sums.
+
+    Not by the package's `SummaryWriter`, whose thread hides that a disk is full, and then hangs.
+    """
+    check = _tensorboard("record_writer").masked_crc32c
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        for data in (event.SerializeToString() for event in events):
+            size = struct.pack("<Q", len(data))
+            sums = (struct.pack("<I", check(x)) for x in (size, data))
+            file.write(size + next(sums) + data + next(sums))
+
+
+Make = Callable[[Run, pathlib.Path], Callable[[], None]]
+WRITERS: dict[str, Make] = {"csv": Table, "tensorboard": TensorBoard}
+"""(run, folder) -> what writes the blocks that are new, by name."""
+
+
+def _tensorboard(module: str) -> Any:
+    try:
+        return importlib.import_module(f"tensorboardX.{module}")
+    except ModuleNotFoundError:
+        raise ValueError(
+            "`log` = 'tensorboard' needs tensorboardX, of the extra mmrl-jax[tensorboard]: "
+            "`pip install tensorboardX`, or in a checkout `pip install -e '.[tensorboard]'`."
+        ) from None
