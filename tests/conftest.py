@@ -82,7 +82,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 # Here each case of a test compiles programs of its own; elsewhere cases are quick, and hundreds.
-_COMPILED = {"agents", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}
+_COMPILED = {"agents", "checks", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}
 _COMPILED |= {"test_scan.py", "test_returns.py", "test_rollout.py"}
 
 

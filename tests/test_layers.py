@@ -20,6 +20,7 @@ LADDER: dict[str, set[str]] = {
     "memory": {"monoid", "scan"},
     "envs": set(),
     "rollout": {"envs"},
+    "checks": {"envs", "rollout"},
     "replay": {"monoid", "scan"},
     "nets": {"monoid", "scan", "memory"},
     # Not replay: a loss is the same on a tape as on segments.

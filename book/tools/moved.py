@@ -1,6 +1,6 @@
 """Where the library's pages and names have gone, so that the links of earlier editions lead on.
 
-A page that is gone becomes one that leads to its heir. A name that is gone from a page, as
+A source that is gone becomes a page that leads to its heir. A name that is gone from a page, as
 `api/show.html#mmrl.show.batching.by_step`, is looked up by the page itself: see `SCRIPT`.
 """
 
@@ -74,8 +74,7 @@ MOVED = {
         )
     },
 }
-# Pages that are gone, and their heirs. Of sources: the file that holds most of what was there.
-PAGES = {"api/checks": "api/course"}
+# Of sources that are gone: the file that holds most of what was there.
 SOURCES = {
     "mmrl.monoid": "mmrl.monoid.core",
     "mmrl.losses": "mmrl.losses.values",
@@ -98,8 +97,7 @@ PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Moved</title>
 <meta http-equiv="refresh" content="1; url=@TO@"></head>
-<body><main><h1>Moved</h1><p>This page is now <a href="@TO@">@NAME@</a>.</p></main>
-@SCRIPT@</body>
+<body><main><h1>Moved</h1><p>This page is now <a href="@TO@">@NAME@</a>.</p></main></body>
 </html>
 """
 
@@ -117,7 +115,7 @@ def pages(site: Path) -> dict[str, str]:
     """Pages that an earlier edition had, and where each leads."""
     sources = [path.relative_to(site) for path in (site / "_modules").rglob("*.html")]
     names = {path.with_suffix("").as_posix() for path in sources}
-    heirs = dict(PAGES)
+    heirs: dict[str, str] = {}
     for old, new in {**MOVED, **SOURCES}.items():
         old, new = (f"_modules/{name.replace('.', '/')}" for name in (old, new))
         below = {name for name in names if name.startswith(f"{new}/")}
@@ -134,7 +132,7 @@ def lead_on(site: Path) -> None:
         to = "../" * old.count("/") + f"{new}.html"
         text = PAGE.replace("@TO@", to).replace("@NAME@", new)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("@SCRIPT@", script() if old in PAGES else ""), "utf-8")
+        path.write_text(text, "utf-8")
     for rung in (site / "api").glob("*.html"):
         text = rung.read_text("utf-8")
         if "const moved" not in text:

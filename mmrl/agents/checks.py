@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -96,11 +96,11 @@ def check_whole_episodes(config: Any, params: Any) -> None:
         )
 
 
-def check_net(net: Any, env: Any, params: Any, acts: bool = False) -> Any:
+def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bool = True) -> Any:
     """The network that a `make` has built: Q(s, ·), or one that `acts` by a policy.
 
-    Raises `ValueError` unless its leaves are arrays, it reads what `env` shows, and has an output
-    for each action.
+    Raises `ValueError` unless its leaves are arrays, it reads what `env` shows, by a step and by a
+    tape, and has an output for each action. Who bootstraps by it asks for its `lookahead`, too.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):
@@ -109,26 +109,35 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False) -> Any:
                 f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
             )
     shape, (actions, continuous) = env.observation_space(params).shape, action_size(env, params)
+    obs, begin = jnp.zeros((2, *shape)), jnp.array([True, False])
+    calls: dict[str, Callable[[], Any]] = {
+        "step": lambda: net.step(net.init(), obs[0], begin[0]),
+        "__call__": lambda: net(net.init(), obs, begin),
+        "lookahead": lambda: net.lookahead(net.init(), obs, begin, obs),
+    }
 
-    def one_step() -> Any:
-        outputs = net.step(net.init(), jnp.zeros(shape), jnp.array(True))[1]
+    def numbers(outputs: Any) -> Any:
         if not acts:
             return outputs
         return outputs.policy.mean if continuous else outputs.policy.logits
 
-    try:
-        outputs = jax.eval_shape(one_step)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"`make` must build {'an `ActorCritic`' if acts else 'a `Net`'}, or what is called as "
-            f"one, for observations of shape {shape}; got {type(error).__name__}: {error}"
-        ) from error
-    if getattr(outputs, "shape", None) != (actions,):
-        raise ValueError(
-            f"`make` must build a network with {actions} outputs, one for each action"
-            f"{', and one more of `policy`, an auxiliary value' if acts else ''}; got "
-            f"{getattr(outputs, 'shape', outputs)}."
-        )
+    for name in calls if lookahead else ("step", "__call__"):
+        try:
+            _, *said = jax.eval_shape(calls[name])
+            said = [numbers(outputs) for outputs in said]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"`make` must build {'an `ActorCritic`' if acts else 'a `Net`'}, or what is called "
+                f"as one, for observations of shape {shape}; its `{name}` got "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        wanted = (actions,) if name == "step" else (2, actions)
+        if bad := [x for x in said if getattr(x, "shape", None) != wanted]:
+            raise ValueError(
+                f"`make` must build a network with {actions} outputs, one for each action"
+                f"{', and one more of `policy`, an auxiliary value' if acts else ''}; its `{name}` "
+                f"got {getattr(bad[0], 'shape', bad[0])}, and not {wanted}."
+            )
     return net
 
 

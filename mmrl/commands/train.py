@@ -36,7 +36,8 @@ class Options:
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
-    """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the run."""
+    """Its id, e.g. popgym-RepeatFirstEasy-v0, or my_module:MyEnv of your own. With --resume: that
+    of the run."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the names of all environments, memories and agents, and train nothing."""
     agent: Annotated[str, tyro.conf.arg(help=_AGENT)] = Setup.agent
@@ -201,7 +202,7 @@ def _agent(arguments: Sequence[str]) -> str:
     named, others = parser.parse_known_args(arguments)
     agent = named.agent
     if agent is None and named.resume:
-        env = next((word for word in others if word in registered()), "")
+        env = next((word for word in others if ":" in word or word in registered()), "")
         past = [saved(named.out)] if named.out else map(_readable, _newest())
         fits = ("", env) if env and not named.out else None
         agent = next((run.agent for run in past if run and (not fits or run.env in fits)), None)
@@ -233,7 +234,8 @@ def _parse(arguments: Sequence[str], default: Setup) -> Options:
 
 def _new_folder(options: Options) -> pathlib.Path:
     """results/<task>-<its settings>-<number>, the first number that is free."""
-    task = options.env.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
+    task = options.env.rpartition(":")[2]  # of my_module:MyEnv
+    task = task.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
     stem = f"{task}-{described(options.agent, options.config)[1]}"
     number = 1
     while (RESULTS / f"{stem}-{number}").exists():

@@ -5,34 +5,37 @@ environment is first asked for; `register` does that too, for code that calls `g
 """
 
 import difflib
-import inspect
 from typing import Any
+
+from mmrl.envs import own
 
 
 def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
     """The environment called `env_id`, built with `kwargs`, and its default parameters.
 
     As `gymnax.make`, for gymnax's environments, "popgym-<Task><Level>-v0" and "probe-<Name>-v0".
-    Raises `ValueError` for a name that is not registered, with the nearest ones, and for arguments
-    that the environment does not take, with those that it takes.
+
+    One of your own is called "my_module:MyEnv": what my_module.py, in the current folder or on
+    PYTHONPATH, calls so. That is an environment, or a class or a function, called with `kwargs`,
+    that makes one; a tuple has its parameters, too. The module is imported, so its code runs.
+
+    Raises `ValueError` for a name that is not registered, or that nothing in the module has, with
+    the nearest ones, for arguments that the environment does not take, with those that it takes,
+    for a module that cannot be imported, and for what is no environment.
     """
     from mmrl.envs._gymnax import gymnax
 
+    if ":" in str(env_id):
+        return own.make(env_id, kwargs)
     names = registered()
     if env_id not in names:
         nearest = difflib.get_close_matches(str(env_id), names, n=3, cutoff=0.0)
         raise ValueError(
             f"`env_id` must name a registered environment, got {env_id!r}. Nearest: "
-            f"{', '.join(nearest)}. `mmrl train --list` names all {len(names)}."
+            f"{', '.join(nearest)}. `mmrl train --list` names all {len(names)}; one of your own is "
+            "called my_module:MyEnv."
         )
-    signature = inspect.signature(gymnax.registration._registry[env_id])
-    try:
-        signature.bind(**kwargs)
-    except TypeError as error:
-        takes = ", ".join(str(p) for p in signature.parameters.values()) or "none"
-        raise ValueError(
-            f"`kwargs` of {env_id} do not fit, got {kwargs}: {error}. It takes: {takes}."
-        ) from None
+    own.check_arguments(env_id, gymnax.registration._registry[env_id], kwargs)
     return gymnax.make(env_id, **kwargs)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from mmrl import envs
+from mmrl import checks, envs
 from mmrl.agents import find, repeatable
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.best import better, read_best
@@ -60,10 +60,17 @@ def _program(
 
 
 def _environment(env: Any) -> tuple[Any, Any]:
-    """An environment and its parameters, of an id, or of itself with or without parameters."""
+    """An environment and its parameters, of an id, or of itself with or without parameters.
+
+    Raises `ValueError` for one that is not registered and cannot be played.
+    """
     if isinstance(env, str):
-        return envs.make(env)
-    return env if isinstance(env, tuple) else (env, env.default_params)
+        found = envs.make(env)
+    else:
+        found = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
+    if env not in envs.registered():
+        checks.environment(*found, steps=0)
+    return found
 
 
 class Run(Training):

@@ -266,10 +266,12 @@ def test_what_cannot_be_trained_is_refused():
     def judged(config: Any, env: Any, params: Any, key: Any) -> ActorCritic:
         return ActorCritic(*(outputs(count, config, env, params, key) for count in (2, 1)))
 
-    with pytest.raises(ValueError, match=r"2 outputs, .* one more of `policy`.*; got \(1,\)"):
+    with pytest.raises(
+        ValueError, match=r"2 outputs, .* more of `policy`.*; its `step` got \(1,\)"
+    ):
         Run(dataclasses.replace(setup("ppo"), make=judged))
     refused = {
-        "dqn": r"with 2 outputs, one for each action; got \(7,\)",
+        "dqn": r"with 2 outputs, one for each action; its `step` got \(7,\)",
         "clear": "an `ActorCritic`",  # and not a `Net` of as many outputs
     }
     for agent, message in refused.items():

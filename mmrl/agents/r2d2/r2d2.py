@@ -150,7 +150,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     """
     check(config, env, params)
     net_key, env_key, act_key, key = jax.random.split(key, 4)
-    net = check_net(make(config, env, params, net_key), env, params)
+    net = check_net(make(config, env, params, net_key), env, params, lookahead=False)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
     carries, held = act(config, env, params, net, carries, act_key, config.n_step)

@@ -1,0 +1,171 @@
+"""Does an environment keep the rules that rollouts, wrappers and agents rely on?"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+import mmrl._random  # noqa: F401  (playing draws often)
+from mmrl.checks.tracing import action_shape, own_step, random_action, traced
+from mmrl.envs.own import told
+
+SIDE_BY_SIDE = 4  # environments
+PURE = (
+    "the same key, state and action must give the same result again; they gave another one. Draw "
+    "from `key` by jax.random, and change no attribute of `self`: what changes belongs in the state"
+)
+
+
+def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
+    """Raises `ValueError` for the rules of an environment that `env` breaks, a sentence each.
+
+    It is played at random, four times side by side, for an episode and two steps more, or for
+    `steps` steps if these are fewer: the end of a longer episode is then not judged. With
+    `steps` = 0, which takes no time, it is traced alone: does it have what is called, and do the
+    shapes fit? `params` are by default the environment's own.
+
+    The rules are those of gymnax: `reset_env(key, params)` -> (obs, state), `step_env(key, state,
+    action, params)` -> (obs, state, reward, terminated, info), two spaces, an `is_truncated`, and
+    `max_steps_in_episode` among the parameters. Observations are in their space, a reward is a
+    finite float, the flags are bools, `state.time` counts steps, and nothing depends on what is
+    no argument.
+    """
+    broken = list(traced(env, params))
+    if not broken and steps:
+        params = env.default_params if params is None else params
+        broken = [*_kinds(env, params), *_pure(env, params)]
+        broken = broken or list(_played(env, params, steps))
+    if broken:
+        name = getattr(env, "name", type(env).__name__)
+        rules = "; ".join(f"({i}) {text}" for i, text in enumerate(broken, 1))
+        raise ValueError(
+            f"`env` must keep the rules of an environment; {name} breaks {len(broken)}: "
+            f"{rules if len(broken) > 1 else broken[0]}. (mmrl.checks.environment has them all.)"
+        )
+
+
+def _kinds(env: Any, params: Any) -> Iterator[str]:
+    """The types of numbers."""
+    obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
+    action = action_shape(env, params)
+    step = jax.eval_shape(env.step_env, jax.random.key(0), state, action, params)
+    wanted = jnp.dtype(env.observation_space(params).dtype)
+    if obs.dtype != wanted:
+        yield (
+            f"observations must be of the dtype of `observation_space`, {wanted}; got {obs.dtype}"
+        )
+    if not jnp.issubdtype(step[2].dtype, jnp.floating):
+        yield f"`reward` must be a float; got {step[2].dtype}: write jnp.float32(reward)"
+    truncated = jax.eval_shape(env.is_truncated, state, params)
+    for name, flag in (("terminated", step[3]), ("is_truncated", truncated)):
+        if flag.dtype != jnp.bool_:
+            yield f"`{name}` must be a bool; got {flag.dtype}: write a comparison"
+
+
+def _pure(env: Any, params: Any) -> Iterator[str]:
+    """Traced twice, a method is the same program."""
+    key, state = jax.random.key(0), jax.eval_shape(env.reset_env, jax.random.key(0), params)[1]
+    action = action_shape(env, params)
+    calls = (("reset_env", (key, params)), ("step_env", (key, state, action, params)))
+    for name, given in calls:
+        call = getattr(env, name)
+        first, second = (_program(lambda *x, call=call: call(*x), given) for _ in range(2))
+        if first != second:
+            yield f"`{name}`: {PURE}"
+
+
+def _program(call: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, list[bytes]]:
+    traced = jax.make_jaxpr(call)(*given)
+    arrays = [x for x in traced.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    return re.sub("0x[0-9a-f]+", "", str(traced)), [np.asarray(x).tobytes() for x in arrays]
+
+
+def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
+    count = min(int(params.max_steps_in_episode) + 2, steps)
+    keys = jax.random.split(jax.random.key(0), SIDE_BY_SIDE)
+    play = jax.jit(jax.vmap(lambda key: _play(env, params, key, count)))
+    try:
+        saw, again = jax.device_get(play(keys)), jax.device_get(play(keys))
+    except Exception as error:
+        yield f"four of it must play side by side, by `jax.vmap`; that raised {told(error)}"
+        return
+    saw: Any
+    if not jax.tree.all(
+        jax.tree.map(lambda x, y: np.array_equal(x, y, equal_nan=True), saw, again)
+    ):
+        yield PURE
+    space = env.observation_space(params)
+    if saw["outside"].any():
+        yield (
+            f"observations must lie in `observation_space`, {space!r}; got numbers from "
+            f"{saw['low'].min():.4g} to {saw['high'].max():.4g}, first {_when(saw, 'outside')}"
+        )
+    if saw["infinite"].any():
+        yield f"`reward` must be finite; got NaN or infinity, first {_when(saw, 'infinite')}"
+    if saw["uncounted"].any():
+        yield (
+            "`state.time` must be one more after each step, and that of a reset after an end; it "
+            f"is not {_when(saw, 'uncounted')}: write time=state.time + 1, and leave `step` to "
+            "gymnax's, which resets"
+        )
+    elif saw["late"].any():
+        yield (
+            f"an episode must end after `max_steps_in_episode`, {params.max_steps_in_episode}, "
+            "steps at the latest; one went on. `is_truncated` must be true when `state.time` is "
+            "there, as gymnax's is"
+        )
+    if own_step(env) and (saw["last"] & saw["swapped"]).any() and not saw["kept"].any():
+        yield (
+            "info's `final_observation` must be the last of the episode that ended; it is the "
+            f"first of the next one {_when(saw, 'last')}. Leave `step` to gymnax's"
+        )
+
+
+def _when(saw: Any, name: str) -> str:
+    """The first step at which that is so."""
+    time, which = np.argwhere(saw[name].T)[0]
+    return f"in step {saw['length'][which, time]} of an episode"
+
+
+def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any]:
+    """Steps at random actions, [time], and what was wrong in each."""
+    reset_key, key = jax.random.split(key)
+    obs, first = env.reset(reset_key, params)
+    spaces = env.observation_space(params), env.action_space(params)
+
+    def step(carry, key):
+        state, before = carry
+        keys = jax.random.split(key)
+        action = random_action(spaces[1], keys[0])
+        obs, after, reward, terminated, truncated, info = env.step(keys[1], state, action, params)
+        final, last = info["final_observation"], terminated | truncated
+        alone = env.step_env(keys[1], state, action, params)[0] if own_step(env) else final
+        seen = jnp.stack([obs, final]).astype(jnp.float32)
+        told = {
+            "reward": reward,
+            "outside": ~(_inside(spaces[0], obs) & _inside(spaces[0], final)),
+            "low": seen.min(),
+            "high": seen.max(),
+            "infinite": ~jnp.isfinite(reward),
+            "uncounted": after.time != jnp.where(last, first.time, state.time + 1),
+            "late": (before + 1 >= params.max_steps_in_episode) & ~last,
+            "last": last,
+            "swapped": jnp.all(final == obs) & jnp.any(alone != obs),
+            "kept": last & jnp.any(final != obs),
+            "length": before + 1,
+        }
+        return (after, jnp.where(last, 0, before + 1)), told
+
+    start = jax.tree.map(jnp.asarray, first), jnp.int32(0)
+    _, told = jax.lax.scan(step, start, jax.random.split(key, count))
+    told["outside"] = told["outside"].at[0].set(told["outside"][0] | ~_inside(spaces[0], obs))
+    return told
+
+
+def _inside(space: Any, obs: Any) -> Any:
+    """Whether an observation lies in its space, and is no NaN."""
+    return jnp.asarray(space.contains(obs)) & jnp.all(obs == obs)

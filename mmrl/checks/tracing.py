@@ -1,0 +1,240 @@
+"""The rules of an environment without which nothing can be played, asked without computing."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from mmrl.envs._gymnax import environment as gymnax_environment
+from mmrl.envs._gymnax import spaces
+from mmrl.envs.base import Resetting
+from mmrl.envs.own import told
+from mmrl.envs.wrappers.base import bounds
+
+METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")
+METHODS += ("observation_space", "action_space")
+NUMBERS = (
+    "JAX traces it with `state`, `action` and `params` as unknown numbers: choose by `jnp.where`"
+)
+
+
+def traced(env: Any, params: Any) -> Iterator[str]:
+    """The rules without which nothing can be played."""
+    if isinstance(env, type):
+        yield f"it must be made: this is its class, so call it, {env.__name__}()"
+        return
+    if lacking := [name for name in METHODS if not callable(getattr(env, name, None))]:
+        yield (
+            f"it must have the methods {', '.join(METHODS)}; there is no {', no '.join(lacking)}. "
+            "A subclass of gymnax.environments.environment.Environment has all but the spaces, "
+            "reset_env and step_env"
+        )
+        return
+    params = getattr(env, "default_params", None) if params is None else params
+    if complaint := _parameters(env, params):
+        yield complaint
+        return
+    complaints = [*_space(env, params, "observation"), *_space(env, params, "action")]
+    yield from complaints
+    reset, complaint = _shapes(env, "reset_env", jax.random.key(0), params)
+    reset_fits = [complaint] if complaint else list(_reset(env, params, reset))
+    yield from reset_fits
+    if not complaints and not reset_fits:
+        yield from _step(env, params, reset)
+
+
+def _parameters(env: Any, params: Any) -> str | None:
+    if callable(params):
+        return "`default_params` must be a property, not a method: write @property above it"
+    base = gymnax_environment
+    inherited = getattr(type(env), "default_params", None) is base.Environment.default_params
+    if inherited and params == base.EnvParams():
+        return (
+            "`default_params` must return its parameters, of which `max_steps_in_episode` says how "
+            "long an episode may be; gymnax's own, which it inherits, cut every one after a step"
+        )
+    steps = getattr(params, "max_steps_in_episode", None)
+    if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
+        return (
+            "`max_steps_in_episode` must be a field of its parameters, a whole number of at least "
+            f"1; got {steps!r}. Inherit them from gymnax's EnvParams, and return them from "
+            "`default_params`"
+        )
+    numbers = (bool, int, float, np.number, np.ndarray, jax.Array)
+    if bad := [x for x in jax.tree.leaves(params) if not isinstance(x, numbers)]:
+        return (
+            f"its parameters must be numbers and arrays in a flax.struct.dataclass; got {bad[0]!r}."
+            " What is no number belongs in `__init__`"
+        )
+    return None
+
+
+def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
+    """The rule of one of the spaces."""
+    name = f"{kind}_space"
+    try:
+        space = getattr(env, name)(params)
+    except Exception as error:
+        yield f"`{name}(params)` must return a space; it raised {told(error)}"
+        return
+    shape = getattr(space, "shape", None)
+    if isinstance(space, spaces.Discrete) and space.n > 0:
+        return
+    if not isinstance(space, spaces.Box) or not isinstance(shape, tuple):
+        kinds = "a Box whose `shape` is a tuple, or a Discrete of at least one"
+        more = ": make one vector of the parts" if isinstance(space, _COMPOSED) else ""
+        yield f"`{name}` must be {kinds}, of gymnax.environments.spaces; got {space!r}{more}"
+    elif kind == "action" and len(shape) != 1:
+        yield f"`{name}` must be a Box of vectors, or Discrete; got the shape {shape}"
+    elif not all(np.shape(x) in ((), (1,), shape) for x in (space.low, space.high)):
+        yield f"`{name}` must have bounds of its shape {shape}, or one number; got {space!r}"
+
+
+_COMPOSED = (spaces.Dict, spaces.Tuple)
+
+
+def _shapes(env: Any, name: str, *given: Any) -> tuple[Any, str]:
+    """The shapes of what a method returns, or why there are none."""
+    try:
+        return jax.eval_shape(lambda *x: getattr(env, name)(*x), *given), ""
+    except Exception as error:
+        return None, f"`{name}` cannot be traced: {told(error)}. {NUMBERS}"
+
+
+def _reset(env: Any, params: Any, reset: Any) -> Iterator[str]:
+    if not isinstance(reset, tuple) or len(reset) != 2:
+        yield f"`reset_env` must return 2 values, (obs, state); got {_counted(reset)}"
+        return
+    obs, state = reset
+    yield from _observation("reset_env", env, params, obs)
+    time = getattr(state, "time", None)
+    if getattr(time, "shape", None) != ():
+        yield (
+            "the state must have a number `time`, 0 after a reset and one more with each step, by "
+            "which `is_truncated` ends an episode; inherit it from gymnax's EnvState"
+        )
+
+
+def _observation(name: str, env: Any, params: Any, obs: Any) -> Iterator[str]:
+    if any(_space(env, params, "observation")):
+        return
+    shape = env.observation_space(params).shape
+    if getattr(obs, "shape", None) != shape:
+        yield (
+            f"`{name}` must return an observation of the shape that `observation_space` has, "
+            f"{shape}; got {getattr(obs, 'shape', _counted(obs))}"
+        )
+
+
+def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
+    key, action = jax.random.key(0), action_shape(env, params)
+    step, complaint = _shapes(env, "step_env", key, reset[1], action, params)
+    if complaint:
+        yield complaint
+        return
+    if not isinstance(step, tuple) or len(step) != 5:
+        more = ": `truncated` is told by `is_truncated` alone" if _counted(step) == "6" else ""
+        yield (
+            "`step_env` must return 5 values, (obs, state, reward, terminated, info); got "
+            f"{_counted(step)}{more}"
+        )
+        return
+    obs, state, reward, terminated, info = step
+    yield from _observation("step_env", env, params, obs)
+    yield from _alike(reset, (obs, state))
+    truncated, complaint = _shapes(env, "is_truncated", reset[1], params)
+    if complaint:
+        yield complaint
+    named = {"reward": reward, "terminated": terminated, "is_truncated": truncated}
+    for name, value in named.items():
+        if getattr(value, "shape", None) != () and not (name == "is_truncated" and complaint):
+            got = getattr(value, "shape", _counted(value))
+            yield f"`{name}` must be one number, of shape (); got {got}"
+    if not isinstance(info, dict):
+        yield f"`info` must be a dictionary, {{}} if there is nothing to tell; got {_counted(info)}"
+    if own_step(env):
+        yield from _whole_step(env, params, reset, action)
+
+
+def _alike(reset: Any, step: Any) -> Iterator[str]:
+    """A step's observation and state are of the types of a reset's, since either may follow."""
+    before, after = (jax.tree_util.tree_leaves_with_path(x) for x in (reset[1], step[1]))
+    if jax.tree.structure(reset[1]) != jax.tree.structure(step[1]):
+        yield (
+            "`step_env` must return a state with the fields of that of `reset_env`; got "
+            f"{_fields(after)} after {_fields(before)}"
+        )
+        return
+    pairs = [("obs", reset[0], step[0])] if _shape(reset[0]) == _shape(step[0]) else []
+    pairs += [(f"state{_at(at)}", x, y) for (at, x), (_, y) in zip(before, after, strict=True)]
+    for name, old, new in pairs:
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            yield (
+                f"`step_env` must return arrays of the shapes and dtypes of `reset_env`; {name} is "
+                f"{_kind(old)} after a reset and {_kind(new)} after a step: write jnp.int32(0), "
+                "and not 0 or 0.0"
+            )
+
+
+def own_step(env: Any) -> bool:
+    """Whether `step` is neither gymnax's nor that of our wrappers and tasks."""
+    ours = (gymnax_environment.Environment.step, Resetting.step)
+    return getattr(type(env), "step", None) not in ours
+
+
+def _whole_step(env: Any, params: Any, reset: Any, action: Any) -> Iterator[str]:
+    whole, complaint = _shapes(env, "step", jax.random.key(0), reset[1], action, params)
+    if complaint:
+        yield complaint
+    elif not isinstance(whole, tuple) or len(whole) != 6:
+        yield (
+            "`step` must return 6 values, (obs, state, reward, terminated, truncated, info); got "
+            f"{_counted(whole)}. Leave it to gymnax's, which calls `step_env`"
+        )
+    elif getattr(whole[5].get("final_observation"), "shape", None) != whole[0].shape:
+        yield (
+            "`step` must put the observation that the action led to into info's "
+            "`final_observation`. Leave it to gymnax's, which calls `step_env`"
+        )
+
+
+def _shape(x: Any) -> tuple[int, ...] | None:
+    return getattr(x, "shape", None)
+
+
+def _at(path: Any) -> str:
+    return jax.tree_util.keystr(path)
+
+
+def _fields(leaves: list[Any]) -> str:
+    return ", ".join(_at(path).lstrip(".") for path, _ in leaves) or "none"
+
+
+def _counted(value: Any) -> str:
+    if isinstance(value, tuple):
+        return str(len(value))
+    return "an array" if hasattr(value, "shape") else f"a {type(value).__name__}"
+
+
+def _kind(x: Any) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def action_shape(env: Any, params: Any) -> Any:
+    """An action without its numbers."""
+    return jax.eval_shape(partial(random_action, env.action_space(params)), jax.random.key(0))
+
+
+def random_action(space: Any, key: PRNGKeyArray) -> Any:
+    """An action at random; of numbers without bounds, a normal one."""
+    if isinstance(space, spaces.Discrete):
+        return space.sample(key)
+    low, high = bounds(space)
+    bounded = jnp.isfinite(low) & jnp.isfinite(high)
+    low, high = jnp.where(bounded, low, 0), jnp.where(bounded, high, 1)
+    inside = jax.random.uniform(key, space.shape, minval=low, maxval=high)
+    return jnp.where(bounded, inside, jax.random.normal(key, space.shape)).astype(space.dtype)

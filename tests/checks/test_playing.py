@@ -1,0 +1,303 @@
+"""Every rule of an environment, broken once."""
+
+import pathlib
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from gymnax.environments import environment, spaces
+
+from mmrl import checks
+from mmrl.agents import dqn
+from mmrl.envs import make
+from mmrl.envs.wrappers import BeginFlag, TimeLimit
+from mmrl.runs import Run, Setup
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    cue: Any
+
+
+@struct.dataclass
+class Params(environment.EnvParams):
+    max_steps_in_episode: int = 4
+    scale: float = 1.0
+
+
+class Good(environment.Environment):
+    """Shows a cue of 0 to 1, pays for action 1 while it is above a half, and is cut short."""
+
+    @property
+    def default_params(self) -> Any:
+        return Params()
+
+    def reset_env(self, key: Any, params: Any) -> Any:
+        return self.look(state := State(time=jnp.int32(0), cue=jax.random.uniform(key))), state
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        reward = params.scale * jnp.where(action == 1, state.cue - 0.5, 0)
+        state = State(time=state.time + 1, cue=jax.random.uniform(key))
+        return self.look(state), state, reward, state.cue < 0.1, {}
+
+    def look(self, state: Any) -> Any:
+        return jnp.stack([state.cue, 1 - state.cue])
+
+    def action_space(self, params: Any) -> Any:
+        return spaces.Discrete(2)
+
+    def observation_space(self, params: Any) -> Any:
+        return spaces.Box(0.0, 1.0, (2,), jnp.float32)
+
+
+def change(place: int, by: Callable[[Any], Any]) -> Callable[..., Any]:
+    """`step_env` with another value at one place of what it returns."""
+
+    def step_env(self: Any, *given: Any) -> Any:
+        step = Good.step_env(self, *given)
+        return (*step[:place], by(step[place]), *step[place + 1 :])
+
+    return step_env
+
+
+def first(by: Callable[[Any], Any]) -> Callable[..., Any]:
+    """`reset_env` with another state."""
+
+    def reset_env(self: Any, *given: Any) -> Any:
+        obs, state = Good.reset_env(self, *given)
+        return obs, by(state)
+
+    return reset_env
+
+
+def params(value: Any) -> property:
+    return property(lambda self: value)
+
+
+def space(value: Any) -> Callable[..., Any]:
+    return lambda self, params: value
+
+
+class Bare:
+    """Not of gymnax, and with nothing but a step and a reset."""
+
+    step_env = reset_env = default_params = None
+
+
+@struct.dataclass
+class Timeless:
+    cue: Any
+
+
+class NoNumbers:
+    max_steps_in_episode = 4
+
+
+def branches(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
+    return Good.step_env(self, key, state, action + 1 if action > 0 else 0, params)
+
+
+def four(self: Any, *given: Any) -> Any:
+    return Good.step_env(self, *given)[:4]
+
+
+def six(self: Any, *given: Any) -> Any:
+    obs, state, reward, terminated, info = Good.step_env(self, *given)
+    return obs, state, reward, terminated, terminated, info
+
+
+def older(self: Any, key: Any, state: Any, action: Any, params: Any = None) -> Any:
+    """A `step` as gymnax had it once."""
+    obs, state, reward, terminated, truncated, info = environment.Environment.step(
+        self, key, state, action, params
+    )
+    return obs, state, reward, terminated | truncated, info
+
+
+def forgetful(self: Any, *given: Any) -> Any:
+    *step, info = environment.Environment.step(self, *given)
+    return *step, {k: v for k, v in info.items() if k != "final_observation"}
+
+
+TRACED: dict[str, tuple[dict[str, Any], str]] = {
+    "no length": ({"default_params": params(struct.dataclass(type("P", (), {}))())}, "`max_steps"),
+    "inherited length": (
+        {"default_params": environment.Environment.default_params},
+        "cut every one after a step",
+    ),
+    "length of none": ({"default_params": params(Params(max_steps_in_episode=0))}, "got 0"),
+    "parameters by a method": ({"default_params": lambda self: Params()}, "write @property"),
+    "parameters that are no numbers": ({"default_params": params(NoNumbers())}, "flax.struct"),
+    "no observation space": (
+        {"observation_space": environment.Environment.observation_space},
+        r"`observation_space\(params\)` must return a space; it raised NotImplementedError",
+    ),
+    "composed space": (
+        {"observation_space": space(spaces.Dict({"a": spaces.Discrete(2)}))},
+        "make one vector of the parts",
+    ),
+    "shape of a number": ({"observation_space": space(spaces.Box(0, 1, 2))}, "is a tuple"),
+    "bounds of another shape": (
+        {"observation_space": space(spaces.Box(jnp.zeros(3), 1, (2,)))},
+        r"bounds of its shape \(2,\)",
+    ),
+    "no action": ({"action_space": space(spaces.Discrete(0))}, "Discrete of at least one"),
+    "matrices of actions": ({"action_space": space(spaces.Box(0, 1, (2, 2)))}, "Box of vectors"),
+    "no reset": (
+        {"reset_env": environment.Environment.reset_env},
+        "`reset_env` cannot be traced: NotImplementedError",
+    ),
+    "reset of one": ({"reset_env": lambda self, k, p: jnp.zeros(2)}, "2 values, .* got an array"),
+    "shape of the first": (
+        {"observation_space": space(spaces.Box(0, 1, (3,)))},
+        r"`reset_env` must return an observation of the shape .*, \(3,\); got \(2,\)",
+    ),
+    "no time": ({"reset_env": first(lambda s: Timeless(s.cue))}, "must have a number `time`"),
+    "python chooses": (
+        {"step_env": branches},
+        r"`step_env` cannot be traced: TracerBoolConversionError.*\(test_playing.py, line \d+\)",
+    ),
+    "four values": ({"step_env": four}, r"5 values, .*; got 4\."),
+    "six values": ({"step_env": six}, "got 6: `truncated` is told by `is_truncated` alone"),
+    "shape of a step": ({"step_env": change(0, lambda x: x[:1])}, r"`step_env` .*; got \(1,\)"),
+    "fields": (
+        {"step_env": change(1, lambda s: environment.EnvState(time=s.time))},
+        "fields of that of `reset_env`; got time after cue, time|got time after time, cue",
+    ),
+    "dtype of the state": (
+        {"step_env": change(1, lambda s: s.replace(time=1.0 * s.time))},
+        r"state\.time is int32\[\] after a reset and float32\[\] after a step",
+    ),
+    "reward of a vector": ({"step_env": change(2, lambda r: r[None])}, r"`reward` .*; got \(1,\)"),
+    "end of a vector": ({"step_env": change(3, lambda x: x[None])}, "`terminated` must be one"),
+    "cut of a vector": (
+        {"is_truncated": lambda self, state, params: jnp.zeros(2, bool)},
+        "`is_truncated` must be one",
+    ),
+    "told nothing": ({"step_env": change(4, lambda x: None)}, "`info` must be a dictionary"),
+    "whole step of five": ({"step": older}, "`step` must return 6 values, .*; got 5"),
+    "no final observation": ({"step": forgetful}, "`final_observation`"),
+}
+
+
+def broken(changes: dict[str, Any]) -> Any:
+    return type("Broken", (Good,), changes)()
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_what_cannot_be_played_is_said_without_playing(name: str):
+    changes, message = TRACED[name]
+    rule = r"^`env` must keep the rules of an environment; Broken breaks 1: .*"
+    with pytest.raises(ValueError, match=f"{rule}({message})"):
+        checks.environment(broken(changes), steps=0)
+
+
+def test_what_is_no_environment_is_said():
+    with pytest.raises(ValueError, match=r"call it, Good\(\)"):
+        checks.environment(Good)
+    with pytest.raises(ValueError, match=r"must have the methods .*; there is no reset, no step, "):
+        checks.environment(Bare())
+
+
+def test_all_rules_that_are_broken_are_told_at_once():
+    changes = TRACED["reward of a vector"][0] | TRACED["cut of a vector"][0]
+    with pytest.raises(ValueError, match=r"breaks 2: \(1\) `reward` .*; \(2\) `is_truncated` "):
+        checks.environment(broken(changes))
+
+
+def count(self: Any, *given: Any) -> Any:
+    """A bonus that grows whenever it is traced."""
+    self.calls = getattr(self, "calls", 0) + 1
+    obs, state, reward, terminated, info = Good.step_env(self, *given)
+    return obs, state, reward + self.calls, terminated, info
+
+
+def dice(self: Any, *given: Any) -> Any:
+    obs, state = Good.reset_env(self, *given)
+    return jnp.clip(obs + np.random.default_rng().uniform(), 0, 1), state
+
+
+def host(self: Any, *given: Any) -> Any:
+    """Chance that no program shows: it comes from the host."""
+    obs, state, reward, terminated, info = Good.step_env(self, *given)
+    draw = partial(np.random.default_rng().random, dtype=np.float32)
+    kind = jax.ShapeDtypeStruct((), jnp.float32)
+    more = jax.pure_callback(lambda _: np.float32(draw()), kind, reward, vmap_method="sequential")
+    return obs, state, reward + more, terminated, info
+
+
+def of_the_next(self: Any, *given: Any) -> Any:
+    obs, *step, info = environment.Environment.step(self, *given)
+    return obs, *step, {**info, "final_observation": obs}
+
+
+def without_reset(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
+    obs, state, reward, terminated, info = self.step_env(key, state, action, params)
+    truncated = self.is_truncated(state, params)
+    return obs, state, reward, terminated, truncated, {**info, "final_observation": obs}
+
+
+PLAYED: dict[str, tuple[dict[str, Any], str]] = {
+    "whole numbers seen": (
+        {
+            "reset_env": lambda self, *x: jax.tree.map(jnp.int32, Good.reset_env(self, *x)),
+            "step_env": lambda self, *x: (
+                jax.tree.map(jnp.int32, Good.step_env(self, *x)[:2]) + Good.step_env(self, *x)[2:]
+            ),
+        },
+        "dtype of `observation_space`, float32; got int32",
+    ),
+    "whole reward": ({"step_env": change(2, jnp.int32)}, "`reward` must be a float; got int32"),
+    "end in numbers": ({"step_env": change(3, jnp.int32)}, "`terminated` must be a bool"),
+    "a counter of its own": ({"step_env": count}, "`step_env`: the same key, .* `self`"),
+    "chance of another": ({"reset_env": dice}, "`reset_env`: the same key"),
+    "chance of the host": ({"step_env": host}, "breaks 1: the same key"),
+    "outside": (
+        {"step_env": change(0, lambda x: x - 1)},
+        r"lie in `observation_space`, Box.*; got numbers from -0\.\d+ .* first in step 1 ",
+    ),
+    "no number": ({"step_env": change(0, lambda x: x * jnp.nan)}, "must lie .* from nan to nan"),
+    "infinite": ({"step_env": change(2, lambda r: r / 0)}, "`reward` must be finite; .* in step 1"),
+    "no clock": (
+        {"step_env": change(1, lambda s: s.replace(time=s.time * 0))},
+        "`state.time` must be one more after each step",
+    ),
+    "endless": (
+        {"is_truncated": lambda self, state, params: jnp.array(False)},
+        "must end after `max_steps_in_episode`, 4, steps",
+    ),
+    "no reset after the end": ({"step": without_reset}, "and that of a reset after an end"),
+    "an observation too late": (
+        {"step": of_the_next},
+        "`final_observation` must be the last of the episode that ended; it is the first of the",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_what_is_wrong_in_play_is_said(name: str):
+    changes, message = PLAYED[name]
+    checks.environment(broken(changes), steps=0)  # it can be played, and so is trained
+    rule = r"^`env` must keep the rules of an environment; Broken breaks 1: .*"
+    with pytest.raises(ValueError, match=rule) as raised:
+        checks.environment(broken(changes))
+    assert re.search(message, str(raised.value)), raised.value
+
+
+def test_good_environments_pass():
+    checks.environment(TimeLimit(BeginFlag(Good()), 3))
+    for env, params in ((Good(), Params(max_steps_in_episode=2)), make("Pendulum-v1")):
+        checks.environment(env, params, steps=0)
+
+
+def test_a_run_says_so_before_it_writes(tmp_path: pathlib.Path):
+    for name in ("four values", "no length", "no observation space"):
+        with pytest.raises(ValueError, match="`env` must keep the rules of an environment"):
+            Run(Setup(env=broken(TRACED[name][0]), config=dqn.Config()), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
