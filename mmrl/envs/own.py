@@ -65,10 +65,9 @@ def _module(env_id: str, place: str) -> ModuleType:
     try:
         return importlib.import_module(place)
     except (Exception, SystemExit) as error:
-        lacking = isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(
-            f"{error.name}."
-        )
-        if place and not place.startswith(".") and not lacking:
+        absent = f"{error.name}." if isinstance(error, ModuleNotFoundError) else ":"
+        named = f"{place}.".startswith(absent)  # and not what the module imports
+        if place and not place.startswith(".") and not named:
             raise ValueError(
                 f"`env_id` must name a module that can be imported, got {env_id!r}: {place} "
                 f"raised {told(error)}."
