@@ -12,6 +12,7 @@ import mmrl
 # What each command of `mmrl.commands` does; their modules are slow to import, this one is not.
 COMMANDS = {
     "train": "Train an agent on several seeds, with progress, checkpoints and exact resume.",
+    "sweep": "Try a grid of settings in one program, and say which is best, and how sure that is.",
     "evaluate": "Let a trained agent play, in our environment or in the original popgym.",
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
     "experiment": "Measure again what the book shows.",

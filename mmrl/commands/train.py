@@ -15,13 +15,14 @@ from rich.console import Console
 from mmrl import memory
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
+from mmrl.agents.presets import PRESETS, find_preset
 from mmrl.commands.terminal import called, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 from mmrl.runs.writers import check_writers, logged
 
 RESULTS = pathlib.Path("results")
-_AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
+AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
 
 Plain V-trace is clear with --replay-fraction 0."""
 OF_A_SETUP = ("env", "agent", "seeds", "observes", "config")
@@ -40,7 +41,11 @@ class Options:
     of the run."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the names of all environments, memories and agents, and train nothing."""
-    agent: Annotated[str, tyro.conf.arg(help=_AGENT)] = Setup.agent
+    presets: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print the presets of all agents, and train nothing."""
+    agent: Annotated[str, tyro.conf.arg(help=AGENT)] = Setup.agent
+    preset: str = ""
+    """Settings of a paper, such as paper; other options win over them. --presets lists all."""
     out: pathlib.Path | None = None
     """Folder of the run. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
@@ -108,16 +113,20 @@ def main(arguments: Sequence[str]) -> int:
     if "--list" in arguments:
         print(_names())
         return 0
+    if "--presets" in arguments:
+        print(_sources())
+        return 0
     options, path = _options(arguments)
     check_writers(options.log)
     try:
         run = Run(options.setup, path, resume=options.resume)
     except ValueError as error:
-        raise ValueError(_in_words_of_help(str(error), options.config)) from None
+        raise ValueError(in_words_of_help(str(error), options.config)) from None
     console, blocks = Console(), options.config.blocks
     words, _ = described(options.agent, options.config)
     reports = logged(run, *options.log)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
+    tell_preset(options.agent, "" if options.resume else options.preset, console)
     if len(run.history) >= blocks:
         longer = called(f"train --resume --out {path} --blocks {2 * len(run.history)}")
         console.print(
@@ -150,7 +159,24 @@ def _names() -> str:
     return "\n".join("\n  ".join([f"{kind}:", *names]) for kind, names in kinds.items())
 
 
-def _in_words_of_help(message: str, config: Any) -> str:
+def _sources() -> str:
+    """Every preset, its source, and in what it differs from it."""
+    lines = []
+    for agent, presets in PRESETS.items():
+        for name, preset in presets.items():
+            lines += [f"--agent {agent} --preset {name}: {preset.source}"]
+            lines += [f"  - {note}" for note in preset.notes]
+    return "\n".join(lines)
+
+
+def tell_preset(agent: str, name: str, console: Console) -> None:
+    """Say where a preset is from, and in what it differs from its source."""
+    if name:
+        preset = find_preset(agent, name)
+        console.print(f"Settings of {preset.source}.", *preset.notes, sep="\n- ", highlight=False)
+
+
+def in_words_of_help(message: str, config: Any) -> str:
     """Translate an error of a function deep down into the names of `mmrl train --help`."""
     for field in dataclasses.fields(config):  # a remedy such as batch=831
         option = f"--{field.name.replace('_', '-')}"
@@ -172,14 +198,15 @@ def _course(history: Sequence[dict[str, Any]]) -> str:
 def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
     """The options, on top of those of the run to resume, and the folder."""
     agent = _agent(arguments)
-    options = _parse(arguments, Setup(env="", agent=agent))
+    options = _parse(arguments, first_setup(arguments, agent))
     if not options.resume:
         if not options.env:
             raise ValueError(
                 f"Say which ENVIRONMENT, such as `{called('train popgym-RepeatFirstEasy-v0')}`; "
                 f"`{called('train --list')}` names all."
             )
-        return options, options.out or _new_folder(options)
+        name = described(options.agent, options.config)[1]
+        return options, options.out or new_folder(options.env, name)
     path = options.out or _latest(options.env, agent)
     setup = saved(path)
     if setup is None and options.env:  # killed before it had written anything: begin
@@ -193,6 +220,17 @@ def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
     return _parse(arguments, setup), path
 
 
+def first_setup(arguments: Sequence[str], agent: str) -> Setup:
+    """The setup that other options change: the agent's own, or a preset's."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--preset", nargs="?")
+    name = parser.parse_known_args(arguments)[0].preset
+    if not name:
+        return Setup(env="", agent=agent)
+    preset = find_preset(agent, name)
+    return Setup(env="", agent=agent, config=preset.config, observes=preset.observes)
+
+
 def _agent(arguments: Sequence[str]) -> str:
     """The agent that is named, or that of the run to resume: the other options depend on it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -203,15 +241,15 @@ def _agent(arguments: Sequence[str]) -> str:
     agent = named.agent
     if agent is None and named.resume:
         env = next((word for word in others if ":" in word or word in registered()), "")
-        past = [saved(named.out)] if named.out else map(_readable, _newest())
+        past = [saved(named.out)] if named.out else map(_readable, newest())
         fits = ("", env) if env and not named.out else None
         agent = next((run.agent for run in past if run and (not fits or run.env in fits)), None)
     agent = Setup.agent if agent is None else agent
-    _check_options([word for word in others if word.startswith("--")], agent)
+    check_options([word for word in others if word.startswith("--")], agent)
     return agent
 
 
-def _check_options(options: Sequence[str], agent: str) -> None:
+def check_options(options: Sequence[str], agent: str) -> None:
     """Raises `ValueError` for an unknown agent, and for an option that only another one has."""
     find(agent)
     known = {name: {f.name for f in dataclasses.fields(a.Config)} for name, a in AGENTS.items()}
@@ -232,18 +270,18 @@ def _parse(arguments: Sequence[str], default: Setup) -> Options:
     )
 
 
-def _new_folder(options: Options) -> pathlib.Path:
-    """results/<task>-<its settings>-<number>, the first number that is free."""
-    task = options.env.rpartition(":")[2]  # of my_module:MyEnv
+def new_folder(env: str, name: str) -> pathlib.Path:
+    """results/<task>-<name>-<number>, the first number that is free."""
+    task = env.rpartition(":")[2]  # of my_module:MyEnv
     task = task.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
-    stem = f"{task}-{described(options.agent, options.config)[1]}"
+    stem = f"{task}-{name}"
     number = 1
     while (RESULTS / f"{stem}-{number}").exists():
         number += 1
     return RESULTS / f"{stem}-{number}"
 
 
-def _newest() -> Iterator[pathlib.Path]:
+def newest() -> Iterator[pathlib.Path]:
     """The folders under results/, from the one that was written last."""
     files = sorted(RESULTS.glob("*/results.json"), key=lambda file: -file.stat().st_mtime)
     return (file.parent for file in files)
@@ -260,7 +298,7 @@ def _readable(path: pathlib.Path) -> Setup | None:
 def _latest(env: str, agent: str) -> pathlib.Path:
     """The latest run of this agent, and of this environment if one is named."""
     path = None
-    for path in _newest():
+    for path in newest():
         setup = _readable(path)
         if setup is not None and env in ("", setup.env) and setup.agent == agent:
             return path

@@ -1,0 +1,125 @@
+"""`mmrl sweep` and `mmrl train --preset`: words become settings, and outcomes words."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.__main__ import main
+from mmrl.agents.presets import PRESETS
+from mmrl.commands import sweep, train
+from mmrl.runs import SEEDS, Setup, Sweep, saved_sweep
+from tests.helpers.runs import ARGUMENTS
+
+ENV = "probe-Memory-v0"
+SIZES = [ENV, *ARGUMENTS[3:]]
+# The program of runs/test_sweep.py.
+OVER = ["--over", "learning-rate", "1e-3", "3e-2", "1e38"]
+FOLDER = pathlib.Path("results/probe-Memory-lru-tape-sweep-1")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test in a folder of its own, 80 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_tuning_seeds_are_not_those_that_are_reported():
+    assert not {*SEEDS} & {*Setup.seeds} and sweep.Options.seeds == SEEDS
+
+
+@pytest.mark.slow
+def test_a_sweep_is_stopped_resumed_and_judged(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def stop(jobs: Any) -> Any:
+        for report in jobs[0]():
+            yield 0, report
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "in_background", stop)
+        assert main(["sweep", *SIZES, *OVER, "--blocks", "3"]) == 130
+    said = capsys.readouterr()
+    assert "3 settings with 3 seeds each, 100 to 102. Report what is chosen on others" in said.out
+    assert "block 1/3, 32 steps each: learning-rate" in said.out
+    assert f"Blocks 1 to 1 are saved in {FOLDER}; go on with:" in said.err
+    assert main(["sweep", "--resume"]) == 0
+    shown = capsys.readouterr().out
+    assert "resumed after block 1 of 3" in shown and "3 of 3 diverged" in shown
+    assert "Best: learning-rate 0." in shown and "mmrl train probe-Memory-v0 --learning" in shown
+    found = saved_sweep(FOLDER)
+    assert found and found[1] == {"learning_rate": [1e-3, 3e-2, 1e38]}
+    rows = json.loads((FOLDER / "results.json").read_text())["rows"]
+    assert len(rows) == 9 and {row["seed"] for row in rows} == {*SEEDS}
+    assert main(["train", "--resume", "--out", str(FOLDER)]) == 2
+    assert "This is a sweep over `learning_rate`" in capsys.readouterr().err
+
+
+def words(curves: Any) -> str:
+    """What is said of a sweep over γ that seems to have trained to these, [setting, seed, eval]."""
+    one = Sweep(Setup(ENV, seeds=(1, 2)), {"gamma": (0.3, 0.5, 0.9)})
+    one.history = [{"returns": x.tolist()} for x in np.reshape(curves, (6, -1)).T.astype(float)]
+    return sweep._verdict(one)
+
+
+def test_an_edge_and_equals_are_told():
+    curves = np.ones((3, 2, 4)) * np.array([0.0, 1.0, 0.5])[:, None, None]
+    assert words(curves).startswith("Best: gamma 0.5, 1.000 [1.000, 1.000].\nTrain it on other")
+    curves[0, 0], curves[1] = 2.0, 0.2
+    said = words(curves)
+    assert (
+        "Best: gamma 0.3, 1.000" in said
+        and "On an edge of the values that were tried: gamma." in said
+    )
+    assert "These seeds cannot tell it from 2 of the others: gamma 0.5; gamma 0.9." in said
+    assert words(np.full((3, 2, 4), np.nan)).startswith("The loss of every setting diverged")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sweep"], "Say which ENVIRONMENT, such as `mmrl sweep popgym-"),
+        (["sweep", ENV], "`over` must name a setting and its values, such as learning_rate"),
+        (["sweep", ENV, "--over", "widht", "1", "2"], "settings of dqn; got 'widht'. Try width."),
+        (["sweep", ENV, "--over", "width", "8", "16"], "got width, which shapes the program"),
+        (["sweep", ENV, "--over", "gamma", ".5"], "at least two values for gamma"),
+        (["sweep", ENV, "--over", "gamma", ".5", ".50"], "all different in 32 bits; got 0.5, 0.5"),
+        (["sweep", ENV, "--over", "gamma", "a", "b"], "must have numbers for gamma; got"),
+        (["sweep", ENV, "--over", "tau", "1", "2"], "`tau` must be between 0 and 1; got 2"),
+        (["sweep", ENV, *["--over", "tau", "0", "1"] * 2], "must name a setting once, with all"),
+        (["sweep", ENV, "--clip", "1", "--over", "tau", "0", "1"], "--clip is an option of ppo"),
+        (["sweep", "--resume"], "There is no sweep under results/ to resume"),
+        (["sweep", "--resume", "--out", "x"], "There is no sweep in x: nothing to resume"),
+        (["train", ENV, "--preset", "mine"], "`preset` of dqn must be one of paper; got 'mine'"),
+    ],
+)
+def test_what_cannot_be_tried_is_said(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err and not pathlib.Path("results").exists()
+
+
+@pytest.mark.parametrize("command", [train._options, sweep._options])
+def test_a_preset_is_what_other_options_change(command: Any):
+    own = ["--agent", "r2d2", "--preset", "paper", "--capacity", "10240", "--gamma", ".9"]
+    options = command([ENV, *own, *["--over", "eta", ".1", ".2"] * (command is sweep._options)])[0]
+    paper = PRESETS["r2d2"]["paper"]
+    changed = {k for k, v in vars(options.config).items() if v != getattr(paper.config, k)}
+    assert changed == {"capacity", "gamma"} and options.observes == paper.observes
+
+
+def test_presets_are_listed_and_a_run_keeps_its_own(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "--presets"]) == 0
+    listed = capsys.readouterr().out
+    named = [f"--agent {agent} --preset {name}:" for agent in PRESETS for name in PRESETS[agent]]
+    assert all(name in listed for name in named) and "On a smaller machine" in listed
+    arguments = [*SIZES, "--seeds", "0", "1", "--preset", "paper", "--rollout", "4"]
+    options, path = train._options([*arguments, "--blocks", "1"])
+    train.Run(options.setup, path)  # killed before its first block
+    again, _ = train._options(["--resume", "--preset", "paper", "--blocks", "2"])
+    assert again.config.rollout == 4 and again.config.blocks == 2
