@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT / "tests" / "browser")]
 import api  # noqa: E402
 import build  # noqa: E402
 import execute  # noqa: E402
+import hyperparameters  # noqa: E402
 import moved  # noqa: E402
 import pages  # noqa: E402
 import vendor  # noqa: E402
@@ -27,11 +28,13 @@ from chrome import Page, browser  # noqa: E402
 from drive import Driven, drive  # noqa: E402
 from page import find_chromium  # noqa: E402
 
+from mmrl.agents.presets import PRESETS  # noqa: E402
+
 CHROMIUM = find_chromium()
 in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
-OTHERS = ["intro", "notation", "results", "teach", "bibliography", "search"]
+OTHERS = ["intro", "notation", "settings", "results", "teach", "bibliography", "search"]
 OTHERS += ["api/index", "_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000
@@ -264,6 +267,21 @@ def test_results_of_any_shape_make_a_table():
     assert "x &lt;y&gt;" in text and "0.1235, 0.1235" in text and "(9)" in text and "e 2" in text
     assert "an unknown command" in text and text.count("<tr>") == 3
     assert pages.table("empty.jsonl", []).count("<tr>") == 1
+
+
+@pytest.mark.parametrize("agent", PRESETS)
+def test_every_setting_stands_in_the_table_of_its_agent(agent: str):
+    presets = PRESETS[agent]
+    rows = hyperparameters.table(agent, presets).split("<tr>")[2:]
+    paper = presets["paper"]
+    names = [re.findall("<code>(.*)</code>", row)[0] for row in rows]
+    cells = dict(zip(names, (re.findall("<td>(.*?)</td>", row) for row in rows), strict=True))
+    assert names == [*vars(paper.config)]
+    configs = [type(paper.config)(), *(preset.config for preset in presets.values())]
+    rates = [pages.show(config.learning_rate) for config in configs]
+    assert cells["learning_rate"] == [*rates, paper.places["learning_rate"]]
+    silent = [name for name in names if not any(name in x.places for x in presets.values())]
+    assert silent and all(not any(cells[name][1:]) for name in silent)
 
 
 def test_rows_of_one_command_were_measured_from_the_first_date_to_the_last():

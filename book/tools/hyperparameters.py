@@ -1,0 +1,71 @@
+"""A Sphinx extension: every agent's settings as a table, made of the configs and the presets."""
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from docutils import nodes
+from pages import show
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+
+class Hyperparameters(SphinxDirective):
+    """The settings of every agent: the defaults, those of each preset, and where these stand."""
+
+    def run(self) -> list[nodes.Node]:
+        from mmrl.agents.presets import PRESETS  # imports JAX
+
+        self.env.note_reread()
+        return [self._section(agent, presets) for agent, presets in PRESETS.items()]
+
+    def _section(self, agent: str, presets: Mapping[str, Any]) -> nodes.section:
+        section = nodes.section(ids=[f"settings-of-{agent}"])
+        section += nodes.title(text=agent)
+        section += nodes.raw("", table(agent, presets), format="html")
+        for name, preset in presets.items():
+            section += nodes.paragraph("", "", nodes.literal(text=name), nodes.Text(": "))
+            section[-1] += nodes.Text(f"{preset.source}.")
+            items = [nodes.list_item("", _words(note)) for note in preset.notes]
+            section += nodes.bullet_list("", *items)
+        return section
+
+
+def table(agent: str, presets: Mapping[str, Any]) -> str:
+    """A row for every setting; a preset's cell is empty where its source says nothing."""
+    usual = vars(type(next(iter(presets.values())).config)())
+    heads = ("setting", "default", *presets, "source")
+    head = "".join(f'<th scope="col">{html.escape(x)}</th>' for x in heads)
+    body = "".join(_row(name, value, presets) for name, value in usual.items())
+    return (
+        f'<div class="results" role="region" tabindex="0" aria-label="Settings of {agent}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _row(name: str, usual: Any, presets: Mapping[str, Any]) -> str:
+    ours = {k: getattr(x.config, name) if name in x.places else None for k, x in presets.items()}
+    places = dict.fromkeys(x.places[name] for x in presets.values() if name in x.places)
+    cells = [_value(usual), *map(_value, ours.values()), "; ".join(places)]
+    row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    return f'<tr><th scope="row"><code>{html.escape(name)}</code></th>{row}</tr>'
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{size} {number}" for size, number in value) or "its own"
+    return f"{value:,}".replace(",", " ") if type(value) is int else show(value)
+
+
+def _words(text: str) -> nodes.paragraph:
+    """Text whose words in backticks are code."""
+    parts = [
+        nodes.literal(text=part) if i % 2 else nodes.Text(part)
+        for i, part in enumerate(text.split("`"))
+    ]
+    return nodes.paragraph("", "", *parts)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("hyperparameters", Hyperparameters)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
