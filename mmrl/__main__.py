@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "Train an agent on several seeds, with progress, checkpoints and exact resume.",
     "sweep": "Try a grid of settings in one program, and say which is best, and how sure that is.",
     "evaluate": "Let a trained agent play, in our environment or in the original popgym.",
+    "export": "Write a trained policy to one file that NumPy alone plays.",
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
     "experiment": "Measure again what the book shows.",
     "doctor": "Say what mmrl runs on and whether it works.",

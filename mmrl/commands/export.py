@@ -1,0 +1,44 @@
+"""`mmrl export`: a trained policy as one file that NumPy plays."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from mmrl.runs import reopen
+from mmrl.runs.export import export
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Write the greedy policy of one network of a run to a file that needs NumPy alone.
+
+    The file `mmrl/runs/player.py` plays it, and can be copied out of mmrl.
+    """
+
+    path: Annotated[pathlib.Path, tyro.conf.Positional]
+    """Folder of the run."""
+    seed: int | None = None
+    """Whose network: one of the run's seeds. Default: that with the highest return."""
+    best: bool = False
+    """The network after the seed's best block in training, in place of the last one."""
+    out: pathlib.Path = pathlib.Path("policy.npz")
+    """The new file."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Export, and say what the file holds. Raises `RunError` and `ValueError`."""
+    options = tyro.cli(Options, args=arguments, prog="mmrl export")
+    run = reopen(options.path, options.best)
+    about = export(run, options.out, options.seed, options.best)
+    Console().print(
+        f"{options.out}, {options.out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
+        f"{about['memory']} on {about['env']}, seed {about['seed']} after block {about['block']}, "
+        f"return {about['return']:.3f}.\n"
+        "Play it with mmrl/runs/player.py, which needs NumPy alone.",
+        soft_wrap=True,
+    )
+    return 0

@@ -1,0 +1,166 @@
+"""A trained policy as one small file of arrays, which `mmrl.runs.player` plays with NumPy alone."""
+
+import io
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.memory import GRU, LRU, Memoryless, Nothing
+from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
+from mmrl.runs.checkpoint import RunError, dumps, replace, writing
+from mmrl.runs.results import provenance
+from mmrl.runs.run import Run
+from mmrl.runs.setup import describe
+
+Arrays = dict[str, Any]
+
+
+def export(
+    run: Run, path: str | os.PathLike, seed: int | None = None, best: bool = False
+) -> dict[str, Any]:
+    """Write the greedy policy of one of the run's seeds to a new file; returns what it says of it.
+
+    Without `seed` it is the one whose block paid most. With `best` the network is that of the
+    seed's best block, of `reopen(path, best=True)`. Raises `ValueError` for a seed that is not the
+    run's, and `RunError` for a file that exists, one that cannot be written, and a network of which
+    a part is not known to the player.
+    """
+    path, seeds = pathlib.Path(path), run.setup.seeds
+    if not run.history or (best and run.best is None):
+        raise ValueError("`run` must have networks to export, of a block at least; got none.")
+    if path.exists():
+        raise RunError(f"{path} exists already: choose another file, or move it away.")
+    if best and run.best is not None:
+        net, blocks, returns = run.best
+    else:
+        net, returns = run.state.net, np.asarray(run.history[-1]["returns"])
+        blocks = [len(run.history)] * len(seeds)
+    if seed is not None and seed not in seeds:
+        raise ValueError(f"`seed` must be one of the run's, {list(seeds)}; got {seed}.")
+    at = int(np.argmax(returns)) if seed is None else seeds.index(seed)
+    network, arrays = _network(jax.tree.map(lambda x: x[at], net))
+    about = {
+        **{"format": "mmrl policy 1", **_setting(run)},
+        **{"seed": seeds[at], "block": int(blocks[at]), "return": float(returns[at])},
+        **{**network, "setup": describe(run.setup), **provenance()},
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, buffer.getvalue())
+    return about
+
+
+def _setting(run: Run) -> dict[str, Any]:
+    """What the policy is shown and may do, and where."""
+    env, params, *_ = run.program
+    space, observes = env.action_space(params), run.setup.observes
+    actions = int(space.n) if hasattr(space, "n") else int(space.shape[0])
+    more = {"previous_action": actions, "previous_reward": 1, "begin_flag": 1}
+    told = describe(run.setup)
+    return {
+        "env": told.get("env") or told["own"]["env"],
+        "agent": run.setup.agent,
+        "observes": list(observes),
+        "observation": env.observation_space(params).shape[0] - sum(more[x] for x in observes),
+        "actions": actions,
+    }
+
+
+def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
+    """What the player has to know of a network, and its arrays."""
+    policy = net.policy if isinstance(net, ActorCritic) else net
+    if not isinstance(policy, Net):
+        raise _unknown("network", policy)
+    if type(policy.memory) not in _MEMORIES:
+        raise _unknown("memory", policy.memory)
+    memory, arrays_of = _MEMORIES[type(policy.memory)]
+    arrays = arrays_of(policy.memory)
+    about = {part: _layers(part, getattr(policy, part), arrays) for part in ("encoder", "head")}
+    if isinstance(net, ActorCritic):  # its last output is an auxiliary value
+        last = f"head.{len(about['head']) - 1}"
+        arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
+    continuous = isinstance(net, ActorCritic) and net.log_std is not None
+    about = {"memory": memory, "continuous": continuous, **about}
+    return about, {name: np.asarray(x) for name, x in arrays.items()}
+
+
+def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
+    """The kinds of a part's layers; their arrays are added to those that there are."""
+    layers = module.layers if isinstance(module, Stack) else (module,)
+    for i, layer in enumerate(layers):
+        if type(layer) not in _LAYERS:
+            raise _unknown(part, layer)
+        weight, bias = (
+            _folded(layer)
+            if isinstance(layer, DuelingHead)
+            else (layer.linear.weight, layer.linear.bias)
+        )
+        arrays |= {f"{part}.{i}.weight": weight, f"{part}.{i}.bias": bias}
+    return [_LAYERS[type(layer)] for layer in layers]
+
+
+def _folded(head: DuelingHead) -> tuple[Any, Any]:
+    """V + A - mean A is one linear map of the features."""
+    v: Any = head.value
+    a: Any = head.advantage
+    weight = v.weight + a.weight - jnp.mean(a.weight, axis=0, keepdims=True)
+    return weight, v.bias + a.bias - jnp.mean(a.bias)
+
+
+def _lru(memory: LRU) -> Arrays:
+    gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(memory.nu)))
+    real, imag = gain[None, :, None] * memory.read_in
+    return {
+        "state": jnp.zeros_like(memory.eigenvalues),
+        "eigenvalues": memory.eigenvalues,
+        "read_in": real + 1j * imag,
+        "read_out": memory.read_out[0] + 1j * memory.read_out[1],
+        **_linear("skip", memory.skip),
+    }
+
+
+def _gru(memory: GRU) -> Arrays:
+    gru: Any = memory.gru
+    state = memory.init()
+    return {
+        "state": state,
+        **{"input.weight": gru.weight_ih, "input.bias": gru.bias},
+        **{"recur.weight": gru.weight_hh},
+        "recur.bias": jnp.concatenate([state, state, gru.bias_n]),  # that of the candidate alone
+        **_linear("read_out", memory.read_out),
+    }
+
+
+def _memoryless(memory: Memoryless) -> Arrays:
+    return {"state": jnp.zeros(0), **_linear("read_out", memory.read_out)}
+
+
+def _nothing(memory: Nothing) -> Arrays:
+    return {"state": jnp.zeros(0)}
+
+
+def _linear(name: str, layer: Any) -> Arrays:
+    return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+
+
+_LAYERS = {Dense: "dense", Tanh: "tanh", LinearHead: "linear", DuelingHead: "linear"}
+_MEMORIES: dict[type, tuple[str, Callable[[Any], Arrays]]] = {
+    LRU: ("lru", _lru),
+    GRU: ("gru", _gru),
+    Memoryless: ("none", _memoryless),
+    Nothing: ("nothing", _nothing),
+}
+
+
+def _unknown(part: str, found: Any) -> RunError:
+    return RunError(
+        f"A {part} of the kind {type(found).__name__} cannot be exported. The player knows the "
+        "memories gru, lru and none, one layer deep, between the layers of `mmrl.nets`."
+    )

@@ -1,0 +1,93 @@
+"""Play a policy that `mmrl export` wrote, with NumPy alone: this file can be copied anywhere.
+
+policy = load("policy.npz")
+state, begin, reward = policy.init(), True, 0.0
+state, action = policy.step(state, obs, begin, reward)    # at each step of an episode
+"""
+
+import json
+
+import numpy as np
+
+
+class Policy:
+    """A greedy policy; `about` says what it was trained for, by whom, and how well it played."""
+
+    def __init__(self, about: dict, arrays: dict):
+        self.about, self._arrays = about, arrays
+
+    def init(self) -> tuple:
+        """The state before the first observation: what is remembered, and no action."""
+        return self._arrays["state"], None
+
+    def step(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
+        """(state, action): a number, or a vector where actions are continuous.
+
+        `obs` as the environment shows it, a whole number where it is discrete; `begin` is true at
+        the first of an episode; `reward` is that of the step before. Raises `ValueError` for
+        another size of `obs`.
+        """
+        (h, _), outputs = self.outputs(state, obs, begin, reward)
+        action = outputs if self.about["continuous"] else int(np.argmax(outputs))
+        return (h, action), action
+
+    def outputs(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
+        """(state, outputs of the network): Q(s, ·), logits, or the mean of a continuous action."""
+        h, action = self.init() if begin else state
+        x = self._layers("encoder", self._shown(obs, action, 0.0 if begin else reward, begin))
+        h, y = getattr(self, "_" + self.about["memory"])(h, x)
+        return (h, action), self._layers("head", np.concatenate([y, x]))
+
+    def _shown(self, obs, action, reward, begin) -> np.ndarray:
+        size = self.about["observation"]
+        obs = np.eye(size)[obs] if np.ndim(obs) == 0 and size > 1 else np.ravel(obs)
+        if obs.shape != (size,):
+            raise ValueError(f"`obs` must have {size} numbers; got {obs.size}.")
+        parts = {"previous_reward": [reward], "begin_flag": [begin]}
+        if "previous_action" in self.about["observes"]:
+            parts["previous_action"] = np.arange(self.about["actions"]) == action
+        parts = [obs, *(parts[name] for name in self.about["observes"])]
+        return np.concatenate(parts, dtype=np.float32)
+
+    def _linear(self, name, x) -> np.ndarray:
+        return self._arrays[name + ".weight"] @ x + self._arrays[name + ".bias"]
+
+    def _layers(self, part, x) -> np.ndarray:
+        for i, kind in enumerate(self.about[part]):
+            x = self._linear(f"{part}.{i}", x)
+            if kind == "tanh":
+                x = np.tanh(x)
+            elif kind == "dense":
+                x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+                x = np.where(x > 0, x, 0.01 * x)
+        return x
+
+    def _lru(self, h, x) -> tuple:
+        h = self._arrays["eigenvalues"] * h + self._arrays["read_in"] @ x
+        return h, (self._arrays["read_out"] @ h).real + self._linear("skip", x)
+
+    def _gru(self, h, x) -> tuple:
+        r, z, n = np.split(self._linear("input", x), 3)
+        of_r, of_z, of_n = np.split(self._linear("recur", h), 3)
+        r, z = 0.5 + 0.5 * np.tanh((r + of_r) / 2), 0.5 + 0.5 * np.tanh((z + of_z) / 2)
+        n = np.tanh(n + r * of_n)
+        h = n + z * (h - n)
+        return h, self._linear("read_out", h)
+
+    def _none(self, h, x) -> tuple:
+        return h, self._linear("read_out", x)
+
+    def _nothing(self, h, x) -> tuple:
+        return h, h  # of no features
+
+
+def load(path) -> Policy:
+    """The policy in a file. Raises `ValueError` if it is damaged, or holds no policy."""
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        return Policy(json.loads(str(arrays.pop("about"))), arrays)
+    except OSError:
+        raise
+    except Exception as error:  # a zip file fails in many ways
+        raise ValueError(f"{path} is damaged, or not written by `mmrl export`.") from error

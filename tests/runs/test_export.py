@@ -1,0 +1,185 @@
+"""An exported policy plays as the network that it was: outputs to 1e-5, and every action."""
+
+import ast
+import errno
+import json
+import os
+import pathlib
+import runpy
+from types import SimpleNamespace
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from mmrl.__main__ import main
+from mmrl.agents import find
+from mmrl.agents.common import q_net
+from mmrl.agents.policies import actor_critic
+from mmrl.memory import Nothing
+from mmrl.nets import Net, Stack
+from mmrl.rollout import collect, start
+from mmrl.runs import SHOWN, Run, RunError, Setup, checkpoint, player
+from mmrl.runs.export import export
+from tests.helpers.runs import SETUP
+
+SIZES: dict[str, Any] = {"width": 8, "environments": 4, "rollout": 4, "block": 2, "episodes": 2}
+STEPS = 120
+
+
+def drawn(env: str, agent: str, memory: str, **settings: Any) -> Run:
+    """A run of one block whose networks have any weights."""
+    observes = SHOWN if env != "Pendulum-v1" else ("begin_flag",)
+    config = find(agent).Config(memory=memory, **SIZES, **settings)
+    run = Run(Setup(env, config=config, agent=agent, seeds=(3, 5), observes=observes))
+    make = q_net if agent in ("dqn", "r2d2") else actor_critic
+    keys, (env, params, *_) = jax.random.split(jax.random.key(0)), run.program
+    shapes = jax.eval_shape(jax.vmap(lambda key: make(config, env, params, key)), keys)
+    draw = np.random.default_rng(0).normal  # biases too, which start at zero
+    nets = jax.tree.map(lambda x: draw(scale=0.5, size=x.shape).astype(x.dtype), shapes)
+    run.state, run.history = SimpleNamespace(net=nets), [{"block": 1, "returns": [0.25, 0.5]}]
+    return run
+
+
+def played(run: Run, at: int) -> Any:
+    """Steps of one network's greedy policy, and the outputs that it acts by."""
+    env, params, *_ = run.program
+    agent = find(run.setup.agent)
+
+    def act(net: Any, state: Any, obs: Any, begin: Any, key: Any) -> Any:
+        outputs = net.step(state, obs, begin)[1]
+        policy = getattr(outputs, "policy", None)
+        told = outputs if policy is None else getattr(policy, "logits", policy.mode())
+        return *agent.greedy(net)(state, obs, begin, key), told
+
+    @jax.jit
+    def steps(net: Any, key: Any) -> Any:
+        carry = start(env, params, net.init(), key)
+        return collect(lambda *seen: act(net, *seen), env, params, carry, key, STEPS)[1]
+
+    return jax.device_get(steps(jax.tree.map(lambda x: x[at], run.state.net), jax.random.key(1)))
+
+
+CASES = [
+    ("popgym-RepeatFirstEasy-v0", "dqn", "lru", {"batch": 64, "capacity": 1024}),
+    ("probe-Memory-v0", "r2d2", "gru", {"batch": 4, "length": 4, "overlap": 2, "burn_in": 2}),
+    ("popgym-RepeatFirstEasy-v0", "clear", "gru", {"capacity": 64}),
+    ("Pendulum-v1", "ppo", "lru", {}),
+    ("probe-Memory-v0", "ppo", "none", {}),
+    ("probe-Memory-v0", "dqn", "none", {"batch": 16, "capacity": 64, "dueling": False}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("env", "agent", "memory", "settings"), CASES)
+def test_the_player_plays_as_the_network(
+    env: str, agent: str, memory: str, settings: dict[str, Any], tmp_path: pathlib.Path
+):
+    """Along whole episodes and over their ends, shown the environment's own observation."""
+    run = drawn(env, agent, memory, **settings)
+    steps = played(run, 1)
+    about = export(run, tmp_path / "policy.npz")  # of the seed that played better
+    policy = player.load(tmp_path / "policy.npz")
+    assert policy.about == json.loads(checkpoint.dumps(about)) and about["seed"] == 5
+    state, reward = policy.init(), np.nan  # which is not read at a start
+    assert steps.begin.sum() > 1 or env == "Pendulum-v1"
+    for t in range(STEPS):
+        obs = steps.obs[t][: about["observation"]]
+        _, outputs = policy.outputs(state, obs, bool(steps.begin[t]), float(reward))
+        state, action = policy.step(state, obs, bool(steps.begin[t]), float(reward))
+        np.testing.assert_allclose(outputs, steps.extras[t], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(action, steps.action[t], rtol=1e-5, atol=1e-5)
+        reward = steps.reward[t]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The folder of a run of three blocks. Read only."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    list(Run(SETUP, path))
+    return path
+
+
+def test_the_command_says_what_it_wrote_and_how_to_play_it(
+    trained: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(trained), "--seed", "1", "--best"]) == 0
+    printed = capsys.readouterr().out
+    told = player.load("policy.npz").about
+    history = json.loads((trained / "results.json").read_text())["history"]
+    returns = [row["returns"][1] for row in history]
+    assert told["return"] == max(returns) and told["block"] == 1 + returns.index(max(returns))
+    assert f"seed 1 after block {told['block']}" in printed and "player.py" in printed
+    assert told["env"] == SETUP.env and told["versions"] and told["setup"]["config"]["width"] == 8
+    for arguments, message in (
+        ([], "policy.npz exists already: choose another"),
+        (["--seed", "7", "--out", "new"], "`seed` must be one of the run's, [0, 1]; got 7"),
+        (["--out", "policy.npz/new"], "Cannot write to policy.npz"),
+    ):
+        assert main(["export", str(trained), *arguments]) == 2
+        assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.npz"]
+
+
+def test_a_full_disk_leaves_no_file(
+    trained: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["export", str(trained), "--out", str(tmp_path / "policy.npz")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_or_foreign_file_is_refused(trained: pathlib.Path, tmp_path: pathlib.Path):
+    file = tmp_path / "policy.npz"
+    assert main(["export", str(trained), "--out", str(file)]) == 0
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+    np.savez(tmp_path / "other.npz", np.zeros(3))
+    for bad in (flipped, whole[:middle], b"", (tmp_path / "other.npz").read_bytes()):
+        file.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"is damaged, or not written by `mmrl export`"):
+            player.load(file)
+    with pytest.raises(FileNotFoundError):
+        player.load(tmp_path / "nowhere.npz")
+    file.write_bytes(whole)
+    policy = player.load(file)
+    with pytest.raises(ValueError, match=r"`obs` must have \d numbers; got 99"):
+        policy.step(policy.init(), np.zeros(99), True)
+
+
+class Other(eqx.Module):
+    """A part of the user's own."""
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+def test_what_the_player_does_not_know_is_named(tmp_path: pathlib.Path):
+    run = Run(SETUP)
+    run.history = [{"block": 1, "returns": [0.0, 0.0]}]
+    parts = {"encoder": Stack(()), "memory": Nothing(4), "head": Stack(())}
+    for part in parts:
+        run.state = SimpleNamespace(net=Net(**{**parts, part: Other()}))
+        with pytest.raises(RunError, match=f"A {part} of the kind Other cannot be exported"):
+            export(run, tmp_path / "policy.npz")
+    run.state = SimpleNamespace(net=Other())
+    with pytest.raises(RunError, match=r"A network of .* The player knows the memories gru, lru"):
+        export(run, tmp_path / "policy.npz")
+
+
+def test_the_player_is_one_file_that_needs_numpy_alone():
+    source = pathlib.Path(player.__file__ or "")
+    tree = ast.parse(source.read_text("utf-8"))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert sorted(ast.unparse(node) for node in nodes) == ["import json", "import numpy as np"]
+    assert set(runpy.run_path(str(source))) >= {"Policy", "load"}
