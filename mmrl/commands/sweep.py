@@ -111,7 +111,7 @@ def _line(sweep: Sweep, report: Report) -> str:
 
 
 def _table(sweep: Sweep) -> Table:
-    """What every setting has reached so far."""
+    """A row for every setting: its values, and how it has done so far."""
     blocks, done = sweep.setup.config.blocks, len(sweep.history)
     title = f"Greedy return of {len(sweep.setup.seeds)} seeds after {done} of {blocks} blocks"
     table = Table(title=title if done else "compiling, for half a minute or so", box=None)
@@ -199,7 +199,7 @@ def _options(arguments: Sequence[str]) -> tuple[Options, dict[str, Any], pathlib
 
 
 def _over(words: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """What is swept, by the names of the settings. Raises `ValueError` for one named twice."""
+    """The words of --over by the names of the settings. Raises `ValueError` for one named twice."""
     names = [each[0].lstrip("-").replace("-", "_") for each in words if each]
     if len(set(names)) < len(names):
         raise ValueError(f"`over` must name a setting once, with all its values; got {names}.")

@@ -27,7 +27,7 @@ SEEDS = (100, 101, 102)
 
 
 class Scored(NamedTuple):
-    """What a setting has reached; a loss that was no longer finite counts as -∞."""
+    """The returns of a setting; a loss that was no longer finite counts as -∞."""
 
     setting: Setting
     finals: Float[np.ndarray, " seed"]  # each seed's mean of the last quarter of the evaluations
@@ -114,7 +114,7 @@ class Sweep(Training):
         return np.array(returns, float).reshape(len(self.settings), len(self.setup.seeds), -1)
 
     def scores(self) -> list[Scored]:
-        """What every setting has reached so far. Raises `ValueError` before the first block."""
+        """The score of every setting so far. Raises `ValueError` before the first block."""
         curves = self.curves
         if not curves.size:
             raise ValueError("There is nothing to score before the first block: iterate first.")
