@@ -144,10 +144,9 @@ def main(arguments: Sequence[str]) -> int:
         console.print("It has learned nothing: too few steps were played to fill any batch.")
     console.print(_course(run.history), end="")
     if run.best is not None and (run.best.returns > run.history[-1]["returns"]).any():
-        own = f"blocks {min(run.best.block)} to {max(run.best.block)}, IQM "
-        own += f"{interquartile_mean(run.best.returns):.2f}"
+        score = interquartile_mean(run.best.returns)
         play = called(f"evaluate {path} --best")
-        console.print(f"Each seed's own best network ({own}) is kept: {play}", soft_wrap=True)
+        console.print(f"Each seed's best (IQM {score:.2f}) is kept: {play}", soft_wrap=True)
     watch_it = called(f"evaluate {path}")
     console.print(f"Done. See how well it plays: {watch_it}", soft_wrap=True)
     return 0

@@ -6,14 +6,16 @@ The only module that touches the disk.
     for report in run:                  # one report per block; break to stop, iterate to go on
         print(report.block, report.returns.mean())
     run.state                           # every seed's networks, tape and environments
+    run.best                            # each seed's best network so far, and its block
+    logged(run, "csv", "tensorboard")   # the same reports, each after it was written
 
     Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # its settings: `r2d2.Config`
 
     sweep = Sweep(Setup(env="popgym-RepeatFirstEasy-v0", seeds=SEEDS), {"gamma": (0.5, 0.9)})
 
-In a run's folder, `checkpoint` holds everything after the last complete block, and `results.json`
-the setup, the provenance and one row per block for people to read. Both are replaced whole, so a
-kill at any moment loses at most the block under way. A resumed run computes bit for bit what an
+In a run's folder, `checkpoint` holds everything after the last complete block, `best` the best
+networks, and `results.json` the setup, the provenance and one row per block for people to read. All
+are replaced whole, so a kill at any moment loses at most the block under way. A resumed run computes bit for bit what an
 unbroken one would have, on the same machine and versions.
 """
 
