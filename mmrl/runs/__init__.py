@@ -15,8 +15,8 @@ The only module that touches the disk.
 
 In a run's folder, `checkpoint` holds everything after the last complete block, `best` the best
 networks, and `results.json` the setup, the provenance and one row per block for people to read. All
-are replaced whole, so a kill at any moment loses at most the block under way. A resumed run computes bit for bit what an
-unbroken one would have, on the same machine and versions.
+are replaced whole, so a kill at any moment loses at most the block under way. A resumed run
+computes bit for bit what an unbroken one would have, on the same machine and versions.
 """
 
 from mmrl.runs.best import Best

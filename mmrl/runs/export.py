@@ -58,7 +58,7 @@ def export(
 
 
 def _setting(run: Run) -> dict[str, Any]:
-    """What the policy is shown and may do, and where."""
+    """The environment of a policy, and what it is shown and may do there."""
     env, params, *_ = run.program
     space, observes = env.action_space(params), run.setup.observes
     actions = int(space.n) if hasattr(space, "n") else int(space.shape[0])
@@ -74,7 +74,7 @@ def _setting(run: Run) -> dict[str, Any]:
 
 
 def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
-    """What the player has to know of a network, and its arrays."""
+    """A network in the words of the player, and its arrays."""
     policy = net.policy if isinstance(net, ActorCritic) else net
     if not isinstance(policy, Net):
         raise _unknown("network", policy)
