@@ -16,7 +16,7 @@ _NOT_OWN = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(os.__file__).parent}
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """What `mmrl.envs.make` returns of a name with a colon, and raises."""
+    """An environment of the user's own and its parameters; raises as `mmrl.envs.make` does."""
     found = find(env_id)
     if isinstance(found, type) or (callable(found) and not hasattr(found, "step_env")):
         check_arguments(env_id, found, kwargs)

@@ -268,8 +268,8 @@ PLAYED: dict[str, tuple[dict[str, Any], str]] = {
         {"step_env": change(1, lambda s: s.replace(time=s.time * 0))},
         "`state.time` must be one more after each step",
     ),
-    "endless": (
-        {"is_truncated": lambda self, state, params: jnp.array(False)},
+    "a step too long": (
+        {"is_truncated": lambda self, state, params: state.time > params.max_steps_in_episode},
         "must end after `max_steps_in_episode`, 4, steps",
     ),
     "no reset after the end": ({"step": without_reset}, "and that of a reset after an end"),

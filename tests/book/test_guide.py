@@ -1,0 +1,79 @@
+"""The guide to an environment and an agent of one's own: its files, its commands, its messages."""
+
+import pathlib
+import re
+import runpy
+import sys
+
+import pytest
+
+from mmrl.__main__ import main
+from mmrl.runs import reopen
+
+PAGE = (pathlib.Path(__file__).parents[2] / "book" / "own.md").read_text("utf-8")
+FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
+COMMANDS = re.findall(r"^mmrl (.+)$", PAGE, flags=re.MULTILINE)
+MESSAGES = [" ".join(x.split()) for x in re.findall(r"```text\n(`.*?)```\n", PAGE, flags=re.DOTALL)]
+TINY = "width=8, environments=4, rollout=4, block=1, episodes=4, minibatches=1, epochs=1"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    """An empty folder, and in it the files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    yield tmp_path
+    sys.modules.pop("tmaze", None)
+
+
+def change(path: pathlib.Path, old: str, new: str) -> None:
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    runpy.run_path("check.py")
+    assert "keeps the rules" in capsys.readouterr().out
+    del sys.modules["tmaze"]
+    change(folder / "tmaze.py", "time=state.time + 1", "time=state.time")
+    with pytest.raises(ValueError) as raised:
+        runpy.run_path("check.py")
+    assert str(raised.value) == MESSAGES[0]
+
+
+def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    runpy.run_path("agent.py")
+    assert "replays what it acted" in capsys.readouterr().out
+    change(folder / "agent.py", "flags = tape.begin", "flags = tape.last")
+    with pytest.raises(ValueError) as raised:
+        runpy.run_path("agent.py")
+    numbers = r"-?\d+\.\d+"
+    assert re.sub(numbers, "", str(raised.value)) == re.sub(numbers, "", MESSAGES[1])
+
+
+@pytest.mark.slow
+def test_a_network_is_checked(capsys: pytest.CaptureFixture[str]):
+    runpy.run_path("net.py")
+    assert "replays what it acted" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_commands_train_go_on_and_evaluate(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    """With sizes that are tiny, and one compiled program for the command and for Python."""
+    tiny = [word for pair in TINY.split(", ") for word in f"--{pair}".split("=")]
+    train, resume, evaluate, without = (command.split() for command in COMMANDS)
+    assert main([*train, *tiny]) == 0
+    assert main(resume) == 0
+    assert main(evaluate) == 0
+    assert "tmaze:TMaze in mmrl, 100 greedy episodes each" in capsys.readouterr().out
+    run = reopen("gru")
+    assert run.setup.env == "tmaze:TMaze" and len(run.history) == 4
+    assert [word for word in without if word not in train] == ["none", "none"]
+    change(folder / "train.py", 'memory="gru", rollout=32', f'memory="gru", {TINY}')
+    runpy.run_path("train.py")
+    both = [reopen(name).history[2]["returns"] for name in ("gru", "by_python")]
+    assert both[0] == both[1]
