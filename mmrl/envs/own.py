@@ -47,7 +47,8 @@ def find(env_id: str) -> Any:
     value: Any = (module := _module(env_id, place))
     for part in name.split("."):
         if not hasattr(value, part):
-            own = [x for x in vars(module) if not x.startswith("_")]
+            own = [k for k, x in vars(module).items() if not isinstance(x, ModuleType)]
+            own = [k for k in own if not k.startswith("_")]
             nearest = difflib.get_close_matches(name, own, n=3, cutoff=0.3) or own[:3] or ["none"]
             raise ValueError(
                 f"`env_id` must name something in {place} after the colon, got {env_id!r}: there "

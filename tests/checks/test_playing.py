@@ -17,7 +17,7 @@ from mmrl import checks
 from mmrl.agents import dqn
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, TimeLimit
-from mmrl.runs import Run, Setup
+from mmrl.runs import Run, Setup, program
 
 
 @struct.dataclass
@@ -290,10 +290,28 @@ def test_what_is_wrong_in_play_is_said(name: str):
     assert re.search(message, str(raised.value)), raised.value
 
 
+COUNTED: dict[str, Any] = {
+    "look": lambda self, state: (state.cue > 0.5).astype(jnp.int32),
+    "observation_space": space(spaces.Discrete(2)),
+}
+
+
+def test_whole_numbers_and_pictures_are_shown_as_a_vector():
+    env = program("dqn", broken(COUNTED), ()).env
+    obs, _ = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)
+    assert (obs.shape, obs.dtype) == ((2,), jnp.float32)
+
+
 def test_good_environments_pass():
     checks.environment(TimeLimit(BeginFlag(Good()), 3))
     for env, params in ((Good(), Params(max_steps_in_episode=2)), make("Pendulum-v1")):
         checks.environment(env, params, steps=0)
+    checks.environment(broken(COUNTED))
+    picture = spaces.Box(0.0, 1.0, (2, 2), jnp.float32)
+    checks.environment(
+        broken({"look": lambda self, s: jnp.ones((2, 2)), "observation_space": space(picture)}),
+        steps=0,
+    )
 
 
 def test_a_run_says_so_before_it_writes(tmp_path: pathlib.Path):

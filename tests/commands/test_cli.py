@@ -108,6 +108,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train"], "Say which ENVIRONMENT"),
         (["train", "lru"], "ENVIRONMENT must name a registered environment, got 'lru'"),
         (["train", "popgym-RepeatFrstEasy-v0"], "Nearest: popgym-RepeatFirstEasy-v0"),
+        (["train", "nowhere:Env"], "ENVIRONMENT must name a module before the colon"),
         (["train", ENV, "--memory", "lur"], "`memory` must be a memory; got 'lur'. Did you mean"),
         (["train", ENV, "--memory", "transformer"], "They are `linear_attention`, `lru`"),
         (["train", ENV, "--memory-sizes", "hidden", "4"], "`memory_sizes` of 'lru' must be among"),
