@@ -5,6 +5,7 @@ for settings. Sizes are the papers', which are for clusters and other environmen
 which to lower on a smaller machine. What a paper does not say stays as our defaults are.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,6 +36,10 @@ def find_preset(agent: str, name: str) -> Preset:
     return known[name]
 
 
+# What our agents can do beyond their sources, and do by default here and there.
+_WITHOUT = {"anneal": 0.0, "normalize_rewards": False, "lam": 0.0}
+
+
 def _preset(
     agent: str,
     source: str,
@@ -42,7 +47,9 @@ def _preset(
     notes: Sequence[str],
     observes: tuple[str, ...] | None = None,
 ) -> Preset:
-    """A preset from the settings that each place of its source gives."""
+    """A preset from the settings that each place of its source gives; it does without the rest."""
+    has = vars(AGENTS[agent].Config())
+    given = {"of which it says nothing": {k: v for k, v in _WITHOUT.items() if k in has}, **given}
     settings = {name: value for values in given.values() for name, value in values.items()}
     places = {name: place for place, values in given.items() for name in values}
     return Preset(AGENTS[agent].Config(**settings), source, places, tuple(notes), observes)
@@ -100,7 +107,10 @@ _R2D2 = _preset(
     ("previous_action", "previous_reward"),
 )
 
-_HILTON = "Hilton et al. 2022, Batch size-invariance for policy optimization, Appendix B"
+_HILTON = (
+    "Hilton et al. 2022, Batch size-invariance for policy optimization, Appendix B, and "
+    "its published code, github.com/openai/ppo-ewma"
+)
 _TABLE_1 = {
     "environments": 256,
     "rollout": 256,
@@ -118,6 +128,13 @@ _SHARED: dict[str, dict[str, Any]] = {
     "Table 1": _TABLE_1,
     "Section 2": {"objective": "clip"},
     "Appendix B": {"memory": "none", "width": 256, "optimizer": "adam", "importance_max": 100.0},
+    "Published code": {
+        "adam_eps": 1e-8,
+        "anneal": 0.0,
+        "max_grad_norm": math.inf,
+        "reward_gamma": 0.99,
+        "reward_clip": 10.0,
+    },
 }
 _PPO = _SHARED | {"Table 2": {"epochs": 3}, "Section 2, π_old": {"proximal": "behavior"}}
 _PPG = _SHARED | {

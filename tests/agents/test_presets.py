@@ -62,6 +62,13 @@ def test_a_preset_says_where_its_settings_stand(agent: str, name: str):
     assert {*preset.changed()} <= {*preset.places}  # nothing differs from ours without a source
 
 
+def test_a_preset_does_without_what_is_ours():
+    for agent in ("dqn", "r2d2"):
+        config = PRESETS[agent]["paper"].config
+        for name in ("anneal", "normalize_rewards", "lam"):
+            assert not getattr(config, name, 0)
+
+
 def test_every_agent_has_the_papers_settings():
     assert PRESETS.keys() == AGENTS.keys() and all("paper" in each for each in PRESETS.values())
 
@@ -76,6 +83,7 @@ def test_settings_of_hilton_et_al(agent: str):
     assert (c.gamma, c.lam) == (paper["discount"], paper["GAE bootstrapping"])
     assert c.normalize_rewards and c.normalize_advantages and c.proximal == "behavior"
     assert c.epochs == paper["PPO epochs" if agent == "ppo" else "policy epochs"]
+    assert c.anneal == 0 and c.max_grad_norm == float("inf")  # the code has neither
     ewma = PRESETS[agent]["ewma"].config
     assert ewma.proximal == "ewma"
     assert 1 - 1 / (1 + ewma.prox_center) == pytest.approx(paper["EWMA decay"], abs=5e-4)
