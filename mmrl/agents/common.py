@@ -50,6 +50,13 @@ def descend(
     return eqx.apply_updates(net, update), state
 
 
+def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """The learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
+    horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)
+    gone = jnp.minimum(iteration / (config.block * horizon), 1)
+    return config.learning_rate * (1 - config.anneal * gone)
+
+
 def scan_learning(
     learn: Callable[[Any, PRNGKeyArray], tuple[Any, Any]],
     state: Any,

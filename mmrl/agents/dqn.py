@@ -16,9 +16,11 @@ Implementation details
   what comes after `batch` steps would never be learned from, so `check` refuses it. And it wants
   room for two, because an episode can be drawn only while the whole of it is stored.
 - `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
-- Rewards stay raw on the tape; `reward_scale` applies in the loss.
+- Rewards stay raw on the tape. A batch's are divided by the deviation of discounted sums of all
+  rewards so far, if `normalize_rewards`; `reward_scale` applies in the loss.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,7 +31,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import losses
+from mmrl import losses, returns
+from mmrl.agents import normalize
 from mmrl.agents.checks import (
     check_discrete,
     check_net,
@@ -41,6 +44,7 @@ from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
+    annealed,
     descend,
     end_block,
     explore,
@@ -69,17 +73,24 @@ class Config(eqx.Module):
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     batching: str = static(default="tape")  # tape: whole episodes; segments: pieces of them
     segment_length: int = static(default=10)  # L, steps; with segments, divides the batch
-    batch: int = static(default=500)  # B, steps per gradient step
+    # B, steps per gradient step; 0: 500, or the longest episode if that is longer
+    batch: int = static(default=0)
     environments: int = static(default=16)  # played side by side
     rollout: int = static(default=16)  # steps per environment and iteration
     updates: int = static(default=4)  # gradient steps per iteration
-    capacity: int = static(default=16_384)  # steps on the tape, over all environments
+    # steps on the tape, over all environments; 0: 16 384, or more if episodes ask for it
+    capacity: int = static(default=0)
+    normalize_rewards: bool = static(default=False)
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation
 
     learning_rate: float = 3e-3  # of Adam
+    anneal: float = 0.0  # share of it that is gone at the horizon, in a straight line
+    # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
+    horizon: float = 0.0
     gamma: float = 0.5  # γ, per step
+    lam: float = 0.0  # λ of the targets; 0: of one step
     epsilon_start: float = 0.5  # ε of the first iteration
     epsilon_end: float = 0.05  # ε from iteration `epsilon_decay` on
     epsilon_decay: float = 80.0  # iterations
@@ -96,6 +107,7 @@ class State(eqx.Module):
     optimizer: PyTree
     carries: Carry  # one per environment
     tape: tape.Tape
+    rewards: normalize.RewardScale | None  # by which they are divided
     key: PRNGKeyArray
     iteration: Int[Array, ""]
 
@@ -103,7 +115,7 @@ class State(eqx.Module):
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
     _check_sizes(config, env, params)
-    check_whole_episodes(config, params)
+    check_whole_episodes(fit(config, params), params)
 
 
 def _check_sizes(config: Config, env: Any, params: Any) -> None:
@@ -113,9 +125,25 @@ def _check_sizes(config: Config, env: Any, params: Any) -> None:
     """
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
-    check_numbers(config, shares=("gamma", "epsilon_start", "epsilon_end", "tau"))
-    check_storage(config, params)
+    check_numbers(config, shares=_SHARES, from_zero=("horizon", "batch", "capacity"))
+    check_storage(fit(config, params), params)
     check_discrete(env, params)
+
+
+def fit(config: Config, params: Any) -> Config:
+    """The settings with the sizes that they leave to the environment, those that are 0."""
+    longest, piece = params.max_steps_in_episode, config.segment_length
+    piece = piece if config.batching == "segments" else 1
+    whole = (2 * longest + config.rollout) * config.environments
+    sizes = dataclasses.replace(
+        jax.tree.map(lambda _: 0.0, config),  # numbers may be traced: they are put back
+        batch=config.batch or -(-max(500, longest) // piece) * piece,
+        capacity=config.capacity or max(16_384, whole),
+    )
+    return jax.tree.unflatten(jax.tree.structure(sizes), jax.tree.leaves(config))
+
+
+_SHARES = ("anneal", "gamma", "lam", "epsilon_start", "epsilon_end", "tau")
 
 
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
@@ -124,6 +152,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     `make` builds Q, by default the `Net` that the config names.
     """
     _check_sizes(config, env, params)
+    config = fit(config, params)
     net_key, env_key, key = jax.random.split(key, 3)
     net = check_net(make(config, env, params, net_key), env, params)
     begin = partial(start, env, params, net.init())
@@ -134,9 +163,10 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     return State(
         net=net,
         target=net,
-        optimizer=optimizer(config).init(trained(net)),
+        optimizer=optimizer(config, 0.0).init(trained(net)),
         carries=carries,
         tape=tape.init(example, config.capacity, workers=config.environments),
+        rewards=normalize.rewards_of(config),
         key=key,
         iteration=jnp.zeros((), jnp.int32),
     )
@@ -158,11 +188,9 @@ def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
     return act
 
 
-def optimizer(config: Config) -> optax.GradientTransformation:
+def optimizer(config: Config, rate: Float[Array, ""] | float) -> optax.GradientTransformation:
     """Adam behind a clip of the global gradient norm."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.learning_rate)
-    )
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.adam(rate))
 
 
 def act_and_store(
@@ -172,34 +200,39 @@ def act_and_store(
     behavior = epsilon_greedy(state.net, epsilon(config, state.iteration))
     act = partial(collect, behavior, env, params, steps=config.rollout)
     carries, rollout = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))
-    state = eqx.tree_at(
-        lambda s: (s.carries, s.tape), state, (carries, tape.add(state.tape, rollout))
-    )
-    return state, rollout
+    rewards = normalize.watch_rewards(state.rewards, rollout, config.gamma)
+    kept = tape.add(state.tape, rollout)
+    return dataclasses.replace(state, carries=carries, tape=kept, rewards=rewards), rollout
 
 
 def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
-    """`batch` steps from the tape: whole episodes (TBB) or segments of them (SBB)."""
+    """`batch` steps from the tape, whole episodes (TBB) or segments of them (SBB), with normalized
+    rewards if the config says so."""
     if config.batching == "tape":
-        return tape.sample(state.tape, key, config.batch)
-    return segments.sample(state.tape, key, config.batch, config.segment_length)
+        drawn = tape.sample(state.tape, key, config.batch)
+    else:
+        drawn = segments.sample(state.tape, key, config.batch, config.segment_length)
+    return dataclasses.replace(drawn, steps=normalize.divided(state.rewards, drawn.steps))
 
 
 def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Array, ""]:
-    """mean_t huber(r_t + γ_t Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)) - Q(s_t, a_t)).
+    """mean_t huber(y_t - Q(s_t, a_t)), y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}), where
+    v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)).
 
-    `batch.steps` is a `Transition` with rewards as the environment pays them. On a tape and on
+    `batch.steps` is a `Transition`, its rewards as `sample` gives them. On a tape and on
     segments only `batch.begin` and `batch.mask` differ.
     """
     steps = batch.steps
     _, q, next_q = net.lookahead(net.init(), steps.obs, batch.begin, steps.next_obs)
     _, _, next_q_target = target.lookahead(target.init(), steps.obs, batch.begin, steps.next_obs)
-    y = losses.double_q_target(
+    y = returns.lambda_return(
         config.reward_scale * steps.reward,
-        config.gamma * (1 - steps.terminated),
-        next_q,
-        next_q_target,
+        returns.discounts(config.gamma, steps.terminated),
+        losses.taken(next_q_target, jnp.argmax(next_q, axis=-1)),
+        steps.last | jnp.append(batch.begin[1:], True),
+        config.lam,
     )
+    y = jax.lax.stop_gradient(y)
     return losses.td_loss(y - losses.taken(q, steps.action), batch.mask)
 
 
@@ -208,8 +241,9 @@ def learn(
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as `mmrl.agents.dqn.loss`."""
     batch = sample(config, state, key)
+    rule = optimizer(config, annealed(config, state.iteration))
     value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
-    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
+    net, inner = descend(rule, state.net, state.optimizer, gradient)
     target = jax.tree.map(
         lambda old, new: old + config.tau * (new - old) if eqx.is_inexact_array(old) else new,
         state.target,
@@ -245,6 +279,7 @@ def block(
 
     `learn` makes a gradient step: yours, or `partial(dqn.learn, loss=yours)`.
     """
+    config = fit(config, params)
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, fill, finite) = repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)

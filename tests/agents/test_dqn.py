@@ -18,7 +18,7 @@ from mmrl.replay import segments, tape
 from mmrl.rollout import Transition
 
 OBS, ACTIONS = 3, 4
-CONFIG = dqn.Config(gamma=0.9, reward_scale=2.0, learning_rate=1e-2, tau=0.1)
+CONFIG = dqn.Config(gamma=0.9, lam=0.7, reward_scale=2.0, learning_rate=1e-2, tau=0.1)
 
 
 def net(seed: int) -> Net:
@@ -62,7 +62,7 @@ def loss(online: Net, target: Net, batch: tape.Sample, config: dqn.Config):
 @eqx.filter_jit
 @eqx.filter_value_and_grad
 def oracle(online: Net, target: Net, batch: tape.Sample, config: dqn.Config):
-    """Double Q-learning by rlax on values from `Net.step` alone, one step after another."""
+    """rlax's λ-returns on double Q-values from `Net.step` alone, one step after another."""
 
     def act(states, inputs):
         step, begin = inputs
@@ -79,14 +79,16 @@ def oracle(online: Net, target: Net, batch: tape.Sample, config: dqn.Config):
     initial = (online.init(), target.init())
     data = batch.steps
     _, (q, next_q, next_q_target) = jax.lax.scan(act, initial, (data, batch.begin))
-    errors = jax.vmap(rlax.double_q_learning)(
-        q,
-        data.action,
+    best = jnp.argmax(next_q, axis=-1)
+    goes_on = ~(data.terminated | data.truncated) & ~jnp.append(batch.begin[1:], True)
+    targets = rlax.lambda_returns(
         config.reward_scale * data.reward,
         jnp.where(data.terminated, 0.0, config.gamma),
-        next_q_target,
-        next_q,
+        next_q_target[jnp.arange(best.size), best],
+        jnp.where(goes_on, config.lam, 0.0),
+        stop_target_gradients=True,
     )
+    errors = targets - q[jnp.arange(best.size), data.action]
     return jnp.sum(rlax.huber_loss(errors) * batch.mask) / jnp.sum(batch.mask)
 
 

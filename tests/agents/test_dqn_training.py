@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import dqn
+from mmrl.agents import dqn, normalize
 from tests.helpers.any_probe import check_learned
 
 pytestmark = pytest.mark.slow
@@ -85,8 +85,14 @@ def test_the_target_follows(program: runs.Program):
 def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
     state = alone(train(program, TINY, 0, 1)[0], 0)
     config = dataclasses.replace(TINY, tau=0.3)
-    new, (value, fill) = jax.jit(dqn.learn)(config, state, jax.random.key(3))
+    learn = jax.jit(dqn.learn)
+    new, (value, fill) = learn(config, state, jax.random.key(3))
     assert fill == 1 and value > 0
+    late = dataclasses.replace(config, anneal=1.0, horizon=3.0)  # when 3 blocks are over
+    still, _ = learn(late, state, jax.random.key(3))
+    np.testing.assert_array_equal(
+        still.net.head.layers[-1].value.weight, state.net.head.layers[-1].value.weight
+    )
     jax.tree.map(
         lambda old, net, target: np.testing.assert_allclose(
             target, old + 0.3 * (net - old), rtol=1e-5, atol=1e-6
@@ -95,6 +101,29 @@ def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
             [eqx.filter(x, eqx.is_inexact_array) for x in (state.target, new.net, new.target)]
         ),
     )
+
+
+def test_rewards_are_divided_where_they_are_learned_from(program: runs.Program):
+    """By the deviation of what was paid in all rollouts; on the tape they stay as they are."""
+    state = alone(train(program, TINY, 0, 1)[0], 0)
+    config = dataclasses.replace(TINY, normalize_rewards=True, gamma=0.9)
+    scaled = dataclasses.replace(state, rewards=normalize.rewards_of(config))
+    env, params = program.env, program.params
+
+    @partial(jax.jit, static_argnums=0)
+    def drawn(normal: bool, state: Any) -> Any:
+        at = dataclasses.replace(config, normalize_rewards=normal)
+        state, rollout = dqn.act_and_store(at, env, params, state, jax.random.key(3))
+        return rollout, state.tape, dqn.sample(at, state, jax.random.key(4)).steps.reward
+
+    (rollout, tape, raw), (_, same, divided) = drawn(False, state), drawn(True, scaled)
+    np.testing.assert_array_equal(tape.steps.reward, same.steps.reward)
+    total, sums = np.zeros(TINY.environments), []
+    for reward, begin in zip(rollout.reward.T, rollout.begin.T, strict=True):
+        total = reward + 0.9 * np.where(begin, 0, total)
+        sums.append(total)
+    assert np.abs(raw).max() > 0
+    np.testing.assert_allclose(divided, raw / np.std(sums), rtol=1e-2)
 
 
 def test_a_seed_does_not_depend_on_its_neighbours(program: runs.Program):

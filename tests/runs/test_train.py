@@ -12,7 +12,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
-from mmrl.agents.common import repeat
+from mmrl.agents.common import annealed, repeat
 from mmrl.agents.ppo import ppg
 from mmrl.runs import Run, Setup, checkpoint
 from tests.helpers.compiling import text
@@ -148,7 +148,7 @@ def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(
     alone = repeatable(config)
     assert alone.blocks == 1 and repeatable(dqn.Config()) == dqn.Config(blocks=1)
     iterations = np.arange(2 * config.blocks + 1)
-    whole, part = (jax.vmap(lambda i, c=c: ppo.rate(c, i))(iterations) for c in (config, alone))
+    whole, part = (jax.vmap(lambda i, c=c: annealed(c, i))(iterations) for c in (config, alone))
     np.testing.assert_array_equal(whole, part)
     end = 2 * int(config.horizon or config.blocks)
     np.testing.assert_allclose(whole[: end + 1], np.linspace(1, 0.25, end + 1), rtol=1e-6)

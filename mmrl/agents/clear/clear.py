@@ -30,9 +30,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl.agents import normalize
 from mmrl.agents.checks import check_net, check_numbers
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
-from mmrl.agents.common import Make, Metrics, descend, end_block, repeat, trained
+from mmrl.agents.common import Make, Metrics, annealed, descend, end_block, repeat, trained
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.replay import reservoir
@@ -54,6 +55,7 @@ class Config(eqx.Module):
     shared: bool = static(default=False)  # one network for policy and value; paper: True
     optimizer: str = static(default="adam")  # or rmsprop
     reduction: str = static(default="mean")  # of losses over time and environments; paper: sum
+    normalize_rewards: bool = static(default=False)  # where learned from; stored raw
     environments: int = static(default=24)  # N, actors
     rollout: int = static(default=20)  # U, steps of an unroll
     # steps in the reservoir, 0: none; paper: half of all that are played
@@ -73,6 +75,9 @@ class Config(eqx.Module):
     c_max: float = 1.0  # c̄: how far a correction travels
     gamma: float = 0.99  # γ, per step
     learning_rate: float = 1e-3
+    anneal: float = 0.0  # share of it that is gone at the horizon, in a straight line
+    # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
+    horizon: float = 0.0
     beta1: float = 0.9  # of Adam
     beta2: float = 0.999
     adam_eps: float = 1e-8
@@ -87,6 +92,7 @@ class State(eqx.Module):
     net: Any  # an `ActorCritic`, or what is called as one
     optimizer: PyTree
     reservoir: Reservoir | None
+    rewards: normalize.RewardScale | None  # by which they are divided
     carries: Carry  # one per environment
     tasks: Tasks | None  # of a family, which each environment plays; no network sees it
     key: PRNGKeyArray
@@ -146,9 +152,9 @@ _NAMES = {
     "reduction": ("mean", "sum"),
     "stored": ("float32", "float16", "uint8", "int8"),
 }
-_SHARES = ("replay_fraction", "gamma", "beta1", "beta2", "rms_decay")
+_SHARES = ("anneal", "replay_fraction", "gamma", "beta1", "beta2", "rms_decay")
 _FROM_ZERO = ("capacity", "policy_cloning", "value_cloning", "value_weight", "entropy_weight")
-_FROM_ZERO += ("rho_max", "c_max", "max_grad_norm")
+_FROM_ZERO += ("rho_max", "c_max", "max_grad_norm", "horizon")
 
 
 def init(
@@ -167,8 +173,9 @@ def init(
     net = check_net(make(config, env, params, net_key), env, params, acts=True)
     state = State(
         net=net,
-        optimizer=optimizer(config).init(trained(net)),
+        optimizer=optimizer(config, 0.0).init(trained(net)),
         reservoir=None,
+        rewards=normalize.rewards_of(config),
         carries=_begin(config, env, params, net, tasks, env_key),
         tasks=tasks,
         key=key,
@@ -255,10 +262,12 @@ def learn(
     config: Config, state: State, batch: Unrolls, replayed: Bool[Array, " env"], loss: Loss = loss
 ) -> tuple[State, tuple[Float[Array, ""], Measures]]:
     """One gradient step."""
+    batch = batch._replace(steps=normalize.divided(state.rewards, batch.steps))
     (value, measures), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
         state.net, config, batch, replayed
     )
-    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
+    rule = optimizer(config, annealed(config, state.iteration))
+    net, inner = descend(rule, state.net, state.optimizer, gradient)
     return dataclasses.replace(state, net=net, optimizer=inner), (value, measures)
 
 
@@ -269,10 +278,10 @@ def iterate(
     act_key, pair_key, key = jax.random.split(state.key, 3)
     carries, new = act(config, env, params, state, act_key)
     kept, batch, replayed = pair(config, state.reservoir, new, pair_key)
+    rewards = normalize.watch_rewards(state.rewards, new.steps, config.gamma)
+    state = dataclasses.replace(state, reservoir=kept, rewards=rewards, carries=carries, key=key)
     state, (value, measures) = learn(config, state, batch, replayed)
-    state = dataclasses.replace(
-        state, reservoir=kept, carries=carries, key=key, iteration=state.iteration + 1
-    )
+    state = dataclasses.replace(state, iteration=state.iteration + 1)
     finite = jnp.all(jnp.isfinite(new.steps.reward)) & jnp.isfinite(value)
     return state, (value, measures, finite)
 

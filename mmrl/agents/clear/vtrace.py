@@ -36,7 +36,7 @@ class Measures(NamedTuple):
     penalty: Float[Array, "*steps"]  # what else the loss had
 
 
-def optimizer(config: Any) -> optax.GradientTransformation:
+def optimizer(config: Any, rate: float | Float[Array, ""]) -> optax.GradientTransformation:
     """Adam, or the RMSProp of IMPALA, behind a clip of the global gradient norm."""
     scale = {
         "adam": optax.scale_by_adam(config.beta1, config.beta2, config.adam_eps),
@@ -45,7 +45,7 @@ def optimizer(config: Any) -> optax.GradientTransformation:
     return optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
         scale[config.optimizer],
-        optax.scale_by_learning_rate(config.learning_rate),
+        optax.scale_by_learning_rate(rate),
     )
 
 

@@ -20,7 +20,6 @@ from mmrl.agents.ppo.ppo import (
     init,
     iterate,
     learn,
-    rate,
     stochastic,
     train,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "init",
     "iterate",
     "learn",
-    "rate",
     "stochastic",
     "train",
 ]

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.common import Make, Metrics, descend, repeat
+from mmrl.agents.common import Make, Metrics, annealed, descend, repeat
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import learner, ppo
 from mmrl.nets import ActorCritic, Distribution
@@ -125,7 +125,7 @@ def learn(
     They are on policy and value at once, or on the value first. `loss` is called as `learner.loss`.
     """
     policy, batch, told = ppo.prepare(config, state.policy, rollout, key, measure, loss)
-    rate = ppo.rate(config, policy.iteration)
+    rate = annealed(config, policy.iteration)
     run = partial(learner.improve, config, batch=batch, rate=rate, loss=loss)
     now, optimizer = policy.learner, state.value
     if optimizer is None:

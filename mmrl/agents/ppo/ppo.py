@@ -31,13 +31,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
+from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_net, check_numbers
-from mmrl.agents.common import Make, Metrics, end_block, repeat
+from mmrl.agents.common import Make, Metrics, annealed, end_block, repeat
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
-from mmrl.agents.ppo import learner, normalize
+from mmrl.agents.ppo import learner
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
 from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
@@ -183,10 +184,8 @@ def act(
     carries, steps = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))
     rewards = state.rewards
     if config.normalize_rewards:
-        rewards, scaled = normalize.scale_rewards(
-            rewards, steps.reward, steps.begin, config.reward_gamma, config.reward_clip
-        )
-        steps = eqx.tree_at(lambda s: s.reward, steps, scaled)
+        rewards = normalize.watch_rewards(rewards, steps, config.reward_gamma)
+        steps = normalize.divided(rewards, steps, config.reward_clip)
     state = eqx.tree_at(lambda s: (s.carries, s.rewards), state, (carries, rewards))
     return state, Rollout(before, steps)
 
@@ -202,13 +201,6 @@ def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollou
     return state, jax.tree.map(lambda ring: ring[old], ring)
 
 
-def rate(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """The learning rate of an iteration."""
-    horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)
-    gone = jnp.minimum(iteration / (config.block * horizon), 1)
-    return config.learning_rate * (1 - config.anneal * gone)
-
-
 def learn(
     config: Config,
     state: State,
@@ -222,7 +214,7 @@ def learn(
     `loss` is called as `learner.loss`.
     """
     state, batch, told = prepare(config, state, rollout, key, measure, loss)
-    now = rate(config, state.iteration)
+    now = annealed(config, state.iteration)
     learned, outcome = learner.improve(
         config, state.learner, batch, now, config.epochs, key, loss=loss
     )

@@ -33,11 +33,13 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
+from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_numbers
 from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
+    annealed,
     descend,
     end_block,
     greedy,
@@ -71,6 +73,7 @@ class Config(eqx.Module):
     overlap: int = static(default=40)  # of two adjacent sequences, steps
     burn_in: int = static(default=40)  # l, steps before a sequence that only make its state
     n_step: int = static(default=5)  # n of the targets
+    normalize_rewards: bool = static(default=False)  # in targets, as in `dqn`
     rescale: bool = static(default=True)  # learn h(return)
     batch: int = static(default=32)  # sequences per gradient step; paper: 64
     environments: int = static(default=16)  # played side by side; paper: 256
@@ -85,6 +88,9 @@ class Config(eqx.Module):
 
     learning_rate: float = 1e-3  # of Adam; paper: 1e-4
     adam_eps: float = 1e-5  # ε of Adam; paper: 1e-3, too much for small gradients
+    anneal: float = 0.0  # share of it that is gone at the horizon, in a straight line
+    # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
+    horizon: float = 0.0
     gamma: float = 0.997  # γ, per step
     epsilon_base: float = 0.4  # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
     epsilon_exponent: float = 7.0  # see epsilon_base
@@ -108,6 +114,7 @@ class State(eqx.Module):
     carries: Carry  # one per environment
     held: Transition  # the last n steps of each environment, not yet stored
     sequences: sequences.Sequences
+    rewards: normalize.RewardScale | None  # by which they are divided
     key: PRNGKeyArray
     iteration: Int[Array, ""]
     learned: Int[Array, ""]  # gradient steps
@@ -117,8 +124,8 @@ def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
     if config.start not in ("stored", "zero"):
         raise ValueError(f"`start` must be 'stored' or 'zero'; got {config.start!r}.")
-    shares = ("gamma", "epsilon_base", "alpha", "eta", "beta_start", "beta_end")
-    check_numbers(config, shares, from_zero=("overlap", "burn_in"))
+    shares = ("anneal", "gamma", "epsilon_base", "alpha", "eta", "beta_start", "beta_end")
+    check_numbers(config, shares, from_zero=("overlap", "burn_in", "horizon"))
     longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
     if config.rollout > longest:
         raise ValueError(
@@ -159,19 +166,20 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
         net=net,
         target=net,
         actor=net,
-        optimizer=optimizer(config).init(trained(net)),
+        optimizer=optimizer(config, 0.0).init(trained(net)),
         carries=carries,
         held=held,
         sequences=_storage(config, bare(example), net.init()),
+        rewards=normalize.rewards_of(config),
         key=key,
         iteration=jnp.zeros((), jnp.int32),
         learned=jnp.zeros((), jnp.int32),
     )
 
 
-def optimizer(config: Config) -> optax.GradientTransformation:
+def optimizer(config: Config, rate: Float[Array, ""] | float) -> optax.GradientTransformation:
     """Adam behind a clip of the global gradient norm."""
-    adam = optax.adam(config.learning_rate, eps=config.adam_eps)
+    adam = optax.adam(rate, eps=config.adam_eps)
     return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
 
 
@@ -183,9 +191,11 @@ def act_and_store(
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), state.held, rollout)
     stored = jax.tree.map(lambda x: x[:, : config.rollout], both)
     held = jax.tree.map(lambda x: x[:, config.rollout :], both)
-    errors = jax.vmap(partial(first_errors, config))(both)[:, : config.rollout]
+    scale = normalize.watch_rewards(state.rewards, rollout, config.gamma)
+    paid = normalize.divided(scale, both)
+    errors = jax.vmap(partial(first_errors, config))(paid)[:, : config.rollout]
     storage = sequences.add(state.sequences, bare(stored), stored.extras.state, errors)
-    state = dataclasses.replace(state, carries=carries, held=held, sequences=storage)
+    state = dataclasses.replace(state, carries=carries, held=held, sequences=storage, rewards=scale)
     return state, rollout
 
 
@@ -247,9 +257,11 @@ def learn(
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One gradient step by `loss`, new priorities, and the copies that are due."""
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
+    batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
-    net, inner = descend(optimizer(config), state.net, state.optimizer, gradient)
+    rule = optimizer(config, annealed(config, state.iteration))
+    net, inner = descend(rule, state.net, state.optimizer, gradient)
     learned = state.learned + 1
     priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
     state = dataclasses.replace(

@@ -209,8 +209,7 @@ def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State,
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
     """Compress: teach the base what the active column does, then measure what mattered to it."""
-    compressing = eqx.tree_at(lambda c: c.learning_rate, config, config.compress_rate)
-    rule = optimizer(compressing)
+    rule = optimizer(config, config.compress_rate)
     loop_key, adapter_key, key = jax.random.split(state.learner.key, 3)
 
     def step(carry, key):
@@ -228,7 +227,7 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
     learner, new = estimate_fisher(config, env, params, learner, base, lambda s: s[1])
     adapter = Adapter(config.width, len(net.adapter.alpha), adapter_key)
     net = eqx.tree_at(lambda n: n.adapter, net, adapter)
-    fresh = optimizer(config).init(trained(net))
+    fresh = optimizer(config, 0.0).init(trained(net))
     learner = dataclasses.replace(learner, net=net, optimizer=fresh)
     return State(learner, trained(base), update_fisher(config, state.fisher, new))
 

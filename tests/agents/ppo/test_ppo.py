@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.agents import ppo
-from mmrl.agents.ppo import diagnostics, learner, normalize
+from mmrl.agents import normalize, ppo
+from mmrl.agents.common import annealed
+from mmrl.agents.ppo import diagnostics, learner
 from mmrl.envs import make
 from mmrl.nets import Categorical
 from mmrl.rollout import Transition
@@ -276,9 +277,9 @@ def test_rewards_are_divided_by_what_all_rollouts_have_paid():
     for seed in (1, 2):
         plain, raw = act(BARE, plain, jax.random.key(seed))
         scaled, found = act(change(BARE, normalize_rewards=True), scaled, jax.random.key(seed))
-        paid = raw.steps.reward, raw.steps.begin, BARE.reward_gamma, BARE.reward_clip
-        anew = normalize.scale_rewards(fresh, *paid)[1]
-        scale, wanted = normalize.scale_rewards(scale, *paid)
+        anew = normalize.watch_rewards(fresh, raw.steps, BARE.reward_gamma)
+        scale = normalize.watch_rewards(scale, raw.steps, BARE.reward_gamma)
+        anew, wanted = (normalize.divided(s, raw.steps).reward for s in (anew, scale))
         np.testing.assert_allclose(found.steps.reward, wanted, rtol=1e-5)
     assert np.abs(anew - wanted).max() > 1e-3
 
@@ -288,7 +289,13 @@ def test_rewards_are_divided_as_by_a_plain_loop():
     scale = normalize.reward_scale(3)
     count, mean, square = 1e-4, 0.0, 1e-4
     past = np.zeros(3)
-    divide = jax.jit(lambda s, r, b: normalize.scale_rewards(s, r, b, 0.9, 0.7))
+
+    @jax.jit
+    def divide(scale, rewards, begin):
+        steps = Transition(None, None, rewards, None, begin, begin, begin)
+        scale = normalize.watch_rewards(scale, steps, 0.9)
+        return scale, normalize.divided(scale, steps, 0.7).reward
+
     for _ in range(4):
         rewards = generator.normal(2.0, 5.0, size=(3, 11)).astype(np.float32)
         starts = generator.random((3, 11)) < 0.2
@@ -498,7 +505,7 @@ def test_scalars_do_not_recompile_and_the_rate_falls():
     still, _ = iterate(change(BARE, learning_rate=0.0, anneal=1.0), state)
     assert distance(still.net, state.net) == 0 and iterate._cache_size() == compiled
     config = change(BARE, learning_rate=2.0, anneal=0.75)
-    rates = [float(ppo.rate(config, jnp.int32(i))) for i in (0, 2, 4, 8)]
+    rates = [float(annealed(config, jnp.int32(i))) for i in (0, 2, 4, 8)]
     np.testing.assert_allclose(rates, [2.0, 1.25, 0.5, 0.5], rtol=1e-6)
 
 

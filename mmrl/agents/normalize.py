@@ -1,13 +1,16 @@
-"""Scales that policy optimization estimates as it goes: of rewards and of advantages.
+"""Scales that agents estimate as they go: of rewards and of advantages.
 
 Both are folds of monoids: the discounted sum of past rewards is `Affine`, its variance and the
 advantages' mean and variance are `Moments`. Hilton et al. 2022 (their code), Cobbe et al. 2021.
 """
 
+import dataclasses
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from mmrl.monoid import Affine, Moments
 from mmrl.scan import scan_and_last
@@ -31,28 +34,37 @@ def reward_scale(environments: int) -> RewardScale:
     )
 
 
-def scale_rewards(
-    scale: RewardScale,
-    rewards: Float[Array, "env time"],
-    begin: Bool[Array, "env time"],
-    gamma: Scalar,
-    most: Scalar,
-) -> tuple[RewardScale, Float[Array, "env time"]]:
-    """r_t / √(Var R + 1e-8), cut to ±`most`, with R_t = r_t + g (1 - b_t) R_{t-1}.
+def rewards_of(config: Any) -> RewardScale | None:
+    """The scale of an agent that begins, if its `Config` asks for one."""
+    return reward_scale(config.environments) if config.normalize_rewards else None
 
-    R sums what is past, from the episode's `begin` on; `gamma` is g. The new rewards count before
-    they are divided. Their mean stays where it is.
+
+def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> RewardScale | None:
+    """The scale, if there is one, after these steps too: a `Transition` [env, time].
+
+    R_t = r_t + g (1 - b_t) R_{t-1} sums what is past, from the episode's `begin` on; `gamma` is g.
     """
+    if scale is None:
+        return None
 
     def sums(start, rewards, begin):
         maps = jnp.where(begin, 0.0, gamma), rewards
         (_, past), (_, last) = scan_and_last(Affine(), maps, (jnp.ones_like(start), start))
         return past, last
 
-    past, last = jax.vmap(sums)(scale.sums, rewards, begin)
-    moments = Moments()(scale.moments, sample(past))
-    scaled = rewards * jax.lax.rsqrt(variance(moments) + 1e-8)
-    return RewardScale(last, moments), jnp.clip(scaled, -most, most)
+    past, last = jax.vmap(sums)(scale.sums, steps.reward, steps.begin)
+    return RewardScale(last, Moments()(scale.moments, sample(past)))
+
+
+def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
+    """Steps with r / √(Var R + 1e-8), cut to ±`most`, in place of r, if there is a scale.
+
+    The mean of the rewards stays where it is.
+    """
+    if scale is None:
+        return steps
+    scaled = steps.reward * jax.lax.rsqrt(variance(scale.moments) + 1e-8)
+    return dataclasses.replace(steps, reward=jnp.clip(scaled, -most, most))
 
 
 def standardize(
