@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from mmrl import losses
-from mmrl.agents import clear
+from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
+from mmrl.agents.common import trained
 from mmrl.envs import continual, make
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Unrolls
@@ -422,13 +424,45 @@ def test_it_learns_with_half_of_its_batches_replayed():
     assert np.mean(metrics.returns) > 0.7
 
 
+# The scale of rewards, and the rate
+
+
+def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
+    """A loss that is the mean reward and the sum of θ shows both: Adam moves θ by the rate."""
+    config = change(TINY, normalize_rewards=True, learning_rate=0.1, anneal=0.75, horizon=4.0)
+    state = dataclasses.replace(begin(TINY), rewards=normalize.reward_scale(TINY.environments))
+
+    def shown(net, config, batch, replayed):
+        theta = sum(jnp.sum(x) for x in jax.tree.leaves(trained(net)))
+        told = batch.steps.reward, jnp.zeros(()), jnp.zeros(())
+        return theta, vtrace.Measures(*told, *jnp.zeros(4))
+
+    @jax.jit
+    def step(state, key):
+        batch = clear.act(config, FAMILY, PARAMS, state, key)[1]
+        learn = partial(clear.learn, loss=shown)
+        after, outcome = clear.iterate(config, FAMILY, PARAMS, state, learn)
+        _, (_, told) = learn(config, after, batch, jnp.zeros(TINY.environments, bool))
+        return after, outcome[1].policy_loss, batch.steps.reward, told.policy_loss
+
+    for i in range(3):
+        after, _, raw, divided = step(state, jax.random.key(1))
+        deviation = np.sqrt(normalize.variance(after.rewards.moments))
+        np.testing.assert_allclose(divided, raw / deviation, rtol=1e-4)
+        np.testing.assert_allclose(
+            distance(after.net, state.net), 0.1 * (1 - 0.75 * i / 8), rtol=1e-3
+        )
+        state = after
+    assert np.abs(raw).max() > 0 and abs(deviation - 1) > 0.1
+
+
 # Settings
 
 
 def test_rmsprop_is_impalas():
     """ms ← d ms + (1-d) g², θ ← θ - lr g / √(ms + ε), ms starting at 1."""
     config = change(TINY, optimizer="rmsprop", max_grad_norm=math.inf, rms_eps=0.1)
-    optimizer, theta, ms = vtrace.optimizer(config), jnp.array([1.0, -2.0]), np.ones(2)
+    optimizer, theta, ms = vtrace.optimizer(config, 1e-3), jnp.array([1.0, -2.0]), np.ones(2)
     state = optimizer.init(theta)
     for g in ([3.0, 0.1], [-1.0, 0.2]):
         update, state = optimizer.update(jnp.array(g), state, theta)

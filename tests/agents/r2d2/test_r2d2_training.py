@@ -1,6 +1,7 @@
 """R2D2's actors and its learner; probes learned to their values, and beyond a sequence."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from mmrl import returns
-from mmrl.agents import r2d2
+from mmrl.agents import normalize, r2d2
 from mmrl.agents.r2d2 import actors
 from mmrl.envs import make, probes
 from mmrl.replay import sequences, tree
@@ -151,6 +152,26 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
         assert_same(state.target, nets[step // 3 * 3 - 1] if step >= 3 else other)
         assert_same(state.actor, nets[step // 2 * 2 - 1] if step >= 2 else other)
     assert state.learned == 7
+
+
+def test_rewards_are_divided_in_priorities_and_targets_and_the_rate_falls():
+    """As if the reward scale were so much smaller; on the rings they stay as they are."""
+    plain, key = game().state, jax.random.key(5)
+    scaled = dataclasses.replace(plain, rewards=normalize.reward_scale(CONFIG.environments))
+    play = jax.jit(partial(r2d2.act_and_store, config=CONFIG, env=ENV, params=PARAMS))
+    scaled, _ = play(state=scaled, key=key)
+    deviation = np.sqrt(normalize.variance(scaled.rewards.moments))
+    assert abs(deviation - 1) > 0.1
+    config = dataclasses.replace(CONFIG, reward_scale=CONFIG.reward_scale / float(deviation))
+    plain, _ = play(state=plain, key=key, config=config)
+    assert_same(scaled.sequences, plain.sequences, 1e-4)
+    late = dataclasses.replace(CONFIG, anneal=1.0, horizon=1.0), jnp.int32(CONFIG.block)
+    after, (value, _) = learn(CONFIG, scaled, key)
+    _, (wanted, _) = learn(config, plain, key)
+    np.testing.assert_allclose(value, wanted, rtol=1e-4)
+    assert apart(after.net, scaled.net)
+    still, _ = learn(late[0], dataclasses.replace(scaled, iteration=late[1]), key)
+    assert not apart(still.net, scaled.net)
 
 
 def test_learning_waits_for_a_whole_sequence():

@@ -125,7 +125,7 @@ def test_the_estimate_is_a_mean_over_unrolls_in_which_the_learner_goes_on(
     """Steps are counted here instead of played, and tell ten times their number of another net."""
     zero, key = jnp.zeros(()), jax.random.key(0)
     carries = Carry(None, None, None, zero)
-    learner = clear.State(zero, zero, None, carries, None, key, jnp.zeros((), int))
+    learner = clear.State(zero, zero, None, None, carries, None, key, jnp.zeros((), int))
 
     def act(config: Any, env: Any, params: Any, learner: Any, key: Any) -> Any:
         now = learner.carries.policy_state + 1
