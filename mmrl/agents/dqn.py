@@ -80,22 +80,22 @@ class Config(eqx.Module):
     updates: int = static(default=4)  # gradient steps per iteration
     # steps on the tape, over all environments; 0: 16 384, or more if episodes ask for it
     capacity: int = static(default=0)
-    normalize_rewards: bool = static(default=False)
+    normalize_rewards: bool = static(default=True)
     block: int = static(default=10)  # iterations between two evaluations
-    blocks: int = static(default=16)  # evaluations in a whole run
+    blocks: int = static(default=48)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation
 
     learning_rate: float = 3e-3  # of Adam
-    anneal: float = 0.0  # share of it that is gone at the horizon, in a straight line
+    anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
     # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
     horizon: float = 0.0
-    gamma: float = 0.5  # γ, per step
-    lam: float = 0.0  # λ of the targets; 0: of one step
+    gamma: float = 0.97  # γ, per step
+    lam: float = 0.9  # λ of the targets; 0: of one step, as in the papers
     epsilon_start: float = 0.5  # ε of the first iteration
     epsilon_end: float = 0.05  # ε from iteration `epsilon_decay` on
     epsilon_decay: float = 80.0  # iterations
     tau: float = 0.02  # share of θ that θ⁻ takes in per gradient step (the paper's 1 - β)
-    reward_scale: float = 25.0  # rewards are multiplied by it in the loss
+    reward_scale: float = 1.0  # rewards are multiplied by it in the loss
     max_grad_norm: float = 1.0  # longer gradients are shortened to this length
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.agents.dqn import Config
+from mmrl.course import plain
 from mmrl.runs import Run, Setup, interquartile_mean, interval
 from mmrl.show import figure, learning_curves
 
@@ -37,7 +38,7 @@ Plan = dict[Names, Setup]
 
 def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
     """The runs of the demo, by task and arm. The batch becomes a whole number of segments."""
-    config = Config() if config is None else config
+    config = plain.DQN if config is None else config
     config = dataclasses.replace(config, batch=config.batch // LENGTH * LENGTH)
     return {
         (task, arm): Setup(

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mmrl.agents import dqn
+from mmrl.course import plain
 from mmrl.course.experiments import fleet, quirks, tuning
 from mmrl.course.experiments.fleet import Fleet, Trained
 from mmrl.course.experiments.grid import Grid, Row, alone, by_an_earlier_rule, interval_at_rate
@@ -79,7 +80,8 @@ class Cell:
     @property
     def config(self) -> dqn.Config:
         task = TASKS[self.task]
-        return dqn.Config(
+        return dataclasses.replace(
+            plain.DQN,
             memory=self.memory,
             memory_sizes=self.sizes,
             batching="segments" if self.length else "tape",

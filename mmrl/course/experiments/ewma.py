@@ -24,6 +24,7 @@ from jaxtyping import Float
 
 from mmrl.agents import ppo
 from mmrl.agents.ppo import ppg
+from mmrl.course import plain
 from mmrl.course.experiments import tuning
 from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
 from mmrl.course.experiments.grid import Grid, Row, Rows, interval_at_rate, rounded, settings
@@ -56,8 +57,8 @@ SIZES: dict[str, Any] = {
 LONGER = {"Breakout": 2}  # times as many iterations
 # Minibatches of PPG's auxiliary phase are half of those of its policy phase, as the paper's are.
 CONFIGS: dict[str, ppo.Config] = {
-    "PPO": ppo.Config(**SIZES, epochs=PAPER.epochs),
-    "PPG": ppg.Config(**SIZES, policy_iterations=8, auxiliary_minibatches=64),
+    "PPO": dataclasses.replace(plain.PPO, **SIZES, epochs=PAPER.epochs),
+    "PPG": dataclasses.replace(plain.PPG, **SIZES, policy_iterations=8, auxiliary_minibatches=64),
 }
 
 

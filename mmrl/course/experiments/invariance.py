@@ -26,6 +26,7 @@ from jaxtyping import Float
 
 from mmrl.agents import ppo
 from mmrl.agents.ppo import ppg
+from mmrl.course import plain
 from mmrl.course.experiments import stratified, tuning
 from mmrl.course.experiments.fleet import env_steps
 from mmrl.course.experiments.grid import Grid, Row, Rows
@@ -151,9 +152,11 @@ class Cell:
         if self.condition == NO_AVERAGE:
             settings["proximal"] = "behavior"
         if self.agent == "ppg":
-            config = ppg.Config(**{**settings, **PHASES, "shared": False, "auxiliary_rate": rate})
+            config = dataclasses.replace(
+                plain.PPG, **{**settings, **PHASES, "shared": False, "auxiliary_rate": rate}
+            )
         else:
-            config = ppo.Config(**settings)
+            config = dataclasses.replace(plain.PPO, **settings)
         config = rescale(config, self.c, **CONDITIONS[self.condition])
         if self.condition == LINEAR:
             config = dataclasses.replace(config, learning_rate=rate / self.c)

@@ -28,6 +28,7 @@ import jax
 import numpy as np
 
 from mmrl.agents import clear
+from mmrl.course import plain
 from mmrl.course.continual import cycles
 from mmrl.course.continual.cycles import Curves, Played
 from mmrl.course.experiments.grid import Grid, Row, alone, rounded
@@ -38,7 +39,8 @@ CYCLES = 2
 SEEDS = (0, 1, 2)
 
 # 384 000 steps in a stage, 2.3 million in two cycles.
-CONFIG = clear.Config(
+CONFIG = dataclasses.replace(
+    plain.CLEAR,
     memory="none",
     environments=32,
     rollout=10,

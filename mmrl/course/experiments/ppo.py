@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from mmrl.agents import ppo
+from mmrl.course import plain
 from mmrl.course.experiments import fleet, tuning
 from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
 from mmrl.course.experiments.grid import (
@@ -40,7 +41,8 @@ MEMORIES = ("lru", "gru", "none")
 STARTS = ("carried", "forgotten")
 BATCH = 2048  # steps of an iteration
 
-POPGYM = ppo.Config(
+POPGYM = dataclasses.replace(
+    plain.PPO,
     rollout=64,
     environments=BATCH // 64,
     normalize_rewards=True,
@@ -51,7 +53,8 @@ POPGYM = ppo.Config(
 )
 # Of purejaxrl/ppo.py. Its value loss has a half, and a clip, which we leave out; it normalizes
 # advantages per minibatch, we per iteration; it takes a truncation for an end, we bootstrap.
-CART_POLE = ppo.Config(
+CART_POLE = dataclasses.replace(
+    plain.PPO,
     environments=4,
     rollout=128,
     learning_rate=2.5e-4,

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Int
 
 from mmrl.agents import clear
+from mmrl.course import plain
 from mmrl.course.continual import ewc, progress, schedules
 from mmrl.envs import continual as tasks
 from mmrl.envs import make
@@ -32,7 +33,8 @@ TASKS = 3  # of a cycle; in "probed" there is one more
 POSITIONS = (0, 3, 6, 9)  # of the probe, in stages
 
 # 72 000 steps in a stage, 864 000 in four cycles.
-CATCH = clear.Config(
+CATCH = dataclasses.replace(
+    plain.CLEAR,
     memory="none",
     environments=12,
     rollout=10,

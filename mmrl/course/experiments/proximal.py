@@ -8,11 +8,13 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.agents import ppo
+from mmrl.course import plain
 from mmrl.course.experiments.fleet import Fleet
 from mmrl.runs import program
 from mmrl.runs.setup import find
 
-PAPER = ppo.Config(
+PAPER = dataclasses.replace(
+    plain.PPO,
     memory="none",
     normalize_rewards=True,
     environments=16,

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array
 
 from mmrl.agents import dqn, r2d2
+from mmrl.course import plain
 from mmrl.course.experiments import fleet, tuning
 from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
 from mmrl.course.experiments.grid import (
@@ -119,10 +120,14 @@ class Cell:
             "blocks": task.blocks,
         }
         if self.strategy == "tape":
-            return dqn.Config(**shared, batch=task.transitions, capacity=task.capacity)
+            return dataclasses.replace(
+                plain.DQN, **shared, batch=task.transitions, capacity=task.capacity
+            )
         cut = {"length": task.length, "overlap": task.overlap, "burn_in": task.burn_in}
         changed = {**cut, **STRATEGIES[self.strategy]}
-        return r2d2.Config(**shared, **changed, batch=task.batch, capacity=task.capacity)
+        return dataclasses.replace(
+            plain.R2D2, **shared, **changed, batch=task.batch, capacity=task.capacity
+        )
 
 
 def cells() -> list[Cell]:

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mmrl.agents import dqn
+from mmrl.course import plain
 from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.course.instruments import sensitivity
 from mmrl.nets import Net
@@ -78,7 +79,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
     began = time.process_time()
     changes = {"batching": cell.batching, "segment_length": cell.length}
     changes |= QUICK if quick else {}
-    config = dqn.Config(memory=cell.memory, **changes)
+    config = dataclasses.replace(plain.DQN, memory=cell.memory, **changes)
     trained = Run(Setup(env=f"popgym-{cell.task}-v0", config=config, seeds=SEEDS))
     for _ in trained:
         pass

@@ -14,6 +14,7 @@ import jax
 
 from mmrl.agents import dqn
 from mmrl.agents.common import scan_learning
+from mmrl.course import plain
 from mmrl.course.experiments.batching import LENGTHS, MEMORIES, TAPE
 from mmrl.course.experiments.grid import Grid, Row, Rows
 from mmrl.runs import program
@@ -80,7 +81,9 @@ def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
 
 
 def _config(memory: str, length: int, **changes: Any) -> dqn.Config:
-    config = dqn.Config(memory=memory, batching="segments" if length else "tape", **changes)
+    config = dataclasses.replace(
+        plain.DQN, memory=memory, batching="segments" if length else "tape", **changes
+    )
     return dataclasses.replace(config, segment_length=length or 1)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import traitlets
 
 from mmrl.agents.dqn import Config
+from mmrl.course import plain
 from mmrl.course.widgets.training.live import Curve, LiveCurves
 from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
@@ -51,7 +52,7 @@ class TrainingExplorer(ipywidgets.VBox):
         **settings: Any,
     ):
         ipywidgets.VBox.__init__(self, **settings)
-        self.config, self.bounds = config or Config(), dict(bounds or {})
+        self.config, self.bounds = config or plain.DQN, dict(bounds or {})
         self._first = {key: getattr(self, key) for key in ("gamma", "learning_rate")}
         self.trials: dict[tuple[str, str], Trial] = {}  # by environment and name
         self._current: Trial | None = None

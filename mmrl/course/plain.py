@@ -1,0 +1,65 @@
+"""Settings of the course: its exercises, figures and experiments change these.
+
+They are plainer than the agents' defaults, which have to hold on any task: targets of one step, a
+short horizon, a constant learning rate, rewards as they are. What a chapter shows, these show best,
+and published rows were measured with them.
+"""
+
+from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents.ppo import ppg
+
+DQN = dqn.Config(
+    batch=500,
+    capacity=16_384,
+    blocks=16,
+    normalize_rewards=False,
+    reward_scale=25.0,
+    learning_rate=3e-3,
+    anneal=0.0,
+    gamma=0.5,
+    lam=0.0,
+    epsilon_decay=80.0,
+)
+R2D2 = r2d2.Config(
+    updates=1,
+    blocks=16,
+    n_step=5,
+    normalize_rewards=False,
+    learning_rate=1e-3,
+    anneal=0.0,
+    gamma=0.997,
+)
+PPO = ppo.Config(
+    normalize_rewards=False,
+    environments=64,
+    blocks=16,
+    learning_rate=5e-4,
+    anneal=0.0,
+    max_grad_norm=float("inf"),
+    value_weight=0.5,
+)
+PPG = ppg.Config(
+    normalize_rewards=False,
+    environments=64,
+    blocks=16,
+    learning_rate=5e-4,
+    anneal=0.0,
+    max_grad_norm=float("inf"),
+    value_weight=0.5,
+    auxiliary_rate=5e-4,
+)
+CLEAR = clear.Config(
+    environments=24,
+    rollout=20,
+    capacity=100_000,
+    block=25,
+    blocks=16,
+    normalize_rewards=False,
+    learning_rate=1e-3,
+    anneal=0.0,
+    policy_cloning=0.3,
+    value_cloning=0.15,
+    entropy_weight=0.01,
+    gamma=0.99,
+    max_grad_norm=40.0,
+)
