@@ -14,11 +14,14 @@ MOST_FILES, MOST_LINES = 10, 1500
 BESIDE = {
     "mmrl._random": "the random numbers of JAX, compiled sooner",
     "mmrl.agents.checks": "settings that are refused",
+    "mmrl.agents.descent": "a step of Adam, at a rate that falls",
+    "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
     "mmrl.memory": "the other memories by name",
     "mmrl.memory.checks": "arrays that are refused",
     "mmrl.replay.ring": "rows are written and read around a ring",
     "mmrl.replay.segments": "the other way of batching",
     "mmrl.replay.tree": "rows are drawn by weight in O(log capacity)",
+    "mmrl.returns": "λ-returns are a scan of Affine",
     "mmrl.rollout.evaluation": "a policy is scored, and nothing learned from it",
     "mmrl.schedules": "scans that teach, and one for long tapes on a GPU",
 }

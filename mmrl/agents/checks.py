@@ -54,6 +54,19 @@ def check_discrete(env: Any, params: Any) -> None:
         )
 
 
+def fit_storage(config: Any, params: Any) -> Any:
+    """The settings of DQN with the sizes that they leave to the environment, those that are 0."""
+    longest, piece = params.max_steps_in_episode, config.segment_length
+    piece = piece if config.batching == "segments" else 1
+    whole = (2 * longest + config.rollout) * config.environments
+    sizes = dataclasses.replace(
+        jax.tree.map(lambda _: 0.0, config),  # numbers may be traced: they are put back
+        batch=config.batch or -(-max(500, longest) // piece) * piece,
+        capacity=config.capacity or max(16_384, whole),
+    )
+    return jax.tree.unflatten(jax.tree.structure(sizes), jax.tree.leaves(config))
+
+
 def check_storage(config: Any, params: Any) -> None:
     """Raises `ValueError` unless a tape of `capacity` steps and a batch of DQN fit its sizes."""
     if config.batching == "segments" and config.batch % config.segment_length:

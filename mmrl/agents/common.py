@@ -7,7 +7,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.nets import Net
@@ -35,26 +34,6 @@ def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
     size, actions = math.prod(env.observation_space(params).shape), env.action_space(params).n
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
     return Net.make(config.memory, size, actions, key=key, **kind)
-
-
-def trained(net: Any) -> PyTree:
-    """θ: the parameters that gradients move."""
-    return eqx.filter(net, eqx.is_inexact_array)
-
-
-def descend(
-    rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
-) -> tuple[Any, PyTree]:
-    """θ and the optimizer's state after a step, of whatever has parameters."""
-    update, state = rule.update(gradient, state, trained(net))
-    return eqx.apply_updates(net, update), state
-
-
-def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """The learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
-    horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)
-    gone = jnp.minimum(iteration / (config.block * horizon), 1)
-    return config.learning_rate * (1 - config.anneal * gone)
 
 
 def scan_learning(

@@ -28,7 +28,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
@@ -39,21 +38,20 @@ from mmrl.agents.checks import (
     check_numbers,
     check_storage,
     check_whole_episodes,
+    fit_storage,
 )
 from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
-    annealed,
-    descend,
     end_block,
     explore,
     greedy,
     q_net,
     repeat,
     scan_learning,
-    trained,
 )
+from mmrl.agents.descent import adam, annealed, descend, trained
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
 from mmrl.rollout import Carry, Policy, Transition, collect, start
@@ -115,7 +113,7 @@ class State(eqx.Module):
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
     _check_sizes(config, env, params)
-    check_whole_episodes(fit(config, params), params)
+    check_whole_episodes(fit_storage(config, params), params)
 
 
 def _check_sizes(config: Config, env: Any, params: Any) -> None:
@@ -126,21 +124,8 @@ def _check_sizes(config: Config, env: Any, params: Any) -> None:
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
     check_numbers(config, shares=_SHARES, from_zero=("horizon", "batch", "capacity"))
-    check_storage(fit(config, params), params)
+    check_storage(fit_storage(config, params), params)
     check_discrete(env, params)
-
-
-def fit(config: Config, params: Any) -> Config:
-    """The settings with the sizes that they leave to the environment, those that are 0."""
-    longest, piece = params.max_steps_in_episode, config.segment_length
-    piece = piece if config.batching == "segments" else 1
-    whole = (2 * longest + config.rollout) * config.environments
-    sizes = dataclasses.replace(
-        jax.tree.map(lambda _: 0.0, config),  # numbers may be traced: they are put back
-        batch=config.batch or -(-max(500, longest) // piece) * piece,
-        capacity=config.capacity or max(16_384, whole),
-    )
-    return jax.tree.unflatten(jax.tree.structure(sizes), jax.tree.leaves(config))
 
 
 _SHARES = ("anneal", "gamma", "lam", "epsilon_start", "epsilon_end", "tau")
@@ -152,7 +137,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     `make` builds Q, by default the `Net` that the config names.
     """
     _check_sizes(config, env, params)
-    config = fit(config, params)
+    config = fit_storage(config, params)
     net_key, env_key, key = jax.random.split(key, 3)
     net = check_net(make(config, env, params, net_key), env, params)
     begin = partial(start, env, params, net.init())
@@ -163,7 +148,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     return State(
         net=net,
         target=net,
-        optimizer=optimizer(config, 0.0).init(trained(net)),
+        optimizer=adam(config, 0.0).init(trained(net)),
         carries=carries,
         tape=tape.init(example, config.capacity, workers=config.environments),
         rewards=normalize.rewards_of(config),
@@ -186,11 +171,6 @@ def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
         return memory_state, explore(q, epsilon, key)
 
     return act
-
-
-def optimizer(config: Config, rate: Float[Array, ""] | float) -> optax.GradientTransformation:
-    """Adam behind a clip of the global gradient norm."""
-    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.adam(rate))
 
 
 def act_and_store(
@@ -241,7 +221,7 @@ def learn(
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as `mmrl.agents.dqn.loss`."""
     batch = sample(config, state, key)
-    rule = optimizer(config, annealed(config, state.iteration))
+    rule = adam(config, annealed(config, state.iteration))
     value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
     net, inner = descend(rule, state.net, state.optimizer, gradient)
     target = jax.tree.map(
@@ -279,7 +259,7 @@ def block(
 
     `learn` makes a gradient step: yours, or `partial(dqn.learn, loss=yours)`.
     """
-    config = fit(config, params)
+    config = fit_storage(config, params)
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, fill, finite) = repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)

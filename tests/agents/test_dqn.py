@@ -12,6 +12,7 @@ import pytest
 import rlax
 
 from mmrl.agents import dqn
+from mmrl.agents.checks import fit_storage
 from mmrl.envs import make
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
@@ -112,6 +113,15 @@ def test_loss_and_gradient_equal_the_oracle():
     mask = jnp.arange(24) < 20
     batch = batch_of(rollout, mask)
     assert_equal(loss(ONLINE, TARGET, batch, CONFIG), oracle(ONLINE, TARGET, batch, CONFIG), 1e-5)
+
+
+@pytest.mark.slow
+def test_lambda_returns_end_where_a_segment_does():
+    """Two segments of one episode learn as two tapes would."""
+    rollout = steps([24])
+    begin = rollout.begin.at[10].set(True)
+    cut = dataclasses.replace(batch_of(rollout), begin=begin)
+    assert_equal(loss(ONLINE, TARGET, cut, CONFIG), oracle(ONLINE, TARGET, cut, CONFIG), 1e-5)
 
 
 @pytest.mark.parametrize(("end", "bootstraps"), [("truncated", True), ("terminated", False)])
@@ -240,6 +250,26 @@ def test_a_tape_that_holds_no_episode_is_refused():
     dqn.check(sizes, env, params)
     with pytest.raises(ValueError, match="must hold two episodes of 51 steps and a rollout of 4"):
         dqn.check(dataclasses.replace(sizes, capacity=4 * (51 + 51)), env, params)
+
+
+@pytest.mark.parametrize(
+    ("env", "changes", "sizes"),
+    [
+        ("popgym-RepeatFirstEasy-v0", {}, (500, 16_384)),
+        ("Catch-bsuite", {}, (1000, 16 * (2000 + 16))),
+        ("Catch-bsuite", {"batching": "segments", "segment_length": 30}, (1020, 16 * (2000 + 16))),
+        ("Catch-bsuite", {"batch": 1200, "capacity": 40_000}, (1200, 40_000)),
+    ],
+)
+def test_sizes_that_are_left_open_fit_the_environment(env: str, changes: dict, sizes: tuple):
+    env, params = make(env)
+    config = dqn.Config(**changes)
+    dqn.check(config, env, params)
+    fitted = fit_storage(config, params)
+    assert (fitted.batch, fitted.capacity) == sizes
+    assert dataclasses.replace(fitted, batch=0, capacity=0) == dataclasses.replace(
+        config, batch=0, capacity=0
+    )
 
 
 def test_continuous_actions_are_refused():

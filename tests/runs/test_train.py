@@ -12,7 +12,8 @@ import pytest
 
 from mmrl import runs
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
-from mmrl.agents.common import annealed, repeat
+from mmrl.agents.common import repeat
+from mmrl.agents.descent import annealed
 from mmrl.agents.ppo import ppg
 from mmrl.runs import Run, Setup, checkpoint
 from tests.helpers.compiling import text

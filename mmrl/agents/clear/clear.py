@@ -33,7 +33,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_net, check_numbers
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
-from mmrl.agents.common import Make, Metrics, annealed, descend, end_block, repeat, trained
+from mmrl.agents.common import Make, Metrics, end_block, repeat
+from mmrl.agents.descent import annealed, descend, trained
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.replay import reservoir

@@ -26,7 +26,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import losses
-from mmrl.agents.common import Make, Metrics, annealed, descend, repeat
+from mmrl.agents.common import Make, Metrics, repeat
+from mmrl.agents.descent import annealed, descend
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import learner, ppo
 from mmrl.nets import ActorCritic, Distribution

@@ -34,7 +34,8 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_net, check_numbers
-from mmrl.agents.common import Make, Metrics, annealed, end_block, repeat
+from mmrl.agents.common import Make, Metrics, end_block, repeat
+from mmrl.agents.descent import annealed
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.agents.ppo import learner

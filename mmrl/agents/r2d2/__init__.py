@@ -13,7 +13,6 @@ from mmrl.agents.r2d2.r2d2 import (
     iterate,
     learn,
     loss,
-    optimizer,
     train,
     unroll,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "iterate",
     "learn",
     "loss",
-    "optimizer",
     "train",
     "unroll",
 ]

@@ -29,7 +29,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
@@ -39,15 +38,13 @@ from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
-    annealed,
-    descend,
     end_block,
     greedy,
     q_net,
     repeat,
     scan_learning,
-    trained,
 )
+from mmrl.agents.descent import adam, annealed, descend, trained
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
 from mmrl.nets import Net
 from mmrl.replay import sequences
@@ -89,8 +86,7 @@ class Config(eqx.Module):
     learning_rate: float = 1e-3  # of Adam; paper: 1e-4
     adam_eps: float = 1e-5  # ε of Adam; paper: 1e-3, too much for small gradients
     anneal: float = 0.0  # share of it that is gone at the horizon, in a straight line
-    # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
-    horizon: float = 0.0
+    horizon: float = 0.0  # blocks until then; 0: all of the run, as in `ppo`
     gamma: float = 0.997  # γ, per step
     epsilon_base: float = 0.4  # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
     epsilon_exponent: float = 7.0  # see epsilon_base
@@ -166,7 +162,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
         net=net,
         target=net,
         actor=net,
-        optimizer=optimizer(config, 0.0).init(trained(net)),
+        optimizer=adam(config, 0.0, config.adam_eps).init(trained(net)),
         carries=carries,
         held=held,
         sequences=_storage(config, bare(example), net.init()),
@@ -175,12 +171,6 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
         iteration=jnp.zeros((), jnp.int32),
         learned=jnp.zeros((), jnp.int32),
     )
-
-
-def optimizer(config: Config, rate: Float[Array, ""] | float) -> optax.GradientTransformation:
-    """Adam behind a clip of the global gradient norm."""
-    adam = optax.adam(rate, eps=config.adam_eps)
-    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
 
 
 def act_and_store(
@@ -260,7 +250,7 @@ def learn(
     batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
-    rule = optimizer(config, annealed(config, state.iteration))
+    rule = adam(config, annealed(config, state.iteration), config.adam_eps)
     net, inner = descend(rule, state.net, state.optimizer, gradient)
     learned = state.learned + 1
     priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)

@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks, static
 from mmrl.agents.clear.vtrace import Measures, loss
-from mmrl.agents.common import Make, trained
+from mmrl.agents.common import Make
+from mmrl.agents.descent import trained
 from mmrl.agents.policies import actor_critic
 from mmrl.replay.reservoir import Unrolls
 

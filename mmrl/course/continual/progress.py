@@ -31,7 +31,8 @@ from mmrl import losses
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks, static
 from mmrl.agents.clear.vtrace import optimizer
-from mmrl.agents.common import Make, descend, trained
+from mmrl.agents.common import Make
+from mmrl.agents.descent import descend, trained
 from mmrl.course.continual import ewc
 from mmrl.course.continual.ewc import estimate_fisher, ewc_penalty, update_fisher
 from mmrl.nets import Categorical, LinearHead, Net, Outputs, body

@@ -14,7 +14,7 @@ import pytest
 from mmrl import losses
 from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
-from mmrl.agents.common import trained
+from mmrl.agents.descent import trained
 from mmrl.envs import continual, make
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Unrolls

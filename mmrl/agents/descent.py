@@ -1,0 +1,34 @@
+"""Gradient steps: Adam behind a clip, at a rate that falls."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+
+def trained(net: Any) -> PyTree:
+    """θ: the parameters that gradients move."""
+    return eqx.filter(net, eqx.is_inexact_array)
+
+
+def descend(
+    rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
+) -> tuple[Any, PyTree]:
+    """θ and the optimizer's state after a step, of whatever has parameters."""
+    update, state = rule.update(gradient, state, trained(net))
+    return eqx.apply_updates(net, update), state
+
+
+def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, ""] = 1e-8):
+    """Adam at this rate, behind a clip of the global gradient norm."""
+    clip = optax.clip_by_global_norm(config.max_grad_norm)
+    return optax.chain(clip, optax.adam(rate, eps=eps))
+
+
+def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """The learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
+    horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)
+    gone = jnp.minimum(iteration / (config.block * horizon), 1)
+    return config.learning_rate * (1 - config.anneal * gone)
