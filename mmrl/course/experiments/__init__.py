@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from mmrl.course.experiments.programs import forget_programs
 
 EXPERIMENTS = {
+    "baselines": "What every agent reaches with its defaults: two memories, six tasks, five seeds.",
     "batching": "Tapes against segments: five memories, four tasks, and the source code's quirks.",
     "ewma": "PPO and PPG with an average of θ as proximal policy, against themselves without.",
     "ffm": "Fast and forgetful memory as in the code of its paper, and as printed.",

@@ -47,13 +47,14 @@ class Grid:
 
     name: str  # of the file, and of the command
     cells: Sequence[Any]
-    measure: Callable[[Sequence[Any], Rows, bool], Iterable[Row]]  # (cells, rows so far, quick)
+    measure: Callable[..., Iterable[Row]]  # (cells, rows so far, quick), and a folder if it `keeps`
     say: Callable[[Row], str]
     program: Callable[[Any], Hashable] = lambda cell: cell.name  # equal: measured together
     most: int | None = None  # that are measured together
     outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # then it is measured anew
     cell_of: Callable[[Row], str] = lambda row: row["cell"]
     small: Sequence[Any] = ()  # the cells of a quick run, where they are others
+    keeps: bool = False  # what it trains, in a folder beside the file
     close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()  # said of all rows at last
 
     def read(self, out: pathlib.Path, quick: bool = True) -> Rows:
@@ -76,7 +77,8 @@ class Grid:
                 break
             alike = [c for c in waiting if self.program(c) == self.program(waiting[0])]
             together = alike[: self.most]
-            measured = list(self.measure(together, found, quick))
+            folder = [out / self.name] if self.keeps else []
+            measured = list(self.measure(together, found, quick, *folder))
             seconds = time.monotonic() - started
             longest = max(longest, seconds)
             for row in measured:

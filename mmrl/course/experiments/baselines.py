@@ -1,0 +1,114 @@
+"""Reference scores: every agent with its defaults, two memories, six tasks, five seeds.
+
+Nothing is set but the agent, the memory and the task: what a row says is what `mmrl train` reaches.
+The defaults were found on seeds from 100 on. An agent has learned if its last evaluation is at
+least the task's `LEVELS`, and stayed if that is 95 % of the way from the worst return to its best
+evaluation. Each evaluation plays 32 episodes greedily.
+"""
+
+import dataclasses
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.agents import AGENTS, find
+from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
+from mmrl.runs import Run, Setup, interval
+
+SEEDS = (0, 1, 2, 3, 4)
+MEMORIES = ("lru", "gru")
+LEVELS = {
+    "CartPole-v1": (0.0, 475.0),
+    "Catch-bsuite": (-1.0, 0.9),
+    "popgym-RepeatFirstEasy-v0": (-1.0, 0.9),
+    "popgym-RepeatPreviousEasy-v0": (-1.0, 0.9),
+    "popgym-PositionOnlyCartPoleEasy-v0": (0.0, 0.9),
+    "popgym-CountRecallEasy-v0": (-1.0, 0.9),
+}
+"""The worst return of each task, and the one from which on it counts as learned."""
+STAYED = 0.95
+QUICK: dict[str, Any] = {"blocks": 2, "episodes": 4, "width": 8}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One agent with one memory on one task."""
+
+    task: str
+    agent: str
+    memory: str
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.agent}, {self.memory}"
+
+    def setup(self, quick: bool = False) -> Setup:
+        """Its run, and nothing but defaults."""
+        changes = {"memory": self.memory} | (QUICK if quick else {})
+        config = dataclasses.replace(find(self.agent).Config(), **changes)
+        return Setup(env=self.task, agent=self.agent, config=config, seeds=SEEDS)
+
+
+def cells() -> list[Cell]:
+    """The whole grid, task by task."""
+    return [Cell(task, agent, m) for task in LEVELS for agent in AGENTS for m in MEMORIES]
+
+
+def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
+    """Train a cell's agents in a folder of their own, from where they were left, and tell of it."""
+    setup, cpu = cell.setup(quick), [0.0]
+    run = Run(setup, folder, resume=folder.exists())
+    whole, began = not run.history, time.process_time()
+    for _ in run:
+        cpu.append((time.process_time() - began) / len(SEEDS))
+    returns = np.array([row["returns"] for row in run.history]).T
+    return {
+        "cell": cell.name,
+        **{"task": cell.task, "agent": cell.agent, "memory": cell.memory, "seeds": list(SEEDS)},
+        **scores(cell.task, returns, np.array([row["env_steps"] for row in run.history])),
+        "returns": rounded(returns),
+        "env_steps": [row["env_steps"] for row in run.history],
+        # per agent so far; with compilation, and unknown where a run was taken up again
+        "cpu_seconds": np.round(cpu[1:], 2).tolist() if whole else None,
+        "settings": settings(setup.config) | {"learning_rate": setup.config.learning_rate},
+        "quick": quick,
+    }
+
+
+def scores(
+    task: str, returns: Float[np.ndarray, "seed eval"], env_steps: Float[np.ndarray, " eval"]
+) -> Row:
+    """What the curves of a task come to, seed by seed and together."""
+    worst, level = LEVELS[task]
+    final, best = returns[:, -1], returns.max(1)
+    learned, stayed = final >= level, final - worst >= STAYED * (best - worst)
+    reached = [np.flatnonzero(curve >= level) for curve in returns]
+    middle, *ends = interval(final)
+    return {
+        "interquartile_mean": middle,
+        "interval_95": ends,
+        "final": rounded(final),
+        "best": rounded(best),
+        "area": rounded(returns.mean(1)),
+        "learned_and_stayed": int((learned & stayed).sum()),
+        "steps_to_level": [int(env_steps[i[0]]) if i.size else None for i in reached],
+    }
+
+
+def _measure(together: Any, found: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
+    return [measure(c, quick, folder / c.name.replace(", ", "-")) for c in together]
+
+
+def say(row: Row) -> str:
+    """A row in a few words."""
+    low, high = row["interval_95"]
+    kept = f"{row['learned_and_stayed']} of {len(row['seeds'])} learned and stayed"
+    return f"{row['interquartile_mean']:.2f} [{low:.2f}, {high:.2f}], {kept}"
+
+
+SMALL = (Cell("Catch-bsuite", "ppo", "lru"), Cell("popgym-RepeatPreviousEasy-v0", "dqn", "gru"))
+GRID = Grid("baselines", cells(), _measure, say, keeps=True, small=SMALL)
