@@ -156,9 +156,11 @@ def restore(data: dict[str, Any]) -> Setup:
         )
     try:
         data = {**earlier(data), "seeds": tuple(data["seeds"])}
+        kind = AGENTS[data["agent"]].Config
+        lacked = {f.name: EARLIER[f.name] for f in dataclasses.fields(kind) if f.name in EARLIER}
         config = {k: _tuples(v) for k, v in unquote(data["config"]).items()}
+        config = kind(**{**lacked, **config})
         observes = tuple(data["observes"])
-        config = AGENTS[data["agent"]].Config(**config)
         return Setup(**{**data, "config": config, "observes": observes})
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"This run is of another version of mmrl: {error}.") from None

@@ -13,13 +13,16 @@ import rlax
 
 from mmrl.agents import dqn
 from mmrl.agents.checks import fit_storage
+from mmrl.course import plain
 from mmrl.envs import make
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
 from mmrl.rollout import Transition
 
 OBS, ACTIONS = 3, 4
-CONFIG = dqn.Config(gamma=0.9, lam=0.7, reward_scale=2.0, learning_rate=1e-2, tau=0.1)
+CONFIG = dataclasses.replace(
+    plain.DQN, gamma=0.9, lam=0.7, reward_scale=2.0, learning_rate=1e-2, tau=0.1
+)
 
 
 def net(seed: int) -> Net:
@@ -189,7 +192,7 @@ def test_a_shorter_segment_is_not():
 
 
 def test_epsilon_falls_in_a_line_and_stays():
-    config = dqn.Config(epsilon_start=0.8, epsilon_end=0.2, epsilon_decay=10.0)
+    config = dataclasses.replace(plain.DQN, epsilon_start=0.8, epsilon_end=0.2, epsilon_decay=10.0)
     values = jax.vmap(lambda i: dqn.epsilon(config, i))(jnp.array([0, 5, 10, 1000]))
     np.testing.assert_allclose(values, [0.8, 0.5, 0.2, 0.2], rtol=1e-6)
 
@@ -217,7 +220,9 @@ def test_exploration_is_uniform_and_as_frequent_as_it_should_be():
 
 
 ENV = "probe-Match-v0"
-TINY = dqn.Config(batch=16, environments=4, rollout=4, updates=2, capacity=64, block=2, episodes=4)
+TINY = dataclasses.replace(
+    plain.DQN, batch=16, environments=4, rollout=4, updates=2, capacity=64, block=2, episodes=4
+)
 
 
 @pytest.mark.parametrize(
@@ -267,9 +272,7 @@ def test_sizes_that_are_left_open_fit_the_environment(env: str, changes: dict, s
     dqn.check(config, env, params)
     fitted = fit_storage(config, params)
     assert (fitted.batch, fitted.capacity) == sizes
-    assert dataclasses.replace(fitted, batch=0, capacity=0) == dataclasses.replace(
-        config, batch=0, capacity=0
-    )
+    assert dataclasses.replace(fitted, batch=config.batch, capacity=config.capacity) == config
 
 
 def test_continuous_actions_are_refused():

@@ -12,12 +12,14 @@ import pytest
 
 from mmrl import runs
 from mmrl.agents import dqn, normalize
+from mmrl.course import plain
 from tests.helpers.any_probe import check_learned
 
 pytestmark = pytest.mark.slow
 
 ENV = "probe-Memory-v0"
-TINY = dqn.Config(
+TINY = dataclasses.replace(
+    plain.DQN,
     memory_sizes=(("state_size", 4),),
     width=8,
     batch=16,
@@ -140,7 +142,8 @@ def test_learning_waits_for_a_whole_episode(program: runs.Program):
     assert all(m.finite.all() for m in metrics)
 
 
-PROBING = dqn.Config(
+PROBING = dataclasses.replace(
+    plain.DQN,
     memory="none",
     width=32,
     batch=64,

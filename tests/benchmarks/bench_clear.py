@@ -16,12 +16,13 @@ from typing import Any
 from bench_ppo import BARE, Ours, interleaved
 
 from mmrl.agents import clear, ppo
+from mmrl.course import plain
 
 SIZES: dict[str, Any] = {"environments": 64, "rollout": 20, "learning_rate": 2.5e-4}
 ITERATIONS, ROUNDS = 20, 9
 PPO = dataclasses.replace(BARE, **SIZES, epochs=1, minibatches=1)
-VTRACE = clear.Config(**SIZES, replay_fraction=0.0, capacity=0)
-CLEAR = clear.Config(**SIZES, replay_fraction=0.5, capacity=100_000)
+VTRACE = dataclasses.replace(plain.CLEAR, **SIZES, replay_fraction=0.0, capacity=0)
+CLEAR = dataclasses.replace(plain.CLEAR, **SIZES, replay_fraction=0.5, capacity=100_000)
 MEMORIES = {"none": "without memory", "lru": "with an LRU"}
 
 

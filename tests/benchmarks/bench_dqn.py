@@ -7,6 +7,7 @@ the smallest tape wraps around and the larger ones fill. The ratio is the throug
 the smallest tape: 1 is flat, the target is within 15 % of it.
 """
 
+import dataclasses
 import time
 from functools import partial
 
@@ -14,6 +15,7 @@ import jax
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import dqn
+from mmrl.course import plain
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag
 
@@ -27,7 +29,7 @@ def run(quick: bool = False) -> list[dict]:
     rounds, iterations = (2, 4) if quick else (7, 40)
     programs, states = {}, {}
     for name, capacity in CAPACITIES.items():
-        config = dqn.Config(capacity=capacity, block=iterations, episodes=1)
+        config = dataclasses.replace(plain.DQN, capacity=capacity, block=iterations, episodes=1)
         states[name] = jax.jit(lambda key, c=config: dqn.init(c, env, params, key))(
             jax.random.key(0)
         )

@@ -48,12 +48,13 @@ from rival import Rival, Theirs
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import ppo
+from mmrl.course import plain
 from mmrl.envs import make
 
 ENV = "CartPole-v1"
 ITERATIONS = 6  # in a round
 RIVAL = Rival(pathlib.Path(__file__).with_name("rejax_ppo.py"), "0.1.3")
-BARE = ppo.Config(memory="none", learning_rate=2.5e-4, max_grad_norm=0.5)
+BARE = dataclasses.replace(plain.PPO, memory="none", learning_rate=2.5e-4, max_grad_norm=0.5)
 SHAPES = ((4, 512), (1, 2048), (16, 512))  # environments × steps of an iteration
 OTHERS = ("min_gru", "linear_attention")  # only in the first shape, and only all together
 

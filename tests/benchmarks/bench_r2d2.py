@@ -21,6 +21,7 @@ at the errors of new steps, starts windows anywhere and lets them cross episodes
 it unrolls the network a third time for the next actions, and sampling reads every priority.
 """
 
+import dataclasses
 import math
 import pathlib
 from functools import partial
@@ -33,6 +34,7 @@ from rival import Rival, Theirs
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import r2d2
+from mmrl.course import plain
 from mmrl.envs import make
 
 ENV, LENGTH = "MemoryChain-bsuite", {"memory_length": 398}
@@ -42,7 +44,7 @@ RIVAL = Rival(pathlib.Path(__file__).with_name("memorax_r2d2.py"), "1.0.1")
 
 
 def config(capacity: int) -> r2d2.Config:
-    return r2d2.Config(capacity=capacity, updates=4, dueling=False)
+    return dataclasses.replace(plain.R2D2, capacity=capacity, updates=4, dueling=False)
 
 
 class Ours:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mmrl.agents import r2d2
-from mmrl.agents.ppo import Config, learner
-from mmrl.course import arms
+from mmrl.agents.ppo import learner
+from mmrl.course import arms, plain
 from mmrl.nets import ActorCritic, Categorical, Net
 from mmrl.replay import sequences
 from mmrl.rollout import Transition
@@ -31,7 +31,7 @@ def test_an_arm_has_the_loss_of_its_proximal_policy(name: str):
     acted, recent = (Categorical(jax.random.normal(key, (20, 1, 4))) for key in keys[2:])
     near = acted if name == "behavior" else recent
     said = recent if name == "recent" else acted
-    config = Config(memory="none", proximal="decoupled")
+    config = dataclasses.replace(plain.PPO, memory="none", proximal="decoupled")
     both = learner.BOTH
     own = batch_of(net.init(), near, said.log_prob(action), obs, action)
     given = batch_of(net.init(), recent, acted.log_prob(action), obs, action)
@@ -57,7 +57,7 @@ def test_states_that_count_nothing_are_a_start_from_zero(start: str):
     tape = jax.tree.map(lambda x: x[None], steps)
     store = jax.jit(sequences.add)(store, tape, states, jnp.ones((1, 12)))
     batch = jax.jit(sequences.sample, static_argnums=2)(store, jax.random.key(2), 3)
-    config = r2d2.Config(**sizes, n_step=1, start=start)
+    config = dataclasses.replace(plain.R2D2, **sizes, n_step=1, start=start)
     want = eqx.filter_jit(r2d2.loss)(net, net, batch, config)
     counted = dataclasses.replace(config, start="stored")
     right, wrong = (arms.stored_or_zero(x).keywords["loss"] for x in _numbers(start))

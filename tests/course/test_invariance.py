@@ -12,11 +12,17 @@ import numpy as np
 import pytest
 
 from mmrl.agents import ppo
-from mmrl.agents.ppo import learner, ppg
+from mmrl.agents.ppo import learner
+from mmrl.course import plain
 from mmrl.course.invariance import rescale
 
-PAPER = ppg.Config(
-    environments=256, policy_iterations=32, block=32, advantage_decay=0.0, prox_center=8.0
+PAPER = dataclasses.replace(
+    plain.PPG,
+    environments=256,
+    policy_iterations=32,
+    block=32,
+    advantage_decay=0.0,
+    prox_center=8.0,
 )
 # c: learning rate, β_prox, decay of the advantages' moments, β₁, β₂, N_π
 TABLE = {

@@ -9,6 +9,7 @@ import pytest
 
 from mmrl import rollout
 from mmrl.agents import clear
+from mmrl.course import plain
 from mmrl.course.continual import cycles
 from mmrl.envs import continual, make
 from mmrl.envs.wrappers import BeginFlag, TimeLimit
@@ -190,7 +191,8 @@ def test_popgym_tasks_that_look_alike_are_told_apart_by_places():
 @pytest.mark.slow
 def test_popgym_tasks_are_toured():
     """One network with a memory learns from one after the other and is evaluated in both."""
-    config = clear.Config(
+    config = dataclasses.replace(
+        plain.CLEAR,
         memory="lru",
         memory_sizes=(("state_size", 4),),
         width=8,

@@ -14,6 +14,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 
 from mmrl.agents import r2d2
+from mmrl.course import plain
 from mmrl.nets import Net
 from mmrl.replay import sequences
 from mmrl.rollout import Transition
@@ -64,7 +65,7 @@ class Noise(environment.Environment):
 
 ENV = Noise()
 PARAMS = ENV.default_params
-CONFIG = r2d2.Config(
+CONFIG = dataclasses.replace(plain.R2D2,
     memory_sizes=(("state_size", 4),), width=8, length=4, overlap=2, burn_in=4, n_step=3,
     environments=3, rollout=30, capacity=3 * DEPTH, gamma=0.9, reward_scale=2.0,
 )  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import dqn
+from mmrl.course import plain
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag
 from mmrl.replay import reservoir, segments, sequences, tape
@@ -107,11 +108,11 @@ HARD = "popgym-RepeatFirstHard-v0"  # 831 steps
 def test_dqn_refuses_a_batch_that_an_episode_may_outlast():
     env, params = make(HARD)
     with pytest.raises(ValueError, match="Take batch=831, or batching='segments'"):
-        dqn.check(dqn.Config(), env, params)
+        dqn.check(plain.DQN, env, params)
     with pytest.raises(ValueError, match="`batch` must hold an episode of 831 steps; got 500"):
-        jax.eval_shape(lambda: dqn.train(dqn.Config(), env, params, jax.random.key(0)))
-    dqn.check(dqn.Config(batch=831, environments=8), env, params)
-    dqn.check(dqn.Config(batching="segments", environments=8), env, params)
+        jax.eval_shape(lambda: dqn.train(plain.DQN, env, params, jax.random.key(0)))
+    dqn.check(dataclasses.replace(plain.DQN, batch=831, environments=8), env, params)
+    dqn.check(dataclasses.replace(plain.DQN, batching="segments", environments=8), env, params)
 
 
 LONGEST, TURN = 12, 5  # steps of an episode and of a rollout
@@ -137,7 +138,9 @@ def test_a_tape_for_two_episodes_and_a_rollout_is_never_empty_again():
 @pytest.mark.parametrize("batching", ["tape", "segments"])
 def test_dqn_refuses_a_tape_that_often_holds_no_episode(batching):
     env, params = make(HARD)
-    config = dqn.Config(batching=batching, batch=840, environments=16, rollout=16)
+    config = dataclasses.replace(
+        plain.DQN, batching=batching, batch=840, environments=16, rollout=16
+    )
     with pytest.raises(ValueError, match="Take capacity=26848, or fewer environments"):
         dqn.check(config, env, params)
     dqn.check(dataclasses.replace(config, capacity=26_848), env, params)
@@ -146,7 +149,9 @@ def test_dqn_refuses_a_tape_that_often_holds_no_episode(batching):
 def test_dqn_learns_from_every_step_of_the_longest_episode():
     env, params = make(HARD)
     env, time = BeginFlag(env), params.max_steps_in_episode
-    small = dqn.Config(width=4, memory_sizes=(("state_size", 2),), environments=1, rollout=time)
+    small = dataclasses.replace(
+        plain.DQN, width=4, memory_sizes=(("state_size", 2),), environments=1, rollout=time
+    )
     config = dataclasses.replace(small, batch=831, capacity=3 * 831)
     dqn.check(config, env, params)
 

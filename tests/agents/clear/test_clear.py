@@ -15,12 +15,14 @@ from mmrl import losses
 from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
 from mmrl.agents.descent import trained
+from mmrl.course import plain
 from mmrl.envs import continual, make
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Unrolls
 
 FAMILY, PARAMS = continual.permuted_catch(3, rows=5, columns=3)
-TINY = clear.Config(
+TINY = dataclasses.replace(
+    plain.CLEAR,
     memory="none",
     width=8,
     environments=4,
@@ -404,7 +406,8 @@ def test_entering_a_task_begins_episodes_and_changes_nothing_else():
 @pytest.mark.slow
 def test_it_learns_with_half_of_its_batches_replayed():
     env, params = make("probe-Memory-v0")
-    config = clear.Config(
+    config = dataclasses.replace(
+        plain.CLEAR,
         memory="lru",
         width=32,
         environments=16,

@@ -11,6 +11,7 @@ import pytest
 
 from mmrl.agents import ppo
 from mmrl.agents.ppo import diagnostics, learner, ppg
+from mmrl.course import plain
 from mmrl.envs import make
 from mmrl.runs import RunError
 from mmrl.runs.setup import check_same
@@ -26,8 +27,9 @@ SIZES: dict[str, Any] = dict(
     noise_scale=True,
     adam_eps=1e-3,  # so that rounding stays what it is
 )
-PPO = ppo.Config(**SIZES, epochs=2, block=2)
-PPG = ppg.Config(
+PPO = dataclasses.replace(plain.PPO, **SIZES, epochs=2, block=2)
+PPG = dataclasses.replace(
+    plain.PPG,
     **SIZES,
     policy_iterations=2,
     auxiliary_epochs=1,

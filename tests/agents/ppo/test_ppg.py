@@ -12,10 +12,12 @@ import pytest
 
 from mmrl.agents import ppo
 from mmrl.agents.ppo import ppg
+from mmrl.course import plain
 from mmrl.envs import make
 
 ENV, PARAMS = make("probe-Memory-v0")
-TINY = ppg.Config(
+TINY = dataclasses.replace(
+    plain.PPG,
     memory="none",
     width=8,
     proximal="ewma",
@@ -65,7 +67,7 @@ def test_a_policy_phase_is_ppo():
     fields = {f.name: getattr(TINY, f.name) for f in dataclasses.fields(ppo.Config)}
     ours, (outcome, _) = iterate(TINY, state)
     theirs, other = jax.jit(lambda c, s: ppo.iterate(c, ENV, PARAMS, s))(
-        ppo.Config(**fields), state.policy
+        dataclasses.replace(plain.PPO, **fields), state.policy
     )
     assert distance(ours.policy, theirs) < 1e-6 < distance(ours.net, state.net)
     np.testing.assert_allclose(outcome[0], other[0], rtol=1e-5)

@@ -14,12 +14,14 @@ import pytest
 from mmrl.agents import normalize, ppo
 from mmrl.agents.descent import annealed
 from mmrl.agents.ppo import diagnostics, learner
+from mmrl.course import plain
 from mmrl.envs import make
 from mmrl.nets import Categorical
 from mmrl.rollout import Transition
 
 ENV, PARAMS = make("probe-Memory-v0")
-TINY = ppo.Config(
+TINY = dataclasses.replace(
+    plain.PPO,
     memory_sizes=(("state_size", 4),),
     width=8,
     environments=4,
@@ -272,10 +274,10 @@ def test_every_step_on_the_policy_moves_the_average():
 
 
 def test_rewards_are_divided_by_what_all_rollouts_have_paid():
-    scaled, plain = begin(change(BARE, normalize_rewards=True)), begin(BARE)
+    scaled, usual = begin(change(BARE, normalize_rewards=True)), begin(BARE)
     scale = fresh = normalize.reward_scale(BARE.environments)
     for seed in (1, 2):
-        plain, raw = act(BARE, plain, jax.random.key(seed))
+        usual, raw = act(BARE, usual, jax.random.key(seed))
         scaled, found = act(change(BARE, normalize_rewards=True), scaled, jax.random.key(seed))
         anew = normalize.watch_rewards(fresh, raw.steps, BARE.reward_gamma)
         scale = normalize.watch_rewards(scale, raw.steps, BARE.reward_gamma)

@@ -9,13 +9,15 @@ import pytest
 
 from mmrl.agents import ppo
 from mmrl.agents.ppo import ppg
+from mmrl.course import plain
 from mmrl.envs import make
 from tests.helpers.any_probe import check_learned
 from tests.helpers.compiling import jit_long
 
 pytestmark = pytest.mark.slow
 
-PROBING = ppo.Config(
+PROBING = dataclasses.replace(
+    plain.PPO,
     memory="none",
     width=32,
     environments=8,
@@ -57,11 +59,14 @@ def test_another_objective_learns_from_what_is_stale():
 def test_ppg_learns():
     fields = {f.name: getattr(PROBING, f.name) for f in dataclasses.fields(PROBING)}
     phases = dict(policy_iterations=5, auxiliary_minibatches=8, auxiliary_rate=1e-3)
-    config = ppg.Config(**(fields | dict(epochs=2, value_epochs=3, proximal="ewma")), **phases)
+    config = dataclasses.replace(
+        plain.PPG, **(fields | dict(epochs=2, value_epochs=3, proximal="ewma")), **phases
+    )
     check_probes(ppg, config, "Match")
 
 
-CART_POLE = ppo.Config(
+CART_POLE = dataclasses.replace(
+    plain.PPO,
     memory="none",
     learning_rate=2.5e-4,
     anneal=1.0,

@@ -12,6 +12,7 @@ import pytest
 import rlax
 
 from mmrl.agents import dqn, r2d2
+from mmrl.course import plain
 from mmrl.replay import sequences, tape
 from tests.helpers import r2d2 as oracle
 from tests.helpers.r2d2 import CONFIG, cut, game, place, stepwise, store
@@ -50,10 +51,11 @@ def test_without_its_additions_it_is_dqn_on_segments():
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (steps, mask))
     begin, nothing = np.arange(mask.size) % 4 == 0, np.zeros(mask.size, np.int32)
     segments = tape.Sample(*jax.device_put((flat[0], begin, flat[1], nothing, nothing)))
-    plain = dqn.Config(gamma=config.gamma, reward_scale=config.reward_scale)
+    scale = config.reward_scale
+    one_step = dataclasses.replace(plain.DQN, gamma=config.gamma, reward_scale=scale)
     value_and_grad = eqx.filter_jit(eqx.filter_value_and_grad(dqn.loss))
     net, other = game(memory).state.net, game(memory).other
-    value, gradient = value_and_grad(net, other, segments, plain)
+    value, gradient = value_and_grad(net, other, segments, one_step)
     (ours, _), our_gradient = loss(net, other, sample, config)
     np.testing.assert_allclose(ours, value, rtol=1e-6)
     assert_same_gradient(our_gradient, gradient, 1e-6)

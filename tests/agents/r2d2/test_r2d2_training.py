@@ -13,6 +13,7 @@ import pytest
 from mmrl import returns
 from mmrl.agents import normalize, r2d2
 from mmrl.agents.r2d2 import actors
+from mmrl.course import plain
 from mmrl.envs import make, probes
 from mmrl.replay import sequences, tree
 from tests.helpers import r2d2 as oracle
@@ -156,18 +157,18 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
 
 def test_rewards_are_divided_in_priorities_and_targets_and_the_rate_falls():
     """As if the reward scale were so much smaller; on the rings they stay as they are."""
-    plain, key = game().state, jax.random.key(5)
-    scaled = dataclasses.replace(plain, rewards=normalize.reward_scale(CONFIG.environments))
+    raw, key = game().state, jax.random.key(5)
+    scaled = dataclasses.replace(raw, rewards=normalize.reward_scale(CONFIG.environments))
     play = jax.jit(partial(r2d2.act_and_store, config=CONFIG, env=ENV, params=PARAMS))
     scaled, _ = play(state=scaled, key=key)
     deviation = np.sqrt(normalize.variance(scaled.rewards.moments))
     assert abs(deviation - 1) > 0.1
     config = dataclasses.replace(CONFIG, reward_scale=CONFIG.reward_scale / float(deviation))
-    plain, _ = play(state=plain, key=key, config=config)
-    assert_same(scaled.sequences, plain.sequences, 1e-4)
+    raw, _ = play(state=raw, key=key, config=config)
+    assert_same(scaled.sequences, raw.sequences, 1e-4)
     late = dataclasses.replace(CONFIG, anneal=1.0, horizon=1.0), jnp.int32(CONFIG.block)
     after, (value, _) = learn(CONFIG, scaled, key)
-    _, (wanted, _) = learn(config, plain, key)
+    _, (wanted, _) = learn(config, raw, key)
     np.testing.assert_allclose(value, wanted, rtol=1e-4)
     assert apart(after.net, scaled.net)
     still, _ = learn(late[0], dataclasses.replace(scaled, iteration=late[1]), key)
@@ -185,7 +186,7 @@ def test_learning_waits_for_a_whole_sequence():
 # Bad settings
 
 
-TINY = r2d2.Config(
+TINY = dataclasses.replace(plain.R2D2,
     memory_sizes=(("state_size", 4),), width=8, length=4, overlap=2, burn_in=2, n_step=2, batch=8,
     environments=4, rollout=4, updates=2, capacity=128, block=2, blocks=3, episodes=4,
     target_period=3, actor_period=2,
@@ -225,7 +226,7 @@ def test_continuous_actions_are_refused():
 # Learning
 
 
-PROBING = r2d2.Config(
+PROBING = dataclasses.replace(plain.R2D2,
     memory="lru", width=32, length=6, overlap=2, burn_in=2, environments=8, rollout=8, updates=4,
     capacity=1024, block=30, blocks=3, episodes=64, target_period=20, actor_period=4,
     learning_rate=3e-3, adam_eps=1e-5, gamma=0.8, epsilon_exponent=1.0, n_step=3,
@@ -242,7 +243,7 @@ def test_probes_are_learned_to_their_values():
     check_learned(r2d2, PROBING, "Observation", "Delay", policy=at_random, values=values)
 
 
-REMEMBERING = r2d2.Config(
+REMEMBERING = dataclasses.replace(plain.R2D2,
     memory="lru", width=32, length=4, overlap=0, burn_in=0, n_step=1, batch=32, updates=4,
     capacity=16_000, block=20, blocks=1, reward_scale=5.0, learning_rate=3e-3, adam_eps=1e-5,
     target_period=20, gamma=0.9,

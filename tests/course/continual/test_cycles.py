@@ -12,6 +12,7 @@ import pytest
 from mmrl.agents import clear
 from mmrl.agents.clear.vtrace import sampled
 from mmrl.agents.policies import mode
+from mmrl.course import plain
 from mmrl.course.continual import cycles, schedules
 from mmrl.envs import continual as tasks
 from tests.helpers.compiling import jit_long
@@ -19,7 +20,8 @@ from tests.helpers.compiling import jit_long
 pytestmark = pytest.mark.slow
 
 FAMILY, PARAMS = tasks.permuted_catch(3, rows=4, columns=3)
-TINY = clear.Config(
+TINY = dataclasses.replace(
+    plain.CLEAR,
     memory="none",
     width=8,
     environments=3,
@@ -127,7 +129,8 @@ def many(configs: list[Any]) -> Any:
     return jax.tree.map(lambda *x: jnp.stack([jnp.float32(v) for v in x]), *configs)
 
 
-LEARNING = clear.Config(
+LEARNING = dataclasses.replace(
+    plain.CLEAR,
     memory="none",
     environments=12,
     rollout=10,
@@ -143,7 +146,7 @@ LEARNING = clear.Config(
 def test_sequential_training_forgets_and_clear_does_not():
     """In the mean of four seeds; CLEAR ends almost as if it had trained on all tasks at once."""
     env, params = tasks.permuted_catch(3, rows=7)
-    plain = dataclasses.replace(LEARNING, replay_fraction=0.0)
+    alone = dataclasses.replace(LEARNING, replay_fraction=0.0)
     in_turn, order = schedules.sequential(range(3), 2, 12), [0, 1, 2] * 2
     plans = jnp.stack([schedules.simultaneous(3, 6, 12), in_turn, in_turn])
 
@@ -156,7 +159,7 @@ def test_sequential_training_forgets_and_clear_does_not():
         return jax.vmap(seeds, (0, 0, None))(configs, plans, keys)
 
     keys = jax.random.split(jax.random.key(20), 4)
-    curves = jax.device_get(run(many([plain, plain, LEARNING]), plans, keys))
+    curves = jax.device_get(run(many([alone, alone, LEARNING]), plans, keys))
     scores, begin = curves.played["greedy"]
     assert curves.finite.all()
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import clear
+from mmrl.course import plain
 from mmrl.course.continual import cycles, ewc, schedules
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical, Outputs
@@ -161,7 +162,7 @@ def test_the_first_task_is_learned_as_without_it():
     first = begin(TINY)
     ours, (_, measures, _) = iterate(TINY, first)
     theirs, _ = jax.jit(lambda c, s: clear.iterate(c, FAMILY, PARAMS, s))(
-        clear.Config(**fields), first.learner
+        dataclasses.replace(plain.CLEAR, **fields), first.learner
     )
     assert distance(ours.net, theirs.net) < 1e-6 and measures.penalty == 0
 

@@ -15,16 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.agents import clear
 from mmrl.agents.clear import of_task
 from mmrl.agents.common import score
+from mmrl.course import plain
 from mmrl.course.continual import cycles
 from mmrl.envs import continual as tasks
 from mmrl.nets import Categorical, Outputs
 
 FAMILY, PARAMS = tasks.permuted_catch(2, rows=4, columns=3)
 GAMES = [(FAMILY, of_task(PARAMS, task)) for task in range(2)]
-CONFIG = clear.Config(environments=3, block=2, blocks=2, episodes=16)
+CONFIG = dataclasses.replace(plain.CLEAR, environments=3, block=2, blocks=2, episodes=16)
 ORDER = (0, 1, 0)
 
 

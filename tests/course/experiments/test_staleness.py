@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import ppo
 from mmrl.agents.common import Metrics
+from mmrl.course import plain
 from mmrl.course.experiments import proximal, staleness
 from mmrl.course.experiments.fleet import Fleet
 from mmrl.runs.checkpoint import dumps, loads
@@ -45,7 +45,7 @@ class Toy:
 
 
 def test_agents_side_by_side_keep_their_own_numbers():
-    config = ppo.Config(blocks=3)
+    config = dataclasses.replace(plain.PPO, blocks=3)
     fleet = Fleet(Toy, None, None)
     trained = fleet.train(config, {"learning_rate": [1.0, 2.0, 4.0]}, [5, 6, 7])
     nan = np.nan

@@ -1,6 +1,7 @@
 """The training explorer without a browser: settings, buttons, threads, bad input, what is kept."""
 
 import _thread
+import dataclasses
 import json
 import re
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmrl.agents.dqn import Config
+from mmrl.course import plain
 from mmrl.course.widgets.training import AgentPlayer, TrainingExplorer
 from mmrl.course.widgets.training import trial as trials
 from mmrl.course.widgets.training.live import MARKS, Curve, LiveCurves
@@ -19,8 +20,16 @@ from mmrl.runs import Report, Run, RunError, Setup, program
 from mmrl.show import STYLES
 
 ENV, OTHER = "popgym-RepeatPreviousEasy-v0", "probe-Memory-v0"
-TINY = Config(
-    width=8, environments=2, rollout=8, updates=1, batch=51, capacity=512, block=1, episodes=2
+TINY = dataclasses.replace(
+    plain.DQN,
+    width=8,
+    environments=2,
+    rollout=8,
+    updates=1,
+    batch=51,
+    capacity=512,
+    block=1,
+    episodes=2,
 )
 
 
