@@ -58,6 +58,7 @@ CLEAR = clear.Config(
     learning_rate=1e-3,
     anneal=0.0,
     policy_cloning=0.3,
+    value_weight=0.5,
     value_cloning=0.15,
     entropy_weight=0.01,
     gamma=0.99,

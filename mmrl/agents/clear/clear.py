@@ -56,27 +56,28 @@ class Config(eqx.Module):
     shared: bool = static(default=False)  # one network for policy and value; paper: True
     optimizer: str = static(default="adam")  # or rmsprop
     reduction: str = static(default="mean")  # of losses over time and environments; paper: sum
-    normalize_rewards: bool = static(default=False)  # where learned from; stored raw
-    environments: int = static(default=24)  # N, actors
-    rollout: int = static(default=20)  # U, steps of an unroll
+    normalize_rewards: bool = static(default=True)  # where learned from; stored raw
+    environments: int = static(default=8)  # N, actors
+    # U, steps of an unroll, through which gradients reach back; paper: 20
+    rollout: int = static(default=64)
     # steps in the reservoir, 0: none; paper: half of all that are played
-    capacity: int = static(default=100_000)
+    capacity: int = static(default=51_200)
     # type of stored observations; uint8, for whole numbers, takes a quarter of the room
     stored: str = static(default="float32")
-    block: int = static(default=25)  # iterations between two evaluations
-    blocks: int = static(default=16)  # evaluations in a whole run, or in a stage of a cycle
+    block: int = static(default=50)  # iterations between two evaluations
+    blocks: int = static(default=48)  # evaluations in a whole run, or in a stage of a cycle
     episodes: int = static(default=32)  # in an evaluation, of each task
 
     replay_fraction: float = 0.5  # of a batch, rounded to whole unrolls; 0: plain V-trace
-    policy_cloning: float = 0.3  # weight of KL[μ ‖ π]; paper: 0.01
-    value_cloning: float = 0.15  # weight of (V - V_then)²; paper: 0.005
-    value_weight: float = 0.5
+    policy_cloning: float = 0.1  # weight of KL[μ ‖ π]; paper: 0.01
+    value_cloning: float = 0.05  # weight of (V - V_then)²; paper: 0.005
+    value_weight: float = 0.05  # as in `ppo`; paper: 0.5
     entropy_weight: float = 0.01  # paper: 0.005
     rho_max: float = 1.0  # ρ̄: whose values are learned
     c_max: float = 1.0  # c̄: how far a correction travels
-    gamma: float = 0.99  # γ, per step
-    learning_rate: float = 1e-3
-    anneal: float = 0.0  # share of it that is gone at the horizon, in a straight line
+    gamma: float = 0.97  # γ, per step
+    learning_rate: float = 2e-3
+    anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
     # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
     horizon: float = 0.0
     beta1: float = 0.9  # of Adam
@@ -84,7 +85,7 @@ class Config(eqx.Module):
     adam_eps: float = 1e-8
     rms_decay: float = 0.99  # of RMSProp
     rms_eps: float = 0.1  # added to the mean square, below the root
-    max_grad_norm: float = 40.0  # longer gradients are shortened to this length
+    max_grad_norm: float = 1.0  # longer gradients are shortened to this length
 
 
 class State(eqx.Module):
