@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from mmrl.agents import dqn, r2d2
+from mmrl.course import plain
 from mmrl.runs import Setup, checkpoint
 
 # The program of agents/test_dqn_training.py, so that it is compiled once for both.
-CONFIG = dqn.Config(
+CONFIG = dataclasses.replace(
+    plain.DQN,
     memory_sizes=(("state_size", 4),),
     width=8,
     batch=16,
@@ -31,7 +32,8 @@ R2D2 = Setup(
     env="probe-Memory-v0",
     agent="r2d2",
     seeds=(0, 1),
-    config=r2d2.Config(
+    config=dataclasses.replace(
+        plain.R2D2,
         width=8,
         batch=4,
         length=4,
@@ -49,8 +51,11 @@ R2D2 = Setup(
 
 # The same for the command line, but for the number of blocks.
 _SIZES = ("width", "batch", "environments", "rollout", "updates", "capacity", "block", "episodes")
-ARGUMENTS = ["--seeds", "0", "1", "--memory-sizes", "state_size", "4"]
-ARGUMENTS += [word for name in _SIZES for word in (f"--{name}", str(getattr(CONFIG, name)))]
+_NUMBERS = ("anneal", "gamma", "lam", "reward_scale")
+ARGUMENTS = ["--seeds", "0", "1", "--memory-sizes", "state_size", "4", "--no-normalize-rewards"]
+ARGUMENTS += [
+    word for name in (*_SIZES, *_NUMBERS) for word in (f"--{name}", str(getattr(CONFIG, name)))
+]
 
 
 def setup(**changes: Any) -> Setup:

@@ -12,6 +12,7 @@ import pytest
 import scipy.stats
 
 from mmrl import runs
+from mmrl.course import plain
 from mmrl.envs import probes
 from mmrl.runs import Run, RunError, checkpoint
 from tests.helpers.runs import payload, setup
@@ -94,7 +95,7 @@ def test_what_is_written_is_json_for_every_reader(tmp_path: pathlib.Path):
     assert written["returns"] == [1.0, "NaN"] and float(written["limit"]) == -math.inf
     read = checkpoint.loads(path.read_text())
     assert read["limit"] == -math.inf and math.isnan(read["returns"][1])
-    wanted = runs.Setup(env="CartPole-v1", agent="ppo", seeds=(0,))
+    wanted = runs.Setup(env="CartPole-v1", agent="ppo", config=plain.PPO, seeds=(0,))
     Run(wanted, tmp_path / "run")
     text = (tmp_path / "run" / "results.json").read_text()
     assert wanted.config.max_grad_norm == math.inf

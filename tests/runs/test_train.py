@@ -121,7 +121,8 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
     """With the last test: each agent's runs are what its `train` does. The rate is asked below."""
     env, params, *_ = Run(setup(agent)).program
     module = find(agent)
-    rate = sys.modules[ppo.init.__module__]
+    users = [m for name, m in sys.modules.items() if name.startswith("mmrl.agents.")]
+    users = [m for m in users if hasattr(m, "annealed")]
 
     def trace(config: Any) -> str:
         begin = partial(module.init, config, env, params)
@@ -130,9 +131,9 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
         return text(begin, jax.random.key(0)) + text(block, state)
 
     whole = config_of(agent)
-    if agent in ("ppo", "ppg"):
-        assert trace(whole) != trace(repeatable(whole))
-    monkeypatch.setattr(rate, "rate", lambda config, iteration: config.learning_rate)
+    assert trace(whole) != trace(repeatable(whole))
+    for user in users:
+        monkeypatch.setattr(user, "annealed", lambda config, iteration: config.learning_rate)
     assert trace(whole) == trace(repeatable(whole))
 
 
@@ -140,14 +141,14 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("change", [{"blocks": 3}, {"blocks": 7}, {"blocks": 7, "horizon": 4.0}])
-@pytest.mark.parametrize("agent", [ppo, ppg], ids=["ppo", "ppg"])
+@pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
 def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(
     agent: Any, change: dict[str, Any]
 ):
     change = change | ({"policy_iterations": 2} if agent is ppg else {})
     config = agent.Config(block=2, anneal=0.75, learning_rate=1.0, **change)
     alone = repeatable(config)
-    assert alone.blocks == 1 and repeatable(dqn.Config()) == dqn.Config(blocks=1)
+    assert alone.blocks == 1 and alone.horizon == (config.horizon or config.blocks)
     iterations = np.arange(2 * config.blocks + 1)
     whole, part = (jax.vmap(lambda i, c=c: annealed(c, i))(iterations) for c in (config, alone))
     np.testing.assert_array_equal(whole, part)
