@@ -15,6 +15,9 @@ Implementation details
 - A tape wants a batch that holds the longest possible episode, since it cuts the last of a batch:
   what comes after `batch` steps would never be learned from, so `check` refuses it. And it wants
   room for two, because an episode can be drawn only while the whole of it is stored.
+- Targets are λ-returns of what was played, explored actions included, as in Peng's Q(λ) (Peng and
+  Williams 1996): a bias that shrinks with ε, for rewards that are felt many steps back at once.
+  λ = 0 is the target of the papers.
 - `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
 - Rewards stay raw on the tape. A batch's are divided by the deviation of discounted sums of all
   rewards so far, if `normalize_rewards`; `reward_scale` applies in the loss.
