@@ -79,7 +79,6 @@ _R2D2 = _preset(
         "Section 2.3": {"n_step": 5, "overlap": 40, "eta": 0.9},
         "Section 2.3, of 260 steps in 1/5 s": {"rollout": 52, "updates": 1},
         "Section 3": {"start": "stored"},
-        "nowhere: it has none": {"normalize_rewards": False, "anneal": 0.0},
         "Appendix": {
             "memory": "lstm",
             "memory_sizes": (("state_size", 512),),
@@ -128,7 +127,6 @@ _TABLE_1 = {
 _SHARED: dict[str, dict[str, Any]] = {
     "Table 1": _TABLE_1,
     "Section 2": {"objective": "clip"},
-    "nowhere: it has none": {"anneal": 0.0, "max_grad_norm": math.inf},
     "Appendix B": {"memory": "none", "width": 256, "optimizer": "adam", "importance_max": 100.0},
     "Published code": {
         "adam_eps": 1e-8,
@@ -192,7 +190,6 @@ _CLEAR = _preset(
             "max_grad_norm": 40.0,
         },
         "Espeholt, Table G.1, RMSProp": {"optimizer": "rmsprop"},
-        "nowhere: it has none": {"normalize_rewards": False},
         "Espeholt, Table D.1": {"reduction": "sum"},
         "Espeholt, code (vtrace.py)": {"rho_max": 1.0, "c_max": 1.0},
         "Espeholt, Appendix G": {"memory": "none"},
@@ -238,7 +235,6 @@ _TAPE = _preset(
         "eval": {"block": 10, "episodes": 20},
         "collect, 5000 epochs": {"blocks": 500},
         "tape_dqn.py": {"batching": "tape", "reward_scale": 1.0, "lam": 0.0},
-        "nowhere: it has none": {"normalize_rewards": False, "anneal": 0.0},
         "modules.py": {"dueling": True},
     },
     (
