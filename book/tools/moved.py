@@ -19,7 +19,7 @@ MOVED = {
     "mmrl.runs.experiments": "mmrl.course.experiments",
     "mmrl.agents.ppg": "mmrl.agents.ppo.ppg",
     "mmrl.agents.learner": "mmrl.agents.ppo.learner",
-    "mmrl.agents.normalize": "mmrl.agents.ppo.normalize",
+    "mmrl.agents.ppo.normalize": "mmrl.agents.normalize",
     "mmrl.agents.diagnostics": "mmrl.agents.ppo.diagnostics",
     "mmrl.agents.invariance": "mmrl.course.invariance",
     "mmrl.agents.ppo.invariance": "mmrl.course.invariance",

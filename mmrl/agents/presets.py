@@ -200,8 +200,7 @@ _CLEAR = _preset(
         "on DMLab to an LSTM of 256 (`--memory lstm --memory-sizes state_size 256`) with unrolls "
         "of 100 steps. There learning rate, entropy weight and ε were drawn at random for each "
         "run, so this is Atari's table.",
-        "Rewards are cut to ±1 there, and here left as they are; the learning rate falls to 0 in a "
-        "straight line over the run there, and here stays.",
+        "Rewards are cut to ±1 there, and here left as they are.",
         "Its actors act with parameters that lag behind; ours with today's.",
         "The decay of RMSProp is not in the table; ours is that of IMPALA's published code.",
         "Its reservoir of 450 million frames is half of the 900 million that it plays, and no "

@@ -76,8 +76,8 @@ def test_plain_descent_is_divided_by_c_itself():
     config = dataclasses.replace(PAPER, optimizer="sgd")
     assert rescale(config, 16).learning_rate == config.learning_rate / 16
     assert rescale(config, 16, adam=False).learning_rate == config.learning_rate
-    assert rescale(ppo.Config(), Fraction(1, 2)).advantage_decay == 0  # nothing spans less
-    new = rescale(ppo.Config(), 4)  # and PPO has no phases
+    assert rescale(plain.PPO, Fraction(1, 2)).advantage_decay == 0  # nothing spans less
+    new = rescale(plain.PPO, 4)  # and PPO has no phases
     assert type(new) is ppo.Config and new.environments == 16
 
 

@@ -45,6 +45,7 @@ class Config(ppo.Config):
     auxiliary_epochs: int = static(default=6)  # E_aux, per phase
     auxiliary_minibatches: int = static(default=32)  # per epoch; paper: 16 N_π
     block: int = static(default=8)  # iterations between two evaluations
+    blocks: int = static(default=40)  # evaluations in a whole run
 
     auxiliary_rate: float = 5e-4  # of learning, not annealed
     clone_weight: float = 1.0  # β_clone, of KL[before the phase ‖ π]

@@ -47,7 +47,7 @@ class Cell:
         return f"{self.task}, {self.agent}, {self.memory}"
 
     def setup(self, quick: bool = False) -> Setup:
-        """Its run, and nothing but defaults."""
+        """A run of the agent with nothing but defaults."""
         changes = {"memory": self.memory} | (QUICK if quick else {})
         config = dataclasses.replace(find(self.agent).Config(), **changes)
         return Setup(env=self.task, agent=self.agent, config=config, seeds=SEEDS)
@@ -82,7 +82,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
 def scores(
     task: str, returns: Float[np.ndarray, "seed eval"], env_steps: Float[np.ndarray, " eval"]
 ) -> Row:
-    """What the curves of a task come to, seed by seed and together."""
+    """Final and best returns, areas, and when a task was learned: seed by seed and together."""
     worst, level = LEVELS[task]
     final, best = returns[:, -1], returns.max(1)
     learned, stayed = final >= level, final - worst >= STAYED * (best - worst)
