@@ -46,7 +46,7 @@ def _axes(config: Any) -> Any:
     return jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, config)
 
 
-def with_numbers(config: Any, numbers: Mapping[str, Sequence[float]]) -> Any:
+def with_numbers(config: Any, numbers: Mapping[str, Any]) -> Any:
     """The settings of lanes that differ in these numbers, of which each has one for every lane."""
     values = [jnp.asarray(each, jnp.float32) for each in numbers.values()]
     return eqx.tree_at(lambda c: [getattr(c, name) for name in numbers], config, values)

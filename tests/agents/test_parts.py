@@ -119,6 +119,7 @@ USUAL = {name: default(agent.init, "make") for name, agent in AGENTS.items()}
 MAKE = {name: q if usual is q_net else acts for name, usual in USUAL.items()}
 SIZES: dict[str, Any] = {
     "gamma": 0.9,
+    "horizon": 2.0,  # a run that is prolonged keeps its rates
     "width": WIDTH,
     "environments": 4,
     "rollout": 4,

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,6 +104,8 @@ def cycle(
             f"`schedule` must have a column for each of {config.environments} environments; got "
             f"{schedule.shape[1]}."
         )
+    whole = jnp.where(config.horizon > 0, config.horizon, config.blocks * len(schedule))
+    config = eqx.tree_at(lambda c: c.horizon, config, whole)  # a rate falls over all stages
     init_key, first_key, key = jax.random.split(key, 3)
     state = agent.init(config, env, params, init_key, tasks=schedule[0])
 

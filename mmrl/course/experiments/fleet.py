@@ -38,7 +38,7 @@ class Fleet:
         self._check = lambda config: agent.check(config, env, params)
         self._init, self._go_on = side_by_side(agent, env, params, learn=learn)
 
-    def _begin(self, config: Any, lanes: Mapping[str, Sequence[float]], keys: Any) -> Any:
+    def _begin(self, config: Any, lanes: Mapping[str, Any], keys: Any) -> Any:
         """The settings of all agents, and the agents before their first block."""
         self._check(config)
         config = with_numbers(config, lanes)

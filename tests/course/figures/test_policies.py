@@ -151,9 +151,7 @@ def test_who_forgets_learns_from_zero_and_from_all_else_as_it_was(monkeypatch: p
         cell = ppo.Cell("RepeatPreviousPaper", "gru", 16, start)
         config = dataclasses.replace(cell.config, **ppo.QUICK)
         fleet = ppo._fleet(cell.task, start)
-        jax.eval_shape(
-            fleet._go_on, config, rates, jax.eval_shape(fleet._begin, config, rates, keys)
-        )
+        jax.eval_shape(fleet._go_on, *jax.eval_shape(fleet._begin, config, rates, keys))
         assert bool(learned) == (start == "forgotten")
     *_, rollout, _, _ = learned.pop()
 
