@@ -21,7 +21,11 @@ DQN = dqn.Config(
     epsilon_decay=80.0,
 )
 R2D2 = r2d2.Config(
+    overlap=40,
+    rescale=True,
+    batch=32,
     updates=1,
+    target_period=100,
     blocks=16,
     n_step=5,
     normalize_rewards=False,
