@@ -83,15 +83,15 @@ class Config(eqx.Module):
     capacity: int = static(default=0)
     normalize_rewards: bool = static(default=True)
     block: int = static(default=10)  # iterations between two evaluations
-    blocks: int = static(default=48)  # evaluations in a whole run
+    blocks: int = static(default=64)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation
 
     learning_rate: float = 3e-3  # of Adam
     anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
     # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
     horizon: float = 0.0
-    gamma: float = 0.97  # γ, per step
-    lam: float = 0.9  # λ of the targets; 0: of one step, as in the papers
+    gamma: float = 0.98  # γ, per step
+    lam: float = 0.95  # λ of the targets; 0: of one step, as in the papers
     epsilon_start: float = 0.5  # ε of the first iteration
     epsilon_end: float = 0.05  # ε from iteration `epsilon_decay` on
     epsilon_decay: float = 80.0  # iterations
