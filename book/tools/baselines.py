@@ -1,0 +1,114 @@
+"""A Sphinx extension: a table of scores for each task, of every agent with its defaults."""
+
+import html
+import json
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from docutils import nodes
+from pages import RESULTS, origin
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+FILE = "baselines.jsonl"
+HEADS = (
+    "agent",
+    "memory",
+    "final, IQM",
+    "95 % interval",
+    "best",
+    "area",
+    "learned and stayed",
+    "steps to level",
+    "CPU-s to level",
+    "steps in all",
+    "course of the run",
+)
+WIDE, HIGH = 150, 30  # of a drawn course, pixels
+
+
+class Baselines(SphinxDirective):
+    """The rows of `mmrl experiment baselines`, task by task."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        path = RESULTS / FILE
+        rows = (
+            [json.loads(x) for x in path.read_text("utf-8").splitlines()] if path.exists() else []
+        )
+        if not rows:
+            return [nodes.paragraph(text="No baseline has been published yet.")]
+        tasks = list(dict.fromkeys(row["task"] for row in rows))
+        parts: list[nodes.Node] = [nodes.raw("", origin(FILE, rows), format="html")]
+        return parts + [self._section(t, [r for r in rows if r["task"] == t]) for t in tasks]
+
+    def _section(self, task: str, rows: Sequence[dict[str, Any]]) -> nodes.section:
+        section = nodes.section(ids=[nodes.make_id(task)])
+        section += nodes.title(text=task)
+        section += nodes.raw("", table(task, rows), format="html")
+        return section
+
+
+def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
+    """A row for each agent and memory, and its curve."""
+    span = [value for row in rows for curve in row["returns"] for value in curve]
+    head = "".join(f'<th scope="col">{x}</th>' for x in HEADS)
+    body = "".join(_row(row, min(span), max(span)) for row in rows)
+    return (
+        f'<div class="results" role="region" tabindex="0" aria-label="Scores on {task}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _row(row: dict[str, Any], low: float, high: float) -> str:
+    seeds, (least, most) = len(row["seeds"]), row["interval_95"]
+    cells = [
+        row["memory"],
+        f"{row['interquartile_mean']:.2f}",
+        f"{least:.2f} to {most:.2f}",
+        f"{statistics.median(row['best']):.2f}",
+        f"{statistics.median(row['area']):.2f}",
+        f"{row['learned_and_stayed']} of {seeds}",
+        *map(_thousands, level(row)),
+        _thousands(row["env_steps"][-1]),
+    ]
+    drawn = _course(row["returns"], low, high)
+    told = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    return f'<tr><th scope="row">{row["agent"]}</th>{told}<td>{drawn}</td></tr>'
+
+
+def level(row: dict[str, Any]) -> tuple[float | None, float | None]:
+    """Steps, and CPU-seconds of an agent, until the median seed first reached the task's level."""
+    reached = sorted(row["steps_to_level"], key=lambda steps: steps or float("inf"))
+    steps = reached[len(reached) // 2]
+    if steps is None or row["cpu_seconds"] is None:
+        return steps, None
+    return steps, row["cpu_seconds"][row["env_steps"].index(steps)]
+
+
+def _thousands(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}".replace(",", " ")
+
+
+def _course(curves: Sequence[Sequence[float]], low: float, high: float) -> str:
+    """The median over seeds as a line, and all between the worst and the best seed as a band."""
+    times = [WIDE * i / max(len(curves[0]) - 1, 1) for i in range(len(curves[0]))]
+    at = [sorted(values) for values in zip(*curves, strict=True)]
+    heights = [[HIGH * (1 - (v - low) / max(high - low, 1e-9)) for v in values] for values in at]
+    line, worst, best = (
+        [f"{x:.1f},{y[i]:.1f}" for x, y in zip(times, heights, strict=True)]
+        for i in (len(curves) // 2, 0, -1)
+    )
+    ends = f"from {at[0][len(curves) // 2]:.2f} to {at[-1][len(curves) // 2]:.2f}"
+    return (
+        f'<svg role="img" width="{WIDE}" height="{HIGH}" viewBox="0 -1 {WIDE} {HIGH + 2}">'
+        f"<title>Median over seeds {ends}</title>"
+        f'<polygon points="{" ".join(worst + best[::-1])}" fill="currentColor" opacity="0.2"/>'
+        f'<polyline points="{" ".join(line)}" fill="none" stroke="currentColor"/></svg>'
+    )
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("baselines", Baselines)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
