@@ -34,8 +34,8 @@ CHROMIUM = find_chromium()
 in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
-OTHERS = ["intro", "own", "notation", "settings", "results", "teach", "bibliography", "search"]
-OTHERS += ["api/index", "_modules/mmrl/monoid/core"]
+OTHERS = ["intro", "own", "notation", "settings", "baselines", "runs", "results", "teach"]
+OTHERS += ["bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000
 
