@@ -81,7 +81,7 @@ class Config(eqx.Module):
     updates: int = static(default=4)  # gradient steps per iteration
     # steps on the tape, over all environments; 0: 16 384, or more if episodes ask for it
     capacity: int = static(default=0)
-    normalize_rewards: bool = static(default=True)
+    normalize_rewards: bool = static(default=True)  # where learned from, and cut to ±10
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=64)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation

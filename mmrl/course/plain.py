@@ -5,6 +5,8 @@ short horizon, a constant learning rate, rewards as they are. What a chapter sho
 and published rows were measured with them.
 """
 
+from typing import Any
+
 from mmrl.agents import clear, dqn, ppo, r2d2
 from mmrl.agents.ppo import ppg
 
@@ -33,25 +35,16 @@ R2D2 = r2d2.Config(
     anneal=0.0,
     gamma=0.997,
 )
-PPO = ppo.Config(
-    normalize_rewards=False,
-    environments=64,
-    blocks=16,
-    learning_rate=5e-4,
-    anneal=0.0,
-    max_grad_norm=float("inf"),
-    value_weight=0.5,
-)
-PPG = ppg.Config(
-    normalize_rewards=False,
-    environments=64,
-    blocks=16,
-    learning_rate=5e-4,
-    anneal=0.0,
-    max_grad_norm=float("inf"),
-    value_weight=0.5,
-    auxiliary_rate=5e-4,
-)
+_POLICIES: dict[str, Any] = {
+    "normalize_rewards": False,
+    "environments": 64,
+    "blocks": 16,
+    "learning_rate": 5e-4,
+    "anneal": 0.0,
+    "max_grad_norm": float("inf"),
+    "value_weight": 0.5,
+}
+PPO, PPG = ppo.Config(**_POLICIES), ppg.Config(**_POLICIES, auxiliary_rate=5e-4)
 CLEAR = clear.Config(
     environments=24,
     rollout=20,
