@@ -19,7 +19,7 @@ from mmrl.agents import AGENTS, clear
 from mmrl.commands import evaluate, train
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, describe, reopen
-from tests.helpers.runs import ARGUMENTS, R2D2, SETUP, payload
+from tests.helpers.runs import ARGUMENTS, R2D2, SEEDS, SETUP, arguments, payload
 
 ENV = "probe-Memory-v0"
 
@@ -215,12 +215,8 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
 @pytest.mark.slow
 def test_r2d2_from_the_command_line(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     """Its first line, its folder, and a resumption that knows whose options it takes."""
-    config = R2D2.config
-    names = ("width", "batch", "length", "overlap", "burn_in", "n_step", "environments", "rollout")
-    sizes = {name: getattr(config, name) for name in (*names, "capacity", "block", "episodes")}
-    options = [w for k, v in sizes.items() for w in (f"--{k.replace('_', '-')}", str(v))]
-    seeds = ["--seeds", "0", "1"]
-    assert main(["train", ENV, "--agent", "r2d2", *options, *seeds, "--blocks", "1"]) == 0
+    words = ["--agent", "r2d2", *SEEDS, *arguments(R2D2.config)]
+    assert main(["train", ENV, *words, "--blocks", "1"]) == 0
     assert "lstm, stored state, burn-in 2  →" in capsys.readouterr().out
     assert main(["train", "--resume", "--blocks", "2", "--burn-in", "2"]) == 0
     path = pathlib.Path("results/probe-Memory-r2d2-lstm-stored-1")

@@ -11,10 +11,10 @@ from mmrl.__main__ import main
 from mmrl.agents.presets import PRESETS
 from mmrl.commands import sweep, train
 from mmrl.runs import SEEDS, Setup, Sweep, saved_sweep
-from tests.helpers.runs import ARGUMENTS
+from tests.helpers.runs import CONFIG, arguments
 
 ENV = "probe-Memory-v0"
-SIZES = [ENV, *ARGUMENTS[3:]]
+SIZES = [ENV, *arguments(CONFIG)]
 # The program of runs/test_sweep.py.
 OVER = ["--over", "learning-rate", "1e-3", "3e-2", "1e38"]
 FOLDER = pathlib.Path("results/probe-Memory-lru-tape-sweep-1")

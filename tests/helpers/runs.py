@@ -49,13 +49,27 @@ R2D2 = Setup(
     ),
 )
 
-# The same for the command line, but for the number of blocks.
-_SIZES = ("width", "batch", "environments", "rollout", "updates", "capacity", "block", "episodes")
-_NUMBERS = ("anneal", "gamma", "lam", "reward_scale")
-ARGUMENTS = ["--seeds", "0", "1", "--memory-sizes", "state_size", "4", "--no-normalize-rewards"]
-ARGUMENTS += [
-    word for name in (*_SIZES, *_NUMBERS) for word in (f"--{name}", str(getattr(CONFIG, name)))
-]
+
+def arguments(config: Any) -> list[str]:
+    """The command line's words for what `config` changes, but for the number of blocks."""
+    words: list[str] = []
+    default = type(config)()
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name == "blocks" or value == getattr(default, field.name):
+            continue
+        option = field.name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif isinstance(value, tuple):
+            words += [f"--{option}", *(str(word) for pair in value for word in pair)]
+        else:
+            words += [f"--{option}", str(value)]
+    return words
+
+
+SEEDS = ["--seeds", *map(str, SETUP.seeds)]
+ARGUMENTS = [*SEEDS, *arguments(CONFIG)]
 
 
 def setup(**changes: Any) -> Setup:
