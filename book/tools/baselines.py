@@ -1,13 +1,12 @@
 """A Sphinx extension: a table of scores for each task, of every agent with its defaults."""
 
 import html
-import json
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from docutils import nodes
-from pages import RESULTS, origin
+from pages import origin, read, scrolling
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -33,10 +32,7 @@ class Baselines(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_reread()
-        path = RESULTS / FILE
-        rows = (
-            [json.loads(x) for x in path.read_text("utf-8").splitlines()] if path.exists() else []
-        )
+        rows = read(FILE)
         if not rows:
             return [nodes.paragraph(text="No baseline has been published yet.")]
         tasks = list(dict.fromkeys(row["task"] for row in rows))
@@ -53,12 +49,8 @@ class Baselines(SphinxDirective):
 def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
     """A row for each agent and memory, and its curve."""
     span = [value for row in rows for curve in row["returns"] for value in curve]
-    head = "".join(f'<th scope="col">{x}</th>' for x in HEADS)
     body = "".join(_row(row, min(span), max(span)) for row in rows)
-    return (
-        f'<div class="results" role="region" tabindex="0" aria-label="Scores on {task}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return scrolling(f"Scores on {task}", HEADS, body)
 
 
 def _row(row: dict[str, Any], low: float, high: float) -> str:

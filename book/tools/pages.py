@@ -12,6 +12,7 @@ import operator
 import re
 import sys
 import textwrap
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -196,27 +197,38 @@ class Results(SphinxDirective):
         return [self._section(path) for path in files]
 
     def _section(self, path: Path) -> nodes.section:
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
         section = nodes.section(ids=[nodes.make_id(path.stem)])
         section += nodes.title(text=path.stem.replace("_", " ").capitalize())
-        section += nodes.raw("", table(path.name, rows), format="html")
+        section += nodes.raw("", table(path.name, read(path.name)), format="html")
         return section
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The rows of a file of results; none if there is no file."""
+    path = RESULTS / name
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> str:
     """The rows of one file in HTML: their origin in words, then their numbers."""
     columns = [c for c in dict.fromkeys(c for row in rows for c in row) if c not in ORIGIN]
-    head = "".join(f'<th scope="col">{html.escape(c.replace("_", " "))}</th>' for c in columns)
     body = "".join(
         f"<tr>{''.join(f'<td>{html.escape(show(row.get(c)))}</td>' for c in columns)}</tr>"
         for row in rows[:MOST_ROWS]
     )
     more = len(rows) - MOST_ROWS
     rest = f"<p>{more} more rows are in the file.</p>" if more > 0 else ""
+    heads = [column.replace("_", " ") for column in columns]
+    return f"{origin(name, rows)}{scrolling(f'Rows of {name}', heads, body)}{rest}"
+
+
+def scrolling(label: str, heads: Sequence[str], body: str) -> str:
+    """A table in HTML that scrolls within itself; `body` has its rows."""
+    head = "".join(f'<th scope="col">{html.escape(x)}</th>' for x in heads)
     return (
-        f"{origin(name, rows)}"
-        f'<div class="results" role="region" tabindex="0" aria-label="Rows of {html.escape(name)}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
+        f'<div class="results" role="region" tabindex="0" aria-label="{html.escape(label)}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 

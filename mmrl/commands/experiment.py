@@ -28,6 +28,8 @@ class Options:
     """Start nothing that would take longer."""
     quick: bool = False
     """Tiny sizes: does everything run? The numbers mean nothing."""
+    only: str = ""
+    """Measure only what has this in its name, as the lines of progress have it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ValueError(
             f"`minutes` must be positive; got {options.minutes:g}. Leave it out for all."
         )
-    rows = experiments.run(options.name, options.out, options.minutes, options.quick)
+    rows = experiments.run(options.name, options.out, options.minutes, options.quick, options.only)
     for _, line in in_background([lambda: rows]):
         console.print(line, highlight=False, soft_wrap=True)
     return 0

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ import execute  # noqa: E402
 import hyperparameters  # noqa: E402
 import moved  # noqa: E402
 import pages  # noqa: E402
+import popgym_table  # noqa: E402
 import vendor  # noqa: E402
 from chrome import Page, browser  # noqa: E402
 from drive import Driven, drive  # noqa: E402
@@ -34,8 +36,8 @@ CHROMIUM = find_chromium()
 in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
-OTHERS = ["intro", "own", "notation", "settings", "baselines", "runs", "results", "teach"]
-OTHERS += ["bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
+OTHERS = ["intro", "own", "notation", "settings", "baselines", "popgym", "runs", "results"]
+OTHERS += ["teach", "bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000
 
@@ -267,6 +269,25 @@ def test_results_of_any_shape_make_a_table():
     assert "x &lt;y&gt;" in text and "0.1235, 0.1235" in text and "(9)" in text and "e 2" in text
     assert "an unknown command" in text and text.count("<tr>") == 3
     assert pages.table("empty.jsonl", []).count("<tr>") == 1
+
+
+def test_a_score_is_marked_where_it_is_below_the_best_published_one():
+    def row(task: str, memory: str, value: float) -> dict[str, Any]:
+        about = {"task": task, "level": "Easy", "mmer": value, "trials": [value - 0.1, value]}
+        return {"cell": f"{task}Easy, {memory}, 3M", "steps": "3M"} | about
+
+    cases = [("RepeatFirst", "lru", 0.996), ("RepeatFirst", "s5", 0.989)]
+    cases += [("Autoencode", "ffm", -0.001), ("CountRecall", "gru", 0.9)]
+    rows = {one["cell"]: one for one in (row(*case) for case in cases)}
+    lines = popgym_table.table("3M", "Easy", rows).split("<tr>")
+    cells = {line.partition("</th>")[0]: re.findall("<td>(.*?)</td>", line) for line in lines}
+    first = cells['<th scope="row">RepeatFirst']
+    assert first[0] == "<strong>1.00</strong><br><small>0.90 to 1.00</small>"
+    assert first[1].startswith("0.99 <span") and first[2:4] == ["", ""]
+    assert cells['<th scope="row">Autoencode'][2].startswith("<strong>0.00")
+    assert cells['<th scope="row">CountRecall *'][3].startswith("0.90<br>")  # nothing to compare
+    told = popgym_table.so_far(rows)
+    assert "Of the 3 that compare, 2 are" in told and "are RepeatFirstEasy, s5, 3M." in told
 
 
 @pytest.mark.parametrize("agent", PRESETS)

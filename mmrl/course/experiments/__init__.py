@@ -21,6 +21,7 @@ EXPERIMENTS = {
     "graphs": "Recurrence equations, compiled, against the same by hand (Figures 9 to 11).",
     "invariance": "PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
     "minatar": "MinAtar games in cycles: V-trace, CLEAR, and a network for each game.",
+    "popgym": "The POPGym table: its tasks and levels, PPO with four memories, three trials each.",
     "ppo": "PPO with two memories and with none, and with rollouts cut short or forgotten.",
     "r2d2": "Zero states, stored states and burn-in against the tape, and how stale states are.",
     "returns_timing": "Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",
@@ -32,11 +33,15 @@ EXPERIMENTS = {
 
 
 def run(
-    name: str, out: pathlib.Path, minutes: float = float("inf"), quick: bool = False
+    name: str,
+    out: pathlib.Path,
+    minutes: float = float("inf"),
+    quick: bool = False,
+    only: str = "",
 ) -> Iterator[str]:
     """Run an experiment, one line of progress at a time. Raises `ValueError` for no such name."""
     if name not in EXPERIMENTS:
         raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
-    for line in importlib.import_module(f"{__name__}.{name}").GRID.run(out, minutes, quick):
+    for line in importlib.import_module(f"{__name__}.{name}").GRID.run(out, minutes, quick, only):
         yield line
         forget_programs()

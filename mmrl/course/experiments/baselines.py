@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.agents import AGENTS, find
-from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
+from mmrl.course.experiments.grid import Grid, Row, kept, rounded, settings
 from mmrl.runs import Run, Setup, interval
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -58,13 +58,22 @@ def cells() -> list[Cell]:
     return [Cell(task, agent, m) for task in LEVELS for agent in AGENTS for m in MEMORIES]
 
 
-def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
-    """Train a cell's agents in a folder of their own, from where they were left, and tell of it."""
-    setup, cpu = cell.setup(quick), [0.0]
-    run = Run(setup, folder, resume=folder.exists())
+def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
+    """A run to its end from where it was left, and CPU-seconds per agent up to each evaluation.
+
+    Those are with compilation, and unknown where a run was taken up again.
+    """
+    run, cpu = Run(setup, folder, resume=folder.exists()), []
     whole, began = not run.history, time.process_time()
     for _ in run:
-        cpu.append((time.process_time() - began) / len(SEEDS))
+        cpu.append(round((time.process_time() - began) / len(setup.seeds), 2))
+    return run, cpu if whole else None
+
+
+def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
+    """Train a cell's agents in a folder of their own, from where they were left, and tell of it."""
+    setup = cell.setup(quick)
+    run, cpu = train(setup, folder)
     returns = np.array([row["returns"] for row in run.history]).T
     return {
         "cell": cell.name,
@@ -72,8 +81,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
         **scores(cell.task, returns, np.array([row["env_steps"] for row in run.history])),
         "returns": rounded(returns),
         "env_steps": [row["env_steps"] for row in run.history],
-        # per agent so far; with compilation, and unknown where a run was taken up again
-        "cpu_seconds": np.round(cpu[1:], 2).tolist() if whole else None,
+        "cpu_seconds": cpu,
         "settings": settings(setup.config) | {"learning_rate": setup.config.learning_rate},
         "quick": quick,
     }
@@ -99,10 +107,6 @@ def scores(
     }
 
 
-def _measure(together: Any, found: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
-    return [measure(c, quick, folder / c.name.replace(", ", "-")) for c in together]
-
-
 def say(row: Row) -> str:
     """A row in a few words."""
     low, high = row["interval_95"]
@@ -111,4 +115,4 @@ def say(row: Row) -> str:
 
 
 SMALL = (Cell("Catch-bsuite", "ppo", "lru"), Cell("popgym-RepeatPreviousEasy-v0", "dqn", "gru"))
-GRID = Grid("baselines", cells(), _measure, say, keeps=True, small=SMALL)
+GRID = Grid("baselines", cells(), kept(measure), say, keeps=True, small=SMALL)

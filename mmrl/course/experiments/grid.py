@@ -9,6 +9,7 @@ says what its cells are, how some of them are measured, and how a row is told in
 
 import dataclasses
 import pathlib
+import shlex
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
@@ -41,6 +42,18 @@ def alone(
     return measured
 
 
+def kept(
+    measure: Callable[[Any, bool, pathlib.Path], Row],
+) -> Callable[[Sequence[Any], Rows, bool, pathlib.Path], list[Row]]:
+    """How one cell is measured in a folder of its own, as a `Grid` that `keeps` asks for it."""
+
+    def measured(together: Sequence[Any], _: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
+        names = [cell.name.replace(", ", "-") + "-quick" * quick for cell in together]
+        return [measure(c, quick, folder / x) for c, x in zip(together, names, strict=True)]
+
+    return measured
+
+
 @dataclasses.dataclass(frozen=True)
 class Grid:
     """An experiment: its cells, the most telling first, and how they become rows of a file."""
@@ -62,13 +75,18 @@ class Grid:
         found = rows(out / f"{self.name}.jsonl")
         return {self.cell_of(row): row for row in found if quick or not row.get("quick")}
 
-    def run(self, out: pathlib.Path, minutes: float, quick: bool) -> Iterator[str]:
+    def run(self, out: pathlib.Path, minutes: float, quick: bool, only: str = "") -> Iterator[str]:
         """Measure every cell that `out/<name>.jsonl` lacks, while there is time for more.
+
+        Of the cells those that have `only` in their names. Raises `ValueError` if there are none.
 
         Rows that are `outdated` come first, and of those the ones that need no training; they are
         replaced where they stand, as are those of quick runs when the run is not.
         """
         cells = self.small if quick and self.small else self.cells
+        if not any(only in cell.name for cell in cells):
+            raise ValueError(f"`only` must be in a name, like {cells[0].name!r}; got {only!r}.")
+        cells = [cell for cell in cells if only in cell.name]
         began, longest, found = time.monotonic(), 0.0, self.read(out, quick)
         left = sorted(cells, key=lambda cell: self._turn(cell, found))
         while waiting := [cell for cell in left if self._lacks(cell, found)]:
@@ -90,7 +108,8 @@ class Grid:
         yield from self.close(list(found.values()))
         yield f"{len(waiting)} of {len(cells)} cells remain{'' if waiting else ': all done'}."
         if waiting:
-            yield f"To go on: mmrl experiment {self.name} --out {out}"
+            some = f" --only {shlex.quote(only)}" if only else ""
+            yield f"To go on: mmrl experiment {self.name} --out {out}{some}"
 
     def _lacks(self, cell: Any, found: Rows) -> bool:
         row = found.get(cell.name)

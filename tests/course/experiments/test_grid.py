@@ -48,6 +48,15 @@ def test_an_experiment_goes_on_where_it_stopped(tmp_path: pathlib.Path):
     assert written(tmp_path) == ["a1", "a2", "b1", "a3"]
 
 
+def test_some_cells_may_be_asked_for_by_a_part_of_their_names(tmp_path: pathlib.Path):
+    lines = list(grid().run(tmp_path, 0.0, False, "a"))
+    assert lines[0] == "3 of 3 cells remain." and lines[1].endswith(f"--out {tmp_path} --only a")
+    assert list(grid().run(tmp_path, 9.0, False, "a"))[-1] == "0 of 3 cells remain: all done."
+    assert written(tmp_path) == ["a1", "a2", "a3"]
+    with pytest.raises(ValueError, match="`only` must be in a name, like 'a1'; got 'c'"):
+        next(grid().run(tmp_path, 9.0, False, "c"))
+
+
 def test_a_quick_run_may_have_cells_of_its_own(tmp_path: pathlib.Path):
     going = grid(small=CELLS[2:]).run(tmp_path, 9.0, True)
     assert list(going)[-1] == "0 of 2 cells remain: all done." and written(tmp_path) == ["b1", "a3"]

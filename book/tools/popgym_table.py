@@ -1,0 +1,149 @@
+"""A Sphinx extension: our scores on POPGym beside those of its paper, task by task and level."""
+
+import html
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from docutils import nodes
+from pages import origin, read, scrolling
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from mmrl.course.experiments.popgym import BLOCKS, GRID, MEMORIES, Cell
+
+FILE = "popgym.jsonl"
+BELOW = '<span aria-hidden="true">▾</span><span class="visually-hidden">below</span>'
+LEVELS = ("Easy", "Medium", "Hard")
+Rows = Mapping[str, dict[str, Any]]
+
+
+class Score(NamedTuple):
+    """An MMER of the paper, and whose it is."""
+
+    value: float
+    model: str
+
+
+# Morad et al. 2023, Appendix B, Table 3, transcribed at second hand: Easy, Medium, Hard.
+GRU = {
+    "RepeatFirst": (1.0, 1.0, 0.940),
+    "RepeatPrevious": (1.0, -0.315, -0.428),
+    "PositionOnlyCartPole": (1.0, 1.0, 1.0),
+    "NoisyPositionOnlyCartPole": (0.995, 0.642, 0.390),
+    "Autoencode": (-0.283, -0.425, -0.456),
+    "CountRecall": (0.177, -0.528, -0.475),
+    "MultiarmedBandit": (0.619, 0.538, 0.516),
+}
+# Those of its thirteen models that are better than the GRU, as far as they were transcribed.
+BETTER = {
+    ("RepeatFirst", "Hard"): Score(0.969, "IndRNN"),
+    ("RepeatPrevious", "Medium"): Score(0.789, "LMU"),
+    ("RepeatPrevious", "Hard"): Score(0.191, "LMU"),
+    ("NoisyPositionOnlyCartPole", "Medium"): Score(0.659, "IndRNN"),
+    ("NoisyPositionOnlyCartPole", "Hard"): Score(0.404, "IndRNN"),
+    ("Autoencode", "Medium"): Score(-0.420, "IndRNN"),
+    ("Autoencode", "Hard"): Score(-0.448, "IndRNN"),
+    ("CountRecall", "Easy"): Score(0.509, "LSTM"),
+    ("MultiarmedBandit", "Easy"): Score(0.631, "Elman"),
+    ("MultiarmedBandit", "Medium"): Score(0.598, "TCN"),
+    ("MultiarmedBandit", "Hard"): Score(0.574, "TCN"),
+}
+CHANGED = ("CountRecall", "MineSweeper")  # since: no score of then compares
+
+
+def published(task: str, level: str) -> tuple[Score | None, Score | None]:
+    """(the GRU's, the best one) of the paper, where we have them."""
+    if task not in GRU:
+        return None, None
+    gru = Score(GRU[task][LEVELS.index(level)], "GRU")
+    return gru, BETTER.get((task, level), gru)
+
+
+class Table(SphinxDirective):
+    """The rows of `mmrl experiment popgym`, level by level."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        rows = {row["cell"]: row for row in read(FILE)}
+        if not rows:
+            return [nodes.paragraph(text="No score has been published yet.")]
+        parts: list[nodes.Node] = [nodes.paragraph(text=so_far(rows))]
+        for steps in BLOCKS:
+            parts += [
+                self._section(steps, level, rows)
+                for level in LEVELS
+                if any(row["level"] == level and row["steps"] == steps for row in rows.values())
+            ]
+        return [*parts, nodes.raw("", origin(FILE, list(rows.values())), format="html")]
+
+    def _section(self, steps: str, level: str, rows: Rows) -> nodes.section:
+        title = f"{level}, {steps.replace('M', ' million')} steps"
+        section = nodes.section(ids=[nodes.make_id(title)])
+        section += nodes.title(text=title)
+        section += nodes.raw("", table(steps, level, rows), format="html")
+        return section
+
+
+def table(steps: str, level: str, rows: Rows) -> str:
+    """A row for each task: ours, memory by memory, then the paper's."""
+    tasks = list(dict.fromkeys(cell.task for cell in GRID.cells))
+    heads = ["task", *(memory.upper() for memory in MEMORIES), "their GRU", "their best"]
+    body = "".join(_task(task, level, steps, rows) for task in tasks)
+    return scrolling(f"Scores, {level}, {steps} steps", heads, body)
+
+
+def _task(task: str, level: str, steps: str, rows: Rows) -> str:
+    gru, best = published(task, level)
+    ours = (rows.get(Cell(task, level, memory, steps).name) for memory in MEMORIES)
+    cells = [*(_ours(row) for row in ours), _theirs(gru), _theirs(best, named=True)]
+    star = " *" if task in CHANGED else ""
+    told = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f'<tr><th scope="row">{html.escape(task)}{star}</th>{told}</tr>'
+
+
+def _ours(row: Mapping[str, Any] | None) -> str:
+    """The mean of the trials, its mark, and the trials' range."""
+    if row is None:
+        return ""
+    value, trials = number(row["mmer"]), row["trials"]
+    told = {
+        True: f"<strong>{value}</strong>",
+        False: f"{value} {BELOW}",
+        None: value,
+    }[reaches(row)]
+    return f"{told}<br><small>{number(min(trials))} to {number(max(trials))}</small>"
+
+
+def _theirs(score: Score | None, named: bool = False) -> str:
+    if score is None:
+        return ""
+    return number(score.value) + (f"<br><small>{score.model}</small>" if named else "")
+
+
+def reaches(row: Mapping[str, Any]) -> bool | None:
+    """Whether a score is at or above the best one, to two decimals; None if none compares."""
+    best = None if row["task"] in CHANGED else published(row["task"], row["level"])[1]
+    return best and round(row["mmer"], 2) >= round(best.value, 2)
+
+
+def so_far(rows: Rows) -> str:
+    """How much was measured, and how it compares, in a sentence or two."""
+    asked = [cell.name for cell in GRID.cells if cell.steps == "3M"]
+    compared = [row for row in rows.values() if reaches(row) is not None]
+    below = [row["cell"] for row in compared if not reaches(row)]
+    measured = sum(name in rows for name in asked)
+    words = f"{measured} of {len(asked)} cells of 3 million steps have been measured so far. "
+    words += f"Of the {len(compared)} that compare, {len(compared) - len(below)} are at or above "
+    return (
+        words + "the best of the paper" + (f"; below it are {'; '.join(below)}." if below else ".")
+    )
+
+
+def number(value: float) -> str:
+    """Two decimals, and a minus sign."""
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("popgym", Table)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

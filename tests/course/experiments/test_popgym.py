@@ -1,0 +1,57 @@
+"""The POPGym table: what is counted as a return of training, and the score made of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.course.experiments import popgym
+from mmrl.course.experiments.popgym import BLOCKS, SEEDS, Tally
+from mmrl.envs.popgym import SPECS
+from mmrl.rollout import collect, start
+
+BLOCK = 30
+TASK = "popgym-MineSweeperEasy-v0"  # whose episodes have 1 to 14 steps
+
+
+def test_episodes_are_counted_in_the_block_in_which_they_end():
+    env = Tally(SPECS[TASK](), BLOCK, 3)
+
+    def policy(state, obs, begin, key):
+        return state, jax.random.randint(key, (), 0, env.num_actions)
+
+    @jax.jit
+    def play(key):
+        carry = start(env, env.default_params, None, key)
+        return collect(policy, env, env.default_params, carry, key, 3 * BLOCK)
+
+    carry, steps = play(jax.random.key(0))
+    returns, episodes, total = np.zeros(3), np.zeros(3, int), 0.0
+    for t, (reward, last) in enumerate(zip(steps.reward, steps.last, strict=True)):
+        total += float(reward)
+        if last:
+            returns[t // BLOCK] += total
+            episodes[t // BLOCK] += 1
+            total = 0.0
+    tallied = carry.env_state
+    assert len(set(episodes.tolist())) > 1 and min(episodes) > 1  # they do not end together
+    np.testing.assert_array_equal(tallied.episodes, episodes)
+    np.testing.assert_allclose(tallied.returns, returns, atol=1e-6)
+    assert tallied.clock == 3 * BLOCK and jnp.isclose(tallied.total, total)
+
+
+def test_the_score_is_the_mean_over_trials_of_the_best_block():
+    episodes = np.array([[[0, 1, 4], [0, 3, 4]], [[2, 2, 2], [2, 2, 2]]])  # [seed, env, block]
+    returns = np.array([[[0.0, 1, 2], [0, 2, 0]], [[-2, -1, -2], [-2, -2, -2.5]]])
+    told = popgym.scores(returns, episodes)
+    assert told["returns"] == [[None, 0.75, 0.25], [-1.0, -0.75, -1.125]]
+    assert told["trials"] == [0.75, -0.75] and told["mmer"] == 0.0
+    assert told["least_episodes"] == 0
+
+
+def test_every_cell_has_whole_blocks_of_the_benchmarks_batch():
+    for cell in (popgym.GRID.cells[0], popgym.GRID.cells[-1]):
+        setup = cell.setup()
+        config = setup.config
+        assert config.environments * config.rollout * config.block == 65_536
+        assert setup.env.block * config.environments == 65_536
+        assert setup.env.blocks == config.blocks == BLOCKS[cell.steps] and setup.seeds == SEEDS
