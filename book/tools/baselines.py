@@ -14,15 +14,14 @@ FILE = "baselines.jsonl"
 HEADS = (
     "agent",
     "memory",
-    "final, IQM",
-    "95 % interval",
+    "course of the run",
+    "final (95 %)",
     "best",
     "area",
     "learned and stayed",
     "steps to level",
     "CPU-s to level",
     "steps in all",
-    "course of the run",
 )
 WIDE, HIGH = 150, 30  # of a drawn course, pixels
 
@@ -56,9 +55,7 @@ def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
 def _row(row: dict[str, Any], low: float, high: float) -> str:
     seeds, (least, most) = len(row["seeds"]), row["interval_95"]
     cells = [
-        row["memory"],
-        f"{row['interquartile_mean']:.2f}",
-        f"{least:.2f} to {most:.2f}",
+        f"{row['interquartile_mean']:.2f} ({least:.2f} to {most:.2f})",
         f"{statistics.median(row['best']):.2f}",
         f"{statistics.median(row['area']):.2f}",
         f"{row['learned_and_stayed']} of {seeds}",
@@ -67,7 +64,8 @@ def _row(row: dict[str, Any], low: float, high: float) -> str:
     ]
     drawn = _course(row["returns"], low, high)
     told = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-    return f'<tr><th scope="row">{row["agent"]}</th>{told}<td>{drawn}</td></tr>'
+    named = f'<th scope="row">{row["agent"]}</th><td>{row["memory"]}</td>'
+    return f"<tr>{named}<td>{drawn}</td>{told}</tr>"
 
 
 def level(row: dict[str, Any]) -> tuple[float | None, float | None]:
