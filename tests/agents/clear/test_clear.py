@@ -403,30 +403,6 @@ def test_entering_a_task_begins_episodes_and_changes_nothing_else():
     assert clear.leave(TINY, FAMILY, PARAMS, after) is after
 
 
-@pytest.mark.slow
-def test_it_learns_with_half_of_its_batches_replayed():
-    env, params = make("probe-Memory-v0")
-    config = dataclasses.replace(
-        plain.CLEAR,
-        memory="lru",
-        width=32,
-        environments=16,
-        rollout=16,
-        capacity=20_000,
-        block=150,
-        blocks=1,
-        gamma=0.9,
-        learning_rate=3e-3,
-    )
-    keys = jax.random.split(jax.random.key(0))
-    train = jax.jit(jax.vmap(lambda k: clear.train(config, env, params, k)))
-    state, metrics = train(keys)
-    assert metrics.finite.all() and (state.iteration == 150).all()
-    assert set(np.unique(metrics.returns)) <= {-1.0, 1.0} and (metrics.lengths == 5).all()
-    # Chance is 0; each of ten seeds had 1.
-    assert np.mean(metrics.returns) > 0.7
-
-
 # The scale of rewards, and the rate
 
 
