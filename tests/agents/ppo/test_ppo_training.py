@@ -44,7 +44,7 @@ def test_a_memory_is_learned_to_its_values():
     # A seed may settle for one answer to both cues, at which no gradient is left: at 3e-3 two of
     # twelve did, here none of sixteen, of which one was off in a value.
     config = dataclasses.replace(PROBING, memory="lru", entropy_weight=0.03, learning_rate=1e-3)
-    check_probes(config, "Memory", seeds=6, failures=2)
+    check_probes(config, "Memory", seeds=3, failures=1)
 
 
 def test_another_objective_learns_from_what_is_stale():
