@@ -53,15 +53,13 @@ class Config(eqx.Module):
     memory: str = static(default="lru")  # any name of `mmrl.memory`; none: an MLP
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = static(default=64)  # features between encoder, memory and head
-    shared: bool = static(default=False)  # one network for policy and value; paper: True
+    shared: bool = static(default=False)  # one network for policy and value
     optimizer: str = static(default="adam")  # or rmsprop
-    reduction: str = static(default="mean")  # of losses over time and environments; paper: sum
+    reduction: str = static(default="mean")  # of losses over time and environments
     normalize_rewards: bool = static(default=True)  # where learned from; stored raw
     environments: int = static(default=8)  # N, actors
-    # U, steps of an unroll, through which gradients reach back; paper: 20
-    rollout: int = static(default=64)
-    # steps in the reservoir, 0: none; paper: half of all that are played
-    capacity: int = static(default=51_200)
+    rollout: int = static(default=64)  # U, steps of an unroll, through which gradients reach back
+    capacity: int = static(default=51_200)  # steps in the reservoir, 0: none
     # type of stored observations; uint8, for whole numbers, takes a quarter of the room
     stored: str = static(default="float32")
     block: int = static(default=50)  # iterations between two evaluations
@@ -69,10 +67,10 @@ class Config(eqx.Module):
     episodes: int = static(default=32)  # in an evaluation, of each task
 
     replay_fraction: float = 0.5  # of a batch, rounded to whole unrolls; 0: plain V-trace
-    policy_cloning: float = 0.1  # weight of KL[μ ‖ π]; paper: 0.01
-    value_cloning: float = 0.05  # weight of (V - V_then)²; paper: 0.005
-    value_weight: float = 0.05  # as in `ppo`; paper: 0.5
-    entropy_weight: float = 0.01  # paper: 0.005
+    policy_cloning: float = 0.1  # weight of KL[μ ‖ π]
+    value_cloning: float = 0.05  # weight of (V - V_then)²
+    value_weight: float = 0.05  # as in `ppo`
+    entropy_weight: float = 0.01  # weight of the entropy of π
     rho_max: float = 1.0  # ρ̄: whose values are learned
     c_max: float = 1.0  # c̄: how far a correction travels
     gamma: float = 0.97  # γ, per step

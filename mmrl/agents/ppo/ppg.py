@@ -37,13 +37,13 @@ OBSERVES, greedy = ppo.OBSERVES, ppo.greedy
 
 
 class Config(ppo.Config):
-    """Settings of PPO, and of the phases. The paper's, where ours differ, are named."""
+    """Settings of PPO, and of the phases. `mmrl.agents.presets` has the paper's."""
 
     epochs: int = static(default=1)  # E_π, per iteration
     value_epochs: int = static(default=1)  # E_V
-    policy_iterations: int = static(default=8)  # N_π, per phase; divides `block`; paper: 32
+    policy_iterations: int = static(default=8)  # N_π, per phase; divides `block`
     auxiliary_epochs: int = static(default=6)  # E_aux, per phase
-    auxiliary_minibatches: int = static(default=32)  # per epoch; paper: 16 N_π
+    auxiliary_minibatches: int = static(default=32)  # per epoch
     block: int = static(default=8)  # iterations between two evaluations
     blocks: int = static(default=40)  # evaluations in a whole run
 

@@ -54,7 +54,7 @@ OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 
 class Config(eqx.Module):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles. The paper's, where ours differ, are named."""
+    traced: a change of them never recompiles. `mmrl.agents.presets` has the paper's."""
 
     memory: str = static(default="lru")  # any name of `mmrl.memory`; none: an MLP
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
@@ -69,10 +69,10 @@ class Config(eqx.Module):
     optimizer: str = static(default="adam")  # or sgd
     normalize_rewards: bool = static(default=True)
     normalize_advantages: bool = static(default=True)
-    environments: int = static(default=16)  # played side by side; paper: 256
-    rollout: int = static(default=128)  # T, steps per environment and iteration; paper: 256
-    minibatches: int = static(default=4)  # per epoch; paper: 8
-    epochs: int = static(default=4)  # E; paper: 3
+    environments: int = static(default=16)  # played side by side
+    rollout: int = static(default=128)  # T, steps per environment and iteration
+    minibatches: int = static(default=4)  # per epoch
+    epochs: int = static(default=4)  # E
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=16)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation
@@ -86,7 +86,7 @@ class Config(eqx.Module):
     beta2: float = 0.999
     adam_eps: float = 1e-8
     max_grad_norm: float = 0.5  # longer gradients are shortened to this length
-    gamma: float = 0.99  # γ, per step; paper: 0.999
+    gamma: float = 0.99  # γ, per step
     lam: float = 0.95  # λ of the advantages
     clip: float = 0.2  # ε, of π/π_proximal
     kl_weight: float = 1.0  # β, of KL[π_proximal, π]

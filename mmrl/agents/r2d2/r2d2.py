@@ -63,31 +63,31 @@ class Config(eqx.Module):
     memory: str = static(default="lstm")  # any name of `mmrl.memory`, none too
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = static(default=64)  # features between encoder, memory and head; paper: 512
+    width: int = static(default=64)  # features between encoder, memory and head
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     start: str = static(default="stored")  # a window's first state: stored, or zero
     length: int = static(default=80)  # m, trained steps of a sequence
-    overlap: int = static(default=0)  # of two adjacent sequences, steps; paper: 40
+    overlap: int = static(default=0)  # of two adjacent sequences, steps
     burn_in: int = static(default=40)  # l, steps before a sequence that only make its state
-    n_step: int = static(default=20)  # n of the targets; paper: 5
+    n_step: int = static(default=20)  # n of the targets
     normalize_rewards: bool = static(default=True)  # in targets, as in `dqn`
-    rescale: bool = static(default=False)  # learn h(return); paper: True
-    batch: int = static(default=16)  # sequences per gradient step; paper: 64
-    environments: int = static(default=16)  # played side by side; paper: 256
+    rescale: bool = static(default=False)  # learn h(return)
+    batch: int = static(default=16)  # sequences per gradient step
+    environments: int = static(default=16)  # played side by side
     rollout: int = static(default=16)  # steps per environment and iteration
     updates: int = static(default=4)  # gradient steps per iteration
-    capacity: int = static(default=64_000)  # steps, over all environments; paper: 4 million
+    capacity: int = static(default=64_000)  # steps, over all environments
     block: int = static(default=10)  # iterations between two evaluations
     blocks: int = static(default=64)  # evaluations in a whole run
     episodes: int = static(default=32)  # in an evaluation
-    target_period: int = static(default=50)  # gradient steps between copies θ⁻ ← θ; paper: 2500
+    target_period: int = static(default=50)  # gradient steps between copies θ⁻ ← θ
     actor_period: int = static(default=10)  # gradient steps between copies of θ to the actors
 
-    learning_rate: float = 3e-3  # of Adam; paper: 1e-4
-    adam_eps: float = 1e-5  # ε of Adam; paper: 1e-3, too much for small gradients
+    learning_rate: float = 3e-3  # of Adam
+    adam_eps: float = 1e-5  # ε of Adam
     anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
     horizon: float = 0.0  # blocks until then; 0: all of the run, as in `ppo`
-    gamma: float = 0.97  # γ, per step; paper: 0.997
+    gamma: float = 0.97  # γ, per step
     epsilon_base: float = 0.4  # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
     epsilon_exponent: float = 7.0  # see epsilon_base
     alpha: float = 0.9  # P_i ∝ p_i^α
