@@ -181,7 +181,9 @@ def _options(arguments: Sequence[str]) -> tuple[Options, dict[str, Any], pathlib
     if path is None or there is None:
         options = _parse(arguments, dataclasses.replace(first_setup(arguments, agent), seeds=SEEDS))
         if not options.env and path:
-            raise RunError(f"There is no sweep in {path}: nothing to resume.")
+            raise RunError(
+                f"There is no sweep in {path}: nothing to resume. Leave --resume out to begin one."
+            )
         if not options.env:
             example = called("sweep popgym-RepeatFirstEasy-v0 --over learning-rate 1e-3 3e-3 1e-2")
             raise ValueError(f"Say which ENVIRONMENT, such as `{example}`.")
@@ -223,4 +225,7 @@ def _latest() -> pathlib.Path:
                 return path
         except RunError:
             continue
-    raise RunError(f"There is no sweep under {RESULTS}/ to resume.")
+    raise RunError(
+        f"There is no sweep under {RESULTS}/ to resume. Name one with --out, or leave --resume "
+        "out to begin one."
+    )

@@ -211,7 +211,9 @@ def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
     if setup is None and options.env:  # killed before it had written anything: begin
         return dataclasses.replace(options, resume=False), path
     if setup is None:
-        raise RunError(f"There is no run in {path}: nothing to resume.")
+        raise RunError(
+            f"There is no run in {path}: nothing to resume. Name ENVIRONMENT to begin one."
+        )
     if setup.agent != agent:
         raise RunError(f"{path} holds a run of {setup.agent}, not of {agent}: leave --agent out.")
     if options.env not in ("", setup.env):
@@ -303,7 +305,10 @@ def _latest(env: str, agent: str) -> pathlib.Path:
             return path
     of = f" of {agent}" if path else ""
     of += f" in {env}" if env else ""
-    raise RunError(f"There is no run{of} under {RESULTS}/ to resume.")
+    raise RunError(
+        f"There is no run{of} under {RESULTS}/ to resume. Name one with --out, or leave --resume "
+        "out to begin one."
+    )
 
 
 def _farewell(run: Run, path: pathlib.Path) -> str:

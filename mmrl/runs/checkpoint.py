@@ -44,7 +44,10 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise RunError(f"There is no checkpoint in {path.parent}.") from None
+        raise RunError(
+            f"There is no checkpoint in {path.parent}. Give the folder of a run: `mmrl train` "
+            "says where it is in its first line."
+        ) from None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
     if not content:
