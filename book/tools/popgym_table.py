@@ -1,6 +1,7 @@
 """A Sphinx extension: our scores on POPGym beside those of its paper, task by task and level."""
 
-import html
+import itertools
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -68,26 +69,24 @@ class Table(SphinxDirective):
         if not rows:
             return [nodes.paragraph(text="No score has been published yet.")]
         parts: list[nodes.Node] = [nodes.paragraph(text=so_far(rows))]
-        for steps in BLOCKS:
-            parts += [
-                self._section(steps, level, rows)
-                for level in LEVELS
-                if any(row["level"] == level and row["steps"] == steps for row in rows.values())
-            ]
-        return [*parts, nodes.raw("", origin(FILE, list(rows.values())), format="html")]
+        for steps, level in itertools.product(BLOCKS, LEVELS):
+            if any((row["steps"], row["level"]) == (steps, level) for row in rows.values()):
+                title = f"{level}, {steps.replace('M', ' million')} steps"
+                parts.append(_section(title, table(steps, level, rows)))
+        return [*parts, _section("Where it comes from", origin(FILE, list(rows.values())))]
 
-    def _section(self, steps: str, level: str, rows: Rows) -> nodes.section:
-        title = f"{level}, {steps.replace('M', ' million')} steps"
-        section = nodes.section(ids=[nodes.make_id(title)])
-        section += nodes.title(text=title)
-        section += nodes.raw("", table(steps, level, rows), format="html")
-        return section
+
+def _section(title: str, content: str) -> nodes.section:
+    section = nodes.section(ids=[nodes.make_id(title)])
+    section += nodes.title(text=title)
+    section += nodes.raw("", content, format="html")
+    return section
 
 
 def table(steps: str, level: str, rows: Rows) -> str:
-    """A row for each task: ours, memory by memory, then the paper's."""
+    """A row for each task: the paper's, then ours, memory by memory."""
     tasks = list(dict.fromkeys(cell.task for cell in GRID.cells))
-    heads = ["task", *(memory.upper() for memory in MEMORIES), "their GRU", "their best"]
+    heads = ["task", "their GRU", "their best", *(memory.upper() for memory in MEMORIES)]
     body = "".join(_task(task, level, steps, rows) for task in tasks)
     return scrolling(f"Scores, {level}, {steps} steps", heads, body)
 
@@ -95,10 +94,10 @@ def table(steps: str, level: str, rows: Rows) -> str:
 def _task(task: str, level: str, steps: str, rows: Rows) -> str:
     gru, best = published(task, level)
     ours = (rows.get(Cell(task, level, memory, steps).name) for memory in MEMORIES)
-    cells = [*(_ours(row) for row in ours), _theirs(gru), _theirs(best, named=True)]
-    star = " *" if task in CHANGED else ""
+    cells = [_theirs(gru), _theirs(best, named=True), *(_ours(row) for row in ours)]
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", task) + " *" * (task in CHANGED)
     told = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr><th scope="row">{html.escape(task)}{star}</th>{told}</tr>'
+    return f'<tr><th scope="row">{name}</th>{told}</tr>'
 
 
 def _ours(row: Mapping[str, Any] | None) -> str:
