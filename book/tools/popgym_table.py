@@ -126,15 +126,22 @@ def reaches(row: Mapping[str, Any]) -> bool | None:
 
 
 def so_far(rows: Rows) -> str:
-    """How much was measured, and how it compares, in a sentence or two."""
+    """How much was measured, how it compares, and where it is below, in words."""
     asked = [cell.name for cell in GRID.cells if cell.steps == "3M"]
-    compared = [row for row in rows.values() if reaches(row) is not None]
-    below = [row["cell"] for row in compared if not reaches(row)]
     measured = sum(name in rows for name in asked)
-    words = f"{measured} of {len(asked)} cells of 3 million steps have been measured so far. "
-    words += f"Of the {len(compared)} that compare, {len(compared) - len(below)} are at or above "
+    compared = [row for row in rows.values() if reaches(row) is not None]
+    below: dict[str, list[str]] = {}
+    for row in compared:
+        if not reaches(row):
+            where = f"{row['task']}{row['level']}" + ", 15M" * (row["steps"] == "15M")
+            below.setdefault(where, []).append(row["memory"].upper())
+    reached = len(compared) - sum(map(len, below.values()))
+    named = "; ".join(f"{where} ({', '.join(names)})" for where, names in below.items())
     return (
-        words + "the best of the paper" + (f"; below it are {'; '.join(below)}." if below else ".")
+        f"{measured} of {len(asked)} cells of 3 million steps have been measured so far. Of the "
+        f"{len(compared)} that compare, {reached} are at or above the best of the paper."
+        + f" Below it: {named}."
+        * bool(below)
     )
 
 

@@ -24,7 +24,7 @@ def test_episodes_are_counted_in_the_block_in_which_they_end():
         carry = start(env, env.default_params, None, key)
         return collect(policy, env, env.default_params, carry, key, 3 * BLOCK)
 
-    carry, steps = play(jax.random.key(0))
+    carry, steps = play(jax.random.key(6))
     returns, episodes, total = np.zeros(3), np.zeros(3, int), 0.0
     for t, (reward, last) in enumerate(zip(steps.reward, steps.last, strict=True)):
         total += float(reward)
@@ -33,7 +33,7 @@ def test_episodes_are_counted_in_the_block_in_which_they_end():
             episodes[t // BLOCK] += 1
             total = 0.0
     tallied = carry.env_state
-    assert len(set(episodes.tolist())) > 1 and min(episodes) > 1  # they do not end together
+    assert steps.last[BLOCK - 1] and len(set(episodes.tolist())) > 1
     np.testing.assert_array_equal(tallied.episodes, episodes)
     np.testing.assert_allclose(tallied.returns, returns, atol=1e-6)
     assert tallied.clock == 3 * BLOCK and jnp.isclose(tallied.total, total)
