@@ -187,10 +187,13 @@ import jax.numpy as jnp
 jnp.zeros(())
 print(started())
 import mmrl.runs
-print(loaded("pandas", "scipy.stats", "seaborn"))
+print(loaded("pandas", "scipy.stats", "seaborn", "matplotlib", "matplotlib.pyplot", "flax.linen"))
 from gymnax.environments.misc import pong
-print(len(pong.sns.color_palette("husl", 2)), *loaded("seaborn"))"""
-    assert run(code).split() == ["[]", "[]", "False", "True", "[]", "2", "seaborn"]
+print(len(pong.sns.color_palette("husl", 2)), *loaded("seaborn"))
+import flax
+print(flax.linen.Dense.__name__, pong.plt.subplots.__name__, *loaded("flax.linen"))"""
+    found = ["[]", "[]", "False", "True", "[]", "2", "seaborn", "Dense", "subplots", "flax.linen"]
+    assert run(code).split() == found
 
 
 # The scheduler flag

@@ -1,28 +1,34 @@
-"""gymnax, imported without seaborn, which would bring pandas and scipy.stats.
+"""gymnax, imported without what only its drawings need.
 
-Only drawings of Pong and MinAtar ask seaborn for something, a palette. To import it takes a third
-of the time in which mmrl is imported, so it waits until a palette is asked for.
+Some of its environments draw themselves, so it imports matplotlib's pyplot, and seaborn, which
+brings pandas and scipy.stats; for its states it imports flax, which brings its neural networks. To
+import these takes longer than all else that mmrl does before it trains, so each waits until
+something of it is asked for.
 """
 
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+
+_LATER = ("matplotlib.pyplot", "matplotlib.colors", "seaborn", "flax.linen")
 
 
-def _color_palette(*args: Any, **kwargs: Any) -> Any:
-    return import_module("seaborn").color_palette(*args, **kwargs)
+def _stand_in(name: str) -> ModuleType:
+    """A module in whose place another is imported as soon as anything of it is asked for."""
+    module = ModuleType(name)
+    vars(module)["__getattr__"] = lambda wanted: getattr(import_module(name), wanted)
+    return module
 
 
-_stand_in = ModuleType("seaborn")
-vars(_stand_in)["color_palette"] = _color_palette
-_absent = sys.modules.setdefault("seaborn", _stand_in) is _stand_in
+_absent = {name: _stand_in(name) for name in _LATER} | {"matplotlib": ModuleType("matplotlib")}
+_absent = {name: module for name, module in _absent.items() if name not in sys.modules}
+sys.modules.update(_absent)
 try:
     import gymnax
     from gymnax.environments import environment, spaces
     from gymnax.environments.classic_control import cartpole
 finally:
-    if _absent:
-        del sys.modules["seaborn"]
+    for _name in _absent:
+        del sys.modules[_name]
 
 __all__ = ["cartpole", "environment", "gymnax", "spaces"]

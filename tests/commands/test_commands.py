@@ -163,6 +163,7 @@ def test_doctor_says_what_is_wrong(
 
 def test_doctor_finds_an_agent_at_chance_sick(monkeypatch: pytest.MonkeyPatch):
     values = np.zeros(3)
+    monkeypatch.setattr(doctor, "quickly", lambda run: run)
     for final, state in ((0.0, "bad"), (1.0, "good")):
         report = Report(3, 3, 384, values + final, values, values, 1.0)
         monkeypatch.setattr(doctor, "Run", lambda setup, report=report: iter([report]))
