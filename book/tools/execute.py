@@ -24,11 +24,12 @@ ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
-SUFFIXES = {".py", ".mjs", ".css", ".jsonl"}
+SUFFIXES = {".py", ".mjs", ".css", ".jsonl", ".npz"}
 # Modules that read more than Python, and where.
 DATA = {
     "mmrl.course.widgets": ROOT / "mmrl" / "course" / "widgets",
     "mmrl.course.results": ROOT / "book" / "results",
+    "mmrl.runs.zoo": ROOT / "mmrl" / "zoo",
 }
 # These compile for longer than they compute: under tests they take the flags of all other tests.
 COMPILING = {

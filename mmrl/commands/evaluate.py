@@ -1,4 +1,4 @@
-"""`mmrl evaluate`: what a trained agent is worth."""
+"""`mmrl evaluate`: what a trained agent is worth, of a run, of a file, or of the zoo."""
 
 import dataclasses
 import pathlib
@@ -14,15 +14,19 @@ from rich.table import Table
 
 from mmrl.agents import find
 from mmrl.rollout import evaluate
-from mmrl.runs import Run, interval, reopen
+from mmrl.runs import Run, interval, reopen, zoo
+from mmrl.runs.player import Policy
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Let every seed's network of a run play greedily, without learning."""
+    """Let every seed's network of a run play greedily, without learning.
+
+    `mmrl evaluate zoo` lists trained agents that come with mmrl, zoo/NAME is one of them.
+    """
 
     path: Annotated[pathlib.Path, tyro.conf.Positional]
-    """Folder of the run."""
+    """Folder of the run, file of `mmrl export`, zoo/NAME, or zoo."""
     episodes: int = 100
     """Episodes per network."""
     best: bool = False
@@ -38,6 +42,12 @@ def main(arguments: Sequence[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="mmrl evaluate")
     if options.episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {options.episodes}.")
+    if options.path == pathlib.Path("zoo") and not options.path.exists():
+        _list_zoo()
+        return 0
+    if options.path.suffix == ".npz" or zoo.named(options.path):
+        _evaluate_file(options)
+        return 0
     run = reopen(options.path, options.best)
     net = run.best.net if options.best and run.best else run.state.net
     if options.original:
@@ -65,6 +75,43 @@ def greedy_returns(
 
     keys = jax.random.split(jax.random.key(seed), len(run.setup.seeds))
     return np.asarray(returns(net, keys))
+
+
+def _list_zoo() -> None:
+    """Print the agents of the zoo, whose names are task, agent and memory, and how they did."""
+    console, table = Console(), Table("name", "seed", "after block", "return", "kB")
+    for name in zoo.names():
+        about, size = zoo.load(f"zoo/{name}").about, (zoo.ZOO / f"{name}.npz").stat().st_size
+        row = (about["seed"], about["block"], f"{about['return']:.3f}", f"{size / 1000:.0f}")
+        table.add_row(f"zoo/{name}", *map(str, row))
+    console.print(table)
+    console.print("Returns as evaluated in training. To let one play: mmrl evaluate zoo/NAME")
+
+
+def _evaluate_file(options: Options) -> None:
+    """Let the one policy in a file play, and say where it comes from."""
+    for name in ("best", "original"):
+        if getattr(options, name):
+            raise ValueError(f"`--{name}` is for a run's folder; {options.path} is one policy.")
+    policy, console = zoo.load(options.path), Console()
+    about, returns = policy.about, file_returns(policy, options.episodes, options.seed)
+    console.print(f"[bold]{about['env']}[/] in mmrl, {options.episodes} greedy episodes")
+    table = Table("agent", "memory", "mean return", "lowest", "highest", "in training")
+    row = (returns.mean(), returns.min(), returns.max(), about["return"])
+    table.add_row(about["agent"], about["memory"], *(f"{value:.3f}" for value in row))
+    console.print(table)
+    versions = ", ".join(f"{k} {about['versions'][k]}" for k in ("mmrl", "jax"))
+    console.print(
+        f"Seed {about['seed']} after block {about['block']} of: {about['command']}\n"
+        f"{about['date'][:10]}, {about['device']}, {versions}, revision {about['revision']}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def file_returns(policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
+    """Undiscounted returns of an exported policy, which NumPy plays."""
+    return np.sum([step.reward for step in zoo.play(policy, episodes, seed)], axis=0)
 
 
 def _show(run: Run, returns: Float[np.ndarray, "seed episodes"], options: Options) -> None:

@@ -13,11 +13,14 @@ import numpy as np
 from mmrl.memory import GRU, LRU, Memoryless, Nothing
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
 from mmrl.runs.checkpoint import RunError, dumps, replace, writing
+from mmrl.runs.player import FORMAT
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
 from mmrl.runs.setup import describe
 
 Arrays = dict[str, Any]
+Reading = tuple[Any, Any, Any]
+"""y = of_h h + of_x x + bias."""
 
 
 def export(
@@ -45,9 +48,9 @@ def export(
     at = int(np.argmax(returns)) if seed is None else seeds.index(seed)
     network, arrays = _network(jax.tree.map(lambda x: x[at], net))
     about = {
-        **{"format": "mmrl policy 1", **_setting(run)},
+        **{"format": FORMAT, **_setting(run)},
         **{"seed": seeds[at], "block": int(blocks[at]), "return": float(returns[at])},
-        **{**network, "setup": describe(run.setup), **provenance()},
+        **{**network, "setup": describe(run.setup), **(run.trained or provenance())},
     }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
@@ -80,9 +83,10 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
         raise _unknown("network", policy)
     if type(policy.memory) not in _MEMORIES:
         raise _unknown("memory", policy.memory)
-    memory, arrays_of = _MEMORIES[type(policy.memory)]
-    arrays = arrays_of(policy.memory)
+    memory, convert = _MEMORIES[type(policy.memory)]
+    arrays, read_out = convert(policy.memory)
     about = {part: _layers(part, getattr(policy, part), arrays) for part in ("encoder", "head")}
+    _read_at_once(arrays, *read_out)
     if isinstance(net, ActorCritic):  # its last output is an auxiliary value
         last = f"head.{len(about['head']) - 1}"
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
@@ -103,6 +107,8 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
             else (layer.linear.weight, layer.linear.bias)
         )
         arrays |= {f"{part}.{i}.weight": weight, f"{part}.{i}.bias": bias}
+    if part == "head" and not layers:
+        raise _unknown(part, module)
     return [_LAYERS[type(layer)] for layer in layers]
 
 
@@ -114,48 +120,62 @@ def _folded(head: DuelingHead) -> tuple[Any, Any]:
     return weight, v.bias + a.bias - jnp.mean(a.bias)
 
 
-def _lru(memory: LRU) -> Arrays:
+def _read_at_once(arrays: Arrays, of_h: Any, of_x: Any, bias: Any) -> None:
+    """Let the head see (h, x) where it saw (of_h h + of_x x + bias, x): one matrix less."""
+    weight = arrays["head.0.weight"]
+    of_y, rest = weight[:, : len(bias)], weight[:, len(bias) :]
+    arrays["head.0.weight"] = jnp.concatenate([of_y @ of_h, of_y @ of_x + rest], axis=1)
+    arrays["head.0.bias"] = arrays["head.0.bias"] + of_y @ bias
+
+
+# Of each memory the arrays, and how y is read from h, whose real and imaginary parts alternate.
+
+
+def _lru(memory: LRU) -> tuple[Arrays, Reading]:
     gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(memory.nu)))
     real, imag = gain[None, :, None] * memory.read_in
-    return {
-        "state": jnp.zeros_like(memory.eigenvalues),
-        "eigenvalues": memory.eigenvalues,
-        "read_in": real + 1j * imag,
-        "read_out": memory.read_out[0] + 1j * memory.read_out[1],
-        **_linear("skip", memory.skip),
-    }
+    states = {"state": jnp.zeros_like(memory.eigenvalues), "eigenvalues": memory.eigenvalues}
+    real_out, imag_out = memory.read_out
+    read_out = jnp.stack([real_out, -imag_out], axis=-1).reshape(len(real_out), -1)
+    skip: Any = memory.skip
+    return {**states, "read_in": real + 1j * imag}, (read_out, skip.weight, skip.bias)
 
 
-def _gru(memory: GRU) -> Arrays:
+def _gru(memory: GRU) -> tuple[Arrays, Reading]:
     gru: Any = memory.gru
     state = memory.init()
-    return {
+    arrays = {
         "state": state,
         **{"input.weight": gru.weight_ih, "input.bias": gru.bias},
         **{"recur.weight": gru.weight_hh},
         "recur.bias": jnp.concatenate([state, state, gru.bias_n]),  # that of the candidate alone
-        **_linear("read_out", memory.read_out),
     }
+    out: Any = memory.read_out
+    return arrays, (out.weight, jnp.zeros((len(out.bias), gru.weight_ih.shape[1])), out.bias)
 
 
-def _memoryless(memory: Memoryless) -> Arrays:
-    return {"state": jnp.zeros(0), **_linear("read_out", memory.read_out)}
+def _memoryless(memory: Memoryless) -> tuple[Arrays, Reading]:
+    out: Any = memory.read_out
+    return _no_units(out.in_features), (jnp.zeros((len(out.bias), 0)), out.weight, out.bias)
 
 
-def _nothing(memory: Nothing) -> Arrays:
-    return {"state": jnp.zeros(0)}
+def _nothing(memory: Nothing) -> tuple[Arrays, Reading]:
+    sizes = memory.input_size
+    return _no_units(sizes), (jnp.zeros((0, 0)), jnp.zeros((0, sizes)), jnp.zeros(0))
 
 
-def _linear(name: str, layer: Any) -> Arrays:
-    return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+def _no_units(inputs: int) -> Arrays:
+    """An LRU without units."""
+    none = jnp.zeros(0, jnp.complex64)
+    return {"state": none, "eigenvalues": none, "read_in": jnp.zeros((0, inputs), jnp.complex64)}
 
 
 _LAYERS = {Dense: "dense", Tanh: "tanh", LinearHead: "linear", DuelingHead: "linear"}
-_MEMORIES: dict[type, tuple[str, Callable[[Any], Arrays]]] = {
+_MEMORIES: dict[type, tuple[str, Callable[[Any], tuple[Arrays, Reading]]]] = {
     LRU: ("lru", _lru),
     GRU: ("gru", _gru),
     Memoryless: ("none", _memoryless),
-    Nothing: ("nothing", _nothing),
+    Nothing: ("none", _nothing),
 }
 
 

@@ -9,16 +9,18 @@ import json
 
 import numpy as np
 
+FORMAT = "mmrl policy 2"
+
 
 class Policy:
     """A greedy policy; `about` says what it was trained for, by whom, and how well it played."""
 
     def __init__(self, about: dict, arrays: dict):
-        self.about, self._arrays = about, arrays
+        self.about, self.arrays = about, arrays
 
     def init(self) -> tuple:
         """The state before the first observation: what is remembered, and no action."""
-        return self._arrays["state"], None
+        return self.arrays["state"], None
 
     def step(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
         """(state, action): a number, or a vector where actions are continuous.
@@ -28,29 +30,32 @@ class Policy:
         another size of `obs`.
         """
         (h, _), outputs = self.outputs(state, obs, begin, reward)
-        action = outputs if self.about["continuous"] else int(np.argmax(outputs))
+        action = self.greedy(outputs)
         return (h, action), action
+
+    def greedy(self, outputs: np.ndarray) -> int | np.ndarray:
+        """The action to which these outputs lead."""
+        return outputs if self.about["continuous"] else int(np.argmax(outputs))
 
     def outputs(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
         """(state, outputs of the network): Q(s, ·), logits, or the mean of a continuous action."""
         h, action = self.init() if begin else state
         x = self._layers("encoder", self._shown(obs, action, 0.0 if begin else reward, begin))
-        h, y = getattr(self, "_" + self.about["memory"])(h, x)
-        return (h, action), self._layers("head", np.concatenate([y, x]))
+        h = self._remember(h, x)
+        return (h, action), self._layers("head", np.concatenate([h.view(np.float32), x]))
 
     def _shown(self, obs, action, reward, begin) -> np.ndarray:
         size = self.about["observation"]
         obs = np.eye(size)[obs] if np.ndim(obs) == 0 and size > 1 else np.ravel(obs)
         if obs.shape != (size,):
             raise ValueError(f"`obs` must have {size} numbers; got {obs.size}.")
-        parts = {"previous_reward": [reward], "begin_flag": [begin]}
-        if "previous_action" in self.about["observes"]:
-            parts["previous_action"] = np.arange(self.about["actions"]) == action
+        parts = {"previous_action": np.arange(self.about["actions"]) == action}
+        parts |= {"previous_reward": [reward], "begin_flag": [begin]}
         parts = [obs, *(parts[name] for name in self.about["observes"])]
         return np.concatenate(parts, dtype=np.float32)
 
     def _linear(self, name, x) -> np.ndarray:
-        return self._arrays[name + ".weight"] @ x + self._arrays[name + ".bias"]
+        return self.arrays[name + ".weight"] @ x + self.arrays[name + ".bias"]
 
     def _layers(self, part, x) -> np.ndarray:
         for i, kind in enumerate(self.about[part]):
@@ -59,26 +64,17 @@ class Policy:
                 x = np.tanh(x)
             elif kind == "dense":
                 x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
-                x = np.where(x > 0, x, 0.01 * x)
+                x = np.maximum(x, 0.01 * x)
         return x
 
-    def _lru(self, h, x) -> tuple:
-        h = self._arrays["eigenvalues"] * h + self._arrays["read_in"] @ x
-        return h, (self._arrays["read_out"] @ h).real + self._linear("skip", x)
-
-    def _gru(self, h, x) -> tuple:
-        r, z, n = np.split(self._linear("input", x), 3)
+    def _remember(self, h, x) -> np.ndarray:
+        if "eigenvalues" in self.arrays:  # of an LRU; none without a memory
+            return self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
+        r, z, n = np.split(self._linear("input", x), 3)  # of a GRU
         of_r, of_z, of_n = np.split(self._linear("recur", h), 3)
         r, z = 0.5 + 0.5 * np.tanh((r + of_r) / 2), 0.5 + 0.5 * np.tanh((z + of_z) / 2)
         n = np.tanh(n + r * of_n)
-        h = n + z * (h - n)
-        return h, self._linear("read_out", h)
-
-    def _none(self, h, x) -> tuple:
-        return h, self._linear("read_out", x)
-
-    def _nothing(self, h, x) -> tuple:
-        return h, h  # of no features
+        return n + z * (h - n)
 
 
 def load(path) -> Policy:
@@ -86,8 +82,11 @@ def load(path) -> Policy:
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        return Policy(json.loads(str(arrays.pop("about"))), arrays)
+        about = json.loads(str(arrays.pop("about")))
+        if about["format"] != FORMAT:
+            raise ValueError
     except OSError:
         raise
     except Exception as error:  # a zip file fails in many ways
         raise ValueError(f"{path} is damaged, or not written by `mmrl export`.") from error
+    return Policy(about, arrays)

@@ -80,6 +80,7 @@ class Training(abc.ABC):
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
         self.best: Best | None = None
+        self.trained: dict[str, Any] = {}  # the provenance of what was read from disk
 
     def __iter__(self) -> Iterator[Report]:
         config = self.setup.config
@@ -147,6 +148,7 @@ class Training(abc.ABC):
     def _load(self, path: pathlib.Path) -> None:
         header, self.state = load(path / CHECKPOINT, self._shapes)
         self.history = header["history"]
+        self.trained = {k: v for k, v in header.items() if k not in ("setup", "history")}
 
     def _catch_up(self, path: pathlib.Path) -> None:
         """Keep what a kill after the checkpoint, or an earlier version, left out."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import mmrl
+from mmrl.runs import zoo
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "book" / "tools")]
@@ -221,16 +222,16 @@ def test_the_cell_installs_the_course_in_a_fresh_environment(
     python = tmp_path / "fresh" / "bin" / "python"
     shutil.copy(wheel, tmp_path)
     install(python, on_colab(address.cell(""), tmp_path, monkeypatch), tmp_path)
-    # Rows carry versions, and the book's rows came along.
+    # Rows carry versions, and the book's rows and the zoo came along.
     said = f"print(mmrl.__file__, mmrl.__version__, importlib.metadata.version({NAME!r}), "
-    said += "provenance()['versions']['mmrl'], PUBLISHED)"
-    code = f"import importlib.metadata\n{imports()}\nfrom mmrl.runs import provenance\n"
+    said += "provenance()['versions']['mmrl'], len(zoo.names()), PUBLISHED)"
+    code = f"import importlib.metadata\n{imports()}\nfrom mmrl.runs import provenance, zoo\n"
     code += f"from mmrl.course.results import PUBLISHED\n{said}"
-    file, *versions, published = call(
+    file, *versions, agents, published = call(
         python, "-W", "error::RuntimeWarning", "-c", code, folder=tmp_path
     ).split()
     assert Path(file).is_relative_to(tmp_path / "fresh")
-    assert versions == [mmrl.__version__] * 3
+    assert versions == [mmrl.__version__] * 3 and int(agents) == len(zoo.names())
     ours = {path.name for path in (ROOT / "book" / "results").glob("*.jsonl")}
     assert {path.name for path in Path(published).glob("*.jsonl")} == ours
     assert call(python.parent / "mmrl", "--version", folder=tmp_path) == f"mmrl {mmrl.__version__}"

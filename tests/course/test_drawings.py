@@ -62,6 +62,12 @@ def cart_pole(steps=60, columns=(0, 2)):
     return episode(state[:, columns], RNG.integers(0, 2, steps), np.full(steps, 1 / 200)), state
 
 
+def catch(steps=9):
+    boards = np.zeros((steps, 10, 5))
+    boards[np.arange(steps), np.arange(steps), 1] = boards[:, 9, 3] = 1
+    return episode(boards, np.arange(steps) % 3, np.arange(steps) == steps - 1)
+
+
 def bandit(arms=10, steps=200):
     odds = RNG.random(arms).astype(np.float32)
     action = RNG.integers(0, arms, steps)
@@ -91,6 +97,7 @@ EPISODES = {
     "popgym-PositionOnlyCartPoleEasy-v0": cart_pole(),
     "popgym-NoisyPositionOnlyCartPoleHard-v0": cart_pole(),
     "CartPole-v1": (cart_pole(columns=(0, 1, 2, 3))[0], None),
+    "Catch-bsuite": (catch(), None),
     "popgym-MultiarmedBanditEasy-v0": bandit(),
     "popgym-MultiarmedBanditHard-v0": bandit(30, 600),
     "popgym-MineSweeperEasy-v0": mine_sweeper(),

@@ -145,7 +145,9 @@ def test_a_damaged_or_foreign_file_is_refused(trained: pathlib.Path, tmp_path: p
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
     np.savez(tmp_path / "other.npz", np.zeros(3))
-    for bad in (flipped, whole[:middle], b"", (tmp_path / "other.npz").read_bytes()):
+    np.savez(tmp_path / "former.npz", about=np.array('{"format": "mmrl policy 1"}'))
+    others = [(tmp_path / name).read_bytes() for name in ("other.npz", "former.npz")]
+    for bad in (flipped, whole[:middle], b"", *others):
         file.write_bytes(bad)
         with pytest.raises(ValueError, match=r"is damaged, or not written by `mmrl export`"):
             player.load(file)

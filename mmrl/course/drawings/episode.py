@@ -10,8 +10,9 @@ from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
 from mmrl.course.drawings.bandit import bandit
-from mmrl.course.drawings.cards import GAP, NOTHING, card_strip, count_recall
+from mmrl.course.drawings.cards import GAP, NOTHING, SUITS, card_strip, count_recall
 from mmrl.course.drawings.cart_pole import cart_pole
+from mmrl.course.drawings.catch import catch
 from mmrl.course.drawings.mine_sweeper import mine_sweeper
 
 _WINDOW = 13  # cards in view when one frame is drawn
@@ -78,8 +79,7 @@ def episode_svg(
 
     Raises `ValueError` for an environment without a picture, a batch, or a `frame` outside.
     """
-    match = re.fullmatch(r"(?:popgym-)?([A-Za-z]+?)(Easy|Medium|Hard|Paper|)-v\d", env_id)
-    task, level = match.groups() if match else ("", "")
+    task, level = _task(env_id)
     if task not in _DRAWN:
         raise ValueError(
             f"`env_id` has no picture, got {env_id!r}: drawn are {', '.join(sorted(_DRAWN))}."
@@ -102,9 +102,24 @@ def episode_svg(
     return _DRAWN[task](episode)
 
 
+def action_names(env_id: str, actions: int) -> list[str]:
+    """The actions in words where there are some, else their numbers."""
+    task, _ = _task(env_id)
+    names = _ACTIONS.get("CartPole" if "CartPole" in task else task, ())
+    return list(names) if len(names) == actions else [str(a) for a in range(actions)]
+
+
+def _task(env_id: str) -> tuple[str, str]:
+    """The name and the level of a task; the level may be empty."""
+    pattern = r"(?:popgym-)?([A-Za-z]+?)(Easy|Medium|Hard|Paper|)-(?:v\d|bsuite)"
+    match = re.fullmatch(pattern, env_id)
+    return (match[1], match[2]) if match else ("", "")
+
+
 def _first_episode(steps: Steps) -> list[Shaped[ndarray, "time ..."]]:
     """Observations, actions, rewards and next observations of the first episode on the tape."""
     data = [np.asarray(x) for x in (steps.obs, steps.action, steps.reward, steps.next_obs)]
+    data = [x.reshape(len(x), -1) if x.ndim == 3 else x for x in data]  # a board is one vector
     if data[2].ndim != 1 or len(data[2]) == 0:
         raise ValueError(
             "`steps` must be arrays [time, ...] of one environment, with at least one step, got "
@@ -188,6 +203,11 @@ def _cart_pole(episode: Episode) -> str:
     )
 
 
+def _catch(episode: Episode) -> str:
+    boards = episode.obs[:, :50].reshape(-1, 10, 5)
+    return catch(boards, int(episode.action[-1]), title="Catch", note=episode.note)
+
+
 def _bandit(episode: Episode) -> str:
     arms = episode.setting("num_arms", 10, 20, 30)
     return bandit(
@@ -228,6 +248,14 @@ _DRAWN: dict[str, Callable[[Episode], str]] = {
     "PositionOnlyCartPole": _cart_pole,
     "NoisyPositionOnlyCartPole": _cart_pole,
     "CartPole": _cart_pole,
+    "Catch": _catch,
     "MultiarmedBandit": _bandit,
     "MineSweeper": _mine_sweeper,
+}
+_ACTIONS: dict[str, tuple[str, ...]] = {
+    "RepeatFirst": SUITS,
+    "RepeatPrevious": SUITS,
+    "Autoencode": SUITS,
+    "CartPole": ("left", "right"),
+    "Catch": ("left", "stay", "right"),
 }

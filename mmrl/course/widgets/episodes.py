@@ -7,7 +7,7 @@ import anywidget
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from traitlets import Int, List, Unicode, default
+from traitlets import Dict, Int, List, Unicode, default
 
 from mmrl.course.drawings import episode_svg
 from mmrl.course.drawings.episode import Steps
@@ -31,13 +31,14 @@ class EpisodePlayer(anywidget.AnyWidget):
     """One picture per step of an episode, and its rewards; `episode_player` makes one.
 
     `frames` are texts of SVG, `step` is the one in view, from 0, and `mmrl.course.widgets.END` the
-    last. Without arguments it shows an example.
+    last. Without arguments it shows an example. `policy` is what a `PolicyPlayer` shows beside.
     """
 
     _esm = source("episode_player")
     _css = style() + _roles()
     frames = List(Unicode()).tag(sync=True)
     rewards = Series()
+    policy = Dict().tag(sync=True)
     step = Int(END, min=0).tag(sync=True)
     title = Unicode("Episode player").tag(sync=True)
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from mmrl.course import widgets
+from mmrl.course.widgets.training import PolicyPlayer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
 from page import find_chromium, page, visit
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-CLASSES = [c for c in vars(widgets).values() if isinstance(c, type)]
+CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer]
 
 
 def examine(

@@ -90,7 +90,7 @@ export function stripes(color) {
 
 let ids = 0;
 // Each widget is a module with its own counter, so the counter alone would repeat on a page.
-const unique = () => `mmrl-${Math.random().toString(36).slice(2, 9)}-${ids++}`;
+export const unique = () => `mmrl-${Math.random().toString(36).slice(2, 9)}-${ids++}`;
 
 /**
  * Puts a widget into `el`: a title, controls, pictures and a sentence that says what they show.

@@ -1,17 +1,24 @@
-"""An agent at play."""
+"""An agent at play: of a run, or of a file."""
 
+import base64
 import functools
+import io
+import os
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Shaped
+from matplotlib.image import imsave
 
 from mmrl.agents import AGENTS
+from mmrl.course.drawings.episode import action_names
 from mmrl.course.widgets import EpisodePlayer
 from mmrl.course.widgets.episodes import _frames
 from mmrl.rollout import Transition, collect, start
-from mmrl.runs import Run
+from mmrl.runs import Run, zoo
+from mmrl.runs.player import Policy
 
 
 class AgentPlayer(EpisodePlayer):
@@ -52,3 +59,59 @@ def _playing(agent: str, env: Any, params: Any) -> Callable[[Any, int, Any], Tra
         return collect(policy, env, params, carry, rest, params.max_steps_in_episode)[1]
 
     return play
+
+
+class PolicyPlayer(EpisodePlayer):
+    """A trained policy in one episode: what it sees, what it does, and what it remembers.
+
+    `policy` is an agent of the zoo, zoo/NAME, or a file of `mmrl export`; `episode` chooses the
+    random numbers. Beside the picture stand Q(s, ·) or the logits at that step, below it the
+    memory's units up to it. The first 210 steps are shown, or as many as `steps` says. Errors are
+    those of `zoo.load`, `zoo.play` and `episode_svg`.
+    """
+
+    def __init__(
+        self,
+        policy: str | os.PathLike = "zoo/RepeatFirstEasy-dqn-lru",
+        episode: int = 0,
+        steps: int | None = None,
+    ):
+        played = zoo.load(policy)
+        about = played.about
+        tape = [[x[0] for x in step] for step in zoo.play(played, 1, episode)][:steps]
+        seen = zoo.Step(*map(np.array, zip(*tape, strict=True)))
+        frames = _frames(about["env"], seen)
+        memory = "no memory" if about["memory"] == "none" else f"memory {about['memory']}"
+        paid = f"{about['return']:.2f}".replace("-", "−")
+        EpisodePlayer.__init__(
+            self,
+            frames=frames,
+            rewards=seen.reward[: len(frames)],
+            policy={
+                "actions": action_names(about["env"], about["actions"]),
+                "says": "Q(s, ·)" if about["agent"] in ("dqn", "r2d2") else "logits",
+                "outputs": np.round(seen.outputs[: len(frames)].astype(float), 4).tolist(),
+                **_memory_strip(played, seen.memory[: len(frames)]),
+            },
+            title=f"{about['env']}: {about['agent']} with {memory}, return {paid}",
+        )
+
+
+def _memory_strip(policy: Policy, h: Shaped[np.ndarray, "time h"]) -> dict[str, Any]:
+    """A PNG [unit, time] of how much is in each unit, 0 black and 1 white, and what that is.
+
+    |h| of an LRU is a share of the largest in the episode, unit by unit; h of a GRU is in [-1, 1].
+    """
+    units = h.shape[1]
+    if not units:
+        return {"units": 0, "image": "", "holds": ""}
+    if np.iscomplexobj(h):
+        size = abs(h[:, np.argsort(-abs(policy.arrays["eigenvalues"]), kind="stable")])
+        levels = size / np.maximum(size.max(0), 1e-12)
+        holds = f"|h| of {units} units, slowest on top"
+    else:
+        levels, holds = (h + 1) / 2, f"h of {units} units, −1 is pale"
+    file = io.BytesIO()
+    imsave(file, levels.T, cmap="gray", vmin=0, vmax=1, format="png")
+    image = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return {"units": units, "image": image, "holds": holds}

@@ -1,0 +1,110 @@
+"""Exported policies at play, and the zoo: small trained agents that come with mmrl.
+
+policy = load("zoo/RepeatFirstEasy-dqn-lru")        # or "policy.npz", of `mmrl export`
+policy.about                                        # how it was trained, and where
+for step in play(policy, episodes=100, seed=0):     # side by side, until all have ended
+    step.reward
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+from mmrl import envs
+from mmrl.rollout import act, start
+from mmrl.runs.checkpoint import RunError
+from mmrl.runs.player import Policy
+from mmrl.runs.player import load as load_file
+
+ZOO = pathlib.Path(__file__).parents[1] / "zoo"
+
+
+class Step(NamedTuple):
+    """One step of every episode, and what the policy made of it."""
+
+    obs: Shaped[np.ndarray, "episode *obs"]
+    action: Shaped[np.ndarray, "episode *action"]
+    reward: Float[np.ndarray, " episode"]  # 0 after the end
+    next_obs: Shaped[np.ndarray, "episode *obs"]
+    running: Bool[np.ndarray, " episode"]  # whether the episode had not ended before
+    outputs: Float[np.ndarray, "episode out"]  # Q(s, ·), logits, or the mean action
+    memory: Shaped[np.ndarray, "episode h"]  # h, with this step's observation in it
+
+
+def names() -> list[str]:
+    """The agents of the zoo."""
+    return sorted(path.stem for path in ZOO.glob("*.npz"))
+
+
+def named(path: str | os.PathLike) -> bool:
+    """Whether this is zoo/NAME, and no folder or file of the user's."""
+    path = pathlib.Path(path)
+    return path.parent == pathlib.Path("zoo") and not path.exists()
+
+
+def load(path: str | os.PathLike) -> Policy:
+    """The policy in a file of `mmrl export`, or the agent called zoo/NAME.
+
+    Raises `ValueError` for a name that is not in the zoo, and `RunError` for a damaged file.
+    """
+    file = pathlib.Path(path)
+    if (of_zoo := named(file)) and file.name not in names():
+        raise ValueError(f"The zoo has no {file.name!r}: it has {', '.join(names())}.")
+    try:
+        return load_file(ZOO / f"{file.name}.npz" if of_zoo else file)
+    except ValueError as error:
+        remedy = "install mmrl again" if of_zoo else "export it again"
+        raise RunError(f"{error} To get it back, {remedy}.") from None
+
+
+def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
+    """Play so many episodes side by side: a `Step` of all of them at a time.
+
+    The environment is compiled, the policy is played by NumPy. Raises `ValueError` if `episodes` is
+    below 1, or the environment is not known here.
+    """
+    if episodes < 1:
+        raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
+    begin, answer, longest = _environment(policy.about["env"])
+    key = jax.random.key(seed)
+    carries = begin(jax.random.split(jax.random.fold_in(key, longest), episodes))
+    states, outputs = [policy.init()] * episodes, [np.zeros(0)] * episodes
+    actions: list[Any] = [None] * episodes
+    reward, running = np.zeros(episodes), np.ones(episodes, bool)
+    for t in range(longest):
+        obs = np.asarray(carries.obs)
+        for i in np.flatnonzero(running):
+            (h, _), outputs[i] = policy.outputs(states[i], obs[i], t == 0, float(reward[i]))
+            actions[i] = policy.greedy(outputs[i])
+            states[i] = h, actions[i]
+        action = np.array(actions)
+        carries, told = answer(carries, action, jax.random.fold_in(key, t))
+        told = jax.device_get(told)
+        reward = np.where(running, told.reward, 0.0)
+        memory = np.array([h for h, _ in states])
+        yield Step(obs, action, reward, told.next_obs, running, np.array(outputs), memory)
+        running = running & ~told.last
+        if not running.any():
+            return
+
+
+@functools.cache  # so that an environment is compiled once
+def _environment(env_id: str) -> tuple[Callable, Callable, int]:
+    """(keys -> carries, (carries, actions, key) -> (carries, transitions), longest episode)."""
+    env, params = envs.make(env_id)
+
+    @jax.jit
+    def answer(carries: Any, actions: Any, key: Any) -> Any:
+        def one(carry: Any, action: Any, keys: Any) -> Any:
+            return act(lambda *_: ((), action), env, params, carry, keys)
+
+        return jax.vmap(one)(carries, actions, jax.random.split(key, (len(actions), 2)))
+
+    begin = jax.jit(jax.vmap(functools.partial(start, env, params, ())))
+    return begin, answer, int(params.max_steps_in_episode)
