@@ -108,9 +108,9 @@ def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
         yield f"`reward` must be finite; got NaN or infinity, first {_when(saw, 'infinite')}"
     if saw["uncounted"].any():
         yield (
-            "`state.time` must be one more after each step, and that of a reset after an end; it "
-            f"is not {_when(saw, 'uncounted')}: write time=state.time + 1, and leave `step` to "
-            "gymnax's, which resets"
+            "`state.time` must be 0 after a reset, also after an end, and one more after each "
+            f"step; it is not {_when(saw, 'uncounted')}: write time=state.time + 1, and leave "
+            "`step` to gymnax's, which resets"
         )
     elif saw["late"].any():
         yield (
@@ -151,7 +151,7 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
             "low": seen.min(),
             "high": seen.max(),
             "infinite": ~jnp.isfinite(reward),
-            "uncounted": after.time != jnp.where(last, first.time, state.time + 1),
+            "uncounted": (after.time != jnp.where(last, 0, state.time + 1)) | (first.time != 0),
             "late": (before + 1 >= params.max_steps_in_episode) & ~last,
             "last": last,
             "swapped": jnp.all(final == obs) & jnp.any(alone != obs),

@@ -146,7 +146,7 @@ def restore(data: dict[str, Any]) -> Setup:
     own.
     """
     if "over" in data:
-        swept = " and ".join(f"`{name}`" for name in data["over"])
+        swept = " and ".join(f"`{name}`" for name, _ in data["over"])
         raise RunError(f"This is a sweep over {swept}: see its results.json, or `mmrl sweep`.")
     if data.get("own"):
         parts = ", ".join(f"{name}={text}" for name, text in data["own"].items())

@@ -86,7 +86,8 @@ class Sweep(Training):
 
     @property
     def description(self) -> dict[str, Any]:
-        return describe(self.setup) | {"over": {k: list(v) for k, v in self.over.items()}}
+        over = [[name, list(values)] for name, values in self.over.items()]  # in the lanes' order
+        return describe(self.setup) | {"over": over}
 
     def _returns(self, metrics: Any) -> Float[np.ndarray, " lane"]:
         going = np.isfinite(self.history[-1]["returns"]) if self.history else True
@@ -157,7 +158,7 @@ def saved_sweep(path: str | os.PathLike) -> tuple[Setup, Grid] | None:
     if "over" not in there:
         raise RunError(f"{path} holds a run, not a sweep: go on with `mmrl train --resume`.")
     over = there.pop("over")
-    return restore(there), over
+    return restore(there), dict(over)
 
 
 def _interval(finals: Float[np.ndarray, " seed"]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from mmrl.__main__ import main
+from mmrl.agents import ppo
 from mmrl.runs import reopen
 
 PAGE = (pathlib.Path(__file__).parents[2] / "book" / "own.md").read_text("utf-8")
@@ -57,6 +58,13 @@ def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixtur
 def test_a_network_is_checked(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("net.py")
     assert "replays what it acted" in capsys.readouterr().out
+
+
+def test_the_steps_shown_are_those_of_the_defaults():
+    shown = [int(n.replace(",", "")) for n in re.findall(r"^ +\d +([\d,]+) ", PAGE, re.MULTILINE)]
+    config = ppo.Config()
+    each = config.block * 32 * config.environments
+    assert shown == [each, 2 * each, 3 * each] and "--rollout 32" in COMMANDS[0]
 
 
 @pytest.mark.slow

@@ -266,13 +266,17 @@ PLAYED: dict[str, tuple[dict[str, Any], str]] = {
     "infinite": ({"step_env": change(2, lambda r: r / 0)}, "`reward` must be finite; .* in step 1"),
     "no clock": (
         {"step_env": change(1, lambda s: s.replace(time=s.time * 0))},
-        "`state.time` must be one more after each step",
+        "`state.time` must be 0 after a reset.* one more after each step",
+    ),
+    "a clock that begins late": (
+        {"reset_env": first(lambda s: s.replace(time=s.time + 1))},
+        "`state.time` must be 0 after a reset",
     ),
     "a step too long": (
         {"is_truncated": lambda self, state, params: state.time > params.max_steps_in_episode},
         "must end after `max_steps_in_episode`, 4, steps",
     ),
-    "no reset after the end": ({"step": without_reset}, "and that of a reset after an end"),
+    "no reset after the end": ({"step": without_reset}, "0 after a reset, also after an end"),
     "an observation too late": (
         {"step": of_the_next},
         "`final_observation` must be the last of the episode that ended; it is the first of the",

@@ -68,7 +68,7 @@ def test_folders_of_sweeps_and_runs_are_told_apart(swept: tuple[Sweep, int], tmp
     with pytest.raises(RunError, match=r"already holds a sweep\. Resume it"):
         Sweep(SWEPT, OVER, path)
     other = {"learning_rate": (1e-3, 3e-2)}
-    with pytest.raises(RunError, match=r"over was .*1e\+38\]\}, is .*0.03\]\}\. Repeat"):
+    with pytest.raises(RunError, match=r"over was .*1e\+38\]\]\], is .*0.03\]\]\]\. Repeat"):
         Sweep(SWEPT, other, path, resume=True)
     with pytest.raises(RunError, match="another setup: over was"):
         Run(SWEPT, path, resume=True)
@@ -81,6 +81,15 @@ def test_folders_of_sweeps_and_runs_are_told_apart(swept: tuple[Sweep, int], tmp
     with pytest.raises(RunError, match=r"no sweep in .*: nothing to resume"):
         Sweep(SWEPT, OVER, tmp_path / "none", resume=True)
     assert saved_sweep(tmp_path / "none") is None
+
+
+def test_a_sweep_does_not_go_on_in_another_order(tmp_path: pathlib.Path):
+    """In which its lanes would be those of other settings."""
+    over = {"learning_rate": (1e-3, 3e-2), "gamma": (0.5, 0.9)}
+    Sweep(SWEPT, over, tmp_path)
+    Sweep(SWEPT, over, tmp_path, resume=True)
+    with pytest.raises(RunError, match=r"over was \[\['learning_rate', .* is \[\['gamma', "):
+        Sweep(SWEPT, dict(reversed(over.items())), tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(

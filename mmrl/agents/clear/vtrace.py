@@ -104,7 +104,7 @@ def loss(
     batch: Unrolls,
     replayed: Bool[Array, " env"],
 ) -> tuple[Float[Array, ""], Measures]:
-    """Σ (policy gradient + ½ value - entropy), and on replayed unrolls cloning: Section 3."""
+    """Σ (policy gradient + weights · (value, -entropy)), and cloning where replayed: Section 3."""
     outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
     acted, policy = batch.steps.extras, outputs.policy
     terms = Measures(
