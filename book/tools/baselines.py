@@ -46,9 +46,11 @@ class Baselines(SphinxDirective):
 
 
 def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
-    """A row for each agent and memory, and its curve."""
+    """A row for each agent and memory, and its curve; below it what helps, if it needs help."""
     span = [value for row in rows for curve in row["returns"] for value in curve]
-    body = "".join(_row(row, min(span), max(span)) for row in rows)
+    pairs = [(row["agent"], row["memory"]) for row in rows]
+    ordered = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
+    body = "".join(_row(row, min(span), max(span)) for row in ordered)
     return scrolling(f"Scores on {task}", HEADS, body)
 
 
@@ -64,7 +66,9 @@ def _row(row: dict[str, Any], low: float, high: float) -> str:
     ]
     drawn = _course(row["returns"], low, high)
     told = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-    named = f'<th scope="row">{row["agent"]}</th><td>{row["memory"]}</td>'
+    changes = (f"--{k.replace('_', '-')} {v}" for k, v in row.get("changes", {}).items())
+    memory = " ".join((row["memory"], *(f"<code>{html.escape(x)}</code>" for x in changes)))
+    named = f'<th scope="row">{row["agent"]}</th><td>{memory}</td>'
     return f"<tr>{named}<td>{drawn}</td>{told}</tr>"
 
 

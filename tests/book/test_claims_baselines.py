@@ -14,9 +14,10 @@ HELD = 4  # of five seeds; a score that fewer kept is in italics
 
 @pytest.fixture(scope="module")
 def cells() -> dict[tuple[str, str], str]:
-    """How an agent with an LRU and with a GRU ended on a task, as the README writes it."""
-    rows = {(r["task"], r["agent"], r["memory"]): r for r in published("baselines")}
-    assert not any(row["quick"] for row in rows.values())
+    """How an agent's defaults ended on a task, with an LRU and a GRU, as the README writes it."""
+    defaults = [row for row in published("baselines") if not row.get("changes")]
+    rows = {(row["task"], row["agent"], row["memory"]): row for row in defaults}
+    assert not any(row["quick"] for row in defaults)
 
     def score(row):
         if row is None:
