@@ -23,7 +23,8 @@ def cells() -> dict[tuple[str, str], str]:
         if row is None:
             return "–"
         value = f"{row['interquartile_mean']:.{0 if LEVELS[row['task']][1] > 1 else 2}f}"
-        return value.replace("-", "−") if row["learned_and_stayed"] >= HELD else f"*{value}*"
+        value = value.replace("-", "−")
+        return value if row["learned_and_stayed"] >= HELD else f"*{value}*"
 
     return {
         (agent, task): ", ".join(score(rows.get((task, agent, m))) for m in MEMORIES)
