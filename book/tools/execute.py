@@ -9,9 +9,11 @@ mmrl nor one of a picture's alt text.
 import hashlib
 import os
 import shutil
+from collections import defaultdict
 from functools import cache
 from modulefinder import ModuleFinder
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -150,14 +152,52 @@ def sources(code: str) -> list[Path]:
     """The files that a notebook's code reads: of mmrl what it imports, and what that imports."""
     from IPython.core.inputtransformer2 import TransformerManager
 
-    finder = ModuleFinder(path=[str(ROOT)])  # other packages stand in requirements.lock
-    imported = compile(TransformerManager().transform_cell(code), "notebook", "exec")
-    finder.scan_code(imported, finder.add_module("__main__"))
-    found = {Path(m.__file__) for m in finder.modules.values() if m.__file__}
-    for module, folder in DATA.items():
-        if module in finder.modules:
+    found = set()
+    for name in _imports().of(compile(TransformerManager().transform_cell(code), "cells", "exec")):
+        found |= {Path(file)} if (file := _imports().modules[name].__file__) else set()
+        if folder := DATA.get(name):
             found |= {path for path in folder.rglob("*") if path.suffix in SUFFIXES}
     return sorted(found)
+
+
+class _Imports(ModuleFinder):
+    """Which modules of mmrl import which. Each is read once: to read all takes half a second."""
+
+    def __init__(self):
+        super().__init__(path=[str(ROOT)])  # other packages stand in requirements.lock
+        self.importing, self.imported = [""], defaultdict(set)
+
+    def import_hook(self, name, caller=None, fromlist=None, level=-1):
+        self.importing.append(caller.__name__)
+        try:
+            return super().import_hook(name, caller, fromlist, level)
+        finally:
+            self.importing.pop()
+
+    def import_module(self, partname, fqname, parent):
+        if module := super().import_module(partname, fqname, parent):
+            self.imported[self.importing[-1]].add(module.__name__)
+        return module
+
+    def ensure_fromlist(self, m, fromlist, recursive=0):
+        super().ensure_fromlist(m, fromlist, recursive)
+        names = {f"{m.__name__}.{name}" for name in fromlist}  # some were imported before
+        self.imported[self.importing[-1]] |= names & self.modules.keys()
+
+    def of(self, code: CodeType) -> set[str]:
+        """What code imports, directly or not."""
+        self.imported.pop("__main__", None)
+        self.scan_code(code, self.add_module("__main__"))
+        found, new = set(), {"__main__"}
+        while new:
+            found |= new
+            new = set().union(*(self.imported[name] for name in new)) - found
+        return found
+
+
+@cache
+def _imports() -> _Imports:
+    return _Imports()
 
 
 def _code(notebook: "NotebookNode") -> "list[NotebookNode]":
