@@ -19,12 +19,18 @@ _KINDS = {
 
 
 def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:
-    """Raises `ValueError` for a setting of another type, or out of range; what is traced passes.
+    """Raises `ValueError` for a setting of another type or out of range; what is traced passes.
 
     A whole number is at least 1, or 0 if it is in `from_zero`, and fits into 32 bits; a scalar in
     `shares` lies between 0 and 1, one in `from_zero` between 0 and ∞; all others are positive and
     finite.
     """
+    others = {"key", "continuous", *vars(config)}
+    if taken := others & dict(getattr(config, "memory_sizes", ())).keys():
+        raise ValueError(
+            f"`memory_sizes` must name sizes of the memory alone; got {min(taken)}, which is set "
+            "elsewhere."
+        )
     for field in dataclasses.fields(config):
         name, value = field.name, getattr(config, field.name)
         least = 0 if name in from_zero else 1

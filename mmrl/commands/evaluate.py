@@ -16,6 +16,7 @@ from mmrl.agents import find
 from mmrl.rollout import evaluate
 from mmrl.runs import Run, interval, reopen, zoo
 from mmrl.runs.player import Policy
+from mmrl.runs.training import CHECKPOINT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +43,12 @@ def main(arguments: Sequence[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="mmrl evaluate")
     if options.episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {options.episodes}.")
-    if options.path == pathlib.Path("zoo") and not options.path.exists():
+    if not 0 <= options.seed < 2**32:
+        raise ValueError(f"`seed` must be from 0 to 2³² - 1; got {options.seed}.")
+    if options.path == zoo.NAMES and not (options.path / CHECKPOINT).exists():
         _list_zoo()
         return 0
-    if options.path.suffix == ".npz" or zoo.named(options.path):
+    if options.path.suffix == ".npz" or (zoo.named(options.path) and not options.path.exists()):
         _evaluate_file(options)
         return 0
     run = reopen(options.path, options.best)

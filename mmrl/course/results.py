@@ -8,6 +8,7 @@ from typing import Any
 from mmrl.course.experiments.tuning import outdated
 from mmrl.runs import provenance
 from mmrl.runs.checkpoint import dumps, loads, replace, writing
+from mmrl.runs.results import whole_lines
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
 
@@ -56,7 +57,7 @@ def revise(path: str | os.PathLike, row: dict[str, Any]) -> None:
     be written, and `ValueError` if there is no such line.
     """
     path = pathlib.Path(path)
-    lines = path.read_bytes().splitlines()
+    lines = whole_lines(path.read_bytes()).splitlines()
     places = [i for i, line in enumerate(lines) if loads(line)["cell"] == row["cell"]]
     if not places:
         raise ValueError(f"`row` must be of a cell that {path} has; got {row['cell']!r}.")

@@ -126,8 +126,8 @@ def body(
     name: str, obs_size: int, outputs: int, *, width: int, key: PRNGKeyArray, **memory_sizes: Any
 ) -> Net:
     """`Net.make`, or an `mlp` for "none"."""
-    if name == "none":
-        return mlp(obs_size, outputs, width=width, key=key, **memory_sizes)
+    if name == "none" and not memory_sizes:
+        return mlp(obs_size, outputs, width=width, key=key)
     return Net.make(name, obs_size, outputs, width=width, key=key, **memory_sizes)
 
 

@@ -36,6 +36,8 @@ def export(
     path, seeds = pathlib.Path(path), run.setup.seeds
     if not run.history or (best and run.best is None):
         raise ValueError("`run` must have networks to export, of a block at least; got none.")
+    if path.suffix != ".npz":
+        raise ValueError(f"`path` must end in .npz; got {path}.")
     if path.exists():
         raise RunError(f"{path} exists already: choose another file, or move it away.")
     if best and run.best is not None:

@@ -85,8 +85,10 @@ def load(path) -> Policy:
         about = json.loads(str(arrays.pop("about")))
         if about["format"] != FORMAT:
             raise ValueError
+        policy = Policy(about, arrays)
+        policy.step(policy.init(), np.zeros(about["observation"]), True)
     except OSError:
         raise
     except Exception as error:  # a zip file fails in many ways
         raise ValueError(f"{path} is damaged, or not written by `mmrl export`.") from error
-    return Policy(about, arrays)
+    return policy

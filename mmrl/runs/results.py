@@ -1,6 +1,7 @@
 """Results that can be trusted later: intervals over seeds, and rows with their provenance."""
 
 import datetime
+import errno
 import functools
 import importlib.metadata
 import os
@@ -9,7 +10,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from typing import Any, BinaryIO
+from typing import Any
 
 import jax
 import numpy as np
@@ -74,20 +75,26 @@ def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
 def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     """Add one result with its provenance to a file of JSON lines; earlier lines are never touched.
 
-    Raises `RunError` if it cannot be written.
+    What a kill left of a line is dropped. Raises `RunError` if it cannot be written; nothing of the
+    line is kept then.
     """
     path = pathlib.Path(path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            file.write(_rest_of_line(file) + dumps({**row, **provenance()}).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with path.open("a+b", buffering=0) as file:
+            file.seek(0)
+            kept = whole_lines(file.read())
+            line = dumps({**row, **provenance()}).encode() + b"\n"
+            try:
+                file.truncate(len(kept))
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(len(kept))
+                raise
 
 
-def _rest_of_line(file: BinaryIO) -> bytes:
-    """The end that a line lacks if a kill cut it short, so that the next one stands alone."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return b""
-    file.seek(-1, os.SEEK_END)
-    return b"" if file.read(1) == b"\n" else b"\n"
+def whole_lines(content: bytes) -> bytes:
+    """The lines of a file of JSON lines, without what a kill left of the last one."""
+    return content[: content.rfind(b"\n") + 1]

@@ -141,6 +141,9 @@ class Training(abc.ABC):
             if len(self.history) > self.setup.config.blocks:
                 return  # nothing is left to do, and what is written tells of more blocks
             self._catch_up(path)
+            if there != self.description:  # a prolongation, which a kill may not undo
+                with writing(path):
+                    save(path / CHECKPOINT, self._header() | {"history": self.history}, self.state)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             self._write(path, self.history)

@@ -23,6 +23,8 @@ from mmrl.runs.player import Policy
 from mmrl.runs.player import load as load_file
 
 ZOO = pathlib.Path(__file__).parents[1] / "zoo"
+NAMES = pathlib.Path("zoo")  # zoo/NAME is no file
+TOLD = {"agent", "block", "command", "date", "device", "env", "return", "revision", "seed"}
 
 
 class Step(NamedTuple):
@@ -43,9 +45,9 @@ def names() -> list[str]:
 
 
 def named(path: str | os.PathLike) -> bool:
-    """Whether this is zoo/NAME, and no folder or file of the user's."""
+    """Whether this is zoo/NAME, and no file of the user's."""
     path = pathlib.Path(path)
-    return path.parent == pathlib.Path("zoo") and not path.exists()
+    return path.parent == NAMES and not path.is_file()
 
 
 def load(path: str | os.PathLike) -> Policy:
@@ -56,11 +58,14 @@ def load(path: str | os.PathLike) -> Policy:
     file = pathlib.Path(path)
     if (of_zoo := named(file)) and file.name not in names():
         raise ValueError(f"The zoo has no {file.name!r}: it has {', '.join(names())}.")
+    remedy = "install mmrl again" if of_zoo else "export it again"
     try:
-        return load_file(ZOO / f"{file.name}.npz" if of_zoo else file)
+        policy = load_file(ZOO / f"{file.name}.npz" if of_zoo else file)
     except ValueError as error:
-        remedy = "install mmrl again" if of_zoo else "export it again"
         raise RunError(f"{error} To get it back, {remedy}.") from None
+    if lacking := TOLD - policy.about.keys():
+        raise RunError(f"{file} does not say its {min(lacking)}. To get it back, {remedy}.")
+    return policy
 
 
 def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:

@@ -119,8 +119,9 @@ def test_the_command_says_what_it_wrote_and_how_to_play_it(
     assert told["env"] == SETUP.env and told["versions"] and told["setup"]["config"]["width"] == 8
     for arguments, message in (
         ([], "policy.npz exists already: choose another"),
-        (["--seed", "7", "--out", "new"], "`seed` must be one of the run's, [0, 1]; got 7"),
-        (["--out", "policy.npz/new"], "Cannot write to policy.npz"),
+        (["--seed", "7", "--out", "new.npz"], "`seed` must be one of the run's, [0, 1]; got 7"),
+        (["--out", "new"], "`path` must end in .npz; got new"),
+        (["--out", "policy.npz/new.npz"], "Cannot write to policy.npz"),
     ):
         assert main(["export", str(trained), *arguments]) == 2
         assert message in capsys.readouterr().err
@@ -146,7 +147,9 @@ def test_a_damaged_or_foreign_file_is_refused(trained: pathlib.Path, tmp_path: p
     flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
     np.savez(tmp_path / "other.npz", np.zeros(3))
     np.savez(tmp_path / "former.npz", about=np.array('{"format": "mmrl policy 1"}'))
-    others = [(tmp_path / name).read_bytes() for name in ("other.npz", "former.npz")]
+    with np.load(file) as held:  # a network of another size
+        np.savez(tmp_path / "wrong.npz", **{**held, "head.0.weight": np.zeros((2, 3))})
+    others = [(tmp_path / f"{name}.npz").read_bytes() for name in ("other", "former", "wrong")]
     for bad in (flipped, whole[:middle], b"", *others):
         file.write_bytes(bad)
         with pytest.raises(ValueError, match=r"is damaged, or not written by `mmrl export`"):

@@ -3,6 +3,8 @@
 import json
 import math
 import pathlib
+import resource
+import signal
 from typing import Any
 
 import gymnax
@@ -13,6 +15,7 @@ import scipy.stats
 
 from mmrl import runs
 from mmrl.course import plain
+from mmrl.course.experiments import grid
 from mmrl.envs import probes
 from mmrl.runs import Run, RunError, checkpoint
 from tests.helpers.runs import payload, setup
@@ -65,9 +68,24 @@ def test_rows_are_only_ever_added(tmp_path: pathlib.Path):
     runs.append(path, {"return": 2.0})
     assert path.read_bytes().startswith(first)
     path.write_bytes(path.read_bytes()[:-20])  # a kill in the middle of a line
+    assert [row["return"] for row in grid.rows(path)] == [1.0]
     runs.append(path, {"return": 3.0})
-    lines = path.read_text().splitlines()
-    assert [json.loads(line)["return"] for line in (lines[0], lines[2])] == [1.0, 3.0]
+    assert [row["return"] for row in grid.rows(path)] == [1.0, 3.0]
+
+
+def test_a_full_disk_leaves_no_half_of_a_row(tmp_path: pathlib.Path):
+    path = tmp_path / "results.jsonl"
+    runs.append(path, {"return": 1.0})
+    first, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(first) + 20, limits[1]))
+        with pytest.raises(runs.RunError, match="Cannot write to"):
+            runs.append(path, {"return": 2.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert path.read_bytes() == first
 
 
 def test_a_row_says_where_it_comes_from(tmp_path: pathlib.Path):

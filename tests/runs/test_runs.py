@@ -288,6 +288,8 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: pathlib
 
 def test_a_finished_run_can_be_prolonged(copy: pathlib.Path):
     assert list(Run(SETUP, copy, resume=True)) == []
+    Run(setup(blocks=5), copy, resume=True)  # killed before its first new block
+    assert runs.saved(copy) == setup(blocks=5)
     assert [report.block for report in Run(setup(blocks=4), copy, resume=True)] == [4]
 
 

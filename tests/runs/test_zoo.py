@@ -1,5 +1,6 @@
 """The zoo: small files that hold all there is to know about them, and play as they say."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -48,13 +49,20 @@ def test_what_is_not_there_or_damaged_is_said(
         zoo.load("zoo/CartPole-ppo-none")
     with pytest.raises(RunError, match=r"is damaged, or not written .* export it again"):
         zoo.load(damaged)
+    with np.load(tmp_path / "zoo" / "Catch-ppg-lru.npz") as held:
+        about = {k: v for k, v in json.loads(str(held["about"])).items() if k != "command"}
+        np.savez(tmp_path / "mute.npz", **{**held, "about": np.array(json.dumps(about))})
+    with pytest.raises(RunError, match=r"mute.npz does not say its command\. .* export it again"):
+        zoo.load(tmp_path / "mute.npz")
     monkeypatch.undo()
     for arguments, message in (
         (["zoo/Chess"], "The zoo has no 'Chess': it has CartPole-dqn-gru, "),
         (["nowhere.npz"], "nowhere.npz: No such file"),
+        (["zoo/CartPole-ppo-none", "--seed", "4294967296"], "`seed` must be from 0 to 2³² - 1"),
         (["zoo/CartPole-ppo-none", "--best"], "`--best` is for a run's folder; zoo/CartPole-"),
     ):
         assert main(["evaluate", *arguments]) == 2
         assert message in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)  # where there is a folder zoo
     assert main(["evaluate", "zoo"]) == 0
     assert zoo.names()[-1] in capsys.readouterr().out

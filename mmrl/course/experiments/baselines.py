@@ -18,7 +18,8 @@ from jaxtyping import Float
 
 from mmrl.agents import AGENTS, find
 from mmrl.course.experiments.grid import Grid, Row, kept, rounded, settings
-from mmrl.runs import Run, Setup, interval, saved
+from mmrl.runs import Run, Setup, interval
+from mmrl.runs.training import described
 
 SEEDS = (0, 1, 2, 3, 4)
 MEMORIES = ("lru", "gru")
@@ -32,7 +33,8 @@ LEVELS = {
 }
 """The worst return of each task, and the one from which on it counts as learned."""
 HELPS: dict[tuple[str, str, str], dict[str, Any]] = {
-    ("popgym-RepeatPreviousEasy-v0", "dqn", "gru"): {"blocks": 128},
+    ("popgym-RepeatFirstEasy-v0", "ppo", "lru"): {"blocks": 48},
+    **{("popgym-RepeatPreviousEasy-v0", a, "gru"): {"gamma": 0.5} for a in ("dqn", "r2d2", "ppg")},
 }
 """What was found to help, on other seeds, where a default does not hold."""
 STAYED = 0.95
@@ -77,7 +79,7 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
 
     Those are with compilation, and unknown where a run was taken up again.
     """
-    run, cpu = Run(setup, folder, resume=saved(folder) is not None), []
+    run, cpu = Run(setup, folder, resume=described(folder) is not None), []
     whole, began = not run.history, time.process_time()
     for _ in run:
         cpu.append(round((time.process_time() - began) / len(setup.seeds), 2))

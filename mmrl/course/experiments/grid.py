@@ -20,6 +20,7 @@ from mmrl.course.experiments import tuning
 from mmrl.course.results import revise
 from mmrl.runs import append
 from mmrl.runs.checkpoint import loads
+from mmrl.runs.results import whole_lines
 
 Row = dict[str, Any]
 Rows = dict[str, Row]  # by the names of their cells
@@ -27,7 +28,7 @@ Rows = dict[str, Row]  # by the names of their cells
 
 def rows(path: pathlib.Path) -> list[Row]:
     """The rows of a file of JSON lines; none if there is no file."""
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    lines = whole_lines(path.read_bytes()).splitlines() if path.exists() else []
     return [loads(line) for line in lines if line]
 
 

@@ -544,6 +544,8 @@ def test_continuous_actions():
             {"memory": "none", "memory_sizes": (), "minibatches": 3},
             "the rows of an iteration, 28; got 3",
         ),
+        ({"memory_sizes": (("width", 16),)}, "`memory_sizes` must name .* got width, which is set"),
+        ({"memory": "none"}, "`sizes` of 'none' must be among .*; got `state_size`"),
         ({"staleness": -1}, "`staleness` must be at least 0"),
         ({"clip": -0.1}, "`clip` must be at least 0"),
         ({"anneal": 1.5}, "`anneal` must be between 0 and 1"),

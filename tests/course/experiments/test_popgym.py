@@ -1,13 +1,17 @@
 """The POPGym table: what is counted as a return of training, and the score made of it."""
 
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from mmrl.course.experiments import popgym
+from mmrl.course.experiments import baselines, popgym
 from mmrl.course.experiments.popgym import BLOCKS, SEEDS, Tally
 from mmrl.envs.popgym import SPECS
 from mmrl.rollout import collect, start
+from mmrl.runs import Run
 
 BLOCK = 30
 TASK = "popgym-MineSweeperEasy-v0"  # whose episodes have 1 to 14 steps
@@ -55,3 +59,24 @@ def test_every_cell_has_whole_blocks_of_the_benchmarks_batch():
         assert config.environments * config.rollout * config.block == 65_536
         assert setup.env.block * config.environments == 65_536
         assert setup.env.blocks == config.blocks == BLOCKS[cell.steps] and setup.seeds == SEEDS
+
+
+def test_a_cell_goes_on_where_its_folder_was_left(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also one with an environment that no command names; an empty folder is none."""
+    setup, asked = popgym.GRID.cells[0].setup(quick=True), []
+
+    class Seen(Run):
+        def __init__(self, setup, folder, resume):
+            asked.append(resume)
+            self.history = []
+
+        def __iter__(self):
+            return iter(())
+
+    monkeypatch.setattr(baselines, "Run", Seen)
+    baselines.train(setup, tmp_path)
+    Run(setup, tmp_path / "run")  # killed before its first block
+    baselines.train(setup, tmp_path / "run")
+    assert asked == [False, True]

@@ -76,6 +76,8 @@ class PolicyPlayer(EpisodePlayer):
         episode: int = 0,
         steps: int | None = None,
     ):
+        if steps is not None and steps < 1:
+            raise ValueError(f"`steps` must be at least 1; got {steps}.")
         played = zoo.load(policy)
         about = played.about
         tape = [[x[0] for x in step] for step in zoo.play(played, 1, episode)][:steps]
