@@ -136,7 +136,11 @@ _SHARED: dict[str, dict[str, Any]] = {
         "reward_clip": 10.0,
     },
 }
-_PPO = _SHARED | {"Table 2": {"epochs": 3}, "Section 2, π_old": {"proximal": "behavior"}}
+_PPO = _SHARED | {
+    "Table 2": {"epochs": 3},
+    "Section 2, π_old": {"proximal": "behavior"},
+    "Section 5.3, footnote 2": {"shared": True},  # a pass of one network, where PPG has two
+}
 _PPG = _SHARED | {
     "Table 3": {
         "policy_iterations": 32,
@@ -152,11 +156,12 @@ _PPG = _SHARED | {
 }
 _EWMA = {
     "Table 4": {"prox_center": 8.0},
-    "Section 3": {"proximal": "ewma"},
+    "Section 4": {"proximal": "ewma"},
 }
 _PROCGEN = (
     "The paper plays Procgen, whose images go through IMPALA's convolutional network to 256 "
     "features, without a memory; here the network is an MLP of that width.",
+    "The network is shown the observation alone, without a flag at the start of an episode.",
     "Its 256 environments are 4 workers with 64 each, whose gradients are averaged: one batch.",
     "On a smaller machine: `--environments 64 --rollout 128 --minibatches 4`, and `--gamma 0.99` "
     "where episodes are short; for a task that needs a memory, `--memory lru`.",
@@ -165,7 +170,6 @@ _CENTER = (
     "β_prox = 0.889 is the center of mass 8 that the appendix derives it from, the number of "
     "minibatches of an iteration; 8 is β_prox = 8/9.",
 )
-_CODE = "Policy and value have a network each; the paper does not say which PPO has."
 
 _CLEAR = _preset(
     "clear",
@@ -199,14 +203,20 @@ _CLEAR = _preset(
         "The paper plays Atari and DMLab, whose images go through a convolutional network first, "
         "on DMLab to an LSTM of 256 (`--memory lstm --memory-sizes state_size 256`) with unrolls "
         "of 100 steps. There learning rate, entropy weight and ε were drawn at random for each "
-        "run, so this is Atari's table.",
+        "run, so the rows of Espeholt's table are Atari's.",
+        "Half of replay and the reservoir are those of the runs on DMLab. On Atari the paper "
+        "replays a quarter (`--replay-fraction 0.25`), with the network and settings of Schwarz et "
+        "al. 2018, Progress & compress.",
+        "The network is shown the observation alone, without a flag at the start of an episode.",
         "Rewards are cut to ±1 there, and here left as they are.",
         "Its actors act with parameters that lag behind; ours with today's.",
         "The decay of RMSProp is not in the table; ours is that of IMPALA's published code.",
-        "Its reservoir of 450 million frames is half of the 900 million that it plays, and no "
-        "machine of ours holds it: take half of the steps that you play, "
+        "Its reservoir of 450 million frames is half of the 900 million that it plays; here it "
+        "counts steps, each of which may be several frames. No machine of ours holds it: take half "
+        "of the steps that you play, "
         "`--capacity 100000` for 200 000.",
     ),
+    (),
 )
 
 _TAPE = _preset(
@@ -254,12 +264,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "dqn": {"paper": _TAPE},
     "r2d2": {"paper": _R2D2},
     "ppo": {
-        "paper": _preset("ppo", _HILTON, _PPO, (*_PROCGEN, _CODE)),
-        "ewma": _preset("ppo", _HILTON, _PPO | _EWMA, (*_PROCGEN, _CODE, *_CENTER)),
+        "paper": _preset("ppo", _HILTON, _PPO, _PROCGEN, ()),
+        "ewma": _preset("ppo", _HILTON, _PPO | _EWMA, (*_PROCGEN, *_CENTER), ()),
     },
     "ppg": {
-        "paper": _preset("ppg", _HILTON, _PPG, _PROCGEN),
-        "ewma": _preset("ppg", _HILTON, _PPG | _EWMA, (*_PROCGEN, *_CENTER)),
+        "paper": _preset("ppg", _HILTON, _PPG, _PROCGEN, ()),
+        "ewma": _preset("ppg", _HILTON, _PPG | _EWMA, (*_PROCGEN, *_CENTER), ()),
     },
     "clear": {"paper": _CLEAR},
 }

@@ -88,7 +88,11 @@ def _list_zoo() -> None:
         row = (about["seed"], about["block"], f"{about['return']:.3f}", f"{size / 1000:.0f}")
         table.add_row(f"zoo/{name}", *map(str, row))
     console.print(table)
-    console.print("Returns as evaluated in training. To let one play: mmrl evaluate zoo/NAME")
+    console.print(
+        "Returns are means of the few episodes of an evaluation in training. To let one play: mmrl "
+        "evaluate zoo/NAME",
+        soft_wrap=True,
+    )
 
 
 def _evaluate_file(options: Options) -> None:

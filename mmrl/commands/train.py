@@ -159,11 +159,12 @@ def _names() -> str:
 
 
 def _sources() -> str:
-    """Every preset, its source, and in what it differs from it."""
+    """Every preset, its source, its settings, and in what they differ from it."""
     lines = []
     for agent, presets in PRESETS.items():
         for name, preset in presets.items():
-            lines += [f"--agent {agent} --preset {name}: {preset.source}"]
+            settings = ", ".join(f"{k}={getattr(preset.config, k)}" for k in preset.places)
+            lines += [f"--agent {agent} --preset {name}: {preset.source}", f"  {settings}"]
             lines += [f"  - {note}" for note in preset.notes]
     return "\n".join(lines)
 

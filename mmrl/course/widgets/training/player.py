@@ -84,7 +84,6 @@ class PolicyPlayer(EpisodePlayer):
         seen = zoo.Step(*map(np.array, zip(*tape, strict=True)))
         frames = _frames(about["env"], seen)
         memory = "no memory" if about["memory"] == "none" else f"memory {about['memory']}"
-        paid = f"{about['return']:.2f}".replace("-", "−")
         EpisodePlayer.__init__(
             self,
             frames=frames,
@@ -95,7 +94,7 @@ class PolicyPlayer(EpisodePlayer):
                 "outputs": np.round(seen.outputs[: len(frames)].astype(float), 4).tolist(),
                 **_memory_strip(played, seen.memory[: len(frames)]),
             },
-            title=f"{about['env']}: {about['agent']} with {memory}, return {paid}",
+            title=f"{about['env']}: {about['agent']} with {memory}",
         )
 
 
