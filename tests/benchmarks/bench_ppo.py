@@ -1,4 +1,4 @@
-"""PPO's training loop against rejax's, and with a memory that scans against one that walks.
+"""PPO's loop against rejax's and PureJaxRL's, and with memories that scan against one that walks.
 
     REJAX_PYTHON=rejax/bin/python python tests/benchmarks/bench_ppo.py
 
@@ -9,7 +9,7 @@ a process of its own between ours:
     rejax/bin/pip install rejax==0.1.3 jax==0.10.2 jaxlib==0.10.2 flax==0.12.8 gymnax==1.0.1 \
         optax==0.2.8 distrax==0.1.9
 
-Without REJAX_PYTHON, only the rows that compare memories are measured.
+Without REJAX_PYTHON, its row alone is left out.
 
 Against rejax, equal on both sides: CartPole in 64 environments, 128 steps an iteration, two
 networks of 64 × 64 tanh units, whose parameters are counted (ours have one output more, PPG's
@@ -17,6 +17,13 @@ auxiliary value), 4 epochs of 4 minibatches; no evaluations; XLA's scheduler. Wh
 it takes a truncation for an end, so that it needs no values of final observations; it clips each
 number of a gradient instead of the gradient's norm. What it does more: it normalizes advantages in
 each minibatch, and clips the value loss.
+
+Against PureJaxRL's recurrent PPO, which purejaxrl_ppo.py has in this process, equal on both sides:
+its settings (CartPole in 4 environments, 128 steps an iteration, 4 epochs of 4 minibatches, each
+one environment's tape, 128 units), one network for policy and value, whose parameters are counted.
+What it does less: it takes a truncation for an end. What it does more: it normalizes advantages in
+each minibatch, and clips the value loss. It has a GRU, of flax; ours has one too, or an LRU of as
+many units.
 
 With a memory, the cart pole again, at equal width, with the same minibatches of whole tapes: acting
 alone, learning alone, and a whole iteration. A memory that scans has few advantages on a CPU:
@@ -43,6 +50,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import purejaxrl_ppo
 from bench_replay import cpu_seconds
 from rival import Rival, Theirs
 
@@ -56,6 +64,16 @@ ITERATIONS = 6  # in a round
 RIVAL = Rival(pathlib.Path(__file__).with_name("rejax_ppo.py"), "0.1.3")
 BARE = dataclasses.replace(plain.PPO, memory="none", learning_rate=2.5e-4, max_grad_norm=0.5)
 SHAPES = ((4, 512), (1, 2048), (16, 512))  # environments × steps of an iteration
+# As PureJaxRL sets itself.
+RECURRENT = dataclasses.replace(
+    BARE,
+    memory="gru",
+    memory_sizes=(("state_size", 128),),
+    width=128,
+    shared=True,
+    environments=4,
+    adam_eps=1e-5,
+)
 OTHERS = ("min_gru", "linear_attention")  # only in the first shape, and only all together
 
 
@@ -146,6 +164,43 @@ def against_rejax(python: str, quick: bool) -> dict[str, Any]:
     return _row("PPO without memory", steps, found["ours"], found["theirs"], "rejax", 1.0)
 
 
+class PureJaxRL:
+    """Rounds of `iterations` iterations."""
+
+    def __init__(self, config: Any, iterations: int):
+        agent = purejaxrl_ppo.PPO(config, ENV)
+
+        def loop(state: Any) -> Any:
+            return jax.lax.fori_loop(0, iterations, lambda _, s: agent.iterate(s), state)
+
+        self.state: Any = jax.jit(agent.init)(jax.random.key(0))
+        self.loop = jax.jit(loop, donate_argnums=0)
+        self.parameters = sum(x.size for x in jax.tree.leaves(self.state.learner.params))
+        self.round()  # compiles
+
+    def round(self) -> float:
+        """The CPU-seconds of one."""
+        began = cpu_seconds()
+        self.state = jax.block_until_ready(self.loop(self.state))
+        return cpu_seconds() - began
+
+
+def against_purejaxrl(quick: bool) -> Iterator[dict[str, Any]]:
+    """Rows: mmrl's PPO with a GRU and with an LRU against PureJaxRL's with a GRU."""
+    iterations, rounds = (1, 1) if quick else (4 * ITERATIONS, 15)
+    theirs = PureJaxRL(RECURRENT, iterations)
+    own = {m: Ours(dataclasses.replace(RECURRENT, memory=m), iterations) for m in ("gru", "lru")}
+    if own["gru"].parameters != theirs.parameters:
+        more = own["gru"].parameters - theirs.parameters
+        raise RuntimeError(f"The networks differ by {more} parameters.")
+    programs = {"theirs": theirs.round, **{m: program.round for m, program in own.items()}}
+    found = interleaved(programs, rounds)
+    steps = iterations * RECURRENT.environments * RECURRENT.rollout
+    for memory in own:
+        name = f"PPO, {memory}, 4 × 128"
+        yield _row(name, steps, found[memory], found["theirs"], "PureJaxRL with a GRU", 1.0)
+
+
 def against_gru(quick: bool) -> Iterator[dict[str, Any]]:
     """Rows: memories that scan against the GRU, which walks."""
     shapes, others, rounds = ((2, 16),), (), 1
@@ -174,6 +229,7 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
     python = RIVAL.python("PPO", __file__)
     if python is not None:
         yield against_rejax(python, quick)
+    yield from against_purejaxrl(quick)
     yield from against_gru(quick)
 
 
