@@ -213,8 +213,7 @@ def add(
 
 def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, "*n"]:
     """p^α; the least one for a priority that is not a number."""
-    least, most = PRIORITIES
-    return jnp.clip(jnp.where(jnp.isfinite(priority), priority, least), least, most) ** alpha
+    return jnp.clip(jnp.where(jnp.isfinite(priority), priority, 0), *PRIORITIES) ** alpha
 
 
 def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
@@ -261,8 +260,10 @@ def sample(
     rows, weight = tree.draw(sums, jnp.ones(1, jnp.float32), uniform)
     share = jnp.where(weight > 0, sequences.stored * weight / sums[0].sum(), 1)  # N P
     rows = jnp.where(weight > 0, rows, sequences.capacity)
-    drawn = window(sequences, rows, sequences.cut.burn_in)
-    return Sample(**vars(drawn), weights=(share / share.min()) ** -beta)
+    # A barrier, or XLA fuses the draw into every gather and repeats it for each number read.
+    rows, share = jax.lax.optimization_barrier((rows, share))
+    drawn = vars(window(sequences, rows, sequences.cut.burn_in))
+    return Sample(**drawn, weights=(share / share.min()) ** -beta)
 
 
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:

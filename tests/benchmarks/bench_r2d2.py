@@ -19,6 +19,11 @@ double-Q targets; a gradient step for every 64 environment steps; XLA's schedule
 less: it stores no recurrent states (windows start from zero), neither rescales values nor looks
 at the errors of new steps, starts windows anywhere and lets them cross episodes. What it does more:
 it unrolls the network a third time for the next actions, and sampling reads every priority.
+
+The limit: a gradient step is 1.15 GFLOP of matrix products, in 28.7 CPU-ms on two EPYC cores, of
+which the products alone would take 12 at the 97 GFLOP per CPU-second that such a core reaches on
+the products of one LSTM step. Acting, storing and sampling take 1 of 29. To take x_t's products out
+of the loop over time, and those for the gradient of U as well, changed nothing that shows.
 """
 
 import dataclasses
