@@ -9,7 +9,6 @@ import numpy as np
 from mmrl.course.exercises.answers import Exercise, Mistake
 
 Flags = np.ndarray
-Affines = tuple[np.ndarray, np.ndarray]
 
 
 def _tapes(rng: np.random.Generator) -> list[tuple[Flags]]:
@@ -49,54 +48,86 @@ begin_flags = Exercise(
 )
 
 
-def _fold(gains: np.ndarray, inputs: np.ndarray, begin: Flags, h0: float) -> Affines:
-    return np.where(begin, 0, gains), np.where(begin, gains * h0 + inputs, inputs)
+def _from_learned_start(
+    gains: np.ndarray,
+    inputs: np.ndarray,
+    begin: Flags,
+    h0: float,
+    forget: Callable[..., float] = lambda h, first, h0: h0 if first else h,
+) -> np.ndarray:
+    """h_t = g_t h + x_t with h = `forget(h_{t-1}, begin_t, h0)`: a loop, which selects h0."""
+    h, states = 0.0, []
+    for gain, x, first in zip(gains, inputs, begin, strict=True):
+        h = gain * forget(h, first, h0) + x
+        states.append(h)
+    return np.array(states)
+
+
+def _multiplied(gains: np.ndarray, inputs: np.ndarray, begin: Flags, h0: float) -> np.ndarray:
+    return _from_learned_start(
+        gains, inputs, begin, h0, lambda h, first, h0: h * (1 - first) + h0 * first
+    )
+
+
+def _from_zero(gains: np.ndarray, inputs: np.ndarray, begin: Flags, h0: float) -> np.ndarray:
+    return _from_learned_start(gains, inputs, begin, 0.0)
 
 
 def _starts(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, Flags, float]]:
-    def draw(steps: int, h0: float) -> tuple[np.ndarray, np.ndarray, Flags, float]:
-        begin = rng.random(steps) < 0.3
+    def draw(h0: float, *broken: int) -> tuple[np.ndarray, np.ndarray, Flags, float]:
+        begin = np.isin(np.arange(12), rng.choice(np.arange(2, 12), 3, replace=False))
         begin[0] = True
-        return rng.uniform(0.5, 1, steps), rng.normal(size=steps), begin, h0
+        inputs = rng.normal(size=12)
+        inputs[list(broken)] = np.nan
+        return rng.uniform(0.5, 1, 12), inputs, begin, h0
 
-    return [draw(1, 2.0), draw(12, -1.5), draw(40, 0.7), draw(12, 0.0)]
+    return [draw(2.0), draw(-1.5), draw(0.7, 1), draw(0.0)]
 
 
 learned_start = Exercise(
     "4.2",
-    wanted=_fold,
+    wanted=_from_learned_start,
     cases=_starts,
     mistakes=(
         Mistake(
-            lambda gains, inputs, begin, h0: (gains, _fold(gains, inputs, begin, h0)[1]),
-            "h0 comes in, but the past is not forgotten: where an episode begins, the gain has to "
-            "become 0.",
+            _multiplied,
+            "on healthy numbers this is right, but a NaN gets from one episode into the next. A "
+            "gain of 0, or a factor 1 - begin, multiplies the past, and 0 · NaN is NaN. Select "
+            "with `where`, or leave the forgetting to `Resettable`.",
         ),
         Mistake(
-            lambda gains, inputs, begin, h0: (
-                np.where(begin, 0, gains),
-                np.where(begin, h0 + inputs, inputs),
+            _from_zero,
+            "these are the states from 0, because h0 does not come in. What does the first map of "
+            "an episode make of h0? Put that into its input.",
+        ),
+        Mistake(
+            lambda gains, inputs, begin, h0: _from_learned_start(
+                gains, np.where(begin, gains * h0 + inputs, inputs), begin * False, 0.0
             ),
-            "the first step fades h0 like any state: it contributes gain · h0, not h0.",
+            "h0 comes in, but the past stays too: the flags have to reach the scan as well.",
         ),
         Mistake(
-            lambda gains, inputs, begin, h0: (
-                np.where(begin, 0, gains),
-                np.where(begin, gains * h0, inputs),
+            lambda gains, inputs, begin, h0: _from_zero(
+                gains, np.where(begin, h0 + inputs, inputs), begin, h0
             ),
-            "h0 replaces the first observation of each episode. It comes before it: add the input.",
+            "the first step fades h0 like any state, so that it contributes gain * h0, not h0.",
         ),
         Mistake(
-            lambda gains, inputs, begin, h0: (
-                np.where(begin, 0, gains),
-                np.where(begin, h0, inputs),
+            lambda gains, inputs, begin, h0: _from_zero(
+                gains, np.where(begin, gains * h0, inputs), begin, h0
+            ),
+            "h0 replaces the first input of each episode. It comes before that input: add the two.",
+        ),
+        Mistake(
+            lambda gains, inputs, begin, h0: _from_zero(
+                gains, np.where(begin, h0, inputs), begin, h0
             ),
             "the first state of an episode is h0 itself here. It comes one step before: let the "
             "gain fade it, and add the input.",
         ),
         Mistake(
-            lambda gains, inputs, begin, h0: (np.where(begin, h0, gains), inputs),
-            "h0 is a state, not a gain. What does the first step of an episode turn h0 into?",
+            lambda gains, inputs, begin, h0: _from_zero(gains, inputs + gains * h0, begin, h0),
+            "h0 comes in at every step. It should come in only where an episode begins.",
         ),
     ),
 )
