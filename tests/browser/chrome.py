@@ -118,6 +118,10 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyDown", **about, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **about)
 
+    def type(self, text: str) -> None:
+        """Write a text where the focus is."""
+        self.call("Input.insertText", text=text)
+
     def click(self, x: float, y: float) -> None:
         self.drag((x, y), (x, y))
 

@@ -47,6 +47,15 @@ globalThis.mm = (() => {
     },
     // The other options of the choice that control j belongs to.
     options: (i, j) => [...controls(i)[j].closest("fieldset").querySelectorAll("label")].map(box),
+    // The box for an answer, if the widget asks for one before it shows anything.
+    asks(i) {
+      const input = roots()[i].querySelector(".mmrl-ask input");
+      if (!input || !shown(input)) return false;
+      input.scrollIntoView({ block: "center" });
+      input.focus();
+      return !shown(roots()[i].querySelector(".mmrl-stage"));
+    },
+    uncovered: (i) => shown(roots()[i].querySelector(".mmrl-stage")),
     // From a key's own time to the first moment after the picture that follows the change.
     watch(i) {
       globalThis.mmTimes = [];
@@ -77,6 +86,7 @@ class Driven:
 
     title: str
     controls: int = 0
+    asked: bool = False  # was it covered until an answer was given?
     unmoved: list[str] = field(default_factory=list)  # what changed nothing, and how it was tried
     times: list[float] = field(default_factory=list)  # milliseconds from a key to the new picture
 
@@ -97,6 +107,13 @@ def drive(page: Page) -> list[Driven]:
 
 def _widget(page: Page, i: int) -> Driven:
     driven = Driven(page.run(f"mm.title({i})"))
+    if page.run(f"mm.asks({i})"):
+        driven.asked = True
+        page.type("7")
+        page.key("Enter")
+        if not page.run(f"mm.uncovered({i})"):
+            driven.unmoved.append("the answer uncovers nothing")
+            return driven
     page.run(f"mm.watch({i})")
     # What is shown depends on choices made on the way, so the list is asked for again.
     j = 0

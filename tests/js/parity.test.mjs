@@ -9,6 +9,7 @@ import { chances, drawn, effective, gradient, importance, priorities, sequences 
 import { adjusted, centerOf, clipped, decayOf, penalized, spanOf, trail } from "../../mmrl/course/widgets/js/proximal.mjs";
 import { layers, layout, marks, unpack } from "../../mmrl/course/widgets/js/graph_evolution.mjs";
 import { difference, first as shownFirst, inOrder, levels as treeLevels } from "../../mmrl/course/widgets/js/lift_inspector.mjs";
+import { episode, unpack as arraysOf } from "../../mmrl/course/widgets/js/live_agent.mjs";
 import { MEMORIES, errors, follow } from "../../mmrl/course/widgets/js/recurrence.mjs";
 import { bins, held, inclusion, kept, pooled, streams, thresholds, turns, uniformity } from "../../mmrl/course/widgets/js/reservoirs.mjs";
 import { INVERSES, rescale, target } from "../../mmrl/course/widgets/js/rescaling_explorer.mjs";
@@ -301,4 +302,15 @@ each("evolved", ({ name, stage, edges }) => {
   const found = marks(graph, less);
   assert.equal(found[graph.ops[0].name], "new");
   assert.equal(found[edges.at(-1).split(" ")[0]], graph.ops[0].name === edges.at(-1).split(" ")[0] ? "new" : "changed");
+});
+
+each("plays", ({ policy, deck, wipes, wanted }) => {
+  const steps = episode(policy, arraysOf(policy), deck, wipes);
+  assert.equal(steps.length, 51);
+  steps.forEach((step, t) => {
+    for (const name of ["outputs", "sizes"]) {
+      wanted[t][name].forEach((w, i) => assert.ok(Math.abs(step[name][i] - w) < 1e-4 * (1 + Math.abs(w)), `${name} at ${t}`));
+    }
+    assert.equal(step.right, step.said === deck[0]);
+  });
 });

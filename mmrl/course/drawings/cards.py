@@ -10,7 +10,7 @@ SUITS = ("spades", "diamonds", "clubs", "hearts")
 RANKS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")
 
 # Drawn, not typed: some systems print the characters as coloured emoji. In a 20 × 20 square.
-_SHAPES = (
+SHAPES = (
     "M0 -10C-2 -5 -9 -1 -9 4C-9 9 -3 9 -1 6L-3 10H3L1 6C3 9 9 9 9 4C9 -1 2 -5 0 -10Z",
     "M0 -10L7.5 0L0 10L-7.5 0Z",
     "M-1 4C-3 7 -9 6 -9 1.5C-9 -2 -6 -3.5 -3.5 -2.5C-6 -6 -4 -10 0 -10C4 -10 6 -6 3.5 -2.5"
@@ -163,7 +163,7 @@ def face(x: svg.Number, y: svg.Number, kind: int, types: int, scale: svg.Number)
 def suit(x: svg.Number, y: svg.Number, kind: int, scale: svg.Number = 1.0) -> str:
     """♠, ♦, ♣ or ♥ around (x, y), 20 pixels high at scale 1."""
     place = f'transform="translate({svg.num(x)} {svg.num(y)}) scale({scale:g})"'
-    return svg.path(_SHAPES[kind], fill=_COLOURS[kind], more=place)
+    return svg.path(SHAPES[kind], fill=_COLOURS[kind], more=place)
 
 
 def _labels(top: svg.Number, baselines: dict[str, int]) -> list[str]:

@@ -1,10 +1,11 @@
-"""One self-contained browser module per widget, and the arrays that travel to it."""
+"""What every widget has: one self-contained browser module, a question, arrays that travel."""
 
 import re
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anywidget
 import numpy as np
 import traitlets
 
@@ -38,6 +39,16 @@ def source(name: str) -> str:
 def style() -> str:
     """The style sheet that all widgets share."""
     return (FOLDER / "style.css").read_text("utf-8")
+
+
+class Explorer(anywidget.AnyWidget):
+    """A widget that may ask before it shows: with a `question`, an answer uncovers it.
+
+    What was answered stays in `answer`, beside what is seen.
+    """
+
+    question = traitlets.Unicode("").tag(sync=True)
+    answer = traitlets.Unicode("").tag(sync=True)
 
 
 class Shown(NamedTuple):

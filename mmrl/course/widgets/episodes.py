@@ -3,7 +3,6 @@
 import re
 from typing import Any, NamedTuple
 
-import anywidget
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -12,7 +11,7 @@ from traitlets import Dict, Int, List, Unicode, default
 from mmrl.course.drawings import episode_svg
 from mmrl.course.drawings.episode import Steps
 from mmrl.course.drawings.svg import ROLES
-from mmrl.course.widgets.base import END, Series, source, style
+from mmrl.course.widgets.base import END, Explorer, Series, source, style
 
 MOST_FRAMES = 210  # CartPole's longest POPGym episode is 200 steps
 
@@ -27,7 +26,7 @@ def _roles() -> str:
     return "\n".join(rules)
 
 
-class EpisodePlayer(anywidget.AnyWidget):
+class EpisodePlayer(Explorer):
     """One picture per step of an episode, and its rewards; `episode_player` makes one.
 
     `frames` are texts of SVG, `step` is the one in view, from 0, and `mmrl.course.widgets.END` the

@@ -1,14 +1,13 @@
 """The widgets: the traits of each, with the values at which it makes its point unasked."""
 
-import anywidget
 import numpy as np
 from traitlets import Bool, Enum, Float, Int
 
-from mmrl.course.widgets.base import END, Series, source, style
+from mmrl.course.widgets.base import END, Explorer, Series, source, style
 from mmrl.memory.s5 import diagonalise, hippo
 
 
-class ScanPlayer(anywidget.AnyWidget):
+class ScanPlayer(Explorer):
     """h_t = x_0 • … • x_t, bracketed level by level as each method of `mmrl.schedules` does.
 
     Shows the first 16 of `values`. `level` is how many levels are done, `END` all of them; `gain`
@@ -28,7 +27,7 @@ class ScanPlayer(anywidget.AnyWidget):
     level = Int(END, min=0).tag(sync=True)
 
 
-class ReturnsExplorer(anywidget.AnyWidget):
+class ReturnsExplorer(Explorer):
     """The weights on r_k and V(s_k) in the target at step 0, for the targets of `mmrl.returns`.
 
     One episode that is cut off, not terminated, after `length` steps. `spread` scales
@@ -53,7 +52,7 @@ class ReturnsExplorer(anywidget.AnyWidget):
     )
 
 
-class ResetExplorer(anywidget.AnyWidget):
+class ResetExplorer(Explorer):
     """h_t = a h_{t-1} + x_t over three episodes: what leaks, with and without a reset.
 
     Shows the first 24 of `values`. `first` and `second` are the steps at which the second and third
@@ -71,7 +70,7 @@ class ResetExplorer(anywidget.AnyWidget):
     poison = Bool(False).tag(sync=True)
 
 
-class SegmentsExplorer(anywidget.AnyWidget):
+class SegmentsExplorer(Explorer):
     """Episodes of the given `lengths` as segments of L steps and on a tape: padding, cuts, batches.
 
     Shows the first 24 episodes. `segment` is L, and `batch` B, both in steps.
@@ -84,7 +83,7 @@ class SegmentsExplorer(anywidget.AnyWidget):
     batch = Int(60, min=20, max=160).tag(sync=True)
 
 
-class MemoryExplorer(anywidget.AnyWidget):
+class MemoryExplorer(Explorer):
     """λ = exp(-rate + i turn) of LRU, S5 and FFM as they start: half-lives, impulse responses.
 
     Random draws are spread evenly over their ranges: `low` ≤ |λ| ≤ `high` and angles up to `phase`
@@ -111,7 +110,7 @@ class MemoryExplorer(anywidget.AnyWidget):
     frequencies = Series(np.imag(diagonalise(hippo(32))[0]))
 
 
-class AttentionExplorer(anywidget.AnyWidget):
+class AttentionExplorer(Explorer):
     """φ(q_t)·φ(k_s) / Σ_s φ(q_t)·φ(k_s): the matrix that `LinearAttention` never builds.
 
     `symbols` are up to 24 whole numbers from 0 to 25. Each has a fixed direction, which is key and

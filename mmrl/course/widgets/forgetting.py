@@ -1,12 +1,11 @@
 """Forgetting and interference in a plane: the traits of their explorer."""
 
-import anywidget
 from traitlets import Bool, Enum, Float, Int
 
-from mmrl.course.widgets.base import END, source, style
+from mmrl.course.widgets.base import END, Explorer, source, style
 
 
-class ForgettingExplorer(anywidget.AnyWidget):
+class ForgettingExplorer(Explorer):
     """Two or three valleys, L = (u·θ - y)² / 2, learned by gradient descent, one after another.
 
     Each valley is turned by `angle` degrees against the one before. All meet in one point, which

@@ -4,12 +4,11 @@ import dataclasses
 from functools import cache
 from typing import Any, get_args
 
-import anywidget
 import jax.numpy as jnp
 import traitlets
 from traitlets import Enum, Int
 
-from mmrl.course.widgets.base import source, style
+from mmrl.course.widgets.base import Explorer, source, style
 from mmrl.pdg.certificate import explain
 from mmrl.pdg.expr import min_
 from mmrl.pdg.frees import Plan, plan
@@ -26,7 +25,7 @@ STEPS = 16
 OBSERVATION = ("obs", 0)
 
 
-class AccessPatternExplorer(anywidget.AnyWidget):
+class AccessPatternExplorer(Explorer):
     """y[t] reads x[φ(t)]: a matrix of readers and elements, the inverse φ⁻¹, and what must be kept.
 
     `pattern` is φ, one of `PATTERNS`, with x and y of length `T` and a window of `n`. `t` and `k`
@@ -44,7 +43,7 @@ class AccessPatternExplorer(anywidget.AnyWidget):
     k = Int(6, min=0).tag(sync=True)
 
 
-class ScheduleExplorer(anywidget.AnyWidget):
+class ScheduleExplorer(Explorer):
     """REINFORCE with one index changed, r[t:min(t + n, T)] or r[t:T]: its code, time and memory.
 
     `n` is the window, None for Monte-Carlo returns; `proximity` is that of `mmrl.pdg.schedule`.
@@ -65,7 +64,7 @@ class ScheduleExplorer(anywidget.AnyWidget):
         return schedules()
 
 
-class TileExplorer(anywidget.AnyWidget):
+class TileExplorer(Explorer):
     """A learner in tiles of `m` steps: T / m launches, and min(T, m + n - 1) observations alive.
 
     An episode has `T` steps. `returns` are "n_step", with a window of `n` steps, or "monte_carlo",

@@ -1,12 +1,11 @@
 """Behavior, proximal and current policy: the traits of three explorers of Hilton et al. 2022."""
 
-import anywidget
 from traitlets import Bool, Enum, Float, Int
 
-from mmrl.course.widgets.base import source, style
+from mmrl.course.widgets.base import Explorer, source, style
 
 
-class RubberBandExplorer(anywidget.AnyWidget):
+class RubberBandExplorer(Explorer):
     """θ and θ_prox of a Gaussian policy on a hill, and the same with the batch divided by c.
 
     The policy N(θ, σ²) draws actions in the plane and learns from 4096 of them, 16 at a time, the
@@ -33,7 +32,7 @@ class RubberBandExplorer(anywidget.AnyWidget):
     adjust_center = Bool(True).tag(sync=True)
 
 
-class ClipExplorer(anywidget.AnyWidget):
+class ClipExplorer(Explorer):
     """The decoupled objective of one action and its gradient in log π, as `mmrl.losses` has them.
 
     All logarithms are taken from the behavior policy's: `log_ratio` is log π - log μ and
@@ -53,7 +52,7 @@ class ClipExplorer(anywidget.AnyWidget):
     importance_max = Float(100.0, min=1.0, max=100.0).tag(sync=True)
 
 
-class BatchCalculator(anywidget.AnyWidget):
+class BatchCalculator(Explorer):
     """The hyperparameters that make up for a batch divided by c = 2^`power`.
 
     Each rule of Hilton et al. 2022 can be left out. `batch` is the optimization batch, in examples,

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import anywidget
 import jax
 import traitlets
 from traitlets import Enum, Int
 
-from mmrl.course.widgets.base import source, style
+from mmrl.course.widgets.base import Explorer, source, style
 from mmrl.course.widgets.graphs import reinforce
 from mmrl.pdg.autodiff import gradient
 from mmrl.pdg.compiler import Compiled, compile
@@ -30,7 +29,7 @@ SIDES = {"obs": "acting", "act": "acting", "step": "acting", "reset": "acting"}
 SIDES |= dict.fromkeys(("start", "params", "last", "w"), "other")
 
 
-class StepDebugger(anywidget.AnyWidget):
+class StepDebugger(Explorer):
     """One iteration of REINFORCE event by event: the line that runs, and every tensor as cells.
 
     `program` has returns of 3 steps ("n_step"), "monte_carlo" ones, or the former learned in
@@ -50,7 +49,7 @@ class StepDebugger(anywidget.AnyWidget):
         return programs()
 
 
-class GraphEvolution(anywidget.AnyWidget):
+class GraphEvolution(Explorer):
     """The dependence graph of REINFORCE with its gradients, after each pass of the compiler.
 
     `returns` are "recursive", r[t] + γ G[t + 1], or a "window" of 3 steps. The passes are lift,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-import anywidget
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +14,7 @@ from jax.nn import relu, sigmoid
 from jax.numpy import exp, maximum, tanh, where
 from traitlets import Enum, Int
 
-from mmrl.course.widgets.base import source, style
+from mmrl.course.widgets.base import Explorer, source, style
 from mmrl.pdg.passes import Recurrence, Refusal, recognize
 
 LENGTHS = (8, 16)
@@ -129,7 +128,7 @@ CASES = {
 }
 
 
-class LiftInspector(anywidget.AnyWidget):
+class LiftInspector(Explorer):
     """A loop x_t = f(x_{t-1}, u_t): is it a scan, of which monoid, and what does that change?
 
     `recurrence` is one of `CASES`, with `T` steps; `moment` counts what has happened by then: one

@@ -1,9 +1,8 @@
 """CLEAR: targets from old data, and the sample of old data: the traits of two explorers."""
 
-import anywidget
 from traitlets import Bool, Enum, Float, Int
 
-from mmrl.course.widgets.base import END, Series, source, style
+from mmrl.course.widgets.base import END, Explorer, Series, source, style
 
 # Seldom rewarded steps, and a critic that is right only in part; the last value is bootstrapped.
 REWARDS = (0.0, 0.0, 1.0, 0.0, 0.0, -0.5, 0.0, 0.0, 1.0, 0.0, 0.5, 1.0)
@@ -11,7 +10,7 @@ VALUES = (1.2, 1.3, 1.2, 0.8, 0.9, 0.6, 1.1, 1.3, 1.5, 0.7, 0.9, 1.0, 0.6)
 RATIOS = (1.0, 0.5, 2.0, 1.0, 1.5, 3.0, 0.2, 1.0, 2.5, 0.6, 1.2, 1.8)
 
 
-class VtraceExplorer(anywidget.AnyWidget):
+class VtraceExplorer(Explorer):
     """v̂_s - V_s = a_s + b_s (v̂_{s+1} - V_{s+1}), a = ρ δ, b = γ λ c, on one unroll.
 
     `mmrl.returns.vtrace`, step by step. Shows the first 16 of `rewards`; `values` has one number
@@ -35,7 +34,7 @@ class VtraceExplorer(anywidget.AnyWidget):
     terminates = Bool(False).tag(sync=True)
 
 
-class ReservoirExplorer(anywidget.AnyWidget):
+class ReservoirExplorer(Explorer):
     """The k largest of random lots: what a reservoir keeps of three tasks that follow each other.
 
     40 unrolls of each task come, `seen` of them so far, or `END` for all, to `parts` workers in

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-import anywidget
 import numpy as np
 import traitlets
 from traitlets import Bool, Enum, Int
 
 from mmrl.course.results import published
-from mmrl.course.widgets.base import Series, source, style
+from mmrl.course.widgets.base import Explorer, Series, source, style
 
 TASK, MEMORY, LAG = "RepeatPreviousPaper", "lru", 9
 
 
-class SensitivityExplorer(anywidget.AnyWidget):
+class SensitivityExplorer(Explorer):
     """|∂Q(s_n, a_n)/∂o_i| along an episode, and the share that a segment of L steps cuts off.
 
     `tape` and `segments` are two agents, each a matrix [n, i] written row after row up to its

@@ -1,9 +1,8 @@
 """R2D2's replay: how episodes become sequences, and how often each sequence is drawn."""
 
-import anywidget
 from traitlets import Float, Int
 
-from mmrl.course.widgets.base import Series, source, style
+from mmrl.course.widgets.base import Explorer, Series, source, style
 
 # |δ| along twelve sequences of 8 steps: one spike, an even level, a slow fall, hardly anything, …
 ERRORS = (
@@ -22,7 +21,7 @@ ERRORS = (
 )
 
 
-class SequenceCutter(anywidget.AnyWidget):
+class SequenceCutter(Explorer):
     """Episodes of the given `lengths`, cut as `mmrl.replay.sequences` cuts them, on one tape.
 
     Shows the first 3 episodes, of up to 30 steps each. `length`, `overlap` and `burn_in` are those
@@ -40,7 +39,7 @@ class SequenceCutter(anywidget.AnyWidget):
     sequence = Int(3, min=0).tag(sync=True)
 
 
-class PriorityExplorer(anywidget.AnyWidget):
+class PriorityExplorer(Explorer):
     """p = η max|δ| + (1 - η) mean|δ|, P = p^α / Σ p^α, w = (1 / (N P))^β / max w, and P w.
 
     `errors` holds the |δ| of one sequence after another, `steps` of each; the first 16 sequences

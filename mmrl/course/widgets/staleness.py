@@ -1,12 +1,11 @@
 """The traits of R2D2's two explorers: of rescaled returns, and of stale recurrent states."""
 
-import anywidget
 from traitlets import Enum, Float, Int
 
-from mmrl.course.widgets.base import source, style
+from mmrl.course.widgets.base import Explorer, source, style
 
 
-class RescalingExplorer(anywidget.AnyWidget):
+class RescalingExplorer(Explorer):
     """h(G), G = Σ_k γ^k r + γⁿ h⁻¹(q): R2D2's target step by step, and float32's share in it.
 
     h is `mmrl.returns.rescale`. The network says q = h(`x`) where it is bootstrapped, `n` steps
@@ -24,7 +23,7 @@ class RescalingExplorer(anywidget.AnyWidget):
     inverse = Enum(("textbook", "stable"), "textbook").tag(sync=True)
 
 
-class StalenessExplorer(anywidget.AnyWidget):
+class StalenessExplorer(Explorer):
     """ΔQ = ‖Q(ĥ; θ) - Q(h; θ)‖₂ / |max_a Q(h; θ)| for four starts ĥ.  Kapturowski et al. 2019.
 
     Five random networks of 16 units, each on one random episode, by their geometric mean: LSTMs

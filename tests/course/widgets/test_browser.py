@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from mmrl.course import widgets
-from mmrl.course.widgets.training import PolicyPlayer
+from mmrl.course.widgets.training import LiveAgent, PolicyPlayer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
 from page import find_chromium, page, visit
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer]
+CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer, LiveAgent]
 
 
 def examine(
@@ -86,6 +86,37 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
         assert not found["typed"], f"{name}: other keys belong to the page"
         assert found["suppress"] == "true" and found["saved"] > 0
         assert np.median(found["times"]) < 50, f"{name}: milliseconds from a key to a new layout"
+
+
+ASK = """
+const [form, stage] = [".mmrl-ask", ".mmrl-stage"].map((name) => root.querySelector(name));
+const shown = (node) => Boolean(node?.getClientRects().length);
+const both = () => [shown(form), shown(stage), root.textContent.includes("You said: 7 steps")];
+report.seen = [both()];
+for (const answer of ["", "  ", "7 steps"]) {
+  form.querySelector("input").value = answer;
+  form.querySelector("button").click();
+  report.seen.push(both());
+}
+await settle();
+report.width = stage.querySelector("svg").getBoundingClientRect().width;
+report.focus = root.querySelector(".mmrl-controls").contains(document.activeElement);
+report.label = form.querySelector("label").textContent;
+report.answer = traits.answer;
+"""
+
+
+def test_a_widget_with_a_question_shows_nothing_until_it_is_answered(tmp_path: Path):
+    question = "After how many steps is half left?"
+    shown = [widgets.MemoryExplorer(question=question), widgets.ScanPlayer(question=question)]
+    for _, found in examine(shown, ASK, tmp_path):
+        covered, uncovered = [True, False, False], [False, True, True]
+        assert found["seen"] == [covered, covered, covered, uncovered]
+        assert found["label"] == question and found["answer"] == "7 steps"
+        assert found["width"] > 250 and found["focus"]
+    answered = [widgets.ScanPlayer(question=question, answer="7 steps")]
+    [(_, found)] = examine(answered, ASK, tmp_path)
+    assert found["seen"][0] == [False, True, True]
 
 
 PLAY = """

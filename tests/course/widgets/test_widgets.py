@@ -25,6 +25,7 @@ from mmrl.course.experiments.sensitivity import lower
 from mmrl.course.instruments import sensitivity
 from mmrl.course.widgets import graphs, programs, recurrences
 from mmrl.course.widgets.base import FOLDER, IMPORT, MOST, source
+from mmrl.course.widgets.training import LiveAgent
 from mmrl.memory import LRU
 from mmrl.memory.ffm import FFM
 from mmrl.memory.linear_attention import elu_plus_one
@@ -33,6 +34,7 @@ from mmrl.monoid import Affine, Max, Resettable, Sum
 from mmrl.pdg.check import check
 from mmrl.pdg.graph import Graph
 from mmrl.replay import sequences
+from mmrl.runs import zoo
 from mmrl.scan import scan
 from mmrl.schedules import count, schedule
 from tests.course.widgets import (
@@ -46,7 +48,7 @@ from tests.course.widgets import (
 )
 
 TESTS = Path(__file__).parents[2]
-CLASSES = [c for c in vars(widgets).values() if isinstance(c, type)]
+CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), LiveAgent]
 each_widget = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 
 
@@ -367,7 +369,21 @@ def priorities():
         yield dict(errors=errors.ravel(), steps=7, settings=settings, wanted=wanted, hits=hits)
 
 
+def plays():
+    """The policy at cards, whose memory is emptied before some steps, by the player of NumPy."""
+    policy, rng = zoo.load("zoo/RepeatFirstEasy-dqn-lru"), np.random.default_rng(0)
+    for wipes in ([], [7], [0, 20, 21]):
+        deck, state, wanted = rng.permutation(np.arange(52) % 4), policy.init(), []
+        for t, card in enumerate(deck[:51]):
+            state = policy.init() if t in wipes else state
+            (h, action), outputs = policy.outputs(state, np.eye(4)[card], t == 0)
+            state = h, action
+            wanted.append({"outputs": outputs, "sizes": np.abs(h)})
+        yield dict(policy=LiveAgent().policy, deck=deck, wipes=wipes, wanted=wanted)
+
+
 VECTORS = {
+    "plays": plays,
     "schedule": schedules,
     "prefixes": prefixes,
     "targets": targets,
@@ -436,7 +452,8 @@ def test_traits_travel_as_json(cls: type):
     state = cls().get_state()
     json.dumps({k: v for k, v in state.items() if k != "layout"}, allow_nan=False)
     # Every trait that the browser reads is there, and each that is there is read.
-    traits = set(cls.class_own_traits()) - {"_esm", "_css", "_anywidget_id"}
+    own = set(cls.class_own_traits()) - {"_esm", "_css", "_anywidget_id"}
+    traits = own | {"question", "answer"}  # those of every explorer
     read = set(
         re.findall(r'\b(?:get|set|slider|choice|toggle|player|read)\((?:ui, )?"(\w+)"', cls._esm)
     )

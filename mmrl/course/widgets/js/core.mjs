@@ -111,6 +111,7 @@ export function frame({ model, el }, { title, names, controls, draw }) {
   el.replaceChildren(root);
 
   const cleanups = [];
+  ask(model, root, head, cleanups);
   const ui = {
     root, settings, stage, cleanups, syncs: [],
     width: 640,
@@ -147,6 +148,38 @@ export function frame({ model, el }, { title, names, controls, draw }) {
     for (const name of names) model.off(`change:${name}`, redraw);
     for (const cleanup of cleanups) cleanup();
   };
+}
+
+/** Covers a widget that has a `question` until the reader has written an answer down. */
+function ask(model, root, head, cleanups) {
+  const question = model.get("question");
+  if (!question) return;
+  const covered = [...root.children].filter((node) => node !== head);
+  const id = unique();
+  const input = html("input", { type: "text", id, size: 16, autocomplete: "off", required: true });
+  const reveal = html("button", { type: "submit" }, "Reveal");
+  const form = html("form", { class: "mmrl-ask" }, html("label", { for: id }, question), input, reveal);
+  const said = html("p", { class: "mmrl-said" });
+  head.after(form, said);
+  const sync = () => {
+    const answer = model.get("answer");
+    form.hidden = Boolean(answer);
+    for (const node of covered) node.hidden = !answer;
+    said.hidden = !answer;
+    said.textContent = `You said: ${answer}`;
+  };
+  form.addEventListener("submit", (event) => {
+    take(event);
+    const answer = input.value.trim();
+    // Nothing is uncovered without an answer, if only a guess.
+    if (!answer) return input.focus();
+    model.set("answer", answer);
+    model.save_changes();
+    root.querySelector(".mmrl-controls :is(input, button)")?.focus({ preventScroll: true });
+  });
+  model.on("change:answer", sync);
+  cleanups.push(() => model.off("change:answer", sync));
+  sync();
 }
 
 const plain = (event) => !(event.ctrlKey || event.metaKey || event.altKey);

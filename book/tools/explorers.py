@@ -1,0 +1,50 @@
+"""A Sphinx extension: a widget of the course on a page of text, where no notebook is.
+
+    ```{explorer} LiveAgent
+    ```
+
+puts one there as it starts, for `static/mount.js` to draw. It computes in the browser.
+"""
+
+import html
+import json
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from mmrl.course import widgets
+from mmrl.course.widgets import training
+
+# What belongs to ipywidgets, and is of no use without it.
+FOREIGN = ("layout", "tabbable", "tooltip")
+
+
+def mounted(name: str) -> dict[str, Any]:
+    """The module, the style and the traits of a widget, as JSON has them."""
+    widget = getattr(widgets, name, None) or getattr(training, name)
+    made = widget()
+    state = made.get_state()
+    kept = {k: v for k, v in state.items() if not k.startswith("_") and k not in FOREIGN}
+    return {"esm": made._esm, "css": made._css, "traits": kept}
+
+
+class Explorer(SphinxDirective):
+    """A place for a widget, and all that it is made of."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        text = json.dumps(mounted(self.arguments[0]), allow_nan=False).replace("</", "<\\/")
+        lacking = f"{html.escape(self.arguments[0])} needs JavaScript."
+        place = f'<div class="mmrl-mount"><noscript>{lacking}</noscript></div>'
+        data = f'<script type="application/json" class="mmrl-explorer">{text}</script>'
+        return [nodes.raw("", place + data, format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_js_file("mount.js", loading_method="defer")
+    app.add_directive("explorer", Explorer)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
