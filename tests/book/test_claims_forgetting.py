@@ -180,7 +180,8 @@ def test_clear_beside_simultaneous_training(rows: Rows):
     assert f"CLEAR reaches {sampled[0]} of simultaneous training, {sampled[1]} above" in text
     assert f"(greedily {greedy[0]} and {greedy[1]})" in text
     paper = np.divide(FIGURE_8["CLEAR, room for 1/18"][2], FIGURE_8["simultaneous"][2])
-    assert f"the paper's {min(paper):.0%} to {max(paper):.0%}".replace("%", " %") in text
+    said = f"the three tasks of the paper have {min(paper):.0%} to {max(paper):.0%}"
+    assert said.replace("%", " %") in text
 
 
 def test_how_much_replay_is_enough(rows: Rows):
@@ -204,24 +205,27 @@ def test_how_much_cloning_and_room_matter(rows: Rows):
         kept(one(rows, name))
         for name in ("without cloning", "cloning 0.01", "policy cloning only", "value cloning only")
     )
-    assert f"{none} is left without it, {paper} with the paper's weights" in text
-    assert f"policy cloning alone keeps {policy}, value cloning alone {value}" in text
+    assert f"{none} is left without it, and {paper} with the paper's weights" in text
+    assert f"policy cloning alone keeps {policy}, but value cloning alone keeps {value}" in text
     weights = [one(rows, name)["settings"]["entropy_weight"] for name in ("CLEAR", "cloning 0.01")]
     assert weights == pytest.approx([20 * 0.005] * 2) and "twenty times the paper's" in text
     least, some, large = (one(rows, f"reservoir {size}") for size in ("1/7200", "1/200", "1/2"))
     half, room = (np.array(FIGURE_8[f"CLEAR, room for {size}"][2]) for size in ("1/2", "1/180"))
     lost = [100 * f(x) for x in (1 - above(some, large), 1 - room / half) for f in (min, max)]
     wanted = (
-        "costs {:.0f} to {:.0f} % above chance, the paper {:.0f} to {:.0f} %; 1/7200, one unroll"
+        "instead of 1/2, costs {:.0f} to {:.0f} % above chance, and in the paper {:.0f} to {:.0f} "
+        "%. Even 1/7200, one unroll for each environment, keeps"
     )
-    assert f"{wanted.format(*lost)} each, keeps {kept(least)}." in text
+    assert f"{wanted.format(*lost)} {kept(least)}." in text
 
 
 def test_what_cloning_does_in_the_dark(rows: Rows):
     names = ("V-trace", "CLEAR", "without cloning")
     alone, clear, none = found = [one(rows, name, family="Dark") for name in names]
     said = [written(ends(row)) for row in found]
-    wanted = f"V-trace has {said[0]}, CLEAR {said[1]}, without cloning {said[2]}, tuned for"
+    wanted = (
+        f"V-trace has {said[0]}, CLEAR {said[1]}, and {said[2]} without cloning. All were tuned"
+    )
     assert wanted in prose("14_clear")
     assert apart(alone, none) and apart(none, clear)
 
@@ -234,16 +238,18 @@ def test_clear_beside_its_rivals_each_tuned_for_itself(rows: Rows):
         *map(ends, found)
     )
     soon = per_cent(left(alone, range(3), 12))
-    wanted = f"{said}: with smaller steps and less entropy it keeps {kept(alone)} ({soon} of the"
-    assert f"{wanted} first cycle's gains), and learns slowly." in text
+    wanted = (
+        f"{said}. With smaller steps and less entropy V-trace keeps {kept(alone)} ({soon} of the"
+    )
+    assert f"{wanted} first cycle's gains), but it learns slowly." in text
     low, high = (f(at_ends(progress)) for f in (min, max))
     wanted = (
         f"P&C's stages end at {low:.2f} to {high:.2f}, but it keeps {kept(progress)}. EWC keeps"
     )
     low, high = (f(at_ends(ewc)[2::3]) for f in (min, max))
     assert f"{wanted} {kept(ewc)}, but ends its third task at {low:.2f} to {high:.2f}." in text
-    assert f"P&C plays {spaced(progress)} steps more after each stage of 72 000, EWC" in text
-    assert f"after each stage of 72 000, EWC {spaced(ewc)}." in text
+    assert f"P&C plays {spaced(progress)} steps more after each stage of 72 000, and" in text
+    assert f"after each stage of 72 000, and EWC plays {spaced(ewc)}." in text
     assert apart(ewc, clear) and apart(progress, clear) and ends(alone) < ends(clear)
 
 
@@ -256,9 +262,9 @@ def test_who_learns_the_games():
 
     separate, alone = learn_freeway("separate", "V-trace"), learn_freeway("sequential", "V-trace")
     assert (
-        f"by separate networks on {separate} seeds, by V-trace in sequence on {alone}, by" in text
+        f"by separate networks on {separate} seeds, by V-trace in sequence on {alone}, and" in text
     )
-    assert learn_freeway("sequential", "CLEAR") == 0 and "by CLEAR on none" in text
+    assert learn_freeway("sequential", "CLEAR") == 0 and "and by CLEAR on none" in text
 
     def left(method: str) -> list[list[float]]:
         """By seed, the shares of stages of the other two games."""
@@ -268,7 +274,7 @@ def test_who_learns_the_games():
         return [[x for x in seed if np.isfinite(x)] for seed in seeds]
 
     alone, ours = ([100 * np.mean(seed) for seed in left(who)] for who in ("V-trace", "CLEAR"))
-    said = f"Space Invaders V-trace keeps {min(alone):.0f} to {max(alone):.0f} %, CLEAR"
+    said = f"Space Invaders V-trace keeps {min(alone):.0f} to {max(alone):.0f} %, and CLEAR"
     assert f"{said} {min(ours):.0f} % at least, by seed." in text
 
 
@@ -284,7 +290,7 @@ def test_where_in_their_grids_the_rivals_best_settings_lie(rows: Rows):
     assert ended("EWC") == {"learning_rate", "entropy_weight"}
     assert "EWC's best rate and entropy weight lie at the upper ends of the grid" in text
     assert ended("Progress & Compress") == set(one(rows, "Progress & Compress")["chosen"])
-    assert "P&C's best at the end of all three ranges" in text
+    assert "P&C's best lies at the end of all three ranges" in text
     assert not ended("tuned CLEAR") | ended("tuned V-trace")
     dark = one(rows, "V-trace", "simultaneous", "Dark")
     tried = {x["entropy_weight"] for x in dark["tuning"]}

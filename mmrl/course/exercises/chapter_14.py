@@ -10,6 +10,11 @@ def _part(capacity, actors, unroll, steps):
     return capacity // (actors * unroll), steps // (actors * unroll)
 
 
+def _rounded(round_places, round_came, capacity, actors, unroll, steps):
+    once = actors * unroll
+    return round_places(capacity / once), round_came(steps / once)
+
+
 def _told(places, came):
     return places, min(1.0, places / came), max(0.0, 1 - places / (came + 1))
 
@@ -44,42 +49,72 @@ kept = Exercise(
             lambda capacity, actors, unroll, steps: _told(
                 capacity // actors, steps // (actors * unroll)
             ),
-            "You count an unroll as one. Capacity is in steps of the environment, and an unroll "
-            "has several.",
+            "You count an unroll as one step. But capacity is in steps of the environment, of "
+            "which an unroll has several, so divide by `unroll`, too.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(
                 capacity // unroll, steps // (actors * unroll)
             ),
-            "Each part has room for all. The capacity is shared evenly among the actors.",
+            "In yours each part has room for everything. But the capacity is shared evenly among "
+            "the actors, so divide by `actors`, too.",
         ),
         Mistake(
             lambda capacity, actors, unroll, steps: _told(capacity // unroll, steps // unroll),
-            "That is one pool for all actors. Asked is the part of one actor, with the unrolls "
-            "that come to it; the chance is almost the same, the places are not.",
+            "That is one pool for all actors. We ask for the part of one actor, with the unrolls "
+            "that come to it, so divide both numbers by `actors`.",
+        ),
+        Mistake(
+            lambda *case: _told(*_rounded(lambda x: x, lambda x: x, *case)),
+            "Your places and unrolls are not whole. Room that is too small for one more unroll "
+            "stays unused, and an unroll that is not complete has not come yet, so round both "
+            "down: `//` does.",
+        ),
+        Mistake(
+            lambda *case: _told(*_rounded(lambda x: x, np.floor, *case)),
+            "Your places are not whole. Room that is too small for one more unroll stays unused, "
+            "so round the places down: `//` does.",
+        ),
+        Mistake(
+            lambda *case: _told(*_rounded(np.floor, lambda x: x, *case)),
+            "The places are right. But an unroll that is not complete has not come yet, so round "
+            "the unrolls that came down, too: `//` does.",
+        ),
+        Mistake(
+            lambda *case: _told(*_rounded(round, round, *case)),
+            "You round to the nearest whole number, so that sometimes there is a place or an "
+            "unroll too many. Round down: `//` does.",
+        ),
+        Mistake(
+            lambda *case: _told(*_rounded(np.ceil, np.ceil, *case)),
+            "You round up, but there is no room for a part of an unroll, and a part of one has not "
+            "come. Round down: `//` does.",
         ),
         Mistake(
             _changed(1, lambda places, came: places / came),
-            "The chance is above 1 while there is still room: then everything is kept.",
+            "Your chance is above 1 while there is still room. Then everything is kept, so the "
+            "chance is 1.",
         ),
         Mistake(
             _changed(1, lambda places, came: (1 - 1 / places) ** came),
-            "That is what is left of the first unroll if each new one overwrites a random place. "
-            "In a reservoir all unrolls have the same chance.",
+            "That is the chance of the first unroll if each new one overwrites a random place. "
+            "But in a reservoir all unrolls have the same chance, and the chances add up to the "
+            "places.",
         ),
         Mistake(
             _changed(2, lambda places, came: max(0.0, 1 - places / came)),
-            "Nearly: n lots cut the line from 0 to 1 into n + 1 pieces, each 1/(n + 1) long on "
-            "average.",
+            "The lot to beat is nearly right. But n lots cut the line from 0 to 1 into n + 1 gaps, "
+            "so each gap is 1/(n + 1) long on average.",
         ),
         Mistake(
             _changed(2, lambda places, came: min(1.0, places / (came + 1))),
-            "The lot to beat is the smallest of those kept, the k-th from above: it rises toward "
-            "1 as more come.",
+            "You measure from the wrong end. The lot to beat is the k-th from above, because the "
+            "largest are kept, so it rises toward 1 as more come.",
         ),
         Mistake(
             _changed(2, lambda places, came: 1 - places / (came + 1)),
-            "The lot to beat cannot be below 0: while there is room, every lot is good enough.",
+            "Your lot to beat is below 0 while there is room. Then every lot is good enough, so it "
+            "is 0.",
         ),
     ),
     tolerance=1e-6,
@@ -100,29 +135,33 @@ keep = Exercise(
     mistakes=(
         Mistake(
             lambda lots, weights, k: _largest(lots, k),
-            "The weights do nothing: these are the largest lots as they were drawn.",
+            "In yours the weights do nothing, because these are the largest lots as they were "
+            "drawn.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(lots * weights, k),
-            "A lot times its weight is no fair lottery: of two unrolls with weights 1 and 2, the "
-            "second wins 3 times in 4. Take the largest of `weight` draws instead.",
+            "A lot times its weight is no fair lottery. For example, of two unrolls with weights 1 "
+            "and 2 the second wins 3 times in 4, and it should win 2 times in 3. Take "
+            "`lots ** (1 / weights)`, the largest of `weight` draws.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(lots**weights, k),
-            "The power is upside down: a lot is below 1, so a power above 1 makes it smaller.",
+            "The power is upside down. A lot is below 1, so a power above 1 makes it smaller, and "
+            "a large weight would hurt.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(weights, k),
-            "These are the largest weights, without any chance: the others would never be kept.",
+            "These are the largest weights. Nothing is left to chance, so the others would never "
+            "be kept.",
         ),
         Mistake(
             lambda lots, weights, k: _largest(-(lots ** (1 / weights)), k),
-            "The smallest stay in yours: it is the largest that are kept.",
+            "In yours the smallest lots stay, but a reservoir keeps the largest.",
         ),
         Mistake(
             lambda lots, weights, k: np.argsort(-(lots ** (1 / weights)), kind="stable")[:k],
-            "The right ones, but in the order of their lots. Give them in the order in which they "
-            "came.",
+            "These are the right unrolls, but in the order of their lots. Give them in the order "
+            "in which they came: sort the indices.",
         ),
     ),
 )
@@ -151,32 +190,35 @@ uses = Exercise(
         ),
         Mistake(
             lambda unrolls, fraction: 1 + fraction * _occasions(unrolls),
-            "You always learn from the new unroll. The learner takes one of the pair: the new one "
-            "with chance 1 - f only.",
+            "You always learn from the new unroll. But the learner takes only one of the pair, so "
+            "it takes the new one with chance 1 - `fraction`.",
         ),
         Mistake(
             lambda unrolls, fraction: 1 - fraction + _occasions(unrolls),
-            "You replay in every iteration. This environment gives its old unroll with chance f.",
+            "You replay in every iteration. But this environment gives its old unroll only with "
+            "chance `fraction`.",
         ),
         Mistake(
             lambda unrolls, fraction: np.ones(unrolls),
-            "That is the mean over all unrolls, and right as such. But the early ones have had "
-            "more occasions.",
+            "That is the mean over all unrolls, and as such it is right. But the early ones have "
+            "had more occasions to be drawn.",
         ),
         Mistake(
             lambda unrolls, fraction: _uses(unrolls, fraction)[::-1],
-            "The newest first: the first entry is that of the unroll that came first.",
+            "You give the newest first, but the first entry should be that of the unroll that came "
+            "first.",
         ),
         Mistake(
             lambda unrolls, fraction: (
                 1 - fraction + fraction * np.cumsum(1 / np.arange(1, unrolls + 1))
             ),
-            "You count the iterations before an unroll came. It can be drawn from its own on.",
+            "You count the iterations before an unroll came. But it can be drawn only from its own "
+            "iteration on.",
         ),
         Mistake(
             lambda unrolls, fraction: 1 - fraction + fraction * np.arange(unrolls, 0, -1) / unrolls,
-            "You draw each of the n unrolls with chance 1/n all along. When only j have come, the "
-            "chance is 1/j.",
+            "You draw each of the n unrolls with chance 1/n all along. But while only j have come, "
+            "the chance of each of them is 1/j.",
         ),
     ),
 )
