@@ -1,4 +1,4 @@
-"""The guide to an environment and an agent of one's own: its files, its commands, its messages."""
+"""The guides to parts of one's own and to debugging: their files, commands and messages."""
 
 import pathlib
 import re
@@ -11,8 +11,9 @@ from mmrl.__main__ import main
 from mmrl.agents import ppo
 from mmrl.runs import reopen
 
-PAGE = (pathlib.Path(__file__).parents[2] / "book" / "own.md").read_text("utf-8")
-FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
+BOOK = pathlib.Path(__file__).parents[2] / "book"
+PAGE, DEBUGGING = ((BOOK / name).read_text("utf-8") for name in ("own.md", "debugging.md"))
+FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE + DEBUGGING, flags=re.DOTALL))
 COMMANDS = re.findall(r"^mmrl (.+)$", PAGE, flags=re.MULTILINE)
 MESSAGES = [" ".join(x.split()) for x in re.findall(r"```text\n(`.*?)```\n", PAGE, flags=re.DOTALL)]
 TINY = "width=8, environments=4, rollout=4, block=1, episodes=4, minibatches=1, epochs=1"
@@ -85,3 +86,28 @@ def test_the_commands_train_go_on_and_evaluate(
     runpy.run_path("train.py")
     both = [reopen(name).history[2]["returns"] for name in ("gru", "by_python")]
     assert both[0] == both[1]
+
+
+@pytest.mark.slow
+def test_the_contracts_are_checked(capsys: pytest.CaptureFixture[str]):
+    runpy.run_path("contracts.py")
+    assert "All contracts hold." in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_whether_a_memory_is_used(capsys: pytest.CaptureFixture[str]):
+    runpy.run_path("used.py")
+    shown = re.findall(r"```text\n(as trained:.*?)```", DEBUGGING, flags=re.DOTALL)
+    said = capsys.readouterr().out
+    numbers = [[float(x) for x in re.findall(r"\d\.\d+", text)] for text in (said, *shown)]
+    assert len(numbers[0]) == 7 and abs(numbers[0][2] - (25 + 26 / 4) / 51) < 0.05
+    assert all(abs(a - b) < 0.03 for a, b in zip(*numbers, strict=True))
+
+
+@pytest.mark.slow
+def test_a_probe_is_tried(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    """One of the seven, which all are learned in tests/agents/test_dqn_training.py."""
+    path = folder / "probes.py"
+    path.write_text(re.sub(r"for name in \(.*\):", 'for name in ("Match",):', path.read_text()))
+    runpy.run_path("probes.py")
+    assert capsys.readouterr().out.startswith("Match        Q is off by 0.0")

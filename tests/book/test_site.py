@@ -36,7 +36,18 @@ CHROMIUM = find_chromium()
 in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
-OTHERS = ["intro", "own", "notation", "settings", "baselines", "popgym", "runs", "results"]
+OTHERS = [
+    "intro",
+    "own",
+    "choosing",
+    "debugging",
+    "notation",
+    "settings",
+    "baselines",
+    "popgym",
+    "runs",
+    "results",
+]
 OTHERS += ["teach", "bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000

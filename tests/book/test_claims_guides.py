@@ -1,0 +1,78 @@
+"""What the guides say of measured rows, which memory to take and what to tune, is what they say."""
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+from mmrl.course.experiments.popgym import MEMORIES
+from mmrl.course.results import published
+from tests.helpers.claims import ends, written
+
+BOOK = pathlib.Path(__file__).parents[2] / "book"
+PAGE = " ".join((BOOK / "choosing.md").read_text("utf-8").split())
+
+
+@pytest.fixture(scope="module")
+def popgym() -> dict[tuple[str, str, str], dict[str, Any]]:
+    rows = [row for row in published("popgym") if row["steps"] == "3M"]
+    return {(row["task"], row["level"], row["memory"]): row for row in rows}
+
+
+def test_who_echoes():
+    tape = {
+        row["memory"]: row
+        for row in published("batching")
+        if (row["task"], row["segment_length"]) == ("RepeatPreviousPaper", 0) and not row["quirks"]
+    }
+    said = "LRU and S5 {lru}, FFM {ffm}, GRU {gru}, linear attention {linear_attention}"
+    assert said.format(**{name: written(ends(row)) for name, row in tape.items()}) in PAGE
+    assert written(ends(tape["s5"])) == written(ends(tape["lru"])) == "1.00"
+    steps = {max(row["env_steps"]) for row in tape.values()}
+    assert steps == {40_960} and "41,000 steps, six seeds, greedy" in PAGE
+    assert {len(row["seeds"]) for row in tape.values()} == {6}
+
+
+def test_who_counts_and_who_holds(popgym: Any):
+    said = "FFM {ffm}, GRU {gru}, S5 {s5}, LRU {lru}"
+    counted = {m: written(popgym["CountRecall", "Easy", m]["mmer"]) for m in MEMORIES}
+    assert said.format(**counted) in PAGE
+    held = [popgym["RepeatFirst", "Easy", m]["mmer"] for m in MEMORIES]
+    assert {written(x) for x in held} == {"1.00"} and "all four at 1.00" in PAGE
+    assert all(popgym["RepeatFirst", "Hard", m]["mmer"] < 0 for m in MEMORIES)
+
+
+def test_who_is_never_far_behind_on_the_easy_levels(popgym: Any):
+    tasks = {task for task, level, _ in popgym if level == "Easy"}
+    assert len(tasks) == 8 and "each of the eight Easy levels" in PAGE
+    behind = {
+        memory: max(
+            max(popgym[task, "Easy", other]["mmer"] for other in MEMORIES)
+            - popgym[task, "Easy", memory]["mmer"]
+            for task in tasks
+        )
+        for memory in MEMORIES
+    }
+    assert {m for m, gap in behind.items() if gap < 0.1} == {"gru", "ffm"}
+    seconds = [
+        popgym[task, "Easy", "gru"]["cpu_seconds"] / popgym[task, "Easy", "lru"]["cpu_seconds"]
+        for task in tasks
+        if popgym[task, "Easy", "gru"]["cpu_seconds"] and popgym[task, "Easy", "lru"]["cpu_seconds"]
+    ]
+    assert min(seconds) >= 1.5 and max(seconds) <= 2 and "1.5 to 2 times" in PAGE
+
+
+def test_what_a_shorter_horizon_and_a_longer_run_did():
+    rows = {row["cell"]: ends(row) for row in published("baselines")}
+    short = "popgym-RepeatPreviousEasy-v0, {}, gru"
+    before = [written(rows[short.format(agent)]) for agent in ("dqn", "r2d2", "ppg")]
+    assert "from {}, {} and {} to 1.00 on RepeatPrevious (Easy)".format(*before) in PAGE
+    after = [rows[short.format(agent) + ", gamma=0.5"] for agent in ("dqn", "r2d2", "ppg")]
+    assert {written(x) for x in after} == {"1.00"}
+    counted = rows["popgym-CountRecallEasy-v0, dqn, lru, gamma=0.5, blocks=192"]
+    assert f"reached {written(counted)} only when γ fell from 0.98 to 0.5" in PAGE
+    first = "popgym-RepeatFirstEasy-v0, ppo, lru"
+    longer = [name for name in rows if re.fullmatch(first + r", blocks=48", name)]
+    told = f"{written(rows[first])} on RepeatFirst (Easy) after 16 blocks, and at 1.00 after 48"
+    assert told in PAGE and [written(rows[name]) for name in longer] == ["1.00"]
