@@ -35,6 +35,7 @@ DATA = {
 }
 # These compile for longer than they compute: under tests they take the flags of all other tests.
 COMPILING = {
+    "00b_jax_in_thirty_minutes",
     "02_monoids_and_scans",
     "05_returns_are_monoids",
     "06_segments_and_tapes",

@@ -55,15 +55,18 @@ def episode_player(
     steps: Steps,
     *,
     hidden: Float[ndarray, "time state"] | None = None,
+    question: str = "",
     **settings: int,
 ) -> EpisodePlayer:
-    """The player of one episode of `env_id`; arguments and errors are those of `episode_svg`.
+    """The player of one episode of `env_id`; other arguments and errors are those of `episode_svg`.
 
-    Of an episode of more than 210 steps the first 210 are shown, so that a page stays small.
+    Of an episode of more than 210 steps the first 210 are shown, so that a page stays small. With a
+    `question` it shows nothing before an answer.
     """
     frames = _frames(env_id, steps, hidden=hidden, **settings)
     rewards = np.asarray(steps.reward)[: len(frames)]
-    return EpisodePlayer(frames=frames, rewards=rewards, title=f"An episode of {env_id}")
+    title = f"An episode of {env_id}"
+    return EpisodePlayer(frames=frames, rewards=rewards, title=title, question=question)
 
 
 def _frames(env_id: str, steps: Steps, **settings: Any) -> list[str]:

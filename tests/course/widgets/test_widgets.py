@@ -518,6 +518,8 @@ def test_an_episode_has_one_small_picture_per_step():
     assert all(text.startswith("<svg") and "<style" not in text for text in player.frames)
     long = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(1000))
     assert len(long.frames) == long.rewards.length == 210
+    asked = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(3), question="Which suit?")
+    assert asked.question == "Which suit?" and not player.question
     with pytest.raises(ValueError, match="`env_id` has no picture"):
         widgets.episode_player("popgym-Chess-v0", cards(3))
 

@@ -66,8 +66,9 @@ class PolicyPlayer(EpisodePlayer):
 
     `policy` is an agent of the zoo, zoo/NAME, or a file of `mmrl export`; `episode` chooses the
     random numbers. Beside the picture stand Q(s, ·) or the logits at that step, below it the
-    memory's units up to it. The first 210 steps are shown, or as many as `steps` says. Errors are
-    those of `zoo.load`, `zoo.play` and `episode_svg`.
+    memory's units up to it. The first 210 steps are shown, or as many as `steps` says; with a
+    `question`, nothing before an answer. Errors are those of `zoo.load`, `zoo.play` and
+    `episode_svg`.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class PolicyPlayer(EpisodePlayer):
         policy: str | os.PathLike = "zoo/RepeatFirstEasy-dqn-lru",
         episode: int = 0,
         steps: int | None = None,
+        question: str = "",
     ):
         if steps is not None and steps < 1:
             raise ValueError(f"`steps` must be at least 1; got {steps}.")
@@ -95,6 +97,7 @@ class PolicyPlayer(EpisodePlayer):
                 **_memory_strip(played, seen.memory[: len(frames)]),
             },
             title=f"{about['env']}: {about['agent']} with {memory}",
+            question=question,
         )
 
 
