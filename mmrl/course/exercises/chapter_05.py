@@ -14,20 +14,22 @@ half_life = Exercise(
         Mistake(
             lambda gamma, lam: np.log(0.5) / np.log(gamma),
             "that is the half-life of the discount alone. In GAE the gain of one step is γ times "
-            "λ.",
+            "λ, so both make a weight smaller.",
         ),
         Mistake(
             lambda gamma, lam: np.log(0.5) / np.log(lam),
-            "that is the half-life of the trace alone. In GAE the gain of one step is γ times λ.",
+            "that is the half-life of the trace alone. In GAE the gain of one step is γ times λ, "
+            "so the discount counts too.",
         ),
         Mistake(
             lambda gamma, lam: 1 / (1 - gamma * lam),
-            "that is the sum of all weights, the effective horizon. Asked for is the n at which "
-            "(γλ)ⁿ is one half.",
+            "that is the sum of all weights, which is called the effective horizon. The question "
+            "is after how many steps n a single weight, (γλ)ⁿ, is one half.",
         ),
         Mistake(
             lambda gamma, lam: np.log(gamma * lam) / np.log(0.5),
-            "upside down: solve (γλ)ⁿ = ½ for n.",
+            "your fraction is upside down. Solve (γλ)ⁿ = ½ for n: take logarithms on both sides, "
+            "and divide by the one of γλ.",
         ),
     ),
 )
@@ -90,40 +92,42 @@ retrace = Exercise(
     mistakes=(
         Mistake(
             _flawed(ahead=0),
-            "the trace belongs to the *next* action: c at t + 1, not at t. The first action is "
-            "taken as given.",
+            "you take c at step t, but the trace belongs to the *next* action, c at t + 1. The "
+            "first action is taken as given, because q is the value of just that action.",
         ),
         Mistake(
             _flawed(most=np.inf),
-            "the ratio is not cut: the trace is λ min(1, ratio).",
+            "the ratio is not clipped. The trace is λ min(1, ratio), so it never exceeds λ.",
         ),
         Mistake(
             _flawed(apart=False),
             "the target of an episode's last step reads on into the next episode. Give `last` to "
-            "`backward`, and let nothing of step t + 1 into x at the last step.",
+            "`backward`, and also keep everything of step t + 1 out of x at the last step.",
         ),
         Mistake(
             _flawed(leak="append"),
-            "`backward` cuts the gain at an episode's last step, but your x there still holds "
-            "-γ c q of the next episode. Set c to 0 where `last`.",
+            "`backward` cuts the gain at an episode's last step, but your x there still holds -γ c "
+            "q of the next episode. Set c to 0 where `last` is true, so that both are gone.",
         ),
         Mistake(
             _flawed(leak="roll"),
             "your x at an episode's last step holds -γ c q of the next episode, and at the end of "
-            "the tape that of its first step (`roll`). Set c to 0 where `last`.",
+            "the tape that of its first step, because `roll` goes round. Set c to 0 where `last` "
+            "is true.",
         ),
         Mistake(
             _flawed(scale=False),
-            "λ is missing: the trace is λ min(1, ratio).",
+            "λ is missing. The trace is λ min(1, ratio), and not min(1, ratio) alone.",
         ),
         Mistake(
             _flawed(clip_trace=True),
-            "λ stands outside of the minimum: λ min(1, ratio), not min(1, λ ratio).",
+            "you clip λ times the ratio, but λ stands outside of the minimum: the trace is λ "
+            "min(1, ratio).",
         ),
         Mistake(
             _flawed(correct=False),
-            "q at t + 1 is missing: what goes back is c (G - q), so x holds -γ c q of the next "
-            "step.",
+            "q at t + 1 is missing. What goes back to step t is γ c (G - q), of which γ c G is the "
+            "gain's part. The rest, -γ c q of the next step, belongs to x.",
         ),
     ),
 )
@@ -151,13 +155,13 @@ optimal_stopping = Exercise(
     mistakes=(
         Mistake(
             lambda first, then: _compose(then, first),
-            "the order is turned round: the result is then(first(y)), so put the inner map's "
-            "formula in place of the y of `then`.",
+            "the order is turned round. The result is then(first(y)), so put the formula of "
+            "`first` in place of the y of `then`.",
         ),
         Mistake(
             lambda first, then: (max(first[0], then[0]), *_compose(first, then)[1:]),
-            "stopping at the inner map's payment a is not free: on its way out it passes b + c y "
-            "of the outer map.",
+            "you take the stop of `first` as it is. But what `first` returns goes through pay + "
+            "gain · y of `then`, so its stop does too.",
         ),
         Mistake(
             lambda first, then: (
@@ -165,8 +169,8 @@ optimal_stopping = Exercise(
                 then[1] + first[1],
                 then[2] * first[2],
             ),
-            "what comes out of the inner map is multiplied by the outer gain c. In two places it "
-            "is missing.",
+            "what comes out of `first` is multiplied by the gain of `then`. In two places this "
+            "gain is missing.",
         ),
         Mistake(
             lambda first, then: (
@@ -174,13 +178,13 @@ optimal_stopping = Exercise(
                 first[1] + first[2] * then[1],
                 then[2] * first[2],
             ),
-            "your b is composed in the other order: in then(first(y)) the payment b of `first` "
-            "passes b + c y of `then`.",
+            "your pay is composed in the other order. In then(first(y)) the pay of `first` goes "
+            "through pay + gain · y of `then`.",
         ),
         Mistake(
             lambda first, then: (then[0], *_compose(first, then)[1:]),
-            "the inner map may have stopped: then(first(y)) is at least then(a), with the a of "
-            "`first`.",
+            "you forgot that `first` may have stopped. Its result is at least its stop, so "
+            "then(first(y)) is at least pay + gain · stop, with the stop of `first`.",
         ),
     ),
 )
