@@ -34,21 +34,21 @@ merge_means = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (a[0] + b[0], (a[1] + b[1]) / 2),
-            "the mean of two means is right only if both samples are equally large. "
-            "Weigh each mean with its count.",
+            "the mean of two means is right only if both samples are equally large, so weigh each "
+            "mean with its count.",
         ),
         Mistake(
             lambda a, b: _merge(a, b) if a[0] + b[0] > 0 else (0.0, float("nan")),
-            "right, but for a sample of none: 0/0 is NaN, and (0, 0) must be the identity. "
-            "Divide by 1 where both counts are 0.",
+            "right, except for two empty samples: there 0/0 is NaN, but (0, 0) must be the "
+            "identity. Divide by 1 where both counts are 0.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[0] * a[1] + b[0] * b[1]),
-            "that is the sum of both samples. Their mean is asked for: divide by the count.",
+            "that is the sum of both samples, but their mean is asked for, so divide by the count.",
         ),
         Mistake(
             lambda a, b: (max(a[0], b[0]), _merge(a, b)[1]),
-            "the mean is right, the count is not: together there are n + m items.",
+            "the mean is right, but the count is not, because together there are n + m items.",
         ),
     ),
 )
@@ -90,7 +90,7 @@ compose_clips = Exercise(
         ),
         Mistake(
             lambda a, b: _compose(b, a),
-            "the order is turned round: `a` is the earlier one, so its clip happens first.",
+            "the order is reversed: `a` is the earlier one, so its clip happens first.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], a[1] + b[0], a[2] + b[0]),
@@ -180,12 +180,12 @@ longest_streak = Exercise(
         ),
         Mistake(
             lambda flags: np.cumsum(flags),
-            "that counts all the flags so far. A streak ends where a flag is False.",
+            "that counts all the flags so far, but a streak ends where a flag is False.",
         ),
         Mistake(
             _runs,
-            "that is the streak that is still running. The longest one so far is asked for: an "
-            "element has to keep it too.",
+            "that is the streak that is still running, but the longest one so far is asked for, so "
+            "an element has to keep that too.",
         ),
     ),
 )
