@@ -27,62 +27,50 @@ def peak(order: Sequence[Point], reads: Reads, name: str | None = None) -> int:
 # 16.1: how far behind, and how much is kept
 
 
-def _changed(**other: Callable[[int, int, int], int]) -> Callable[[int, int, int], tuple[int, int]]:
-    """The right answer with one number computed otherwise."""
-
-    def answer(n: int, k: int, T: int) -> tuple[int, int]:
-        behind = other.get("behind", lambda n, k, T: n - 1)
-        kept = other.get("kept", lambda n, k, T: min(T, n + k))
-        return behind(n, k, T), kept(n, k, T)
-
-    return answer
+def _longest(n: int | None, T: int) -> int:
+    """Rewards in the longest window of an episode; `n` is None for Monte-Carlo returns."""
+    return T if n is None else min(n, T)
 
 
-stacked = Exercise(
+behind = Exercise(
     "16.1",
-    wanted=_changed(),
-    cases=lambda rng: [
-        (3, 2, 16),
-        (1, 0, 9),
-        (4, 0, 32),
-        (5, 3, 8),
-        (6, 4, 8),
-        (9, 2, 9),
-        (2, 7, 30),
-    ],
+    wanted=lambda n, T: (_longest(n, T) - 1, _longest(n, T)),
+    cases=lambda rng: [(3, 16), (1, 9), (4, 32), (8, 8), (20, 16), (None, 16), (None, 5)],
     mistakes=(
         Mistake(
-            _changed(behind=lambda n, k, T: n),
-            "Learning is one step nearer than that: the window of t begins with t itself, so that "
-            "its last step is t + n - 1.",
+            lambda n, T: (_longest(n, T), _longest(n, T)),
+            "Learning can run one round earlier than that, because the window of t begins with the "
+            "reward of t itself: its last step is t + n - 1, which this round has just made.",
         ),
         Mistake(
-            _changed(behind=lambda n, k, T: n + k - 1),
-            "The stack looks back, and what lies behind is there already. Only the window is "
-            "waited for.",
+            lambda n, T: (_longest(n, T), _longest(n, T) + 1),
+            "Both numbers are too large by one. The window of t begins with the reward of t "
+            "itself, so that its last step is t + n - 1; the observation is alive until then.",
         ),
         Mistake(
-            _changed(kept=lambda n, k, T: min(T, n)),
-            "That is without the stack. The observation of step t is read once more at t + k, and "
-            "that point itself runs n - 1 steps late.",
+            lambda n, T: (_longest(n, T) - 1, _longest(n, T) - 1),
+            "The shift is right, but one observation is missing. It is made in round t and last "
+            "used in round t + n - 1: count both of these rounds.",
         ),
         Mistake(
-            _changed(kept=lambda n, k, T: min(T, n + k + 1)),
-            "You count step t twice: it is the last of the stack and the first of the window.",
+            lambda n, T: (_longest(n, T) - 1, _longest(n, T) + 1),
+            "The shift is right, but you count one observation too many. It is freed in round "
+            "t + n - 1, right after its gradient, before round t + n makes another one.",
         ),
         Mistake(
-            _changed(kept=lambda n, k, T: min(T, n + k - 1)),
-            "One too few. It is made in round t, and last used in round t + k + n - 1: "
-            "count both ends.",
+            lambda n, T: ((T if n is None else n) - 1, T if n is None else n),
+            "Look at n = 20 with T = 16: the window ends with the episode, so nobody waits for "
+            "more than T steps, and there are no more than T observations.",
         ),
         Mistake(
-            _changed(kept=lambda n, k, T: min(T, max(n, k + 1))),
-            "Window and stack do not lie over each other: one looks ahead of t, the other back, so "
-            "both must be there.",
+            lambda n, T: (_longest(n, T) - 1, T),
+            "The shift is right, but not all observations of the episode have to be kept. Each is "
+            "freed right after its own gradient, n - 1 rounds after it was made.",
         ),
         Mistake(
-            _changed(kept=lambda n, k, T: n + k),
-            "In a short episode that is more observations than there are.",
+            lambda n, T: (0 if n is None else _longest(n, T) - 1, _longest(n, T)),
+            "The windows are right. With Monte-Carlo returns even the gradient of step 0 reads the "
+            "last reward, that of step T - 1, so in one loop it runs that many rounds behind.",
         ),
     ),
 )
@@ -161,32 +149,33 @@ backward = Counted(
     mistakes=(
         Mistake(
             judged(lambda name, t, T: (0 if name == "step" else 1, t, PLACE[name])),
-            "A[t] reads A[t + 1], but your loop comes to t first. Let the time of an advantage "
-            "fall as t rises.",
+            "adv[t] reads adv[t + 1], but your loop comes to t first. Let the time of an advantage "
+            "fall as t rises, for example by the number T - 1 - t.",
         ),
         Mistake(
             judged(lambda name, t, T: (0, t) if name == "step" else (1, T - 1 - t)),
-            "The loops are right, but several operations have the same time in them. One more "
-            "number puts δ before A before the gradient.",
+            "The loops are right, but in each round several operations have the same time. One "
+            "more number puts delta before adv, and adv before grad.",
         ),
         Mistake(
             judged(lambda name, t, T: (0, T - 1 - t, PLACE[name])),
-            "Now acting runs backward, too. It needs a loop of its own, before the other.",
+            "Now acting runs backward, too, although step[t] reads step[t - 1]. It needs a loop of "
+            "its own, before the other.",
         ),
         Mistake(
             judged(_early_deltas),
-            "Legal, but every δ is made while acting, and waits there for the way back. Make it "
-            "when its advantage needs it.",
+            "Legal, but every delta is made while acting, and then it waits for the way back. Make "
+            "it right before its advantage needs it.",
         ),
         Mistake(
             judged(_late_gradients),
-            "Legal, but with a loop of their own the gradients keep all advantages waiting. Each "
-            "can run right after its advantage.",
+            "Legal, but the gradients have a loop of their own, so all advantages wait for it. "
+            "Each gradient can run right after its advantage.",
         ),
         Mistake(
             judged(_all_apart),
-            "Legal, but every operation has a loop of its own, and everything made in one waits "
-            "for the next. Only acting must be apart.",
+            "Legal, but every operation has a loop of its own, so that all that one loop makes "
+            "waits for the next. Only acting must be apart.",
         ),
     ),
 )  # fmt: skip
@@ -272,23 +261,23 @@ orders = Counted(
     mistakes=(
         Mistake(
             followed(list),
-            "You return the points in the order in which they came. They are sorted by name: run a "
-            "point only when all that it reads is there.",
+            "You return the points in the order in which they came, which is by name. Run a point "
+            "only when all that it reads has run.",
         ),
         Mistake(
             followed(lambda reads: sorted(reads, key=lambda p: (p[1], *p))),
-            "Sorted by step is no legal order: a window reaches ahead of its step, and the names "
-            "say nothing of who reads whom.",
+            "To sort by step is not legal, because a window reads rewards of later steps, and "
+            "within a step the names do not say who reads whom.",
         ),
         Mistake(
             followed(lambda reads: _first(reads, lambda p: (p[0] not in ACTING, p[1]))),
             "Legal, but acting is always ready, so it runs to the end of the episode first. Among "
-            "the ready points prefer those that free something.",
+            "the points that are ready prefer one that frees something.",
         ),
         Mistake(
             followed(lambda reads: _first(reads, lambda p: 0)),
-            "Legal, but it takes the first ready point that comes. Look at what each would free: "
-            "the values of which it is the last reader.",
+            "Legal, but it takes the first ready point that comes. Look at what each would free, "
+            "which are the values that nobody else has still to read.",
         ),
         Mistake(
             followed(lambda reads: greedy(reads)[:-1]),

@@ -5,35 +5,47 @@ import pytest
 
 from mmrl.course.exercises import chapter_16 as check
 from mmrl.course.exercises.answers import NotYet
-from mmrl.pdg.compiler import compile
+from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.expr import max_, min_
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.program import Program
 
 
-def stacked(n: int, k: int) -> Graph:
-    """Gradients from k + 1 observations each, and from n rewards."""
+def stacked(n: int | None, k: int) -> Graph:
+    """Gradients from k + 1 observations each, and from n rewards, or from all that follow."""
     p = Program("t")
     (t,), (T,) = p.symbols, p.bounds
     obs, so_far = p.tensor(t, name="obs"), p.tensor(t, name="so_far")
     obs[0] = 1.0
     obs[t + 1], reward = p.fn(lambda o: (0.9 * o, o), obs, name="step")
-    ret = reward[t : min_(t + n, T)].discounted_sum(0.9)
+    ret = reward[t : T if n is None else min_(t + n, T)].discounted_sum(0.9)
     grad = p.fn(lambda o, g: o.sum() * g, obs[max_(0, t - k) : t + 1], ret, name="grad")
     so_far[0] = 0.0
     so_far[t + 1] = total = p.fn(jnp.add, so_far, grad, name="total")
     return p.graph(total[T - 1].read("last"))
 
 
+def measured(compiled: Compiled, T: int) -> tuple[int, int]:
+    """Rounds that learning runs behind acting, and the most observations alive."""
+    report = compiled.check(T=T)
+    assert report.ok
+    runs = [event[1:] for event in compiled.trace(T=T) if event[0] == "run"]
+    before = sum(name == "step" for name, _ in runs[: runs.index(("grad", (0,)))])
+    return before - 1, report.device["obs", 0]
+
+
+@pytest.mark.parametrize("n", [1, 3, 6, None])
+def test_windows_take_what_the_schedule_keeps(n: int | None):
+    compiled = compile(stacked(n, 0))
+    for T in (4, 9, 20):
+        assert check.behind.wanted(n, T) == measured(compiled, T)
+
+
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (1, 4), (4, 0), (5, 7)])
-def test_stacks_and_windows_take_what_the_schedule_keeps(n: int, k: int):
+def test_stacks_keep_as_many_older_observations_as_the_chapter_says(n: int, k: int):
     compiled = compile(stacked(n, k))
     for T in (max(4, n), 9, 20):
-        report = compiled.check(T=T)
-        assert report.ok
-        runs = [event[1:] for event in compiled.trace(T=T) if event[0] == "run"]
-        before = sum(name == "step" for name, _ in runs[: runs.index(("grad", (0,)))])
-        assert check.stacked.wanted(n, k, T) == (before - 1, report.device["obs", 0])
+        assert measured(compiled, T) == (n - 1, min(T, n + k))
 
 
 def test_values_are_freed_after_their_last_reader():
