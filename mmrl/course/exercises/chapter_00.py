@@ -11,13 +11,30 @@ guess = Exercise(
     wanted=-0.5,
     mistakes=(
         Mistake(
-            0.25, "that is the share of right answers. A wrong answer costs as much as one pays."
+            0.25,
+            "that is the share of right answers, but each wrong one costs as much as a right one "
+            "pays.",
         ),
-        Mistake(-0.75, "that counts the wrong answers alone; one in four is right and pays."),
         Mistake(
-            0.0, "a return of 0 needs as many right answers as wrong ones. Of four suits one fits."
+            -0.75,
+            "that counts the wrong answers alone, but one in four is right, and it pays.",
         ),
-        Mistake(0.5, "the size is right, the sign is not: most answers are wrong."),
+        Mistake(
+            0.0,
+            "a return of 0 needs as many right answers as wrong ones, but only one of four suits "
+            "fits.",
+        ),
+        Mistake(0.5, "the size is right, but the sign is not, because most answers are wrong."),
+        Mistake(
+            -1.0,
+            "that is the return of an episode in which the suit is wrong. In one of four it is "
+            "right, so take the average of both.",
+        ),
+        Mistake(
+            1.0,
+            "that is the return of an episode in which the suit is right. In three of four it is "
+            "wrong, so take the average of both.",
+        ),
     ),
 )
 
@@ -38,20 +55,22 @@ combine = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1]),
-            "it fades the later stretch. `a` is earlier: it is the past, `a`, that fades, by the "
-            "gain of `b`.",
+            "it fades the later stretch. What fades is the past, which is `a`, because it came "
+            "first; and it fades by the gain of `b`.",
         ),
         Mistake(
             lambda a, b: (b[0] * a[0], a[1] + b[1]),
-            "the sum of `a` has to fade while `b` passes: multiply it by the gain of `b`.",
+            "the sum of `a` has to fade while `b` passes, so multiply it by the gain of `b`.",
         ),
         Mistake(
             lambda a, b: (b[0], b[0] * a[1] + b[1]),
-            "the sum is right. The gain of both together is what is left after both: a product.",
+            "the sum is right, but the gain is that of `b` alone. What was before both stretches "
+            "fades in each of them, so the gains are multiplied.",
         ),
         Mistake(
             lambda a, b: (a[0] + b[0], b[0] * a[1] + b[1]),
-            "the sum is right. Half of a half is a quarter: gains multiply, they do not add.",
+            "the sum is right, but gains multiply and do not add: for example, half of a half is a "
+            "quarter.",
         ),
     ),
 )
@@ -76,19 +95,22 @@ returns = Exercise(
     mistakes=(
         Mistake(
             lambda rewards, gamma: _discounted(rewards[::-1], gamma)[::-1],
-            "it looks back at earlier rewards. A return looks ahead: scan with `reverse=True`.",
+            "it looks back at earlier rewards, but a return looks ahead, so scan with "
+            "`reverse=True`.",
         ),
         Mistake(
             lambda rewards, gamma: np.cumsum(rewards[::-1])[::-1],
-            "it looks ahead, but forgets to discount: the gain of every element is `gamma`, not 1.",
+            "it looks ahead, but does not discount, because every element has the gain 1 in place "
+            "of `gamma`.",
         ),
         Mistake(
             lambda rewards, gamma: gamma * _discounted(rewards, gamma),
-            "every value is discounted once too often: the reward of step t itself counts whole.",
+            "every value is discounted once too often, because the reward of step t itself counts "
+            "whole.",
         ),
         Mistake(
             lambda rewards, gamma: np.full(len(rewards), gamma) ** np.arange(len(rewards), 0, -1),
-            "these are the gains, the first half of each element. The returns are the second half.",
+            "these are the gains, the first half of each element, but the returns are the second.",
         ),
         Mistake(
             lambda rewards, gamma: np.stack(
@@ -97,7 +119,7 @@ returns = Exercise(
                     _discounted(rewards, gamma),
                 ]
             ),
-            "that is the whole pair which `scan` gives, gains and returns: take its second half.",
+            "that is the whole pair that `scan` gives, gains and returns, so take its second half.",
         ),
     ),
 )

@@ -29,24 +29,26 @@ belief_step = Exercise(
     mistakes=(
         Mistake(
             lambda belief, T, Z, obs: (belief @ T) * Z[:, obs],
-            "these are the right proportions, but they do not sum to 1: divide by their sum.",
+            "these are the right proportions, but they do not sum to 1, so divide by their sum.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized((T @ belief) * Z[:, obs]),
-            "T[s, s'] leads from s to s'. The belief is a row and stands on the left: belief @ T.",
+            "T[s, s'] leads from s to s', so the belief is a row and stands on the left: "
+            "belief @ T.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized((belief * Z[:, obs]) @ T),
-            "this weighs the old state with the new observation. First the world moves, then it "
-            "is seen.",
+            "this weighs the old state with the new observation. But the world moves first, and "
+            "what is seen is seen after that.",
         ),
         Mistake(
             lambda belief, T, Z, obs: _normalized(belief * Z[:, obs]),
-            "the world has moved on since the last observation: predict with T before you correct.",
+            "the world has moved since the last observation, so predict with T before you correct.",
         ),
         Mistake(
             lambda belief, T, Z, obs: belief @ T,
-            "that is the prediction. The observation has not been used yet: weigh with Z[:, obs].",
+            "that is the prediction, but the observation has not been used yet: weigh each state "
+            "with Z[:, obs].",
         ),
     ),
 )
@@ -72,23 +74,26 @@ combine = Exercise(
     mistakes=(
         Mistake(
             lambda a, b: _join(b, a),
-            "`a` is earlier, and matrices do not commute: the product is A @ B, not B @ A.",
+            "matrices do not commute, and `a` is earlier, so the product is A @ B and not B @ A.",
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], a[1] + b[1]),
-            "the matrix is right. What you divided by must be kept: add the logarithm of that sum.",
+            "the matrix is right, but what you divided by must be kept, so add the logarithm of "
+            "that sum.",
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], np.log((a[0] @ b[0]).sum())),
-            "the matrix is right. The logarithms that `a` and `b` carry got lost: add all three.",
+            "the matrix is right, but the logarithms that `a` and `b` carry got lost, so add all "
+            "three.",
         ),
         Mistake(
             lambda a, b: (a[0] @ b[0], a[1] + b[1]),
-            "the product is right, but it still shrinks: divide it by the sum of its entries.",
+            "the product is right, but it still shrinks, so divide it by the sum of its entries.",
         ),
         Mistake(
             lambda a, b: (_join(a, b)[0], a[1] + b[1] - np.log((a[0] @ b[0]).sum())),
-            "mind the sign: the true product is the matrix *times* exp(log), so the log is added.",
+            "the sign is wrong: the true product is the matrix *times* exp(log_scale), so the "
+            "logarithm of what you divided by is added.",
         ),
     ),
     tolerance=1e-6,
@@ -107,21 +112,22 @@ memoryless = Exercise(
     mistakes=(
         Mistake(
             lambda suits, copies: 2 / suits - 1,
-            "that is a blind guess. The card in view is not the card asked for, so it tells a "
-            "little: one card of its suit is gone.",
+            "that is a blind guess. But the card in view is not the card asked for, so it tells a "
+            "little: one card of its suit is used up.",
         ),
         Mistake(
             lambda suits, copies: 2 * (copies - 1) / (suits * copies - 1) - 1,
-            "that is what saying the suit in view earns. One card of it is used up: any other "
-            "suit is likelier.",
+            "that is what saying the suit in view earns. Since one card of it is used up, any "
+            "other suit is likelier.",
         ),
         Mistake(
             lambda suits, copies: (copies if suits > 1 else copies - 1) / (suits * copies - 1),
-            "that is the probability of a right answer. A wrong one costs: 2 p - 1.",
+            "that is the probability p of a right answer, but a wrong one costs as much as a right "
+            "one pays, so the return is 2 p - 1.",
         ),
         Mistake(
             lambda suits, copies: 2 * copies / (suits * copies - 1) - 1,
-            "right, except for a deck with a single suit: there is no other one to say.",
+            "right, except for a deck with a single suit, because there is no other suit to say.",
         ),
     ),
     tolerance=1e-6,
