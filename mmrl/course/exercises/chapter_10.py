@@ -25,28 +25,30 @@ stopped = Exercise(
     mistakes=(
         Mistake(
             lambda ratio, advantage, epsilon: np.abs(ratio - 1) > epsilon,
-            "You ask where the ratio is outside. But the minimum of Eq. 10.4 takes the worse of "
-            "two, and a step that made things worse may always be undone.",
+            "You ask where the ratio is outside the clip. But Eq. 10.4 takes the smaller of two "
+            "products, so a step that made things worse keeps its gradient and can be undone. For "
+            "example, A = -1 with a ratio of 1.82 is not stopped.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: np.where(
                 advantage > 0, ratio < 1 - epsilon, ratio > 1 + epsilon
             ),
-            "The wrong way round: these are the steps that went astray, and must keep their "
-            "gradient to come back.",
+            "It is the other way round: these are the steps that moved against their advantage, so "
+            "they must keep their gradient in order to come back.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: ratio > 1 + epsilon,
-            "The sign of the advantage is missing. With A < 0 the policy wants a small ratio, and "
-            "it is below 1 - ε that it has gone far enough.",
+            "The sign of the advantage is missing. If A < 0 the ratio is to fall, so it has gone "
+            "far enough when it is below 1 - ε, and not above 1 + ε.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: (advantage > 0) & (ratio > 1 + epsilon),
-            "Only half: bad actions, A < 0, are stopped too, once their ratio is below 1 - ε.",
+            "This is half of the answer. Bad actions, A < 0, are stopped as well, once their ratio "
+            "is below 1 - ε.",
         ),
         Mistake(
             lambda ratio, advantage, epsilon: ~np.asarray(_stopped(ratio, advantage, epsilon)),
-            "These are the steps that still learn. Asked are those that do not.",
+            "These are the steps that still learn, but asked are those that do not.",
         ),
     ),
 )
@@ -103,36 +105,36 @@ advantages = Exercise(
     mistakes=(
         Mistake(
             _swallowed,
-            "You take a truncation for a termination: the clock ran out, not the future. Only "
-            "`terminated` makes the discount of v' zero.",
+            "You treat a truncation as a termination. But when only the clock has run out, the "
+            "future still has a value, so only `terminated` makes the discount of v' zero.",
         ),
         Mistake(
             _following,
-            "At a truncation you bootstrap from the next entry of `values`, which belongs to "
-            "another episode. `next_values` holds what the last action led to.",
+            "At a truncation you bootstrap from the next entry of `values`, but that belongs to "
+            "another episode. What the last action led to is in `next_values`.",
         ),
         Mistake(
             _unbroken,
-            "The sum runs on over truncations, into the next episode's errors. The trace ends "
-            "where either flag is true; only the bootstrap tells them apart.",
+            "Your sum runs on over truncations, into the errors of the next episode. It has to end "
+            "where either flag is true, although the bootstrap tells the two apart.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
                 rewards, values, next_values, terminated, truncated, gamma, 1.0
             ),
-            "λ is missing: each step further counts γλ, not γ.",
+            "λ is missing: an error that is one step further away counts γλ, not γ.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: (
                 values + _gae(rewards, values, next_values, terminated, truncated, gamma, lam)
             ),
-            "Those are the targets of the value function, A + v. The advantages are without v.",
+            "These are the targets of the value function, A + v. Advantages are without the v.",
         ),
         Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
                 rewards, values, next_values, terminated, truncated, gamma, 0.0
             ),
-            "Those are the errors δ alone: λ = 0. Add γλ times the next advantage.",
+            "These are the errors δ alone, as if λ were 0. Add γλ times the next advantage.",
         ),
     ),
 )
@@ -171,23 +173,23 @@ scale = Exercise(
     mistakes=(
         Mistake(
             lambda rewards, begin, g: _divisors(rewards),
-            "That is the deviation of the rewards. Returns are what the value function predicts: "
-            "first sum the past, Eq. 10.8, then ask how far the sums spread.",
+            "That is the deviation of the rewards. But values predict sums of rewards, so first "
+            "sum the past by Eq. 10.8, and then ask how far these sums spread.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_sums(rewards, np.zeros_like(begin), g)),
-            "Your sum runs on from one episode into the next. Where `begin` is true, the past "
-            "counts nothing.",
+            "Your sum runs on from one episode into the next. Where `begin` is true the past does "
+            "not count, so the sum starts again with that step's reward.",
         ),
         Mistake(
             lambda rewards, begin, g: _divisors(_to_go(rewards, begin, g)),
-            "Those are returns, sums of what is still to come. Eq. 10.8 sums the past, so that "
-            "nothing has to be waited for.",
+            "These are returns, sums of what is still to come. Eq. 10.8 sums the past instead, "
+            "because then nothing has to be waited for.",
         ),
         Mistake(
             lambda rewards, begin, g: np.full(len(rewards), _sums(rewards, begin, g).std()),
-            "One number for the whole tape. Wanted is what is known at each step: the deviation "
-            "of R_0, …, R_t.",
+            "This is one number for the whole tape. Wanted is what is known at each step t, which "
+            "is the deviation of R_0, …, R_t.",
         ),
         Mistake(
             lambda rewards, begin, g: np.array(
@@ -196,18 +198,18 @@ scale = Exercise(
                     for t in range(len(rewards))
                 ]
             ),
-            "That is the root of the mean square. For the deviation the mean is taken off first; "
-            "it is only the rewards that keep theirs.",
+            "That is the root of the mean square. For a deviation the mean of the sums is taken "
+            "off first; it is only the rewards themselves that keep their mean.",
         ),
         Mistake(
             lambda rewards, begin, g: np.square(_divisors(_sums(rewards, begin, g))),
-            "That is the variance; take the root.",
+            "That is the variance, and the deviation is its square root.",
         ),
         Mistake(
             lambda rewards, begin, g: (
                 rewards / np.maximum(_divisors(_sums(rewards, begin, g)), 1e-8)
             ),
-            "Those are the scaled rewards. Asked is what they are divided by.",
+            "These are the scaled rewards, but asked is what they are divided by.",
         ),
     ),
 )
