@@ -32,9 +32,9 @@ def test_how_long_iterations_take(rows: Any):
     assert f"{said}{few['ours, m = 16']:.1f} with eight environments" in text
     steps = [each["ours, m = 1"] for each in [*at.values(), few, wide]]
     assert at[128, 128, 64]["ours, m = 1"] == min(steps) and few["ours, m = 1"] == max(steps)
-    said = f"single steps {min(steps):.1f} (128 environments) to {max(steps):.2f}"
-    assert said in text
-    assert "at n = 8 interleaving saved memory, hardly any time." in text
+    said = f"Single steps take from {min(steps):.1f} times (128 environments) to {max(steps):.2f} "
+    assert f"{said}times as long (eight environments)" in text
+    assert "at $n = 8$ interleaving saved memory, but hardly any time." in text
     assert min(steps) > 0.99 and min(tiles) > 0.95
 
 
@@ -52,7 +52,7 @@ def test_how_much_memory_they_take(rows: Any):
     assert "`r[t:T]` from the same to twice as much" in text
     assert 1 <= min(whole) < 1.05 and 1.95 < max(whole) < 2.05
     tiles = next(row for row, _ in sizes if (row["n"], row["width"]) == (8, 4096))
-    assert f"{tiles['bytes']['ours, m = 16'] / 1e6:.0f} MB for 4096 numbers and m = 16" in text
+    assert f"{tiles['bytes']['ours, m = 16'] / 1e6:.0f} MB for 4096 numbers and $m = 16$" in text
     observations = 23 * tiles["swapped"]["device"] / 1e6  # one is on the device: 32 · 4097 numbers
     assert f"where 23 observations are {observations:.0f} MB" in text
 

@@ -27,7 +27,8 @@ cost = Exercise(
     mistakes=(
         Mistake(
             lambda T, n, m: (T // m, _cost(T, n, m)[1]),
-            "Where m does not divide T, a last, shorter tile is still a launch: round up.",
+            "Where m does not divide T, the last tile is shorter, but it is still a launch: round "
+            "up.",
         ),
         Mistake(
             lambda T, n, m: (T // m + 1, _cost(T, n, m)[1]),
@@ -35,8 +36,8 @@ cost = Exercise(
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], T if n is None else min(T, m + n)),
-            "One observation too many: the last reward of the window belongs to the step itself "
-            "if n = 1, so that a tile waits for n - 1 steps behind its last one.",
+            "One observation too many. A window of n = 1 needs no other step than its own, so a "
+            "tile waits for only n - 1 steps behind its last one.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], T if n is None else m + n - 1),
@@ -44,13 +45,13 @@ cost = Exercise(
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], min(T, m)),
-            "That is one tile. But its last step waits for n - 1 more rewards, and acting goes on "
-            "meanwhile.",
+            "That is one tile. But its last step waits for n - 1 more rewards, and while it waits "
+            "acting goes on and makes observations.",
         ),
         Mistake(
             lambda T, n, m: (_cost(T, n, m)[0], min(T, m if n is None else m + n - 1)),
-            "With Monte-Carlo returns every tile waits for the last reward, so that nothing can be "
-            "freed before.",
+            "With Monte-Carlo returns every tile waits for the last reward of the episode, so no "
+            "observation can be freed before the end.",
         ),
     ),
 )
@@ -74,30 +75,32 @@ window = Exercise(
     mistakes=(
         Mistake(
             lambda g, gamma, n: g - _later(g, n),
-            "The sum that starts at t + n has begun to be discounted at t + n. Seen from t, it "
-            "counts γⁿ.",
+            "The return from t + n on is discounted from step t + n. Seen from step t it counts "
+            "less, because n more factors γ apply: multiply it by γⁿ.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma ** (n - 1) * _later(g, n - 1),
-            "That leaves n - 1 rewards: r[t:t + n] ends before r[t + n], so take away what begins "
-            "there.",
+            "That leaves only n - 1 rewards. The window r[t:t + n] ends before r[t + n], so take "
+            "away the return that begins at t + n.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma ** (n + 1) * _later(g, n + 1),
-            "That leaves n + 1 rewards: r[t + n] is the first one that does not belong to it.",
+            "That leaves n + 1 rewards, but r[t + n] is the first one behind the window, so take "
+            "away the return that begins there.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma * _later(g, n),
-            "One γ for every step between: t + n is n steps away.",
+            "There is one factor γ for every step between, and t + n is n steps away: γⁿ, not γ.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma**n * np.concatenate([g, np.full(n, g[-1])])[n:],
-            "Behind the end there is no return at all: pad with zeros, not with the last one.",
+            "Behind the end there are no rewards, so the return there is 0: pad with zeros, not "
+            "with the last return.",
         ),
         Mistake(
             lambda g, gamma, n: g - gamma**n * np.roll(g, -n),
-            "At the end your window reads the beginning of the episode: `roll` goes round. Behind "
-            "the end there is nothing.",
+            "Near the end your window takes away returns from the beginning of the episode, "
+            "because `roll` goes round. Behind the end there is nothing: use zeros.",
         ),
     ),
 )
@@ -156,22 +159,24 @@ average = Exercise(
     mistakes=(
         Mistake(
             lambda scores, values: _softmax(scores, values, shift=False),
-            "Right where scores are small. But eˢ of 200 is infinite in 32 bits, and ∞/∞ is NaN: "
-            "carry the logarithm of the weights' sum, and lift that first.",
+            "Right where scores are small. But e²⁰⁰ is infinite in 32 bits, and ∞/∞ is NaN: carry "
+            "the logarithm L of the sum of the weights instead, and lift that loop first.",
         ),
         Mistake(
             _shifted,
-            "You shift by the largest score of all. Long before it every weight is 0 in 32 bits, "
-            "and 0/0 is NaN: measure each step by what was seen so far, L[t].",
+            "You shift by the largest score of all. Where the scores so far are much smaller, "
+            "every weight is 0 in 32 bits, and 0/0 is NaN: shift step t by L[t], which knows only "
+            "those.",
         ),
         Mistake(
             _whole,
-            "Each entry must weigh what was seen so far: the softmax runs over s[0:t + 1], and "
-            "yours over all of them.",
+            "Entry t must weigh only what was seen so far: its softmax runs over scores[0:t + 1], "
+            "but yours runs over all of them.",
         ),
         Mistake(
             lambda scores, values: np.cumsum(values) / np.arange(1, len(values) + 1),
-            "That is the plain average: the scores do not matter in it.",
+            "That is the plain average, in which the scores do not matter: weigh value k by "
+            "exp(scores[k]).",
         ),
         Mistake(
             _unscaled,
@@ -180,7 +185,8 @@ average = Exercise(
         ),
         Mistake(
             _counted,
-            "You weigh by eˢ, but divide by the number of steps: divide by the sum of the weights.",
+            "You weigh each value by the exponential of its score, but divide by the number of "
+            "steps: divide by the sum of these weights instead.",
         ),
     ),
     tolerance=1e-3,
