@@ -50,91 +50,95 @@ where = Exercise(
     mistakes=(
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: not is_slice), _where(read)[1]),
-            "You let every slice take its dimension away. x[t:T] is another slice at every t, so "
-            "that it still has a value for each t.",
+            "You let every slice take its dimension away. But x[t:T] is another slice at every t, "
+            "so it still has a value for each t.",
         ),
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: bool(counters)), _where(read)[1]),
-            "You keep a dimension where its index mentions any counter. What counts is which: "
-            "x[i, i] has one value for each i, and none for each t.",
+            "You keep a dimension if its index mentions any counter. But it matters which one: "
+            "x[i, i] has a value for each i, and does not change with t.",
         ),
         Mistake(
             lambda read: (_own(read, lambda counters, is_slice: True), _where(read)[1]),
-            "Every dimension stays. But x[i, T - 1] is one value for each i: nothing in it changes "
-            "with t.",
+            "In yours every dimension stays. But x[i, T - 1] has one value for each i, because "
+            "nothing in its index changes with t.",
         ),
         Mistake(
             lambda read: (
                 _where({n: index for n, index in read.items() if not index[1]})[0],
                 _where(read)[1],
             ),
-            "You leave the counters in slices out. x[t:T] changes with t as much as x[t] does.",
+            "You leave out the counters in slices. But x[t:T] changes with t as much as x[t] "
+            "does, so they count, too.",
         ),
         Mistake(
             lambda read: (
                 _where(read)[0],
                 sum(is_slice and not counters for counters, is_slice in read.values()),
             ),
-            "The domain is right. But every slice adds an axis, one like t:T too: its length then "
+            "The domain is right. But every slice adds an axis, even one like t:T, whose length "
             "depends on t.",
         ),
         Mistake(
             lambda read: (_where(read)[0], int(any(is_slice for _, is_slice in read.values()))),
-            "The domain is right. Two slices add two axes: count them.",
+            "The domain is right. But each slice adds an axis of its own, so two slices add two: "
+            "count them.",
         ),
     ),
 )
 
 
-def _through_time(a: float, c: np.ndarray) -> np.ndarray:
+def _through_time(d: float, c: np.ndarray) -> np.ndarray:
     adjoint, found = 0.0, np.zeros(len(c))
     for t in reversed(range(len(c))):
         found[t] = adjoint  # x[t] is read by h[t + 1] alone
-        adjoint = c[t] + a * adjoint
+        adjoint = c[t] + d * adjoint
     return found
 
 
-def _forward(a: float, c: np.ndarray) -> np.ndarray:
+def _forward(d: float, c: np.ndarray) -> np.ndarray:
     h, found = 0.0, np.zeros(len(c))
     for t in range(len(c)):
         found[t] = h
-        h = a * h + c[t]
+        h = d * h + c[t]
     return found
 
 
-def _adjoint(a: float, c: np.ndarray) -> np.ndarray:
-    return np.array([np.sum(c[t:] * a ** np.arange(len(c) - t)) for t in range(len(c))])
+def _adjoint(d: float, c: np.ndarray) -> np.ndarray:
+    return np.array([np.sum(c[t:] * d ** np.arange(len(c) - t)) for t in range(len(c))])
 
 
 through_time = Exercise(
     "15.2",
     wanted=_through_time,
     cases=lambda rng: [
-        (a, rng.normal(size=steps)) for a, steps in ((0.9, 1), (0.9, 2), (0.5, 7), (-0.8, 12))
+        (d, rng.normal(size=steps)) for d, steps in ((0.9, 1), (0.9, 2), (0.5, 7), (-0.8, 12))
     ],
     mistakes=(
         Mistake(
             _adjoint,
-            "That is the gradient of h[t]. x[t] is first seen in h[t + 1]: one step later, and "
-            "x[T - 1] by nobody.",
+            "That is the gradient of h[t]. But x[t] is read by h[t + 1], one step later, so the "
+            "last input, x[T - 1], is read by nobody and has the gradient 0.",
         ),
         Mistake(
-            lambda a, c: a * _through_time(a, c),
-            "One factor a too many: h[t + 1] = a h[t] + x[t], so x[t] itself is not multiplied.",
+            lambda d, c: d * _through_time(d, c),
+            "You have one factor d too many. In h[t + 1] = d h[t] + x[t] only h[t] is multiplied, "
+            "and x[t] is not.",
         ),
         Mistake(
             _forward,
-            "You run forward in time. The readers of h[t] come after it, and their gradients must "
-            "be there first.",
+            "You run forward in time. But the readers of h[t] come after it and their gradients "
+            "must be there first, so run backward.",
         ),
         Mistake(
-            lambda a, c: np.append(c[1:], 0.0),
-            "That is the loss at t + 1 alone. x[t] also reaches h[t + 2] through h[t + 1], and so "
-            "on.",
+            lambda d, c: np.append(c[1:], 0.0),
+            "That is the loss at t + 1 alone. But x[t] also reaches h[t + 2] through h[t + 1], "
+            "and so on, so later losses count as well.",
         ),
         Mistake(
-            lambda a, c: np.append(np.cumsum(c[:0:-1])[::-1], 0.0),
-            "Later losses count less: each step back multiplies by a.",
+            lambda d, c: np.append(np.cumsum(c[:0:-1])[::-1], 0.0),
+            "You give all later losses the same weight. But each step back multiplies by d, so "
+            "later losses count less.",
         ),
     ),
 )
@@ -196,30 +200,33 @@ advantages = Exercise(
     mistakes=(
         Mistake(
             lambda reward, value, gamma, lam: _deltas(reward, value, gamma),
-            "That is δ[t] alone, λ = 0. What follows counts too, by γλ per step.",
+            "That is δ[t] alone, as if λ were 0. But what follows counts, too, with a factor γλ "
+            "for each step.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(
                 _deltas(reward, value, gamma), 0 * value, lam, 1.0
             ),
-            "You discount by λ alone: δ[t + 1] is a step later, so γλ.",
+            "You discount by λ alone. But δ[t + 1] is a step later, so it is discounted by γ as "
+            "well: the factor is γλ.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(reward, value, gamma, 1.0),
-            "You discount by γ alone, which is λ = 1.",
+            "You discount by γ alone, as if λ were 1. The factor of each step is γλ.",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _gae(reward, 0 * value, gamma, lam),
-            "That is a return. Values are missing: δ[t] = r[t] + γ v[t + 1] - v[t].",
+            "That is a return, because the values are missing. An advantage adds up δ[t] = r[t] + "
+            "γ v[t + 1] - v[t].",
         ),
         Mistake(
             lambda reward, value, gamma, lam: _past(_deltas(reward, value, gamma), gamma * lam),
-            "You sum what came before t. The advantage of an action is in what comes after it: "
+            "You sum what came before t. But an action can only change what comes after it, so "
             "A[t] reads A[t + 1].",
         ),
         Mistake(
             lambda reward, value, gamma, lam: np.append(_gae(reward, value, gamma, lam)[:-1], 0.0),
-            "The last one is missing: A[T - 1] = δ[T - 1], not 0.",
+            "The last one is missing. No advantage follows it, so A[T - 1] is δ[T - 1], not 0.",
         ),
     ),
     tolerance=1e-3,
