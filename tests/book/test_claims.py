@@ -1,4 +1,4 @@
-"""What chapters 03, 07 and 09 say of measured rows is what the rows say: numbers and verdicts."""
+"""What chapters 03b, 07, 09 and 09b say of measured rows is what the rows say."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def batching() -> dict[tuple[str, str, int], dict[str, Any]]:
 def test_both_forms_of_ffm_end_alike():
     rows = {(row["task"], row["form"]): row for row in published("ffm")}
     said = {CARDS: ("0.06", "0.06"), "CountRecallEasy": ("−0.56", "−0.59"), FIRST: ("1.00", "1.00")}
-    text = prose("03_memory_monoids")
+    text = prose("03b_how_long_it_remembers")
     assert "0.06 and 0.06 on RepeatPrevious, at −0.56 and −0.59 on CountRecall" in text
     assert "both at 1.00 on RepeatFirst" in text
     for task, numbers in said.items():
@@ -124,7 +124,7 @@ def test_what_a_stored_state_is_worth():
 
 
 def test_how_stale_trained_agents_are():
-    text = prose("09_r2d2")
+    text = prose("09b_stale_states")
     rows = [row for row in published("r2d2") if row["delta_q"]]
 
     def gaps(place: str, rows: Any = rows) -> np.ndarray:
@@ -140,7 +140,7 @@ def test_how_stale_trained_agents_are():
     assert f"both together the smallest in {smallest};" in text
     below = np.sum(last[1] < last[0])
     assert f"is below zero start's in {below} of {agents} agents" in text
-    assert f"there: in {np.sum(last.argmin(0) == 3)} of {agents}." in text
+    assert f"there, at the last step: in {np.sum(last.argmin(0) == 3)} of {agents}." in text
     ratios = [float(np.median(x[1] / x[0])) for x in (last, first)]
     assert np.allclose(ratios, [2 / 3, 2 / 5], atol=0.04), ratios
     assert "(median ratio two thirds; at the first, two fifths)" in text

@@ -32,19 +32,19 @@ starts = Exercise(
                 [s for s in range(0, steps, length - overlap) if s == 0 or s + length <= steps]
             ),
             "Only whole sequences are left, besides the first. A short one at the end counts too "
-            "if s + overlap < N: it holds the terminal step.",
+            "if s + overlap < T: it holds the terminal step.",
         ),
         Mistake(
             lambda steps, length, overlap: np.array(
                 [s for s in range(0, steps, length - overlap) if s == 0 or s + overlap <= steps]
             ),
-            "One too many where s + overlap = N: the sequence before ends just there, so this one "
-            "brings no new step. The condition is s + overlap < N.",
+            "One too many where s + overlap = T: the sequence before ends just there, so this one "
+            "brings no new step. The condition is s + overlap < T.",
         ),
         Mistake(
             lambda steps, length, overlap: np.arange(0, steps, length - overlap),
-            "The last sequences bring nothing new where s + overlap ≥ N: all their steps belong to "
-            "the sequence before. They would be trained more often than the rest.",
+            "The last sequences bring nothing new where s + overlap ≥ T, because all their steps "
+            "belong to the sequence before. They would be trained more often than the rest.",
         ),
         Mistake(
             lambda steps, length, overlap: np.arange(0, steps, length),
@@ -115,6 +115,23 @@ def _bootstraps(rewards, terminated, gamma, q, q_target):
     return _h(_raw(rewards, terminated, gamma, 0.0) + rest)
 
 
+def _plain_endless(rewards, terminated, gamma, q, q_target):
+    """Neither rescaling nor termination."""
+    return _raw(rewards, 0 * terminated, gamma, q_target[np.argmax(q)])
+
+
+def _plain_all_rewards(rewards, terminated, gamma, q, q_target):
+    """No rescaling, and only the bootstrap knows of the termination."""
+    rest = _raw(0 * rewards, terminated, gamma, q_target[np.argmax(q)])
+    return _raw(rewards, 0 * terminated, gamma, 0.0) + rest
+
+
+def _plain_bootstraps(rewards, terminated, gamma, q, q_target):
+    """No rescaling, and only the rewards know of the termination."""
+    rest = gamma ** len(rewards) * q_target[np.argmax(q)]
+    return _raw(rewards, terminated, gamma, 0.0) + rest
+
+
 def _n_step_cases(rng):
     cases = []
     for n, stop in ((1, None), (3, None), (5, 2), (5, None), (4, 3), (2, None)):
@@ -134,25 +151,27 @@ target = Exercise(
             lambda rewards, terminated, gamma, q, q_target: _h(
                 _raw(rewards, terminated, gamma, q_target[np.argmax(q)])
             ),
-            "Q lives in the space of h, the rewards do not: h⁻¹ comes before they are added.",
+            "The network's values are rescaled, but the rewards are not. So unrescale the value "
+            "before you add them.",
         ),
         Mistake(
             lambda rewards, terminated, gamma, q, q_target: _raw(
                 rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)])
             ),
-            "That is the raw return. The network predicts h of it: apply h at the end.",
+            "That is the return on the raw scale. The network learns rescaled returns, so rescale "
+            "the sum at the end.",
         ),
         Mistake(
             lambda rewards, terminated, gamma, q, q_target: _raw(
                 rewards, terminated, gamma, q_target[np.argmax(q)]
             ),
-            "That is the target without h, as in chapter 07. Here q_target is on the scale of h, "
-            "the rewards are not: first h⁻¹ of Q, then the sum, then h of the sum.",
+            "That is the target without rescaling, as in chapter 07. Here q_target is rescaled and "
+            "the rewards are not: unrescale the value, add up, and rescale the sum.",
         ),
         Mistake(
             _mixed,
-            "You added in the space of h. h is not linear, h(a) + h(b) ≠ h(a + b): go back with "
-            "h⁻¹, add up, and apply h once.",
+            "You added rescaled numbers. Rescaling is not linear, so the sum of two rescaled "
+            "numbers is not their rescaled sum: unrescale the value, add up, and rescale once.",
         ),
         Mistake(
             lambda rewards, terminated, gamma, q, q_target: _h(
@@ -165,7 +184,8 @@ target = Exercise(
             lambda rewards, terminated, gamma, q, q_target: _h(
                 _raw(rewards, terminated, gamma, _h_inverse(q.max()))
             ),
-            "The online network both chooses and judges here; the target network is to judge.",
+            "The online network both chooses and judges here. It only chooses: the target network "
+            "is to judge, because what it says does not move with every update.",
         ),
         Mistake(
             lambda rewards, terminated, gamma, q, q_target: _target(
@@ -179,13 +199,28 @@ target = Exercise(
             "either: they belong to the next episode.",
         ),
         Mistake(
+            _plain_all_rewards,
+            "That is the target without rescaling, and rewards after a termination count in it. "
+            "Stop at the termination, unrescale the value before the sum, and rescale the sum.",
+        ),
+        Mistake(
+            _plain_bootstraps,
+            "That is the target without rescaling, and the value counts in it after a termination. "
+            "Stop at the termination, unrescale the value before the sum, and rescale the sum.",
+        ),
+        Mistake(
+            _plain_endless,
+            "That is the target without rescaling and without an end. Stop at a termination, "
+            "unrescale the value before the sum, and rescale the sum.",
+        ),
+        Mistake(
             _bootstraps,
             "The rewards stop at a termination, as they should. The bootstrap must stop too: after "
             "any of the n steps terminated, step t + n is in another episode.",
         ),
         Mistake(
             _one_gamma,
-            "The bootstrap comes after n steps, so its discount is γ to the power n.",
+            "The bootstrap comes after n steps, so its discount is γ to the power n, not γ.",
         ),
     ),
 )
