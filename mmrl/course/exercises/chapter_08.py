@@ -34,8 +34,8 @@ stored = Exercise(
         ),
         Mistake(
             lambda a, reach, ages: np.minimum(ages, reach) * a ** (np.minimum(ages, reach) - 1.0),
-            "The power is not cut: an old input was multiplied by a in all k places, although only "
-            "K of them get a gradient.",
+            "The wall cuts the factor, not the power: an old input was multiplied by a in all k "
+            "places, although only K of them get a gradient.",
         ),
         Mistake(
             lambda a, reach, ages: np.minimum(ages, reach) * a ** (ages * 1.0),
@@ -84,8 +84,8 @@ outside = Exercise(
         ),
         Mistake(
             _of_sums,
-            "That is the ratio of two sums over the whole matrix, in which steps with a large "
-            "gradient count more. Take the share of each row first, then the mean.",
+            "That is the ratio of two sums over the whole matrix, so that steps with a large "
+            "gradient count more. Take the share of each row first, and then the mean.",
         ),
         Mistake(
             lambda sizes, length: 1 - _outside(sizes, length),
@@ -124,12 +124,13 @@ burn_in = Exercise(
     mistakes=(
         Mistake(
             lambda eigenvalues, share: _log_steps(np.abs(eigenvalues).min(), share),
-            "That is when the fastest unit has forgotten. The slowest one, with the largest |λ|, "
-            "keeps the error alive longest.",
+            "That is when the fastest unit has forgotten. No unit may lack more than the share, "
+            "and the slowest one, with the largest |λ|, keeps the error longest.",
         ),
         Mistake(
             lambda eigenvalues, share: _log_steps(np.abs(eigenvalues).mean(), share),
-            "A mean unit does not exist: the slowest one, with the largest |λ|, decides.",
+            "No unit has the mean |λ|, and the slow ones are still wrong when the fast ones are "
+            "right. So the slowest, with the largest |λ|, decides.",
         ),
         Mistake(
             lambda eigenvalues, share: _steps(eigenvalues, share) - 1,
