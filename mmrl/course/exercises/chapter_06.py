@@ -27,28 +27,32 @@ padding = Exercise(
     mistakes=(
         Mistake(
             lambda lengths, size: np.mean(1 - lengths / (-(-lengths // size) * size)),
-            "That is the mean over episodes of their own shares. A long episode has more rows: "
-            "divide all padding by all slots.",
+            "That is the mean over episodes of their own shares. But a long episode has more rows "
+            "than a short one and counts for more, so divide all padding by all slots.",
         ),
         Mistake(
             lambda lengths, size: (-(-lengths // size) * size).sum() / lengths.sum() - 1,
-            "That is padding per real step. The share of a batch is padding per slot.",
+            "That is padding per real step. The share of a batch is padding per slot, so divide by "
+            "all slots, the real ones and the padding.",
         ),
         Mistake(
             _floored,
-            "⌊n/L⌋ leaves out the last, short fragment: it takes a whole row too, ⌈n/L⌉ in all.",
+            "⌊n/L⌋ leaves out the last, short fragment. It takes a whole row too, so an episode "
+            "has ⌈n/L⌉ rows.",
         ),
         Mistake(
             lambda lengths, size: 1 - lengths.sum() / ((lengths // size + 1) * size).sum(),
-            "⌊n/L⌋ + 1 counts an empty row where L divides n: ⌈n/L⌉ rows are enough.",
+            "⌊n/L⌋ + 1 counts an empty row if L divides n. For example, 20 steps in rows of 10 "
+            "make two rows and not three: ⌈n/L⌉ is right for all n.",
         ),
         Mistake(
             lambda lengths, size: 1 - lengths.sum() / (-(-lengths.sum() // size) * size),
-            "You round up the sum of the lengths. A row never holds two episodes: round up each.",
+            "You round up the sum of the lengths. But a row never holds two episodes, so round up "
+            "each length, and then add.",
         ),
         Mistake(
             lambda lengths, size: lengths.sum() / (-(-lengths // size) * size).sum(),
-            "That is the share of real steps; padding is the rest.",
+            "That is the share of slots that hold real steps. Padding is the rest, 1 less this.",
         ),
     ),
 )
@@ -108,34 +112,40 @@ batch = Exercise(
     wanted=_batch,
     cases=_batch_cases,
     mistakes=(
-        Mistake(_overfull, "The batch is too long: the last episode is cut, `[:B]` (Eq. 6.4)."),
+        Mistake(
+            _overfull,
+            "The batch is too long, because the last episode is whole: cut it, `[:B]` (Eq. 6.4).",
+        ),
         Mistake(
             lambda begins, end, order, size: _batch(begins, end, order, end),
-            "You take every episode. The batch has B steps: cut it, `[:B]` (Eq. 6.4).",
+            "You take every episode in full. But a batch has B steps, so cut it, `[:B]` (Eq. 6.4).",
         ),
         Mistake(
             _without_newest,
-            "The newest episode is missing. I does not say where it ends, `end` does.",
+            "The newest episode is missing. I does not say where it ends, but `end` does: append "
+            "it to the begins from the second on, and you have all ends.",
         ),
         Mistake(
             lambda begins, end, order, size: np.pad(
                 _batch(begins, end, order, size), (0, max(size - end, 0))
             ),
-            "If there are fewer than B steps, give all of them, and do not fill up.",
+            "If there are fewer than B steps, give all of them and do not fill up, because each "
+            "place that you fill in would be a step of some episode.",
         ),
         Mistake(
             _whole,
-            "You leave out the episode that no longer fits. The tape takes it, and cuts its end, "
-            "so that every batch has B steps.",
+            "You leave out the episode that no longer fits. The tape takes it and cuts its end, so "
+            "that every batch has B steps.",
         ),
         Mistake(
             _backwards,
             "You cut the beginning of the last episode. Then a memory would start in its middle, "
-            "as in a segment; cut its end.",
+            "as in a segment, so cut its end instead.",
         ),
         Mistake(
             lambda begins, end, order, size: np.sort(_batch(begins, end, order, size)),
-            "Keep the order in which the episodes were drawn: the last drawn is the one to be cut.",
+            "Your places are sorted. Keep the order in which the episodes were drawn, because the "
+            "one that was drawn last is the one to be cut.",
         ),
     ),
 )
@@ -160,22 +170,25 @@ taught = Exercise(
             lambda steps, size, lag: (
                 np.sum(np.arange(lag, steps) % size > lag) / (-(-steps // size) * size)
             ),
-            "Off by one: at the place `lag` of a row, counted from 0, the observation of `lag` "
-            "steps ago is the first of the row. It is still there.",
+            "You are off by one. At place `lag` of a row, counted from 0, the observation of `lag` "
+            "steps ago is the first of the row, so it is still there.",
         ),
         Mistake(
             lambda steps, size, lag: np.sum(np.arange(lag, steps) % size >= lag) / steps,
-            "You divide by the real steps. Padding takes slots of a batch too: ⌈n/L⌉ L of them.",
+            "You divide by the real steps. But padding takes slots of a batch too, so divide by "
+            "all ⌈n/L⌉ L of them.",
         ),
         Mistake(
             lambda steps, size, lag: (
                 np.sum(np.arange(lag, steps) % size >= lag) / max(steps - lag, 1)
             ),
-            "You divide by the steps that are asked. Wanted is the share of all slots, ⌈n/L⌉ L.",
+            "You divide by the steps that are asked. The question is for the share of all slots, "
+            "of which there are ⌈n/L⌉ L.",
         ),
         Mistake(
             lambda steps, size, lag: max(size - lag, 0) / size,
-            "That holds for a full row. The last fragment of an episode is shorter, and padded.",
+            "That holds for a full row. But the last fragment of an episode may be shorter, and "
+            "then the rest of its row is padding: count the steps that are there.",
         ),
     ),
 )
