@@ -40,39 +40,39 @@ weights = Exercise(
     mistakes=(
         Mistake(
             _uncorrected,
-            "These are the weights of an average without a beginning, (1 - β) βᵏ. With t steps "
-            "they add up to less than 1: divide by their sum so far, w of Eq. 11.5.",
+            "These are the shares in an average without a beginning, (1 - d) dᵏ. After t steps "
+            "they add up to less than 1, so divide the powers by their sum so far, w of Eq. 11.5.",
         ),
         Mistake(
             _from_the_first,
-            "You give θ_0 all the weight that is left over. That is the usual average, which its "
-            "start holds back; that of Eq. 11.5 gives θ_0 no more than its βᵗ / w.",
+            "You give θ_0 all that is left over. That is the usual average, which its start holds "
+            "back for long, but Eq. 11.5 gives θ_0 no more than its dᵗ / w.",
         ),
         Mistake(
             lambda center, steps: (
                 _weights(center, steps)[0][::-1],
                 _weights(center, steps)[1],
             ),
-            "Oldest first: the weights have to come by age, that of θ_t first.",
+            "Yours come oldest first, but they have to come by age, with that of θ_t first.",
         ),
         Mistake(
             lambda center, steps: _weighed(_powers(1 / (1 + center), steps)),
-            "Your decay is 1/(1 + center). That is 1 - β; what is left of a weight after a step is "
-            "β = 1 - 1/(1 + center).",
+            "Your decay is 1/(1 + center), which is 1 - d. What is left of a share after a step is "
+            "d = 1 - 1/(1 + center), so for a center of 8 it is 8/9 and not 1/9.",
         ),
         Mistake(
             lambda center, steps: _weighed(_powers((center - 1) / (center + 1), steps)),
-            "Your decay is that of an average whose *span*, 2/(1 - β) - 1, is the number given. "
-            "The center of mass is 1/(1 - β) - 1.",
+            "Your decay is that of an average whose *span*, 2/(1 - d) - 1, is the number given. "
+            "But what is given is the center of mass, 1/(1 - d) - 1.",
         ),
         Mistake(
             lambda center, steps: (_weights(center, steps)[0], center),
-            "The weights are right. But the center of mass is their mean age only after many "
-            "steps: before, there is nothing so old. Take the mean over the ages 0, …, t.",
+            "The shares are right. But the center of mass is their mean age only after many steps, "
+            "because before that nothing is so old. Take the mean over the ages 0, …, t.",
         ),
         Mistake(
             lambda center, steps: (_powers(_decay(center), steps), _weights(center, steps)[1]),
-            "The mean age is right, but the weights do not add up to 1: divide by w of Eq. 11.5.",
+            "The mean age is right, but the shares do not add up to 1: divide by w of Eq. 11.5.",
         ),
     ),
 )
@@ -148,8 +148,8 @@ objective = Exercise(
     mistakes=(
         Mistake(
             _unweighted,
-            'In "decoupled" the factor π_p/μ of Eq. 11.3 is missing, so that the ratio is π/π_p. '
-            'The policy that acted was μ: without the factor you have the choice "recent".',
+            'In "decoupled" the factor π_p/μ of Eq. 11.3 is missing, so that actions weigh π/π_p. '
+            'But the policy that acted was μ; without the factor you have the choice "recent".',
         ),
         Mistake(
             _swapped,
@@ -158,40 +158,40 @@ objective = Exercise(
         ),
         Mistake(
             _true_weights,
-            '"recent" comes out as "decoupled". It is the coupled objective with the recent policy '
-            "in both places, also where the weight should ask who acted: that is its bias.",
+            'Your "recent" comes out as "decoupled". It has the recent policy in both places, also '
+            "where the weight ought to ask who acted, and that is why it is biased.",
         ),
         Mistake(
             lambda log_prob, behavior, recent, advantages, epsilon, proximal: _objective(
                 log_prob, behavior, recent, advantages, epsilon, "behavior"
             ),
-            "You always have PPO's objective, with μ in both places. That is the choice "
-            '"behavior" alone.',
+            "You always have PPO's objective, with μ in both places. But that is only the choice "
+            '"behavior"; the other two measure from the recent policy.',
         ),
         Mistake(
             lambda log_prob, behavior, recent, advantages, epsilon, proximal: _objective(
                 log_prob, behavior, recent, advantages, epsilon, "decoupled"
             ),
-            'You always have the decoupled objective. In "behavior" and "recent" one policy has '
-            "both jobs.",
+            'You always have the decoupled objective. But in "behavior" and in "recent" one policy '
+            "has both jobs.",
         ),
         Mistake(
             _upside_down,
-            "The factor before the minimum is upside down: π_p/μ, so that with r = π/π_p the "
-            "product is π/μ.",
+            "The factor before the minimum is upside down. It is π_p/μ, because its product with "
+            "r = π/π_p has to be π/μ.",
         ),
         Mistake(
             _twice,
-            "The importance weight π/μ is in there twice: the factor is π_p/μ, and r inside the "
+            "A part of the weight π/μ is in there twice. The factor is π_p/μ, since r inside the "
             "minimum has the rest.",
         ),
         Mistake(
             _two_sided,
-            "The minimum is missing: a clip alone also stops the steps that went the wrong way.",
+            "The minimum is missing, and a clip alone also stops steps that went the wrong way.",
         ),
         Mistake(
             lambda *case: -_objective(*case),
-            "That is the loss. Asked is the objective, which grows with what is good.",
+            "That is the loss, but asked is the objective, which grows with what is good.",
         ),
     ),
 )
@@ -219,36 +219,36 @@ weight = Exercise(
     mistakes=(
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * center / other,
-            "That is right after many steps, Eq. 11.9. Asked is the weight after this many: soon "
-            "after the start both averages are young, and nearly equally far behind.",
+            "That is right after many steps, by Eq. 11.9. But soon after the start both averages "
+            "are young and nearly equally far behind, so take their mean ages after `steps` steps.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * other / center,
-            "The other way round: a band to a nearer point is shorter, and must be thicker. And "
-            "COM is the mean age only after many steps.",
+            "It is the other way round: a band to a nearer point is shorter, so it must be "
+            "thicker. And the center of mass is the mean age only after many steps.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: (
                 kl_weight * _age(other, steps) / _age(center, steps)
             ),
-            "Upside down: where the average is younger, the lag is shorter, and the weight must "
-            "be larger.",
+            "This is upside down: where the average is younger the lag is shorter, so the weight "
+            "must be larger.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: (
                 kl_weight * (_age(center, steps) / _age(other, steps)) ** 2
             ),
-            "You kept the penalty itself, which grows with the square of the lag. What holds θ "
-            "back is its gradient, and that is linear in the lag.",
+            "You kept the penalty itself the same, which grows with the square of the lag. But "
+            "what holds θ back is its gradient, and that is linear in the lag.",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight * (1 + center) / (1 + other),
-            "That is the ratio of the two 1 - β. What counts is the lag, which goes with the mean "
-            "age: for long runs with β/(1 - β).",
+            "That is the ratio of the two 1 - d. But what counts is the lag, which is the mean age "
+            "times the speed: in long runs the mean age is d/(1 - d).",
         ),
         Mistake(
             lambda kl_weight, center, other, steps: kl_weight,
-            "With the weight left where it was the band pulls less, or more: its length has "
+            "If the weight stays where it was, the band pulls less or more, because its length has "
             "changed with the center of mass.",
         ),
     ),
