@@ -5,6 +5,13 @@
 The forms, and how they take turns, are those of `mmrl experiment returns_timing`. Ratios above 1
 mean that ours, one backward scan of the whole tape, is faster. The baseline is the way of the
 paper's code, a compiled call per episode. Forms whose input someone else has padded are bounds.
+
+The limit: a tape is one chain of steps, and a step takes 2.5 ns (0.124 ms for 50k, 2 EPYC cores,
+2026-11-25). That is what a multiply, an add and a selection take one after the other, so no form
+that follows the chain is faster. Episodes side by side are not a chain, and a vector unit takes
+eight at a time: on input that is padded already that is 2.6 times as fast, but with the padding
+and its undoing it is 0.87 times as fast. Chunks of one tape, side by side, have twice the work and
+two transpositions, and come to 0.76.
 """
 
 from mmrl.course.experiments import returns_timing as timing

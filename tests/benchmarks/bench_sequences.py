@@ -16,6 +16,12 @@ recurrent state, which flashbax can only store with every step ("with states"; o
 window is used). The rows "without states" leave it out, so there flashbax stores 512 bytes a step
 less than R2D2 needs, of which ours keeps one in 40 or 5. The target is to be no slower all the
 same.
+
+The limit: of the 64 CPU-µs of a `sample` of 51 short ones (2 EPYC cores, 2026-11-25), 12 draw, 36
+read the steps and 17 the two states. XLA gathers number by number, at 1 to 3 ns each, and neither
+barriers around the indices nor slices in their place changed that. flashbax reads as many numbers
+of steps, and no masks. What is left is little beside learning: a gradient step of R2D2 takes 28.7
+CPU-ms (`bench_r2d2.py`), and its sample 0.03.
 """
 
 import dataclasses
