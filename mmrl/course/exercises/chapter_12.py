@@ -13,133 +13,121 @@ def _decay(center):
     return center / (1 + center)
 
 
-def _stretched(decay, c):
-    span = c * (1 + decay) / (1 - decay)
-    return (span - 1) / (span + 1)
+def _adjusted(c, step_size, beta_prox):
+    return step_size / np.sqrt(c), _decay(c * _center(beta_prox))
 
 
-def _table(c, step_size, beta_prox, decay, iterations):
-    beta = _decay(c * _center(beta_prox))
-    return step_size / np.sqrt(c), beta, _stretched(decay, c), c * iterations
+def _other_step(step):
+    """The right answer with another step size."""
+    return lambda c, step_size, beta: (step(c, step_size), _adjusted(c, step_size, beta)[1])
 
 
-def _changed(place, value):
-    """The right table with one entry computed otherwise."""
-
-    def table(*case):
-        entries = list(_table(*case))
-        entries[place] = value(*case)
-        return tuple(entries)
-
-    return table
+def _other_decay(decay):
+    """The right answer with another β_prox."""
+    return lambda c, step_size, beta: (step_size / np.sqrt(c), decay(c, beta))
 
 
-table = Exercise(
+adjusted = Exercise(
     "12.1",
-    wanted=_table,
-    cases=lambda rng: [
-        (16, 5e-4, 8 / 9, 0.0, 32),
-        (4, 5e-4, 8 / 9, 0.0, 32),
-        (64, 3e-3, 0.8, 0.5, 8),
-        (2, 1e-2, 0.5, 0.9, 1),
-    ],
+    wanted=_adjusted,
+    cases=lambda rng: [(16, 5e-4, 8 / 9), (4, 5e-4, 8 / 9), (64, 3e-3, 0.8), (2, 1e-2, 0.5)],
     mistakes=(
         Mistake(
-            _changed(0, lambda c, rate, *_: rate / c),
-            "The step size is divided by c, as for plain descent. Adam divides by the size of a "
-            "noise that has itself grown by √c.",
+            _other_step(lambda c, step_size: step_size / c),
+            "The step size is divided by c, as for plain descent. But Adam divides by the size of "
+            "a noise that has itself grown by √c, so only another √c is needed.",
         ),
         Mistake(
-            _changed(0, lambda c, rate, *_: rate),
-            "The step size is as it was. Adam's denominator grows by √c only, but there are now c "
-            "steps in place of one.",
+            _other_step(lambda c, step_size: step_size),
+            "The step size is as it was. Adam's denominator makes each step √c times shorter, but "
+            "there are now c steps in place of one, so together they go √c times too far.",
         ),
         Mistake(
-            _changed(1, lambda c, _, beta, *__: beta ** (1 / c)),
-            "β_prox to the power 1/c is nearly right: the weights fall as fast, but the mean age "
-            "is another. Multiply the center of mass, 1/(1 - β) - 1.",
+            _other_decay(lambda c, beta: beta ** (1 / c)),
+            "β_prox to the power 1/c is nearly right, because the weights fall as fast per "
+            "example. But the mean age is another: multiply the center of mass, 1/(1 - β) - 1.",
         ),
         Mistake(
-            _changed(1, lambda c, _, beta, *__: 1 - (1 - beta) / c),
-            "You multiply 1/(1 - β) by c. The mean age, the center of mass, is one less: today's "
-            "parameters have age 0.",
+            _other_decay(lambda c, beta: 1 - (1 - beta) / c),
+            "You multiply 1/(1 - β) by c. The mean age, the center of mass, is one less than "
+            "that, because today's parameters have age 0.",
         ),
         Mistake(
-            _changed(1, lambda c, _, beta, *__: c * _center(beta)),
-            "That is the center of mass, in gradient steps. Asked is the decay that goes with it.",
+            _other_decay(lambda c, beta: c * _center(beta)),
+            "The second number is the new center of mass, in gradient steps. Asked is the decay "
+            "that goes with it: solve COM = 1/(1 - β) - 1 for β.",
         ),
         Mistake(
-            _changed(1, lambda c, _, beta, *__: beta),
-            "β_prox is as it was: with steps of fewer examples the proximal policy is now c times "
-            "younger.",
-        ),
-        Mistake(
-            _changed(2, lambda c, rate, beta, decay, _: 1 - (1 - decay) / c),
-            "For the advantages it is the effective sample that counts, 2/(1 - b) - 1, and you "
-            "multiply 1/(1 - b).",
-        ),
-        Mistake(
-            _changed(2, lambda c, rate, beta, decay, _: _decay(c * _center(decay))),
-            "For the advantages you multiply the center of mass. It is the effective sample that "
-            "shall stay, 2/(1 - b) - 1: with b = 0 it is one iteration, not none.",
-        ),
-        Mistake(
-            _changed(2, lambda c, rate, beta, decay, _: decay),
-            "The decay of the advantages' moments is as it was, so that they come from c times "
-            "fewer steps.",
-        ),
-        Mistake(
-            _changed(3, lambda *case: case[-1]),
-            "N_π is as it was. It counts iterations, and an iteration is now c times smaller.",
-        ),
-        Mistake(
-            _changed(3, lambda c, *case: case[-1] / c),
-            "The wrong way round: smaller iterations, so more of them make a phase.",
+            _other_decay(lambda c, beta: beta),
+            "β_prox is as it was. Since a gradient step now has c times fewer examples, the "
+            "proximal policy would be c times younger than before.",
         ),
     ),
     tolerance=1e-6,
 )
 
 
-def _weights(center, steps):
-    return _decay(center) ** np.arange(steps + 1.0)
+def _factor(c, small, large, n_small, n):
+    """α'/α by Eq. 12.3, from two mean squares of the gradient."""
+    trace = (small - large) / (1 / n_small - 1 / n)
+    noise = trace / n / (large - trace / n)
+    return np.sqrt((1 + c * noise) / (1 + noise)) / c
 
 
-def _age(center, steps):
-    return np.average(np.arange(steps + 1), weights=_weights(center, steps))
+def _measured(rng, c, ratio):
+    """A case in which B/n is `ratio`."""
+    n, n_small, signal = 64, int(rng.choice([4, 8, 16])), rng.uniform(0.1, 3)
+    trace = ratio * n * signal
+    return c, signal + trace / n_small, signal + trace / n, n_small, n
 
 
-age = Exercise(
+def _noise_of(c, trace, signal, n):
+    noise = trace / signal / n
+    return np.sqrt((1 + c * noise) / (1 + noise)) / c
+
+
+def _trace(small, large, n_small, n):
+    return (small - large) / (1 / n_small - 1 / n)
+
+
+factor = Exercise(
     "12.2",
-    wanted=_age,
-    cases=lambda rng: [(8.0, 1), (8.0, 8), (8.0, 300), (128.0, 60), (1.0, 5), (2.5, 40)],
+    wanted=_factor,
+    cases=lambda rng: [
+        _measured(rng, c, ratio) for c, ratio in ((16, 0.25), (4, 1.0), (64, 10.0), (8, 0.01))
+    ],
     mistakes=(
         Mistake(
-            lambda center, steps: center,
-            "That is the age after infinitely many steps. An average that has just begun holds "
-            "nothing so old.",
+            lambda c, *_: 1 / np.sqrt(c),
+            "That is the limit for a batch that is nearly all noise. Here the measurements say "
+            "how noisy it is: find S and |∇L|² from them first.",
         ),
         Mistake(
-            lambda center, steps: np.average(
-                np.arange(steps + 1), weights=(1 - 1 / center) ** np.arange(steps + 1.0)
+            lambda c, small, large, n_small, n: _noise_of(
+                c, _trace(small, large, n_small, n), large, n
             ),
-            "The decay is off: from center = 1/(1 - β) - 1 follows β = 1 - 1/(1 + center).",
+            "You divide S by the mean square of the larger batch. A part of that is noise as "
+            "well: |∇L|² is what is left of it without S/n.",
         ),
         Mistake(
-            lambda center, steps: _age(center, steps - 1),
-            "One too few: after t gradient steps there are t + 1 parameters to average, the "
-            "first of them from before any step.",
-        ),
-        Mistake(
-            lambda center, steps: steps - _age(center, steps),
-            "The wrong way round: today's parameters have age 0 and the largest weight, 1.",
-        ),
-        Mistake(
-            lambda center, steps: (
-                np.sum(np.arange(steps + 1) * _weights(center, steps)) / (1 + center)
+            lambda c, small, large, n_small, n: _noise_of(
+                c,
+                _trace(small, large, n_small, n),
+                large - _trace(small, large, n_small, n) / n,
+                1,
             ),
-            "You divide by 1/(1 - β), the sum of all weights that there will ever be. So far they "
-            "add up to less: divide by their sum.",
+            "You put B where B/n belongs. The noise of your batch of n examples is S/n, and it is "
+            "compared with |∇L|².",
+        ),
+        Mistake(
+            lambda c, small, large, n_small, n: 1 / _factor(c, small, large, n_small, n),
+            "That is α/α', what the step size is divided by. Asked is what it is multiplied by, "
+            "which is less than 1.",
+        ),
+        Mistake(
+            lambda c, small, large, n_small, n: c * _factor(c, small, large, n_small, n) ** 2,
+            "The root is missing: Adam divides by the root of the mean square. Without it your "
+            "factor tends to 1 for a noisy batch, and not to 1/√c.",
         ),
     ),
 )
@@ -168,28 +156,29 @@ adjust = Exercise(
     mistakes=(
         Mistake(
             lambda c, rate, momentum: (rate / c, momentum),
-            "Good for what an example weighs in the end, but the velocity now forgets after c "
-            "times fewer examples. Multiply its center of mass.",
+            "That is right for what an example weighs in the end, but the velocity now forgets "
+            "after c times fewer examples. Multiply its center of mass by c as well.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / c, _momentum(c, rate, momentum)[1]),
-            "The momentum is right. But a velocity that remembers longer adds up more gradients: "
-            "it is rate / (1 - momentum) that must be divided by c.",
+            "The momentum is right. But a velocity that remembers longer adds up more gradients, "
+            "so it is rate / (1 - momentum) that must be divided by c.",
         ),
         Mistake(
             lambda c, rate, momentum: (
                 np.sqrt(c) * _momentum(c, rate, momentum)[0],
                 _momentum(c, rate, momentum)[1],
             ),
-            "That is Adam's √c. Nothing here divides by the size of the gradient, so c it is.",
+            "You use the √c of Adam. Here nothing divides by the size of the gradient, so the "
+            "factor is c.",
         ),
         Mistake(
             lambda c, rate, momentum: (
                 c * _momentum(c, rate, momentum)[0],
                 _momentum(c, rate, momentum)[1],
             ),
-            "You keep rate / (1 - momentum). There are c times as many steps, so that it must be "
-            "divided by c.",
+            "You keep rate / (1 - momentum) as it was. Since there are c times as many steps, it "
+            "must be divided by c.",
         ),
         Mistake(
             _by_power,

@@ -1,0 +1,181 @@
+"""The exercises of chapter 12b: advantage moments and phases."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+
+def _stretched(decay, c):
+    span = c * (1 + decay) / (1 - decay)
+    return (span - 1) / (span + 1)
+
+
+def _table(c, decay, iterations):
+    return _stretched(decay, c), c * iterations
+
+
+table = Exercise(
+    "12b.1",
+    wanted=_table,
+    cases=lambda rng: [(16, 0.0, 32), (4, 0.0, 32), (64, 0.5, 8), (2, 0.9, 1)],
+    mistakes=(
+        Mistake(
+            lambda c, decay, iterations: (1 - (1 - decay) / c, c * iterations),
+            "You multiply 1/(1 - b) by c. For the advantages it is the effective sample that "
+            "counts, and that is 2/(1 - b) - 1.",
+        ),
+        Mistake(
+            lambda c, decay, iterations: (c * decay / (1 - decay + c * decay), c * iterations),
+            "For the advantages you multiply the center of mass, which is a mean age. It is the "
+            "effective sample that shall stay, 2/(1 - b) - 1: with b = 0 it is one iteration, not "
+            "none.",
+        ),
+        Mistake(
+            lambda c, decay, iterations: (decay, c * iterations),
+            "The decay of the advantages' moments is as it was. Since an iteration is c times "
+            "smaller, they would come from c times fewer steps.",
+        ),
+        Mistake(
+            lambda c, decay, iterations: (c * (1 + decay) / (1 - decay), c * iterations),
+            "The first number is the new span, in iterations. Asked is the decay that goes with "
+            "it: solve span = 2/(1 - b) - 1 for b.",
+        ),
+        Mistake(
+            lambda c, decay, iterations: (_stretched(decay, c), iterations),
+            "N_π is as it was. It counts iterations, and an iteration is now c times smaller, so "
+            "a phase would have c times fewer steps.",
+        ),
+        Mistake(
+            lambda c, decay, iterations: (_stretched(decay, c), iterations / c),
+            "N_π went the wrong way round: since iterations are smaller, more of them make a "
+            "phase.",
+        ),
+    ),
+    tolerance=1e-6,
+)
+
+
+def _weighted(batches, decay):
+    """Mean and deviation with weights decay^age, by batch."""
+    ages = range(len(batches) - 1, -1, -1)
+    weights = [np.full(len(x), float(decay) ** age) for x, age in zip(batches, ages, strict=True)]
+    x, w = np.concatenate(batches), np.concatenate(weights)
+    mean = np.average(x, weights=w)
+    return mean, np.sqrt(np.average((x - mean) ** 2, weights=w))
+
+
+def _mean_faded(batches, decay):
+    """Chan's merge, with the mean faded too."""
+    count = mean = square = 0.0
+    for x in batches:
+        count, mean, square = decay * count, decay * mean, decay * square
+        total, step = count + len(x), np.mean(x) - mean
+        square += np.sum((x - np.mean(x)) ** 2) + count * len(x) / total * step**2
+        mean, count = mean + len(x) / total * step, total
+    return mean, np.sqrt(square / count)
+
+
+def _within(batches, decay):
+    """The mean, and a deviation that leaves out how far the batches' means lie apart."""
+    ages = np.arange(len(batches))[::-1]
+    weights = [float(decay) ** age * len(x) for x, age in zip(batches, ages, strict=True)]
+    variances = [np.var(x) for x in batches]
+    return _weighted(batches, decay)[0], np.sqrt(np.average(variances, weights=weights))
+
+
+def _unbiased(batches, decay):
+    mean, deviation = _weighted(batches, decay)
+    ages = np.arange(len(batches))[::-1]
+    total = sum(float(decay) ** age * len(x) for x, age in zip(batches, ages, strict=True))
+    return mean, deviation * np.sqrt(total / (total - 1))
+
+
+def _drawn(rng, sizes):
+    return [rng.normal(rng.normal(), rng.uniform(0.5, 2), size=size) for size in sizes]
+
+
+moments = Exercise(
+    "12b.2",
+    wanted=_weighted,
+    cases=lambda rng: [
+        (_drawn(rng, (3, 3)), 0.5),
+        (_drawn(rng, (4, 4, 4)), 0.6),
+        (_drawn(rng, (2, 5, 3, 4)), 0.9),
+    ],
+    mistakes=(
+        Mistake(
+            _mean_faded,
+            "The mean is faded too. Count and squares are sums of weights, so they fall by the "
+            "decay; but a mean is a sum divided by a count, so it stays where it is.",
+        ),
+        Mistake(
+            lambda batches, decay: (np.mean(batches[-1]), np.std(batches[-1])),
+            "Those are the moments of the last batch alone, which is what a decay of 0 gives. "
+            "The earlier ones still count, with smaller weights.",
+        ),
+        Mistake(
+            lambda batches, decay: _weighted(batches, 1.0),
+            "Nothing fades: all batches have the same weight. Multiply count and squares of what "
+            "was seen by the decay, before each new batch is merged.",
+        ),
+        Mistake(
+            _within,
+            "You average the variances of the batches. How far their means lie apart belongs to "
+            "the variance as well: it is the last term of Eq. 12b.1.",
+        ),
+        Mistake(
+            _unbiased,
+            "You divide the squares by one less than the count. Here the variance is M / n, "
+            "because the weights of a faded count are no numbers of examples.",
+        ),
+    ),
+)
+
+
+def _decay(center):
+    return center / (1 + center)
+
+
+def _weights(center, steps):
+    return _decay(center) ** np.arange(steps + 1.0)
+
+
+def _age(center, steps):
+    return np.average(np.arange(steps + 1), weights=_weights(center, steps))
+
+
+age = Exercise(
+    "12b.3",
+    wanted=_age,
+    cases=lambda rng: [(8.0, 1), (8.0, 8), (8.0, 300), (128.0, 60), (1.0, 5), (2.5, 40)],
+    mistakes=(
+        Mistake(
+            lambda center, steps: center,
+            "That is the age after infinitely many steps. An average that has just begun holds "
+            "nothing so old, so it is younger.",
+        ),
+        Mistake(
+            lambda center, steps: np.average(
+                np.arange(steps + 1), weights=(1 - 1 / center) ** np.arange(steps + 1.0)
+            ),
+            "The decay is off: from center = 1/(1 - β) - 1 follows β = 1 - 1/(1 + center).",
+        ),
+        Mistake(
+            lambda center, steps: _age(center, steps - 1),
+            "There is one parameter vector too few: after t gradient steps there are t + 1 of "
+            "them to average, because the first is from before any step.",
+        ),
+        Mistake(
+            lambda center, steps: steps - _age(center, steps),
+            "The ages run the wrong way round: today's parameters have age 0 and the largest "
+            "weight, 1.",
+        ),
+        Mistake(
+            lambda center, steps: (
+                np.sum(np.arange(steps + 1) * _weights(center, steps)) / (1 + center)
+            ),
+            "You divide by 1/(1 - β), the sum of all weights that there will ever be. So far they "
+            "add up to less, so divide by their own sum.",
+        ),
+    ),
+)
