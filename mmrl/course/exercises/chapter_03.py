@@ -6,59 +6,77 @@ import numpy as np
 
 from mmrl.course.exercises.answers import Exercise, Mistake
 
-
-def _eigenvalues(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
-    sizes, angles = rng.uniform(0.3, 0.999, (3, 5)), rng.uniform(0.5, 6, (3, 5))
-    drawn = [(s * np.exp(1j * a),) for s, a in zip(sizes, angles, strict=True)]
-    return [*drawn, (np.array([0.5, 0.999 + 0j]),), (np.array([-0.9, 0.5 + 0.7j]),)]
+Tape = np.ndarray
 
 
-half_life = Exercise(
+def _features(rng: np.random.Generator) -> list[tuple[Tape, Tape]]:
+    sizes = [(4, 3, 2), (9, 2, 5), (1, 4, 3), (30, 5, 4)]
+    return [(rng.uniform(0, 2, (n, key)), rng.normal(size=(n, value))) for n, key, value in sizes]
+
+
+attention_state = Exercise(
     "3.1",
-    wanted=lambda eigenvalues: np.log(0.5) / np.log(np.abs(eigenvalues)),
-    cases=_eigenvalues,
+    wanted=lambda features, values: (features.T @ values, features.sum(axis=0)),
+    cases=_features,
     mistakes=(
         Mistake(
-            lambda eigenvalues: -1 / np.log(np.abs(eigenvalues)),
-            "that is the time constant, after which 1/e = 37 % is left. Half is asked for.",
+            lambda features, values: (features.T @ values, features[-1]),
+            "A is right, but a is the last feature alone. The denominator of Eq. 3.2 needs the sum "
+            "of all of them.",
         ),
         Mistake(
-            lambda eigenvalues: np.log(0.5) / np.log(np.abs(np.real(eigenvalues))),
-            "that looks at the real part. Turning is not forgetting: take the modulus |λ|.",
+            lambda features, values: (values.T @ features, features.sum(axis=0)),
+            "A is turned on its side. It holds φ(k) vᵀ, with one row for each entry of the "
+            "feature.",
         ),
         Mistake(
-            lambda eigenvalues: 0.5 / np.abs(eigenvalues),
-            "λ acts as a factor at each step, so what is left is a power: solve |λ|^t = 1/2.",
+            lambda features, values: (np.outer(features[-1], values[-1]), features.sum(axis=0)),
+            "A is the outer product of the last step alone. The state holds the sum over all "
+            "steps.",
         ),
         Mistake(
-            lambda eigenvalues: np.log(np.abs(eigenvalues)) / np.log(0.5),
-            "that is upside down: it is the number of half-lives in one step.",
+            lambda features, values: (
+                np.outer(features.sum(axis=0), values.sum(axis=0)),
+                features.sum(axis=0),
+            ),
+            "A is the product of two sums, so each key is paired with each value. It should be the "
+            "sum of products of what belongs to one step.",
+        ),
+        Mistake(
+            lambda features, values: (
+                features.T @ values / len(values),
+                features.sum(axis=0) / len(values),
+            ),
+            "these are means over the tape. Their quotient would be right, but a mean does not add "
+            "up when a step is added: the state holds sums.",
+        ),
+        Mistake(
+            lambda features, values: (features.T @ values, values.sum(axis=0)),
+            "A is right, but a sums the values. It is the sum of the features.",
         ),
     ),
 )
 
-Tape = np.ndarray
 
-
-def _retention(gamma: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
-    """y_t = Σ_{s ≤ t} γ^{t-s} (q_t·k_s) v_s, as a matrix."""
+def _retention(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
+    """s_t = Σ_{j ≤ t} λ^{t-j} (q_t·k_j) v_j, as a matrix."""
     t = np.arange(len(keys))
-    fade = np.where(t[:, None] >= t, float(gamma) ** np.maximum(t[:, None] - t, 0), 0)
+    fade = np.where(t[:, None] >= t, float(gain) ** np.maximum(t[:, None] - t, 0), 0)
     return (fade * (queries @ keys.T)) @ values
 
 
 def _tapes(rng: np.random.Generator) -> list[tuple[Any, ...]]:
-    def case(gamma: float, length: int, key: int, value: int) -> tuple[Any, ...]:
+    def case(gain: float, length: int, key: int, value: int) -> tuple[Any, ...]:
         k, q = rng.normal(size=(2, length, key))
         v = rng.normal(size=(length, value))
-        return gamma, *(x.astype(np.float32) for x in (k, v, q))
+        return gain, *(x.astype(np.float32) for x in (k, v, q))
 
     return [case(0.9, 12, 3, 2), case(0.5, 7, 1, 4), case(0.99, 40, 4, 4), case(0.8, 3, 2, 1)]
 
 
-def _early(gamma: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
-    """Weights γ^s instead of γ^{t-s}."""
-    weights = float(gamma) ** np.arange(len(keys))
+def _early(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
+    """Weights λ^j instead of λ^{t-j}."""
+    weights = float(gain) ** np.arange(len(keys))
     return np.tril(queries @ keys.T * weights) @ values
 
 
@@ -68,60 +86,75 @@ retention = Exercise(
     cases=_tapes,
     mistakes=(
         Mistake(
-            lambda gamma, k, v, q: np.tril(q @ k.T) @ v,
-            "nothing fades: that is plain linear attention. The later element's gain has to "
-            "multiply the earlier sum.",
+            lambda gain, k, v, q: np.tril(q @ k.T) @ v,
+            "nothing fades, so this is linear attention without its denominator. The gain of the "
+            "later element has to multiply the earlier sum.",
         ),
         Mistake(
-            lambda gamma, k, v, q: gamma * _retention(gamma, k, v, q),
-            "the newest item has faded already. γ multiplies what came before it, not k vᵀ itself.",
+            lambda gain, k, v, q: gain * _retention(gain, k, v, q),
+            "the newest item has faded already, because λ multiplies k vᵀ too. It should multiply "
+            "only what came before.",
         ),
         Mistake(
-            lambda gamma, k, v, q: _retention(gamma, k, v, q) - np.sum(q * k, 1)[:, None] * v,
-            "the sum stops before t: step t may read its own key and value too.",
+            lambda gain, k, v, q: _retention(gain, k, v, q) - np.sum(q * k, 1)[:, None] * v,
+            "the sum stops before step t, but step t may read its own key and value too.",
         ),
         Mistake(
             _early,
-            "the weights are γ^s, which fades the newest most. `a` is the earlier: multiply its "
-            "sum with the gain of `b`, not the other way round.",
+            "the weights are λ^j, so the newest item fades most. Since `a` is the earlier element, "
+            "multiply its sum with the gain of `b`, not the other way round.",
         ),
         Mistake(
-            lambda gamma, k, v, q: np.tril(k @ q.T) @ v,
-            "keys and queries are exchanged: k vᵀ goes into the state, q reads it.",
+            lambda gain, k, v, q: np.tril(k @ q.T) @ v,
+            "keys and queries are exchanged: k vᵀ goes into the state, and q reads it.",
         ),
     ),
     tolerance=1e-3,
 )
 
-
-def _response(lag: int, period: int) -> np.ndarray:
-    """The trace of an impulse after 0, 1, …, period - 1 steps, in a memory of one lag."""
-    return (np.arange(period) == lag).astype(float)
+Cue = tuple[float, bool]
 
 
-delay_line = Exercise(
+def _cues(rng: np.random.Generator) -> list[tuple[Cue, Cue]]:
+    def piece(seen: bool) -> Cue:
+        return (float(rng.normal()) if seen else 0.0, seen)
+
+    flags = [(True, False), (False, True), (True, True), (False, False), (True, True)]
+    return [(piece(a), piece(b)) for a, b in flags]
+
+
+keep_first = Exercise(
     "3.3",
-    wanted=_response,
-    cases=lambda rng: [(0, 4), (3, 8), (7, 16), (8, 16), (1, 5), (2, 3), (31, 64)],
+    wanted=lambda a, b: (a[0] if a[1] else b[0], a[1] or b[1]),
+    cases=_cues,
     mistakes=(
         Mistake(
-            lambda lag, period: np.roll(_response(lag, period), -1),
-            "one step early: step 0 is the impulse itself, λ⁰ = 1.",
+            lambda a, b: (b[0] if b[1] else a[0], a[1] or b[1]),
+            "where both pieces have a cue, this keeps the later one. `a` came first.",
         ),
         Mistake(
-            lambda lag, period: np.roll(_response(lag, period), -lag),
-            "everything comes out at once, whatever the lag: turn each c by -lag times the angle "
-            "of its λ.",
+            lambda a, b: (a[0], a[1] or b[1]),
+            "a piece without a cue must let a later cue through. Here (0.0, False) • b loses the "
+            "cue of b, so that it is no identity from the left.",
         ),
         Mistake(
-            lambda lag, period: np.roll(_response(lag, period), -2 * lag),
-            "the impulse comes out at -lag, which is lag steps before the next round: the sign of "
-            "the angles of c is wrong.",
+            lambda a, b: (a[0] + b[0], a[1] or b[1]),
+            "where both pieces have a cue, this adds the two. Only the first one counts.",
         ),
         Mistake(
-            lambda lag, period: period * _response(lag, period),
-            "the place is right, the size is not: `period` units add up, so divide.",
+            lambda a, b: (a[0] if a[1] else b[0], a[1] and b[1]),
+            "the value is right. But a cue was seen if one of the two pieces has one, not only if "
+            "both have.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] if a[1] else b[0], b[1]),
+            "the value is right, but the flag of `a` is lost: the next combine would not know "
+            "that there was a cue, and overwrite it.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] if a[1] else b[0], a[1]),
+            "the value is right, but the flag of `b` is lost: a cue that came in with `b` would be "
+            "overwritten by the next one.",
         ),
     ),
-    tolerance=1e-3,
 )
