@@ -65,7 +65,10 @@ def test_longer_segments_do_not_always_end_higher(batching: Any):
 def test_verdicts_on_single_tasks(batching: Any):
     text = prose("07_train_it")
     assert "one step in ten suffices for two thirds" in text
-    assert abs(ends(batching[CARDS, "lru", 10]) - 2 / 3) < 0.04
+    tenth = batching[CARDS, "lru", 10]
+    assert abs(ends(tenth) - 2 / 3) < 0.04
+    low, high = map(written, tenth["interval_95"])
+    assert f"two thirds: {written(ends(tenth))}, with an interval from {low} to {high}." in text
     assert "GRU and linear attention stay at chance, FFM a little above it, S5 near 0" in text
     for memory in ("gru", "linear_attention"):  # chance is -0.5
         assert ends(batching[CARDS, memory, 10]) < -0.48

@@ -31,30 +31,33 @@ target = Exercise(
     mistakes=(
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(judge, axis=1),
-            "That is plain DQN: the target network chooses and judges. In double DQN the online "
-            "network chooses, argmax over `next_q`.",
+            "That is plain DQN, in which the target network chooses and judges. In double DQN the "
+            "online network chooses, so take the argmax over `next_q`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.argmax(q, axis=1),
-            "You bootstrap with the index of the best action. Take its value, in `next_q_target`.",
+            "You bootstrap with the index of the best action. Take its value instead, from that "
+            "place of `next_q_target`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * _taken(q, np.argmax(judge, axis=1)),
-            "The roles are exchanged: the online network chooses, the target network judges.",
+            "The roles are exchanged. The online network chooses, so the argmax is over `next_q`; "
+            "the target network judges, so the value is from `next_q_target`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * (1 - d) * np.max(q, axis=1),
-            "The online network chooses and judges. It judges too well what it chose: take the "
-            "value from `next_q_target`.",
+            "Your online network chooses and judges. It thinks too well of what it chose itself, "
+            "so take the value from `next_q_target`.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: (1 - d) * _target(r, d, gamma, q, judge),
-            "The last reward still counts: only the value of what follows is multiplied by "
-            "1 - terminated.",
+            "You lose the reward of the last step. It still counts, because only the value of what "
+            "follows is multiplied by 1 - terminated.",
         ),
         Mistake(
             lambda r, d, gamma, q, judge: r + gamma * _taken(judge, np.argmax(q, axis=1)),
-            "Nothing follows a terminated step: multiply by 1 - terminated.",
+            "Your target bootstraps at terminated steps too. But nothing follows them, so multiply "
+            "the value of what follows by 1 - terminated.",
         ),
     ),
 )
@@ -99,36 +102,37 @@ lookahead = Exercise(
     mistakes=(
         Mistake(
             lambda xs, begin, next_xs, decay: _scan(next_xs, begin, decay),
-            "That is the quirk: a scan over the next observations never sees the first of an "
-            "episode. Scan `xs`, then add one step.",
+            "That is the shortcut of Eq. 7.5. A scan over the next observations never sees the "
+            "first one of an episode, so scan `xs`, and then add one step.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: np.append(
                 _scan(xs, begin, decay)[1:], decay * _scan(xs, begin, decay)[-1:] + next_xs[-1:], 0
             ),
             "You shift the states by one step. At the end of an episode that takes the first state "
-            "of the next one.",
+            "of the next one, so make the step with `next_xs[t]` instead.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: decay * _scan(xs, begin & False, decay) + next_xs,
-            "The memory is not reset: where `begin` is true, forget what came before.",
+            "Your memory is not reset, so an episode still holds the one before. Where `begin` is "
+            "true, forget what came before.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: _scan(xs, begin, decay),
-            "That is the state at step t. Asked is the one after it: one more step, with "
-            "`next_xs[t]`.",
+            "That is the state at step t. The question is for the one after it, so make one step "
+            "more, with `next_xs[t]`.",
         ),
         Mistake(
             _carried,
-            "You carry the look ahead into the next step, so that observations count twice. Keep "
-            "the state at t, and throw the look ahead away.",
+            "You carry the look ahead into the next step, so that observations count twice. Carry "
+            "the state at t on, and only write the look ahead down.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: (
                 decay * np.where(begin[:, None], 0, _scan(xs, begin, decay)) + next_xs
             ),
-            "Where `begin` is true, what came before is forgotten, and not `xs[t]` itself: it is "
-            "the first observation of the new episode.",
+            "Where `begin` is true you forget `xs[t]` as well. Only what came before it is "
+            "forgotten, because `xs[t]` is the first observation of the new episode.",
         ),
         Mistake(
             lambda xs, begin, next_xs, decay: np.where(
@@ -136,7 +140,8 @@ lookahead = Exercise(
                 next_xs,
                 decay * _scan(xs, begin, decay) + next_xs,
             ),
-            "You reset at the last step of an episode. Its next observation still belongs to it.",
+            "You reset at the last step of an episode. But its next observation still belongs to "
+            "it, so reset only where `begin` is true.",
         ),
     ),
 )
@@ -163,32 +168,36 @@ gradient = Exercise(
         Mistake(
             lambda e, m: np.where(m, np.clip(e, -1, 1) / m.sum(), 0.0),
             "That is the gradient of the mean of Huber losses, which the tape has. Here the mean "
-            "comes first, of |δ|, and the Huber loss after it.",
+            "of |δ| comes first, and then the Huber loss of it.",
         ),
         Mistake(
             lambda e, m: np.where(m, min(np.abs(e[m]).mean(), 1.0) * np.sign(e), 0.0),
-            "The mean over the real steps has a factor 1 / Σ m.",
+            "A factor is missing. The mean over the real steps divides by their number Σ m, so its "
+            "gradient does too.",
         ),
         Mistake(
             lambda e, m: np.where(m, np.sign(e) / m.sum(), 0.0),
-            "That is the gradient of the mean of |δ|. The Huber loss outside multiplies it by its "
-            "own slope: the mean itself up to 1, and 1 beyond.",
+            "That is the gradient of the mean of |δ|. By the chain rule the Huber loss outside "
+            "multiplies it by its own slope, which is the mean itself up to 1, and 1 beyond.",
         ),
         Mistake(
             lambda e, m: np.where(m, np.abs(e[m]).mean() * np.sign(e) / m.sum(), 0.0),
-            "The Huber loss is linear beyond 1: its slope stops growing there.",
+            "Your gradient grows without end. But the Huber loss is linear beyond 1, so its slope "
+            "stays at 1 there.",
         ),
         Mistake(
             lambda e, m: min(np.abs(e[m]).mean(), 1.0) * np.sign(e) / m.sum(),
-            "Padding gets a gradient. Where `mask` is false, nothing is learned: give 0.",
+            "Padding gets a gradient. Where `mask` is false nothing is to be learned, so give 0.",
         ),
         Mistake(
             lambda e, m: np.where(m, _gradient(e, m) * m.sum() / len(e), 0.0),
-            "You divide by all slots. The mean is over the real steps, Σ m of them.",
+            "You divide by all slots. But the mean is over the real steps only, of which there are "
+            "Σ m.",
         ),
         Mistake(
             lambda e, m: min(np.abs(e).mean(), 1.0) * np.sign(e) / len(e),
-            "Padding counts in your mean: use the mask.",
+            "Padding counts in your mean. Take the mean over the real steps, where `mask` is true, "
+            "and give padding a gradient of 0.",
         ),
     ),
 )
