@@ -103,33 +103,16 @@ def _one_gamma(rewards, terminated, gamma, q, q_target):
     return _h(total + gamma * (1 - ended[-1]) * _h_inverse(q_target[np.argmax(q)]))
 
 
-def _all_rewards(rewards, terminated, gamma, q, q_target):
-    """Only the bootstrap knows of the termination."""
-    rest = _raw(0 * rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)]))
-    return _h(_raw(rewards, 0 * terminated, gamma, 0.0) + rest)
+def _variant(rescaled=True, rewards_end=True, value_ends=True):
+    """The target, but for what is False: rescaling, or a termination that ends a part of it."""
+    squeeze, stretch = (_h, _h_inverse) if rescaled else (np.asarray, np.asarray)
 
+    def answer(rewards, terminated, gamma, q, q_target):
+        value = stretch(q_target[np.argmax(q)])
+        rest = _raw(0 * rewards, terminated & value_ends, gamma, value)
+        return squeeze(_raw(rewards, terminated & rewards_end, gamma, 0.0) + rest)
 
-def _bootstraps(rewards, terminated, gamma, q, q_target):
-    """Only the rewards know of the termination."""
-    rest = gamma ** len(rewards) * _h_inverse(q_target[np.argmax(q)])
-    return _h(_raw(rewards, terminated, gamma, 0.0) + rest)
-
-
-def _plain_endless(rewards, terminated, gamma, q, q_target):
-    """Neither rescaling nor termination."""
-    return _raw(rewards, 0 * terminated, gamma, q_target[np.argmax(q)])
-
-
-def _plain_all_rewards(rewards, terminated, gamma, q, q_target):
-    """No rescaling, and only the bootstrap knows of the termination."""
-    rest = _raw(0 * rewards, terminated, gamma, q_target[np.argmax(q)])
-    return _raw(rewards, 0 * terminated, gamma, 0.0) + rest
-
-
-def _plain_bootstraps(rewards, terminated, gamma, q, q_target):
-    """No rescaling, and only the rewards know of the termination."""
-    rest = gamma ** len(rewards) * q_target[np.argmax(q)]
-    return _raw(rewards, terminated, gamma, 0.0) + rest
+    return answer
 
 
 def _n_step_cases(rng):
@@ -162,9 +145,7 @@ target = Exercise(
             "the sum at the end.",
         ),
         Mistake(
-            lambda rewards, terminated, gamma, q, q_target: _raw(
-                rewards, terminated, gamma, q_target[np.argmax(q)]
-            ),
+            _variant(rescaled=False),
             "That is the target without rescaling, as in chapter 07. Here q_target is rescaled and "
             "the rewards are not: unrescale the value, add up, and rescale the sum.",
         ),
@@ -188,33 +169,31 @@ target = Exercise(
             "is to judge, because what it says does not move with every update.",
         ),
         Mistake(
-            lambda rewards, terminated, gamma, q, q_target: _target(
-                rewards, 0 * terminated, gamma, q, q_target
-            ),
+            _variant(rewards_end=False, value_ends=False),
             "What comes after a termination does not count: neither rewards nor the bootstrap.",
         ),
         Mistake(
-            _all_rewards,
+            _variant(rewards_end=False),
             "The bootstrap stops at a termination, as it should. Rewards after it do not count "
             "either: they belong to the next episode.",
         ),
         Mistake(
-            _plain_all_rewards,
+            _variant(rescaled=False, rewards_end=False),
             "That is the target without rescaling, and rewards after a termination count in it. "
             "Stop at the termination, unrescale the value before the sum, and rescale the sum.",
         ),
         Mistake(
-            _plain_bootstraps,
+            _variant(rescaled=False, value_ends=False),
             "That is the target without rescaling, and the value counts in it after a termination. "
             "Stop at the termination, unrescale the value before the sum, and rescale the sum.",
         ),
         Mistake(
-            _plain_endless,
+            _variant(rescaled=False, rewards_end=False, value_ends=False),
             "That is the target without rescaling and without an end. Stop at a termination, "
             "unrescale the value before the sum, and rescale the sum.",
         ),
         Mistake(
-            _bootstraps,
+            _variant(value_ends=False),
             "The rewards stop at a termination, as they should. The bootstrap must stop too: after "
             "any of the n steps terminated, step t + n is in another episode.",
         ),

@@ -1,4 +1,4 @@
-"""What every widget has: one self-contained browser module, a question, arrays that travel."""
+"""A widget is one self-contained browser module, and a question and arrays that travel to it."""
 
 import re
 from functools import cache

@@ -23,7 +23,7 @@ class LiveAgent(Explorer):
     _esm = source("live_agent")
     _css = style()
     policy = Dict().tag(sync=True)
-    suits = List(Unicode(), SHAPES).tag(sync=True)
+    suits = List(Unicode(), list(SHAPES)).tag(sync=True)
     deck = Int(2, min=0, max=99).tag(sync=True)
     step = Int(20, min=0, max=9999).tag(sync=True)
     wipes = List(Int(min=0, max=50)).tag(sync=True)
