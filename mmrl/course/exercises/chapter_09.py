@@ -155,16 +155,12 @@ target = Exercise(
             "numbers is not their rescaled sum: unrescale the value, add up, and rescale once.",
         ),
         Mistake(
-            lambda rewards, terminated, gamma, q, q_target: _h(
-                _raw(rewards, terminated, gamma, _h_inverse(q_target.max()))
-            ),
+            lambda *x: _target(*x[:3], x[4], x[4]),
             "That is the maximum over the target network. Double Q-learning lets the online "
             "network choose the action, by argmax, and the target network judge it.",
         ),
         Mistake(
-            lambda rewards, terminated, gamma, q, q_target: _h(
-                _raw(rewards, terminated, gamma, _h_inverse(q.max()))
-            ),
+            lambda *x: _target(*x[:3], x[3], x[3]),
             "The online network both chooses and judges here. It only chooses: the target network "
             "is to judge, because what it says does not move with every update.",
         ),
@@ -205,8 +201,16 @@ target = Exercise(
 )
 
 
+def _sizes(errors, trained):
+    return np.where(trained, np.abs(errors), 0)
+
+
+def _mixture(largest, mean, eta, alpha, beta):
+    return _given(eta * largest + (1 - eta) * mean, alpha, beta)
+
+
 def _priority(errors, trained, eta):
-    size = np.where(trained, np.abs(errors), 0)
+    size = _sizes(errors, trained)
     return eta * size.max(1) + (1 - eta) * size.sum(1) / trained.sum(1)
 
 
@@ -252,30 +256,19 @@ law = Exercise(
             "steps where `trained` is true.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _given(
-                η * np.where(used, np.abs(δ), 0).max(1) + (1 - η) * np.abs(δ).mean(1),
-                α,
-                β,
-            ),
+            lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), np.abs(δ).mean(1), *rest),
             "Your maximum is over the trained steps, your mean is not: leave burn-in and padding "
             "out of both.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _given(
-                η * np.abs(δ).max(1) + (1 - η) * np.where(used, np.abs(δ), 0).sum(1) / used.sum(1),
-                α,
-                β,
+            lambda δ, used, *rest: _mixture(
+                np.abs(δ).max(1), _sizes(δ, used).sum(1) / used.sum(1), *rest
             ),
             "Your mean is over the trained steps, your maximum is not: leave burn-in and padding "
             "out of both.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _given(
-                η * np.where(used, np.abs(δ), 0).max(1)
-                + (1 - η) * np.where(used, np.abs(δ), 0).mean(1),
-                α,
-                β,
-            ),
+            lambda δ, used, *rest: _mixture(_sizes(δ, used).max(1), _sizes(δ, used).mean(1), *rest),
             "Your mean divides by the length of the window; divide by the trained steps alone, or "
             "short sequences seem learned.",
         ),
@@ -313,11 +306,10 @@ law = Exercise(
             "Divide the weights by the largest of them, so that none is above 1.",
         ),
         Mistake(
-            lambda δ, used, η, α, β: _given(
-                η * np.where(used, δ, -np.inf).max(1).clip(1e-9)
-                + (1 - η) * np.where(used, np.abs(δ), 0).sum(1) / used.sum(1),
-                α,
-                β,
+            lambda δ, used, *rest: _mixture(
+                np.where(used, δ, -np.inf).max(1).clip(1e-9),
+                _sizes(δ, used).sum(1) / used.sum(1),
+                *rest,
             ),
             "The maximum is over |δ|: an error of -2 is as bad as one of 2.",
         ),
