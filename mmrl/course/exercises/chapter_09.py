@@ -51,9 +51,7 @@ starts = Exercise(
             "These sequences do not overlap: each begins length - overlap steps after the last.",
         ),
         Mistake(
-            lambda steps, length, overlap: np.array(
-                [s for s in range(0, steps, max(overlap, 1)) if s == 0 or s + overlap < steps]
-            ),
+            lambda steps, length, overlap: _starts(steps, overlap + max(overlap, 1), overlap),
             "You step by the overlap. The period is what is left of the length: length - overlap. "
             "For 80 and 40 both are 40, which hides the slip.",
         ),
