@@ -44,16 +44,17 @@ left = Exercise(
     mistakes=(
         Mistake(
             lambda *case: _left(*case, worth=lambda end, later, before: later / end),
-            "You divide scores. A task that was at -0.6 before all training gained 1.6 when it "
-            "rose to 1: compare what was gained.",
+            "You divide scores, but they have no natural zero. A task that was at -0.6 before all "
+            "training gained 1.6 when it rose to 1: compare what was gained.",
         ),
         Mistake(
             lambda *case: 1 - _left(*case),
-            "That is the share that is forgotten. Asked is what is left.",
+            "That is the share that is forgotten. Asked is what is left, which is 1 less that.",
         ),
         Mistake(
             lambda ends, begin, order: _left(ends, begin, order, after=1)[: len(order) - 2],
-            "You look one stage later. Asked is after two stages of other tasks.",
+            "You look one stage later. Asked is what is left after two stages of other tasks, so "
+            "the later score is that of `ends[n + 2]`.",
         ),
         Mistake(
             lambda ends, begin, order: np.array(
@@ -63,13 +64,13 @@ left = Exercise(
                     for s in range(len(order) - 2)
                 ]
             ),
-            "Two stages later you read the score of the task that is trained then. Stay with the "
-            "task of the stage in question.",
+            "Two stages later you read the score of the task that is trained then. But the "
+            "question is about the task of stage n, so stay with `order[n]`.",
         ),
         Mistake(
             _since_before,
-            "In the first cycle that is right. Later you take what this stage alone gained; count "
-            "from the score before all training.",
+            "In the first cycle that is right. Later you take what this stage alone has gained, "
+            "but Eq. 13.5 counts from the score before all training.",
         ),
     ),
 )
@@ -105,27 +106,29 @@ after_both = Exercise(
     mistakes=(
         Mistake(
             lambda *case: 0.0,
-            "That is what both at once reach, or learning task 1 last: here it comes first, and "
-            "task 2 moves θ away again.",
+            "That is what both at once reach, or what comes out if task 1 is learned last. Here "
+            "it comes first, so task 2 moves θ out of its valley again.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _loss(_step(theta, u2, y2), u1, y1),
-            "Task 2 is learned from the start θ. It must begin where task 1 has ended.",
+            "Task 2 is learned from the start θ. But it comes second, so it must begin where "
+            "task 1 has ended.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _overlap(u1, u2) * _loss(_step(theta, u1, y1), u2, y2),
-            "Eq. 13.3 holds if |u| = 1. These are longer or shorter: the way to the valley is "
+            "Eq. 13.3 holds if |u| = 1, but these are longer or shorter. The way to the valley is "
             "(u·θ - y) / |u|², and what it does to task 1 depends on |u| as well.",
         ),
         Mistake(
             lambda theta, u1, y1, u2, y2: _loss(
                 _unit_step(_unit_step(theta, u1, y1), u2, y2), u1, y1
             ),
-            "A step of (u·θ - y) u reaches the valley only if |u| = 1. Divide by |u|².",
+            "A step of (u·θ - y) u reaches the valley only if |u| = 1. Here |u| is any length, so "
+            "divide the step by |u|².",
         ),
         Mistake(
             lambda *case: 2 * _after_both(*case),
-            "Twice too much: the loss has a factor of one half.",
+            "That is twice too much, because the loss of Eq. 13.2 has a factor of one half.",
         ),
     ),
 )
@@ -169,31 +172,34 @@ rehearsal = Exercise(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order[: stage + 1], itself=True
             ),
-            "Among your guests is the task of the stage itself. Leave it out.",
+            "Among your guests is the task of the stage itself. It is played by all others "
+            "anyway, so leave it out.",
         ),
         Mistake(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order
             ),
-            "You rehearse tasks that have not been met yet. That is the future: nobody has it.",
+            "You rehearse tasks that have not been met yet. In stage n only the tasks of earlier "
+            "stages, `order[:n]`, can be known.",
         ),
         Mistake(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order[max(0, stage - 1) : stage]
             ),
-            "You rehearse the task before only. All that were met earlier take turns, the one met "
-            "first to begin with.",
+            "You rehearse only the task of the stage before. All tasks that were met earlier take "
+            "turns, and the one that was met first begins.",
         ),
         Mistake(
             lambda order, environments, guests: _planned(
                 order, environments, guests, lambda stage: order[:stage][::-1]
             ),
-            "Right tasks, another order: begin with the one that was met first.",
+            "These are the right tasks in another order: the one that was met first begins, and "
+            "the others follow in the order in which they were met.",
         ),
         Mistake(
             _wider,
-            "You add environments, so that a stage has more data. The guests are among the ones "
-            "there are.",
+            "You add environments, so that a stage has more data than before. The guests are among "
+            "the environments that there are.",
         ),
     ),
 )
