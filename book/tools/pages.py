@@ -25,7 +25,6 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.util.docutils import SphinxDirective
 
 RESULTS = Path(__file__).parent.parent / "results"
 EMPHASIS = re.compile(r"(?<![\w*])\\\*(\w(?:[\w -]*\w)?)\\\*(?![\w*])")
@@ -184,23 +183,6 @@ def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: A
     if what == "module" and home[0] == "mmrl" and app.env.docname != f"api/{home[1]}":
         return True
     return True if what == "class" and not callable(obj) and not isinstance(obj, property) else None
-
-
-class Results(SphinxDirective):
-    """Every file of book/results as a table, under the command that made it."""
-
-    def run(self) -> list[nodes.Node]:
-        files = sorted(RESULTS.glob("*.jsonl"))
-        self.env.note_reread()
-        if not files:
-            return [nodes.paragraph(text="No result has been published yet.")]
-        return [self._section(path) for path in files]
-
-    def _section(self, path: Path) -> nodes.section:
-        section = nodes.section(ids=[nodes.make_id(path.stem)])
-        section += nodes.title(text=path.stem.replace("_", " ").capitalize())
-        section += nodes.raw("", table(path.name, read(path.name)), format="html")
-        return section
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -396,5 +378,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-page-context", without_thebe, priority=900)
     app.connect("html-page-context", titles_alone, priority=100)
     app.connect("build-finished", mend)
-    app.add_directive("results", Results)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
