@@ -41,6 +41,7 @@ OTHERS = [
     "own",
     "choosing",
     "debugging",
+    "projects",
     "notation",
     "settings",
     "baselines",
