@@ -49,7 +49,7 @@ OTHERS = [
     "runs",
     "results",
 ]
-OTHERS += ["teach", "bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
+OTHERS += ["teach", "errata", "bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000
 
