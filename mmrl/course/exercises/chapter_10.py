@@ -79,6 +79,16 @@ def _unbroken(rewards, values, next_values, terminated, truncated, gamma, lam):
     return _gae(rewards, values, next_values, terminated, never, gamma, lam)
 
 
+def _endless(rewards, values, next_values, terminated, truncated, gamma, lam):
+    never, ahead = np.zeros(len(rewards), bool), np.where(terminated, 0.0, next_values)
+    return _gae(rewards, values, ahead, never, never, gamma, lam)
+
+
+def _unmasked(rewards, values, next_values, terminated, truncated, gamma, lam):
+    last, never = terminated | truncated, np.zeros(len(rewards), bool)
+    return _gae(rewards, values, next_values, never, last, gamma, lam)
+
+
 def _gae_cases(rng):
     cases = []
     for n, ends, cuts in (
@@ -119,6 +129,16 @@ advantages = Exercise(
             "where either flag is true, although the bootstrap tells the two apart.",
         ),
         Mistake(
+            _endless,
+            "Your bootstrap is right, but your sum never ends. At either flag the next step "
+            "belongs to another episode, so γλ times the next advantage must be left out there.",
+        ),
+        Mistake(
+            _unmasked,
+            "You count the value of what came next after a termination, too. But nothing is left "
+            "to be paid then, so where `terminated` is true the discount of v' is zero.",
+        ),
+        Mistake(
             lambda rewards, values, next_values, terminated, truncated, gamma, lam: _gae(
                 rewards, values, next_values, terminated, truncated, gamma, 1.0
             ),
@@ -148,8 +168,13 @@ def _sums(rewards, begin, g):
     return np.array(sums)
 
 
+def _begun(sums):
+    """What is known at each step: R_0, …, R_t."""
+    return [sums[: t + 1] for t in range(len(sums))]
+
+
 def _divisors(sums):
-    return np.array([sums[: t + 1].std() for t in range(len(sums))])
+    return np.array([known.std() for known in _begun(sums)])
 
 
 def _to_go(rewards, begin, g):
@@ -182,6 +207,16 @@ scale = Exercise(
             "not count, so the sum starts again with that step's reward.",
         ),
         Mistake(
+            lambda rewards, begin, g: _divisors(_sums(rewards, np.append(False, begin[:-1]), g)),
+            "Your flag acts a step late: the first reward of an episode still gets the old sum, "
+            "and only the second starts anew. It is `begin[t]` that decides for R_t.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: _divisors(_sums(rewards, np.append(begin[1:], False), g)),
+            "Your flag acts a step early: the sum starts anew with the last reward of an episode. "
+            "It is `begin[t]` that decides for R_t.",
+        ),
+        Mistake(
             lambda rewards, begin, g: _divisors(_to_go(rewards, begin, g)),
             "These are returns, sums of what is still to come. Eq. 10.8 sums the past instead, "
             "because then nothing has to be waited for.",
@@ -200,6 +235,13 @@ scale = Exercise(
             ),
             "That is the root of the mean square. For a deviation the mean of the sums is taken "
             "off first; it is only the rewards themselves that keep their mean.",
+        ),
+        Mistake(
+            lambda rewards, begin, g: np.append(
+                np.nan, [sums.std(ddof=1) for sums in _begun(_sums(rewards, begin, g))[1:]]
+            ),
+            "You divide by one less than the count, `ddof=1`, and so a single number has no "
+            "deviation. Here it is the plain mean of squared distances, with `ddof=0`.",
         ),
         Mistake(
             lambda rewards, begin, g: np.square(_divisors(_sums(rewards, begin, g))),
