@@ -54,6 +54,14 @@ attention_state = Exercise(
             lambda features, values: (features.T @ values, values.sum(axis=0)),
             "A is right, but a sums the values. It is the sum of the features.",
         ),
+        Mistake(
+            lambda features, values: (
+                features.T @ values / features.sum(axis=0)[:, None],
+                features.sum(axis=0),
+            ),
+            "a is right, but A has been divided by it. The quotient is taken by the reading, after "
+            "both have met the query; the state holds the two sums as they are.",
+        ),
     ),
 )
 
@@ -80,6 +88,15 @@ def _early(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
     return np.tril(queries @ keys.T * weights) @ values
 
 
+def _own_gain(gain: float, keys: Tape, values: Tape, queries: Tape) -> Tape:
+    """The earlier sum times the gain of all that came before it, in place of the later gain."""
+    before, total, read = 1.0, 0.0, []
+    for k, v, q in zip(keys, values, queries, strict=True):
+        before, total = before * gain, before * total + np.outer(k, v)
+        read.append(q @ total)
+    return np.array(read)
+
+
 retention = Exercise(
     "3.2",
     wanted=_retention,
@@ -103,6 +120,11 @@ retention = Exercise(
             _early,
             "the weights are λ^j, so the newest item fades most. Since `a` is the earlier element, "
             "multiply its sum with the gain of `b`, not the other way round.",
+        ),
+        Mistake(
+            _own_gain,
+            "the earlier sum is multiplied by a gain of its own, a[0] · a[1] + b[1]. It fades for "
+            "the steps of the later element: b[0] · a[1] + b[1].",
         ),
         Mistake(
             lambda gain, k, v, q: np.tril(k @ q.T) @ v,
@@ -131,6 +153,11 @@ keep_first = Exercise(
         Mistake(
             lambda a, b: (b[0] if b[1] else a[0], a[1] or b[1]),
             "where both pieces have a cue, this keeps the later one. `a` came first.",
+        ),
+        Mistake(
+            lambda a, b: a,
+            "this gives back `a`, whatever `b` is. Where `a` has no cue, the one of `b` is the "
+            "first.",
         ),
         Mistake(
             lambda a, b: (a[0], a[1] or b[1]),
