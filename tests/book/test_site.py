@@ -36,6 +36,8 @@ CHROMIUM = find_chromium()
 in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
+# Every chapter but the one on JAX has a widget, and so has the first page.
+MOVING = ["intro", *(name for name in CHAPTERS if "00b_jax" not in name)]
 OTHERS = [
     "intro",
     "own",
@@ -238,13 +240,16 @@ def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
 
 @pytest.mark.slow
 @in_chromium
-@pytest.mark.parametrize("opened", CHAPTERS, indirect=True, scope="module")
+@pytest.mark.parametrize("opened", MOVING, indirect=True, scope="module")
 def test_every_widget_is_moved_by_keyboard_and_mouse(
     opened: str, tab: Page, capsys: pytest.CaptureFixture
 ):
     tab.window(1280, 900, "light")
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
-    check(drive(tab), capsys)
+    found = drive(tab)
+    check(found, capsys)
+    # One of a chapter's asks before it shows.
+    assert opened == "intro" or any(one.asked for one in found)
     assert tab.problems == []
 
 
