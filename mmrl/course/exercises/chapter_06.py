@@ -107,6 +107,11 @@ def _without_newest(begins, end, order, size):
     return _batch(begins, end, [j for j in order if j + 1 < len(begins)], size)
 
 
+def _shortened(begins, end, order, size):
+    ends = np.r_[begins[1:], end] - 1
+    return np.concatenate([np.arange(begins[j], ends[j]) for j in order])[:size]
+
+
 batch = Exercise(
     "6.2",
     wanted=_batch,
@@ -133,6 +138,16 @@ batch = Exercise(
             "place that you fill in would be a step of some episode.",
         ),
         Mistake(
+            _shortened,
+            "Every episode loses its last step. An episode ends just before the next begin, and "
+            "`np.arange(a, b)` leaves out b already, so do not subtract 1.",
+        ),
+        Mistake(
+            lambda begins, end, order, size: _batch(begins, end - 1, order, size),
+            "The newest episode loses its last step. `end` is the number of steps in D, and "
+            "`np.arange(a, b)` leaves out b already, so do not subtract 1.",
+        ),
+        Mistake(
             _whole,
             "You leave out the episode that no longer fits. The tape takes it and cuts its end, so "
             "that every batch has B steps.",
@@ -156,6 +171,17 @@ def _taught(steps, size, lag):
     return np.sum(t % size >= lag) / (-(-steps // size) * size)
 
 
+def _by_rows(late, full=lambda left: max(left, 0), short=lambda left: max(left, 0)):
+    """Row by row, what `full` and `short` rows teach; they begin to, `late` steps too late."""
+
+    def answer(steps, size, lag):
+        rows, rest = divmod(steps, size)
+        found = rows * full(size - lag - late) + short(rest - lag - late)
+        return found / (-(-steps // size) * size)
+
+    return answer
+
+
 def _taught_cases(rng: np.random.Generator) -> list[Arguments]:
     drawn = [(int(n), int(size), int(lag)) for n, size, lag in rng.integers(3, 40, (8, 3))]
     return [(103, 10, 9), (103, 9, 9), (51, 50, 3), (20, 5, 0), (103, 103, 9), *drawn]
@@ -172,6 +198,30 @@ taught = Exercise(
             ),
             "You are off by one. At place `lag` of a row, counted from 0, the observation of `lag` "
             "steps ago is the first of the row, so it is still there.",
+        ),
+        Mistake(
+            _by_rows(-1),
+            "You are off by one. A row of `size` steps has its places 0 to `size` - 1, and those "
+            "from `lag` on can teach: that makes `size` - `lag`.",
+        ),
+        Mistake(
+            _by_rows(0, short=lambda left: 0),
+            "You leave out the last, short row. If it has more than `lag` steps, it teaches too.",
+        ),
+        Mistake(
+            _by_rows(0, lambda left: left, lambda left: left),
+            "A row shorter than the lag counts as less than nothing in your sum. It teaches 0 "
+            "steps, so take `max(…, 0)` for full rows and for the last one.",
+        ),
+        Mistake(
+            _by_rows(0, short=lambda left: left),
+            "The last row counts as less than nothing where it is shorter than the lag. It teaches "
+            "0 steps then: `max(…, 0)`.",
+        ),
+        Mistake(
+            _by_rows(0, full=lambda left: left),
+            "A full row counts as less than nothing where L is smaller than the lag. It teaches 0 "
+            "steps then: `max(…, 0)`.",
         ),
         Mistake(
             lambda steps, size, lag: np.sum(np.arange(lag, steps) % size >= lag) / steps,
