@@ -29,7 +29,7 @@ def test_both_forms_of_ffm_end_alike():
         assert tuple(written(ends(row)) for row in (code, printed)) == numbers
         assert not apart(code, printed) and not apart(printed, code)
     both = [rows[FIRST, form] for form in ("code", "printed")]
-    said = "The areas under the curve there, {} and {}, have intervals that overlap too"
+    said = "There the areas under the curve are {} and {}, with intervals that overlap too"
     assert said.format(*(written(area(row)) for row in both)) in text
     (_, low, _), (_, _, high) = (interval(np.mean(row["returns"], axis=1)) for row in both)
     assert low < high

@@ -11,6 +11,11 @@ def _eigenvalues(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
     return [*drawn, (np.array([0.5, 0.999 + 0j]),), (np.array([-0.9, 0.5 + 0.7j]),)]
 
 
+def _of_real_part(eigenvalues: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.log(0.5) / np.log(np.real(eigenvalues))
+
+
 half_life = Exercise(
     "3b.1",
     wanted=lambda eigenvalues: np.log(0.5) / np.log(np.abs(eigenvalues)),
@@ -37,6 +42,19 @@ half_life = Exercise(
             lambda eigenvalues: np.log(np.abs(eigenvalues)) / np.log(0.5),
             "that is upside down: it is the number of half-lives in one step.",
         ),
+        Mistake(
+            lambda eigenvalues: 0.7 / (1 - np.abs(eigenvalues)),
+            "that is the rule of thumb, good only near the unit circle. Eq. 3b.1 is exact.",
+        ),
+        Mistake(
+            lambda eigenvalues: np.log(2) / (1 - np.abs(eigenvalues)),
+            "1 - |λ| is close to -ln|λ| only near the unit circle. Divide by -ln|λ| itself.",
+        ),
+        Mistake(
+            _of_real_part,
+            "that is the logarithm of the real part, which can be negative. Turning is not "
+            "forgetting, so take the modulus |λ|.",
+        ),
     ),
 )
 
@@ -46,7 +64,10 @@ Bank = tuple[np.ndarray, np.ndarray]
 
 def _bank(lives: np.ndarray) -> Bank:
     """Eigenvalues with these half-lives, and γ = √(1 - λ²)."""
-    eigenvalues = 0.5 ** (1 / lives)
+    return _scaled(0.5 ** (1 / lives))
+
+
+def _scaled(eigenvalues: np.ndarray) -> Bank:
     return eigenvalues, np.sqrt(1 - eigenvalues**2)
 
 
@@ -65,12 +86,18 @@ bank = Exercise(
             "next there should be the same factor.",
         ),
         Mistake(
-            lambda shortest, longest, units: (
-                np.linspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units),
-                np.sqrt(1 - np.linspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units) ** 2),
+            lambda shortest, longest, units: _scaled(
+                np.linspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units)
             ),
             "both ends are right, but between them the eigenvalues are evenly spaced. Space the "
             "half-lives first, by equal factors, and compute the eigenvalues from them.",
+        ),
+        Mistake(
+            lambda shortest, longest, units: _scaled(
+                np.geomspace(0.5 ** (1 / shortest), 0.5 ** (1 / longest), units)
+            ),
+            "both ends are right, but the equal factors are between the eigenvalues. They should "
+            "be between the half-lives.",
         ),
         Mistake(
             lambda shortest, longest, units: _bank(
@@ -130,6 +157,11 @@ delay_line = Exercise(
             lambda lag, period: np.roll(_response(lag, period), -2 * lag),
             "the impulse comes out at -lag, which is lag steps before the next round: the sign of "
             "the angles of c is wrong.",
+        ),
+        Mistake(
+            lambda lag, period: np.cos(2 * np.pi * (np.arange(period) - lag) / period),
+            "a single unit is 1 after `lag` steps, but swings on its way there. Take `period` "
+            "units, whose angles are spread evenly around the circle.",
         ),
         Mistake(
             lambda lag, period: period * _response(lag, period),
