@@ -24,6 +24,11 @@ guess = Exercise(
             "a return of 0 needs as many right answers as wrong ones, but only one of four suits "
             "fits.",
         ),
+        Mistake(
+            -0.461,
+            "that is the best agent without memory, which looks at its card and at the begin flag. "
+            "The one asked for clings to a suit, whatever it sees.",
+        ),
         Mistake(0.5, "the size is right, but the sign is not, because most answers are wrong."),
         Mistake(
             -1.0,
