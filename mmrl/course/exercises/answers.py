@@ -38,13 +38,15 @@ class Exercise:
     `wanted` is a right answer: a function, then `cases` draws its arguments, one tuple per case; or
     a number, an array or a pytree of them, then there are no cases. An answer is right if it equals
     `wanted` within `tolerance`, absolute for numbers below 1 and relative above, on every case.
-    Flags and whole numbers, texts too, must be equal.
+    Flags and whole numbers, texts too, must be equal. `stops` are words of an error that readers
+    meet, and the hint that is told after them.
     """
 
     name: str  # chapter and number, "2.1"
     wanted: Any
     cases: Callable[[np.random.Generator], list[Arguments]] | None = None
     mistakes: tuple[Mistake, ...] = ()
+    stops: tuple[tuple[str, str], ...] = ()
     tolerance: float = 1e-4
 
     def __call__(self, answer: Any) -> None:
@@ -68,8 +70,8 @@ class Exercise:
     def _hint(self, answer: Any, cases: list[Arguments]) -> str | None:
         """The hint of the mistake that the answer repeats on every case."""
         results = [_result(answer, case) for case in cases]
-        if any(isinstance(result, Failure) for result in results):
-            return None
+        if failures := [pair for pair in zip(results, cases, strict=True) if _failed(pair[0])]:
+            return self._after(*failures[0])
         for mistake in self.mistakes:
             theirs = (_result(mistake.answer, case) for case in cases)
             pairs = zip(results, theirs, strict=True)
@@ -77,8 +79,13 @@ class Exercise:
                 return mistake.hint
         return None
 
+    def _after(self, failure: "Failure", case: Arguments) -> str | None:
+        """A known error, and the hint that belongs to it."""
+        hint = next((hint for words, hint in self.stops if words in failure.words), None)
+        return hint and f"{failure.words}{_given(case)}. {hint}"
+
     def _same(self, result: Any, other: Any) -> bool:
-        return not isinstance(other, Failure) and _difference(result, other, self.tolerance) is None
+        return not _failed(other) and _difference(result, other, self.tolerance) is None
 
     def _compare(self, answer: Any, case: Arguments) -> str | None:
         """The flaw of the answer in one case, in words; None if there is none."""
@@ -86,7 +93,7 @@ class Exercise:
         if _open(result):
             return f"a part of it is still `...`{_given(case)}."
         wanted = self.wanted(*case) if callable(self.wanted) else self.wanted
-        if isinstance(result, Failure):
+        if _failed(result):
             return f"{result.words}{_given(case)}."
         difference = _difference(result, wanted, self.tolerance)
         return None if difference is None else f"{difference}{_given(case)}."
@@ -97,6 +104,10 @@ class Failure:
     """An event in the place of a result."""
 
     words: str
+
+
+def _failed(result: Any) -> bool:
+    return isinstance(result, Failure)
 
 
 def _result(answer: Any, case: Arguments) -> Any:
@@ -114,7 +125,7 @@ def _result(answer: Any, case: Arguments) -> Any:
 
 def _open(result: Any) -> bool:
     """Is there a `...` in it, or did it stop at one?"""
-    if isinstance(result, Failure):
+    if _failed(result):
         return "ellipsis" in result.words.lower()
     return any(leaf is ... for leaf in jax.tree.leaves(result))
 

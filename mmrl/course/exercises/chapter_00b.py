@@ -64,6 +64,13 @@ moving_average = Exercise(
             "as the carry, and as the output.",
         ),
     ),
+    stops=(
+        (
+            "TracerBool",
+            "A Python `if` has to know its flag while JAX traces, and a tracer has no value. "
+            "Choose with `jnp.where(first, x, ...)`.",
+        ),
+    ),
 )
 
 
@@ -112,6 +119,13 @@ walk = Exercise(
             _in_a_chain,
             "a sound walk: to split the carried key at each step is the other usual way. The keys "
             "asked for are those of one `jax.random.split(key, steps)`.",
+        ),
+    ),
+    stops=(
+        (
+            "accepts a single key",
+            "All keys arrive at once here. Hand them to `jax.lax.scan` as its inputs, so that the "
+            "second argument of `step` is the one key of this step.",
         ),
     ),
 )
@@ -168,6 +182,18 @@ all_returns = Exercise(
             lambda tapes, gammas: jnp.moveaxis(jnp.asarray(_all_returns(tapes, gammas)), -1, 0),
             "the numbers are right, but time has become the first axis. `vmap` puts its new axis "
             "in front, so that time stays last without any transposing.",
+        ),
+    ),
+    stops=(
+        (
+            "rank should be at least 1",
+            "A `vmap` without `in_axes` takes an axis off both arguments, so the inner one is left "
+            "with single numbers. Each of the two must leave one argument whole: None for it.",
+        ),
+        (
+            "must have equal types",
+            "One `vmap` takes off one axis, so `discounted` still gets all the tapes, or all the "
+            "discounts, at once. Use a second `vmap` for the other argument.",
         ),
     ),
 )
