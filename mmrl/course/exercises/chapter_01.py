@@ -51,6 +51,13 @@ belief_step = Exercise(
             "with Z[:, obs].",
         ),
     ),
+    stops=(
+        (
+            "could not be broadcast",
+            "If you wrote `Z[obs]`, that is a row: all that one state may show. The weights of one "
+            "observation, a number for each state, are the column `Z[:, obs]`.",
+        ),
+    ),
 )
 
 
@@ -95,6 +102,21 @@ combine = Exercise(
             "the sign is wrong: the true product is the matrix *times* exp(log_scale), so the "
             "logarithm of what you divided by is added.",
         ),
+        Mistake(
+            lambda a, b: (
+                a[0] * b[0] / (a[0] * b[0]).sum(),
+                a[1] + b[1] + np.log((a[0] * b[0]).sum()),
+            ),
+            "`*` multiplies entry by entry, but Eq. 1.5 has products of matrices, `a[0] @ b[0]`.",
+        ),
+        Mistake(
+            lambda a, b: (
+                a[0] @ b[0] / (a[0] @ b[0]).sum(1, keepdims=True),
+                a[1] + b[1] + np.log((a[0] @ b[0]).sum(1)),
+            ),
+            "each row is divided by a sum of its own, but one number has to scale the whole "
+            "matrix: divide by the sum of all entries.",
+        ),
     ),
     tolerance=1e-6,
 )
@@ -128,6 +150,20 @@ memoryless = Exercise(
         Mistake(
             lambda suits, copies: 2 * copies / (suits * copies - 1) - 1,
             "right, except for a deck with a single suit, because there is no other suit to say.",
+        ),
+        Mistake(
+            lambda suits, copies: copies / (suits * copies - 1),
+            "that is the probability p of a right answer, where there is another suit to say. A "
+            "wrong answer costs as much as a right one pays, so the return is 2 p - 1.",
+        ),
+        Mistake(
+            lambda suits, copies: _memoryless(suits, copies) if suits > 1 else 0.0,
+            "right, except for a deck with a single suit: there every answer is right.",
+        ),
+        Mistake(
+            lambda suits, copies: _memoryless(suits, copies) if suits > 1 else -1.0,
+            "right, except for a deck with a single suit: the suit in view is the only one, so it "
+            "is right to say it.",
         ),
     ),
     tolerance=1e-6,
