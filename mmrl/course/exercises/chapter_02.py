@@ -24,7 +24,8 @@ def _means(rng: np.random.Generator) -> list[tuple[Mean, Mean]]:
         for n, m, x, y in zip(*rng.integers(1, 9, (2, 6)), *rng.normal(size=(2, 6)), strict=True)
     ]
     empty = (0.0, 0.0)
-    return [*drawn, (empty, drawn[0][0]), (drawn[0][0], empty), (empty, empty)]
+    far = (1.0, 1000.0), (1.0, -400.0)  # a little more in the denominator shows here
+    return [*drawn, far, (empty, drawn[0][0]), (drawn[0][0], empty), (empty, empty)]
 
 
 merge_means = Exercise(
@@ -50,7 +51,20 @@ merge_means = Exercise(
             lambda a, b: (max(a[0], b[0]), _merge(a, b)[1]),
             "the mean is right, but the count is not, because together there are n + m items.",
         ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], (a[0] * a[1] + b[0] * b[1]) / (a[0] + b[0] + 1e-3)),
+            "a little more in the denominator avoids 0/0, but makes every mean too small. Divide "
+            "by the count itself, and by 1 where both counts are 0.",
+        ),
     ),
+    stops=(
+        (
+            "ZeroDivisionError",
+            "Two empty samples must give (0, 0), because that is the identity. Divide by 1 where "
+            "both counts are 0.",
+        ),
+    ),
+    tolerance=1e-5,
 )
 
 
@@ -100,6 +114,14 @@ compose_clips = Exercise(
         Mistake(
             lambda a, b: (a[0] + b[0], b[1], b[2]),
             "the bounds of `a` are lost. A counter that `a` held below 3 stays below 3 + shift.",
+        ),
+        Mistake(
+            lambda a, b: (
+                a[0] + b[0],
+                *(min(max(stop, b[1]), b[2]) for stop in a[1:]),
+            ),
+            "you clip the stops of `a` as they are. The second turn moves them first: add its "
+            "shift, and then clip.",
         ),
     ),
 )
@@ -186,6 +208,19 @@ longest_streak = Exercise(
             _runs,
             "that is the streak that is still running, but the longest one so far is asked for, so "
             "an element has to keep that too.",
+        ),
+        Mistake(
+            scanned(
+                lambda flag: (int(flag), int(flag)),
+                lambda a, b: (
+                    a[0] + b[0] if b[0] else 0,
+                    max(a[1], b[1], a[0] + b[0] if b[0] else 0),
+                ),
+                lambda h: h[1],
+            ),
+            "that is right while `b` is a single flag, as with the impostor. If `b` is many, its "
+            "running streak need not reach back to its start. Keep its length, and the run at its "
+            "start.",
         ),
     ),
 )
