@@ -129,6 +129,17 @@ learned_start = Exercise(
             lambda gains, inputs, begin, h0: _from_zero(gains, inputs + gains * h0, begin, h0),
             "h0 comes in at every step. It should come in only where an episode begins.",
         ),
+        Mistake(
+            lambda gains, inputs, begin, h0: _from_zero(gains, inputs, begin, h0) + h0,
+            "h0 is added to every state, so it never fades. It is a state itself: what the first "
+            "map of an episode makes of it belongs into that map's input.",
+        ),
+    ),
+    stops=(
+        (
+            "has no attribute 'at'",
+            "The arguments are NumPy arrays. Choose with `np.where(begin, ..., inputs)`.",
+        ),
     ),
 )
 
@@ -210,6 +221,11 @@ diagnosis = Exercise(
             _turned,
             "late and early are turned round. A late reset wipes out the first observation of an "
             "episode; an early one lets the last observation of the episode before through.",
+        ),
+        Mistake(
+            lambda memory, xs, begin: "right",
+            "you call every memory right. Change one observation at a time, by adding 1 for "
+            "example, and see at which steps the outputs change.",
         ),
     ),
 )
