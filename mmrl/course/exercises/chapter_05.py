@@ -31,6 +31,15 @@ half_life = Exercise(
             "your fraction is upside down. Solve (γλ)ⁿ = ½ for n: take logarithms on both sides, "
             "and divide by the one of γλ.",
         ),
+        Mistake(
+            lambda gamma, lam: np.log(2) / np.log(gamma * lam),
+            "your sign is wrong, because a number of steps is positive. The weight falls to one "
+            "half, so the logarithm of ½ stands above, and it is negative as well.",
+        ),
+        Mistake(
+            lambda gamma, lam: np.ceil(np.log(0.5) / np.log(gamma * lam)),
+            "right, but rounded up to whole steps. The real number itself is asked for.",
+        ),
     ),
 )
 
@@ -50,6 +59,7 @@ def _retrace(
     most: float = 1.0,
     apart: bool = True,
     correct: bool = True,
+    own: bool = False,
     leak: str = "",
     clip_trace: bool = False,
     scale: bool = True,
@@ -62,8 +72,11 @@ def _retrace(
         targets[t] = rewards[t] + discount[t] * next_values[t]
         if t + 1 < steps and not (apart and last[t]):
             trace = discount[t] * traces[t + ahead]
-            targets[t] += trace * (targets[t + 1] - (values[t + 1] if correct else 0.0))
-        elif leak == "roll" or (leak and t + 1 < steps):
+            known = values[t if own else t + 1]
+            targets[t] += trace * (targets[t + 1] - (known if correct else 0.0))
+        elif leak == "multiply" and t + 1 < steps:
+            targets[t] -= 0.0 * values[t + 1]  # nothing, unless it is NaN
+        elif leak == "roll" or (leak == "append" and t + 1 < steps):
             targets[t] -= discount[t] * traces[(t + 1) % steps] * values[(t + 1) % steps]
     return targets
 
@@ -82,7 +95,9 @@ def _tapes(rng: np.random.Generator) -> list[Tape]:
         ratio = np.exp(rng.normal(size=steps))
         return rewards, discount, values, next_values, last, ratio, lam
 
-    return [draw(6, 0.9), draw(15, 1.0), draw(40, 0.6)]
+    broken = draw(9, 0.8)
+    broken[2][4] = np.nan  # of the second episode's first action, which no target needs
+    return [draw(6, 0.9), draw(15, 1.0), draw(40, 0.6), broken]
 
 
 retrace = Exercise(
@@ -107,13 +122,13 @@ retrace = Exercise(
         Mistake(
             _flawed(leak="append"),
             "`backward` cuts the gain at an episode's last step, but your x there still holds -γ c "
-            "q of the next episode. Set c to 0 where `last` is true, so that both are gone.",
+            "q of the next episode. Select: 0 in place of c q where `last` is true.",
         ),
         Mistake(
             _flawed(leak="roll"),
             "your x at an episode's last step holds -γ c q of the next episode, and at the end of "
-            "the tape that of its first step, because `roll` goes round. Set c to 0 where `last` "
-            "is true.",
+            "the tape that of its first step, because `roll` goes round. Select: 0 in place of c "
+            "q where `last` is true.",
         ),
         Mistake(
             _flawed(scale=False),
@@ -128,6 +143,16 @@ retrace = Exercise(
             _flawed(correct=False),
             "q at t + 1 is missing. What goes back to step t is γ c (G - q), of which γ c G is the "
             "gain's part. The rest, -γ c q of the next step, belongs to x.",
+        ),
+        Mistake(
+            _flawed(own=True),
+            "you take q at step t. What is subtracted from the next target is the value of the "
+            "*next* action, q at t + 1.",
+        ),
+        Mistake(
+            _flawed(leak="multiply"),
+            "on healthy numbers this is right, but a NaN gets from one episode into the one "
+            "before, because 0 · NaN is NaN. Select the whole product c q with `where`.",
         ),
     ),
 )
@@ -185,6 +210,16 @@ optimal_stopping = Exercise(
             lambda first, then: (then[0], *_compose(first, then)[1:]),
             "you forgot that `first` may have stopped. Its result is at least its stop, so "
             "then(first(y)) is at least pay + gain · stop, with the stop of `first`.",
+        ),
+        Mistake(
+            lambda first, then: (max(then[0], then[2] * first[0]), *_compose(first, then)[1:]),
+            "the stop lacks the pay of `then`: whoever has stopped in `first` still gets it, so "
+            "the stop of `first` becomes pay + gain · stop.",
+        ),
+        Mistake(
+            lambda first, then: (max(then[0], then[1] + first[0]), *_compose(first, then)[1:]),
+            "in the stop the gain is missing: the stop of `first` becomes pay + gain · stop, with "
+            "pay and gain of `then`.",
         ),
     ),
 )
