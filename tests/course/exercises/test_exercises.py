@@ -232,3 +232,51 @@ def test_a_key_in_a_case_can_be_shown():
 def test_a_notebook_shows_the_hint_alone():
     error = NotYet("Exercise 9.1: look again.")
     assert error._render_traceback_() == ["✗ Exercise 9.1: look again."]
+
+
+# Errors that readers meet
+
+
+def running(xs, begin, beta):  # an `if` on a tracer
+    def step(h, inputs):
+        h = inputs[0] if inputs[1] else beta * h + (1 - beta) * inputs[0]
+        return h, h
+
+    return jax.lax.scan(step, 0.0, (xs, begin))[1]
+
+
+def all_keys(key, steps):
+    keys = jax.random.split(key, steps)
+    return jax.lax.scan(lambda h, _: 2 * (h + jax.random.normal(keys),), 0.0, keys)[1]
+
+
+def discounted(rewards, gamma):
+    return jax.lax.scan(lambda y, r: 2 * (r + gamma * y,), 0.0, rewards, reverse=True)[1]
+
+
+@pytest.mark.parametrize(
+    ("chapter", "name", "answer", "said"),
+    [
+        ("00b", "moving_average", running, "`jnp.where"),
+        ("00b", "walk", all_keys, "as its inputs"),
+        ("00b", "all_returns", jax.vmap(jax.vmap(discounted)), "None for it"),
+        ("00b", "all_returns", jax.vmap(discounted, (0, None)), "a second `vmap`"),
+        ("01", "belief_step", lambda b, T, Z, o: b @ T * Z[o] / sum(b @ T * Z[o]), "the column"),
+        (
+            "02",
+            "merge_means",
+            lambda a, b: (a[0] + b[0], (a[0] * a[1] + b[0] * b[1]) / (a[0] + b[0])),
+            "Divide by 1 where",
+        ),
+        ("04", "learned_start", lambda g, x, begin, h0: x.at[0].add(h0), r"`np\.where"),
+    ],
+)
+def test_a_known_error_gets_a_hint(chapter: str, name: str, answer: Any, said: str):
+    exercise = exercises(f"chapter_{chapter}")[name]
+    assert re.search(rf"it stopped with \w+: .* {said}", hint(exercise, answer))
+
+
+def test_the_stops_of_all_exercises_are_calm():
+    for parameter in ALL:
+        for _words, told in parameter.values[0].stops:
+            assert 20 <= len(told) <= 300 and told.endswith(".")
