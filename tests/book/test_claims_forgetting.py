@@ -196,7 +196,8 @@ def test_how_much_replay_is_enough(rows: Rows):
     found = (left(row, range(10), 12) for row in (quarter, half, most, alone))
     assert said.format(*map(per_cent, found)) in text
     first = [written(float(np.mean(first_lessons(row)))) for row in (half, most, alone)]
-    assert "first stages have {} with a half, then {} and {}.".format(*first) in text
+    said = "first stages have {} with a half, {} with three quarters, and {} with replay alone."
+    assert said.format(*first) in text
 
 
 def test_how_much_cloning_and_room_matter(rows: Rows):
@@ -206,6 +207,10 @@ def test_how_much_cloning_and_room_matter(rows: Rows):
         for name in ("without cloning", "cloning 0.01", "policy cloning only", "value cloning only")
     )
     assert f"{none} is left without it, and {paper} with the paper's weights" in text
+    clear, alone, tuned = (kept(one(rows, name)) for name in ("CLEAR", "V-trace", "tuned V-trace"))
+    assert f"cloning is most of the method: CLEAR keeps {clear}, but" in text
+    said = f"V-trace alone keeps {alone}. (Tuned for itself, V-trace keeps {tuned}; see below.)"
+    assert said in text
     assert f"policy cloning alone keeps {policy}, but value cloning alone keeps {value}" in text
     weights = [one(rows, name)["settings"]["entropy_weight"] for name in ("CLEAR", "cloning 0.01")]
     assert weights == pytest.approx([20 * 0.005] * 2) and "twenty times the paper's" in text
@@ -224,7 +229,8 @@ def test_what_cloning_does_in_the_dark(rows: Rows):
     alone, clear, none = found = [one(rows, name, family="Dark") for name in names]
     said = [written(ends(row)) for row in found]
     wanted = (
-        f"V-trace has {said[0]}, CLEAR {said[1]}, and {said[2]} without cloning. All were tuned"
+        f"V-trace has the cumulative performance {said[0]}, CLEAR {said[1]}, and {said[2]} without "
+        "cloning. All were tuned"
     )
     assert wanted in prose("14_clear")
     assert apart(alone, none) and apart(none, clear)
@@ -295,6 +301,6 @@ def test_where_in_their_grids_the_rivals_best_settings_lie(rows: Rows):
     dark = one(rows, "V-trace", "simultaneous", "Dark")
     tried = {x["entropy_weight"] for x in dark["tuning"]}
     assert len(tried) == 2 and dark["chosen"]["entropy_weight"] == min(tried)
-    assert "tuned for simultaneous V-trace (entropy weight: the smaller of two)" in text
+    assert "simultaneous V-trace, whose entropy weight was the smaller of the two tried" in text
     methods = ("V-trace", "CLEAR", "without cloning")
     assert all(one(rows, x, family="Dark")["chosen"] == dark["chosen"] for x in methods)

@@ -65,6 +65,11 @@ kept = Exercise(
             "that come to it, so divide both numbers by `actors`.",
         ),
         Mistake(
+            lambda capacity, actors, unroll, steps: _told(capacity, steps),
+            "You count steps, and those of all actors. But each actor has a part of its own, which "
+            "holds whole unrolls, so divide both numbers by `actors * unroll`.",
+        ),
+        Mistake(
             lambda *case: _told(*_rounded(lambda x: x, lambda x: x, *case)),
             "Your places and unrolls are not whole. Room that is too small for one more unroll "
             "stays unused, and an unroll that is not complete has not come yet, so round both "
@@ -197,6 +202,16 @@ uses = Exercise(
             lambda unrolls, fraction: 1 - fraction + _occasions(unrolls),
             "You replay in every iteration. But this environment gives its old unroll only with "
             "chance `fraction`.",
+        ),
+        Mistake(
+            lambda unrolls, fraction: fraction * _occasions(unrolls),
+            "You count replay alone. But with chance 1 - `fraction` an unroll is also learned from "
+            "as the new one, once, when it comes.",
+        ),
+        Mistake(
+            lambda unrolls, fraction: fraction + (1 - fraction) * _occasions(unrolls),
+            "The two chances are swapped: `fraction` is that of an old unroll, and 1 - `fraction` "
+            "that of the new one.",
         ),
         Mistake(
             lambda unrolls, fraction: np.ones(unrolls),
