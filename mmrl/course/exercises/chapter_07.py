@@ -143,6 +143,22 @@ lookahead = Exercise(
             "You reset at the last step of an episode. But its next observation still belongs to "
             "it, so reset only where `begin` is true.",
         ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: np.where(
+                np.append(begin[1:], False)[:, None],
+                next_xs,
+                decay * _scan(xs, begin, decay) + next_xs,
+            ),
+            "You reset by `begin[t + 1]`. That is the flag of the next episode, but `next_xs[t]` "
+            "still belongs to this one, so only `begin[t]` counts.",
+        ),
+        Mistake(
+            lambda xs, begin, next_xs, decay: (
+                decay * _scan(xs, np.append(begin[1:], False), decay) + next_xs
+            ),
+            "Your memory is reset one step too early, by `begin[t + 1]`. It forgets what came "
+            "before `xs[t]` where `begin[t]` is true.",
+        ),
     ),
 )
 
@@ -176,6 +192,21 @@ gradient = Exercise(
             "gradient does too.",
         ),
         Mistake(
+            lambda e, m: np.where(m, min(np.abs(e[m]).mean(), 1.0) / m.sum(), 0.0),
+            "The sign is missing. The slope of |δ| is 1 where δ is positive and -1 where it is "
+            "negative.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, np.clip(e[m].mean(), -1, 1) / m.sum(), 0.0),
+            "That is the gradient of huber(mean δ), in which errors of both signs cancel. The "
+            "absolute values come first, and then the mean.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, min(abs(e[m].mean()), 1.0) * np.sign(e) / m.sum(), 0.0),
+            "You take |mean δ| for the slope of the Huber loss. It is the mean of |δ|, in which "
+            "errors of both signs do not cancel.",
+        ),
+        Mistake(
             lambda e, m: np.where(m, np.sign(e) / m.sum(), 0.0),
             "That is the gradient of the mean of |δ|. By the chain rule the Huber loss outside "
             "multiplies it by its own slope, which is the mean itself up to 1, and 1 beyond.",
@@ -193,6 +224,11 @@ gradient = Exercise(
             lambda e, m: np.where(m, _gradient(e, m) * m.sum() / len(e), 0.0),
             "You divide by all slots. But the mean is over the real steps only, of which there are "
             "Σ m.",
+        ),
+        Mistake(
+            lambda e, m: np.where(m, min((np.abs(e) * m).mean(), 1.0) * np.sign(e) / len(e), 0.0),
+            "You divide by all slots, in the mean and in its slope. Both are over the real steps "
+            "only, so divide by Σ m.",
         ),
         Mistake(
             lambda e, m: min(np.abs(e).mean(), 1.0) * np.sign(e) / len(e),
