@@ -129,16 +129,12 @@ target = Exercise(
     cases=_n_step_cases,
     mistakes=(
         Mistake(
-            lambda rewards, terminated, gamma, q, q_target: _h(
-                _raw(rewards, terminated, gamma, q_target[np.argmax(q)])
-            ),
+            lambda *x: _h(_raw(*x[:3], x[4][np.argmax(x[3])])),
             "The network's values are rescaled, but the rewards are not. So unrescale the value "
             "before you add them.",
         ),
         Mistake(
-            lambda rewards, terminated, gamma, q, q_target: _raw(
-                rewards, terminated, gamma, _h_inverse(q_target[np.argmax(q)])
-            ),
+            lambda *x: _raw(*x[:3], _h_inverse(x[4][np.argmax(x[3])])),
             "That is the return on the raw scale. The network learns rescaled returns, so rescale "
             "the sum at the end.",
         ),
@@ -171,25 +167,31 @@ target = Exercise(
             "The bootstrap stops at a termination, as it should. Rewards after it do not count "
             "either: they belong to the next episode.",
         ),
-        Mistake(
-            _variant(rescaled=False, rewards_end=False),
-            "That is the target without rescaling, and rewards after a termination count in it. "
-            "Stop at the termination, unrescale the value before the sum, and rescale the sum.",
-        ),
-        Mistake(
-            _variant(rescaled=False, value_ends=False),
-            "That is the target without rescaling, and the value counts in it after a termination. "
-            "Stop at the termination, unrescale the value before the sum, and rescale the sum.",
-        ),
-        Mistake(
-            _variant(rescaled=False, rewards_end=False, value_ends=False),
-            "That is the target without rescaling and without an end. Stop at a termination, "
-            "unrescale the value before the sum, and rescale the sum.",
+        *(
+            Mistake(
+                _variant(rescaled=False, rewards_end=rewards, value_ends=value),
+                f"That is without rescaling, and {more} after a termination. Stop there, unrescale "
+                "the value before the sum, and rescale the sum.",
+            )
+            for rewards, value, more in (
+                (False, True, "rewards count"),
+                (True, False, "the value counts"),
+                (False, False, "all counts"),
+            )
         ),
         Mistake(
             _variant(value_ends=False),
             "The rewards stop at a termination, as they should. The bootstrap must stop too: after "
             "any of the n steps terminated, step t + n is in another episode.",
+        ),
+        Mistake(
+            lambda r, stop, *rest: _target(np.where(stop, 0, r), stop, *rest),
+            "The reward of the terminal step is missing. It still counts, and only what comes "
+            "after it does not.",
+        ),
+        Mistake(
+            lambda r, stop, *rest: _target(r, stop & (np.arange(len(r)) == len(r) - 1), *rest),
+            "You look at the last flag alone. A termination at any of the n steps ends the sum.",
         ),
         Mistake(
             _one_gamma,
@@ -203,13 +205,16 @@ def _sizes(errors, trained):
     return np.where(trained, np.abs(errors), 0)
 
 
+def _mean(errors, trained):
+    return _sizes(errors, trained).sum(1) / trained.sum(1)
+
+
 def _mixture(largest, mean, eta, alpha, beta):
     return _given(eta * largest + (1 - eta) * mean, alpha, beta)
 
 
 def _priority(errors, trained, eta):
-    size = _sizes(errors, trained)
-    return eta * size.max(1) + (1 - eta) * size.sum(1) / trained.sum(1)
+    return eta * _sizes(errors, trained).max(1) + (1 - eta) * _mean(errors, trained)
 
 
 def _given(priority, alpha, beta, scale=np.max):
@@ -259,9 +264,7 @@ law = Exercise(
             "out of both.",
         ),
         Mistake(
-            lambda δ, used, *rest: _mixture(
-                np.abs(δ).max(1), _sizes(δ, used).sum(1) / used.sum(1), *rest
-            ),
+            lambda δ, used, *rest: _mixture(np.abs(δ).max(1), _mean(δ, used), *rest),
             "Your mean is over the trained steps, your maximum is not: leave burn-in and padding "
             "out of both.",
         ),
@@ -304,11 +307,7 @@ law = Exercise(
             "Divide the weights by the largest of them, so that none is above 1.",
         ),
         Mistake(
-            lambda δ, used, *rest: _mixture(
-                np.where(used, δ, -np.inf).max(1).clip(1e-9),
-                _sizes(δ, used).sum(1) / used.sum(1),
-                *rest,
-            ),
+            lambda δ, used, *rest: _mixture(np.where(used, δ, 1e-9).max(1), _mean(δ, used), *rest),
             "The maximum is over |δ|: an error of -2 is as bad as one of 2.",
         ),
         Mistake(
