@@ -48,6 +48,13 @@ staleness = Exercise(
         ),
         Mistake(
             lambda replayed, exact: (
+                ((replayed - exact) ** 2).sum(axis=1) / np.abs(exact.max(axis=1))
+            ),
+            "The root is missing. The length of the difference is the root of the sum of its "
+            "squares.",
+        ),
+        Mistake(
+            lambda replayed, exact: (
                 np.abs(replayed - exact).max(axis=1) / np.abs(exact.max(axis=1))
             ),
             "You take the largest difference over the actions. The length of the difference counts "
@@ -126,6 +133,11 @@ product = Exercise(
             "multiplied by the factors of all steps.",
         ),
         Mistake(
+            lambda factors, inputs: (factors[0] ** len(factors), _product(factors, inputs)[1]),
+            "What is added is right. Your factor is a power of the first one, but here each step "
+            "has a factor of its own: multiply all of them.",
+        ),
+        Mistake(
             lambda factors, inputs: (0.0, _product(factors, inputs)[1]),
             "What is added is right: it is where the zero state comes to. The factor says what is "
             "left of any other state, the product of all factors.",
@@ -138,14 +150,16 @@ def _stored(lam, xi):
     return abs((1 - lam) / (1 - lam * np.exp(xi)) - 1)
 
 
-def _four(lam, xi, burn_in):
-    warm, stored = lam**burn_in, _stored(lam, xi)
+def _errors(warm, stored):
     return np.array([1.0, warm, stored, warm * stored])
+
+
+def _four(lam, xi, burn_in):
+    return _errors(lam**burn_in, _stored(lam, xi))
 
 
 def _estimated(lam, xi, burn_in):
-    warm, stored = lam**burn_in, abs(xi) * lam / (1 - lam)
-    return np.array([1.0, warm, stored, warm * stored])
+    return _errors(lam**burn_in, abs(xi) * lam / (1 - lam))
 
 
 def _with_both(lam, xi, burn_in, both):
@@ -184,6 +198,20 @@ starts = Exercise(
             ),
             "The first three are right. The burn-in is read by the learner, so its factor is λ, "
             "not the actor's λ exp(ξ).",
+        ),
+        Mistake(
+            lambda lam, xi, burn_in: _errors((lam * np.exp(xi)) ** burn_in, _stored(lam, xi)),
+            "In the burn-in the learner reads, so what is wrong shrinks by its λ at each step, not "
+            "by the actor's λ exp(ξ).",
+        ),
+        Mistake(
+            lambda lam, xi, burn_in: _errors(lam**burn_in, _stored(lam * np.exp(xi), -xi)),
+            "Your error is relative to the stored state. Divide by the exact one, h = 1/(1 - λ).",
+        ),
+        Mistake(
+            lambda lam, xi, burn_in: _four(lam, xi, burn_in)[[0, 2, 1, 3]],
+            "Burn-in and stored state have changed places: the order is zero, burn-in, stored, "
+            "both.",
         ),
         Mistake(
             lambda lam, xi, burn_in: _four(lam, xi, burn_in) * [0, 1, 1, 1],
