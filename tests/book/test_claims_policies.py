@@ -206,8 +206,13 @@ def final() -> Finals:
 def test_how_invariant_final_returns_are(final: Finals):
     text = prose("12_batch_size_invariance")
     spread = {pair: final.spread(*pair, EVERY) for pair in final.pairs}
-    said = "On Catch, the final returns of PPG-EWMA spread over the four batches by"
+    said = (
+        "On Catch, the final returns of PPG-EWMA spread over the four batches, "
+        "$c = 1, 4, 16, 64$, by"
+    )
     assert f"{said} {spread['Catch', 'ppg']:.3f}" in text
+    said = f"With every rule, final returns spread by at most {max(spread.values()):.2f}."
+    assert said in text
     assert (
         f"Those of PPO-EWMA spread by {spread['Catch', 'ppo']:.2f} on Catch, by "
         f"{spread['CatchLong', 'ppo']:.2f} in runs twice as long, where single seeds stick, by "
@@ -220,8 +225,10 @@ def test_how_invariant_final_returns_are(final: Finals):
 
     linear = "linear step size"
     one, whole = two("Catch", "ppo", linear)
-    longer = two("CatchLong", "ppo", linear)[0]
-    said = f"PPO-EWMA ends at {one} instead of {whole} on Catch, or at {longer} in the runs twice"
+    longer, most = two("CatchLong", "ppo", linear)
+    said = (
+        f"PPO-EWMA ends at {one} instead of {whole} on Catch, and at {longer} instead of {most} in"
+    )
     assert said in text
     said = "PPG-EWMA on Catch ends at {} instead of {}".format(*two("Catch", "ppg", linear))
     assert said in text
@@ -259,7 +266,7 @@ def test_how_noisy_gradients_were(final: Finals):
     assert sizes == {64, 128} and "$n$ = 64 or 128 steps" in text
     step = 64 / np.sqrt((1 + 64 * 1000 / 64) / (1 + 1000 / 64))
     said = "for $n = 64$, $B = 1000$ and $c = 64$, Eq. 12.3 divides by"
-    assert f"{said} {step:.1f}" in text
+    assert f"{said} {step:.2f}" in text
 
 
 def test_what_leaving_rules_out_does(final: Finals):
@@ -270,7 +277,7 @@ def test_what_leaving_rules_out_does(final: Finals):
         both = [[final(task, agent, x, c) for c in (4, 16, 64)] for x in (EVERY, condition)]
         return list(np.subtract(*both))
 
-    assert "Without it Breakout ends *higher* at every batch" in text
+    assert "without it Breakout ends *higher* at every batch" in text
     assert max(less("Breakout", "ppo", "no step size")) < 0
     catch = [less("Catch", agent, "no step size") for agent in ("ppg", "ppo")]
     lost = rounded(one[2] for one in catch)

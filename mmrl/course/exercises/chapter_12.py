@@ -43,6 +43,11 @@ adjusted = Exercise(
             "there are now c steps in place of one, so together they go √c times too far.",
         ),
         Mistake(
+            _other_step(lambda c, step_size: step_size * np.sqrt(c)),
+            "The root is right, but you multiply by it. There are more steps now, so each must be "
+            "shorter: divide.",
+        ),
+        Mistake(
             _other_decay(lambda c, beta: beta ** (1 / c)),
             "β_prox to the power 1/c is nearly right, because the weights fall as fast per "
             "example. But the mean age is another: multiply the center of mass, 1/(1 - β) - 1.",
@@ -51,6 +56,11 @@ adjusted = Exercise(
             _other_decay(lambda c, beta: 1 - (1 - beta) / c),
             "You multiply 1/(1 - β) by c. The mean age, the center of mass, is one less than "
             "that, because today's parameters have age 0.",
+        ),
+        Mistake(
+            _other_decay(lambda c, beta: _decay(_center(beta) / c)),
+            "You divide the center of mass by c. It is counted in gradient steps, each of which "
+            "now has fewer examples, so there must be c times as many of them.",
         ),
         Mistake(
             _other_decay(lambda c, beta: c * _center(beta)),
@@ -125,6 +135,26 @@ factor = Exercise(
             "which is less than 1.",
         ),
         Mistake(
+            lambda c, small, large, n_small, n: c * _factor(c, small, large, n_small, n),
+            "Your root is right, but the 1/c before it is missing: Eq. 12.3 spreads the one large "
+            "step over c small ones.",
+        ),
+        Mistake(
+            lambda c, small, large, n_small, n: _noise_of(
+                c,
+                _trace(small, large, n_small, n),
+                large - _trace(small, large, n_small, n) / n,
+                n_small,
+            ),
+            "You take the noise of the smaller batch, S/n_small. But it is your batch of n that is "
+            "divided by c, so its noise, S/n, belongs into Eq. 12.3.",
+        ),
+        Mistake(
+            lambda c, small, large, n_small, n: np.sqrt(small / large) / c,
+            "√(small/large) is the right root only if `n_small` is n/c. Here it need not be, so "
+            "find S and |∇L|² first, and with them the noise at n and at n/c.",
+        ),
+        Mistake(
             lambda c, small, large, n_small, n: c * _factor(c, small, large, n_small, n) ** 2,
             "The root is missing: Adam divides by the root of the mean square. Without it your "
             "factor tends to 1 for a noisy batch, and not to 1/√c.",
@@ -158,6 +188,16 @@ adjust = Exercise(
             lambda c, rate, momentum: (rate / c, momentum),
             "That is right for what an example weighs in the end, but the velocity now forgets "
             "after c times fewer examples. Multiply its center of mass by c as well.",
+        ),
+        Mistake(
+            lambda c, rate, momentum: (rate / np.sqrt(c), _momentum(c, rate, momentum)[1]),
+            "The momentum is right. But √c is Adam's, and here nothing divides by the size of the "
+            "gradient: what an example adds in the end, rate / (1 - momentum), is divided by c.",
+        ),
+        Mistake(
+            lambda c, rate, momentum: (rate / np.sqrt(c), momentum),
+            "√c is Adam's: here nothing divides by the size of the gradient. Also, the velocity "
+            "now forgets after c times fewer examples, so multiply its center of mass by c.",
         ),
         Mistake(
             lambda c, rate, momentum: (rate / c, _momentum(c, rate, momentum)[1]),
