@@ -36,6 +36,16 @@ table = Exercise(
             "smaller, they would come from c times fewer steps.",
         ),
         Mistake(
+            lambda c, decay, iterations: ((c - 1) / (c + 1), c * iterations),
+            "That holds from b = 0 only, where the span is 1. In general the span is 2/(1 - b) - 1 "
+            "to begin with, and c times that is wanted.",
+        ),
+        Mistake(
+            lambda c, decay, iterations: (decay ** (1 / c), c * iterations),
+            "A power of 1/c keeps how fast weights fall per example, so b = 0 stays 0. What shall "
+            "stay is the effective sample, 2/(1 - b) - 1 iterations, in steps.",
+        ),
+        Mistake(
             lambda c, decay, iterations: (c * (1 + decay) / (1 - decay), c * iterations),
             "The first number is the new span, in iterations. Asked is the decay that goes with "
             "it: solve span = 2/(1 - b) - 1 for b.",
@@ -73,6 +83,26 @@ def _mean_faded(batches, decay):
         square += np.sum((x - np.mean(x)) ** 2) + count * len(x) / total * step**2
         mean, count = mean + len(x) / total * step, total
     return mean, np.sqrt(square / count)
+
+
+def _unfaded(batches, decay):
+    """Chan's merge, with only the count faded."""
+    count = mean = square = 0.0
+    for x in batches:
+        count *= decay
+        total, step = count + len(x), np.mean(x) - mean
+        square += np.sum((x - np.mean(x)) ** 2) + count * len(x) / total * step**2
+        mean, count = mean + len(x) / total * step, total
+    return mean, np.sqrt(square / count)
+
+
+def _running(batches, decay):
+    """Running averages of the batches' means and deviations."""
+    mean, deviation = np.mean(batches[0]), np.std(batches[0])
+    for x in batches[1:]:
+        mean = decay * mean + (1 - decay) * np.mean(x)
+        deviation = decay * deviation + (1 - decay) * np.std(x)
+    return mean, deviation
 
 
 def _within(batches, decay):
@@ -119,6 +149,20 @@ moments = Exercise(
             "was seen by the decay, before each new batch is merged.",
         ),
         Mistake(
+            lambda batches, decay: tuple(np.power(_weighted(batches, decay), (1, 2))),
+            "The second number is the variance, M / n. Asked is the deviation, its square root.",
+        ),
+        Mistake(
+            _unfaded,
+            "The count fades, but your sum of squares M does not. It is a sum of weights as well, "
+            "so multiply it by the decay before each merge.",
+        ),
+        Mistake(
+            _running,
+            "You keep running averages of the batches' means and deviations. These leave out how "
+            "far the means lie apart and how long each batch is: keep (n, μ, M) instead.",
+        ),
+        Mistake(
             _within,
             "You average the variances of the batches. How far their means lie apart belongs to "
             "the variance as well: it is the last term of Eq. 12b.1.",
@@ -153,6 +197,11 @@ age = Exercise(
             lambda center, steps: center,
             "That is the age after infinitely many steps. An average that has just begun holds "
             "nothing so old, so it is younger.",
+        ),
+        Mistake(
+            lambda center, steps: steps / 2,
+            "In yours all parameters weigh alike. But the weight falls by the factor β with each "
+            "step of age, so the mean age is below steps / 2.",
         ),
         Mistake(
             lambda center, steps: np.average(
