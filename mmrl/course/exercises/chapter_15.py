@@ -14,8 +14,11 @@ Read = dict[str, tuple[str, bool]]  # of each dimension: the counters in its ind
 
 
 def _where(read: Read) -> tuple[str, int]:
-    mentioned = {name for counters, _ in read.values() for name in counters.split()}
-    return _ordered(mentioned), sum(is_slice for _, is_slice in read.values())
+    return _ordered(set(_mentions(read))), sum(is_slice for _, is_slice in read.values())
+
+
+def _mentions(read: Read) -> list[str]:
+    return [name for counters, _ in read.values() for name in counters.split()]
 
 
 def _ordered(names: set[str]) -> str:
@@ -70,6 +73,16 @@ where = Exercise(
             ),
             "You leave out the counters in slices. But x[t:T] changes with t as much as x[t] "
             "does, so they count, too.",
+        ),
+        Mistake(
+            lambda read: (" ".join(sorted(_mentions(read))), _where(read)[1]),
+            "You name a counter as often as it is mentioned. But a domain has each counter once: "
+            "x[i, i] lives on i alone.",
+        ),
+        Mistake(
+            lambda read: (" ".join(_mentions(read)), _where(read)[1]),
+            "You list the counters as they are mentioned. But a domain has each once, in the order "
+            "i, k, t: x[i, i] lives on i, and x[t, i] on i and t.",
         ),
         Mistake(
             lambda read: (
@@ -129,6 +142,11 @@ through_time = Exercise(
             _forward,
             "You run forward in time. But the readers of h[t] come after it and their gradients "
             "must be there first, so run backward.",
+        ),
+        Mistake(
+            lambda d, c: np.append(_forward(d, c)[1:], d * _forward(d, c)[-1] + c[-1]),
+            "You sum the past, as h does. But x[t] can only change what comes after it, so its "
+            "gradient adds up the c that are still to come: run backward.",
         ),
         Mistake(
             lambda d, c: np.append(c[1:], 0.0),
