@@ -254,7 +254,8 @@ orders = Counted(
         "points of the program are missing",
         "points run twice, or are none of the program. Runs too many",
         "points come before what they read. Such reads",
-        "legal, but more values are alive than needed. Too many",
+        "legal, but more values are alive than needed: among the points that are ready prefer one "
+        "that is the last to read something. Too many",
     ),
     wanted=followed(greedy),
     cases=lambda rng: [("3-step", 12), ("Monte-Carlo", 7), ("actor and critic", 12), ("GAE", 8)],
