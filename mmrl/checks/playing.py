@@ -1,5 +1,6 @@
 """Does an environment keep the rules that rollouts, wrappers and agents rely on?"""
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -118,6 +119,18 @@ def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
             "steps at the latest; one went on. `is_truncated` must be true when `state.time` is "
             "there, as gymnax's is"
         )
+    if saw["reset"].any() and not saw["uncounted"].any():
+        yield (
+            f"`step_env` must not reset: {_when(saw, 'reset')}, its last, `state.time` is not one "
+            "more. Return the state and the observation that the action led to; "
+            "gymnax's `step` resets"
+        )
+    if saw["clocked"].any():
+        yield (
+            f"`terminated` must not be true because time is up: {_when(saw, 'clocked')} it is, "
+            "where `max_steps_in_episode` says that the episode is over, and is not where that is "
+            "later. An end by the clock is told by `is_truncated`, so that agents may bootstrap"
+        )
     if own_step(env) and (saw["last"] & saw["swapped"]).any() and not saw["kept"].any():
         yield (
             "info's `final_observation` must be the last of the episode that ended; it is the "
@@ -143,7 +156,7 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
         action = random_action(spaces[1], keys[0])
         obs, after, reward, terminated, truncated, info = env.step(keys[1], state, action, params)
         final, last = info["final_observation"], terminated | truncated
-        alone = env.step_env(keys[1], state, action, params)[0] if own_step(env) else final
+        alone = env.step_env(keys[1], state, action, params)
         seen = jnp.stack([obs, final]).astype(jnp.float32)
         told = {
             "reward": reward,
@@ -154,7 +167,9 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
             "uncounted": (after.time != jnp.where(last, 0, state.time + 1)) | (first.time != 0),
             "late": (before + 1 >= params.max_steps_in_episode) & ~last,
             "last": last,
-            "swapped": jnp.all(final == obs) & jnp.any(alone != obs),
+            "swapped": jnp.all(final == obs) & jnp.any(alone[0] != obs),
+            "reset": last & (alone[1].time != state.time + 1),
+            "clocked": ~alone[3] & _by_clock(env, keys[1], state, action, params),
             "kept": last & jnp.any(final != obs),
             "length": before + 1,
         }
@@ -164,6 +179,18 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
     _, told = jax.lax.scan(step, start, jax.random.split(key, count))
     told["outside"] = told["outside"].at[0].set(told["outside"][0] | ~_inside(spaces[0], obs))
     return told
+
+
+def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
+    """Whether the step would terminate if time were up with it, or with the step before."""
+    if not dataclasses.is_dataclass(params):
+        return jnp.array(False)
+
+    def ends(limit: Any, params: Any = params) -> Any:
+        limited = dataclasses.replace(params, max_steps_in_episode=limit)
+        return env.step_env(key, state, action, limited)[3]
+
+    return ends(jnp.maximum(state.time, 1)) | ends(state.time + 1)
 
 
 def _inside(space: Any, obs: Any) -> Any:

@@ -86,7 +86,11 @@ def main(arguments: Sequence[str]) -> int:
         _watch(sweep, console)
     except KeyboardInterrupt:
         done, resume = len(sweep.history), called(f"sweep --resume --out {path}")
-        kept = f"Blocks 1 to {done} are saved in {path}" if done else f"No block of {path} is done"
+        kept = (
+            f"At least blocks 1 to {done} are saved in {path}"
+            if done
+            else f"No block of {path} is done"
+        )
         raise KeyboardInterrupt(f"Stopped. {kept}; go on with: {resume}") from None
     console.print(_table(sweep))
     console.print(_verdict(sweep), highlight=False, soft_wrap=True)

@@ -314,5 +314,9 @@ def _latest(env: str, agent: str) -> pathlib.Path:
 
 def _farewell(run: Run, path: pathlib.Path) -> str:
     done, resume = len(run.history), called(f"train --resume --out {path}")
-    kept = f"Blocks 1 to {done} are saved in {path}" if done else f"No block of {path} is complete"
+    kept = (
+        f"At least blocks 1 to {done} are saved in {path}"
+        if done
+        else f"No block of {path} is complete"
+    )
     return f"Stopped. {kept}; go on with: {resume}"

@@ -243,7 +243,30 @@ def without_reset(self: Any, key: Any, state: Any, action: Any, params: Any) -> 
     return obs, state, reward, terminated, truncated, {**info, "final_observation": obs}
 
 
+def resetting(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
+    """A step that begins the next episode itself."""
+    obs, after, reward, _, info = Good.step_env(self, key, state, action, params)
+    terminated, (other, first) = after.cue < 0.5, self.reset_env(key, params)
+    after, obs = jax.tree.map(partial(jnp.where, terminated), (first, other), (after, obs))
+    return obs, after, reward, terminated, info
+
+
+def clocked(late: int, alone: bool = False) -> Callable[..., Any]:
+    """A step that terminates when time is up, as `state.time` has it before or after the step."""
+
+    def step_env(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
+        *step, terminated, info = Good.step_env(self, key, state, action, params)
+        up = state.time + late >= params.max_steps_in_episode
+        return *step, up | (terminated & (not alone)), info
+
+    return step_env
+
+
 PLAYED: dict[str, tuple[dict[str, Any], str]] = {
+    "a step that resets": ({"step_env": resetting}, "`step_env` must not reset: in step"),
+    "an end by the clock": ({"step_env": clocked(1)}, "`terminated` must not be true because time"),
+    "no other end": ({"step_env": clocked(1, alone=True)}, "`terminated` must not be true because"),
+    "an end by a late clock": ({"step_env": clocked(0)}, "`terminated` must not be true because"),
     "whole numbers seen": (
         {
             "reset_env": lambda self, *x: jax.tree.map(jnp.int32, Good.reset_env(self, *x)),

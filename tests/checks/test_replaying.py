@@ -67,6 +67,10 @@ def last_flag(tape: Any) -> Any:
     return jnp.concatenate([jnp.zeros(2, bool), tape.last[:-2]])
 
 
+def after_terminations(tape: Any) -> Any:
+    return jnp.concatenate([tape.begin[:1], tape.terminated[:-1]])
+
+
 def fresh(h: Any, tape: Any) -> Any:
     return jax.vmap(lambda obs: cell(INIT, obs)[1])(tape.next_obs)
 
@@ -141,6 +145,14 @@ def test_a_mistake_is_named(name: str):
     given, message = MISTAKES[name]
     with pytest.raises(ValueError, match=message):
         checks.functions(**given, env=ENV, steps=24)
+
+
+def test_where_no_episode_is_cut_off_the_clock_is_set():
+    often = type("Often", (Good,), {"step_env": change(3, lambda x: ~x)})()  # nine ends in ten
+    mine = often.default_params.replace(max_steps_in_episode=1000)
+    given = wrong(replay=lambda h, tape: unroll(h, tape, after_terminations)[1], ahead=None)
+    with pytest.raises(ValueError, match="reset after a termination alone"):
+        checks.functions(**given, env=often, params=mine, steps=200)
 
 
 def test_a_right_agent_passes_and_one_that_sees_the_flag():
