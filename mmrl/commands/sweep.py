@@ -86,12 +86,8 @@ def main(arguments: Sequence[str]) -> int:
         _watch(sweep, console)
     except KeyboardInterrupt:
         done, resume = len(sweep.history), called(f"sweep --resume --out {path}")
-        kept = (
-            f"At least blocks 1 to {done} are saved in {path}"
-            if done
-            else f"No block of {path} is done"
-        )
-        raise KeyboardInterrupt(f"Stopped. {kept}; go on with: {resume}") from None
+        kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
+        raise KeyboardInterrupt(f"Stopped. {kept} {path}; go on with: {resume}") from None
     console.print(_table(sweep))
     console.print(_verdict(sweep), highlight=False, soft_wrap=True)
     return 0

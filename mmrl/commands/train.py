@@ -314,9 +314,5 @@ def _latest(env: str, agent: str) -> pathlib.Path:
 
 def _farewell(run: Run, path: pathlib.Path) -> str:
     done, resume = len(run.history), called(f"train --resume --out {path}")
-    kept = (
-        f"At least blocks 1 to {done} are saved in {path}"
-        if done
-        else f"No block of {path} is complete"
-    )
-    return f"Stopped. {kept}; go on with: {resume}"
+    kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
+    return f"Stopped. {kept} {path}; go on with: {resume}"

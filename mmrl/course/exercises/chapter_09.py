@@ -129,12 +129,12 @@ target = Exercise(
     cases=_n_step_cases,
     mistakes=(
         Mistake(
-            lambda *x: _h(_raw(*x[:3], x[4][np.argmax(x[3])])),
+            lambda r, end, γ, q, judge: _h(_raw(r, end, γ, judge[np.argmax(q)])),
             "The network's values are rescaled, but the rewards are not. So unrescale the value "
             "before you add them.",
         ),
         Mistake(
-            lambda *x: _raw(*x[:3], _h_inverse(x[4][np.argmax(x[3])])),
+            lambda r, end, γ, q, judge: _raw(r, end, γ, _h_inverse(judge[np.argmax(q)])),
             "That is the return on the raw scale. The network learns rescaled returns, so rescale "
             "the sum at the end.",
         ),
@@ -149,12 +149,12 @@ target = Exercise(
             "numbers is not their rescaled sum: unrescale the value, add up, and rescale once.",
         ),
         Mistake(
-            lambda *x: _target(*x[:3], x[4], x[4]),
+            lambda r, end, γ, q, judge: _target(r, end, γ, judge, judge),
             "That is the maximum over the target network. Double Q-learning lets the online "
             "network choose the action, by argmax, and the target network judge it.",
         ),
         Mistake(
-            lambda *x: _target(*x[:3], x[3], x[3]),
+            lambda r, end, γ, q, judge: _target(r, end, γ, q, q),
             "The online network both chooses and judges here. It only chooses: the target network "
             "is to judge, because what it says does not move with every update.",
         ),

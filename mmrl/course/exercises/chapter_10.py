@@ -169,7 +169,7 @@ def _sums(rewards, begin, g):
 
 
 def _begun(sums):
-    """What is known at each step: R_0, …, R_t."""
+    """The sums R_0, …, R_t that are known at each step t."""
     return [sums[: t + 1] for t in range(len(sums))]
 
 

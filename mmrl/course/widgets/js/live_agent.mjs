@@ -147,9 +147,10 @@ function controls(ui) {
   slider(ui, "deck", { label: "shuffled deck", min: 0, max: 99, step: 1 });
   player(ui, "step", { last: () => 50, what: "step", pause: 300 });
   const wipe = html("button", { type: "button" }, "");
-  const here = () => ui.get("wipes").includes(ui.get("step"));
+  const now = () => clamp(ui.get("step"), 0, 50);
+  const here = () => ui.get("wipes").includes(now());
   wipe.addEventListener("click", () => {
-    const step = clamp(ui.get("step"), 0, 50);
+    const step = now();
     const others = ui.get("wipes").filter((t) => t !== step);
     ui.set("wipes", here() ? others : [...others, step].sort((a, b) => a - b));
   });
