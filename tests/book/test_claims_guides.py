@@ -65,7 +65,6 @@ def test_who_is_never_far_behind_on_the_easy_levels(popgym: Any):
         if popgym[task, "Easy", "gru"]["cpu_seconds"] and popgym[task, "Easy", "lru"]["cpu_seconds"]
     ]
     assert min(seconds) >= 1.5 and max(seconds) <= 2 and "1.5 to 2 times" in PAGE
-    assert "up to 2.4 times on the Medium level" in PAGE
     both = [
         [row for memory in ("gru", "lru") if (row := popgym.get((task, "Medium", memory)))]
         for task in tasks
@@ -73,7 +72,7 @@ def test_who_is_never_far_behind_on_the_easy_levels(popgym: Any):
     ratios = [
         gru["cpu_seconds"] / lru["cpu_seconds"] for gru, lru in filter(lambda x: len(x) == 2, both)
     ]
-    assert 2.35 < max(ratios) < 2.45
+    assert f"up to {written(max(ratios))} times on the Medium level" in PAGE
 
 
 def test_what_a_shorter_horizon_and_a_longer_run_did():
