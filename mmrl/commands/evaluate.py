@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrl.agents import find
+from mmrl.commands.terminal import tell_lost
 from mmrl.rollout import evaluate
 from mmrl.runs import Run, interval, reopen, zoo
 from mmrl.runs.player import Policy
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         _evaluate_file(options)
         return 0
     run = reopen(options.path, options.best)
+    tell_lost(run, options.path, Console())
     net = run.best.net if options.best and run.best else run.state.net
     if options.original:
         from mmrl.commands.original import play
@@ -130,9 +132,10 @@ def _show(run: Run, returns: Float[np.ndarray, "seed episodes"], options: Option
     for seed, episodes, block in zip(setup.seeds, returns, blocks, strict=True):
         row = (episodes.mean(), episodes.min(), episodes.max())
         table.add_row(str(seed), *(f"{value:.3f}" for value in row), str(block))
+    best = "each after its best" + f" of {len(run.history)}" * bool(run.history)
     middle, low, high = interval(returns.mean(1))
     console.print(table)
     console.print(
         f"IQM over seeds {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}; "
-        f"{'each after its best of' if options.best else 'after block'} {len(run.history)}"
+        f"{best if options.best else f'after block {len(run.history)}'}"
     )

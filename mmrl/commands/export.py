@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from mmrl.commands.terminal import tell_lost
 from mmrl.runs import reopen
 from mmrl.runs.export import export
 
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """Export, and say what the file holds. Raises `RunError` and `ValueError`."""
     options = tyro.cli(Options, args=arguments, prog="mmrl export")
     run = reopen(options.path, options.best)
+    tell_lost(run, options.path, Console())
     about = export(run, options.out, options.seed, options.best)
     Console().print(
         f"{options.out}, {options.out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mmrl.runs import Report, Run, interquartile_mean
+from mmrl.runs.training import CHECKPOINT
 
 BARS = "▁▂▃▄▅▆▇█"
 OTHERS = 45  # characters of a line beside the seeds
@@ -102,6 +103,16 @@ def watch(run: Run, console: Console, reports: Iterable[Report] | None = None) -
             seconds.append(report.seconds)
             progress.update(bar, completed=report.block, left=f"{_left(report, seconds)} left")
             progress.console.print(_line(report, room), highlight=False)
+
+
+def tell_lost(run: Run, path: Path, console: Console) -> None:
+    """Say of a run that is reopened for its best networks if nothing else of it can be read."""
+    if run.state is None:
+        console.print(
+            f"{path / CHECKPOINT} is lost or damaged: the best networks are all that is left, and "
+            "the run cannot be resumed.",
+            soft_wrap=True,
+        )
 
 
 def sparkline(values: Float[np.ndarray, " eval"], low: float, high: float) -> str:

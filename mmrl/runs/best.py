@@ -49,10 +49,12 @@ def write(folder: pathlib.Path, header: dict[str, Any], best: Best) -> None:
     save(folder / BEST, {**header, "best": told}, best.net)
 
 
-def read_best(folder: pathlib.Path, like: PyTree, history: list[dict[str, Any]]) -> Best | None:
+def read_best(
+    folder: pathlib.Path, like: PyTree, history: list[dict[str, Any]] | None = None
+) -> Best | None:
     """The file in a run's folder, or None if there is none; `like` has the networks' structure.
 
-    Raises `RunError` if it is damaged, or does not belong to this `history`.
+    Raises `RunError` if it is damaged, or does not belong to this `history`, if one is known.
     """
     path = folder / BEST
     if not path.exists():
@@ -60,7 +62,9 @@ def read_best(folder: pathlib.Path, like: PyTree, history: list[dict[str, Any]])
     try:
         header, net = load(path, like)
         block, returns = (header["best"][name] for name in ("block", "returns"))
-        rows = [history[b - 1]["returns"][seed] for seed, b in enumerate(block)]
+        rows = returns
+        if history is not None:
+            rows = [history[b - 1]["returns"][seed] for seed, b in enumerate(block)]
     except (RunError, KeyError, IndexError, TypeError) as error:
         raise _refused(path) from error
     if not np.array_equal(rows, returns, equal_nan=True):

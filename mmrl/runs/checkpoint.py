@@ -59,7 +59,10 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
         raise RunError(f"{path} is not a checkpoint of this version of mmrl.")
     checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
     if checksum + b"\n" != _checksum(content):
-        raise RunError(f"{path} is damaged or cut short: start again in another folder.")
+        raise RunError(
+            f"{path} is damaged or cut short: start again in another folder. If the file `best` "
+            f"beside it is whole, `mmrl evaluate {path.parent} --best` still plays that."
+        )
     header, _, payload = content.partition(b"\n")
     return loads(header), payload
 

@@ -34,7 +34,7 @@ def export(
     a part is not known to the player.
     """
     path, seeds = pathlib.Path(path), run.setup.seeds
-    if not run.history or (best and run.best is None):
+    if run.best is None if best else not run.history:
         raise ValueError("`run` must have networks to export, of a block at least; got none.")
     if path.suffix != ".npz":
         raise ValueError(f"`path` must end in .npz; got {path}.")

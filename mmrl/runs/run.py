@@ -1,5 +1,6 @@
 """One training run over several seeds, block by block."""
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -12,11 +13,11 @@ from jaxtyping import Float
 from mmrl import checks, envs
 from mmrl.agents import find, repeatable
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
-from mmrl.runs.best import better, read_best
+from mmrl.runs.best import BEST, better, read_best
 from mmrl.runs.checkpoint import RunError, read
 from mmrl.runs.lanes import side_by_side
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
-from mmrl.runs.training import CHECKPOINT, Program, Training, described, folder
+from mmrl.runs.training import CHECKPOINT, Program, Training, described, folder, origin
 
 WRAPPERS = dict(zip(SHOWN, (PreviousAction, PreviousReward, BeginFlag), strict=True))
 
@@ -123,15 +124,20 @@ class Run(Training):
 def reopen(path: str | os.PathLike, best: bool = False) -> Run:
     """The run saved in a folder, to look at, evaluate or plot. Nothing is written there.
 
-    With `best`, also each seed's best network: `run.best`. Raises `RunError` if there is no
-    checkpoint, or a damaged one, and the same for `best`.
+    With `best`, also each seed's best network: `run.best`. These have a file of their own, so that
+    they can be seen if the checkpoint is lost; `state` is None then, and `history` empty. Raises
+    `RunError` if there is no checkpoint, or a damaged one, and the same for `best`.
     """
     path = pathlib.Path(path)
     if path.is_file():
         raise RunError(f"{path} is a file: give the folder of the run, {path.parent}.")
     run = Run.__new__(Run)
     run.path = None
-    run._prepare(restore(read(path / CHECKPOINT)[0]["setup"]), began=True)
+    header = _header(path, best)
+    run._prepare(restore(header["setup"]), began=True)
+    if BEST in header:
+        run.best, run.trained = read_best(path, run._shapes.net), origin(header)
+        return run
     run._load(path)
     if best:
         run.best = read_best(path, run._shapes.net, run.history)
@@ -142,6 +148,17 @@ def reopen(path: str | os.PathLike, best: bool = False) -> Run:
             )
         run.best = better(run.best, run.state.net, run.history[-1])
     return run
+
+
+def _header(path: pathlib.Path, best: bool) -> dict[str, Any]:
+    """The checkpoint's header or, if that is lost and `best` will do, that of the best networks."""
+    try:
+        return read(path / CHECKPOINT)[0]
+    except RunError:
+        with contextlib.suppress(RunError):
+            if best:
+                return read(path / BEST)[0]
+        raise
 
 
 def saved(path: str | os.PathLike) -> Setup | None:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from mmrl.runs.best import Best, better, read_best, write
+from mmrl.runs.best import BEST, Best, better, read_best, write
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
 from mmrl.runs.lanes import keys
 from mmrl.runs.results import provenance
@@ -151,7 +151,7 @@ class Training(abc.ABC):
     def _load(self, path: pathlib.Path) -> None:
         header, self.state = load(path / CHECKPOINT, self._shapes)
         self.history = header["history"]
-        self.trained = {k: v for k, v in header.items() if k not in ("setup", "history")}
+        self.trained = origin(header)
 
     def _catch_up(self, path: pathlib.Path) -> None:
         """Keep what a kill after the checkpoint, or an earlier version, left out."""
@@ -180,6 +180,11 @@ def described(path: pathlib.Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
+
+
+def origin(header: dict[str, Any]) -> dict[str, Any]:
+    """The provenance in the header of a file."""
+    return {k: v for k, v in header.items() if k not in ("setup", "history", BEST)}
 
 
 def folder(path: str | os.PathLike | None, resume: bool) -> pathlib.Path | None:

@@ -141,3 +141,33 @@ def test_evaluate_plays_the_best_and_says_of_which_blocks(
             np.testing.assert_array_equal(ours, theirs)
     blocks = re.findall(r"│ (\d) +│\n", capsys.readouterr().out)
     assert [int(block) for block in blocks] == [*BLOCKS, 3, 3]
+
+
+def test_a_lost_checkpoint_does_not_hide_the_best(
+    copy: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    file, wanted = copy / "checkpoint", reopen(copy, best=True).best
+    whole = file.read_bytes()
+    monkeypatch.setattr(evaluate, "greedy_returns", lambda *_: np.eye(2))
+    for content in (whole[:-1], b"", None):
+        file.unlink() if content is None else file.write_bytes(content)
+        run = reopen(copy, best=True)
+        assert run.state is None and run.history == [] and run.trained["versions"]
+        assert run.best is not None and wanted is not None and run.best.block.tolist() == BLOCKS
+        for ours, theirs in zip(leaves(run.best), leaves(wanted), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        (policy := copy.parent / "policy.npz").unlink(missing_ok=True)
+        for words, said in (
+            (["evaluate"], "each after its best\n"),
+            (["export", "--out", str(policy)], "seed 0 after block 2, return 1.000"),
+        ):
+            assert main([*words, str(copy), "--best"]) == 0
+            printed = capsys.readouterr().out
+            assert f"{file} is lost or damaged: the best networks are all" in printed
+            assert said in printed
+    file.write_bytes(whole[:-1])
+    assert main(["evaluate", str(copy)]) == 2
+    assert f"`mmrl evaluate {copy} --best` still plays that" in capsys.readouterr().err
+    (copy / "best").write_bytes(whole[:-1])  # and both of them
+    assert main(["evaluate", str(copy), "--best"]) == 2
+    assert "checkpoint is damaged or cut short" in capsys.readouterr().err
