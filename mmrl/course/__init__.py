@@ -4,6 +4,7 @@
 - `experiments`: what was measured for the book; `results` reads the rows
 - `instruments`: how old recurrent states are, how much each observation matters
 - `invariance`: what else must change when the batch does
+- `collectives`: what the devices of a compiled program say to one another
 - `continual`: tasks in turn, how much of them is kept, and what CLEAR is compared with
 - `figures`: what the chapters draw
 - `drawings`: pictures of episodes, as SVG
