@@ -110,8 +110,9 @@ def _evaluate_file(options: Options) -> None:
     table.add_row(about["agent"], about["memory"], *(f"{value:.3f}" for value in row))
     console.print(table)
     versions = ", ".join(f"{k} {about['versions'][k]}" for k in ("mmrl", "jax"))
+    commands = ", then ".join(each["command"] for each in about.get("commands", [about]))
     console.print(
-        f"Seed {about['seed']} after block {about['block']} of: {about['command']}\n"
+        f"Seed {about['seed']} after block {about['block']} of: {commands}\n"
         f"{about['date'][:10]}, {about['device']}, {versions}, revision {about['revision']}",
         soft_wrap=True,
         highlight=False,

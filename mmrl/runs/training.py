@@ -80,7 +80,8 @@ class Training(abc.ABC):
         self.state: Any = None
         self.history: list[dict[str, Any]] = []
         self.best: Best | None = None
-        self.trained: dict[str, Any] = {}  # the provenance of what was read from disk
+        self.trained: dict[str, Any] = {}  # the provenance of `history`; `commands` has all of it
+        self._read = 0  # blocks of it that were read from disk
 
     def __iter__(self) -> Iterator[Report]:
         config = self.setup.config
@@ -112,14 +113,15 @@ class Training(abc.ABC):
 
     def _keep(self, state: PyTree, history: list[dict[str, Any]]) -> None:
         """Make a block count: on disk first, so that memory is never ahead of it."""
-        best = better(self.best, state.net, history[-1])
+        best, trained = better(self.best, state.net, history[-1]), self._provenance()
+        header = {"setup": self.description, **trained}
         if self.path is not None:
             with writing(self.path):
-                save(self.path / CHECKPOINT, {**self._header(), "history": history}, state)
+                save(self.path / CHECKPOINT, {**header, "history": history}, state)
                 if best is not self.best:
-                    write(self.path, self._header(), best)
-                self._write(self.path, history)
-        self.state, self.history, self.best = state, history, best
+                    write(self.path, header, best)
+                self._write(self.path, header, history)
+        self.state, self.history, self.best, self.trained = state, history, best, trained
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:
         there = described(path)
@@ -146,12 +148,12 @@ class Training(abc.ABC):
                     save(path / CHECKPOINT, self._header() | {"history": self.history}, self.state)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            self._write(path, self.history)
+            self._write(path, self._header(), self.history)
 
     def _load(self, path: pathlib.Path) -> None:
         header, self.state = load(path / CHECKPOINT, self._shapes)
         self.history = header["history"]
-        self.trained = origin(header)
+        self.trained, self._read = origin(header), len(self.history)
 
     def _catch_up(self, path: pathlib.Path) -> None:
         """Keep what a kill after the checkpoint, or an earlier version, left out."""
@@ -161,12 +163,23 @@ class Training(abc.ABC):
                 write(path, self._header(), best)
         self.best = best
 
-    def _write(self, path: pathlib.Path, history: list[dict[str, Any]]) -> None:
-        data = {**self._header(), **self._written(history)}
+    def _write(self, path: pathlib.Path, header: dict[str, Any], history: list[Any]) -> None:
+        data = {**header, **self._written(history)}
         replace(path / RESULTS, dumps(data, indent=1).encode())
 
     def _header(self) -> dict[str, Any]:
-        return {"setup": self.description, **provenance()}
+        return {"setup": self.description, **(self.trained or self._provenance())}
+
+    def _provenance(self) -> dict[str, Any]:
+        """That of this process, and `commands`: of all that trained, in order, and from where on.
+
+        Of earlier versions' files the last one is known alone, and not the block.
+        """
+        now, former = provenance(), self.trained.get("commands")
+        if former is None:
+            former = [{"after_block": None, **self.trained}] * bool(self.trained)
+        kept = [each for each in former if each["after_block"] != self._read]
+        return {**now, "commands": [*kept, {"after_block": self._read, **now}]}
 
 
 def described(path: pathlib.Path) -> dict[str, Any] | None:

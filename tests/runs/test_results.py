@@ -5,6 +5,7 @@ import math
 import pathlib
 import resource
 import signal
+import sys
 from typing import Any
 
 import gymnax
@@ -14,11 +15,13 @@ import pytest
 import scipy.stats
 
 from mmrl import runs
+from mmrl.__main__ import main
+from mmrl.commands import evaluate
 from mmrl.course import plain
 from mmrl.course.experiments import grid
 from mmrl.envs import probes
 from mmrl.runs import Run, RunError, checkpoint
-from tests.helpers.runs import payload, setup
+from tests.helpers.runs import payload, setup, write
 
 
 def draw(seed: int, count: int) -> np.ndarray:
@@ -135,6 +138,44 @@ def test_a_run_writes_its_results_for_people(tmp_path: pathlib.Path):
     assert written["history"][0]["returns"] == report.returns.tolist()
     assert report.env_steps == 4 * 2 * 4  # environments, iterations, steps
     assert {"date", "versions", "device"} < written.keys()
+
+
+@pytest.mark.slow
+def test_results_keep_every_command_and_after_which_block_it_went_on(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Also those of a run that is exported; not those that trained nothing."""
+    path = tmp_path / "run"
+
+    def run(words: str, blocks: int, steps: int) -> list[tuple[int | None, str]]:
+        monkeypatch.setattr(sys, "argv", ["mmrl", *words.split()])
+        reports = iter(Run(setup(blocks=blocks), path, resume=words != "train it"))
+        assert len([next(reports) for _ in range(steps)]) == steps
+        written = checkpoint.loads((path / "results.json").read_text())
+        header, _ = checkpoint.read(path / "checkpoint")
+        assert len(written["history"]) == len(header["history"])
+        assert written["commands"] == header["commands"] and written["setup"] == header["setup"]
+        last = dict(written["commands"][-1])
+        assert last.pop("after_block") is not None and last.items() <= written.items()
+        return [(each["after_block"], each["command"]) for each in written["commands"]]
+
+    first = [(0, "mmrl train it")]
+    assert run("train it", blocks=2, steps=2) == first
+    assert run("train --resume", blocks=2, steps=0) == first  # it was complete
+    assert run("train --blocks 4", blocks=4, steps=0) == first  # killed before its first block
+    second = [*first, (2, "mmrl train --blocks 5")]
+    assert run("train --blocks 5", blocks=5, steps=1) == second
+    third = [*second, (3, "mmrl train --resume")]
+    assert run("train --resume", blocks=5, steps=2) == third
+    assert main(["export", str(path), "--out", str(tmp_path / "policy.npz")]) == 0
+    monkeypatch.setattr(evaluate, "file_returns", lambda *_: np.zeros(2))
+    assert main(["evaluate", str(tmp_path / "policy.npz")]) == 0
+    assert f"of: {', then '.join(command for _, command in third)}\n" in capsys.readouterr().out
+    header, content = checkpoint.read(path / "checkpoint")
+    del header["commands"]  # as earlier versions wrote it, which kept the last one alone
+    write(path, header, content)
+    last = [(None, "mmrl train --resume"), (5, "mmrl train on")]
+    assert run("train on", blocks=6, steps=1) == last
 
 
 # Rewards that are no numbers
