@@ -1,0 +1,241 @@
+"""The exercises of chapter 18: many devices."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+Maps = tuple[np.ndarray, np.ndarray]
+"""Gains and sums of affine maps, h ↦ gain · h + sum."""
+
+
+def _then(a: tuple, b: tuple) -> tuple:
+    """First a, then b (Eq. 2.4)."""
+    return b[0] * a[0], b[0] * a[1] + b[1]
+
+
+def _before(
+    gains: np.ndarray,
+    sums: np.ndarray,
+    start: tuple[float, float],
+    reverse: bool,
+    then: Callable = _then,
+) -> Maps:
+    """What came before each device: `start`, and the totals of those that are read earlier."""
+    order = range(len(gains))[:: -1 if reverse else 1]
+    found, product = np.zeros((2, len(gains))), start
+    for d in order:
+        found[:, d] = product
+        product = then(product, (gains[d], sums[d]))
+    return found[0], found[1]
+
+
+def _inclusive(gains: np.ndarray, sums: np.ndarray, start: tuple, reverse: bool) -> Maps:
+    past = _before(gains, sums, start, reverse)
+    return _then(past, (gains, sums))
+
+
+def _totals(rng: np.random.Generator) -> list[tuple]:
+    drawn = []
+    for n, start, reverse in (
+        (4, (1.0, 0.0), False),
+        (4, (0.5, 2.0), False),
+        (4, (1.0, 0.0), True),
+        (3, (0.8, -1.0), True),
+        (8, (0.9, 0.7), False),
+        (1, (0.3, 5.0), True),
+    ):
+        drawn.append((rng.uniform(0.2, 0.9, n), rng.normal(size=n), start, reverse))
+    return drawn
+
+
+before = Exercise(
+    "18.1",
+    wanted=_before,
+    cases=_totals,
+    mistakes=(
+        Mistake(
+            _inclusive,
+            "Each device's own total is in it, so its stretch would be counted twice. The prefix "
+            "must be exclusive: what a device gets ends just before its stretch begins.",
+        ),
+        Mistake(
+            lambda gains, sums, start, reverse: _before(gains, sums, (1.0, 0.0), reverse),
+            "The products of the totals are right, but `start` is missing: it came before all of "
+            "them, so it takes the place of the identity.",
+        ),
+        Mistake(
+            lambda gains, sums, start, reverse: tuple(
+                np.where(np.arange(len(gains)) == (len(gains) - 1 if reverse else 0), first, x)
+                for first, x in zip(start, _before(gains, sums, (1.0, 0.0), reverse), strict=True)
+            ),
+            "The first device has `start`, but those after it have not: everything that was "
+            "before the first stretch was before theirs, too.",
+        ),
+        Mistake(
+            lambda gains, sums, start, reverse: _before(gains, sums, start, False),
+            "Right where the tape is read forward. With `reverse` it is read from its end, so "
+            "what came before device d are the devices after it, and the last one has `start`.",
+        ),
+        Mistake(
+            lambda gains, sums, start, reverse: _before(
+                gains, sums, start, reverse, lambda a, b: _then(b, a)
+            ),
+            "The arguments of the combine are swapped. What was read earlier is its first one, and "
+            "the map of the later stretch is applied to its result.",
+        ),
+        Mistake(
+            lambda gains, sums, start, reverse: _before(
+                gains, sums, start, reverse, lambda a, b: (a[0] * b[0], a[1] + b[1])
+            ),
+            "The sums are only added up. An earlier sum fades while the later stretch is read: "
+            "multiply it by that stretch's gain, as Eq. 2.4 does.",
+        ),
+    ),
+)
+
+
+def _clip(gradient: np.ndarray, longest: float) -> np.ndarray:
+    length = np.linalg.norm(gradient)
+    return gradient * min(1.0, longest / length) if length > 0 else gradient
+
+
+def _applied(sums: np.ndarray, counts: np.ndarray, longest: float) -> np.ndarray:
+    return _clip(sums.sum(axis=0) / max(counts.sum(), 1), longest)
+
+
+def _means(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    return sums / np.maximum(counts, 1)[:, None]
+
+
+def _gradients(rng: np.random.Generator) -> list[tuple]:
+    counts = ([1, 3], [4, 4, 4, 1], [10, 0, 2, 5], [7], [2, 30, 1, 1], [5, 1, 0])
+    drawn = []
+    for count, longest in zip(counts, (100.0, 100.0, 0.3, 0.5, 0.2, 100.0), strict=True):
+        mean = 2 + rng.normal(size=(len(count), 3))
+        drawn.append((mean * np.array(count)[:, None], np.array(count), longest))
+    return drawn
+
+
+applied = Exercise(
+    "18.2",
+    wanted=_applied,
+    cases=_gradients,
+    mistakes=(
+        Mistake(
+            lambda sums, counts, longest: _clip(_means(sums, counts).mean(axis=0), longest),
+            "That is a mean of means, in which a device with one step counts as much as one with "
+            "thirty. Add up all sums, add up all counts, and divide once.",
+        ),
+        Mistake(
+            lambda sums, counts, longest: (
+                (np.stack([_clip(g, longest) for g in _means(sums, counts)]) * counts[:, None]).sum(
+                    axis=0
+                )
+                / max(counts.sum(), 1)
+            ),
+            "Each device's gradient is shortened by itself, and then they are averaged. Opposite "
+            "gradients cancel only while they have their full lengths: average first, then clip.",
+        ),
+        Mistake(
+            lambda sums, counts, longest: np.stack(
+                [_clip(g, longest) for g in _means(sums, counts)]
+            ).mean(axis=0),
+            "Two things are wrong: gradients are shortened before they are averaged, and it is a "
+            "mean of means. Sum over all devices, divide by all counts, and then clip.",
+        ),
+        Mistake(
+            lambda sums, counts, longest: sums.sum(axis=0) / max(counts.sum(), 1),
+            "The average is right, but it may be longer than `longest`: shorten it to that length, "
+            "and keep its direction.",
+        ),
+        Mistake(
+            lambda sums, counts, longest: _clip(sums.sum(axis=0), longest),
+            "You clip the sum of all gradients, which grows with the number of steps. Divide it by "
+            "how many steps there are first.",
+        ),
+        Mistake(
+            lambda sums, counts, longest: _clip(sums.sum(axis=0) / len(counts), longest),
+            "You divide by the number of devices, but these are sums over steps: divide by how "
+            "many steps there are on all devices together.",
+        ),
+        Mistake(
+            lambda sums, counts, longest: np.clip(
+                sums.sum(axis=0) / max(counts.sum(), 1), -longest, longest
+            ),
+            "The average is right, but each component is cut by itself, which changes the "
+            "direction. Multiply the whole gradient by longest / length where it is too long.",
+        ),
+    ),
+)
+
+
+def _weights(
+    priorities: list[np.ndarray], beta: float, chance: Callable | None = None
+) -> np.ndarray:
+    """(N P)^-β over the largest, in one row: one device's sequences after another's."""
+    n, count = len(priorities), sum(map(len, priorities))
+    chance = chance or (lambda p: count * p / (n * p.sum()))
+    weights = np.concatenate([chance(p) ** -beta for p in priorities])
+    return weights / weights.max()
+
+
+def _replays(rng: np.random.Generator) -> list[tuple]:
+    sizes = ((1, 3), (5, 20, 40), (4, 4), (7,), (2, 9, 3, 1), (6, 2))
+    return [
+        ([rng.uniform(0.1, 3, m) * (1 + d) for d, m in enumerate(some)], beta)
+        for some, beta in zip(sizes, (1.0, 0.6, 0.4, 1.0, 0.8, 0.5), strict=True)
+    ]
+
+
+def _own_most(priorities: list[np.ndarray], beta: float) -> np.ndarray:
+    own = [(p / p.sum()) ** -beta for p in priorities]
+    return np.concatenate([w / w.max() for w in own])
+
+
+weights = Exercise(
+    "18.3",
+    wanted=_weights,
+    cases=_replays,
+    mistakes=(
+        Mistake(
+            lambda priorities, beta: _weights(priorities, beta, lambda p: len(p) * p / p.sum()),
+            "These are the weights of each device as if it were alone. A device that stores few "
+            "sequences draws as often as one that stores many, so each of them comes more often: "
+            "use the number of all sequences in place of its own.",
+        ),
+        Mistake(
+            _own_most,
+            "Each device divides by its own largest weight, so equal steps weigh differently on "
+            "different devices. Divide by the largest weight of all.",
+        ),
+        Mistake(
+            lambda priorities, beta: _weights(
+                priorities, beta, lambda p: p / np.concatenate(priorities).sum()
+            ),
+            "That would be right if one tree held all sequences. Here every device draws the same "
+            "number from its own tree, whatever its sum is, so the chance of a sequence is its "
+            "priority over n times the sum of its own device.",
+        ),
+        Mistake(
+            lambda priorities, beta: np.concatenate(
+                [
+                    (sum(map(len, priorities)) * p / (len(priorities) * p.sum())) ** -beta
+                    for p in priorities
+                ]
+            ),
+            "The chances are right, but the weights must be divided by the largest of all, so that "
+            "they only ever make a step smaller.",
+        ),
+        Mistake(
+            lambda priorities, beta: _weights(priorities, -beta),
+            "What is drawn more often must weigh less: the exponent is minus β.",
+        ),
+        Mistake(
+            lambda priorities, beta: _weights(priorities, 1.0),
+            "The exponent β is missing. Where it is below 1, a part of the bias is left in on "
+            "purpose.",
+        ),
+    ),
+)
