@@ -11,14 +11,13 @@ O(log T) parallel steps. What it costs: the ways differ in work, depth and compi
     chunked         < 2T              C + T/C           long tapes on a GPU, quick to compile
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl import schedules
 from mmrl.monoid import Monoid
-from mmrl.schedules import check_chunk, execute, in_chunks, schedule
+from mmrl.schedules import check_chunk, execute, in_chunks, in_turn, schedule, shift
 
 METHODS = (*schedules.METHODS, "auto")
 
@@ -31,6 +30,7 @@ def scan(
     reverse: bool = False,
     method: str = "auto",
     chunk: int = 256,
+    axis: str | None = None,
 ) -> PyTree[Shaped[Array, "time ..."]]:
     """h_t = init • x_0 • … • x_t for every t.  Eq. 7 of Morad et al. 2024, repeated.
 
@@ -39,10 +39,27 @@ def scan(
     to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere (measured by
     `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked".
 
+    A tape that is split over devices is scanned by giving `axis`, the name of the axis that
+    `jax.shard_map` (or `jax.vmap`, with its `axis_name`) maps. Each device then has its stretch of
+    `xs`, in order, and all have the same `init`; they exchange one element each, however long the
+    tape is:
+
+        mesh = jax.sharding.Mesh(jax.devices(), ("time",))
+        run = jax.shard_map(
+            lambda xs, init: scan_and_last(monoid, xs, init, axis="time"),
+            mesh=mesh,
+            in_specs=(P("time"), P()),
+            out_specs=(P("time"), P()),  # the prefixes stay split; all devices have the last
+            check_vma=False,
+        )
+
     Raises `ValueError` for an unknown method, a chunk below 1, leaves of unequal length or of types
-    that the products do not have, or an `init` that is not one element shaped like those of `xs`.
+    that the products do not have, an `init` that is not one element shaped like those of `xs`, or
+    an `axis` that is not mapped here.
     """
-    return scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk)[0]
+    return scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk, axis=axis)[
+        0
+    ]
 
 
 def scan_and_last(
@@ -53,6 +70,7 @@ def scan_and_last(
     reverse: bool = False,
     method: str = "auto",
     chunk: int = 256,
+    axis: str | None = None,
 ) -> tuple[PyTree[Shaped[Array, "time ..."]], PyTree]:
     """The prefixes of `scan`, and the product of everything: one element without a time axis.
 
@@ -66,11 +84,13 @@ def scan_and_last(
     check_chunk(chunk)
     start = _start(monoid, xs, init)
     _check_types(monoid, start)
+    if axis is not None:
+        return _across(monoid, xs, start, axis, reverse=reverse, method=method, chunk=chunk)
     if length == 0:
         return xs, start
     method = _auto() if method == "auto" else method
     if method == "sequential":
-        return _sequential(monoid, xs, start, reverse=reverse)
+        return in_turn(monoid, xs, start, reverse=reverse)
     if reverse:
         xs = jax.tree.map(lambda x: x[::-1], xs)
     op = jax.vmap(monoid)
@@ -84,6 +104,28 @@ def scan_and_last(
         hs = jax.vmap(monoid, in_axes=(None, 0))(start, hs)
     last = jax.tree.map(lambda h: h[-1], hs)
     return (jax.tree.map(lambda h: h[::-1], hs) if reverse else hs), last
+
+
+def _across(
+    monoid: Monoid, xs: PyTree, start: PyTree, axis: str, *, reverse: bool, **how
+) -> tuple[PyTree, PyTree]:
+    """The prefixes of this device's stretch of a tape, and the product of the whole tape.
+
+    "chunked", with a device for each chunk: a scan of every stretch from the identity, one of their
+    totals, and the product of those before it in front of each. Only the totals travel.
+    """
+    try:
+        here = jax.lax.axis_index(axis)
+    except NameError as error:
+        raise ValueError(
+            f"`axis` must be the name of a mapped axis, along which `xs` is split; got {axis!r}. "
+            "Call this inside `jax.shard_map` over a mesh with it, or `jax.vmap(…, axis_name=…)`."
+        ) from error
+    hs, total = scan_and_last(monoid, xs, reverse=reverse, **how)
+    totals = jax.tree.map(lambda x: jax.lax.all_gather(x, axis), total)
+    ends, last = scan_and_last(monoid, totals, start, reverse=reverse)
+    past = jax.tree.map(lambda h: h[here], shift(ends, start, reverse=reverse))
+    return jax.vmap(monoid, in_axes=(None, 0))(past, hs), last
 
 
 def fold(
@@ -154,62 +196,3 @@ def _check_types(monoid: Monoid, element: PyTree) -> None:
             f"`xs` must have the types that its products have, {', '.join(after)}; got "
             f"{', '.join(before)}. Convert it with `.astype`."
         )
-
-
-@eqx.filter_custom_jvp
-def _sequential(
-    monoid: Monoid, xs: PyTree, start: PyTree, *, reverse: bool
-) -> tuple[PyTree, PyTree]:
-    """Every prefix, and the last of them, in one pass."""
-
-    def step(h, x):
-        h = monoid(h, x)
-        return h, h
-
-    last, hs = jax.lax.scan(step, start, xs, reverse=reverse, unroll=_unroll(xs))
-    return hs, last
-
-
-@_sequential.def_jvp
-def _sequential_jvp(primals, tangents, *, reverse):
-    """ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t: a recurrence again, a linear one.
-
-    JAX alone would differentiate the loop and leave all of this inside it. Taking the derivatives
-    of all steps at once, before the loop, makes the way back several times as fast.
-    """
-    (monoid, xs, start), (d_monoid, d_xs, d_start) = primals, tangents
-    hs, last = _sequential(monoid, xs, start, reverse=reverse)
-
-    def shift(e, h):
-        return jnp.concatenate([h[1:], e[None]] if reverse else [e[None], h[:-1]])
-
-    def derivatives(h, x, dx):
-        moving, fixed = eqx.partition(h, eqx.is_inexact_array)
-
-        def product(monoid, moving, x):
-            return eqx.filter(monoid(eqx.combine(moving, fixed), x), eqx.is_inexact_array)
-
-        along = jax.linearize(lambda h: product(monoid, h, x), moving)[1]
-        push = eqx.filter_jvp(lambda m, x: product(m, moving, x), (monoid, x), (d_monoid, dx))[1]
-        return along, push
-
-    def step(dh, derivative):
-        along, push = derivative
-        dh = eqx.apply_updates(along(dh), push)
-        return dh, dh
-
-    slopes = jax.vmap(derivatives)(jax.tree.map(shift, start, hs), xs, d_xs)
-    still = jax.tree.map(jnp.zeros_like, eqx.filter(start, eqx.is_inexact_array))
-    d_start = eqx.combine(d_start, still)
-    d_last, d_hs = jax.lax.scan(step, d_start, slopes, reverse=reverse, unroll=_unroll(xs))
-    return (hs, last), (d_hs, d_last)
-
-
-def _unroll(xs: PyTree) -> int:
-    """Steps per turn of the loop: a loop over two or three numbers is mostly loop.
-
-    Not for larger elements. XLA compiles a loop in one piece only while its body is small, and
-    past that size each step costs twenty times as much.
-    """
-    leaves = jax.tree.leaves(xs)
-    return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1

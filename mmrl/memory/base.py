@@ -50,10 +50,14 @@ class SequenceModel(eqx.Module):
         begin: Bool[Array, " time"],
         *,
         method: str = "auto",
+        axis: str | None = None,
     ) -> tuple[PyTree, Float[Array, "time {self.output_size}"]]:
         """Reads a tape; returns the state after it and one output per step.
 
         `method` is passed to `mmrl.scan.scan`; models that are no monoid know only "sequential".
+        So is `axis`, for a tape whose stretches are on several devices: `xs` and `begin` are this
+        device's, `state` and the state after the whole tape are those of all. Models that are no
+        monoid refuse it.
         """
 
     @abc.abstractmethod
@@ -71,6 +75,7 @@ class SequenceModel(eqx.Module):
         next_xs: Float[Array, "time {self.input_size}"],
         *,
         method: str = "auto",
+        axis: str | None = None,
     ) -> tuple[
         PyTree, Float[Array, "time {self.output_size}"], Float[Array, "time {self.output_size}"]
     ]:
@@ -109,16 +114,17 @@ class Memory(SequenceModel):
         begin: Bool[Array, " time"],
         *,
         method: str = "auto",
+        axis: str | None = None,
     ) -> tuple[PyTree, PyTree]:
         """(h_t = state • f(x_0) • … • f(x_t) with resets for every t; the last).  Eqs. 7, 20-22."""
         elements = jax.vmap(self.encode)(xs), begin
         start = state, jnp.zeros((), bool)
-        hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method)
+        hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method, axis=axis)
         return hs[0], last[0]
 
-    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
+    def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
-        hs, last = self.states(state, xs, begin, method=method)
+        hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.decode)(hs, xs)
 
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
@@ -127,9 +133,11 @@ class Memory(SequenceModel):
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
         return h, self.decode(h, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
+    def lookahead(
+        self, state, xs, begin, next_xs, *, method="auto", axis=None
+    ) -> tuple[PyTree, Array, Array]:
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
-        hs, last = self.states(state, xs, begin, method=method)
+        hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.monoid)(hs, jax.vmap(self.encode)(next_xs))
         return last, jax.vmap(self.decode)(hs, xs), jax.vmap(self.decode)(next_hs, next_xs)
 

@@ -30,7 +30,7 @@ class Memoryless(SequenceModel):
     def init(self) -> PyTree:
         return ()
 
-    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
+    def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         return (), _along(self.read_out, xs)
 
@@ -38,7 +38,9 @@ class Memoryless(SequenceModel):
         check_call(self, state, begin, tape=False, x=x)
         return (), dense(self.read_out, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
+    def lookahead(
+        self, state, xs, begin, next_xs, *, method="auto", axis=None
+    ) -> tuple[PyTree, Array, Array]:
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         return (), _along(self.read_out, xs), _along(self.read_out, next_xs)
 
@@ -52,12 +54,14 @@ class Nothing(SequenceModel):
     def init(self) -> PyTree:
         return ()
 
-    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
+    def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         return (), jnp.zeros((len(xs), 0), xs.dtype)
 
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         return (), jnp.zeros(0, x.dtype)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
+    def lookahead(
+        self, state, xs, begin, next_xs, *, method="auto", axis=None
+    ) -> tuple[PyTree, Array, Array]:
         nothing = jnp.zeros((len(xs), 0), xs.dtype)
         return (), nothing, nothing

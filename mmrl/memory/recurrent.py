@@ -30,12 +30,19 @@ class Recurrent(SequenceModel):
         begin: Bool[Array, " time"],
         *,
         method: str = "auto",
+        axis: str | None = None,
     ) -> tuple[PyTree, PyTree]:
         """(h_t for every t, the last), one step after another."""
         if method not in ("auto", "sequential"):
             raise ValueError(
                 f"`method` must be 'auto' or 'sequential' for {type(self).__name__}, whose "
                 f"recurrence is not associative; got {method!r}. Only a `Memory` runs in parallel."
+            )
+        if axis is not None:
+            raise ValueError(
+                f"`axis` must be None for {type(self).__name__}: its steps have no product, so the "
+                f"device with a later stretch has to wait for those before it; got {axis!r}. Split "
+                "a tape over devices with a `Memory`, or give each device whole tapes."
             )
 
         def step(h, inputs):
@@ -45,9 +52,9 @@ class Recurrent(SequenceModel):
         last, hs = jax.lax.scan(step, state, (xs, begin))
         return hs, last
 
-    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
+    def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
-        hs, last = self.states(state, xs, begin, method=method)
+        hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.read)(hs, xs)
 
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
@@ -55,9 +62,11 @@ class Recurrent(SequenceModel):
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
+    def lookahead(
+        self, state, xs, begin, next_xs, *, method="auto", axis=None
+    ) -> tuple[PyTree, Array, Array]:
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
-        hs, last = self.states(state, xs, begin, method=method)
+        hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.cell)(hs, next_xs)
         return last, jax.vmap(self.read)(hs, xs), jax.vmap(self.read)(next_hs, next_xs)
 

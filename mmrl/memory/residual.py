@@ -79,11 +79,11 @@ class Residual(SequenceModel):
     def init(self) -> PyTree:
         return tuple(block.memory.init() for block in self.blocks)
 
-    def __call__(self, state, xs, begin, *, method="auto") -> tuple[PyTree, Array]:
+    def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         xs, after = _along(self.read_in, xs), []
         for block, h in zip(self.blocks, state, strict=True):
-            h, ys = block.memory(h, jax.vmap(block.before)(xs), begin, method=method)
+            h, ys = block.memory(h, jax.vmap(block.before)(xs), begin, method=method, axis=axis)
             xs = jax.vmap(block.after)(xs, ys)
             after.append(h)
         return tuple(after), _along(self.read_out, xs)
@@ -97,7 +97,9 @@ class Residual(SequenceModel):
             after.append(h)
         return tuple(after), dense(self.read_out, x)
 
-    def lookahead(self, state, xs, begin, next_xs, *, method="auto") -> tuple[PyTree, Array, Array]:
+    def lookahead(
+        self, state, xs, begin, next_xs, *, method="auto", axis=None
+    ) -> tuple[PyTree, Array, Array]:
         # Layer by layer: the next layer's hypothetical input is this layer's hypothetical output,
         # while its state comes from what did happen.
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
@@ -105,7 +107,7 @@ class Residual(SequenceModel):
         for block, h in zip(self.blocks, state, strict=True):
             before = jax.vmap(block.before)
             h, ys, next_ys = block.memory.lookahead(
-                h, before(xs), begin, before(next_xs), method=method
+                h, before(xs), begin, before(next_xs), method=method, axis=axis
             )
             xs, next_xs = jax.vmap(block.after)(xs, ys), jax.vmap(block.after)(next_xs, next_ys)
             after.append(h)
