@@ -1,0 +1,129 @@
+"""Every monoid, with random elements of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.monoid import (
+    EWMA,
+    Affine,
+    Decay,
+    LogSumExp,
+    MatrixAffine,
+    Max,
+    Moments,
+    Monoid,
+    Product,
+    Resettable,
+    Sum,
+    TopK,
+    Window,
+)
+
+CASES, LONGEST = 300, 5  # random elements, each a product of at most so many
+
+
+class Draw:
+    """Random arrays [CASES, LONGEST, ...] in the precision that is switched on.
+
+    NumPy's, because JAX would compile each operation on them.
+    """
+
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+
+    def normal(self, *shape: int):
+        return self.made(self.rng.normal(size=(CASES, LONGEST, *shape)))
+
+    def uniform(self, low: float, high: float, *shape: int):
+        return self.made(self.rng.uniform(low, high, (CASES, LONGEST, *shape)))
+
+    def flags(self, share: float):
+        return self.rng.random((CASES, LONGEST)) < share
+
+    def made(self, x):
+        return np.asarray(x, jnp.result_type(float))
+
+
+def delta_rule(draw: Draw):
+    """α (I - β k kᵀ) and β v kᵀ, as gated DeltaNet makes them."""
+    key, value = draw.normal(3), draw.normal(2)
+    key = key / np.linalg.norm(key, axis=-1, keepdims=True)
+    alpha, beta = draw.uniform(0, 1)[..., None, None], draw.uniform(0, 2)[..., None, None]
+    outer = key[..., :, None] * key[..., None, :]
+    kept = np.eye(3, dtype=outer.dtype) - beta * outer
+    return alpha * kept, beta * value[..., :, None] * key[..., None, :]
+
+
+def latest(x, k: int):
+    """f of `Window`: one item, the newest of k."""
+    pad = [(0, 0), (0, 0), (k - 1, 0), *[(0, 0)] * (x.ndim - 2)]
+    return np.pad(x[:, :, None], pad), np.ones(x.shape[:2], x.dtype)
+
+
+def reservoir(draw: Draw, k: int):
+    """f of `TopK`: one key and its payload. Keys of few values, so that ties are common."""
+    keys = np.floor(draw.uniform(0, 4))
+    keys = np.pad(keys[..., None], [(0, 0), (0, 0), (0, k - 1)], constant_values=-np.inf)
+    ids = draw.rng.permutation(CASES * LONGEST).reshape(CASES, LONGEST, 1)
+    return keys, np.pad(ids.astype(jnp.result_type(int)), [(0, 0), (0, 0), (0, k - 1)])
+
+
+def gains(draw: Draw, *shape: int):
+    """Decays in [0, 1], a fifth of them exactly 0."""
+    return np.maximum(draw.uniform(-0.25, 1, *shape), 0)
+
+
+VECTOR = {"S": jnp.zeros((2, 3)), "z": jnp.zeros(3)}
+# Each monoid, and random outputs of its f.
+MADE: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
+    "sum": lambda draw: (Sum(VECTOR), {"S": draw.normal(2, 3), "z": draw.normal(3)}),
+    "affine": lambda draw: (Affine(), (gains(draw, 4), draw.normal(4))),
+    "complex": lambda draw: (
+        Affine((4,), jnp.complex64),
+        (gains(draw, 4) * np.exp(1j * draw.normal(4)), draw.normal(4) + 1j * draw.normal(4)),
+    ),
+    "matrix": lambda draw: (MatrixAffine(2, 3), delta_rule(draw)),
+    "decay": lambda draw: (
+        Decay(jnp.array([0.01, 0.5]), jnp.array([0.0, 0.7, 3.1])),
+        (draw.normal(2, 3) + 1j * draw.normal(2, 3), 1 + 0 * draw.normal()),
+    ),
+    "max": lambda draw: (Max((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
+    "logsumexp": lambda draw: (LogSumExp((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
+    "moments": lambda draw: (
+        Moments((4,)),
+        (1 + 0 * draw.normal(4), draw.normal(4), 0 * draw.normal(4)),
+    ),
+    "ewma": lambda draw: (
+        EWMA((4,)),
+        (gains(draw, 4), np.ones_like(draw.normal(4)), draw.normal(4)),
+    ),
+    "topk": lambda draw: (TopK(4, jnp.zeros((), int)), reservoir(draw, 4)),
+    "window": lambda draw: (Window(3, (2,)), latest(draw.normal(2), 3)),
+    "product": lambda draw: product(*(MADE[part](draw) for part in ("max", "moments", "decay"))),
+}
+
+
+def product(*parts: tuple[Monoid, Any]) -> tuple[Monoid, Any]:
+    return Product(tuple(m for m, _ in parts)), tuple(x for _, x in parts)
+
+
+def make(name: str, draw: Draw) -> tuple[Monoid, Any]:
+    """A monoid of `MADE`, or that with resets, and random outputs of its f."""
+    if name.startswith("resettable "):
+        inner, x = make(name.removeprefix("resettable "), draw)
+        return Resettable(inner), (x, jnp.asarray(draw.flags(0.2)))
+    monoid, x = MADE[name](draw)
+    return monoid, jax.tree.map(jnp.asarray, x)
+
+
+PLAIN = tuple(MADE)
+NAMES = (*PLAIN, *(f"resettable {name}" for name in PLAIN), "resettable resettable affine")
+
+
+def tape(x: Any, length: int) -> Any:
+    """So many elements of what was made, one after another."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:length], x)
