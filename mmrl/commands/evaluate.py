@@ -15,7 +15,7 @@ from rich.table import Table
 from mmrl.agents import find
 from mmrl.commands.terminal import tell_lost
 from mmrl.rollout import evaluate
-from mmrl.runs import Run, interval, reopen, zoo
+from mmrl.runs import Run, RunError, interval, reopen, zoo
 from mmrl.runs.player import Policy
 from mmrl.runs.training import CHECKPOINT
 
@@ -85,14 +85,21 @@ def greedy_returns(
 def _list_zoo() -> None:
     """Print the agents of the zoo, whose names are task, agent and memory, and how they did."""
     console, table = Console(), Table("name", "seed", "after block", "return", "kB")
+    damaged = []
     for name in zoo.names():
-        about, size = zoo.load(f"zoo/{name}").about, (zoo.ZOO / f"{name}.npz").stat().st_size
+        try:
+            about, size = zoo.load(f"zoo/{name}").about, (zoo.ZOO / f"{name}.npz").stat().st_size
+        except (RunError, OSError) as error:
+            damaged.append(f"zoo/{name} is left out: {error}")
+            continue
         row = (about["seed"], about["block"], f"{about['return']:.3f}", f"{size / 1000:.0f}")
         table.add_row(f"zoo/{name}", *map(str, row))
     console.print(table)
     console.print(
         "Returns are means of the few episodes of an evaluation in training. To let one play: mmrl "
         "evaluate zoo/NAME",
+        *damaged,
+        sep="\n",
         soft_wrap=True,
     )
 

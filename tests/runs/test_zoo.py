@@ -66,3 +66,19 @@ def test_what_is_not_there_or_damaged_is_said(
     monkeypatch.chdir(tmp_path)  # where there is a folder zoo
     assert main(["evaluate", "zoo"]) == 0
     assert zoo.names()[-1] in capsys.readouterr().out
+
+
+def test_a_damaged_agent_is_named_and_the_others_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    names = zoo.names()
+    monkeypatch.setattr(zoo, "ZOO", shutil.copytree(zoo.ZOO, tmp_path / "zoo"))
+    first, last = (zoo.ZOO / f"{names[i]}.npz" for i in (0, -1))
+    first.write_bytes(first.read_bytes()[:-100])
+    last.unlink()
+    last.symlink_to("nowhere")  # which is listed, but cannot be opened
+    assert main(["evaluate", "zoo"]) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in names if f"│ zoo/{name} " in printed] == names[1:-1]
+    assert f"zoo/{names[0]} is left out: {first} is damaged, or not written" in printed
+    assert "install mmrl again.\n" in printed and f"zoo/{names[-1]} is left out: " in printed
