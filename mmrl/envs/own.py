@@ -77,8 +77,9 @@ def _module(env_id: str, place: str) -> ModuleType:
         advice = f" Nearest here: {', '.join(near)}." if near else ""
         raise ValueError(
             f"`env_id` must name a module before the colon, got {env_id!r}: there is no {place!r} "
-            f"in the current folder, nor on PYTHONPATH.{advice} Write it as after `import`, "
-            "folder.module, without .py."
+            f"in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder that holds "
+            "it, or put that folder on PYTHONPATH; write it as after `import`, folder.module, "
+            "without .py."
         ) from None
 
 

@@ -62,7 +62,7 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
     ("env_id", "message"),
     [
         ("game:Mine", r"no 'game' in the current folder, nor on PYTHONPATH. Nearest here: games\."),
-        ("games.py:Mine", r"got 'games.py:Mine'.*Write it as after `import`.*without \.py"),
+        ("games.py:Mine", r"got 'games.py:Mine'.*write it as after `import`.*without \.py"),
         ("./games:Mine", r"must name a module before the colon, got './games:Mine'"),
         (":Mine", "must name a module before the colon"),
         (

@@ -21,7 +21,7 @@ from mmrl.agents.policies import actor_critic
 from mmrl.memory import Nothing
 from mmrl.nets import Net, Stack
 from mmrl.rollout import collect, start
-from mmrl.runs import SHOWN, Run, RunError, Setup, checkpoint, player
+from mmrl.runs import SHOWN, Run, RunError, Setup, checkpoint, describe, player
 from mmrl.runs.export import export
 from tests.helpers.runs import SETUP
 
@@ -126,6 +126,18 @@ def test_the_command_says_what_it_wrote_and_how_to_play_it(
         assert main(["export", str(trained), *arguments]) == 2
         assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["policy.npz"]
+
+
+@pytest.mark.parametrize("words", [["export"], ["evaluate"], ["train", "--resume", "--out"]])
+def test_a_run_of_an_own_environment_is_opened_where_its_module_is(
+    words: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    told = {"setup": describe(Setup("far_away:Game")), "history": []}
+    checkpoint.save(tmp_path / "checkpoint", told, ())
+    assert main([*words, str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "got 'far_away:Game': there is no 'far_away' in the current folder, nor on PYT" in said
+    assert "Run mmrl in the folder that holds it, or put that folder on PYTHONPATH" in said
 
 
 def test_a_full_disk_leaves_no_file(
