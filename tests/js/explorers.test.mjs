@@ -6,7 +6,8 @@ import { range } from "../../mmrl/course/widgets/js/core.mjs";
 import { FAMILIES, halfLife, impulse } from "../../mmrl/course/widgets/js/memory_explorer.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/course/widgets/js/reset_explorer.mjs";
 import { weights } from "../../mmrl/course/widgets/js/returns_explorer.mjs";
-import { METHODS, MONOIDS, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
+import { MONOIDS } from "../../mmrl/course/widgets/js/monoids.mjs";
+import { METHODS, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
 import { account, flow, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, shares, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
 

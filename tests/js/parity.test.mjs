@@ -16,7 +16,8 @@ import { INVERSES, rescale, target } from "../../mmrl/course/widgets/js/rescalin
 import { climb } from "../../mmrl/course/widgets/js/rubber_band.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/course/widgets/js/reset_explorer.mjs";
 import { weights } from "../../mmrl/course/widgets/js/returns_explorer.mjs";
-import { MONOIDS, count, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
+import { MONOIDS } from "../../mmrl/course/widgets/js/monoids.mjs";
+import { count, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
 import { follow as happened, lead, peak } from "../../mmrl/course/widgets/js/schedule_explorer.mjs";
 import { account, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";

@@ -24,6 +24,7 @@ try:
     from mmrl.course.widgets.programs import GraphEvolution, StepDebugger
     from mmrl.course.widgets.recurrences import LiftInspector
     from mmrl.course.widgets.replay import ReservoirExplorer, VtraceExplorer
+    from mmrl.course.widgets.scaling import ScalingCalculator, ShardedScanPlayer
     from mmrl.course.widgets.sensitivity import SensitivityExplorer
     from mmrl.course.widgets.sequences import PriorityExplorer, SequenceCutter
     from mmrl.course.widgets.staleness import RescalingExplorer, StalenessExplorer
@@ -50,11 +51,13 @@ __all__ = [
     "ResetExplorer",
     "ReturnsExplorer",
     "RubberBandExplorer",
+    "ScalingCalculator",
     "ScanPlayer",
     "ScheduleExplorer",
     "SegmentsExplorer",
     "SensitivityExplorer",
     "SequenceCutter",
+    "ShardedScanPlayer",
     "StalenessExplorer",
     "StepDebugger",
     "TileExplorer",

@@ -1,33 +1,6 @@
 // How a scan brackets its products: each level of each method, one combine at a time or all.
-import { choice, frame, html, num, picture, player, plural, range, series, slider, svg } from "./core.mjs";
-
-/** Monoids as in mmrl.monoid: `lift` makes an element of an input, `show` a text of an element. */
-export const MONOIDS = {
-  words: {
-    name: "joining words",
-    lift: (x, t) => [t, t],
-    combine: (a, b) => [a[0], b[1]],
-    show: ([from, to]) => (from === to ? `${from}` : `${from}–${to}`),
-  },
-  sum: {
-    name: "sum",
-    lift: (x) => x,
-    combine: (a, b) => a + b,
-    show: (a, digits) => num(a, digits),
-  },
-  affine: {
-    name: "affine",
-    lift: (x, t, gain) => [gain, x],
-    combine: ([a, x], [b, y]) => [b * a, b * x + y],
-    show: ([, x], digits) => num(x, digits),
-  },
-  max: {
-    name: "max with fading",
-    lift: (x, t, gain) => [Math.log(gain), x],
-    combine: ([w, m], [v, n]) => [w + v, Math.max(m + v, n)],
-    show: ([, m], digits) => num(m, digits),
-  },
-};
+import { choice, frame, html, picture, player, plural, range, series, slider, svg } from "./core.mjs";
+import { MONOIDS, wide } from "./monoids.mjs";
 
 export const METHODS = [
   ["sequential", "sequential"],
@@ -91,9 +64,6 @@ function state(ui) {
   const rows = run(monoid, xs.map((x, t) => monoid.lift(x, t, ui.get("gain"))), levels);
   return { xs, monoid, levels, level, rows, notes };
 }
-
-/** The width of a short text, in sizes of its font. */
-const wide = (text) => [...text].reduce((sum, c) => sum + (c === "." ? 0.32 : c === "−" ? 0.84 : 0.62), 0);
 
 function drawTree(ui, { xs, monoid, levels, level, rows }) {
   const width = Math.max(300, ui.width);

@@ -1,0 +1,42 @@
+// Monoids as in mmrl.monoid, and how to write their elements down.
+import { num } from "./core.mjs";
+
+/** `lift` makes an element of an input, `show` a text of an element. */
+export const MONOIDS = {
+  words: {
+    name: "joining words",
+    lift: (x, t) => [t, t],
+    combine: (a, b) => [a[0], b[1]],
+    show: ([from, to]) => (from === to ? `${from}` : `${from}–${to}`),
+  },
+  sum: {
+    name: "sum",
+    identity: 0,
+    lift: (x) => x,
+    combine: (a, b) => a + b,
+    show: (a, digits) => num(a, digits),
+  },
+  affine: {
+    name: "affine",
+    identity: [1, 0],
+    lift: (x, t, gain) => [gain, x],
+    combine: ([a, x], [b, y]) => [b * a, b * x + y],
+    show: ([, x], digits) => num(x, digits),
+  },
+  max: {
+    name: "max with fading",
+    identity: [0, -Infinity],
+    lift: (x, t, gain) => [Math.log(gain), x],
+    combine: ([w, m], [v, n]) => [w + v, Math.max(m + v, n)],
+    show: ([, m], digits) => num(m, digits),
+  },
+};
+
+/** As mmrl.monoid.Resettable: elements [element, begin], which forget what came before a `begin`. */
+export const resettable = ({ identity, combine }) => ({
+  identity: [identity, false],
+  combine: ([a, before], [b, begin]) => [combine(begin ? identity : a, b), before || begin],
+});
+
+/** The width of a short text, in sizes of its font. */
+export const wide = (text) => [...text].reduce((sum, c) => sum + (c === "." ? 0.32 : c === "−" ? 0.84 : 0.62), 0);
