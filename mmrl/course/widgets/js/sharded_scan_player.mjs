@@ -39,7 +39,8 @@ function state(ui) {
   if (steps < asked) notes.push(`${plural(asked, "step")} do not split evenly over ${devices} devices; the first ${steps} are shown.`);
   const [resets, reverse] = ["resets", "reverse"].map(ui.get);
   const reset = clamp(ui.get("reset"), 0, steps - 1);
-  const monoid = MONOIDS[ui.get("monoid")];
+  const name = ui.get("monoid");
+  const monoid = MONOIDS[name];
   const op = resettable(monoid);
   const xs = given.values.slice(0, steps);
   const elements = xs.map((x, t) => [monoid.lift(x, t, ui.get("gain")), resets && t === reset]);
@@ -51,17 +52,140 @@ function state(ui) {
   // A prefix is finished once nothing that it depends on is missing.
   const done = rows.local.map(([, begin], t) => begin || Math.floor(t / size) === first);
   const sent = devices > 1 ? bytes(elements[0], resets) : 0;
-  return { xs, monoid, elements, one, size, devices, first, ...rows, done, sent, resets, reverse, reset, notes, stage: clamp(ui.get("stage"), 0, STAGES) };
+  return { xs, name, monoid, elements, one, size, devices, first, ...rows, done, sent, resets, reverse, reset, notes, stage: clamp(ui.get("stage"), 0, STAGES) };
 }
 
-const value = (monoid) => ([element], digits) => monoid.show(element, digits);
-/** An element in full: a map h ↦ a h + x has two numbers. */
-const whole = (monoid, [element], digits = 3) => ([element].flat().length === 1 ? monoid.show(element, digits) : `(${[element].flat().map((x) => num(x, digits)).join(", ")})`);
+const text = (monoid, [element], digits = 3) => monoid.show(element, digits);
+
+/** All numbers of an element: a map h ↦ a h + x has two. */
+const whole = (monoid, [element]) =>
+  Array.isArray(element) ? `(${element.map((x) => num(x, 2)).join(", ")})` : monoid.show(element);
+
+const PAIRS = { affine: ", the map h ↦ a h + x: its x", max: ", the map h ↦ max(h + w, m): its m" };
+// One row a stage, and two more: the inputs above, one device below.
+const ROWS = [
+  { y: 62, says: () => "inputs" },
+  { y: 118, says: () => "1 · local scans: each stretch alone" },
+  { y: 174, says: ({ name }) => `2 · a total each${PAIRS[name] ?? ""}` },
+  { y: 250, says: ({ devices, sent }) => `3 · all-gather: ${(devices - 1) * sent} B to each device` },
+  { y: 306, says: () => "4 · the past: product of the totals before" },
+  { y: 362, says: () => "5 · past • each prefix of row 1" },
+  { y: 418, says: () => "the scan on one device" },
+];
+const HIGH = 26;
+const KINDS = {
+  input: { class: "f-paper s-line" },
+  local: { class: "f-paper s-blue" },
+  done: { class: "f-blue s-blue" },
+  sent: { class: "f-paper s-orange", "stroke-width": 2 },
+  kept: { class: "f-paper s-dim", "stroke-dasharray": "3 2" },
+  past: { class: "f-paper s-ink" },
+  empty: { class: "f-none s-line", "stroke-dasharray": "2 3" },
+};
+
+/** Boxes of one width in a row: {x, kind, write}. Their texts share a font, or fit in none and are left out. */
+function boxes(y, width, rounded, row) {
+  const room = width - 3;
+  const fits = ([digits, font]) => row.every(({ write }) => wide(write(digits)) * font <= room);
+  const [digits, font] = [[3, 12], [2, 12], [3, 10], [2, 10], [2, 9]].find(fits) ?? [];
+  return row.map(({ x, kind, write }) => {
+    const size = { x: x + 0.75, y, width: Math.max(1, width - 1.5), height: HIGH, rx: Math.min(rounded, width / 2 - 1) };
+    const shape = svg("rect", { ...size, "stroke-width": 1.2, ...KINDS[kind] });
+    if (!digits || kind === "empty") return shape;
+    const style = `font-size:${font}px;fill:var(--${kind === "done" ? "on-blue" : "ink"})`;
+    return [shape, svg("text", { x: x + width / 2, y: y + HIGH / 2 + font / 3, "text-anchor": "middle", style }, write(digits))];
+  });
+}
+
+/** The devices whose totals still matter to device `i`: none from before a total that forgets. */
+export function heard(totals, i, reverse = false) {
+  const order = reverse ? range(totals.length - 1 - i, (k) => i + 1 + k) : range(i, (k) => i - 1 - k);
+  const last = order.findIndex((j) => totals[j][1]);
+  return last < 0 ? order : order.slice(0, last + 1);
+}
+
+function drawRows(width, now) {
+  const { monoid, xs, devices, size, first, local, totals, before, states, one, done, resets, reset, reverse, stage } = now;
+  // Devices stand side by side, with a gap that only totals cross.
+  const gap = devices > 1 ? Math.min(24, width / devices / 5) : 0;
+  const block = (width - gap * (devices - 1)) / devices;
+  const left = (i) => i * (block + gap);
+  const middle = (i) => left(i) + block / 2;
+  const [cell, slot, room] = [block / size, block / devices, Math.min(block, 72)];
+  const xOf = (t) => left(Math.floor(t / size)) + (t % size) * cell;
+  const [back, travel, marks] = range(3, () => svg("g", {}));
+  const write = (element) => (digits) => text(monoid, element, digits);
+  const line = (group, x1, y1, x2, y2, style) => group.append(svg("line", { x1, y1, x2, y2, "stroke-width": 1.2, ...style }));
+  const join = { class: "s-dim" };
+
+  const cells = (row, elements, kind) => boxes(ROWS[row].y, cell, 3, elements.map((element, t) => ({ x: xOf(t), kind: kind(t), write: write(element) })));
+  const pills = (row, elements, kind) => boxes(ROWS[row].y, room, 12, elements.map((element, i) => ({ x: middle(i) - room / 2, kind, write: row === 4 && i === first ? () => "e" : write(element) })));
+  const gathered = range(devices, (i) => totals.map((total, j) => ({ x: left(i) + j * slot, kind: stage < 3 ? "empty" : i === j ? "kept" : "sent", write: write(total) }))).flat();
+  const nodes = [
+    cells(0, now.elements, () => "input"),
+    cells(1, local, (t) => (stage < 1 ? "empty" : done[t] ? "done" : "local")),
+    pills(2, totals, stage < 2 ? "empty" : devices > 1 ? "sent" : "kept"),
+    boxes(ROWS[3].y, slot, 12, gathered),
+    pills(4, before, stage < 4 ? "empty" : "past"),
+    cells(5, states, () => (stage < 5 ? "empty" : "done")),
+    cells(6, one, () => "input"),
+  ];
+  const forgets = (x, y) => marks.append(svg("line", { x1: x, x2: x, y1: y - 4, y2: y + HIGH + 4, class: "s-ink", "stroke-width": 3.5 }));
+  range(devices, (i) => {
+    back.append(svg("rect", { x: left(i), y: 22, width: block, height: ROWS[5].y + HIGH - 16, rx: 5, class: "f-fill" }));
+    back.append(svg("text", { x: middle(i), y: 37, "text-anchor": "middle", class: "dim" }, block >= 64 ? `device ${i}` : `${i}`));
+    const end = xOf(i * size + (reverse ? 0 : size - 1)) + cell / 2;
+    if (stage >= 2) line(travel, end, ROWS[1].y + HIGH, middle(i), ROWS[2].y, join);
+    const slotOf = (j) => left(i) + (j + 0.5) * slot;
+    const others = range(devices).filter((j) => j !== i);
+    if (stage >= 3) for (const j of others) line(travel, middle(j), ROWS[2].y + HIGH, slotOf(j), ROWS[3].y, { class: "s-orange", "stroke-opacity": devices > 4 ? 0.5 : 1 });
+    if (stage >= 4) for (const j of heard(totals, i, reverse)) line(travel, slotOf(j), ROWS[3].y + HIGH, middle(i), ROWS[4].y, join);
+    if (stage >= 2 && totals[i][1]) forgets(middle(i) + (reverse ? room : -room) / 2, ROWS[2].y);
+  });
+  const edge = xOf(reset) + (reverse ? cell : 0);
+  if (resets) for (const row of [0, 1, 5, 6]) if (stage >= row || row === 6) forgets(edge, ROWS[row].y);
+  const halo = "paint-order:stroke;stroke:var(--fill);stroke-width:4px";
+  const titles = ROWS.map(({ y, says }, i) => svg("text", { x: 4, y: y - 6, style: i < 6 ? halo : "" }, says(now)));
+  const legend = [["done", 0, "finished"], ["local", 84, "lacks its past"], ["sent", 200, "travels"], resets ? ["", 282, "reset"] : null].filter(Boolean).map(([kind, x, words]) => [
+    kind ? svg("rect", { x: x + 1, y: 1, width: 20, height: 14, rx: kind === "sent" ? 7 : 3, "stroke-width": 1.2, ...KINDS[kind] }) : svg("line", { x1: x + 14, x2: x + 14, y1: 0, y2: 16, class: "s-ink", "stroke-width": 3.5 }),
+    svg("text", { x: x + 26, y: 13 }, words),
+  ]);
+  const alt = `${plural(xs.length, "step")} on ${plural(devices, "device")}, ${stage} of ${STAGES} stages done.`;
+  return picture(width, ROWS[6].y + HIGH + 4, alt, back, travel, nodes, marks, titles, legend);
+}
+
+/** The largest difference between the states of the two scans. */
+const apart = (rows, others) => Math.max(...rows.map(([h], t) => Math.abs([h].flat().at(-1) - [others[t][0]].flat().at(-1))));
+
+/** What the reset does at this stage, in words. */
+function resetting({ resets, reset, size, devices, reverse, stage }) {
+  if (!resets || devices === 1) return "";
+  const at = Math.floor(reset / size);
+  const edge = reset % size === (reverse ? size - 1 : 0);
+  const where = edge ? `The reset at step ${reset} is the first step that device ${at} reads` : `The reset at step ${reset} lies within device ${at}`;
+  if (stage < 1) return ` ${where}.`;
+  const later = ["the local scan alone finishes what this device reads from there on", "its total forgets all that came before, too", "its total forgets all that came before, too", "totals from before it do not count any more", "nothing from before it has come through"][stage - 1];
+  return ` ${where}: ${later}.`;
+}
 
 function draw(ui) {
   const now = state(ui);
-  const { monoid, xs, devices, states } = now;
-  return { pictures: [picture(ui.width, 40, "states", svg("text", { x: 0, y: 12 }, states.map((h) => value(monoid)(h)).join(", ")))], summary: `${xs.length} steps on ${devices} devices`, notes: now.notes };
+  const { monoid, xs, devices, size, totals, before, states, one, done, sent, first, stage, elements, resets } = now;
+  const ready = done.filter(Boolean).length;
+  const tape = xs.length * bytes(elements[0], resets);
+  const received = (devices - 1) * sent;
+  const list = (row) => row.map((element, i) => (row === before && i === first ? "e, the identity" : whole(monoid, element))).join("; ");
+  const said = [
+    `${plural(xs.length, "input")}, ${size} on each of ${plural(devices, "device")}. Nothing is combined yet.`,
+    `Each device has scanned its own ${plural(size, "step")}: ${ready} of ${plural(xs.length, "prefix", "prefixes")} are finished, the others lack what came before.`,
+    `The last prefix of each device is its total: ${list(totals)}.`,
+    devices > 1
+      ? `Each device has received ${plural(devices - 1, "total")} of ${sent} B: ${received} B, though the whole tape has ${tape} B. A longer tape makes this no more.`
+      : "There is nobody to send the total to.",
+    `What came before each device's first step: ${list(before)}.`,
+    `All ${xs.length} prefixes are those of the scan on one device (largest difference: ${num(apart(states, one), 2)}). Each device received ${received} B of a tape of ${tape} B, and a longer tape makes it no more. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
+  ][stage];
+  return { pictures: [drawRows(Math.max(300, ui.width), now)], summary: said + resetting(now), notes: now.notes };
 }
 
 function controls(ui) {
