@@ -16,15 +16,16 @@ LADDER: dict[str, set[str]] = {
     "monoid": set(),
     "schedules": set(),
     "scan": {"monoid", "schedules"},
+    "collectives": {"monoid", "scan"},
     "returns": {"monoid", "scan"},
     "memory": {"monoid", "scan"},
     "envs": set(),
     "rollout": {"envs"},
     "checks": {"envs", "rollout"},
-    "replay": {"monoid", "scan"},
+    "replay": {"monoid", "scan", "collectives"},
     "nets": {"monoid", "scan", "memory"},
     # Not replay: a loss is the same on a tape as on segments.
-    "losses": {"monoid", "scan", "returns"},
+    "losses": {"monoid", "scan", "collectives", "returns"},
 }
 LADDER["agents"] = set(LADDER)
 LADDER["pdg"] = {"monoid", "scan"}

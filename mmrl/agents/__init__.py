@@ -28,6 +28,11 @@ class Agent(Protocol):
         ...
 
     @property
+    def OWN(self) -> tuple[str, ...]:
+        """The fields of its state that each shard has of its own: see `mmrl.collectives`."""
+        ...
+
+    @property
     def learn(self) -> Callable[..., Any]:
         """An agent's gradient step, or all those of an iteration; takes a `loss` of the user's."""
         ...

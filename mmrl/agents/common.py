@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl import collectives
 from mmrl.nets import Net
 from mmrl.rollout import Evaluation, Policy, evaluate
 
@@ -111,16 +112,18 @@ def end_block(
 ) -> tuple[Any, Metrics]:
     """The end of a block: `policy` of the network is evaluated, without learning.
 
-    The state, with its next key, and the block's metrics.
+    The state, with its next key, and the block's metrics, which are those of all shards.
     """
     key, eval_key = jax.random.split(state.key)
     played = score(state.net, env, params, eval_key, config.episodes, policy)
+    finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))
+    means = collectives.mean((jnp.mean(loss), jnp.mean(jnp.asarray(fill)), diagnostics))
     metrics = Metrics(
-        returns=played.returns,
-        lengths=played.lengths,
-        loss=jnp.mean(loss),
-        fill=jnp.mean(jnp.asarray(fill)),
-        finite=jnp.all(finite) & jnp.all(jnp.isfinite(played.returns)),
-        diagnostics=diagnostics,
+        returns=jnp.ravel(collectives.gather(played.returns)),
+        lengths=jnp.ravel(collectives.gather(played.lengths)),
+        loss=means[0],
+        fill=means[1],
+        finite=jnp.all(collectives.gather(finite)),
+        diagnostics=means[2],
     )
     return eqx.tree_at(lambda s: s.key, state, key), metrics

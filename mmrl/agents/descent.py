@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from mmrl import collectives
+
 
 def trained(net: Any) -> PyTree:
     """θ: the parameters that gradients move."""
@@ -16,7 +18,11 @@ def trained(net: Any) -> PyTree:
 def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
-    """θ and the optimizer's state after a step, of whatever has parameters."""
+    """θ and the optimizer's state after a step, of whatever has parameters.
+
+    Of an agent in shards it is a step along the mean of their gradients.
+    """
+    gradient = collectives.mean(gradient)
     update, state = rule.update(gradient, state, trained(net))
     return eqx.apply_updates(net, update), state
 

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import losses, returns
+from mmrl import collectives, losses, returns
 from mmrl.agents import normalize
 from mmrl.agents.checks import (
     check_discrete,
@@ -61,6 +61,7 @@ from mmrl.rollout import Carry, Policy, Transition, collect, start
 
 static = partial(eqx.field, static=True)
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
+OWN = ("carries", "tape", "rewards", "key")  # what each shard has of its own
 
 
 class Config(eqx.Module):
@@ -141,7 +142,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     """
     _check_sizes(config, env, params)
     config = fit_storage(config, params)
-    net_key, env_key, key = jax.random.split(key, 3)
+    net_key, env_key, key = collectives.split(key, 3)
     net = check_net(make(config, env, params, net_key), env, params)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mmrl import collectives
 from mmrl.monoid import Affine, Moments
 from mmrl.scan import scan_and_last
 
@@ -80,9 +81,10 @@ def standardize(
 
 
 def sample(x: Float[Array, "*shape"]) -> Averages:
-    """The moments of all numbers in an array."""
+    """The moments of all numbers in an array, and in those of all other shards."""
     mean = jnp.mean(x)
-    return jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
+    own = jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
+    return collectives.fold(Moments(), own)
 
 
 def variance(moments: Averages) -> Float[Array, ""]:

@@ -4,10 +4,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from mmrl import collectives
+
 
 def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:
-    """Σ m_t x_t / Σ m_t; zero where nothing is real. A NaN under the mask does no harm."""
-    return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(jnp.sum(mask), 1)
+    """Σ m_t x_t / Σ m_t; zero where nothing is real. A NaN under the mask does no harm.
+
+    In a shard Σ m_t is the mean of all shards': the mean of these means is that of all steps.
+    """
+    count = collectives.mean(jnp.sum(mask, dtype=jnp.float32))
+    return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(count, 1 / collectives.size())
 
 
 def huber(x: Float[Array, "*shape"], delta: float = 1.0) -> Float[Array, "*shape"]:

@@ -11,9 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from mmrl.replay import ring, tree
 from mmrl.replay.tape import Sample, Tape, reweigh, weights
-
-# Priorities are clipped to this range: positive, so that no episode is out of reach, and finite.
-PRIORITIES = (1e-6, 1e6)
+from mmrl.replay.tree import PRIORITIES
 
 
 def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:

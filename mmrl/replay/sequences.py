@@ -23,12 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from mmrl import collectives
 from mmrl.replay import ring, tree
 from mmrl.replay.cutting import Cut
 from mmrl.replay.ring import Rollout
-
-# Priorities are clipped to this range: positive, so that no sequence is out of reach, and finite.
-PRIORITIES = (1e-6, 1e6)
 
 
 class Sequences(eqx.Module):
@@ -106,7 +104,8 @@ class Window(eqx.Module):
 
 
 class Sample(Window):
-    """A batch of windows with importance weights (N P_i)^-β / max_j (N P_j)^-β."""
+    """Windows with importance weights (N P_i)^-β / max_j (N P_j)^-β; of n shards, P_i is
+    p_i^α / n Σ p^α with the sum over its own shard, and N and max are those of all."""
 
     weights: Float[Array, " sequence"]
 
@@ -213,7 +212,7 @@ def add(
 
 def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, "*n"]:
     """p^α; the least one for a priority that is not a number."""
-    return jnp.clip(jnp.where(jnp.isfinite(priority), priority, 0), *PRIORITIES) ** alpha
+    return jnp.clip(jnp.where(jnp.isfinite(priority), priority, 0), *tree.PRIORITIES) ** alpha
 
 
 def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
@@ -258,12 +257,13 @@ def sample(
     sums = sequences.sums
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
     rows, weight = tree.draw(sums, jnp.ones(1, jnp.float32), uniform)
-    share = jnp.where(weight > 0, sequences.stored * weight / sums[0].sum(), 1)  # N P
+    each = collectives.mean(sequences.stored.astype(jnp.float32))  # N / n
+    share = jnp.where(weight > 0, each * weight / sums[0].sum(), jnp.inf)  # N P
     rows = jnp.where(weight > 0, rows, sequences.capacity)
     # A barrier, or XLA fuses the draw into every gather and repeats it for each number read.
     rows, share = jax.lax.optimization_barrier((rows, share))
-    drawn = vars(window(sequences, rows, sequences.cut.burn_in))
-    return Sample(**drawn, weights=(share / share.min()) ** -beta)
+    weights = jnp.where(jnp.isfinite(share), (share / collectives.least(share.min())) ** -beta, 1)
+    return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)
 
 
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:
@@ -305,7 +305,7 @@ def priority(
 def set_priority(
     sequences: Sequences, rows: Int[Array, " n"], values: Float[Array, " n"]
 ) -> Sequences:
-    """p[rows] ← values, clipped to `PRIORITIES`, for the sequences that begin in `rows`.
+    """p[rows] ← values, clipped to `tree.PRIORITIES`, for the sequences that begin in `rows`.
 
     A row without a sequence and a value that is not finite change nothing; a row given twice takes
     the larger. Set priorities before the next `add`, which may put another sequence in the row.

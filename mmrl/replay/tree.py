@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 # 32 floats are two cache lines, and tables of 33k to 1M rows get the same two lower levels.
 BRANCH = 32
 TOP = 1024
+# Priorities are clipped to this range: positive, so that no row is out of reach, and finite.
+PRIORITIES = (1e-6, 1e6)
 
 Tree = tuple[Float[Array, "..."], ...]
 Noise = tuple[Float[Array, "..."], ...]

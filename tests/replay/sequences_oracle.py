@@ -171,7 +171,7 @@ def check_table(model: Model, table) -> None:
     for row in stored:
         place = may[row]
         assert (available[row], past[row]) == (place.steps, place.past), "cut elsewhere"
-        priority = np.clip(model.priority[place], *sequences.PRIORITIES)
+        priority = np.clip(model.priority[place], *tree.PRIORITIES)
         wanted[row] = priority**model.setting.alpha
     np.testing.assert_allclose(weights, wanted, rtol=2e-5)
 

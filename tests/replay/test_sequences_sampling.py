@@ -118,7 +118,7 @@ def test_numbers_that_are_not_finite_are_harmless():
 
 def test_priorities_are_positive():
     t = filled([3, 1, 5], 32, alpha=1.0)
-    rows, least, most = begins(t), *sequences.PRIORITIES
+    rows, least, most = begins(t), *tree.PRIORITIES
     t = set_priority(t, rows, np.float32([0, -1, 1e9, 2]))
     np.testing.assert_allclose(weights(t), [least, least, most, 2])
 

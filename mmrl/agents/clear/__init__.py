@@ -2,6 +2,7 @@
 
 from mmrl.agents.clear.clear import (
     OBSERVES,
+    OWN,
     Config,
     State,
     Tasks,
@@ -21,6 +22,7 @@ from mmrl.agents.clear.clear import (
 
 __all__ = [
     "OBSERVES",
+    "OWN",
     "Config",
     "State",
     "Tasks",

@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl import collectives
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_net, check_numbers
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
@@ -43,6 +44,7 @@ from mmrl.rollout import Carry, collect, start
 
 static = partial(eqx.field, static=True)
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
+OWN = ("reservoir", "rewards", "carries", "tasks", "key")  # what each shard has of its own
 Tasks = Int[Array, " env"]
 
 
@@ -169,7 +171,7 @@ def init(
     family that `env` is: `task` of its parameters. `make` builds the network, by default the
     `ActorCritic` that the config names."""
     check(config, env, params)
-    net_key, env_key, key = jax.random.split(key, 3)
+    net_key, env_key, key = collectives.split(key, 3)
     net = check_net(make(config, env, params, net_key), env, params, acts=True)
     state = State(
         net=net,
@@ -244,9 +246,9 @@ def pair(
     add_key, sample_key, choose_key = jax.random.split(key, 3)
     kept = reservoir.add(kept, new, add_key)
     old = reservoir.sample(kept, sample_key, config.environments)
-    count = jnp.round(config.replay_fraction * config.environments)
-    order = jnp.argsort(jax.random.uniform(choose_key, (config.environments,)))
-    replayed = order < count
+    lots = collectives.gather(jax.random.uniform(choose_key, (config.environments,))).ravel()
+    replayed = jnp.argsort(lots) < jnp.round(config.replay_fraction * lots.size)
+    replayed = collectives.part(replayed)
 
     def choose(old, new):
         return jnp.where(replayed.reshape(-1, *[1] * (new.ndim - 1)), old, new)

@@ -5,6 +5,7 @@
 
 from mmrl.agents.ppo.ppo import (
     OBSERVES,
+    OWN,
     Config,
     Diagnostics,
     Flag,
@@ -26,6 +27,7 @@ from mmrl.agents.ppo.ppo import (
 
 __all__ = [
     "OBSERVES",
+    "OWN",
     "Config",
     "Diagnostics",
     "Flag",

@@ -195,9 +195,13 @@ def prepare(
     )
     if not _remembers(rollout.state):  # every step a tape of its own
         batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), batch)
-    missed = jnp.var(targets - steps.extras.value)
-    explained = 1 - missed / jnp.maximum(jnp.var(targets), 1e-8)
+    missed, all_ = (_spread(x) for x in (targets - steps.extras.value, targets))
+    explained = 1 - missed / jnp.maximum(all_, 1e-8)
     return moments, batch, (jnp.sqrt(normalize.variance(moments)), explained)
+
+
+def _spread(x):
+    return normalize.variance(normalize.sample(x))
 
 
 def loss(

@@ -33,7 +33,7 @@ from mmrl.agents.ppo import learner, ppo
 from mmrl.nets import ActorCritic, Distribution
 
 static = partial(eqx.field, static=True)
-OBSERVES, greedy = ppo.OBSERVES, ppo.greedy
+OBSERVES, OWN, greedy = ppo.OBSERVES, ppo.OWN, ppo.greedy
 
 
 class Config(ppo.Config):

@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
+from mmrl import collectives
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_net, check_numbers
 from mmrl.agents.common import Make, Metrics, end_block, repeat
@@ -50,6 +51,7 @@ Flag = bool | Bool[Array, ""]
 Told = tuple[Any, ...]
 """The losses of an iteration's gradient steps, their `Measures`, and what else was measured."""
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
+OWN = ("rewards", "carries", "waiting", "key")  # what each shard has of its own
 
 
 class Config(eqx.Module):
@@ -151,7 +153,7 @@ def init(
 ) -> State:
     """A fresh network and environments. `make` builds π and V, by default those of the config."""
     check(config, env, params)
-    net_key, env_key, key = jax.random.split(key, 3)
+    net_key, env_key, key = collectives.split(key, 3)
     net = check_net(make(config, env, params, net_key), env, params, acts=True)
     rows = learner.rows(config, net)
     if rows % config.minibatches:

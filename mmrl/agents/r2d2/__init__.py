@@ -2,6 +2,7 @@
 
 from mmrl.agents.r2d2.r2d2 import (
     OBSERVES,
+    OWN,
     Config,
     State,
     act_and_store,
@@ -19,6 +20,7 @@ from mmrl.agents.r2d2.r2d2 import (
 
 __all__ = [
     "OBSERVES",
+    "OWN",
     "Config",
     "State",
     "act_and_store",

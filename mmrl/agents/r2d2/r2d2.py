@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import losses
+from mmrl import collectives, losses
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_numbers
 from mmrl.agents.common import (
@@ -53,6 +53,7 @@ from mmrl.rollout import Carry, Transition, start
 static = partial(eqx.field, static=True)
 # Beside o_t, unless a run says otherwise. The paper has no begin flag.
 OBSERVES = ("previous_action", "previous_reward", "begin_flag")
+OWN = ("carries", "held", "sequences", "rewards", "key")  # what each shard has of its own
 
 
 class Config(eqx.Module):
@@ -152,7 +153,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     `make` builds Q, by default the `Net` that the config names.
     """
     check(config, env, params)
-    net_key, env_key, act_key, key = jax.random.split(key, 4)
+    net_key, env_key, act_key, key = collectives.split(key, 4)
     net = check_net(make(config, env, params, net_key), env, params, lookahead=False)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))

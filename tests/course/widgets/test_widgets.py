@@ -33,7 +33,7 @@ from mmrl.memory.s5 import diagonalise, hippo
 from mmrl.monoid import Affine, Max, Resettable, Sum
 from mmrl.pdg.check import check
 from mmrl.pdg.graph import Graph
-from mmrl.replay import sequences
+from mmrl.replay import sequences, tree
 from mmrl.runs import zoo
 from mmrl.scan import scan
 from mmrl.schedules import count, schedule
@@ -44,6 +44,7 @@ from tests.course.widgets import (
     widgets_oracle_policies,
     widgets_oracle_programs,
     widgets_oracle_recurrences,
+    widgets_oracle_scaling,
     widgets_oracle_staleness,
 )
 
@@ -355,7 +356,7 @@ def priorities():
         p = eta * errors.max(1) + (1 - eta) * errors.mean(1)
         theirs = sequences.priority(jnp.asarray(errors), jnp.ones((11, 7), bool), eta)
         np.testing.assert_allclose(theirs, p, rtol=1e-6)
-        law = np.clip(p, *sequences.PRIORITIES) ** alpha
+        law = np.clip(p, *tree.PRIORITIES) ** alpha
         P = law / law.sum()
         w = (1 / (len(p) * P)) ** beta
         w /= w.max()
@@ -414,6 +415,8 @@ VECTORS = {
     "debugged": widgets_oracle_programs.debugged,
     "evolved": widgets_oracle_programs.evolved,
     "inspected": widgets_oracle_recurrences.inspected,
+    "sharded": widgets_oracle_scaling.sharded,
+    "costs": widgets_oracle_scaling.costs,
 }
 
 
