@@ -16,12 +16,14 @@ import { INVERSES, rescale, target } from "../../mmrl/course/widgets/js/rescalin
 import { climb } from "../../mmrl/course/widgets/js/rubber_band.mjs";
 import { episodes, influence, leak, states } from "../../mmrl/course/widgets/js/reset_explorer.mjs";
 import { weights } from "../../mmrl/course/widgets/js/returns_explorer.mjs";
-import { MONOIDS } from "../../mmrl/course/widgets/js/monoids.mjs";
+import { MONOIDS, resettable } from "../../mmrl/course/widgets/js/monoids.mjs";
 import { count, run, schedule } from "../../mmrl/course/widgets/js/scan_player.mjs";
+import { LINKS, MODELS, cost } from "../../mmrl/course/widgets/js/scaling_calculator.mjs";
 import { follow as happened, lead, peak } from "../../mmrl/course/widgets/js/schedule_explorer.mjs";
 import { account, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
 import { cut, uses } from "../../mmrl/course/widgets/js/sequence_cutter.mjs";
+import { sharded } from "../../mmrl/course/widgets/js/sharded_scan_player.mjs";
 import { frontier, tiles } from "../../mmrl/course/widgets/js/tile_explorer.mjs";
 import { follow as stored, lastReader, next } from "../../mmrl/course/widgets/js/step_debugger.mjs";
 import { TARGETS } from "../../mmrl/course/widgets/js/targets.mjs";
@@ -314,4 +316,20 @@ each("plays", ({ policy, deck, wipes, wanted }) => {
     }
     assert.equal(step.right, step.said === deck[0]);
   });
+});
+
+each("sharded", ({ monoid, xs, gain, reset, devices, reverse, states: wanted, totals }) => {
+  const m = MONOIDS[monoid];
+  const mine = sharded(resettable(m), xs.map((x, t) => [m.lift(x, t, gain), t === reset]), devices, reverse);
+  const where = `${monoid}, ${devices} devices, reset at ${reset}${reverse ? ", from the end" : ""}`;
+  close(mine.states.map(([h]) => [h].flat().at(-1)), wanted, where);
+  close(mine.totals.map((total) => total.flat().map(Number)), totals, `${where}: totals`);
+});
+
+each("costs", ({ model, d, steps, devices, network, united, sizes, wanted }) => {
+  assert.deepEqual(MODELS[model].leaves(d), sizes, model);
+  const mine = cost(sizes, steps, devices, LINKS[network], united);
+  for (const [name, number] of Object.entries(wanted)) {
+    assert.ok(Math.abs(mine[name] - number) <= 1e-12 * number, `${model}, ${devices} devices, ${network}: ${name}`);
+  }
 });

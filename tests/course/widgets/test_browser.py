@@ -77,6 +77,7 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.StepDebugger(program=name) for name in ("monte_carlo", "tiles")]
     shown += [widgets.LiftInspector(recurrence=name, T=16) for name in ("tanh", "oscillator")]
     shown += [widgets.GraphEvolution(route="vectorize", stage=k) for k in (0, 3)]
+    shown += [widgets.ShardedScanPlayer(monoid="affine", resets=True, reset=5)]
     for name, found in examine(shown, DRIVE, tmp_path):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:
@@ -329,6 +330,7 @@ SERIES: dict[str, dict[str, dict[str, str]]] = {
     "SequenceCutter": {"lengths": {}},
     "PriorityExplorer": {"errors": {}},
     "VtraceExplorer": {"rewards": {}, "values": {}, "ratios": {"policy": "own"}},
+    "ShardedScanPlayer": {"values": {"monoid": "affine"}},
 }
 ENDS = """
 const labels = [...root.querySelectorAll("label")];
