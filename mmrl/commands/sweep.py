@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from mmrl.commands.terminal import called, in_background, sparkline
+from mmrl.commands.terminal import called, in_background, sparkline, tell_fewer, tell_preset
 from mmrl.commands.train import (
     AGENT,
     OF_A_SETUP,
@@ -24,7 +24,6 @@ from mmrl.commands.train import (
     in_words_of_help,
     new_folder,
     newest,
-    tell_preset,
 )
 from mmrl.runs import SEEDS, Report, RunError, Scored, Setup, Sweep, saved_sweep
 
@@ -77,10 +76,11 @@ def main(arguments: Sequence[str]) -> int:
     console, many = Console(), len(sweep.settings)
     words, _ = described(options.agent, options.config)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
-    tell_preset(options.agent, "" if options.resume else options.preset, console)
+    tell_preset(options, console, sweep.over)
     seeds = f"{many} settings with {len(options.seeds)} seeds each, {min(options.seeds)} to "
     console.print(f"{seeds}{max(options.seeds)}. Report what is chosen on others.")
-    if sweep.history:
+    tell_fewer(sweep, console)
+    if 0 < len(sweep.history) <= options.config.blocks:
         console.print(f"resumed after block {len(sweep.history)} of {options.config.blocks}")
     try:
         _watch(sweep, console)

@@ -14,8 +14,10 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from mmrl.agents.presets import find_preset
 from mmrl.runs import Report, Run, interquartile_mean
-from mmrl.runs.training import CHECKPOINT
+from mmrl.runs.sweep import Grid
+from mmrl.runs.training import CHECKPOINT, Training
 
 BARS = "▁▂▃▄▅▆▇█"
 OTHERS = 45  # characters of a line beside the seeds
@@ -103,6 +105,37 @@ def watch(run: Run, console: Console, reports: Iterable[Report] | None = None) -
             seconds.append(report.seconds)
             progress.update(bar, completed=report.block, left=f"{_left(report, seconds)} left")
             progress.console.print(_line(report, room), highlight=False)
+
+
+def tell_preset(options: Any, console: Console, over: Grid | None = None) -> None:
+    """Say where a preset is from, in what it differs from its source, and what options change.
+
+    `options` are those of a command, and `over` has the values that are swept.
+    """
+    if not options.preset or options.resume:
+        return
+    preset = find_preset(options.agent, options.preset)
+    ours = {**vars(options.config), **(over or {})}
+    console.print(f"Settings of {preset.source}.", *preset.notes, sep="\n- ", highlight=False)
+    theirs = {name: getattr(preset.config, name) for name in preset.places}
+    if preset.observes is not None:
+        ours["observes"], theirs["observes"] = options.observes, preset.observes
+    changed = [f"{name}={ours[name]} (from {x})" for name, x in theirs.items() if ours[name] != x]
+    if changed:
+        console.print(f"Your options change {', '.join(changed)}.", highlight=False)
+
+
+def tell_fewer(run: Training, console: Console) -> None:
+    """Say what becomes of the blocks that are there, or were planned, if fewer are asked for."""
+    config, done = run.setup.config, len(run.history)
+    if config.blocks < done:
+        said = f"--blocks {config.blocks} is fewer than the {done} that are there: nothing changes."
+        console.print(said, soft_wrap=True)
+    elif config.blocks < run.planned:
+        falls = config.anneal > 0 and config.horizon == 0 and done < config.blocks
+        rate = ", and so does the fall of its learning rate" if falls else ""
+        said = f"Planned for {run.planned} blocks, it now ends after block {config.blocks}{rate}."
+        console.print(said, soft_wrap=True)
 
 
 def tell_lost(run: Run, path: Path, console: Console) -> None:

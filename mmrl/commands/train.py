@@ -16,7 +16,7 @@ from mmrl import memory
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.agents.presets import PRESETS, find_preset
-from mmrl.commands.terminal import called, watch
+from mmrl.commands.terminal import called, tell_fewer, tell_preset, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 from mmrl.runs.writers import check_writers, logged
@@ -126,7 +126,8 @@ def main(arguments: Sequence[str]) -> int:
     words, _ = described(options.agent, options.config)
     reports = logged(run, *options.log)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
-    tell_preset(options.agent, "" if options.resume else options.preset, console)
+    tell_preset(options, console)
+    tell_fewer(run, console)
     if len(run.history) >= blocks:
         longer = called(f"train --resume --out {path} --blocks {2 * len(run.history)}")
         console.print(
@@ -167,13 +168,6 @@ def _sources() -> str:
             lines += [f"--agent {agent} --preset {name}: {preset.source}", f"  {settings}"]
             lines += [f"  - {note}" for note in preset.notes]
     return "\n".join(lines)
-
-
-def tell_preset(agent: str, name: str, console: Console) -> None:
-    """Say where a preset is from, and in what it differs from its source."""
-    if name:
-        preset = find_preset(agent, name)
-        console.print(f"Settings of {preset.source}.", *preset.notes, sep="\n- ", highlight=False)
 
 
 def in_words_of_help(message: str, config: Any) -> str:

@@ -11,15 +11,16 @@ import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import mmrl
 from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
-from mmrl.commands import evaluate, train
+from mmrl.commands import evaluate, terminal, train
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, describe, reopen
-from tests.helpers.runs import ARGUMENTS, R2D2, SEEDS, SETUP, arguments, payload
+from tests.helpers.runs import ARGUMENTS, R2D2, SEEDS, SETUP, arguments, payload, setup
 
 ENV = "probe-Memory-v0"
 
@@ -210,6 +211,40 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
     unbroken = Run(SETUP, "unbroken")
     assert len(list(unbroken)) == 3
     assert payload(run) == payload(pathlib.Path("unbroken"))
+
+
+def test_fewer_blocks_than_planned_or_done_are_said(
+    run: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    def said(blocks: int) -> str:
+        assert main(["train", "--resume", "--blocks", str(blocks)]) == 0
+        return capsys.readouterr().out
+
+    capsys.readouterr()
+    fewer = (
+        "--blocks 1 is fewer than the 2 that are there: nothing changes.\nComplete after block 2"
+    )
+    assert fewer in said(1) and reopen(run).setup.config.blocks == 2
+    Run(setup(blocks=9), run, resume=True)  # killed before its first new block
+    assert "Planned for 9 blocks, it now ends after block 2.\nComplete after" in said(2)
+    Run(setup(blocks=9), run, resume=True)
+    shown = said(3)
+    assert "Planned for 9 blocks, it now ends after block 3.\nresumed after block 2 of 3" in shown
+    assert "Planned" not in said(3) and len(reopen(run).history) == 3
+
+
+@pytest.mark.parametrize(
+    ("horizon", "end"), [(0.0, ", and so does the fall of its learning rate."), (9.0, ".")]
+)
+def test_a_learning_rate_that_falls_sooner_is_said(
+    horizon: float, end: str, capsys: pytest.CaptureFixture[str]
+):
+    config = AGENTS["ppo"].Config(blocks=3, horizon=horizon)
+    run = Run.__new__(Run)
+    run.setup, run.history, run.planned = Setup(ENV, config, agent="ppo"), [], 5
+    terminal.tell_fewer(run, Console())
+    said = f"Planned for 5 blocks, it now ends after block 3{end}\n"
+    assert capsys.readouterr().out == said
 
 
 @pytest.mark.slow

@@ -51,6 +51,9 @@ def test_a_sweep_is_stopped_resumed_and_judged(
     shown = capsys.readouterr().out
     assert "resumed after block 1 of 3" in shown and "3 of 3 diverged" in shown
     assert "Best: learning-rate 0." in shown and "mmrl train probe-Memory-v0 --learning" in shown
+    assert main(["sweep", "--resume", "--blocks", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "is fewer than the 3 that are there: nothing" in shown and "resumed" not in shown
     found = saved_sweep(FOLDER)
     assert found and found[1] == {"learning_rate": [1e-3, 3e-2, 1e38]}
     rows = json.loads((FOLDER / "results.json").read_text())["rows"]
@@ -111,6 +114,28 @@ def test_a_preset_is_what_other_options_change(command: Any):
     paper = PRESETS["r2d2"]["paper"]
     changed = {k for k, v in vars(options.config).items() if v != getattr(paper.config, k)}
     assert changed == {"capacity", "gamma"} and options.observes == paper.observes
+
+
+@pytest.mark.parametrize("command", [train, sweep])
+def test_what_options_change_of_a_preset_is_said(
+    command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def said(*words: str) -> str:
+        over = ["--over", "eta", ".5", ".75"] * (command is sweep)
+        with pytest.raises(KeyboardInterrupt):
+            command.main([ENV, "--agent", "r2d2", "--preset", "paper", *words, *over])
+        return " ".join(capsys.readouterr().out.split())
+
+    monkeypatch.setattr(command, "watch" if command is train else "_watch", stop)
+    swept = "Your options change eta=(0.5, 0.75) (from 0.9)." if command is sweep else ""
+    same = said("--gamma", "0.997", "--blocks", "3")  # as there, and what the paper does not say
+    assert swept in same and ("Your options change" in same) == bool(swept)
+    other = said("--gamma", ".9", "--capacity", "102400", "--observes", "begin_flag")
+    assert "Your options change gamma=0.9 (from 0.997), capacity=102400 (from 4003840), " in other
+    assert "observes=('begin_flag',) (from ('previous_action', 'previous_reward'))." in other
 
 
 def test_presets_are_listed_and_a_run_keeps_its_own(capsys: pytest.CaptureFixture[str]):
