@@ -122,7 +122,8 @@ def _across(
             "Call this inside `jax.shard_map` over a mesh with it, or `jax.vmap(…, axis_name=…)`."
         ) from error
     hs, total = scan_and_last(monoid, xs, reverse=reverse, **how)
-    totals = jax.tree.map(lambda x: jax.lax.all_gather(x, axis), total)
+    # Tiled, because `vmap` of the other form's gradient takes a wrong axis (JAX 0.10.2).
+    totals = jax.tree.map(lambda x: jax.lax.all_gather(x[None], axis, tiled=True), total)
     ends, last = scan_and_last(monoid, totals, start, reverse=reverse)
     past = jax.tree.map(lambda h: h[here], shift(ends, start, reverse=reverse))
     return jax.vmap(monoid, in_axes=(None, 0))(past, hs), last
