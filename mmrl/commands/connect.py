@@ -1,0 +1,149 @@
+"""`--distributed`: the processes of one run find each other, before JAX starts.
+
+JAX aborts where a process is missing, and crashes where a port is taken. So they meet first in
+plain sockets, where every mistake is a sentence, and then start JAX together.
+"""
+
+import contextlib
+import dataclasses
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+import jax
+import tyro
+from jax._src.clusters import ClusterEnv  # `initialize` asks it too, but says nothing of the answer
+from jax.experimental import multihost_utils
+
+WAIT = 300  # seconds until the last process has to be there
+LOST = 60  # seconds without a sign until a process counts as dead, and all others end
+_HERE = b"mmrl "  # and the number of a process; the answer begins with it, too
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """Which processes train together, on one host or on many."""
+
+    distributed: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Train in several processes, each started with this command; needs --out. Slurm, Open MPI and
+    Kubernetes are found; elsewhere say the next three."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, the same for all."""
+    processes: int | None = None
+    """How many there are."""
+    process: int | None = None
+    """Which of them this one is, from 0."""
+
+
+def connect(arguments: Sequence[str]) -> None:
+    """Join the other processes that these words, or a cluster's variables, name, if they ask to.
+
+    Raises `ValueError` if nothing names them, and if one does not come within `WAIT` seconds.
+    """
+    words = {word.partition("=")[0] for word in arguments}
+    options = {f"--{field.name}" for field in dataclasses.fields(Hosts)}
+    if not words & options or words & {"-h", "--help"}:
+        return
+    if not {"--distributed", "--out"} <= words:
+        raise ValueError(
+            "Several processes need --distributed, and --out, a folder that is the same for all."
+        )
+    hosts, _ = tyro.cli(Hosts, args=arguments, return_unknown_args=True, prog="mmrl train")
+    address, processes, process, local = _place(hosts)
+    if process == 0:
+        print(f"waiting for {processes} processes at {address}, at most {WAIT} s", flush=True)
+    meet(address, processes, process, WAIT)
+    jax.distributed.initialize(
+        address,
+        processes,
+        process,
+        local,
+        cluster_detection_method="deactivate",
+        heartbeat_timeout_seconds=LOST,
+        shutdown_timeout_seconds=LOST,
+    )
+    # CPUs wait 30 s for the first collective, and one may compile for longer than another.
+    multihost_utils.sync_global_devices("connect")
+
+
+def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
+    """HOST:PORT, the number of processes, that of this one, and its devices, if not all."""
+    address = hosts.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
+    found = (address, hosts.processes, hosts.process, None)
+    if None in found[:3]:
+        try:
+            found = ClusterEnv.auto_detect_unset_distributed_params(*found, None, WAIT)
+        except RuntimeError as error:
+            raise ValueError(f"--distributed found a cluster, but: {error}") from None
+    address, processes, process, local = found
+    if address is None or processes is None or process is None:
+        raise ValueError(
+            "--distributed found none of Slurm, Open MPI and Kubernetes. Start every process with "
+            "--coordinator HOST:PORT --processes N --process I, or leave --distributed out."
+        )
+    if not address.rpartition(":")[2].isdigit():
+        raise ValueError(f"--coordinator must be HOST:PORT; got {address}.")
+    if not 0 <= process < processes:
+        raise ValueError(
+            f"--process must be from 0 to {processes - 1}, below --processes; got {process}."
+        )
+    return address, processes, process, None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local
+
+
+def meet(address: str, processes: int, process: int, seconds: int) -> None:
+    """Wait until all processes are there. Raises `ValueError`, in all of them, if one is not."""
+    host, _, port = address.rpartition(":")
+    until = time.monotonic() + seconds
+    if process == 0:
+        missing = _gather(int(port), processes, until)
+    else:
+        missing = _report(host.strip("[]"), int(port), process, until)
+    if missing:
+        raise ValueError(
+            f"Of {processes} processes these did not come to {address} within {seconds} s: "
+            f"{missing}. Start each of them, with a --process of its own, where it can be reached."
+        )
+
+
+def _gather(port: int, processes: int, until: float) -> str:
+    """Hear of all processes and answer them: with the numbers of those that are missing."""
+    here: dict[int, socket.socket] = {}
+    missing = set(range(1, processes))
+    both = socket.has_dualstack_ipv6()
+    try:
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listener = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise ValueError(
+            f"Process 0 cannot listen on port {port}: {os.strerror(error.errno or 0)}. Choose "
+            "another for all processes: --coordinator HOST:PORT, or in a cluster the variable "
+            "JAX_COORDINATOR_PORT."
+        ) from None
+    with listener, contextlib.ExitStack() as connections:
+        with contextlib.suppress(TimeoutError):
+            while missing:
+                listener.settimeout(max(until - time.monotonic(), 1e-3))
+                other = connections.enter_context(listener.accept()[0])
+                other.settimeout(5)  # whoever else knocks may say nothing
+                with contextlib.suppress(OSError, ValueError):
+                    here[int(other.recv(64).removeprefix(_HERE))] = other
+                missing -= here.keys()
+        told = ", ".join(map(str, sorted(missing)))
+        for other in here.values():
+            with contextlib.suppress(OSError):
+                other.sendall(_HERE + told.encode())
+    return told
+
+
+def _report(host: str, port: int, process: int, until: float) -> str:
+    """Tell process 0 that this one is there, and hear which are missing: "0" without an answer."""
+    while (left := until - time.monotonic()) > 0:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), left) as to:
+            if to.getsockname() != to.getpeername():  # a port that nobody has may call itself
+                to.sendall(_HERE + str(process).encode())
+                answer = to.makefile("rb").read()
+                if answer.startswith(_HERE):
+                    return answer.removeprefix(_HERE).decode()
+        time.sleep(0.2)
+    return "0"
