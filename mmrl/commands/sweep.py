@@ -26,6 +26,7 @@ from mmrl.commands.train import (
     newest,
 )
 from mmrl.runs import SEEDS, Report, RunError, Scored, Setup, Sweep, saved_sweep
+from mmrl.runs.tuning import CLOSE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +142,18 @@ def _numbers(one: Scored) -> tuple[str, ...]:
 
 def _verdict(sweep: Sweep) -> str:
     """The winner in words, and what to doubt about it."""
-    winner, edges, equals = sweep.verdict()
+    winner, edges, equals, tied = sweep.verdict()
     if not np.isfinite(winner.final):
         return "The loss of every setting diverged: lower `learning_rate`."
     low, high = winner.interval
     lines = [f"Best: {_words(winner.setting)}, {winner.final:.3f} [{low:.3f}, {high:.3f}]."]
+    if tied:
+        first = ", and of equal areas the first" * any(x.area == winner.area for x in tied)
+        lines.append(
+            f"A tie with {'; '.join(_words(one.setting) for one in tied)}: scores within "
+            f"{100 * CLOSE:g} % of the span of all returns count as equal, and among these the "
+            f"larger area under the curve decides{first}."
+        )
     if equals:
         others = "; ".join(_words(one.setting) for one in equals)
         lines.append(f"These seeds cannot tell it from {len(equals)} of the others: {others}.")

@@ -43,6 +43,7 @@ class Verdict(NamedTuple):
     winner: Scored
     edges: list[str]  # its numbers that lie on an end of their values: better ones may lie beyond
     equals: list[Scored]  # others that these seeds cannot tell apart from it
+    tied: list[Scored]  # others whose scores count as equal, so that the area has decided
 
 
 class Sweep(Training):
@@ -140,11 +141,14 @@ class Sweep(Training):
         seen = curves[np.isfinite(curves)]
         span = float(np.ptp(seen)) if seen.size else 0.0
         tried = [Tried(one.setting, one.final, one.area) for one in scores]
-        won = tuning.best(tuning.equal(tried, CLOSE * span))
+        close = tuning.equal(tried, CLOSE * span)
+        won = tuning.best(close)
         winner = next(one for one in scores if one.setting == won)
         grid = {name: sorted(values) for name, values in self.over.items()}
         others = [one for one in scores if one is not winner and not _apart(winner, one)]
-        return Verdict(winner, tuning.ends(won, grid), others)
+        both = zip(scores, tried, strict=True)
+        tied = [one for one, its in both if its in close and one is not winner]
+        return Verdict(winner, tuning.ends(won, grid), others, tied)
 
 
 def saved_sweep(path: str | os.PathLike) -> tuple[Setup, Grid] | None:

@@ -82,6 +82,19 @@ def test_an_edge_and_equals_are_told():
     assert words(np.full((3, 2, 4), np.nan)).startswith("The loss of every setting diverged")
 
 
+def test_the_rule_is_told_where_it_broke_a_tie():
+    curves = np.ones((3, 2, 4)) * np.array([1.0, 0.996, 0.0])[:, None, None]
+    curves[0, :, 0] = 0.5  # the last quarter is better, and the whole of it not
+    said, rule = words(curves), "the larger area under the curve decides"
+    assert "Best: gamma 0.5, 0.996 [0.996, 0.996].\nA tie with gamma 0.3: scores within 0" in said
+    assert f"{rule}.\n" in said
+    curves[1] = 0.994
+    assert "Best: gamma 0.3, 1.000" in words(curves) and "tie" not in words(curves)
+    curves[:2] = 1.0
+    assert "Best: gamma 0.3" in words(curves)
+    assert "A tie with gamma 0.5: s" in words(curves) and f"{rule}, and of equal" in words(curves)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

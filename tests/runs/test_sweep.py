@@ -140,6 +140,10 @@ def test_equal_scores_are_decided_by_area_as_in_the_course():
     assert found.winner.setting == {"gamma": 0.9, "tau": 0.2} and found.edges == ["gamma", "tau"]
     assert found.winner.best == 1.0 and found.winner.area == 1.0
     assert len(found.equals) == 2
+    assert [one.setting for one in found.tied] == [
+        {"gamma": 0.9, "tau": 0.1},
+        {"gamma": 0.5, "tau": 0.1},
+    ]
     every = judged(np.full((2, 3, 8), np.nan), {"gamma": (0.5, 0.9)})
     assert every.winner.final == -np.inf and len(every.equals) == 1
 
