@@ -76,9 +76,10 @@ def cost(
     One device reads every element and writes every prefix: 2 passes over its memory, of `bandwidth`
     bytes per second. Each of several devices makes 4, because its prefixes are read and written
     again when the past comes in from the left; and one all-gather brings the totals of the others.
-    Unless `united`, each leaf has an all-gather of its own, and all their latencies add up. The
-    scan of the totals is left out, and arithmetic, which is quicker than memory here. `link` is
-    `WITHIN` for up to 8 devices and `ACROSS` for more, unless you give one.
+    XLA unites the all-gathers of all leaves where it compiles for GPUs; where not `united`, as on
+    CPUs, the latencies add up. The scan of the totals is left out, and arithmetic, which is quicker
+    than memory here. `link` is `WITHIN` for up to 8 devices and `ACROSS` for more, unless you give
+    one.
 
     Raises `ValueError` if `devices` is not positive or does not divide `steps`.
     """

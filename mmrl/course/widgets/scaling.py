@@ -10,7 +10,7 @@ class ShardedScanPlayer(Explorer):
 
     Every device scans its own stretch, sends the total of it to all others, takes the product of
     the totals before its own, and combines that with its prefixes from the left. Shows the first
-    `length` of `values`, a multiple of 8; `gain` is the a of "affine" and the fading of "max". With
+    `length` of `values`; `gain` is the a of "affine" and the fading of "max". With
     `reverse`, earlier means nearer to the end. With `resets`, the element at step `reset` forgets
     what came before it. `stage` is how many of the five stages are done, `END` all of them.
     """
@@ -32,9 +32,10 @@ class ScalingCalculator(Explorer):
     """Bytes, latency and share of the time of a scan over devices, as `mmrl.course.scaling` has it.
 
     Computed, not measured: the tape has 2^`log_steps` steps, `size` is the memory's d, and
-    2^`log_devices` devices split it. `network` says which of them share a node, which is where
-    messages are fast: eight each, all, or none. With `united`, one all-gather sends the leaves of a
-    total together; otherwise each has its own. `capacity` is a device's memory, in GB.
+    2^`log_devices` devices split it. `network` says which of them share a node, where messages are
+    fast: eight each, all, or none. With `united`, one all-gather sends the leaves of a total
+    together, as programs for GPUs do; otherwise each leaf waits alone, as on CPUs. `capacity` is a
+    device's memory, in GB.
     """
 
     _esm = source("scaling_calculator")
