@@ -23,7 +23,7 @@ import { follow as happened, lead, peak } from "../../mmrl/course/widgets/js/sch
 import { account, split } from "../../mmrl/course/widgets/js/segments_explorer.mjs";
 import { average, before, cumulative, first, triangle } from "../../mmrl/course/widgets/js/sensitivity_explorer.mjs";
 import { cut, uses } from "../../mmrl/course/widgets/js/sequence_cutter.mjs";
-import { sharded } from "../../mmrl/course/widgets/js/sharded_scan_player.mjs";
+import { heard, prefixes, sharded } from "../../mmrl/course/widgets/js/sharded_scan_player.mjs";
 import { frontier, tiles } from "../../mmrl/course/widgets/js/tile_explorer.mjs";
 import { follow as stored, lastReader, next } from "../../mmrl/course/widgets/js/step_debugger.mjs";
 import { TARGETS } from "../../mmrl/course/widgets/js/targets.mjs";
@@ -324,6 +324,10 @@ each("sharded", ({ monoid, xs, gain, reset, devices, reverse, states: wanted, to
   const where = `${monoid}, ${devices} devices, reset at ${reset}${reverse ? ", from the end" : ""}`;
   close(mine.states.map(([h]) => [h].flat().at(-1)), wanted, where);
   close(mine.totals.map((total) => total.flat().map(Number)), totals, `${where}: totals`);
+  mine.before.forEach((past, i) => {
+    const said = heard(mine.totals, i, reverse).reverse().map((j) => mine.totals[j]);
+    assert.deepEqual(prefixes(resettable(m), said).at(-1) ?? [m.identity, false], past, `${where}: the past of ${i}`);
+  });
 });
 
 each("costs", ({ model, d, steps, devices, network, united, sizes, wanted }) => {

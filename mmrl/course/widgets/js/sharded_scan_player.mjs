@@ -64,7 +64,7 @@ const whole = (monoid, [element]) =>
 const PAIRS = { affine: ", the map h ↦ a h + x: its x", max: ", the map h ↦ max(h + w, m): its m" };
 // One row a stage, and two more: the inputs above, one device below.
 const ROWS = [
-  { y: 62, says: () => "inputs" },
+  { y: 62, says: ({ xs }) => `inputs of steps 0 to ${xs.length - 1}` },
   { y: 118, says: () => "1 · local scans: each stretch alone" },
   { y: 174, says: ({ name }) => `2 · a total each${PAIRS[name] ?? ""}` },
   { y: 250, says: ({ devices, sent }) => `3 · all-gather: ${(devices - 1) * sent} B to each device` },
@@ -183,7 +183,7 @@ function draw(ui) {
       ? `Each device has received ${plural(devices - 1, "total")} of ${sent} B: ${received} B, though the whole tape has ${tape} B. A longer tape makes this no more.`
       : "There is nobody to send the total to.",
     `What came before each device's first step: ${list(before)}.`,
-    `All ${xs.length} prefixes are those of the scan on one device (largest difference: ${num(apart(states, one), 2)}). Each device received ${received} B of a tape of ${tape} B, and a longer tape makes it no more. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
+    `All ${xs.length} prefixes are those of the scan on one device (largest difference: ${num(apart(states, one), 2)}). ${devices > 1 ? `Each device received ${received} B of a tape of ${tape} B, and a longer tape makes it no more` : "Nothing had to travel"}. h = ${states.map((h) => text(monoid, h)).join(", ")}.`,
   ][stage];
   return { pictures: [drawRows(Math.max(300, ui.width), now)], summary: said + resetting(now), notes: now.notes };
 }
