@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from mmrl.agents import clear, dqn, ppo, r2d2
+from mmrl.agents.checks import resized as resized
 from mmrl.agents.ppo import ppg
 
 AnyConfig = TypeVar("AnyConfig", bound=Any)

@@ -65,12 +65,18 @@ def fit_storage(config: Any, params: Any) -> Any:
     longest, piece = params.max_steps_in_episode, config.segment_length
     piece = piece if config.batching == "segments" else 1
     whole = (2 * longest + config.rollout) * config.environments
-    sizes = dataclasses.replace(
-        jax.tree.map(lambda _: 0.0, config),  # numbers may be traced: they are put back
+    return resized(
+        config,
         batch=config.batch or -(-max(500, longest) // piece) * piece,
         capacity=config.capacity or max(16_384, whole),
     )
-    return jax.tree.unflatten(jax.tree.structure(sizes), jax.tree.leaves(config))
+
+
+def resized(config: Any, **sizes: int) -> Any:
+    """The settings with other sizes; all numbers stay as they are, traced ones too."""
+    numbers, _ = jax.tree.flatten(config)
+    config = dataclasses.replace(jax.tree.map(lambda _: 0.0, config), **sizes)
+    return jax.tree.unflatten(jax.tree.structure(config), numbers)
 
 
 def check_storage(config: Any, params: Any) -> None:

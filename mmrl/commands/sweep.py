@@ -13,17 +13,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from mmrl.commands.folders import RESULTS, new_folder, newest
 from mmrl.commands.terminal import called, in_background, sparkline, tell_fewer, tell_preset
 from mmrl.commands.train import (
     AGENT,
     OF_A_SETUP,
-    RESULTS,
     check_options,
     described,
     first_setup,
     in_words_of_help,
-    new_folder,
-    newest,
 )
 from mmrl.runs import SEEDS, Report, RunError, Scored, Setup, Sweep, saved_sweep
 from mmrl.runs.tuning import CLOSE
@@ -58,6 +56,10 @@ class Options:
     seed looks better there than it is."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
     """Shown to the network beside the observation. `--observes` alone: nothing."""
+    shards: int = Setup.shards
+    """Of every agent, each with an equal part of its sizes. They share one network."""
+    devices: int | None = None
+    """Over how many the agents are divided, or the shards; this does not change the numbers."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
     """Those of the agent."""
 
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     """Sweep as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
     options, over, path = _options(arguments)
     try:
-        sweep = Sweep(options.setup, over, path, resume=options.resume)
+        sweep = Sweep(options.setup, over, path, options.resume, options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console, many = Console(), len(sweep.settings)

@@ -5,7 +5,8 @@ import dataclasses
 import inspect
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,16 +17,16 @@ from mmrl import memory
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.agents.presets import PRESETS, find_preset
+from mmrl.commands.folders import RESULTS, new_folder, newest
 from mmrl.commands.terminal import called, tell_fewer, tell_preset, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 from mmrl.runs.writers import check_writers, logged
 
-RESULTS = pathlib.Path("results")
 AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
 
 Plain V-trace is clear with --replay-fraction 0."""
-OF_A_SETUP = ("env", "agent", "seeds", "observes", "config")
+OF_A_SETUP = ("env", "agent", "seeds", "observes", "shards", "config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,10 @@ class Options:
     """One independent agent each: `--seeds 0 1 2` trains three."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
     """Shown to the network beside the observation. `--observes` alone: nothing."""
+    shards: int = Setup.shards
+    """Of every agent, each with an equal part of its sizes. They share one network."""
+    devices: int | None = None
+    """Over how many the seeds are divided, or the shards; this does not change the numbers."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
     """Also write every block to history.csv, or for TensorBoard, in the run's folder."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
@@ -119,7 +124,8 @@ def main(arguments: Sequence[str]) -> int:
     options, path = _options(arguments)
     check_writers(options.log)
     try:
-        run = Run(options.setup, path, resume=options.resume)
+        with warnings.catch_warnings(record=True, action="always") as said:
+            run = Run(options.setup, path, resume=options.resume, devices=options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console, blocks = Console(), options.config.blocks
@@ -128,6 +134,8 @@ def main(arguments: Sequence[str]) -> int:
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
     tell_preset(options, console)
     tell_fewer(run, console)
+    for warning in said:
+        console.print(str(warning.message), soft_wrap=True)
     if len(run.history) >= blocks:
         longer = called(f"train --resume --out {path} --blocks {2 * len(run.history)}")
         console.print(
@@ -264,23 +272,6 @@ def _parse(arguments: Sequence[str], default: Setup) -> Options:
     return tyro.cli(
         Options, args=arguments, default=options, prog=f"mmrl train{own}", description=words
     )
-
-
-def new_folder(env: str, name: str) -> pathlib.Path:
-    """results/<task>-<name>-<number>, the first number that is free."""
-    task = env.rpartition(":")[2]  # of my_module:MyEnv
-    task = task.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
-    stem = f"{task}-{name}"
-    number = 1
-    while (RESULTS / f"{stem}-{number}").exists():
-        number += 1
-    return RESULTS / f"{stem}-{number}"
-
-
-def newest() -> Iterator[pathlib.Path]:
-    """The folders under results/, from the one that was written last."""
-    files = sorted(RESULTS.glob("*/results.json"), key=lambda file: -file.stat().st_mtime)
-    return (file.parent for file in files)
 
 
 def _readable(path: pathlib.Path) -> Setup | None:

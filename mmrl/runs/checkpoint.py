@@ -22,7 +22,7 @@ from jaxtyping import PyTree
 
 # Settings of agents that files of earlier versions lack, and what those versions did.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}
-EARLIER |= {"normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
+EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 

@@ -1,4 +1,7 @@
-"""Agents that train side by side in one program, each with a key, and numbers, of its own."""
+"""Agents that train side by side in one program, each with a key, and numbers, of its own.
+
+A lane is an agent, and an agent may be split into shards: see `mmrl.collectives`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,39 +10,131 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Key, PyTree
+
+from mmrl import collectives
+from mmrl.agents import resized
+from mmrl.runs.devices import ONE, Devices
 
 Compiled = Callable[[Any, Any], Any]
+DIVIDED = ("environments", "batch", "capacity", "episodes")
+"""Sizes of an agent, of which each of its shards has an equal part."""
 
 
 def side_by_side(
-    agent: Any, env: Any, params: Any, make: Callable | None = None, learn: Callable | None = None
+    agent: Any,
+    env: Any,
+    params: Any,
+    make: Callable | None = None,
+    learn: Callable | None = None,
+    devices: Devices = ONE,
 ) -> tuple[Compiled, Compiled]:
     """`init(config, keys [lane])` -> state and `block(config, state)` -> (state, metrics).
 
     `agent` is a module as those of `mmrl.agents.AGENTS` are. A number of `config` is one for all
-    lanes, or an array with one for each: see `with_numbers`.
+    lanes, or an array with one for each: see `with_numbers`. If there are several shards, what
+    `agent.OWN` names has an axis of them behind that of lanes.
     """
     own_net = {} if make is None else {"make": make}
     own_step = {} if learn is None else {"learn": learn}
 
     def begin(config, key):
-        return agent.init(config, env, params, key, **own_net)
+        return agent.init(part(config, devices.shards), env, params, key, **own_net)
 
     def go_on(config, state):
-        return agent.block(config, env, params, state, **own_step)
+        return agent.block(part(config, devices.shards), env, params, state, **own_step)
 
-    @jax.jit
     def init(config, keys):
-        state = jax.vmap(begin, (_axes(config), 0))(config, keys)
+        one = begin if devices.shards == 1 else _begin_shards(agent, begin, devices.shards_of_each)
+        state = jax.vmap(one, (_axes(config), 0))(config, keys)
         return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)  # weak types do not last
 
-    # The old state is not given away: an interrupted block must leave it whole.
-    @jax.jit
     def block(config, state):
-        return jax.vmap(go_on, (_axes(config), 0))(config, state)
+        one = go_on if devices.shards == 1 else _go_on_shards(agent, go_on)
+        return jax.vmap(one, (_axes(config), 0))(config, state)
 
-    return init, block
+    # The old state is not given away: an interrupted block must leave it whole.
+    if devices.mesh is None:
+        return jax.jit(init), jax.jit(block)
+    return _over(devices, agent, init, block)
+
+
+def _begin_shards(agent: Any, begin: Compiled, number: int) -> Compiled:
+    def shards(config, key):
+        one = jax.vmap(begin, None, axis_name=collectives.SHARDS, axis_size=number)
+        state = one(config, key)
+        return jax.tree.map(lambda x, own: x if own else x[0], state, _own(agent, state))
+
+    return shards
+
+
+def _go_on_shards(agent: Any, go_on: Compiled) -> Compiled:
+    def shards(config, state):
+        own = jax.tree.map(lambda own: 0 if own else None, _own(agent, state))
+        one = jax.vmap(go_on, (None, own), (own, None), axis_name=collectives.SHARDS)
+        return one(config, state)
+
+    return shards
+
+
+def _own(agent: Any, state: PyTree) -> PyTree:
+    """For every leaf of a state, whether each shard has one of its own."""
+    names = {f".{name}" for name in agent.OWN}
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: any(str(key) in names for key in path), state
+    )
+
+
+def _over(
+    devices: Devices, agent: Any, init: Compiled, block: Compiled
+) -> tuple[Compiled, Compiled]:
+    """`init` and `block` on each device, of what it has."""
+    one_each = devices.spec()
+
+    def settings(config):
+        return jax.tree.map(lambda x: one_each if jnp.ndim(x) else PartitionSpec(), config)
+
+    def placed(state):
+        return jax.tree.map(devices.spec, _own(agent, state))
+
+    def mapped(function, *specs):
+        return jax.shard_map(
+            function, mesh=devices.mesh, in_specs=specs[:2], out_specs=specs[2], check_vma=False
+        )
+
+    @jax.jit
+    def init_all(config, keys):
+        specs = placed(jax.eval_shape(init, config, keys))
+        return mapped(init, settings(config), one_each, specs)(config, keys)
+
+    @jax.jit
+    def block_all(config, state):
+        specs = placed(state)
+        return mapped(block, settings(config), specs, (specs, one_each))(config, state)
+
+    return (
+        lambda config, keys: init_all(config, devices.put(keys, one_each)),
+        lambda config, state: block_all(config, devices.put(state, placed(state))),
+    )
+
+
+def part(config: Any, shards: int) -> Any:
+    """The settings of each shard. Raises `ValueError` for a size that cannot be divided."""
+    sizes = {name: getattr(config, name) for name in DIVIDED if hasattr(config, name)}
+    for name, size in sizes.items():
+        if shards > 1 and size % shards:
+            raise ValueError(f"`{name}` must be a multiple of the {shards} shards; got {size}.")
+    return config if shards == 1 else resized(config, **{k: v // shards for k, v in sizes.items()})
+
+
+def check(agent: Any, config: Any, env: Any, params: Any, shards: int = 1) -> None:
+    """Raises `ValueError` for a setting that cannot work, of an agent or of each of its shards."""
+    try:
+        agent.check(part(config, shards), env, params)
+    except ValueError as error:
+        each = "" if shards == 1 else f" Sizes are those of each of the {shards} shards."
+        raise ValueError(f"{error}{each}") from None
 
 
 def _axes(config: Any) -> Any:

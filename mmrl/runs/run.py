@@ -15,7 +15,8 @@ from mmrl.agents import find, repeatable
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.best import BEST, better, read_best
 from mmrl.runs.checkpoint import RunError, read
-from mmrl.runs.lanes import side_by_side
+from mmrl.runs.devices import ONE, Devices, share
+from mmrl.runs.lanes import check, side_by_side
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
 from mmrl.runs.training import CHECKPOINT, Program, Training, described, folder, origin
 
@@ -28,6 +29,7 @@ def program(
     observes: tuple[str, ...] | None = None,
     make: Callable | None = None,
     learn: Callable | None = None,
+    devices: Devices = ONE,
 ) -> Program:
     """Built once for each of these, so that a second run, or a slider, finds it compiled.
 
@@ -35,12 +37,13 @@ def program(
     names, in the order of `SHOWN`. Only `config`'s static fields lead to another compilation.
     """
     observes = find(agent).OBSERVES if observes is None else observes
-    return _program(agent, env, tuple(x for x in SHOWN if x in observes), make, learn)
+    return _program(agent, env, tuple(x for x in SHOWN if x in observes), make, learn, devices)
 
 
-def built(setup: Setup) -> Program:
-    """The program of a setup."""
-    return program(setup.agent, setup.env, setup.observes, setup.make, setup.learn)
+def built(setup: Setup, devices: Devices | None = None) -> Program:
+    """The program of a setup, by default on one device."""
+    devices = Devices(setup.shards) if devices is None else devices
+    return program(setup.agent, setup.env, setup.observes, setup.make, setup.learn, devices)
 
 
 @functools.cache  # of a call that always looks the same
@@ -50,6 +53,7 @@ def _program(
     observes: tuple[str, ...],
     make: Callable | None,
     learn: Callable | None,
+    devices: Devices,
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
@@ -57,7 +61,8 @@ def _program(
     env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
     for name in observes:
         env = WRAPPERS[name](env)
-    return Program(env, params, *side_by_side(module, env, params, make, learn))
+    both = side_by_side(module, env, params, make, learn, devices)
+    return Program(env, params, *both, devices)
 
 
 def _environment(env: Any) -> tuple[Any, Any]:
@@ -83,18 +88,24 @@ class Run(Training):
     is damaged or of another setup, and if a reward or loss is no longer finite.
     """
 
-    def __init__(self, setup: Setup, path: str | os.PathLike | None = None, resume: bool = False):
+    def __init__(
+        self,
+        setup: Setup,
+        path: str | os.PathLike | None = None,
+        resume: bool = False,
+        devices: int | None = None,
+    ):
         self.path = folder(path, resume)
         began = resume and self.path is not None and (self.path / CHECKPOINT).exists()
-        self._prepare(setup, began)
+        self._prepare(setup, began, share(devices, len(setup.seeds), setup.shards))
         if self.path is not None:
             self._open(self.path, resume)
 
-    def _prepare(self, setup: Setup, began: bool) -> None:
+    def _prepare(self, setup: Setup, began: bool, devices: Devices | None = None) -> None:
         """Build all but what is on disk; the settings of a run that `began` were accepted."""
-        made = built(setup)
+        made = built(setup, devices)
         if not began:
-            find(setup.agent).check(setup.config, made.env, made.params)
+            check(find(setup.agent), setup.config, made.env, made.params, setup.shards)
         self._set_up(setup, made, repeatable(setup.config), setup.seeds)
 
     @property

@@ -38,6 +38,7 @@ class Setup:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     agent: str = "dqn"  # a name in `mmrl.agents.AGENTS`
     observes: Any = None  # a tuple: which of `SHOWN` the network is shown
+    shards: int = 1  # of every agent, with equal parts of its sizes: see `mmrl.collectives`
     make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
     learn: Callable | None = None  # called as the agent's, in its place
 
@@ -45,6 +46,8 @@ class Setup:
         agent = find(self.agent)
         _check_env(self.env)
         _check_seeds(self.seeds)
+        if not isinstance(self.shards, int) or self.shards < 1:
+            raise ValueError(f"`shards` must be a whole number from 1 on; got {self.shards!r}.")
         of_learn = inspect.signature(agent.learn).parameters
         _check_call("make", self.make, ("config", "env", "params", "key"))
         _check_call("learn", self.learn, tuple(name for name in of_learn if name != "loss"))

@@ -14,7 +14,8 @@ from jaxtyping import Float
 from mmrl.agents import find, repeatable
 from mmrl.runs import tuning
 from mmrl.runs.checkpoint import RunError
-from mmrl.runs.lanes import with_numbers
+from mmrl.runs.devices import share
+from mmrl.runs.lanes import check, with_numbers
 from mmrl.runs.results import interval
 from mmrl.runs.run import built
 from mmrl.runs.setup import Setup, describe, restore
@@ -68,16 +69,17 @@ class Sweep(Training):
         over: Grid,
         path: str | os.PathLike | None = None,
         resume: bool = False,
+        devices: int | None = None,
     ):
         self.path = folder(path, resume)
         self.over = _checked(setup, over)
         values = itertools.product(*self.over.values())
         self.settings = [dict(zip(self.over, each, strict=True)) for each in values]
         configs = [dataclasses.replace(setup.config, **setting) for setting in self.settings]
-        made = built(setup)
+        made = built(setup, share(devices, len(configs) * len(setup.seeds), setup.shards))
         if not (resume and self.path is not None and (self.path / CHECKPOINT).exists()):
             for config in configs:
-                find(setup.agent).check(config, made.env, made.params)
+                check(find(setup.agent), config, made.env, made.params, setup.shards)
         each = [repeatable(config) for config in configs for _ in setup.seeds]
         numbers = {name: [getattr(config, name) for config in each] for name in self.over}
         config = with_numbers(repeatable(setup.config), numbers)

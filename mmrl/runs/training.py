@@ -14,6 +14,7 @@ from jaxtyping import Float, PyTree
 
 from mmrl.runs.best import BEST, Best, better, read_best, write
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
+from mmrl.runs.devices import ONE, Devices
 from mmrl.runs.lanes import keys
 from mmrl.runs.results import provenance
 from mmrl.runs.setup import Setup, check_same
@@ -44,6 +45,7 @@ class Program(NamedTuple):
     params: Any
     init: Callable[[Any, Any], Any]  # (config, keys [seed]) -> state
     block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
+    devices: Devices = ONE  # on which they are
 
 
 class Training(abc.ABC):
@@ -90,7 +92,7 @@ class Training(abc.ABC):
             began = time.perf_counter()
             state = self.begin() if self.state is None else self.state
             state, metrics = self.program.block(self._config, state)
-            metrics = jax.device_get(metrics)
+            metrics = jax.device_get(self.program.devices.whole(metrics))
             report = Report(
                 block=len(self.history) + 1,
                 blocks=config.blocks,
@@ -114,11 +116,12 @@ class Training(abc.ABC):
 
     def _keep(self, state: PyTree, history: list[dict[str, Any]]) -> None:
         """Make a block count: on disk first, so that memory is never ahead of it."""
-        best, trained = better(self.best, state.net, history[-1]), self._provenance()
+        whole = self.program.devices.whole(state)
+        best, trained = better(self.best, whole.net, history[-1]), self._provenance()
         header = {"setup": self.description, **trained}
         if self.path is not None:
             with writing(self.path):
-                save(self.path / CHECKPOINT, {**header, "history": history}, state)
+                save(self.path / CHECKPOINT, {**header, "history": history}, whole)
                 if best is not self.best:
                     write(self.path, header, best)
                 self._write(self.path, header, history)
