@@ -18,6 +18,7 @@ from mmrl.agents.presets import find_preset
 from mmrl.runs import Report, Run, interquartile_mean
 from mmrl.runs.sweep import Grid
 from mmrl.runs.training import CHECKPOINT, Training
+from mmrl.runs.writers import begun, check_writers
 
 BARS = "▁▂▃▄▅▆▇█"
 OTHERS = 45  # characters of a line beside the seeds
@@ -123,6 +124,23 @@ def tell_preset(options: Any, console: Console, over: Grid | None = None) -> Non
     changed = [f"{name}={ours[name]} (from {x})" for name, x in theirs.items() if ours[name] != x]
     if changed:
         console.print(f"Your options change {', '.join(changed)}.", highlight=False)
+
+
+def going_on(options: Any, path: Path, console: Console) -> list[str]:
+    """The writers that are asked for and, of a run that is resumed, those that have written.
+
+    Says which of these cannot go on here.
+    """
+    names = list(options.log)
+    for name in begun(path) if options.resume else ():
+        if name in options.log:
+            continue
+        try:
+            check_writers([name])
+            names.append(name)
+        except ValueError as error:
+            console.print(f"What {path} has for {name} ends here: {error}", soft_wrap=True)
+    return names
 
 
 def tell_fewer(run: Training, console: Console) -> None:

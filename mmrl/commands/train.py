@@ -18,7 +18,7 @@ from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.agents.presets import PRESETS, find_preset
 from mmrl.commands.folders import RESULTS, new_folder, newest
-from mmrl.commands.terminal import called, tell_fewer, tell_preset, watch
+from mmrl.commands.terminal import called, going_on, tell_fewer, tell_preset, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 from mmrl.runs.writers import check_writers, logged
@@ -60,7 +60,8 @@ class Options:
     devices: int | None = None
     """Over how many the seeds are divided, or the shards; this does not change the numbers."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
-    """Also write every block to history.csv, or for TensorBoard, in the run's folder."""
+    """Also write every block to history.csv, or for TensorBoard, in the run's folder; a run that is
+    resumed goes on with what is there."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
     """Those of the agent."""
 
@@ -130,8 +131,8 @@ def main(arguments: Sequence[str]) -> int:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console, blocks = Console(), options.config.blocks
     words, _ = described(options.agent, options.config)
-    reports = logged(run, *options.log)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
+    reports = logged(run, *going_on(options, path, console))
     tell_preset(options, console)
     tell_fewer(run, console)
     for warning in said:

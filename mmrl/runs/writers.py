@@ -61,6 +61,12 @@ def check_writers(names: Sequence[str]) -> None:
         _tensorboard("summary")
 
 
+def begun(folder: pathlib.Path) -> list[str]:
+    """The writers that have written to a run's folder."""
+    files = {"csv": TABLE, "tensorboard": EVENTS}
+    return [name for name, file in files.items() if (folder / file).exists()]
+
+
 class Table:
     """`history.csv`: a row for each block and seed, replaced as a whole.
 

@@ -94,6 +94,10 @@ def test_tensorboard_shows_each_block_once_whatever_was_cut_short(tmp_path: path
         for tag, key in (("return", "returns"), ("loss", "loss"), ("fill", "fill")):
             points = [(row["env_steps"], pytest.approx(row[key][i])) for row in run.history]
             assert curves[tag] == points and len(points) == 4
+    for log in ([], ["--log", "tensorboard"]):  # one more file, which tells all of it again
+        there = len(list(file.parent.iterdir()))
+        assert main(["train", "--resume", "--out", str(tmp_path), *log]) == 0
+        assert len(list(file.parent.iterdir())) == there + 1 and shown(tmp_path, 1) == curves
 
 
 @pytest.mark.parametrize("name", ["csv", "tensorboard"])
@@ -133,10 +137,25 @@ def test_what_cannot_be_written_is_said_before_anything_is(
 
 
 def test_the_command_line_logs_what_is_asked_then(tmp_path: pathlib.Path):
-    """Also of a run that is complete, and whatever was asked before: it is no part of the setup."""
+    """Also of a run that is complete, and from then on: it is no part of the setup."""
     out = ["--out", str(tmp_path)]
     resume = ["train", "--resume", *out, "--log", "csv"]
     next(iter(Run(setup(blocks=1), tmp_path)))
     assert main(resume) == 0 and len(table(tmp_path)) == 2
     assert main([*resume, "--blocks", "2"]) == 0 and len(table(tmp_path)) == 4
-    assert main(["train", "--resume", *out, "--blocks", "3"]) == 0 and len(table(tmp_path)) == 4
+    assert main(["train", "--resume", *out, "--blocks", "3"]) == 0 and len(table(tmp_path)) == 6
+
+
+def test_what_cannot_go_on_here_is_said(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    next(iter(Run(setup(blocks=1), tmp_path)))
+    (tmp_path / "tensorboard").mkdir()
+    for name in ("tensorboardX", "tensorboardX.summary"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    resume = ["train", "--resume", "--out", str(tmp_path), "--log", "csv", "--blocks"]
+    for blocks in (2, 3):
+        assert main([*resume, str(blocks)]) == 0 and len(table(tmp_path)) == 2 * blocks
+        said = f"What {tmp_path} has for tensorboard ends here: `log` = 'tensorboard' needs tensorb"
+        assert capsys.readouterr().out.count(said) == 1
+    assert main([*resume[:-1], "tensorboard"]) == 2  # which is asked for
