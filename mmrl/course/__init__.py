@@ -5,6 +5,7 @@
 - `instruments`: how old recurrent states are, how much each observation matters
 - `invariance`: what else must change when the batch does
 - `collectives`: what the devices of a compiled program say to one another
+- `scaling`: what a scan over several devices costs, computed from bytes and latencies
 - `continual`: tasks in turn, how much of them is kept, and what CLEAR is compared with
 - `figures`: what the chapters draw
 - `drawings`: pictures of episodes, as SVG
