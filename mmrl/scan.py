@@ -39,27 +39,27 @@ def scan(
     to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere (measured by
     `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked".
 
-    A tape that is split over devices is scanned by giving `axis`, the name of the axis that
-    `jax.shard_map` (or `jax.vmap`, with its `axis_name`) maps. Each device then has its stretch of
-    `xs`, in order, and all have the same `init`; they exchange one element each, however long the
-    tape is:
+    For a tape that is split over devices, `axis` is the name of the axis that `jax.shard_map` maps
+    (or `jax.vmap`, as its `axis_name`). Each device has its stretch of `xs`, in order, and all have
+    the same `init`. They exchange one element each, however long the tape is. With `P` for
+    `jax.sharding.PartitionSpec`:
 
-        mesh = jax.sharding.Mesh(jax.devices(), ("time",))
         run = jax.shard_map(
             lambda xs, init: scan_and_last(monoid, xs, init, axis="time"),
-            mesh=mesh,
+            mesh=jax.sharding.Mesh(jax.devices(), ("time",)),
             in_specs=(P("time"), P()),
             out_specs=(P("time"), P()),  # the prefixes stay split; all devices have the last
             check_vma=False,
         )
 
+    Differentiate `run` as you would a function on one device.
+
     Raises `ValueError` for an unknown method, a chunk below 1, leaves of unequal length or of types
     that the products do not have, an `init` that is not one element shaped like those of `xs`, or
     an `axis` that is not mapped here.
     """
-    return scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk, axis=axis)[
-        0
-    ]
+    hs, _ = scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk, axis=axis)
+    return hs
 
 
 def scan_and_last(

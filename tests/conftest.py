@@ -83,7 +83,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Here each case of a test compiles programs of its own; elsewhere cases are quick, and hundreds.
 _COMPILED = {"agents", "checks", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}
-_COMPILED |= {"test_scan.py", "test_returns.py", "test_rollout.py"}
+_COMPILED |= {"test_scan.py", "test_scan_devices.py", "test_returns.py", "test_rollout.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

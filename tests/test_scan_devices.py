@@ -164,8 +164,8 @@ def ask(name: str, reverse: bool) -> dict[str, float]:
     found = dict(zip(("values", "gradients"), apart(alone), strict=True))
     found |= {"lanes": max(apart(over_lanes))} if name in LANED and not reverse else {}
     clean = later(rows[1])
-    equal = [eqx.tree_equal(later(row), clean) for row in rows[2:]]
-    return found | dict(zip(labels[2:], map(float, np.logical_not(equal)), strict=True))
+    crossed = [0.0 if eqx.tree_equal(later(row), clean) else 1.0 for row in rows[2:]]
+    return found | dict(zip(labels[2:], crossed, strict=True))
 
 
 # Memories
@@ -243,6 +243,20 @@ def ask_traffic(name: str, length: int) -> dict[str, Any]:
     }
 
 
+def ask_bytes() -> list[int]:
+    """What linear attention's prefixes take on one device and, of four, on each."""
+    model = memory.make("linear_attention", 3, 2, key_size=16, value_size=16, key=jax.random.key(0))
+    xs = jnp.zeros((1024, 3)), jnp.zeros(1024, bool), jnp.zeros((1024, 3))
+
+    def run(where):
+        f = where(functools.partial(read, model))
+        analysis = jax.jit(lambda xs: f(xs, model.init())).lower(xs).compile().memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes
+
+    return [run(alone), run(over_devices)]
+
+
 # What four devices find, in one process
 
 
@@ -255,6 +269,7 @@ def on_devices() -> dict[str, Any]:
         **{name: ask_memory(name) for name in MEMORIES},
         "training": ask_training("ffm + lru"),
         **{f"{name}, {n}": ask_traffic(name, n) for name in TRAFFIC for n in (16, 256)},
+        "bytes": ask_bytes(),
     }
 
 
@@ -298,6 +313,13 @@ def test_devices_exchange_one_element_each_however_long_the_tape(name, found):
     leaves, bytes_of_one = long["element"]
     assert kinds.keys() == {"all-gather"} and kinds["all-gather"] <= leaves
     assert size == DEVICES * bytes_of_one
+
+
+@pytest.mark.slow
+def test_a_device_keeps_a_quarter_of_the_prefixes(found):
+    one, each = found["bytes"]
+    assert one >= 4 * 1024 * 16 * 16  # every prefix, of 16 by 16 numbers
+    assert 0.2 * one <= each <= 0.3 * one
 
 
 # What lanes find, in this process

@@ -54,10 +54,9 @@ class SequenceModel(eqx.Module):
     ) -> tuple[PyTree, Float[Array, "time {self.output_size}"]]:
         """Reads a tape; returns the state after it and one output per step.
 
-        `method` is passed to `mmrl.scan.scan`; models that are no monoid know only "sequential".
-        So is `axis`, for a tape whose stretches are on several devices: `xs` and `begin` are this
-        device's, `state` and the state after the whole tape are those of all. Models that are no
-        monoid refuse it.
+        `method` and `axis` are passed to `mmrl.scan.scan`; models that are no monoid know only
+        "sequential" and None. With an `axis`, `xs`, `begin` and the outputs are this device's
+        stretch; `state`, and the state after the whole tape, are those of all devices.
         """
 
     @abc.abstractmethod

@@ -34,7 +34,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 """
 
 
-def run(script: str, *, devices: int = 4, timeout: float = 900) -> Any:
+def run(script: str, *, devices: int = 4, timeout: float = 1800) -> Any:
     """The last line that a script prints, which is JSON, with so many devices.
 
     `mmrl`, `jax` and `json` are imported. Seconds are what it may take before it is stopped.
