@@ -1,22 +1,27 @@
 """`mmrl experiment`: measure again what the book shows."""
 
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Annotated
+import shlex
+from collections.abc import Generator, Sequence
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
 from mmrl.commands.terminal import in_background
 from mmrl.course import experiments
+from mmrl.course.experiments import cluster, parts
+from mmrl.course.experiments.submit import submitted
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Run one experiment of the book; what its results file holds already is not repeated.
 
-    Stop with Ctrl-C whenever you like, and go on with the same command.
+    Stop with Ctrl-C whenever you like, and go on with the same command. With --submit cells are
+    measured side by side, by jobs: the rows are the same, but what times something should be alone.
     """
 
     name: Annotated[str, tyro.conf.Positional] = ""
@@ -30,6 +35,24 @@ class Options:
     """Tiny sizes: does everything run? The numbers mean nothing."""
     only: str = ""
     """Measure only what has this in its name, as the lines of progress have it."""
+    submit: Literal["local", "slurm"] | None = None
+    """Measure cells in jobs: processes of this machine, each with its share of the cores, or those
+    of a cluster. Ctrl-C cancels them."""
+    jobs: int | None = None
+    """How many jobs wait or run at a time: with `local` as many as there are cores, if left out."""
+    merge: bool = False
+    """Only add what jobs have measured to the results, where who submitted them was killed."""
+    unit: tuple[str, ...] = ()
+    """What a job does: measure these cells together, into files of their own, for `--merge`."""
+    hours: float | None = None
+    """Of a job of Slurm: its limit of time. This and the next three are as the cluster has them, if
+    left out; any other option of sbatch is a variable, such as SBATCH_ACCOUNT."""
+    memory: float | None = None
+    """Of a job of Slurm: GB of memory."""
+    cpus: int | None = None
+    """Of a job of Slurm: CPU cores."""
+    partition: str | None = None
+    """Of a job of Slurm: where it runs."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,13 +62,72 @@ def main(arguments: Sequence[str]) -> int:
         for name, what in experiments.EXPERIMENTS.items():
             console.print(f"{name:16s}{what}", highlight=False)
         return 0
+    _check(options)
+    with contextlib.closing(_lines(options)) as lines:
+        for line in lines:
+            console.print(line, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _check(options: Options) -> None:
+    """Raises `ValueError` for options that are wrong, or do not fit each other."""
     if options.quick and options.out.name == "results" and options.out.parent.name == "book":
         raise ValueError("`quick` results mean nothing: keep them out of the book with `--out`.")
     if not options.minutes > 0:
         raise ValueError(
             f"`minutes` must be positive; got {options.minutes:g}. Leave it out for all."
         )
-    rows = experiments.run(options.name, options.out, options.minutes, options.quick, options.only)
-    for _, line in in_background([lambda: rows]):
-        console.print(line, highlight=False, soft_wrap=True)
-    return 0
+    if (options.submit is not None) + options.merge + bool(options.unit) > 1:
+        raise ValueError("`submit`, `merge` and `unit` are three things: give one of them.")
+    if options.jobs is not None and options.jobs < 1:
+        raise ValueError(f"`jobs` must be at least 1; got {options.jobs}.")
+    if options.jobs is not None and options.submit is None:
+        raise ValueError("`jobs` are those of `--submit local` or `--submit slurm`: add one.")
+    if options.jobs is None and options.submit == "slurm":
+        raise ValueError(
+            "`jobs` must say how many jobs may wait or run at a time: add `--jobs 16`."
+        )
+    for name in ("hours", "memory", "cpus", "partition"):
+        asked = getattr(options, name)
+        if asked is not None and options.submit != "slurm":
+            raise ValueError(
+                f"`{name}` is of jobs of Slurm: add `--submit slurm`, or leave it out."
+            )
+        if isinstance(asked, int | float) and not 0 < asked < float("inf"):
+            raise ValueError(f"`{name}` must be positive; got {asked:g}.")
+
+
+def _lines(options: Options) -> Generator[str]:
+    """A line for each result of a run, of a merge, of a job or of many jobs."""
+    name, out, quick = options.name, options.out, options.quick
+    if options.submit:
+        yield from _submitted(options)
+    elif options.merge:
+        yield from parts.merged(experiments.load(name), out)
+    else:
+        rows: Any = experiments.run(name, out, options.minutes, quick, options.only)
+        if options.unit:
+            rows = parts.measure(experiments.load(name), out, options.unit, quick)
+        yield from (line for _, line in in_background([lambda: rows]))
+
+
+def _submitted(options: Options) -> Generator[str]:
+    """A line for each result of jobs, as they come; the jobs end if this is left."""
+    grid, out, quick = experiments.load(options.name), options.out, options.quick
+    jobs = options.jobs or len(cluster.cores())
+    log, command = parts.folder(grid, out) / "log", cluster.words(options.name, out, quick)
+    how = f" --submit {options.submit} --jobs {jobs}"
+    if options.submit == "local":
+        start = cluster.local(log, command, jobs)
+    else:
+        asked = {name: getattr(options, name) for name in ("hours", "memory", "cpus", "partition")}
+        how += "".join(f" --{x} {shlex.quote(f'{y}')}" for x, y in asked.items() if y is not None)
+        start = cluster.slurm(log, command, f"mmrl-{options.name}", **asked)
+    try:
+        pause = 0.2 if options.submit == "local" else 5.0
+        yield from submitted(
+            grid, out, start, jobs, options.minutes, quick, options.only, how, pause
+        )
+    except KeyboardInterrupt:
+        again = grid.again(out, quick, options.only)
+        raise KeyboardInterrupt(f"Stopped, and all jobs with it. To go on: {again}{how}") from None

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mmrl.course.experiments.tuning import outdated
@@ -50,7 +50,11 @@ def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def revise(path: str | os.PathLike, row: dict[str, Any]) -> None:
+def revise(
+    path: str | os.PathLike,
+    row: dict[str, Any],
+    cell_of: Callable[[dict[str, Any]], str] = lambda row: row["cell"],
+) -> None:
     """Put a result in the place of the one of the same `cell`; other lines stay as they are.
 
     A row that has a date keeps its provenance: it was measured then. Raises `RunError` if it cannot
@@ -58,9 +62,9 @@ def revise(path: str | os.PathLike, row: dict[str, Any]) -> None:
     """
     path = pathlib.Path(path)
     lines = whole_lines(path.read_bytes()).splitlines()
-    places = [i for i, line in enumerate(lines) if loads(line)["cell"] == row["cell"]]
+    places = [i for i, line in enumerate(lines) if cell_of(loads(line)) == cell_of(row)]
     if not places:
-        raise ValueError(f"`row` must be of a cell that {path} has; got {row['cell']!r}.")
+        raise ValueError(f"`row` must be of a cell that {path} has; got {cell_of(row)!r}.")
     lines[places[-1]] = dumps(row if "date" in row else {**row, **provenance()}).encode()
     with writing(path.parent):
         replace(path, b"\n".join(lines) + b"\n")

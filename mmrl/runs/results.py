@@ -29,12 +29,17 @@ def provenance() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join([program, *sys.argv[1:]]),
-        "device": f"{jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores",
+        "device": f"{jax.devices()[0].device_kind}, {_cores()} CPU cores",
         "python": platform.python_version(),
         "versions": {"mmrl": __version__}
         | {name: importlib.metadata.version(name) for name in PACKAGES},
         "revision": revision(),
     }
+
+
+def _cores() -> int | None:
+    """How many cores this process may use: a job may have fewer than its machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @functools.cache
@@ -75,7 +80,8 @@ def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
 def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     """Add one result with its provenance to a file of JSON lines; earlier lines are never touched.
 
-    What a kill left of a line is dropped. Raises `RunError` if it cannot be written; nothing of the
+    A row that has a date keeps its provenance: it was measured then, by another process. What a
+    kill left of a line is dropped. Raises `RunError` if it cannot be written; nothing of the
     line is kept then.
     """
     path = pathlib.Path(path)
@@ -84,7 +90,8 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
         with path.open("a+b", buffering=0) as file:
             file.seek(0)
             kept = whole_lines(file.read())
-            line = dumps({**row, **provenance()}).encode() + b"\n"
+            known = {} if "date" in row else provenance()
+            line = dumps({**row, **known}).encode() + b"\n"
             try:
                 file.truncate(len(kept))
                 if file.write(line) < len(line):

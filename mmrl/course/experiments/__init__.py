@@ -9,6 +9,7 @@ say `"quick": true`.
 import importlib
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from mmrl.course.experiments.programs import forget_programs
 
@@ -40,8 +41,13 @@ def run(
     only: str = "",
 ) -> Iterator[str]:
     """Run an experiment, one line of progress at a time. Raises `ValueError` for no such name."""
-    if name not in EXPERIMENTS:
-        raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
-    for line in importlib.import_module(f"{__name__}.{name}").GRID.run(out, minutes, quick, only):
+    for line in load(name).run(out, minutes, quick, only):
         yield line
         forget_programs()
+
+
+def load(name: str) -> Any:
+    """The `grid.Grid` of an experiment. Raises `ValueError` for no such name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
+    return importlib.import_module(f"{__name__}.{name}").GRID

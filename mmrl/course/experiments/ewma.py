@@ -262,4 +262,11 @@ def difference(
     return float(middle), float(low), float(high)
 
 
-GRID = Grid("ewma", cells(), measure_any, say, outdated=outdated)
+def after(cell: Any) -> list[str]:
+    """The cells that a comparison is of."""
+    if not isinstance(cell, Comparison):
+        return []
+    return [Cell(task, cell.base + end).name for task in TASKS for end in ("", "-EWMA")]
+
+
+GRID = Grid("ewma", cells(), measure_any, say, outdated=outdated, after=after)

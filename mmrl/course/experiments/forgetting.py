@@ -173,4 +173,12 @@ def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[in
     return cycles.lower(jax.tree.unflatten(structure, numbers), plans, keys).compile()
 
 
-GRID = Grid("forgetting", cells(), measure, say, program=lambda cell: cell.program, most=TOGETHER)
+GRID = Grid(
+    "forgetting",
+    cells(),
+    measure,
+    say,
+    program=lambda cell: cell.program,
+    most=TOGETHER,
+    after=lambda cell: [cell.judge.name],  # its settings
+)

@@ -5,9 +5,13 @@ says what its cells are, how some of them are measured, and how a row is told in
 
     GRID = Grid("ppo", cells(), alone(measure), say)
     GRID.run(out, minutes, quick)       # appends to out/ppo.jsonl, a line of progress for each row
+
+Jobs of a cluster measure the same cells by `parts` and `submit`, which share what is said here.
 """
 
+import contextlib
 import dataclasses
+import fcntl
 import pathlib
 import shlex
 import time
@@ -19,7 +23,7 @@ import numpy as np
 from mmrl.course.experiments import tuning
 from mmrl.course.results import revise
 from mmrl.runs import append
-from mmrl.runs.checkpoint import loads
+from mmrl.runs.checkpoint import loads, writing
 from mmrl.runs.results import whole_lines
 
 Row = dict[str, Any]
@@ -65,6 +69,7 @@ class Grid:
     say: Callable[[Row], str]
     program: Callable[[Any], Hashable] = lambda cell: cell.name  # equal: measured together
     most: int | None = None  # that are measured together
+    after: Callable[[Any], Iterable[str]] = lambda cell: ()  # cells whose rows it reads: names
     outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # then it is measured anew
     cell_of: Callable[[Row], str] = lambda row: row["cell"]
     small: Sequence[Any] = ()  # the cells of a quick run, where they are others
@@ -84,42 +89,103 @@ class Grid:
         Rows that are `outdated` come first, and of those the ones that need no training; they are
         replaced where they stand, as are those of quick runs when the run is not.
         """
-        cells = self.small if quick and self.small else self.cells
-        if not any(only in cell.name for cell in cells):
-            raise ValueError(f"`only` must be in a name, like {cells[0].name!r}; got {only!r}.")
-        cells = [cell for cell in cells if only in cell.name]
+        cells = self.chosen(quick, only)
         began, longest, found = time.monotonic(), 0.0, self.read(out, quick)
         left = sorted(cells, key=lambda cell: self._turn(cell, found))
-        while waiting := [cell for cell in left if self._lacks(cell, found)]:
+        while waiting := [cell for cell in left if self.lacks(cell.name, found)]:
             started = time.monotonic()
             if started + longest > began + 60 * minutes:
                 break
-            alike = [c for c in waiting if self.program(c) == self.program(waiting[0])]
-            together = alike[: self.most]
-            folder = [out / self.name] if self.keeps else []
-            measured = list(self.measure(together, found, quick, *folder))
+            together = self.units(waiting)[0]
+            measured = self.measured(out, together, found, quick)
             seconds = time.monotonic() - started
             longest = max(longest, seconds)
             for row in measured:
-                write = revise if self.cell_of(row) in self.read(out) else append
-                write(out / f"{self.name}.jsonl", row)
-                yield f"{self.cell_of(row)}: {self.say(row)}, {seconds / len(measured):.0f} s"
+                with self.locked(out):
+                    self.write(out, row)
+                yield self.tell(row, seconds / len(measured))
             left = [cell for cell in left if cell not in together]
             found = self.read(out, quick)
-        yield from self.close(list(found.values()))
-        yield f"{len(waiting)} of {len(cells)} cells remain{'' if waiting else ': all done'}."
-        if waiting:
-            some = f" --only {shlex.quote(only)}" if only else ""
-            yield f"To go on: mmrl experiment {self.name} --out {out}{some}"
+        yield from self.ending(out, quick, only)
 
-    def _lacks(self, cell: Any, found: Rows) -> bool:
-        row = found.get(cell.name)
-        return row is None or self.outdated(row, found)
+    def chosen(self, quick: bool, only: str = "") -> list[Any]:
+        """The cells of a run that have `only` in their names. Raises `ValueError` without any."""
+        cells = self.small if quick and self.small else self.cells
+        if not any(only in cell.name for cell in cells):
+            raise ValueError(f"`only` must be in a name, like {cells[0].name!r}; got {only!r}.")
+        return [cell for cell in cells if only in cell.name]
+
+    def lacking(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
+        """The cells of a run that have no row yet, or an outdated one, in the order of turns."""
+        found = self.read(out, quick)
+        lacking = [cell for cell in self.chosen(quick, only) if self.lacks(cell.name, found)]
+        return sorted(lacking, key=lambda cell: self._turn(cell, found))
+
+    def lacks(self, name: str, found: Rows) -> bool:
+        """Whether a cell has no row yet, or an outdated one."""
+        return name not in found or self.outdated(found[name], found)
+
+    def units(self, cells: Sequence[Any]) -> list[list[Any]]:
+        """The cells in groups that are measured together: of one program, and not too `most`."""
+        alike: dict[Hashable, list[Any]] = {}
+        for cell in cells:
+            alike.setdefault(self.program(cell), []).append(cell)
+        groups = [(group, self.most or len(group)) for group in alike.values()]
+        cut = [group[i : i + most] for group, most in groups for i in range(0, len(group), most)]
+        return sorted(cut, key=lambda unit: cells.index(unit[0]))
+
+    def measured(
+        self, out: pathlib.Path, together: Sequence[Any], found: Rows, quick: bool
+    ) -> list[Row]:
+        """The rows of cells that are measured now, together."""
+        folder = [out / self.name] if self.keeps else []
+        return list(self.measure(together, found, quick, *folder))
+
+    @contextlib.contextmanager
+    def locked(self, out: pathlib.Path) -> Iterator[None]:
+        """Be the only process that writes to the file; wait while another one does.
+
+        A kill lets it go. Raises `RunError` where there are no locks.
+        """
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            file = (out / f".{self.name}.lock").open("ab")
+        with file:
+            with writing(out):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def write(self, out: pathlib.Path, row: Row) -> None:
+        """Add a row to the file, or put it in the place of an earlier one; only while `locked`."""
+        path = out / f"{self.name}.jsonl"
+        if self.cell_of(row) in self.read(out):
+            revise(path, row, self.cell_of)
+        else:
+            append(path, row)
+
+    def tell(self, row: Row, seconds: float) -> str:
+        """A row in a line, with the time that it took."""
+        return f"{self.cell_of(row)}: {self.say(row)}, {seconds:.0f} s"
+
+    def ending(
+        self, out: pathlib.Path, quick: bool, only: str = "", how: str = ""
+    ) -> Iterator[str]:
+        """Lines on all rows, on what remains, and on `how` to go on with it."""
+        yield from self.close(list(self.read(out, quick).values()))
+        left, cells = self.lacking(out, quick, only), self.chosen(quick, only)
+        yield f"{len(left)} of {len(cells)} cells remain{'' if left else ': all done'}."
+        if left:
+            yield f"To go on: {self.again(out, quick, only)}{how}"
+
+    def again(self, out: pathlib.Path, quick: bool, only: str = "") -> str:
+        """The command that measures what remains."""
+        some = f" --only {shlex.quote(only)}" if only else ""
+        return f"mmrl experiment {self.name} --out {out}{' --quick' * quick}{some}"
 
     def _turn(self, cell: Any, found: Rows) -> int:
         if cell.name not in found:
             return 2
-        return int(not (self._lacks(cell, found) and tuning.stands(found[cell.name])))
+        return int(not (self.lacks(cell.name, found) and tuning.stands(found[cell.name])))
 
 
 def by_an_earlier_rule(row: Row, found: Rows) -> bool:

@@ -302,4 +302,12 @@ def _compiled(task: str, agent: str):
     return init, block, noise
 
 
-GRID = Grid("invariance", cells(), measure, say, program=lambda cell: cell.program, close=spreads)
+GRID = Grid(
+    "invariance",
+    cells(),
+    measure,
+    say,
+    program=lambda cell: cell.program,
+    after=lambda cell: [cell.base.name],  # its learning rate
+    close=spreads,
+)

@@ -193,4 +193,11 @@ def _diagnostics(config: ppo.Config, found: ppo.Diagnostics) -> dict[str, list[f
     return {name: [math.nan] * len(x[:filling]) + x[filling:] for name, x in means.items()}
 
 
-GRID = Grid("staleness", cells(), measure_all, say, outdated=outdated)
+GRID = Grid(
+    "staleness",
+    cells(),
+    measure_all,
+    say,
+    outdated=outdated,
+    after=lambda cell: [Cell(cell.task).name],
+)

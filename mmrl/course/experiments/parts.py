@@ -1,0 +1,130 @@
+"""Rows in files of their own, which jobs write, and which are merged into one file.
+
+A job measures some cells into the folder `out/<name>.jobs`, a file per row, which is there as a
+whole or not at all. Whoever submitted it, or `merge`, adds its rows to `out/<name>.jsonl`, one
+process at a time. A cell that is being measured is claimed by a lock, which a kill lets go: who
+wants it too waits, finds its row, and measures nothing. So every cell is measured once and has one
+line, whatever is killed and however often anything is repeated.
+"""
+
+import contextlib
+import fcntl
+import pathlib
+import time
+import urllib.parse
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from mmrl.course.experiments.grid import Grid, Row
+from mmrl.course.experiments.programs import forget_programs
+from mmrl.runs import RunError, provenance
+from mmrl.runs.checkpoint import dumps, loads, replace, writing
+
+
+class Part(NamedTuple):
+    """A row that a job wrote."""
+
+    row: Row
+    seconds: float  # that it took
+    path: pathlib.Path
+
+
+def folder(grid: Grid, out: pathlib.Path) -> pathlib.Path:
+    """Where the jobs of an experiment leave their rows, and what else they write."""
+    return out / f"{grid.name}.jobs"
+
+
+def measure(
+    grid: Grid, out: pathlib.Path, names: Sequence[str], quick: bool = False
+) -> Iterator[str]:
+    """Measure those of the named cells that have no row yet, each into a file; a line for each.
+
+    Waits while another process measures one of them. Raises `ValueError` for other names.
+    """
+    known = {cell.name: cell for cell in grid.chosen(quick)}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"`unit` must name cells, like {next(iter(known))!r}; got {unknown[0]!r}.")
+    with _claimed(folder(grid, out), names):
+        found = grid.read(out, quick)
+        written = [part.row for part in _parts(grid, out)]
+        found |= {grid.cell_of(row): row for row in written if quick or not row.get("quick")}
+        lacking = [known[name] for name in names if grid.lacks(name, found)]
+        for together in grid.units(lacking):
+            began = time.monotonic()
+            measured = grid.measured(out, together, found, quick)
+            seconds = (time.monotonic() - began) / len(measured)
+            for row in measured:
+                whole = row if "date" in row else {**row, **provenance()}
+                path = folder(grid, out) / f"{_file(grid.cell_of(row))}.json"
+                with writing(path.parent):
+                    replace(path, dumps({"row": whole, "seconds": seconds}).encode())
+                yield grid.tell(row, seconds)
+            forget_programs()
+
+
+def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Add what jobs wrote to the file of the experiment: the cell and a line for each new row.
+
+    A row that the file has already is not added, so that nothing is lost or doubled if this is
+    killed and repeated, or done by two processes.
+    """
+    for one in _parts(grid, out):
+        with grid.locked(out):
+            part = _read(one.path)  # unless another process has merged it meanwhile
+            if part is None:
+                continue
+            name, quick = grid.cell_of(part.row), bool(part.row.get("quick"))
+            new = grid.lacks(name, grid.read(out, quick))
+            if new:
+                grid.write(out, part.row)
+            part.path.unlink()
+        if new:
+            yield name, grid.tell(part.row, part.seconds)
+
+
+def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
+    """`merge`, as a command tells of it. Raises `RunError` if nothing was ever submitted there."""
+    if not folder(grid, out).exists():
+        raise RunError(
+            f"There is nothing to merge: no job of {grid.name} has written to {out}. Give the "
+            "folder of the results with `--out`, or start jobs with `--submit`."
+        )
+    lines = [line for _, line in merge(grid, out)]
+    yield from lines
+    count = f"{len(lines)} new row{'s' * (len(lines) != 1)}" if lines else "Nothing new"
+    yield f"{count} for {out / grid.name}.jsonl."
+
+
+def _parts(grid: Grid, out: pathlib.Path) -> list[Part]:
+    """The rows that wait to be merged, in the order of the cells."""
+    turns = {cell.name: turn for turn, cell in enumerate((*grid.cells, *grid.small))}
+    found = [_read(path) for path in sorted(folder(grid, out).glob("*.json"))]
+    return sorted(filter(None, found), key=lambda part: turns.get(grid.cell_of(part.row), -1))
+
+
+def _read(path: pathlib.Path) -> Part | None:
+    try:
+        told = loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return Part(told["row"], told["seconds"], path)
+
+
+def _file(name: str) -> str:
+    return urllib.parse.quote(name, safe=" ,=")
+
+
+@contextlib.contextmanager
+def _claimed(jobs: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
+    """Be the only process that measures these cells; wait while another one measures one."""
+    with writing(jobs):
+        jobs.mkdir(parents=True, exist_ok=True)
+        file = (jobs / "claims").open("ab")
+    with file:
+        # A byte stands for a cell; two cells of one byte would only wait in vain. Everybody claims
+        # in ascending order, so that nobody waits for those who wait for him.
+        for byte in sorted({zlib.crc32(name.encode()) for name in names}):
+            with writing(jobs):
+                fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
+        yield

@@ -1,0 +1,446 @@
+"""Cells as jobs: each is measured once and has one line, whatever is killed and repeated."""
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from mmrl.__main__ import main
+from mmrl.course import experiments
+from mmrl.course.experiments import cluster, parts
+from mmrl.course.experiments.grid import Grid, Row, Rows, alone, kept, rows
+from mmrl.course.experiments.submit import ready, submitted
+from mmrl.runs import RunError
+from tests.helpers.tiny_grid import Cell, command, tiny
+
+CELLS = [Cell(name) for name in ("a1", "a2", "b1", "a3")]
+
+
+def plain(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    return {"cell": cell.name, "quick": quick}
+
+
+def grid(**changes: Any) -> Grid:
+    return dataclasses.replace(Grid("x", CELLS, alone(plain), lambda row: "done"), **changes)
+
+
+class Here:
+    """A cluster of this process: a job measures when it is asked whether it has ended."""
+
+    def __init__(self, grid: Grid, out: pathlib.Path, quick: bool = False, killed: str = ""):
+        self.grid, self.out, self.quick, self.killed = grid, out, quick, killed
+        self.units: list[list[str]] = []
+        self.cancelled: list[str] = []
+
+    def __call__(self, names: Sequence[str], place: int) -> "Job":
+        self.units.append(list(names))
+        return Job(self, names)
+
+
+@dataclasses.dataclass
+class Job:
+    where: Here
+    names: Sequence[str]
+
+    job_id = "1"
+
+    @property
+    def paths(self) -> Any:
+        return type("Paths", (), {"folder": self.where.out / "log", "stderr": "log/1_0_log.err"})
+
+    def done(self) -> bool:
+        if self.where.killed not in self.names:
+            list(parts.measure(self.where.grid, self.where.out, self.names, self.where.quick))
+        return True
+
+    def cancel(self, check: bool = True) -> None:
+        self.where.cancelled += self.names
+
+
+def go(where: Here, jobs: int = 2, minutes: float = 9.0, only: str = "") -> list[str]:
+    """The lines of a grid in jobs; of one that loses cells, until it says so."""
+    lines: list[str] = []
+    try:
+        for line in submitted(
+            where.grid, where.out, where, jobs, minutes, where.quick, only, "", 0.0
+        ):
+            lines.append(line)
+    except RunError as error:
+        lines.append(str(error))
+    return lines
+
+
+def written(out: pathlib.Path, name: str = "x") -> list[str]:
+    return [row["cell"] for row in rows(out / f"{name}.jsonl")]
+
+
+def told(rows: Sequence[Row]) -> list[Row]:
+    return [{name: row[name] for name in ("cell", "quick")} for row in rows]
+
+
+def test_jobs_write_and_say_what_a_run_does(tmp_path: pathlib.Path):
+    alone, jobs = tmp_path / "alone", tmp_path / "jobs"
+    some = grid(program=lambda cell: cell.name[0], most=2)
+    said = list(some.run(alone, 9.0, False))
+    where = Here(some, jobs)
+    assert go(where) == said
+    assert where.units == [["a1", "a2"], ["b1"], ["a3"]]
+    assert told(rows(jobs / "x.jsonl")) == told(rows(alone / "x.jsonl"))
+    assert all(row["date"] and row["command"] for row in rows(jobs / "x.jsonl"))
+    assert go(where) == said[-1:] and len(where.units) == 3
+
+
+def test_killed_cells_alone_are_missing_and_alone_repeated(tmp_path: pathlib.Path):
+    where = Here(grid(program=lambda cell: cell.name[0], most=2), tmp_path, killed="a2")
+    lines = go(where)
+    assert sorted(lines[:3]) == [
+        "a1; a2: not measured, see log/1_0_log.err",
+        "a3: done, 0 s",
+        "b1: done, 0 s",
+    ]
+    assert lines[3:] == [
+        "2 of 4 cells remain.",
+        f"To go on: mmrl experiment x --out {tmp_path}",
+        "The jobs of 2 cells ended without their rows: they remain.",
+    ]
+    assert sorted(written(tmp_path)) == ["a3", "b1"]
+    again = Here(where.grid, tmp_path)
+    assert go(again)[-1] == "0 of 4 cells remain: all done." and again.units == [["a1", "a2"]]
+    assert sorted(written(tmp_path)) == ["a1", "a2", "a3", "b1"]
+    before = (tmp_path / "x.jsonl").read_bytes()
+    for _ in range(2):
+        assert list(parts.merged(where.grid, tmp_path)) == [f"Nothing new for {tmp_path}/x.jsonl."]
+    assert (tmp_path / "x.jsonl").read_bytes() == before
+
+
+class Killed(BaseException):
+    """Ends a process as a kill would: nothing is cleaned up, what was written stays."""
+
+
+@pytest.mark.parametrize("moment", ["half a line", "before the file is gone", "half a row"])
+def test_a_kill_inside_a_merge_or_a_write(moment: str, tmp_path: pathlib.Path):
+    some = grid()
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        if moment == "half a row":
+            patch.setattr(os, "replace", killed)
+        with pytest.raises(Killed) if moment == "half a row" else contextlib.nullcontext():
+            list(parts.measure(some, tmp_path, ["a1", "b1"]))
+    if moment == "half a row":
+        assert not list(parts.merge(some, tmp_path))
+        list(parts.measure(some, tmp_path, ["a1", "b1"]))
+    if moment == "before the file is gone":
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(pathlib.Path, "unlink", killed)
+            list(parts.merge(some, tmp_path))
+        assert written(tmp_path) == ["a1"]
+    if moment == "half a line":
+        (tmp_path / "x.jsonl").write_text('{"cell": "a1", "qu')
+    list(parts.merge(some, tmp_path))
+    assert not list(parts.merge(some, tmp_path)) and not list(tmp_path.glob("x.jobs/*.json"))
+    assert written(tmp_path) == ["a1", "b1"]
+
+
+def test_what_reads_the_rows_of_others_waits_for_them(tmp_path: pathlib.Path):
+    seen: dict[str, list[str]] = {}
+
+    def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+        seen.update({cell.name: sorted(found) for cell in together})
+        return [plain(cell, quick) for cell in together]
+
+    some = grid(measure=measure, after=lambda cell: ["b1"])
+    lost = Here(some, tmp_path / "lost", killed="b1")
+    assert go(lost, jobs=4)[-3] == "4 of 4 cells remain." and lost.units == [["b1"]]
+    where = Here(some, tmp_path)
+    assert go(where, jobs=4)[-1] == "0 of 4 cells remain: all done."
+    assert where.units == [["b1"], ["a1"], ["a2"], ["a3"]]
+    assert seen["b1"] == [] and all("b1" in seen[name] for name in ("a1", "a2", "a3"))
+    # Without `b1` among those that are asked for there is nothing to wait for, as in a run.
+    some_only = Here(some, tmp_path / "only")
+    assert go(some_only, only="a")[-1] == "0 of 3 cells remain: all done."
+
+
+def test_minutes_and_parts_of_names_mean_what_they_do_in_a_run(tmp_path: pathlib.Path):
+    where = Here(grid(), tmp_path)
+    for jobs in (0.0, 1e-9):
+        lines = go(where, minutes=jobs, only="a")
+        assert lines[0] == "3 of 3 cells remain." and lines[1].endswith(f"{tmp_path} --only a")
+    assert where.units == []
+    with pytest.raises(ValueError, match="`only` must be in a name, like 'a1'; got 'c'"):
+        go(where, only="c")
+
+
+def test_nothing_is_submitted_that_would_last_too_long(tmp_path: pathlib.Path, monkeypatch: Any):
+    clock = [0.0]
+
+    def slow(cell: Cell, quick: bool, row: Row | None) -> Row:
+        clock[0] += 100.0 if cell.name == "a1" else 1.0
+        return plain(cell)
+
+    monkeypatch.setattr("mmrl.course.experiments.submit.time.monotonic", lambda: clock[0])
+    where = Here(grid(measure=alone(slow)), tmp_path)
+    lines = go(where, jobs=1, minutes=200 / 60)
+    assert lines[:3] == ["a1: done, 100 s", "a2: done, 1 s", "2 of 4 cells remain."]
+
+
+def test_quick_rows_count_for_quick_runs_alone(tmp_path: pathlib.Path):
+    some = grid(small=CELLS[:2])
+    for quick, units in ((True, 2), (True, 0), (False, 4), (True, 0)):
+        where = Here(some, tmp_path, quick)
+        go(where)
+        assert len(where.units) == units
+    assert sorted(written(tmp_path)) == ["a1", "a2", "a3", "b1"]
+    assert not any(row["quick"] for row in rows(tmp_path / "x.jsonl"))
+    # A quick row that nobody merged is not taken for another one, nor put in its place.
+    list(parts.measure(grid(), tmp_path / "new", ["a1"], quick=True))
+    list(parts.measure(grid(), tmp_path / "new", ["a1"], quick=False))
+    list(parts.merge(grid(), tmp_path / "new"))
+    assert [row["quick"] for row in rows(tmp_path / "new" / "x.jsonl")] == [False]
+
+
+def test_a_grid_that_keeps_folders_keeps_the_same_ones(tmp_path: pathlib.Path):
+    folders: list[pathlib.Path] = []
+
+    def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
+        folders.append(folder)
+        return plain(cell, quick)
+
+    some = grid(measure=kept(measure), keeps=True)
+    list(some.run(tmp_path, 9.0, False))
+    (tmp_path / "x.jsonl").unlink()
+    go(Here(some, tmp_path))
+    assert folders[:4] == folders[4:] and folders[0] == tmp_path / "x" / "a1"
+
+
+def test_who_leaves_cancels_what_runs(tmp_path: pathlib.Path):
+    where = Here(grid(), tmp_path)
+    going = submitted(where.grid, tmp_path, where, 3)
+    assert next(going) == "a1: done, 0 s"
+    going.close()  # type: ignore[attr-defined]
+    assert where.cancelled == ["a1", "a2", "b1"] and written(tmp_path) == ["a1", "a2", "b1"]
+
+
+def test_a_row_that_the_file_has_meanwhile_is_not_put_in_its_place(tmp_path: pathlib.Path):
+    some = grid(cells=CELLS[:1])
+    list(parts.measure(some, tmp_path, ["a1"]))
+    list(some.run(tmp_path, 9.0, False))
+    before = (tmp_path / "x.jsonl").read_bytes()
+    assert not list(parts.merge(some, tmp_path)) and not list(tmp_path.glob("x.jobs/*.json"))
+    assert (tmp_path / "x.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+def test_every_cell_of_the_book_has_its_turn_after_what_it_reads(name: str, tmp_path: pathlib.Path):
+    study: Grid = importlib.import_module(f"mmrl.course.experiments.{name}").GRID
+    some = dataclasses.replace(study, outdated=Grid.outdated, cell_of=lambda row: row["cell"])
+    first = {cell.name: cell for cell in study.cells}
+    done: set[str] = set()
+    while stage := ready(some, tmp_path, False):
+        cells = [cell.name for unit in stage for cell in unit]
+        needed = {other for cell in cells for other in study.after(first[cell])}
+        assert needed <= {*done, *cells} and needed <= set(first) and not done & set(cells)
+        done |= set(cells)
+        lines = "".join(json.dumps({"cell": cell}) + "\n" for cell in sorted(done))
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    assert done == set(first)
+
+
+def wait(until: Callable[[], Any], what: str) -> Any:
+    for _ in range(6000):  # as long as a busy machine may need
+        if found := until():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain: {what}")
+
+
+def started(out: pathlib.Path) -> list[tuple[str, int]]:
+    """The cells that were begun, and the processes that measure them."""
+    path = out / "started"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(name, int(process)) for name, process in map(str.split, lines)]
+
+
+def gone(process: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.fixture
+def start(tmp_path: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts `mmrl experiment tiny`, in a session of its own, as a terminal does."""
+    begun = []
+
+    def begin(*words: str, **environment: str) -> subprocess.Popen:
+        where = {"cwd": pathlib.Path(__file__).parents[3], "start_new_session": True, "text": True}
+        env = os.environ | {"PYTHONPATH": str(where["cwd"])} | environment
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        begun.append(subprocess.Popen(command(tmp_path, *words), env=env, **where, **pipes))
+        return begun[-1]
+
+    yield begin
+    (tmp_path / "go").touch()
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+needs_processes = pytest.mark.skipif(
+    not pathlib.Path("/proc/self/stat").exists() or not hasattr(os, "sched_setaffinity"),
+    reason="Only Linux says what processes do.",
+)
+
+
+@pytest.mark.slow
+@needs_processes
+def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.Path):
+    """One job dies with the submitter; the other one goes on, and the same command waits for it."""
+    words = ("--submit", "local", "--jobs", "2")
+    first = start(*words)
+    begun = dict(wait(lambda: len(started(tmp_path)) == 4 and started(tmp_path), "four cells"))
+    first.kill()
+    os.kill(begun["b1"], signal.SIGKILL)
+    second = start(*words)
+    wait(lambda: len(started(tmp_path)) == 6, "the killed cells again")
+    (tmp_path / "go").touch()
+    said, complaint = second.communicate()
+    assert said.splitlines()[-1] == "0 of 4 cells remain: all done." and not complaint
+    assert [name for name, _ in started(tmp_path)[4:]] == ["b1", "b2"]
+    assert sorted(written(tmp_path, "tiny")) == ["a1", "a2", "b1", "b2"]
+    found = {row["cell"]: row for row in rows(tmp_path / "tiny.jsonl")}
+    assert found["a1"]["pid"] == begun["a1"] and found["b1"]["pid"] != begun["b1"]
+    cores = cluster.cores()
+    assert {name: row["cores"] for name, row in found.items() if name in ("a1", "b1")} == {
+        "a1": cluster.share(cores, 0, 2),
+        "b1": cluster.share(cores, 1, 2),
+    }
+    assert all(row["threads"] == str(len(row["cores"])) for row in found.values())
+    assert "experiment tiny --out" in found["a1"]["command"]
+    assert found["a1"]["command"].endswith("--unit a1 a2")
+    before = (tmp_path / "tiny.jsonl").read_bytes()
+    for _ in range(2):
+        assert next(parts.merged(tiny(tmp_path), tmp_path)).startswith("Nothing new for ")
+    assert (tmp_path / "tiny.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+@needs_processes
+@pytest.mark.parametrize("everybody", [True, False], ids=["of a terminal", "of one process"])
+def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
+    everybody: bool, start: Any, tmp_path: pathlib.Path
+):
+    process = start("--submit", "local", "--jobs", "2", "--only", "1")
+    begun = dict(wait(lambda: len(started(tmp_path)) == 2 and started(tmp_path), "two cells"))
+    if everybody:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    again = f"mmrl experiment tiny --out {tmp_path} --only 1 --submit local --jobs 2"
+    assert process.returncode == 130
+    assert said == f"mmrl: Stopped, and all jobs with it. To go on: {again}\n"
+    wait(lambda: all(map(gone, begun.values())), "the jobs to end")
+    assert not (tmp_path / "tiny.jsonl").exists()
+
+
+SBATCH = """#!/bin/sh
+cp "$1" {folder}/script.sh
+echo "$SBATCH_ACCOUNT" > {folder}/account
+id=$(($(ls {folder}/*.id 2>/dev/null | wc -l) + 1)); touch {folder}/$id.id
+SLURM_JOB_ID=$id SLURM_PROCID=0 sh "$1" > {folder}/$id.log 2>&1 &
+echo "Submitted batch job $id"
+"""
+SRUN = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do
+  case $1 in --output|--error) shift;; esac; shift
+done
+exec "$@"
+"""
+SACCT = """#!/bin/sh
+echo "JobID|State|NodeList"
+"""
+
+
+@pytest.mark.slow
+@needs_processes
+def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib.Path):
+    """With programs in the place of Slurm's, which is all that one machine allows."""
+    path = tmp_path / "bin"
+    path.mkdir()
+    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT), ("scancel", SACCT)):
+        (path / name).write_text(text.replace("{folder}", str(path)))
+        (path / name).chmod(0o755)
+    (tmp_path / "go").touch()
+    limits = ("--hours", "1.5", "--memory", "2.5", "--cpus", "3", "--partition", "short")
+    words = ("--submit", "slurm", "--jobs", "1", "--only", "1", *limits)
+    environment = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}", "SBATCH_ACCOUNT": "ours"}
+    said, complaint = start(*words, **environment).communicate()
+    assert said.splitlines()[-1] == "0 of 2 cells remain: all done.", complaint
+    assert written(tmp_path, "tiny") == ["a1", "b1"]
+    script = (path / "script.sh").read_text().splitlines()
+    asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
+    wanted = {"time=90", "mem=2560M", "cpus-per-task=3", "partition=short", "job-name=mmrl-tiny"}
+    assert wanted <= asked
+    assert any(line.startswith("srun ") and "--cpus-per-task=3" in line for line in script)
+    assert (path / "account").read_text() == "ours\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--submit", "local", "--jobs", "0"], "`jobs` must be at least 1; got 0."),
+        (["--jobs", "2"], "`jobs` are those of `--submit local`"),
+        (["--submit", "slurm"], "`jobs` must say how many"),
+        (["--submit", "slurm", "--jobs", "2"], "there is no `sbatch` here"),
+        (["--submit", "local", "--hours", "1"], "`hours` is of jobs of Slurm: add"),
+        (["--submit", "slurm", "--jobs", "2", "--cpus", "0"], "`cpus` must be positive; got 0."),
+        (["--submit", "local", "--merge"], "give one of them"),
+        (["--merge"], "There is nothing to merge: no job of ffm has written to"),
+        (["--unit", "Chess"], "`unit` must name cells, like 'RepeatPreviousPaper"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_one_sentence(
+    words: list[str], said: str, tmp_path: pathlib.Path, monkeypatch: Any, capsys: Any
+):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert main(["experiment", "ffm", "--out", str(tmp_path), *words]) == 2
+    complaint = capsys.readouterr().err
+    assert said in complaint and complaint.count("\n") == 1
+
+
+def test_without_submitit_a_sentence_says_how_to_get_it(
+    tmp_path: pathlib.Path, monkeypatch: Any, capsys: Any
+):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    words = ["experiment", "ffm", "--out", str(tmp_path), "--submit", "local"]
+    assert main(words) == 2 and "-e '.[cluster]'" in capsys.readouterr().err
+
+
+def test_cores_are_shared_out():
+    assert [cluster.share([0, 1, 2, 3, 4], place, 2) for place in range(2)] == [[0, 2, 4], [1, 3]]
+    assert [cluster.share([0, 1], place, 3) for place in range(3)] == [[0], [1], [0]]
+
+
+def test_gpus_are_shared_out_with_their_memory(tmp_path: pathlib.Path, monkeypatch: Any):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert cluster._gpus(1, 2) == ["CUDA_VISIBLE_DEVICES=7"]
+    shared = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.375"
+    assert cluster._gpus(2, 3) == ["CUDA_VISIBLE_DEVICES=4", shared]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert cluster._gpus(0, 1) == []
