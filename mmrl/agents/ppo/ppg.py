@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from mmrl import losses
+from mmrl import collectives, losses
 from mmrl.agents.common import Make, Metrics, repeat
 from mmrl.agents.descent import annealed, descend
 from mmrl.agents.policies import actor_critic
@@ -237,7 +237,8 @@ def block(
         lambda s, last: phase(config, env, params, s, last, learn), state, ppo.ends(phases)
     )
     policy, metrics = ppo.evaluate(config, env, params, state.policy, outcome)
-    diagnostics = Diagnostics(metrics.diagnostics, *(jnp.mean(x) for x in measures))
+    means = collectives.mean(tuple(jnp.mean(x) for x in measures))
+    diagnostics = Diagnostics(metrics.diagnostics, *means)
     metrics = eqx.tree_at(lambda m: m.diagnostics, metrics, diagnostics)
     return State(policy, state.value, state.auxiliary), metrics
 
