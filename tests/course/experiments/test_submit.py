@@ -234,6 +234,32 @@ def test_who_leaves_cancels_what_runs(tmp_path: pathlib.Path):
     assert where.cancelled == ["a1", "a2", "b1"] and written(tmp_path) == ["a1", "a2", "b1"]
 
 
+def test_no_more_jobs_run_than_were_asked_for(tmp_path: pathlib.Path):
+    class Slow(Job):
+        def done(self) -> bool:
+            most.append(len(begun) - len(ended))
+            if self.names[0] != min(begun - ended):
+                return False
+            ended.add(self.names[0])
+            return super().done()
+
+    def start(names: Sequence[str], place: int) -> Job:
+        begun.add(names[0])
+        return Slow(where, names)
+
+    begun, ended, most = set[str](), set[str](), list[int]()
+    where = Here(grid(), tmp_path)
+    lines = list(submitted(where.grid, tmp_path, start, 2, pause=0.0))
+    assert lines[-1] == "0 of 4 cells remain: all done." and max(most) == 2
+
+
+def test_a_row_is_of_the_process_that_measured_it(tmp_path: pathlib.Path, monkeypatch: Any):
+    list(parts.measure(grid(), tmp_path, ["a1"]))
+    monkeypatch.setattr("mmrl.runs.results.provenance", lambda: {"command": "mmrl merge"})
+    list(parts.merge(grid(), tmp_path))
+    assert rows(tmp_path / "x.jsonl")[0]["command"] != "mmrl merge"
+
+
 def test_a_row_that_the_file_has_meanwhile_is_not_put_in_its_place(tmp_path: pathlib.Path):
     some = grid(cells=CELLS[:1])
     list(parts.measure(some, tmp_path, ["a1"]))
@@ -251,13 +277,49 @@ def test_every_cell_of_the_book_has_its_turn_after_what_it_reads(name: str, tmp_
     first = {cell.name: cell for cell in study.cells}
     done: set[str] = set()
     while stage := ready(some, tmp_path, False):
-        cells = [cell.name for unit in stage for cell in unit]
-        needed = {other for cell in cells for other in study.after(first[cell])}
-        assert needed <= {*done, *cells} and needed <= set(first) and not done & set(cells)
-        done |= set(cells)
+        units = [{cell.name for cell in unit} for unit in stage]
+        for unit in units:
+            needed = {other for cell in unit for other in study.after(first[cell])}
+            assert needed <= {*done, *unit} and needed <= set(first)
+        assert sum(map(len, units)) == len(set().union(*units)) and not done & set().union(*units)
+        done = done.union(*units)
         lines = "".join(json.dumps({"cell": cell}) + "\n" for cell in sorted(done))
         (tmp_path / f"{name}.jsonl").write_text(lines)
     assert done == set(first)
+
+
+class Asked(dict):
+    """Rows of which none is there: who asks for that of another cell is told so."""
+
+    def __init__(self, own: str):
+        self.own = own
+
+    def get(self, name: str, *_: Any) -> None:  # type: ignore[override]
+        if name != self.own:
+            raise LookupError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return bool(self.get(str(name)))
+
+    def __getitem__(self, name: str) -> None:
+        return self.get(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("ewma", "PPG-EWMA against PPG"),
+        ("forgetting", "Dark, sequential, CLEAR"),
+        ("invariance", "Catch, ppo, no step size, c = 64"),
+        ("staleness", "Catch, recent, staleness 4"),
+    ],
+)
+def test_what_a_cell_reads_comes_before_it(name: str, cell: str):
+    study: Grid = experiments.load(name)
+    (one,) = [one for one in study.cells if one.name == cell]
+    with pytest.raises(LookupError) as asked:
+        list(study.measure([one], Asked(cell), True))
+    assert asked.value.args[0] in set(study.after(one)) - {cell}
 
 
 def wait(until: Callable[[], Any], what: str) -> Any:
