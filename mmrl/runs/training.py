@@ -176,7 +176,7 @@ class Training(abc.ABC):
         return {"setup": self.description, **(self.trained or self._provenance())}
 
     def _provenance(self) -> dict[str, Any]:
-        """That of this process, and `commands`: of all that trained, in order, and from where on.
+        """Where this process trains; `commands` has all that trained, in order, and from where on.
 
         Of earlier versions' files the last one is known alone, and not the block.
         """
