@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if not arguments or arguments[0] not in COMMANDS:
             return _overview(arguments)
+        if arguments[0] == "train":  # before it is imported, because that starts JAX
+            importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         return importlib.import_module(f"mmrl.commands.{arguments[0]}").main(arguments[1:])
     except KeyboardInterrupt as stopped:
         _say(str(stopped) or "Stopped.")
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if message is None or os.environ.get("MMRL_TRACEBACK"):
             raise
         _say(message)
-        return BAD_INPUT
+        return _leave(BAD_INPUT, at_once=_lost(error))
 
 
 def _overview(arguments: list[str]) -> int:
@@ -72,7 +74,7 @@ def _message(error: Exception) -> str | None:
     """The message about an error that is the user's to mend; None for one of ours."""
     from mmrl.runs import RunError
 
-    if isinstance(error, ValueError | RunError):
+    if isinstance(error, ValueError | RunError) or _lost(error):
         return str(error)
     if isinstance(error, OSError):
         return f"{error.filename or 'A file'}: {error.strerror or error}."
@@ -85,16 +87,24 @@ def _say(message: str) -> None:
     print(f"mmrl: {message}", file=sys.stderr, flush=True)
 
 
-def _leave(code: int) -> int:
+def _lost(error: Exception) -> bool:
+    """Whether other processes of the run are gone: JAX would wait for them before it ends."""
+    from mmrl.runs.hosts import Lost
+
+    return isinstance(error, Lost)
+
+
+def _leave(code: int, at_once: bool = False) -> int:
     """End without waiting for a block that computes in another thread. Files are always whole."""
     import threading
 
     for thread in threading.enumerate():
         if thread.name == "mmrl":
             thread.join(timeout=0.5)
-            if thread.is_alive():
-                sys.stdout.flush()
-                os._exit(code)
+            at_once = at_once or thread.is_alive()
+    if at_once:
+        sys.stdout.flush()
+        os._exit(code)
     return code
 
 

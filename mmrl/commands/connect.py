@@ -43,7 +43,7 @@ def connect(arguments: Sequence[str]) -> None:
     """
     words = {word.partition("=")[0] for word in arguments}
     options = {f"--{field.name}" for field in dataclasses.fields(Hosts)}
-    if not words & options or words & {"-h", "--help"}:
+    if not words & options or words & {"-h", "--help"} or jax.distributed.is_initialized():
         return
     if not {"--distributed", "--out"} <= words:
         raise ValueError(

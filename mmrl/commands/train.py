@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
+import jax
 import numpy as np
 import tyro
 from rich.console import Console
@@ -17,12 +18,15 @@ from mmrl import memory
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.agents.presets import PRESETS, find_preset
+from mmrl.commands.connect import Hosts
 from mmrl.commands.folders import RESULTS, new_folder, newest
 from mmrl.commands.terminal import called, going_on, tell_fewer, tell_preset, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
+from mmrl.runs.hosts import told, until_preempted
 from mmrl.runs.writers import check_writers, logged
 
+PREEMPTED = 143  # as a shell calls an end by SIGTERM: all is saved, and --resume goes on
 AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
 
 Plain V-trace is clear with --replay-fraction 0."""
@@ -62,6 +66,8 @@ class Options:
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
     """Also write every block to history.csv, or for TensorBoard, in the run's folder; a run that is
     resumed goes on with what is there."""
+    hosts: tyro.conf.OmitArgPrefixes[Hosts] = dataclasses.field(default_factory=Hosts)
+    """Several processes of one run."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
     """Those of the agent."""
 
@@ -122,17 +128,18 @@ def main(arguments: Sequence[str]) -> int:
     if "--presets" in arguments:
         print(_sources())
         return 0
-    options, path = _options(arguments)
+    options, path = told(lambda: _options(arguments))
     check_writers(options.log)
     try:
         with warnings.catch_warnings(record=True, action="always") as said:
             run = Run(options.setup, path, resume=options.resume, devices=options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
-    console, blocks = Console(), options.config.blocks
+    console, blocks = Console(quiet=jax.process_index() > 0), options.config.blocks
     words, _ = described(options.agent, options.config)
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
-    reports = logged(run, *going_on(options, path, console))
+    log = told(lambda: going_on(options, path, console))
+    reports = until_preempted(logged(run, *log))
     tell_preset(options, console)
     tell_fewer(run, console)
     for warning in said:
@@ -150,6 +157,9 @@ def main(arguments: Sequence[str]) -> int:
         watch(run, console, reports)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_farewell(run, path)) from None
+    if len(run.history) < blocks:
+        console.print(_farewell(run, path), soft_wrap=True)
+        return PREEMPTED
     if not any(max(row["fill"]) for row in run.history):
         console.print("It has learned nothing: too few steps were played to fill any batch.")
     console.print(_course(run.history), end="")

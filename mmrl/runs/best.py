@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from mmrl.runs.checkpoint import RunError, load, save, unwrap_keys, wrap_keys
+from mmrl.runs.hosts import told
 
 BEST = "best"  # beside the checkpoint, and in its format
 
@@ -57,7 +58,7 @@ def read_best(
     Raises `RunError` if it is damaged, or does not belong to this `history`, if one is known.
     """
     path = folder / BEST
-    if not path.exists():
+    if not told(path.exists):
         return None
     try:
         header, net = load(path, like)

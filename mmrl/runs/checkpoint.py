@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from mmrl.runs.hosts import told
+
 # Settings of agents that files of earlier versions lack, and what those versions did.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}
 EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
@@ -72,7 +74,7 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
 
     Raises `RunError` if it is damaged or foreign.
     """
-    header, payload = read(path)
+    header, payload = told(lambda: read(path))
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as file:
             leaves = [file[name] for name in file.files]

@@ -15,6 +15,7 @@ from jaxtyping import Float, PyTree
 from mmrl.runs.best import BEST, Best, better, read_best, write
 from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
 from mmrl.runs.devices import ONE, Devices
+from mmrl.runs.hosts import together, told
 from mmrl.runs.lanes import keys
 from mmrl.runs.results import provenance
 from mmrl.runs.setup import Setup, check_same
@@ -87,24 +88,29 @@ class Training(abc.ABC):
         self.planned = setup.config.blocks  # or what the run in the folder was to have before
 
     def __iter__(self) -> Iterator[Report]:
-        config = self.setup.config
-        while len(self.history) < config.blocks:
-            began = time.perf_counter()
-            state = self.begin() if self.state is None else self.state
-            state, metrics = self.program.block(self._config, state)
-            metrics = jax.device_get(self.program.devices.whole(metrics))
-            report = Report(
-                block=len(self.history) + 1,
-                blocks=config.blocks,
-                env_steps=self._env_steps(len(self.history) + 1),
-                returns=self._returns(metrics),
-                loss=metrics.loss,
-                fill=metrics.fill,
-                seconds=time.perf_counter() - began,
-            )
-            row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
-            self._keep(state, [*self.history, row])
+        while len(self.history) < self.setup.config.blocks:
+            with together():
+                report = self._block()
             yield report
+
+    def _block(self) -> Report:
+        """Train one block, and keep it."""
+        began = time.perf_counter()
+        state = self.begin() if self.state is None else self.state
+        state, metrics = self.program.block(self._config, state)
+        metrics = jax.device_get(self.program.devices.whole(metrics))
+        report = Report(
+            block=len(self.history) + 1,
+            blocks=self.setup.config.blocks,
+            env_steps=self._env_steps(len(self.history) + 1),
+            returns=self._returns(metrics),
+            loss=metrics.loss,
+            fill=metrics.fill,
+            seconds=time.perf_counter() - began,
+        )
+        row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
+        self._keep(state, [*self.history, row])
+        return report
 
     def begin(self) -> PyTree:
         """The state before the first block."""
@@ -119,16 +125,20 @@ class Training(abc.ABC):
         whole = self.program.devices.whole(state)
         best, trained = better(self.best, whole.net, history[-1]), self._provenance()
         header = {"setup": self.description, **trained}
-        if self.path is not None:
-            with writing(self.path):
-                save(self.path / CHECKPOINT, {**header, "history": history}, whole)
-                if best is not self.best:
-                    write(self.path, header, best)
-                self._write(self.path, header, history)
+
+        def on_disk(path: pathlib.Path) -> None:
+            save(path / CHECKPOINT, {**header, "history": history}, whole)
+            if best is not self.best:
+                write(path, header, best)
+            self._write(path, header, history)
+
+        if (path := self.path) is not None:
+            with writing(path):
+                told(lambda: on_disk(path))
         self.state, self.history, self.best, self.trained = state, history, best, trained
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:
-        there = described(path)
+        there = told(lambda: described(path))
         if not resume and there is not None:
             raise RunError(
                 f"{path} already holds a {_kind(there)}. Resume it (`resume=True`, or `--resume`) "
@@ -142,18 +152,23 @@ class Training(abc.ABC):
         if there is not None:
             check_same(path, there, self.description)
             self.planned = there["config"]["blocks"]
-        if resume and (path / CHECKPOINT).exists():
+        if resume and told((path / CHECKPOINT).exists):
             self._load(path)
             self.best = read_best(path, self._shapes.net, self.history)
             if len(self.history) > self.setup.config.blocks:
                 return  # nothing is left to do, and what is written tells of more blocks
             self._catch_up(path)
             if there != self.description:  # a prolongation, which a kill may not undo
+                header = self._header() | {"history": self.history}
                 with writing(path):
-                    save(path / CHECKPOINT, self._header() | {"history": self.history}, self.state)
-        with writing(path):
+                    told(lambda: save(path / CHECKPOINT, header, self.state))
+
+        def on_disk() -> None:
             path.mkdir(parents=True, exist_ok=True)
             self._write(path, self._header(), self.history)
+
+        with writing(path):
+            told(on_disk)
 
     def _load(self, path: pathlib.Path) -> None:
         header, self.state = load(path / CHECKPOINT, self._shapes)
@@ -165,7 +180,7 @@ class Training(abc.ABC):
         best = better(self.best, self.state.net, self.history[-1])
         if best is not self.best:
             with writing(path):
-                write(path, self._header(), best)
+                told(lambda: write(path, self._header(), best))
         self.best = best
 
     def _write(self, path: pathlib.Path, header: dict[str, Any], history: list[Any]) -> None:

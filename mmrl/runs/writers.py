@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mmrl.runs.checkpoint import replace, writing
+from mmrl.runs.hosts import told
 from mmrl.runs.run import Run
 from mmrl.runs.training import Report
 
@@ -41,8 +42,7 @@ def logged(run: Run, *names: str) -> Iterator[Report]:
 
     def write() -> None:
         with writing(path):
-            for writer in writers:
-                writer()
+            told(lambda: [writer() for writer in writers])
 
     def reports() -> Iterator[Report]:
         for report in run:

@@ -1,0 +1,79 @@
+"""Several processes that train one run: what process 0 says, and when all of them stop.
+
+Without `jax.distributed` there is one, which talks to nobody.
+"""
+
+import contextlib
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+T = TypeVar("T")
+_PART = 2**26  # bytes that are sent at a time
+
+
+class Lost(Exception):
+    """Another process is gone, so that this one cannot go on, or end as usual."""
+
+
+def told(work: Callable[[], T]) -> T:
+    """Do `work` in process 0, where all files are read and written, and tell the others the result.
+
+    All processes have to call it. An exception of `work` is raised in all of them, so that none
+    waits for one that has failed. Raises `Lost` if a process is gone.
+    """
+    if jax.process_count() == 1:
+        return work()
+    found: Any = None
+    error, content = None, b""
+    if jax.process_index() == 0:
+        try:
+            found = work()
+        except BaseException as raised:
+            error = raised
+        content = pickle.dumps((found, error))
+    with together():
+        content = _sent(content)
+    if jax.process_index() > 0:
+        found, error = pickle.loads(content)
+    if error is not None:
+        raise error
+    return found
+
+
+def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
+    """The blocks until SIGTERM has reached any process: all of them stop after the same one."""
+    for step, block in enumerate(blocks):
+        yield block
+        if multihost_utils.reached_preemption_sync_point(step):
+            return
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Raise `Lost` where JAX cannot reach the other processes; errors of one process pass."""
+    try:
+        yield
+    except (ValueError, jax.errors.JaxRuntimeError) as error:
+        if jax.process_count() == 1:
+            raise
+        raise Lost(
+            "A process of this run is gone, or this one failed; all end here. What was saved is "
+            "whole: start all of them again, with --resume. JAX says: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+
+
+def _sent(content: bytes) -> bytes:
+    """The bytes of process 0, in all processes."""
+    size = int.from_bytes(_same(len(content).to_bytes(8)))
+    content = content[:size].ljust(size, b"\0")
+    return b"".join(_same(content[i : i + _PART]) for i in range(0, size, _PART))
+
+
+def _same(part: bytes) -> bytes:
+    return multihost_utils.broadcast_one_to_all(np.frombuffer(part, np.uint8)).tobytes()
