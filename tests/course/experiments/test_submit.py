@@ -235,22 +235,29 @@ def test_who_leaves_cancels_what_runs(tmp_path: pathlib.Path):
 
 
 def test_no_more_jobs_run_than_were_asked_for(tmp_path: pathlib.Path):
+    """One job ends at a time, and the next takes its place."""
+    running, most, places = set[str](), list[int](), list[int]()
+
     class Slow(Job):
+        asked = 0
+
         def done(self) -> bool:
-            most.append(len(begun) - len(ended))
-            if self.names[0] != min(begun - ended):
+            most.append(len(running))
+            self.asked += 1
+            if self.asked <= 2 + "a1 a2 b1 a3".index(self.names[0]):
                 return False
-            ended.add(self.names[0])
+            running.discard(self.names[0])
             return super().done()
 
     def start(names: Sequence[str], place: int) -> Job:
-        begun.add(names[0])
+        running.add(names[0])
+        places.append(place)
         return Slow(where, names)
 
-    begun, ended, most = set[str](), set[str](), list[int]()
     where = Here(grid(), tmp_path)
     lines = list(submitted(where.grid, tmp_path, start, 2, pause=0.0))
     assert lines[-1] == "0 of 4 cells remain: all done." and max(most) == 2
+    assert places[:3] == [0, 1, 0] and len(places) == 4
 
 
 def test_a_row_is_of_the_process_that_measured_it(tmp_path: pathlib.Path, monkeypatch: Any):
