@@ -49,6 +49,7 @@ OTHERS = [
     "baselines",
     "popgym",
     "runs",
+    "scaling",
     "results",
 ]
 OTHERS += ["teach", "errata", "bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
