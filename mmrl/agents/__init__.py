@@ -18,9 +18,10 @@ class Agent(Protocol):
 
     @property
     def Config(self) -> Any:
-        """An agent's settings. They have `memory`, `learning_rate`, and what counts a run's steps:
-        `environments`, `rollout`, `block`, `blocks` and `episodes`. A schedule that follows the
-        length of a run goes by `horizon`, in blocks: in a run's program `blocks` is 1."""
+        """An agent's settings. They have `memory`, `width`, `gamma`, `learning_rate`, `anneal`, and
+        what counts a run's steps: `environments`, `rollout`, `block`, `blocks` and `episodes`. A
+        schedule that follows the length of a run goes by `horizon`, in blocks: in a run's program
+        `blocks` is 1."""
         ...
 
     @property
@@ -35,7 +36,8 @@ class Agent(Protocol):
 
     @property
     def learn(self) -> Callable[..., Any]:
-        """An agent's gradient step, or all those of an iteration; takes a `loss` of the user's."""
+        """An agent's gradient step, or all those of an iteration; takes a `loss` of the user's,
+        which is called with the config among its arguments."""
         ...
 
     @property
@@ -47,6 +49,7 @@ class Agent(Protocol):
     def init(self) -> Callable[..., Any]:
         """(config, env, params, key, make=…) -> the state of a run that begins.
 
+        It splits the key by `mmrl.collectives.split`: else all shards draw the same.
         Its `net`, built by `make(config, env, params, key)`, is what `greedy` plays."""
         ...
 

@@ -322,9 +322,11 @@ def test_every_setting_stands_in_the_table_of_its_agent(agent: str):
     names = [re.findall("<code>(.*)</code>", row)[0] for row in rows]
     cells = dict(zip(names, (re.findall("<td>(.*?)</td>", row) for row in rows), strict=True))
     assert names == [*vars(paper.config)]
-    configs = [type(paper.config)(), *(preset.config for preset in presets.values())]
-    rates = [pages.show(config.learning_rate) for config in configs]
-    assert cells["learning_rate"] == [*rates, paper.places["learning_rate"]]
+    rates = [pages.show(type(paper.config)().learning_rate)]
+    for preset in presets.values():  # some papers draw it at random
+        known = "learning_rate" in preset.places
+        rates.append(pages.show(preset.config.learning_rate) if known else "")
+    assert cells["learning_rate"] == [*rates, paper.places.get("learning_rate", "")]
     silent = [name for name in names if not any(name in x.places for x in presets.values())]
     assert silent and all(not any(cells[name][1:]) for name in silent)
 
