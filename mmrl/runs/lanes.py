@@ -73,7 +73,15 @@ def _go_on_shards(agent: Any, go_on: Compiled) -> Compiled:
     def shards(config, state):
         own = jax.tree.map(lambda own: 0 if own else None, _own(agent, state))
         one = jax.vmap(go_on, (None, own), (own, None), axis_name=collectives.SHARDS)
-        return one(config, state)
+        try:
+            return one(config, state)
+        except ValueError as error:
+            if "out_axes is None" not in str(error):
+                raise
+            raise ValueError(
+                "`learn` must change the network alike in all shards, and here each has its own. "
+                "Step by `descend`, or take `mmrl.collectives.mean` of its gradient."
+            ) from error
 
     return shards
 
