@@ -6,6 +6,7 @@
 - `invariance`: what else must change when the batch does
 - `collectives`: what the devices of a compiled program say to one another
 - `scaling`: what a scan over several devices costs, computed from bytes and latencies
+- `pair`: two processes of one run, one of which is killed
 - `continual`: tasks in turn, how much of them is kept, and what CLEAR is compared with
 - `figures`: what the chapters draw
 - `drawings`: pictures of episodes, as SVG

@@ -1,0 +1,85 @@
+"""Two processes that train one run on this computer, until one of them is killed."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_COUNT = "--xla_force_host_platform_device_count"
+
+
+def blocks(path: Path) -> int:
+    """How many blocks of a run are on disk."""
+    results = path / "results.json"
+    return len(json.loads(results.read_text("utf-8"))["history"]) if results.exists() else 0
+
+
+def kill_one(
+    path: Path,
+    words: Sequence[str],
+    *,
+    limit: float = 240.0,
+    program: Sequence[str] = ("-m", "mmrl"),
+) -> str:
+    """Train a run in two processes, kill process 1 after two blocks; what then became of process 0.
+
+    `words` are those of `mmrl train` but for its folder, `path`. Each process has one device. They
+    get `limit` seconds for the two blocks, and process 0 as many to end by itself. Whatever fails
+    is said in the answer, and nothing is left running.
+    """
+    with contextlib.ExitStack() as running:
+        both = [running.enter_context(one) for one in _pair(path, words, program)]
+        try:
+            came = _wait(lambda: blocks(path) > 1 or _ended(both), limit) and blocks(path) > 1
+            if came:
+                both[1].kill()
+                _wait(lambda: both[0].poll() is not None, limit)
+        finally:
+            for process in both:
+                process.kill()
+    last = " ".join(_said(path, 0).read_text("utf-8").split("\n\n")[-1].split())
+    if not came:
+        return f"The two did not train two blocks within {limit:g} s. Process 0 said last: {last}"
+    return f"Process 1 was killed after block {blocks(path)}. Process 0 said last: {last}"
+
+
+def _pair(
+    path: Path, words: Sequence[str], program: Sequence[str]
+) -> list[subprocess.Popen[bytes]]:
+    with socket.create_server(("localhost", 0)) as listener:
+        address = f"localhost:{listener.getsockname()[1]}"  # a port that is free
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if _COUNT not in flag]
+    command = [sys.executable, *program, "train", *words, "--out", str(path), "--distributed"]
+    command += ["--coordinator", address, "--processes", "2", "--process"]
+    found = []
+    for process in range(2):
+        with _said(path, process).open("w") as file:
+            start = subprocess.Popen(
+                [*command, str(process)],
+                env={**os.environ, "XLA_FLAGS": " ".join(flags)},
+                stdout=file,
+                stderr=file,
+            )
+        found.append(start)
+    return found
+
+
+def _said(path: Path, process: int) -> Path:
+    """A file beside the run's folder, which is the run's own."""
+    return path.with_name(f"{path.name}-said-{process}")
+
+
+def _ended(both: Sequence[subprocess.Popen[bytes]]) -> bool:
+    return any(process.poll() is not None for process in both)
+
+
+def _wait(until: Callable[[], bool], seconds: float) -> bool:
+    latest = time.monotonic() + seconds
+    while not until() and time.monotonic() < latest:
+        time.sleep(0.1)
+    return until()
