@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     if "--presets" in arguments:
         print(_sources())
         return 0
-    options, path = told(lambda: _options(arguments))
+    options, path = _options(arguments)
     check_writers(options.log)
     try:
         with warnings.catch_warnings(record=True, action="always") as said:

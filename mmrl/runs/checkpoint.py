@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from mmrl.runs.hosts import RunError as RunError
 from mmrl.runs.hosts import told
 
 # Settings of agents that files of earlier versions lack, and what those versions did.
@@ -27,10 +28,6 @@ EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}
 EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
-
-
-class RunError(Exception):
-    """A run cannot start or go on; the message says why and what to do. Nothing on disk is lost."""
 
 
 def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
@@ -44,7 +41,7 @@ def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
 def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     """A checkpoint's header and payload. Raises `RunError` unless it is whole and ours."""
     try:
-        content = path.read_bytes()
+        content = told(path.read_bytes)
     except FileNotFoundError:
         raise RunError(
             f"There is no checkpoint in {path.parent}. Give the folder of a run: `mmrl train` "
@@ -74,7 +71,7 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
 
     Raises `RunError` if it is damaged or foreign.
     """
-    header, payload = told(lambda: read(path))
+    header, payload = read(path)
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as file:
             leaves = [file[name] for name in file.files]

@@ -3,8 +3,9 @@
 Without `jax.distributed` there is one, which talks to nobody.
 """
 
+import builtins
 import contextlib
-import pickle
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -16,6 +17,10 @@ T = TypeVar("T")
 _PART = 2**26  # bytes that are sent at a time
 
 
+class RunError(Exception):
+    """A run cannot start or go on; the message says why and what to do. Nothing on disk is lost."""
+
+
 class Lost(Exception):
     """Another process is gone, so that this one cannot go on, or end as usual."""
 
@@ -23,8 +28,8 @@ class Lost(Exception):
 def told(work: Callable[[], T]) -> T:
     """Do `work` in process 0, where all files are read and written, and tell the others the result.
 
-    All processes have to call it. An exception of `work` is raised in all of them, so that none
-    waits for one that has failed. Raises `Lost` if a process is gone.
+    That is bytes, or JSON data. All processes have to call it. An exception of `work` is raised in
+    all of them, so that none waits for one that has failed. Raises `Lost` if a process is gone.
     """
     if jax.process_count() == 1:
         return work()
@@ -33,16 +38,29 @@ def told(work: Callable[[], T]) -> T:
     if jax.process_index() == 0:
         try:
             found = work()
+            raw = isinstance(found, bytes)
+            content = b"b" + found if raw else b"j" + json.dumps(found).encode()
         except BaseException as raised:
             error = raised
-        content = pickle.dumps((found, error))
+            content = b"e" + json.dumps([type(raised).__name__, raised.args], default=str).encode()
     with together():
         content = _sent(content)
     if jax.process_index() > 0:
-        found, error = pickle.loads(content)
+        kind, found = content[:1], content[1:]
+        found = found if kind == b"b" else json.loads(found)
+        error = _error(*found) if kind == b"e" else None
     if error is not None:
         raise error
     return found
+
+
+def _error(name: str, given: list[Any]) -> BaseException:
+    """An error as another process raised it, or one that says the same."""
+    kind = getattr(builtins, name, RunError)
+    try:
+        return kind(*given)
+    except TypeError:
+        return RunError(*given)
 
 
 def until_preempted(blocks: Iterable[T]) -> Iterator[T]:

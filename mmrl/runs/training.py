@@ -138,7 +138,7 @@ class Training(abc.ABC):
         self.state, self.history, self.best, self.trained = state, history, best, trained
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:
-        there = told(lambda: described(path))
+        there = described(path)
         if not resume and there is not None:
             raise RunError(
                 f"{path} already holds a {_kind(there)}. Resume it (`resume=True`, or `--resume`) "
@@ -206,9 +206,9 @@ def described(path: pathlib.Path) -> dict[str, Any] | None:
     """The setup in a run's folder, as `describe` has it. Raises `RunError` if it is no such."""
     checkpoint, results = path / CHECKPOINT, path / RESULTS
     try:
-        if checkpoint.exists():
+        if told(checkpoint.exists):
             return read(checkpoint)[0]["setup"]
-        return dict(loads(results.read_text())["setup"])
+        return dict(loads(told(results.read_bytes))["setup"])
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError):

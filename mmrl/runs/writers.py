@@ -40,9 +40,13 @@ def logged(run: Run, *names: str) -> Iterator[Report]:
         raise ValueError("`run` must have a `path`, the folder to write to; got none.")
     writers = [WRITERS[name](run, path) for name in names]
 
+    def on_disk() -> None:
+        for writer in writers:
+            writer()
+
     def write() -> None:
         with writing(path):
-            told(lambda: [writer() for writer in writers])
+            told(on_disk)
 
     def reports() -> Iterator[Report]:
         for report in run:
