@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _COUNT = "--xla_force_host_platform_device_count"
+_COLORED = ("FORCE_COLOR", "CLICOLOR_FORCE")  # what a notebook's kernel asks of programs
 
 
 def blocks(path: Path) -> int:
@@ -54,6 +55,7 @@ def _pair(
     with socket.create_server(("localhost", 0)) as listener:
         address = f"localhost:{listener.getsockname()[1]}"  # a port that is free
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if _COUNT not in flag]
+    env = {name: value for name, value in os.environ.items() if name not in _COLORED}
     command = [sys.executable, *program, "train", *words, "--out", str(path), "--distributed"]
     command += ["--coordinator", address, "--processes", "2", "--process"]
     found = []
@@ -61,7 +63,7 @@ def _pair(
         with _said(path, process).open("w") as file:
             start = subprocess.Popen(
                 [*command, str(process)],
-                env={**os.environ, "XLA_FLAGS": " ".join(flags)},
+                env={**env, "XLA_FLAGS": " ".join(flags)},
                 stdout=file,
                 stderr=file,
             )

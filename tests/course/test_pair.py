@@ -8,7 +8,7 @@ import pytest
 from mmrl.course import pair
 
 TRAINS = """
-import fcntl, json, pathlib, sys, time
+import fcntl, json, os, pathlib, sys, time
 path, process = (sys.argv[sys.argv.index(name) + 1] for name in ("--out", "--process"))
 path = pathlib.Path(path)
 path.mkdir(exist_ok=True)
@@ -24,14 +24,21 @@ for block in range(1, 4):
     (path / "results.partial").replace(path / "results.json")
     print(block, flush=True)
 fcntl.flock(held, fcntl.LOCK_EX)
-print("\\nIt is gone;\\nall end here.", flush=True)
+colors, devices = ("FORCE_COLOR" in os.environ), os.environ["XLA_FLAGS"]
+print(f"\\nIt is gone;\\nall end here. {colors} {devices}", flush=True)
 """
 
 
-def test_one_is_killed_and_what_the_other_says_is_told(tmp_path: Path):
+def test_one_is_killed_and_what_the_other_says_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # As in a notebook with four devices: each process has one, and nobody sees colors in a file.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("XLA_FLAGS", "--one --xla_force_host_platform_device_count=4 --two")
     said = pair.kill_one(tmp_path / "run", ["Catch"], limit=600.0, program=["-c", TRAINS])
     assert re.fullmatch(
-        r"Process 1 was killed after block [23]\. Process 0 said .*end here\.", said
+        r"Process 1 was killed after block [23]\. Process 0 said .*end here\. False --one --two",
+        said,
     )
     assert pair.blocks(tmp_path / "run") == 3
 
