@@ -1,4 +1,4 @@
-"""What a scan over several devices costs, on paper: bytes, latency, and their share of the time.
+"""Costs of a scan over several devices, on paper: bytes, latency, and their share of the time.
 
     sizes = leaf_bytes(LRU(8, 8, state_size=64, key=key))     # what one element of it takes
     cost(sizes, 2**20, devices=8).share                       # 0.08

@@ -38,29 +38,37 @@ def told(work: Callable[[], T]) -> T:
     if jax.process_index() == 0:
         try:
             found = work()
-            raw = isinstance(found, bytes)
-            content = b"b" + found if raw else b"j" + json.dumps(found).encode()
+            content = _said(found)
         except BaseException as raised:
             error = raised
             content = b"e" + json.dumps([type(raised).__name__, raised.args], default=str).encode()
     with together():
         content = _sent(content)
     if jax.process_index() > 0:
-        kind, found = content[:1], content[1:]
-        found = found if kind == b"b" else json.loads(found)
-        error = _error(*found) if kind == b"e" else None
+        return _heard(content[:1], content[1:])
     if error is not None:
         raise error
     return found
 
 
-def _error(name: str, given: list[Any]) -> BaseException:
-    """An error as another process raised it, or one that says the same."""
-    kind = getattr(builtins, name, RunError)
+def _said(found: Any) -> bytes:
+    return b"b" + found if isinstance(found, bytes) else b"j" + json.dumps(found).encode()
+
+
+def _heard(kind: bytes, data: bytes) -> Any:
+    """The result of process 0; raises its error, or one that says the same."""
+    if kind == b"b":
+        return data
+    found = json.loads(data)
+    if kind == b"j":
+        return found
+    name, given = found
+    error = getattr(builtins, name, RunError)
     try:
-        return kind(*given)
+        raised = error(*given)
     except TypeError:
-        return RunError(*given)
+        raised = RunError(*given)
+    raise raised
 
 
 def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
