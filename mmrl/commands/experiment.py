@@ -37,7 +37,7 @@ class Options:
     """Measure only what has this in its name, as the lines of progress have it."""
     submit: Literal["local", "slurm"] | None = None
     """Measure cells in jobs: processes of this machine, each with its share of the cores, or those
-    of a cluster. Ctrl-C cancels them."""
+    of a cluster. Ctrl-C cancels them. It needs `pip install -e '.[cluster]'` in a checkout."""
     jobs: int | None = None
     """How many jobs wait or run at a time: with `local` as many as there are cores, if left out."""
     merge: bool = False
@@ -46,7 +46,7 @@ class Options:
     """What a job does: measure these cells together, into files of their own, for `--merge`."""
     hours: float | None = None
     """Of a job of Slurm: its limit of time. This and the next three are as the cluster has them, if
-    left out; any other option of sbatch is a variable, such as SBATCH_ACCOUNT."""
+    left out; any other option of sbatch is a variable, such as SBATCH_ACCOUNT or SBATCH_GPUS."""
     memory: float | None = None
     """Of a job of Slurm: GB of memory."""
     cpus: int | None = None

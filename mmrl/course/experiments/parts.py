@@ -99,7 +99,10 @@ def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
 def _parts(grid: Grid, out: pathlib.Path) -> list[Part]:
     """The rows that wait to be merged, in the order of the cells."""
     turns = {cell.name: turn for turn, cell in enumerate((*grid.cells, *grid.small))}
-    found = [_read(path) for path in sorted(folder(grid, out).glob("*.json"))]
+    jobs = folder(grid, out)
+    if jobs.exists():  # a network may show a folder as it was a minute ago, unless it is changed
+        jobs.chmod(jobs.stat().st_mode)
+    found = [_read(path) for path in sorted(jobs.glob("*.json"))]
     return sorted(filter(None, found), key=lambda part: turns.get(grid.cell_of(part.row), -1))
 
 

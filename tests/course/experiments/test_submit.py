@@ -24,6 +24,7 @@ from mmrl.course.experiments.submit import ready, submitted
 from mmrl.runs import RunError
 from tests.helpers.tiny_grid import Cell, command, tiny
 
+LONG = 600.0  # seconds: as long as a busy machine may need, where something fails
 CELLS = [Cell(name) for name in ("a1", "a2", "b1", "a3")]
 
 
@@ -330,7 +331,8 @@ def test_what_a_cell_reads_comes_before_it(name: str, cell: str):
 
 
 def wait(until: Callable[[], Any], what: str) -> Any:
-    for _ in range(6000):  # as long as a busy machine may need
+    began = time.monotonic()
+    while time.monotonic() < began + LONG:
         if found := until():
             return found
         time.sleep(0.05)
@@ -367,7 +369,7 @@ def start(tmp_path: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen]]:
     (tmp_path / "go").touch()
     for process in begun:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=LONG)
 
 
 needs_processes = pytest.mark.skipif(
@@ -388,7 +390,7 @@ def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.P
     second = start(*words)
     wait(lambda: len(started(tmp_path)) == 6, "the killed cells again")
     (tmp_path / "go").touch()
-    said, complaint = second.communicate()
+    said, complaint = second.communicate(timeout=LONG)
     assert said.splitlines()[-1] == "0 of 4 cells remain: all done." and not complaint
     assert [name for name, _ in started(tmp_path)[4:]] == ["b1", "b2"]
     assert sorted(written(tmp_path, "tiny")) == ["a1", "a2", "b1", "b2"]
@@ -420,7 +422,7 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
+    _, said = process.communicate(timeout=LONG)
     again = f"mmrl experiment tiny --out {tmp_path} --only 1 --submit local --jobs 2"
     assert process.returncode == 130
     assert said == f"mmrl: Stopped, and all jobs with it. To go on: {again}\n"
@@ -459,7 +461,7 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     limits = ("--hours", "1.5", "--memory", "2.5", "--cpus", "3", "--partition", "short")
     words = ("--submit", "slurm", "--jobs", "1", "--only", "1", *limits)
     environment = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}", "SBATCH_ACCOUNT": "ours"}
-    said, complaint = start(*words, **environment).communicate()
+    said, complaint = start(*words, **environment).communicate(timeout=LONG)
     assert said.splitlines()[-1] == "0 of 2 cells remain: all done.", complaint
     assert written(tmp_path, "tiny") == ["a1", "b1"]
     script = (path / "script.sh").read_text().splitlines()
