@@ -1,10 +1,16 @@
-"""What chapter 17 says of measured rows is what the rows say; chapters 15 and 16 cite none."""
+"""What chapter 17 says of measured rows is what the rows say; chapters 15 and 16 cite none.
+
+What chapter 18 says of times and bytes on paper is what `mmrl.course.scaling` computes.
+"""
 
 from typing import Any
 
+import jax
 import pytest
 
+from mmrl import memory
 from mmrl.course.results import published
+from mmrl.course.scaling import cost, leaf_bytes
 from tests.helpers.claims import prose
 
 
@@ -81,3 +87,35 @@ def test_how_long_lifted_loops_take(rows: Any):
     assert said in text and len(long) == 4
     longest = max(max(each) for each in trees.values())
     assert f"shorter ones up to {longest:.1f}" in text
+
+
+def test_what_a_scan_over_devices_costs_on_paper():
+    text = prose("18_many_devices")
+
+    def size(name: str, **sizes: int) -> list[int]:
+        return [sum(leaf_bytes(memory.make(name, 8, 8, **sizes, key=jax.random.key(0))))]
+
+    lru, attention = (
+        size("lru", state_size=64),
+        size("linear_attention", key_size=64, value_size=64),
+    )
+    took = {n: f"{1e6 * cost(lru, 2**20, n).seconds:.0f}" for n in (1, 2, 8, 64, 128, 256)}
+    eight = cost(lru, 2**20, 8)
+    assert f"$b = 64 \\cdot (8 + 8) + 1 = {lru[0]}$" in text
+    assert (
+        f"On 8 devices memory takes {1e6 * eight.memory:.0f} µs, and {eight.received} bytes" in text
+    )
+    assert f"bytes come in {1e6 * eight.transfer:.3f} µs after 10 µs" in text
+    assert f"So {eight.share:.0%}".replace("%", " %") + " of the time is talk" in text
+    assert f"One device takes {took[1]} µs, and two take {took[2]}, because" in text
+    assert f"Eight take {took[8]} and 64 take {took[64]}, but from 128 to 256 it goes" in text
+    assert f"goes only from {took[128]} to {took[256]}." in text
+    assert f"which talk for {100 * cost(lru, 2**20, 64).share:.0f} % of the time" in text
+    shares = [100 * cost(lru, 2**k, 64).share for k in (25, 24)]
+    assert (
+        f"$2^{{25}}$ steps, with {shares[0]:.0f} %. For $2^{{24}}$ it is {shares[1]:.0f} %" in text
+    )
+    held = [2 * cost(attention, 2**20, n).prefixes / 1e9 for n in (1, 8)]
+    assert f"one device holds {held[0]:.1f} GB, each of eight {held[1]:.1f} GB" in text
+    talk = 100 * cost(attention, 2**20, 64).share
+    assert f"and even 64 talk for only {talk:.0f} % of the time" in text

@@ -22,7 +22,7 @@ def _before(
     reverse: bool,
     then: Callable = _then,
 ) -> Maps:
-    """What came before each device: `start`, and the totals of those that are read earlier."""
+    """The exclusive prefix: `start`, and the totals of the devices that are read earlier."""
     order = range(len(gains))[:: -1 if reverse else 1]
     found, product = np.zeros((2, len(gains))), start
     for d in order:
