@@ -31,7 +31,8 @@ class Agent(Protocol):
 
     @property
     def OWN(self) -> tuple[str, ...]:
-        """The fields of its state that each shard has of its own: see `mmrl.collectives`."""
+        """The fields of its state that each shard has of its own, and their fields with a dot: see
+        `mmrl.collectives`."""
         ...
 
     @property

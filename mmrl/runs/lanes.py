@@ -88,10 +88,12 @@ def _go_on_shards(agent: Any, go_on: Compiled) -> Compiled:
 
 def _own(agent: Any, state: PyTree) -> PyTree:
     """For every leaf of a state, whether each shard has one of its own."""
-    names = {f".{name}" for name in agent.OWN}
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: any(str(key) in names for key in path), state
-    )
+
+    def is_own(path, _):
+        place = jax.tree_util.keystr(path, simple=True, separator=".")
+        return any(f"{place}.".startswith(f"{name}.") for name in agent.OWN)
+
+    return jax.tree_util.tree_map_with_path(is_own, state)
 
 
 def _over(

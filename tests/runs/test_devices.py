@@ -217,6 +217,22 @@ def test_only_the_network_has_the_same_key_in_all_shards():
     )
 
 
+@pytest.mark.parametrize("agent", SIZES)
+def test_shards_have_one_network_whatever_its_fields_are_called(agent: str):
+    """Linear attention has a `key`, which is not that of the state."""
+    config = dataclasses.replace(setting(agent), memory="linear_attention")
+    config = dataclasses.replace(config, minibatches=2) if agent == "ppo" else config
+    nets = [
+        jax.eval_shape(
+            built(Setup(ENV, agent=agent, config=config, shards=shards)).init,
+            repeatable(config),
+            keys([0]),
+        ).net
+        for shards in (1, 2)
+    ]
+    assert jax.tree.leaves(nets[0]) == jax.tree.leaves(nets[1])
+
+
 def test_a_gradient_is_that_of_all_shards():
     """One minibatch in four shards: PPO's step is that on all rollouts at once, and clipped so."""
     ppo: Any = find("ppo")

@@ -33,7 +33,8 @@ from mmrl.agents.ppo import learner, ppo
 from mmrl.nets import ActorCritic, Distribution
 
 static = partial(eqx.field, static=True)
-OBSERVES, OWN, greedy = ppo.OBSERVES, ppo.OWN, ppo.greedy
+OBSERVES, greedy = ppo.OBSERVES, ppo.greedy
+OWN = tuple(f"policy.{name}" for name in ppo.OWN)  # what each shard has of its own
 
 
 class Config(ppo.Config):
