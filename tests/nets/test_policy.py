@@ -1,6 +1,7 @@
 """Distributions against SciPy; actor-critics: step, tape and lookahead agree, heads start small."""
 
 import functools
+import re
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import pytest
 import scipy.stats
 
 from mmrl.memory import Nothing
-from mmrl.nets import ActorCritic, Categorical, Gaussian, Net, mlp
+from mmrl.nets import ActorCritic, Categorical, Gaussian, Net, Tanh, mlp
 
 TIME, OBS, ACTIONS = 16, (3, 2), 4
 
@@ -233,3 +234,17 @@ def test_which_networks_differ_in_nothing_but_the_memory():
 def test_sizes_of_a_memory_that_is_not_there_are_refused():
     with pytest.raises(ValueError, match=r"must be among .*; got `state_size`"):
         make("none", state_size=4)
+
+
+def test_orthogonal_layers_of_several_lanes_are_factorized_one_by_one():
+    """In a batch, LAPACK can wait for ever where several devices of a CPU begin at once."""
+
+    def make(key):
+        return Tanh(5, 8, key=key).linear.weight
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    program = jax.jit(jax.vmap(make)).lower(keys).compile()
+    calls = [line for line in str(program.as_text()).splitlines() if "custom-call" in line]
+    assert calls
+    assert not any(re.search(r"f32\[3,\d+,\d+\]", line) for line in calls)
+    np.testing.assert_array_equal(program(keys), jnp.stack([make(key) for key in keys]))
