@@ -236,7 +236,7 @@ class ActorCritic(eqx.Module):
 
 
 def _orthogonal(layer: eqx.nn.Linear, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:
-    # One after another under `vmap`. LAPACK gives the matrices of a batch to the threads on which it
+    # One by one under `vmap`. LAPACK gives the matrices of a batch to the threads on which it
     # runs: where several devices of a CPU do so at once, jaxlib 0.10.2 can wait for ever.
     matrix = jax.custom_batching.sequential_vmap(
         lambda key: jax.nn.initializers.orthogonal(gain)(key, layer.weight.shape)
