@@ -431,10 +431,12 @@ def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(
 
 
 SBATCH = """#!/bin/sh
-cp "$1" {folder}/script.sh
-echo "$SBATCH_ACCOUNT" > {folder}/account
-id=$(($(ls {folder}/*.id 2>/dev/null | wc -l) + 1)); touch {folder}/$id.id
-SLURM_JOB_ID=$id SLURM_PROCID=0 sh "$1" > {folder}/$id.log 2>&1 &
+cd {folder}
+id=$(($(ls *.sh 2>/dev/null | wc -l) + 1)); cp "$1" $id.sh
+echo "$SBATCH_ACCOUNT" > account
+cd "$OLDPWD"
+SLURM_JOB_ID=$id SLURM_PROCID=0 sh {folder}/$id.sh > {folder}/$id.log 2>&1 &
+echo $! > {folder}/$id.pid
 echo "Submitted batch job $id"
 """
 SRUN = """#!/bin/sh
@@ -445,6 +447,11 @@ exec "$@"
 """
 SACCT = """#!/bin/sh
 echo "JobID|State|NodeList"
+cd {folder}
+for file in *.pid; do
+  if kill -0 $(cat $file) 2>/dev/null; then state=RUNNING; else state=FAILED; fi
+  echo "${file%.pid}|$state|here"
+done
 """
 
 
@@ -464,7 +471,7 @@ def test_jobs_of_slurm_ask_for_what_they_were_told(start: Any, tmp_path: pathlib
     said, complaint = start(*words, **environment).communicate(timeout=LONG)
     assert said.splitlines()[-1] == "0 of 2 cells remain: all done.", complaint
     assert written(tmp_path, "tiny") == ["a1", "b1"]
-    script = (path / "script.sh").read_text().splitlines()
+    script = (path / "1.sh").read_text().splitlines()
     asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
     wanted = {"time=90", "mem=2560M", "cpus-per-task=3", "partition=short", "job-name=mmrl-tiny"}
     assert wanted <= asked
