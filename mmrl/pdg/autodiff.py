@@ -32,6 +32,9 @@ def gradient(loss: Tensor, *wrt: Tensor) -> Any:
     floating-point have gradient None. Raises `ValueError` if the loss is not a floating-point
     scalar, or an x is an indexed read rather than a whole tensor.
     """
+    for x in (loss, *wrt):
+        if not isinstance(x, Tensor):
+            raise ValueError(f"`loss` and `wrt` must be tensors of a program, got {x!r}")
     if loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.inexact):
         raise ValueError(
             f"`loss` must be one floating-point number, got {loss.array}: sum or cast it"

@@ -31,6 +31,10 @@ def _comparison(op: str) -> Callable[..., Any]:
     return lambda self, other: self.rules.compare(op, self, other)
 
 
+def _sum(own: int, others: int) -> Callable[..., Any]:
+    return lambda self, other: self.rules.total((own, self), (others, other))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Expr:
     """An expression; immutable. `==` builds a comparison, `same` compares the structure.
@@ -85,15 +89,10 @@ class Expr:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"`{self}` has no truth value before its symbols have values; a function at a point is "
-            f"given them as inputs, as in `p.fn(f, x, p.value(t))`, and asks `jnp.where(t == 0, …)`"
+            f"`{self}` has no truth value before its symbols have values: for `min`, `max`, `and`, "
+            f"`or`, `not` write `min_`, `max_`, and `&`, `|`, `~` between brackets; a function at "
+            f"a point gets them, as in `p.fn(f, x, p.value(t))`, and asks `jnp.where(t == 0, …)`"
         )
-
-    def __sub__(self, other: Any) -> Any:
-        return self.rules.total((1, self), (-1, other))
-
-    def __rsub__(self, other: Any) -> Any:
-        return self.rules.total((1, other), (-1, self))
 
     def __neg__(self) -> Any:
         return self.rules.total((-1, self))
@@ -107,13 +106,19 @@ class Expr:
     def __invert__(self) -> "Expr":
         return self.rules.negate(self)
 
-    __add__ = __radd__ = lambda self, other: self.rules.total((1, self), (1, other))
+    __add__ = __radd__ = _sum(1, 1)
+    __sub__, __rsub__ = _sum(1, -1), _sum(-1, 1)
     __mul__ = __rmul__ = lambda self, other: self.rules.multiply(self, other)
     __and__ = __rand__ = lambda self, other: self.rules.both(self, lift(other))
     __or__ = __ror__ = lambda self, other: self.rules.either(self, lift(other))
     __lt__, __le__ = _comparison("<"), _comparison("<=")
     __gt__, __ge__ = _comparison(">"), _comparison(">=")
     __eq__, __ne__ = _comparison("=="), _comparison("!=")
+    __truediv__ = __rtruediv__ = __pow__ = lambda self, other: self.rules.no_index(self, other)
+    __rpow__ = __rfloordiv__ = __rmod__ = __truediv__
+    __array__ = __float__ = __index__ = lambda self, *_, **__: self.rules.refuse(self)
+    __jax_array__ = property(lambda self: self.rules.offer(self))
+    __array_priority__ = 1  # so that numpy leaves `number + t` to the expression
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -58,7 +58,8 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
             f"{len(items)} indices; write `...` before indices of the array's own axes"
         )
     for dim, item in zip(domain, items, strict=False):
-        part = dim.symbol if item == slice(None) else _from_start(item, dim.bound, name)
+        every = isinstance(item, slice) and item == slice(None)
+        part = dim.symbol if every else _from_start(item, dim.bound, name)
         if not isinstance(part, Slice) and is_truth(part):
             when, part = when & part, dim.symbol
         at[dim.name] = part
@@ -67,13 +68,13 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
 
 def _from_start(item: Any, bound: Expr, name: str) -> Expr:
     """An index as an expression; `3:` and `:t` reach to the ends of the dimension."""
+    for end in (item.start, item.stop) if isinstance(item, slice) else (item,):
+        if isinstance(end, int) and end < 0:
+            raise ValueError(
+                f"`{name}` counts points from 0 and not from the end: instead of {end} write "
+                f"{bound - -end}"
+            )
     if isinstance(item, slice) and item.step is None:
-        for end in (item.start, item.stop):
-            if isinstance(end, int) and end < 0:
-                raise ValueError(
-                    f"`{name}` counts points from 0 and not from the end: instead of {end} write "
-                    f"{bound - -end}"
-                )
         start, stop = item.start, item.stop
         return Slice(lift(0 if start is None else start), lift(bound if stop is None else stop))
     return lift(item)

@@ -16,6 +16,7 @@ Linear = dict[str, tuple[int, ex.Expr]]  # by its text, each term with its facto
 
 
 _AT_A_POINT = contextvars.ContextVar("at a point", default=False)
+is_at_a_point = _AT_A_POINT.get
 
 
 @contextlib.contextmanager
@@ -61,8 +62,8 @@ def _merge(a: Linear, b: Linear) -> Linear:
 
 def total(*terms: tuple[int, Any]) -> Any:
     """Σ factor · term, in normal form."""
-    if not all(ex.is_index(term) for _, term in terms):
-        return NotImplemented
+    if wrong := [term for _, term in terms if not ex.is_index(term)]:
+        return no_index(next(term for _, term in terms if ex.is_index(term)), wrong[0])
     parts: Linear = {}
     for factor, term in terms:
         parts = _merge(parts, linear(ex.lift(term), factor))
@@ -89,7 +90,7 @@ def _scaled(factor: int, term: ex.Expr) -> ex.Expr:
 def divide(kind: type[ex.Binary], left: ex.Expr, right: Any) -> Any:
     """`left // right` or `left % right`."""
     if not ex.is_index(right):
-        return NotImplemented
+        return no_index(left, right)
     divisor = ex.lift(right)
     if not isinstance(divisor, ex.Const) or divisor.value < 1:
         raise ValueError(f"`{left}` may only be divided by a positive number, not by `{right}`")
@@ -103,7 +104,7 @@ def divide(kind: type[ex.Binary], left: ex.Expr, right: Any) -> Any:
 def compare(op: str, left: ex.Expr, right: object) -> Any:
     """`left op right`, decided at once where the sides differ by a number."""
     if not ex.is_index(right):
-        return NotImplemented
+        return no_index(left, right)
     other = ex.lift(right)
     if is_truth(left) or is_truth(other):
         alike = left.same(other)
@@ -138,7 +139,7 @@ def _extreme_of_two(kind: type[ex.Binary], a: Any, b: Any) -> Any:
 def multiply(left: ex.Expr, right: Any) -> Any:
     """`left * right`, one of them a number."""
     if not ex.is_index(right):
-        return NotImplemented
+        return no_index(left, right)
     a, b = ex.lift(right), left
     if not isinstance(a, ex.Const):
         a, b = b, a
@@ -147,8 +148,50 @@ def multiply(left: ex.Expr, right: Any) -> Any:
     return total((a.value, b))
 
 
+def no_index(term: ex.Expr, other: object) -> Any:
+    """Refuse a number or an expression beside `term` by `ValueError`, leave others to `other`."""
+    if not isinstance(other, float | np.number) and not ex.is_index(other):
+        return NotImplemented
+    raise ValueError(
+        f"`{term}` does not go with `{other}` in an index, which is made of whole numbers by +, -, "
+        f"*, and by // and % of a number; `p.value({term})` is a tensor, which takes any operation"
+    )
+
+
+_ASKERS = {"array", "_arraylike", "shaped_abstractify", "typeof"}  # functions of JAX
+
+
+def offer(value: Any) -> Any:
+    """Refuse functions of JAX, which ask for the attribute `__jax_array__`.
+
+    To others it is missing, so that JAX leaves `array * tensor` to the tensor.
+    """
+    if sys._getframe(2).f_code.co_name in _ASKERS:
+        refuse(value)
+    raise AttributeError("__jax_array__")
+
+
+def refuse(value: Any, *_: Any, **__: Any) -> Any:
+    """Raise `ValueError`: an expression or a tensor has no numbers that a function could take."""
+    raise ValueError(
+        f"`{value}` has no numbers while the program is written: give the function and its inputs "
+        f"to `fn`, which calls it at every point, as in `p.fn(jnp.tanh, x)`; in an index stand "
+        f"`min_` and `max_`"
+    )
+
+
+def _joined(left: ex.Expr, symbol: str, right: ex.Expr) -> None:
+    for term in (left, right):
+        if not is_truth(term):
+            raise ValueError(
+                f"`({left}) {symbol} ({right})` joins `{term}`, which is no condition: put "
+                f"comparisons in brackets, as in `(t > 1) & (t < 3)`; odd t are `t % 2 == 1`"
+            )
+
+
 def both(left: ex.Expr, right: ex.Expr) -> ex.Expr:
     """`left and right`."""
+    _joined(left, "&", right)
     if ex.FALSE.same(left) or ex.TRUE.same(right) or left.same(right):
         return left
     return right if ex.TRUE.same(left) or ex.FALSE.same(right) else ex.And(left, right)
@@ -156,6 +199,7 @@ def both(left: ex.Expr, right: ex.Expr) -> ex.Expr:
 
 def either(left: ex.Expr, right: ex.Expr) -> ex.Expr:
     """`left or right`."""
+    _joined(left, "|", right)
     if ex.TRUE.same(left) or ex.FALSE.same(right) or left.same(right):
         return left
     return right if ex.FALSE.same(left) or ex.TRUE.same(right) else ex.Or(left, right)

@@ -63,6 +63,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "less": jnp.less,
     "less_equal": jnp.less_equal,
     "equal": jnp.equal,
+    "not_equal": jnp.not_equal,
     "where": jnp.where,
     "minimum": jnp.minimum,
     "maximum": jnp.maximum,
@@ -103,6 +104,13 @@ def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
 def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Callable[..., Any]:
     """`run(env, *inputs)` of a row, for inputs of these types."""
     axis = -1 if kind == "matmul" else params.get("axis", 0)
+    if kind == "discounted_sum" or ("axis" in params and kind != "expand_dims"):
+        count = len(types[0].shape)
+        if axis is not None and not (isinstance(axis, int) and -count <= axis < count):
+            raise ValueError(
+                f"`{kind}` wants an axis of {types[0]}, a number, got {axis}: a slice of points "
+                f"makes a first axis, as in `x[0:T]`"
+            )
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         mask = {"mask": counted(inputs[0], types[0], axis, env)} if kind in MASKED else {}

@@ -20,10 +20,10 @@ import numpy as np
 
 from mmrl.pdg import ops as table
 from mmrl.pdg.domain import Domain
-from mmrl.pdg.expr import TRUE, Expr, Slice, Sym
+from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, lift
 from mmrl.pdg.graph import Edge, Graph, Op, array_type, type_text
 from mmrl.pdg.indexing import definition, subscript
-from mmrl.pdg.normal import at_a_point
+from mmrl.pdg.normal import at_a_point, is_at_a_point
 from mmrl.pdg.polyhedra import never, simplify
 from mmrl.pdg.tensor import Tensor
 
@@ -41,7 +41,9 @@ class Program:
     """
 
     def __init__(self, *names: str, seed: int = 0):
-        wrong = [n for n in names if not n.isidentifier() or n == n.upper() or n in _RESERVED]
+        wrong = [
+            n for n in map(str, names) if not n.isidentifier() or n == n.upper() or n in _RESERVED
+        ]
         if wrong or len(set(names)) < len(names):
             raise ValueError(f"`names` must be different names in lower case, got {names}")
         self.seed = seed
@@ -77,6 +79,7 @@ class Program:
 
     def value(self, expr: Expr) -> Tensor:
         """The value of an index expression at each point, an int32: `p.value(T - t)`."""
+        expr = lift(expr)
         domain = self.domain(expr.symbols() & set(self.box.names))
         run = lambda env: (jnp.asarray(expr.evaluate(env), jnp.int32),)  # noqa: E731
         kinds, params = (array_type((), np.int32),), {"expr": expr}
@@ -101,7 +104,7 @@ class Program:
         self,
         f: Callable[..., Any],
         *inputs: Any,
-        over: Sequence[Sym] = (),
+        over: Sym | Sequence[Sym] = (),
         name: str | None = None,
         whole: bool = False,
     ) -> Any:
@@ -115,12 +118,15 @@ class Program:
         self,
         f: Callable[..., Any],
         inputs: Sequence[Any],
-        over: Sequence[Sym],
+        over: Sym | Sequence[Sym],
         name: str | None,
         *,
         whole: bool,
         random: bool = False,
     ) -> Any:
+        if not callable(f):
+            raise ValueError(f"`f` must be a function, got {f!r}: inputs come after it")
+        over = (over,) if isinstance(over, Sym | str) else over
         tensors = [self.lift(x) for x in inputs]
         name = self.fresh(name or _name_of(f))
         domain = self.domain(over).union(*(x.domain for x in tensors))
@@ -182,6 +188,11 @@ class Program:
         params: dict[str, Any] | None = None,
     ) -> tuple[Tensor, ...]:
         """A new operation over the union of its inputs' domains; returns its outputs."""
+        if is_at_a_point():
+            raise ValueError(
+                f"`{name or kind}` is made by a function at a point, which is given numbers and no "
+                f"tensors: name each tensor that it uses among the inputs of `fn`"
+            )
         domain = (domain or Domain()).union(*(x.domain for x in inputs))
         name = name if name and name not in self.ops else self.fresh(name or kind)
         if outputs is None:

@@ -14,6 +14,7 @@ from mmrl.pdg.domain import Domain, shape
 from mmrl.pdg.expr import TRUE, Expr, Slice
 from mmrl.pdg.graph import ArrayType, ragged, type_text
 from mmrl.pdg.indexing import composes, defined, stays, subscript, width
+from mmrl.pdg.normal import offer, refuse
 
 if TYPE_CHECKING:
     from mmrl.pdg.program import Program
@@ -162,7 +163,9 @@ class Tensor:
         fields |= {"detached": self.detached, "needs": self.needs} | changes
         return Tensor(self.program, self.source, self.output, **fields)
 
-    __array_ufunc__ = None  # so that numpy leaves `number * tensor` to the tensor
+    __array_priority__ = 1  # so that numpy leaves `number * tensor` to the tensor
+    __array__ = __float__ = __index__ = refuse
+    __jax_array__ = property(lambda self: offer(self))
 
     def __iter__(self) -> Iterator["Tensor"]:
         # Python would try x[0], x[1], … without end.
@@ -198,9 +201,13 @@ class Tensor:
     __pow__, __rpow__ = _method("pow"), _reflected("pow")
     __lt__, __gt__ = _method("less"), _reflected("less")
     __le__, __ge__ = _method("less_equal"), _reflected("less_equal")
+    __eq__: Any = _method("equal")
+    __ne__: Any = _method("not_equal")
+    __hash__ = object.__hash__
     __matmul__, __neg__ = _method("matmul"), _method("neg")
     exp, log, tanh, relu = _method("exp"), _method("log"), _method("tanh"), _method("relu")
-    sqrt, abs, equal = _method("sqrt"), _method("abs"), _method("equal")
+    sqrt, equal = _method("sqrt"), _method("equal")
+    abs = __abs__ = _method("abs")
     minimum, maximum = _method("minimum"), _method("maximum")
     # Over an axis of the array, or over all; entries that pad a ragged axis do not count.
     sum, mean = _along("sum", None), _along("mean", None)

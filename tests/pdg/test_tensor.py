@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -120,7 +121,8 @@ def test_every_operation_does_what_jax_does():
         (x >= y, matrix >= y_(matrix)),
         (x > 1.0, matrix > 1.0),
         (x <= 1.0, matrix <= 1.0),
-        (x.equal(x), matrix == matrix),
+        (x == y, matrix == y_(matrix)),
+        (x != 1.0, matrix != 1.0),
         ((x < y).where(x, 0.0), jnp.where(matrix < y_(matrix), matrix, 0.0)),
         (x.minimum(y).maximum(0.5), jnp.maximum(jnp.minimum(matrix, y_(matrix)), 0.5)),
         (x.astype("int32"), matrix.astype("int32")),
@@ -268,8 +270,15 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "a read": (define(x[t + 1], 0, 1.0), "is a read"),
         "program": (lambda: x + line()[3], "belongs to another program"),
         "behind the end": (define(u, T, 1.0), r"`u\[T\] = …` defines no point: .*0 <= t < T"),
-        "before the start": (define(u, -1, 1.0), r"`u\[-1\] = …` defines no point"),
+        "before the start": (define(u, -1, 1.0), "not from the end: instead of -1 write T - 1"),
         "if": (lambda: p.fn(lambda a: a if t == 0 else a + 1, x), "no truth value"),
+        "if ==": (lambda: 1 if x == 1 else 2, "equal.* has no truth value .* use `where`"),
+        "closed over": (lambda: p.fn(lambda a: a + u, x), "name each tensor .* among the inputs"),
+        "no function": (lambda: fn(x, x), r"`f` must be a function, got Tensor\(cast"),  # pyright: ignore
+        "axis": (lambda: x.sum(0), r"`sum` .* axis of float32\[\].* got 0: a slice .*`x\[0:T\]`"),
+        "no slice": (lambda: x.discounted_sum(0.9), r"as in `x\[0:T\]`"),
+        "no loss": (lambda: gradient(1.0, x), "must be tensors of a program, got 1.0"),  # pyright: ignore
+        "no index": (lambda: p.value(x), "is no index"),  # pyright: ignore
         "several": (define(u, t + 1, p.fn(lambda x: (x, x), x)), "wanted one tensor, got a tuple"),
         "several read": (lambda: p.fn(jnp.add, x, (x, x)), "wanted one tensor, got a tuple"),
         "names": (lambda: Program("T"), "lower case"),
@@ -288,8 +297,23 @@ def misuse() -> dict[str, tuple[Any, str]]:
     }
 
 
+NUMBERS: list[Any] = [jnp.tanh, jax.nn.softmax, jnp.asarray, np.tanh, np.asarray, math.tanh, float]
+NUMBERS += [lambda x: jnp.maximum(x, 0), lambda x: jax.jit(jnp.add)(x, 1), lambda x: range(x)]
+
+
+@pytest.mark.parametrize("use", NUMBERS)
+def test_a_function_of_numbers_is_given_to_fn(use: Any):
+    _, t, _, x = line()
+    for value in (x, t, t + 1):
+        with pytest.raises(ValueError, match=r"has no numbers .*`p.fn\(jnp.tanh, x\)`"):
+            use(value)
+    assert repr(jnp.ones(3) * x + np.ones(3)).endswith("float32[3])")
+    assert str(np.int64(2) + t) == "t + 2" and x.program.fn(jnp.tanh, t).dtype == "float32"
+
+
 @pytest.mark.parametrize("name", misuse())
-def test_misuse_is_explained(name: str):
+def test_misuse_is_explained(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users make mistakes
     act, message = misuse()[name]
     with pytest.raises((ValueError, TypeError), match=message):
         act()
