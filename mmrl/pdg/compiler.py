@@ -2,12 +2,15 @@
 
 compiled = compile(graph, {"tile": lambda graph: tile(graph, "t", 8)})
 print(compiled)                        # the program, as Python
-compiled.check(I=2, T=9)               # enumerate a run: order and memory
-compiled.interpret({"I": 2, "T": 9})   # a call per operation; every byte accounted for
-compiled.xla({"I": 2, "T": 9})()       # one XLA program
+compiled.check(I=2, T=9)       # enumerate a run: order and memory
+compiled.interpret(I=2, T=9)   # a call per operation; every byte accounted for
+compiled.xla(I=2, T=9)()       # one XLA program
+
+Bounds may also be given as a dictionary, {"I": 2, "T": 9}.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +24,8 @@ from mmrl.pdg.runtime.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, schedule
 from mmrl.pdg.syntax import Block, Event, Tensor, text, trace
 from mmrl.pdg.validate import check_cycles, fitting
+
+Bounds = Mapping[Any, int] | None  # by the name or the symbol of each bound
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,31 +52,37 @@ class Compiled:
         tree = generate(self.plan, memory=memory, readable=True, least=least)
         return text(tree, [name for name, op in self.graph.ops.items() if len(op.outputs) > 1])
 
-    def trace(self, **bounds: int) -> list[Event]:
+    def trace(self, bounds: Bounds = None, /, **more: int) -> list[Event]:
         """The events of a run, in order.
 
         Raises `ValueError` for bounds that are missing, unknown, no whole numbers from 1 on, or too
         small for what the program reads; so do `check`, `interpret` and `xla`.
         """
-        return trace(self.tree, **self._sizes(bounds))
+        return trace(self.tree, **self._sizes(bounds, more))
 
-    def _sizes(self, bounds: Mapping[str, int]) -> dict[str, int]:
-        return fitting(self.stages[0].graph, bounds)
+    def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
+        if not isinstance(bounds, Mapping | None) or more.keys() & (bounds or {}):
+            raise ValueError(
+                f"`bounds` are given once each, as in `I=2, T=9` or in a dictionary, got {bounds} "
+                f"and {more}"
+            )
+        return fitting(self.stages[0].graph, {**(bounds or {}), **more})
 
-    def check(self, **bounds: int) -> check.Report:
+    def check(self, bounds: Bounds = None, /, **more: int) -> check.Report:
         """Enumerate a run: every violation of order or memory, and how much was alive at once."""
-        return check.check(self.graph, self.trace(**bounds), **bounds)
+        sizes = self._sizes(bounds, more)
+        return check.check(self.graph, trace(self.tree, **sizes), **sizes)
 
-    def interpret(self, bounds: Mapping[str, int], *, key: Any = None) -> Execution:
+    def interpret(self, bounds: Bounds = None, /, *, key: Any = None, **more: int) -> Execution:
         """Run it operation by operation, with a byte-exact account of memory.
 
         A `key` replaces the program's seed.
         """
-        return interpret(self, self._sizes(bounds), key=key)
+        return interpret(self, self._sizes(bounds, more), key=key)
 
-    def xla(self, bounds: Mapping[str, int], *, alias: bool = True) -> XlaProgram:
+    def xla(self, bounds: Bounds = None, /, *, alias: bool = True, **more: int) -> XlaProgram:
         """The whole run as one XLA program, a function of the key that replaces its seed."""
-        return xla(self, self._sizes(bounds), alias=alias)
+        return xla(self, self._sizes(bounds, more), alias=alias)
 
 
 def compile(
@@ -98,10 +109,7 @@ def compile(
         )
     if not graph.ops:
         raise ValueError("`graph` has no operations: there is nothing to compile")
-    passes = {} if passes is None else passes
-    if not isinstance(passes, Mapping) or not all(map(callable, passes.values())):
-        raise ValueError(f"`passes` must map names to functions of a graph, got {passes!r}")
-    changed = stages(graph, passes)
+    changed = stages(graph, _checked({} if passes is None else passes))
     try:
         times = schedule(changed[-1].graph, proximity)
     except ValueError:
@@ -109,3 +117,21 @@ def compile(
         raise
     placed = plan(times, swap)
     return Compiled(tuple(changed), placed, generate(placed))
+
+
+def _checked(passes: Any) -> Mapping[str, Pass]:
+    if not isinstance(passes, Mapping):
+        raise ValueError(
+            f'`passes` must map names to functions of a graph, as {{"fuse": fuse}} does, got a '
+            f"{type(passes).__name__}"
+        )
+    for name, change in passes.items():
+        try:
+            inspect.signature(change).bind(None)
+        except TypeError as error:
+            got = error if callable(change) else f"got a {type(change).__name__}"
+            raise ValueError(
+                f"`passes`: {name!r} must be a function of a graph alone, as "
+                f'`lambda graph: tile(graph, "t", 8)` is; {got}'
+            ) from None
+    return passes

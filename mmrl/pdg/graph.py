@@ -91,7 +91,7 @@ class Edge:
         return f"{self.sink} <- {self.source}{output}[{', '.join(map(str, self.index))}]{condition}"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """A program: operations by name, edges, the names of the bounds, and what the user asked for.
 
@@ -117,7 +117,7 @@ class Graph:
         Raises `ValueError` if one is missing, unknown, not a whole number or below 1. Whether they
         are large enough for what the program reads is asked by `validate.fitting`.
         """
-        wanted, got = list(self.bounds), dict(bounds)
+        wanted, got = list(self.bounds), {str(name): size for name, size in bounds.items()}
         for name in wanted:
             if name not in got:
                 raise ValueError(f"`bounds` must give {name} a number, got {got}")
@@ -133,6 +133,9 @@ class Graph:
     def replace(self, **changes: Any) -> "Graph":
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        return f"Graph({len(self.ops)} operations, results={self.results})"
 
     def __str__(self) -> str:
         lines = []

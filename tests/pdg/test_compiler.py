@@ -1,5 +1,7 @@
 """The front door: from a graph to both executors, with and without passes."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -70,9 +72,14 @@ WRONG = {
     "proximity": ({"proximity": "far"}, '`proximity` must be "none", "all" or "upper", got \'far'),
     "a pass by name": (
         {"passes": {"tile": "tile"}},
-        "`passes` must map names to functions .* 'tile'",
+        r"`passes`: 'tile' must be a function .* `lambda graph: tile\(graph.* got a str$",
     ),
-    "a list of passes": ({"passes": [fuse]}, "`passes` must map names to functions"),
+    "a pass that was called": (
+        {"passes": {"fuse": fuse(reinforce(3))}},
+        "`passes`: 'fuse' must be a function of a graph alone, .* got a tuple$",
+    ),
+    "a pass that wants more": ({"passes": {"tile": tile}}, "'tile' must .* argument: 'name'$"),
+    "a list of passes": ({"passes": [fuse]}, "`passes` must map names to functions .* a list$"),
     "a pass without words": (
         {"passes": {"none": lambda graph: None}},
         "`passes`: 'none' must return a graph and a list of words, .* got a NoneType",
@@ -95,12 +102,22 @@ def test_a_program_is_no_graph_yet():
         compile(Program("t"))  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_run_takes_a_key_and_nothing_else(made: Compiled):
-    one = made.xla({"I": 2, "T": 4})
-    for wrong in ({"T": 5}, {"kye": jax.random.key(0)}):
-        for run in (one, lambda **wrong: made.interpret({"I": 2, "T": 4}, **wrong)):
-            with pytest.raises(TypeError, match="unexpected keyword argument"):
-                run(**wrong)
+    wrongs: list[dict[str, Any]] = [{"T": 5}, {"kye": jax.random.key(0)}]
+    for wrong in wrongs:
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            made.xla(I=2, T=4)(**wrong)
+        with pytest.raises(ValueError, match=r"`bounds` (are given once|must name .* not kye)"):
+            made.interpret({"I": 2, "T": 4}, **wrong)
+
+
+def test_bounds_are_named_or_in_a_dictionary(made: Compiled):
+    T = Program("t").bounds[0]
+    for run in (made.trace, made.check, lambda *a, **k: made.interpret(*a, **k).account.peak()):
+        assert str(run(I=2, T=4)) == str(run({"I": 2, "T": 4})) == str(run({"I": 2, T: 4}))
+    assert made.xla(I=2, T=4).slots() == made.xla({"I": 2}, T=4).slots()
+    assert len(repr(made.graph)) < 80
 
 
 def test_a_graph_must_compute_something_and_in_some_order():
@@ -122,6 +139,7 @@ BOUNDS = {
     "none": ({"I": 2, "T": 0}, "`bounds` begin at 1, got T = 0"),
     "negative": ({"I": -1, "T": 4}, "`bounds` begin at 1, got I = -1"),
     "no integer": ({"I": 2, "T": 4.5}, r"`bounds` .* whole numbers, got T = 4\.5"),
+    "lower": ({"i": 2, "t": 4}, "`bounds` must give I a number, got {'i': 2"),
     "no number": ({"I": 2, "T": "4"}, "`bounds` .* whole numbers, got T = '4'"),
 }
 
