@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 
 WAIT = 300  # seconds until the last process has to be there
 LOST = 60  # seconds without a sign until a process counts as dead, and all others end
-_HERE = b"mmrl "  # and the number of a process; the answer begins with it, too
+_HERE = b"mmrl "  # and the number of a process and how many it knows of; the answer begins so, too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +82,11 @@ def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
             "--distributed found none of Slurm, Open MPI and Kubernetes. Start every process with "
             "--coordinator HOST:PORT --processes N --process I, or leave --distributed out."
         )
-    if not address.rpartition(":")[2].isdigit():
-        raise ValueError(f"--coordinator must be HOST:PORT; got {address}.")
+    port = address.rpartition(":")[2]
+    if not port.isdigit() or not 0 < int(port) < 2**16:
+        raise ValueError(f"--coordinator must be HOST:PORT, a port below 65536; got {address}.")
+    if processes < 1:
+        raise ValueError(f"--processes must be at least 1; got {processes}.")
     if not 0 <= process < processes:
         raise ValueError(
             f"--process must be from 0 to {processes - 1}, below --processes; got {process}."
@@ -92,23 +95,30 @@ def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
 
 
 def meet(address: str, processes: int, process: int, seconds: int) -> None:
-    """Wait until all processes are there. Raises `ValueError`, in all of them, if one is not."""
+    """Wait until all processes are there.
+
+    Raises `ValueError`, in all of them, if one is not, or was told of another number of them.
+    """
     host, _, port = address.rpartition(":")
     until = time.monotonic() + seconds
     if process == 0:
-        missing = _gather(int(port), processes, until)
+        wrong = _gather(int(port), processes, until)
     else:
-        missing = _report(host.strip("[]"), int(port), process, until)
-    if missing:
+        wrong = _report(host.strip("[]"), int(port), f"{process} {processes}", until)
+    if wrong[:1].isdigit():
         raise ValueError(
             f"Of {processes} processes these did not come to {address} within {seconds} s: "
-            f"{missing}. Start each of them, with a --process of its own, where it can be reached."
+            f"{wrong}. Start each of them, with a --process of its own, where it can be reached."
         )
+    if wrong:
+        raise ValueError(wrong)
 
 
 def _gather(port: int, processes: int, until: float) -> str:
-    """Hear of all processes and answer them: with the numbers of those that are missing."""
+    """Hear of all processes and answer them: with the numbers of those that are missing, or with a
+    sentence on one that was told otherwise."""
     here: dict[int, socket.socket] = {}
+    told = ""
     missing = set(range(1, processes))
     both = socket.has_dualstack_ipv6()
     try:
@@ -122,26 +132,30 @@ def _gather(port: int, processes: int, until: float) -> str:
         ) from None
     with listener, contextlib.ExitStack() as connections:
         with contextlib.suppress(TimeoutError):
-            while missing:
+            while missing and not told:
                 listener.settimeout(max(until - time.monotonic(), 1e-3))
                 other = connections.enter_context(listener.accept()[0])
                 other.settimeout(5)  # whoever else knocks may say nothing
                 with contextlib.suppress(OSError, ValueError):
-                    here[int(other.recv(64).removeprefix(_HERE))] = other
+                    number, many = map(int, other.recv(64).removeprefix(_HERE).split())
+                    here[number] = other
+                    if many != processes:
+                        told = f"--processes is {processes} in process 0, and {many} in {number}: "
+                        told += "give it alike to all."
                 missing -= here.keys()
-        told = ", ".join(map(str, sorted(missing)))
+        told = told or ", ".join(map(str, sorted(missing)))
         for other in here.values():
             with contextlib.suppress(OSError):
                 other.sendall(_HERE + told.encode())
     return told
 
 
-def _report(host: str, port: int, process: int, until: float) -> str:
-    """Tell process 0 that this one is there, and hear which are missing: "0" without an answer."""
+def _report(host: str, port: int, who: str, until: float) -> str:
+    """Tell process 0 that this one is there, and hear what is wrong: "0" without an answer."""
     while (left := until - time.monotonic()) > 0:
         with contextlib.suppress(OSError), socket.create_connection((host, port), left) as to:
             if to.getsockname() != to.getpeername():  # a port that nobody has may call itself
-                to.sendall(_HERE + str(process).encode())
+                to.sendall(_HERE + who.encode())
                 answer = to.makefile("rb").read()
                 if answer.startswith(_HERE):
                     return answer.removeprefix(_HERE).decode()

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import inspect
 import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -73,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
     """Sweep as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
     options, over, path = _options(arguments)
     try:
-        sweep = Sweep(options.setup, over, path, options.resume, options.devices)
+        with warnings.catch_warnings(record=True, action="always") as said:
+            sweep = Sweep(options.setup, over, path, options.resume, options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console, many = Console(), len(sweep.settings)
@@ -83,6 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     seeds = f"{many} settings with {len(options.seeds)} seeds each, {min(options.seeds)} to "
     console.print(f"{seeds}{max(options.seeds)}. Report what is chosen on others.")
     tell_fewer(sweep, console)
+    for warning in said:
+        console.print(str(warning.message), soft_wrap=True)
     if 0 < len(sweep.history) <= options.config.blocks:
         console.print(f"resumed after block {len(sweep.history)} of {options.config.blocks}")
     try:

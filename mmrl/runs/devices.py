@@ -79,10 +79,13 @@ def share(number: int | None, lanes: int, shards: int) -> Devices:
     many = jax.process_count() > 1
     number = (jax.device_count() if many else 1) if number is None else number
     if not 1 <= number <= jax.device_count():
-        raise ValueError(
-            f"`devices` must be from 1 to {jax.device_count()}, which JAX sees here; got {number}. "
-            f"A CPU counts as {number} if XLA_FLAGS has "
+        more = (
+            f" A CPU counts as {number} if XLA_FLAGS has "
             f"--xla_force_host_platform_device_count={number} when Python starts."
+        )
+        raise ValueError(
+            f"`devices` must be from 1 to {jax.device_count()}, which JAX sees here; got {number}."
+            f"{more if number > 0 else ''}"
         )
     parts, kind = (lanes, "agents") if shards == 1 else (shards, "shards")
     used = max(n for n in range(1, number + 1) if parts % n == 0)

@@ -140,8 +140,9 @@ def part(config: Any, shards: int) -> Any:
 
 def check(agent: Any, config: Any, env: Any, params: Any, shards: int = 1) -> None:
     """Raises `ValueError` for a setting that cannot work, of an agent or of each of its shards."""
+    own = part(config, shards)
     try:
-        agent.check(part(config, shards), env, params)
+        agent.check(own, env, params)
     except ValueError as error:
         each = "" if shards == 1 else f" Sizes are those of each of the {shards} shards."
         raise ValueError(f"{error}{each}") from None

@@ -76,6 +76,15 @@ def test_a_taken_port_is_said():
     assert f"cannot listen on port {port}: Address already in use. Choose another" in said[0]
 
 
+def test_who_was_told_of_more_processes_is_answered_at_once():
+    port, said = free_port(), []
+    waiting = threading.Thread(target=lambda: said.extend(together(2, [0], port)))
+    waiting.start()
+    other = together(3, [1], port)
+    waiting.join(timeout=600)
+    assert said == other == ["--processes is 2 in process 0, and 3 in 1: give it alike to all."]
+
+
 def test_whoever_else_knocks_is_not_counted():
     port, said = free_port(), []
     waiting = threading.Thread(target=lambda: said.extend(together(2, [0], port)))
@@ -109,7 +118,9 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
         ("--distributed --resume", "need --distributed, and --out, a folder that is the same"),
         ("--out=a --coordinator b:1 --processes 2 --process 0", "need --distributed, and --out"),
         ("--out=a --distributed --coordinator b", "found none of Slurm"),
-        (f"{ALL} --coordinator here --process 0", "must be HOST:PORT; got here"),
+        (f"{ALL} --coordinator here --process 0", "must be HOST:PORT, .*; got here"),
+        (f"{ALL} --coordinator b:65536 --process 1", "a port below 65536; got b:65536"),
+        (f"{ALL} --coordinator b:1 --process 0 --processes 0", "must be at least 1; got 0"),
         (f"{ALL} --coordinator b:1 --process 2", "must be from 0 to 1, below --processes; got 2"),
     ],
 )

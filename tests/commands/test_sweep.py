@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import warnings
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,21 @@ def test_a_sweep_is_stopped_resumed_and_judged(
     assert len(rows) == 9 and {row["seed"] for row in rows} == {*SEEDS}
     assert main(["train", "--resume", "--out", str(FOLDER)]) == 2
     assert "This is a sweep over `learning_rate`" in capsys.readouterr().err
+
+
+def test_what_devices_are_left_out_is_said_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    class Fewer(Sweep):
+        def __init__(self, *given: Any):
+            super().__init__(*given)
+            warnings.warn("3 of 4 devices are used.", stacklevel=2)
+
+    monkeypatch.setattr(sweep, "Sweep", Fewer)
+    monkeypatch.setattr(sweep, "_watch", lambda *_: None)
+    assert main(["sweep", *SIZES, *OVER]) == 2  # nothing was trained
+    said = capsys.readouterr()
+    assert "\n3 of 4 devices are used.\n" in said.out and "Warning" not in said.err
 
 
 def words(curves: Any) -> str:

@@ -297,11 +297,15 @@ def test_what_cannot_be_divided_is_refused():
         ValueError, match=r"`devices` must be from 1 to 1, .*; got 4\. A CPU counts"
     ):
         Run(dataclasses.replace(SEEDS, config=find("ppo").Config(**PPO)), devices=4)
+    with pytest.raises(ValueError, match=r"JAX sees here; got 0\.$"):
+        Run(dataclasses.replace(SEEDS, config=find("ppo").Config(**PPO)), devices=0)
     with pytest.raises(ValueError, match="`shards` must be a whole number from 1 on; got 0"):
         dataclasses.replace(SEEDS, shards=0)
     made = built(SEEDS)
     config = find("ppo").Config(**(PPO | {"environments": 6}))
-    with pytest.raises(ValueError, match="`environments` must be a multiple of the 4 shards"):
+    with pytest.raises(
+        ValueError, match=r"`environments` must be a multiple of the 4 shards; got 6\.$"
+    ):
         check(find("ppo"), config, made.env, made.params, shards=4)
     dqn = find("dqn").Config(batch=800, episodes=4)
     with pytest.raises(ValueError, match=r"`batch` must hold .* each of the 4 shards"):
