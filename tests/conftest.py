@@ -13,7 +13,7 @@ from pathlib import Path
 _CACHE = Path(__file__).parent.parent / ".cache" / "jax"
 
 # Beside mmrl's own dependencies, which pip looks after.
-_PEERS = ("beartype", "hypothesis", "flashbax", "gymnasium", "memax", "popgym", "rlax")
+_PEERS = ("beartype", "hypothesis", "flashbax", "gymnasium", "memax", "popgym", "rlax", "submitit")
 
 # Compiling takes most of the time, so compiled programs are kept between runs. The environment,
 # not jax.config, because the processes that tests start should share them.
