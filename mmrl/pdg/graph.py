@@ -5,8 +5,13 @@ A *tensor* is one output of an operation at a point of its domain; its value is 
 operation of kind "merge": its edges into input 0 have conditions of which one holds at each point.
 """
 
+import ast
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import itertools
+import linecache
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -171,3 +176,64 @@ def type_text(output: Any) -> str:
     """A pytree of types in one line."""
     leaves = jax.tree.leaves(output)
     return ", ".join(map(str, leaves[:3])) + (f", … ({len(leaves)})" if len(leaves) > 3 else "")
+
+
+def named_here(kind: str) -> str:
+    """A name for what the caller of `Program` or `Tensor` builds, by the variable that it is for.
+
+    In `loss = -(gain * g).mean()` the names are "loss_mul", "loss_mean" and, of the whole, "loss".
+    Where no variable is named in the statement, or its text is not at hand, it is `kind`.
+    """
+    frame: Any = sys._getframe(1)
+    while frame and _is_between(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
+        frame = frame.f_back
+    module = frame.f_globals.get("__name__", "") if frame else "mmrl.pdg.nowhere"
+    if module.startswith("mmrl.pdg.") and not module.startswith("mmrl.pdg.programs"):
+        return kind
+    place = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    names = _targets(frame.f_code.co_filename)
+    return (names.get(place) or names.get(place[1::2], "{}")).format(kind)
+
+
+def _is_between(module: str, file: str) -> bool:
+    """Is a frame one of the library, or of what checks its types, on the way from the user?"""
+    own = module in ("mmrl.pdg.graph", "mmrl.pdg.program", "mmrl.pdg.tensor")
+    return own or module.startswith(("jaxtyping", "beartype")) or file.startswith("<@beartype")
+
+
+@functools.cache
+def _targets(file: str) -> dict[tuple[int, ...], str]:
+    """By its place in a file, what is assigned to a variable; by its end, each part of it.
+
+    A place is the first and the last line, and the first and the last column. Where a part begins
+    does not count: to Python, a method that is called on a line of its own begins there.
+    """
+    found: dict[tuple[int, ...], str] = {}
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return found
+    for statement in ast.walk(tree):
+        if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+            continue
+        (target,), value = statement.targets, statement.value
+        name = target.value if isinstance(target, ast.Subscript) else target
+        if isinstance(name, ast.Name):
+            found |= dict.fromkeys(map(_end, _parts(value)), name.id + "_{}")
+            if name is target:
+                line, column = _end(value)
+                found[value.lineno, line, value.col_offset, column] = name.id
+    return found
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """An expression and its parts, but not what a graph or a gradient is made of."""
+    yield node
+    function = getattr(node, "func", None)
+    if getattr(function, "attr", getattr(function, "id", "")) not in ("graph", "gradient"):
+        for part in ast.iter_child_nodes(node):
+            yield from _parts(part)
+
+
+def _end(node: Any) -> tuple[int, int]:
+    return getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0)

@@ -21,7 +21,7 @@ import numpy as np
 from mmrl.pdg import ops as table
 from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, lift
-from mmrl.pdg.graph import Edge, Graph, Op, array_type, type_text
+from mmrl.pdg.graph import Edge, Graph, Op, array_type, named_here, type_text
 from mmrl.pdg.indexing import definition, subscript
 from mmrl.pdg.normal import at_a_point, is_at_a_point
 from mmrl.pdg.polyhedra import never, simplify
@@ -63,15 +63,15 @@ class Program:
             raise ValueError(f"`{unknown}` is no symbol of this program, which has {own}")
         return Domain(tuple(dim for dim in self.box if dim.name in wanted), when)
 
-    def tensor(self, *symbols: Sym | str, name: str = "x") -> Tensor:
+    def tensor(self, *symbols: Sym | str, name: str | None = None) -> Tensor:
         """A tensor to be defined case by case: `x[i, 0] = …; x[i, t + 1] = …`.
 
         The first that has a value for a point wins. It has a type from its first definition on.
         """
         domain = self.domain(symbols)
-        return self.declare(Op(self.fresh(name), "merge", domain, ()))
+        return self.declare(Op(self.fresh(name or named_here("x")), "merge", domain, ()))
 
-    def constant(self, value: Any, name: str = "constant") -> Tensor:
+    def constant(self, value: Any, name: str | None = None) -> Tensor:
         """A pytree of arrays that is the same at every point."""
         value = jax.tree.map(jnp.asarray, value)
         run = lambda env: (value,)  # noqa: E731
@@ -128,7 +128,8 @@ class Program:
             raise ValueError(f"`f` must be a function, got {f!r}: inputs come after it")
         over = (over,) if isinstance(over, Sym | str) else over
         tensors = [self.lift(x) for x in inputs]
-        name = self.fresh(name or _name_of(f))
+        name = name or _name_of(f)
+        name = self.fresh(named_here(name) if name == "fn" and not random else name)
         domain = self.domain(over).union(*(x.domain for x in tensors))
         tag, split = zlib.crc32(name.encode()), [not whole]
 
@@ -194,7 +195,7 @@ class Program:
                 f"tensors: name each tensor that it uses among the inputs of `fn`"
             )
         domain = (domain or Domain()).union(*(x.domain for x in inputs))
-        name = name if name and name not in self.ops else self.fresh(name or kind)
+        name = name if name and name not in self.ops else self.fresh(name or named_here(kind))
         if outputs is None:
             bounds = [bound.name for bound in self.bounds]
             kinds = [x.type for x in inputs]
@@ -263,7 +264,7 @@ class Program:
     def fresh(self, name: str) -> str:
         """A name that no operation has and that isl can read."""
         taken = {*self.ops, *self.box.names, *(b.name for b in self.bounds), *_RESERVED}
-        name = name if name.isidentifier() else "fn"
+        name = name if name.isidentifier() and name.isascii() else "fn"
         count, found = 1, name
         while found in taken:
             count, found = count + 1, f"{name}_{count + 1}"

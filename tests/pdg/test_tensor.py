@@ -32,6 +32,23 @@ def line() -> tuple[Program, Any, Any, Tensor]:
     return p, t, T, p.value(t + 1).astype("float32")
 
 
+def test_operations_are_named_by_the_variable_that_they_are_for():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    slow, fast = p.tensor(t, name="slow"), p.fn(lambda t: t * 1.0, p.value(t), name="fast")
+    slow[0] = 0.0
+    slow[t + 1] = 0.9 * slow + fast
+    double = p.fn(lambda x: x + x, fast)
+    loss = -(slow * double)[0:T].mean()
+    drawn = p.sample(lambda key: 1.0)  # its numbers depend on its name, which stays
+    λ = fast + 1.0  # isl cannot read it
+    graph = p.graph(loss + drawn, gradient(loss, fast), λ * 2.0)
+    built = ["slow", "value", "fast", "constant", "slow_mul", "slow_add", "double"]
+    built += ["loss_mul", "loss_mean", "loss", "fn", "fn_2", "add"]
+    assert list(p.ops)[: len(built)] == built
+    assert {"vjp_loss_mul", "vjp_loss_mean", "grad_fast", "mul"} <= set(graph.ops)
+
+
 def test_a_learning_rate_schedule_is_a_recurrence():
     """lr[i] = lr[i - 1] × 0.98, the example of §4."""
     p = Program("i", "t")

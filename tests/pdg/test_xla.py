@@ -213,7 +213,7 @@ def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
     alive = T if n is None else m + n
     assert program.slots()["seen", 0][1] == -(-alive // m) * m
     # What learning computes in a round and adds up in the same round is in no ring.
-    assert not {"gradient", "discounted_sum"} & {name for name, _ in program.slots()}
+    assert not {"gradient", "returns"} & {name for name, _ in program.slots()}
 
 
 def expanded(rounds: Any) -> list[tuple[int, int]]:
