@@ -174,7 +174,10 @@ class Tensor:
         )
 
     def __bool__(self) -> bool:
-        raise TypeError(f"`{self!r}` has no truth value while the program is written: use `where`")
+        raise TypeError(
+            f"`{self!r}` has no truth value while the program is written: instead of `if` use "
+            f"`where`, and `&`, `|`, `~` for `and`, `or`, `not`"
+        )
 
     def where(self, then: Any, otherwise: Any) -> "Tensor":
         """`then` where this is true, else `otherwise`."""
@@ -204,6 +207,7 @@ class Tensor:
     __eq__: Any = _method("equal")
     __ne__: Any = _method("not_equal")
     __hash__ = object.__hash__
+    __and__, __or__, __invert__ = _method("bitwise_and"), _method("bitwise_or"), _method("invert")
     __matmul__, __neg__ = _method("matmul"), _method("neg")
     exp, log, tanh, relu = _method("exp"), _method("log"), _method("tanh"), _method("relu")
     sqrt, equal = _method("sqrt"), _method("equal")

@@ -140,6 +140,7 @@ def test_every_operation_does_what_jax_does():
         (x <= 1.0, matrix <= 1.0),
         (x == y, matrix == y_(matrix)),
         (x != 1.0, matrix != 1.0),
+        ((x > 0.3) & (x < 1.0) | ~(x < y), (matrix > 0.3) & (matrix < 1) | (matrix >= y_(matrix))),
         ((x < y).where(x, 0.0), jnp.where(matrix < y_(matrix), matrix, 0.0)),
         (x.minimum(y).maximum(0.5), jnp.maximum(jnp.minimum(matrix, y_(matrix)), 0.5)),
         (x.astype("int32"), matrix.astype("int32")),
@@ -289,7 +290,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "behind the end": (define(u, T, 1.0), r"`u\[T\] = …` defines no point: .*0 <= t < T"),
         "before the start": (define(u, -1, 1.0), "not from the end: instead of -1 write T - 1"),
         "if": (lambda: p.fn(lambda a: a if t == 0 else a + 1, x), "no truth value"),
-        "if ==": (lambda: 1 if x == 1 else 2, "equal.* has no truth value .* use `where`"),
+        "if ==": (lambda: 1 if x == 1 else 2, "equal.* has no truth value .* use `where`, and `&`"),
         "closed over": (lambda: p.fn(lambda a: a + u, x), "name each tensor .* among the inputs"),
         "no function": (lambda: fn(x, x), r"`f` must be a function, got Tensor\(cast"),  # pyright: ignore
         "axis": (lambda: x.sum(0), r"`sum` .* axis of float32\[\].* got 0: a slice .*`x\[0:T\]`"),
