@@ -90,6 +90,18 @@ class Access:
         """Whether what arrives is what used to arrive."""
         return self.stored is None and all(step.take is None for step in self.steps)
 
+    @property
+    def copies(self) -> bool:
+        """Whether what arrives is, at each point of the block, what used to arrive there."""
+        return len(self.steps) == 1 and self.walked == self.stored == 0
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the axis that an operation finds in front is not that of its first slice."""
+        sliced = [step for place, step in enumerate(self.steps) if place != self.stored]
+        kept = [step for step in self.steps if step.take is None]
+        return bool(sliced) and (not kept or kept[0] is not sliced[0])
+
     def order(self, value: Any) -> Any:
         """The axes in the order of the source's dimensions."""
         last, place = len(self.steps) - 1, self.stored

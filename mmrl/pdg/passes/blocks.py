@@ -27,7 +27,7 @@ def build(
 ) -> Graph:
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
     end = (block.bound - 1) // block.size * block.size  # where the last block begins
-    made = [move.moved_op(graph, block, moved, name) for name in moved]
+    made = [new for name in moved for new in move.moved_ops(graph, block, moved, name)]
     for loop in loops:
         made += _tiled_loop(loop)
     for name in sums:

@@ -2,7 +2,7 @@
 
 A training loop is one great cycle: parameters act, actions make experience, experience makes
 parameters. Along t, most of it is none: what goes through the iteration before is done by then. So
-edges that lead to an earlier point of a dimension outside d are left out before cycles are looked
+edges that lead to an earlier point of another dimension are left out before cycles are looked
 for. (The paper calls a cycle trivial if all its indices of d are d or constant, §5.2.)
 """
 
@@ -16,7 +16,7 @@ from mmrl.pdg.validate import components
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """Operations that depend on each other at one point of the outer dimensions.
+    """Operations that depend on each other at one point of the other dimensions.
 
     It is trivial if all its indices of d are d itself or do not depend on it.
     """
@@ -56,31 +56,29 @@ def cycles(graph: Graph, name: str) -> list[Cycle]:
 
 
 def level(graph: Graph, name: str) -> list[Edge]:
-    """The edges that do not lead to an earlier point outside d.
+    """The edges on which an operation may depend on itself at one point of the other dimensions.
 
-    All edges, if one that is on a cycle may lead to a later point: then nothing is sure.
+    On a component whose edges all lead to no later point of another dimension, those that lead to
+    an earlier one are left out: no way along them ends where it began. Or the other way around.
     """
-    ways = [(edge, _way(graph, edge, name)) for edge in graph.edges]
-    if any(way > 0 for _, way in ways):
-        place = {op: i for i, c in enumerate(components(graph.edges)) for op in c}
-        if any(way > 0 and place[edge.sink] == place[edge.source] for edge, way in ways):
-            return list(graph.edges)
-    return [edge for edge, way in ways if way >= 0]
+    edges = list(graph.edges)
+    dims = dict.fromkeys(dim.name for op in graph.ops.values() for dim in op.domain)
+    for component in components(edges):
+        inside = [e for e in edges if e.sink in component and e.source in component]
+        for other in (dim for dim in dims if dim != name):
+            steps = {edge: _step(graph, edge, other) for edge in inside}
+            known = [step for step in steps.values() if step is not None]
+            gone = {edge for edge, step in steps.items() if step}
+            if gone and len(known) == len(inside) and (max(known) <= 0 or min(known) >= 0):
+                return level(graph.replace(edges=tuple(e for e in edges if e not in gone)), name)
+    return edges
 
 
-def _way(graph: Graph, edge: Edge, name: str) -> int:
-    """-1 if the edge leads to an earlier point outside d, 1 if perhaps to a later one, else 0."""
-    sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
-    rank = max(d.rank for op in graph.ops.values() for d in op.domain if d.name == name)
-    for dim, part in zip(source, edge.index, strict=True):
-        if dim.rank >= rank or dim.name not in sink.names:
-            return 0
-        distance = shift(part, dim.name)
-        if distance is None:
-            return 1
-        if distance:
-            return 1 if distance > 0 else -1
-    return 0
+def _step(graph: Graph, edge: Edge, name: str) -> int | None:
+    """How far along a dimension the edge leads from each point of the sink; None if who knows."""
+    sink, names = graph.ops[edge.sink].domain.names, graph.ops[edge.source].domain.names
+    known = name in sink and name in names
+    return shift(edge.index[names.index(name)], name) if known else None
 
 
 def shift(part: Expr, name: str) -> int | None:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from mmrl.pdg.domain import Domain, conjuncts
 from mmrl.pdg.expr import TRUE, Expr, max_
 from mmrl.pdg.graph import ArrayType, Edge, Graph, Op, array_type
+from mmrl.pdg.ops import MASKED
 from mmrl.pdg.passes.access import Access, Block, access, arrive
 
 Tensor = tuple[str, int]  # an operation, and which of its outputs
@@ -26,7 +27,8 @@ def move(graph: Graph, block: Block, moved: Collection[str]) -> Graph:
 
     None of them may be `asked` for.
     """
-    return rewire(graph, block, moved, [moved_op(graph, block, moved, name) for name in moved])
+    made = [new for name in moved for new in moved_ops(graph, block, moved, name)]
+    return rewire(graph, block, moved, made)
 
 
 def asked(graph: Graph, moved: Collection[str]) -> set[str]:
@@ -106,14 +108,16 @@ def rewire(
 
 def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> str | None:
     """Why this operation cannot be moved together with the rest of `moved`; None if it can."""
-    foreign = set(graph_dims(graph)) - {block.name}
-    for edge in graph.inputs(name):
+    reads = graph.inputs(name)
+    for edge in reads:
         if access(graph, edge, block, moved, True) is None:
             at = ", ".join(map(str, edge.index))
             return f"it reads {edge.source}[{at}], which no block of {block.name} holds"
-        if edge.when.symbols() & foreign:
-            others = ", ".join(sorted(edge.when.symbols() & foreign))
-            return f"which branch it takes depends on {others} too"
+    asks = {symbol for edge in reads for symbol in edge.when.symbols()}
+    others = asks & set(graph_dims(graph)) - {block.name}
+    if others and block.name in asks:
+        own = ", ".join(sorted(others))
+        return f"which branch it takes depends on {block.name}, and on {own} too"
     return None
 
 
@@ -164,17 +168,42 @@ def block_domain(domain: Domain, block: Block) -> Domain:
     return Domain(tuple(dim for dim in domain if dim.name != block.name), when)
 
 
-def moved_op(graph: Graph, block: Block, moved: Collection[str], name: str) -> Made:
-    """One operation over a block; a branching definition becomes a choice."""
+def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> list[Made]:
+    """One operation over a block. A branching definition becomes a choice among its branches.
+
+    If these depend on other dimensions, it stays one: then a whole block takes the same branch.
+    """
     op, reads = graph.ops[name], graph.inputs(name)
+    asks = {symbol for edge in reads for symbol in edge.when.symbols()}
+    if op.run is not None or not asks & set(op.domain.names) - {block.name}:
+        return [_moved(graph, block, moved, op, reads)]
+    domain, made, edges = block_domain(op.domain, block), [], []
+    for edge in reads:
+        plan = access(graph, edge, block, moved, True)
+        if plan is not None and plan.copies:
+            edges.append(dataclasses.replace(edge, index=plan.index))
+            continue
+        part = f"{name}_{edge.source}"  # a merge cannot pick, or repeat: this does it first
+        while part in graph.ops or part in [new.name for new, _ in made]:
+            part += "_"
+        here = Op(part, "read", op.domain.restrict(edge.when), op.outputs, lambda env, x: (x,))
+        made.append(_moved(graph, block, moved, here, [edge]))
+        edges.append(Edge(name, part, domain.symbols, edge.when))
+    outputs = tuple(widen(output, block) for output in op.outputs)
+    return [*made, (dataclasses.replace(op, domain=domain, outputs=outputs), edges)]
+
+
+def _moved(
+    graph: Graph, block: Block, moved: Collection[str], op: Op, reads: Sequence[Edge]
+) -> Made:
     plans = [access(graph, edge, block, moved, True) for edge in reads]
     known = [plan for plan in plans if plan is not None]
-    assert len(known) == len(plans), f"{name} cannot be moved: see `can_move`"
-    kind, run = op.kind, op.run
+    assert len(known) == len(plans), f"{op.name} cannot be moved: see `can_move`"
+    kind, run = _kind(op, known), op.run
     if run is None:
         kind, run = "choice", _choice([edge.when for edge in reads])
     new = Op(
-        name,
+        op.name,
         kind,
         block_domain(op.domain, block),
         tuple(widen(output, block) for output in op.outputs),
@@ -258,4 +287,9 @@ def _reader(op: Op, plans: list[Access]) -> Op:
         reads = zip(plans, inputs, strict=True)
         return inner(env, *(plan.read(plan.order(value), env, env) for plan, value in reads))
 
-    return dataclasses.replace(op, run=run)
+    return dataclasses.replace(op, kind=_kind(op, plans), run=run)
+
+
+def _kind(op: Op, plans: Sequence[Access]) -> str:
+    """The kind of an operation, unless its `axis` is no longer the axis that passes would see."""
+    return "fn" if op.kind in MASKED and any(plan.mixes for plan in plans) else op.kind

@@ -4,7 +4,8 @@
 
 Fewer and larger runs, for more memory: all of d lives at once, and nothing that is moved can be
 interleaved with what makes its inputs. Operations on a cycle through different points of d, such
-as acting, stay; those on a cycle at one point of d move together or not at all.
+as acting along t, stay; those on a cycle at one point of d, such as acting along a batch b, move
+together or not at all.
 """
 
 from collections.abc import Collection
