@@ -137,6 +137,8 @@ class Program:
             key = (point_key(self.seed, tag, domain, env),) if random else ()
             with at_a_point():
                 out = f(*key, *values)
+            if out is None:
+                raise ValueError(f"`{name}` gave None: let its function `return` what it computes")
             split[0] = not whole and type(out) is tuple
             return out if split[0] else (out,)
 

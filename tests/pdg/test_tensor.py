@@ -295,6 +295,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "no function": (lambda: fn(x, x), r"`f` must be a function, got Tensor\(cast"),  # pyright: ignore
         "axis": (lambda: x.sum(0), r"`sum` .* axis of float32\[\].* got 0: a slice .*`x\[0:T\]`"),
         "no slice": (lambda: x.discounted_sum(0.9), r"as in `x\[0:T\]`"),
+        "no return": (lambda: p.fn(lambda a: None, x, name="f"), "`f` gave None: let .*`return`"),
         "no loss": (lambda: gradient(1.0, x), "must be tensors of a program, got 1.0"),  # pyright: ignore
         "no index": (lambda: p.value(x), "is no index"),  # pyright: ignore
         "several": (define(u, t + 1, p.fn(lambda x: (x, x), x)), "wanted one tensor, got a tuple"),
