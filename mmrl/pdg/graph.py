@@ -187,8 +187,9 @@ def named_here(kind: str) -> str:
     frame: Any = sys._getframe(1)
     while frame and _is_between(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
         frame = frame.f_back
-    module = frame.f_globals.get("__name__", "") if frame else "mmrl.pdg.nowhere"
-    if module.startswith("mmrl.pdg.") and not module.startswith("mmrl.pdg.programs"):
+    module = frame.f_globals.get("__name__", "") if frame else ""
+    ours = module.startswith("mmrl.pdg.") and not module.startswith("mmrl.pdg.programs")
+    if frame is None or ours:
         return kind
     place = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     names = _targets(frame.f_code.co_filename)
