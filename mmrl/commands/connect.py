@@ -7,6 +7,7 @@ plain sockets, where every mistake is a sentence, and then start JAX together.
 import contextlib
 import dataclasses
 import os
+import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -45,14 +46,18 @@ def connect(arguments: Sequence[str]) -> None:
     options = {f"--{field.name}" for field in dataclasses.fields(Hosts)}
     if not words & options or words & {"-h", "--help"} or jax.distributed.is_initialized():
         return
-    if not {"--distributed", "--out"} <= words:
+    if missing := sorted({"--distributed", "--out"} - words):
         raise ValueError(
-            "Several processes need --distributed, and --out, a folder that is the same for all."
+            f"{missing[0]} is missing: several processes need --distributed, and --out, a folder "
+            "that is the same for all."
         )
     hosts, _ = tyro.cli(Hosts, args=arguments, return_unknown_args=True, prog="mmrl train")
     address, processes, process, local = _place(hosts)
     if process == 0:
-        print(f"waiting for {processes} processes at {address}, at most {WAIT} s", flush=True)
+        print(
+            f"waiting for {processes - 1} other processes at {address}, at most {WAIT} s",
+            flush=True,
+        )
     meet(address, processes, process, WAIT)
     jax.distributed.initialize(
         address,
@@ -65,6 +70,14 @@ def connect(arguments: Sequence[str]) -> None:
     )
     # CPUs wait 30 s for the first collective, and one may compile for longer than another.
     multihost_utils.sync_global_devices("connect")
+    signal.signal(signal.SIGINT, _stop_all)
+
+
+def _stop_all(*_: object) -> None:
+    """Let Ctrl-C stop all processes after one block, as SIGTERM does; a second one, this one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    print("stopping all processes after this block; Ctrl-C again ends this one at once", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
@@ -78,8 +91,11 @@ def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
             raise ValueError(f"--distributed found a cluster, but: {error}") from None
     address, processes, process, local = found
     if address is None or processes is None or process is None:
+        given = {"coordinator": address, "processes": processes, "process": process}
+        lacking = ", ".join(f"--{name}" for name, value in given.items() if value is None)
         raise ValueError(
-            "--distributed found none of Slurm, Open MPI and Kubernetes. Start every process with "
+            f"--distributed found none of Slurm, Open MPI and Kubernetes, and {lacking} "
+            f"{'is' if ',' not in lacking else 'are'} not given. Start every process with "
             "--coordinator HOST:PORT --processes N --process I, or leave --distributed out."
         )
     port = address.rpartition(":")[2]

@@ -60,7 +60,7 @@ class Options:
     shards: int = Setup.shards
     """Of every agent, each with an equal part of its sizes. They share one network."""
     devices: int | None = None
-    """Over how many the agents are divided, or the shards; this does not change the numbers."""
+    """Over how many the agents are divided, or the shards: numbers change by rounding alone."""
     config: tyro.conf.OmitArgPrefixes[Any] = None
     """Those of the agent."""
 

@@ -62,7 +62,8 @@ class Options:
     shards: int = Setup.shards
     """Of every agent, each with an equal part of its sizes. They share one network."""
     devices: int | None = None
-    """Over how many the seeds are divided, or the shards; this does not change the numbers."""
+    """Over how many the seeds are divided, or the shards: numbers change by rounding alone. Left
+    out: one, or all those of several processes."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
     """Also write every block to history.csv, or for TensorBoard, in the run's folder; a run that is
     resumed goes on with what is there."""
@@ -137,6 +138,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console, blocks = Console(quiet=jax.process_index() > 0), options.config.blocks
     words, _ = described(options.agent, options.config)
+    words += run.program.devices.words
     console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
     log = told(lambda: going_on(options, path, console))
     reports = until_preempted(logged(run, *log))
@@ -311,4 +313,6 @@ def _latest(env: str, agent: str) -> pathlib.Path:
 def _farewell(run: Run, path: pathlib.Path) -> str:
     done, resume = len(run.history), called(f"train --resume --out {path}")
     kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
+    if jax.process_count() > 1:
+        resume = "the same command and --resume, in each process"
     return f"Stopped. {kept} {path}; go on with: {resume}"

@@ -32,6 +32,12 @@ class Devices(NamedTuple):
         """How many shards a device has."""
         return self.shards // (1 if self.mesh is None or self.shards == 1 else self.mesh.size)
 
+    @property
+    def words(self) -> str:
+        """What there is of shards and devices, where there are several."""
+        shards = f", {self.shards} shards" if self.shards > 1 else ""
+        return shards + (f", on {self.mesh.size} devices" if self.mesh else "")
+
     def spec(self, own: bool = False) -> PartitionSpec:
         """How an array is divided whose first axis is that of lanes.
 
@@ -87,18 +93,16 @@ def share(number: int | None, lanes: int, shards: int) -> Devices:
             f"`devices` must be from 1 to {jax.device_count()}, which JAX sees here; got {number}."
             f"{more if number > 0 else ''}"
         )
-    parts, kind = (lanes, "agents") if shards == 1 else (shards, "shards")
-    used = max(n for n in range(1, number + 1) if parts % n == 0)
-    fits = f"Take a number of {kind} that is a multiple of {number}."
+    parts, kind = (lanes, "agents, one for each seed,") if shards == 1 else (shards, "shards")
+    divisors = [n for n in range(1, parts + 1) if parts % n == 0]
+    used = max(n for n in divisors if n <= number)
+    fits = f"{parts} {kind} divide evenly among {', '.join(map(str, divisors))}"
     if many and used < jax.device_count():
         raise ValueError(
-            f"`devices` must be all {jax.device_count()} of the processes, and divide the {parts} "
-            f"{kind}; got {number}. {fits}"
+            f"`devices` must be all {jax.device_count()} of the processes; got {number}, and "
+            f"{fits}."
         )
     if used < number:
-        warnings.warn(
-            f"{used} of {number} devices are used, which divide the {parts} {kind}. {fits}",
-            stacklevel=3,
-        )
+        warnings.warn(f"{used} of {number} devices are used: {fits}.", stacklevel=3)
     mesh = Mesh(np.asarray(jax.devices()[:used]), (Devices(shards).axis,))
     return Devices(shards, mesh if used > 1 else None)

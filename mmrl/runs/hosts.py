@@ -71,6 +71,22 @@ def _heard(kind: bytes, data: bytes) -> Any:
     raise raised
 
 
+def agree(settings: dict[str, Any]) -> None:
+    """Raise `ValueError`, in all processes, unless these are the same in all of them."""
+    if jax.process_count() == 1:
+        return
+    first, own = told(lambda: settings), json.loads(json.dumps(settings))
+    names = [name for name in sorted({*first, *own}) if first.get(name) != own.get(name)]
+    with together():
+        others = np.flatnonzero(multihost_utils.process_allgather(np.array(len(names))))
+    if others.size:
+        apart = [f"{x} is {first.get(x)!r} in process 0, and {own.get(x)!r} here" for x in names]
+        raise ValueError(
+            "All processes must be given the same settings; those of process "
+            f"{', '.join(map(str, others))} differ{': ' * bool(apart)}{'; '.join(apart)}."
+        )
+
+
 def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
     """The blocks until SIGTERM has reached any process: all of them stop after the same one."""
     for step, block in enumerate(blocks):

@@ -16,7 +16,7 @@ from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, Pr
 from mmrl.runs.best import BEST, better, read_best
 from mmrl.runs.checkpoint import RunError, read
 from mmrl.runs.devices import ONE, Devices, share
-from mmrl.runs.hosts import told
+from mmrl.runs.hosts import agree, told
 from mmrl.runs.lanes import check, side_by_side
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
 from mmrl.runs.training import CHECKPOINT, Program, Training, described, folder, origin
@@ -98,6 +98,8 @@ class Run(Training):
     ):
         self.path = folder(path, resume)
         began = resume and self.path is not None and told((self.path / CHECKPOINT).exists)
+        described = describe(setup)
+        agree(described.pop("config") | described | {"path": str(path), "devices": devices})
         self._prepare(setup, began, share(devices, len(setup.seeds), setup.shards))
         if self.path is not None:
             self._open(self.path, resume)

@@ -196,6 +196,8 @@ class Training(abc.ABC):
         Of earlier versions' files the last one is known alone, and not the block.
         """
         now, former = provenance(), self.trained.get("commands")
+        if self.program.devices.mesh is not None:
+            now["device"] += self.program.devices.words
         if former is None:
             former = [{"after_block": None, **self.trained}] * bool(self.trained)
         kept = [each for each in former if each["after_block"] != self._read]

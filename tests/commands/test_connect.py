@@ -4,10 +4,12 @@ import socket
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from mmrl.commands import connect
 from mmrl.commands.connect import Hosts, meet
+from mmrl.runs import hosts
 
 SLURM = {
     "SLURM_JOB_ID": "4097",
@@ -114,10 +116,13 @@ def test_slurm_is_found_and_its_devices_can_be_chosen(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--distributed --out there", "found none of Slurm, Open MPI and Kubernetes. Start every"),
-        ("--distributed --resume", "need --distributed, and --out, a folder that is the same"),
-        ("--out=a --coordinator b:1 --processes 2 --process 0", "need --distributed, and --out"),
-        ("--out=a --distributed --coordinator b", "found none of Slurm"),
+        (
+            "--distributed --out there",
+            "--coordinator, --processes, --process are not given. Start every",
+        ),
+        ("--distributed --resume", "--out is missing: several processes need"),
+        ("--out=a --coordinator b:1 --processes 2 --process 0", "--distributed is missing"),
+        ("--out=a --distributed --coordinator b:1 --process 1", "and --processes is not given"),
         (f"{ALL} --coordinator here --process 0", "must be HOST:PORT, .*; got here"),
         (f"{ALL} --coordinator b:65536 --process 1", "a port below 65536; got b:65536"),
         (f"{ALL} --coordinator b:1 --process 0 --processes 0", "must be at least 1; got 0"),
@@ -132,3 +137,16 @@ def test_what_is_missing_is_said_at_once(words: str, said: str):
 @pytest.mark.parametrize("words", ["--out there", "--distributed --out there --help"])
 def test_one_process_is_alone(words: str):
     connect.connect(["CartPole-v1", *words.split()])
+
+
+def test_settings_that_differ_are_named_in_all_processes(monkeypatch):
+    monkeypatch.setattr(hosts.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(hosts, "told", lambda work: {"seeds": [0, 1], "gamma": 0.9})
+    gathered = monkeypatch.setattr
+    gathered(hosts.multihost_utils, "process_allgather", lambda own: np.array([0, int(own)]))
+    hosts.agree({"seeds": (0, 1), "gamma": 0.9})
+    with pytest.raises(ValueError, match=r"process 1 differ: gamma is 0\.9 in process 0, and 0\.5"):
+        hosts.agree({"seeds": (0, 1), "gamma": 0.5})
+    gathered(hosts.multihost_utils, "process_allgather", lambda own: np.array([0, 3]))
+    with pytest.raises(ValueError, match=r"those of process 1 differ\."):
+        hosts.agree({"seeds": (0, 1), "gamma": 0.9})
