@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mmrl import collectives
+
 _KINDS = {
     bool: (bool, "True or False"),
     int: (int | np.integer, "a whole number"),
@@ -61,14 +63,18 @@ def check_discrete(env: Any, params: Any) -> None:
 
 
 def fit_storage(config: Any, params: Any) -> Any:
-    """The settings of DQN with the sizes that they leave to the environment, those that are 0."""
+    """The settings of DQN with the sizes that they leave to the environment, those that are 0.
+
+    A shard has its part of a batch of 500 and of 16 384 steps, but room for an episode as well.
+    """
     longest, piece = params.max_steps_in_episode, config.segment_length
     piece = piece if config.batching == "segments" else 1
-    whole = (2 * longest + config.rollout) * config.environments
+    part, depth = (-(-size // collectives.size()) for size in (500, 16_384))
+    depth = max(-(-depth // config.environments), 2 * longest + config.rollout)
     return resized(
         config,
-        batch=config.batch or -(-max(500, longest) // piece) * piece,
-        capacity=config.capacity or max(16_384, whole),
+        batch=config.batch or -(-max(part, longest) // piece) * piece,
+        capacity=config.capacity or depth * config.environments,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import rlax
 
+from mmrl import collectives
 from mmrl.agents import dqn
 from mmrl.agents.checks import fit_storage
 from mmrl.course import plain
@@ -18,6 +19,7 @@ from mmrl.envs import make
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
 from mmrl.rollout import Transition
+from mmrl.runs.lanes import part
 
 OBS, ACTIONS = 3, 4
 CONFIG = dataclasses.replace(
@@ -273,6 +275,24 @@ def test_sizes_that_are_left_open_fit_the_environment(env: str, changes: dict, s
     fitted = fit_storage(config, params)
     assert (fitted.batch, fitted.capacity) == sizes
     assert dataclasses.replace(fitted, batch=config.batch, capacity=config.capacity) == config
+
+
+@pytest.mark.parametrize(
+    ("env", "sizes"),
+    [
+        ("popgym-RepeatFirstEasy-v0", (125, 4096)),
+        ("Catch-bsuite", (1000, 4 * (2000 + 16))),
+    ],
+)
+def test_sizes_that_are_left_open_are_divided_among_shards(env: str, sizes: tuple):
+    _, params = make(env)
+
+    def fitted(_):
+        config = fit_storage(part(dqn.Config(), 4), params)
+        return jnp.array([config.batch, config.capacity])
+
+    own = jax.vmap(fitted, axis_name=collectives.SHARDS)(jnp.zeros(4))
+    np.testing.assert_array_equal(own, [sizes] * 4)
 
 
 def test_continuous_actions_are_refused():
