@@ -109,9 +109,13 @@ def _parts(grid: Grid, out: pathlib.Path) -> list[Part]:
 def _read(path: pathlib.Path) -> Part | None:
     try:
         told = loads(path.read_bytes())
+        return Part(dict(told["row"]), float(told["seconds"]), path)
     except FileNotFoundError:
         return None
-    return Part(told["row"], told["seconds"], path)
+    except (ValueError, KeyError, TypeError):
+        raise RunError(
+            f"{path} is damaged, or no job wrote it: remove it, and its cell is measured again."
+        ) from None
 
 
 def _file(name: str) -> str:

@@ -268,6 +268,18 @@ def test_a_row_is_of_the_process_that_measured_it(tmp_path: pathlib.Path, monkey
     assert rows(tmp_path / "x.jsonl")[0]["command"] != "mmrl merge"
 
 
+@pytest.mark.parametrize("content", ["", '{"row": {"ce', "[]", '{"row": {"cell": "b1"}}'])
+def test_a_damaged_row_is_named_and_nothing_is_lost(content: str, tmp_path: pathlib.Path):
+    list(parts.measure(grid(), tmp_path, ["a1", "b1"]))
+    damaged = parts.folder(grid(), tmp_path) / "b1.json"
+    damaged.write_text(content)
+    with pytest.raises(RunError, match=f"{damaged} is damaged, or no job wrote it: remove it"):
+        list(parts.merge(grid(), tmp_path))
+    damaged.unlink()
+    assert [name for name, _ in parts.merge(grid(), tmp_path)] == ["a1"]
+    assert written(tmp_path) == ["a1"]
+
+
 def test_a_row_that_the_file_has_meanwhile_is_not_put_in_its_place(tmp_path: pathlib.Path):
     some = grid(cells=CELLS[:1])
     list(parts.measure(some, tmp_path, ["a1"]))
