@@ -3,7 +3,8 @@
 A lane is an agent, and an agent may be split into shards: see `mmrl.collectives`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -40,7 +41,8 @@ def side_by_side(
     own_step = {} if learn is None else {"learn": learn}
 
     def begin(config, key):
-        return agent.init(part(config, devices.shards), env, params, key, **own_net)
+        with _said_of_shards(devices.shards):
+            return agent.init(part(config, devices.shards), env, params, key, **own_net)
 
     def go_on(config, state):
         return agent.block(part(config, devices.shards), env, params, state, **own_step)
@@ -141,11 +143,19 @@ def part(config: Any, shards: int) -> Any:
 def check(agent: Any, config: Any, env: Any, params: Any, shards: int = 1) -> None:
     """Raises `ValueError` for a setting that cannot work, of an agent or of each of its shards."""
     own = part(config, shards)
-    try:
+    with _said_of_shards(shards):
         agent.check(own, env, params)
+
+
+@contextlib.contextmanager
+def _said_of_shards(shards: int) -> Iterator[None]:
+    """Add to an error of an agent that its sizes are not the ones that were given."""
+    try:
+        yield
     except ValueError as error:
-        each = "" if shards == 1 else f" Sizes are those of each of the {shards} shards."
-        raise ValueError(f"{error}{each}") from None
+        if shards == 1:
+            raise
+        raise ValueError(f"{error} Sizes are those of each of the {shards} shards.") from error
 
 
 def _axes(config: Any) -> Any:

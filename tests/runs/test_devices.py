@@ -307,6 +307,9 @@ def test_what_cannot_be_divided_is_refused():
         ValueError, match=r"`environments` must be a multiple of the 4 shards; got 6\.$"
     ):
         check(find("ppo"), config, made.env, made.params, shards=4)
+    config = find("ppo").Config(**(PPO | {"minibatches": 2, "memory": "gru", "episodes": 4}))
+    with pytest.raises(ValueError, match=r"rows of an iteration, 1; got 2\..* of the 4 shards"):
+        Run(dataclasses.replace(SEEDS, config=config, shards=4))
     dqn = find("dqn").Config(batch=800, episodes=4)
     with pytest.raises(ValueError, match=r"`batch` must hold .* each of the 4 shards"):
         check(find("dqn"), dqn, made.env, made.params, shards=4)
