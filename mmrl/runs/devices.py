@@ -34,7 +34,7 @@ class Devices(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What there is of shards and devices, where there are several."""
+        """Shards and devices in a few words, where there are several."""
         shards = f", {self.shards} shards" if self.shards > 1 else ""
         return shards + (f", on {self.mesh.size} devices" if self.mesh else "")
 

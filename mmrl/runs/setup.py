@@ -46,7 +46,7 @@ class Setup:
         agent = find(self.agent)
         _check_env(self.env)
         _check_seeds(self.seeds)
-        if not isinstance(self.shards, int) or self.shards < 1:
+        if type(self.shards) is not int or self.shards < 1:
             raise ValueError(f"`shards` must be a whole number from 1 on; got {self.shards!r}.")
         of_learn = inspect.signature(agent.learn).parameters
         _check_call("make", self.make, ("config", "env", "params", "key"))

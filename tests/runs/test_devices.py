@@ -32,7 +32,8 @@ ENV = "popgym-RepeatFirstEasy-v0"
 SMALL: dict[str, Any] = {"memory": "none", "width": 8, "environments": 8, "episodes": 4}
 # Twelve gradient steps in two blocks, after which every average and clip has had its say.
 SIZES: dict[str, dict[str, Any]] = {
-    "dqn": {"rollout": 32, "batch": 208, "capacity": 2048, "updates": 3, "block": 2},
+    "dqn": {"rollout": 32, "batch": 208, "capacity": 2048, "updates": 3, "block": 2}
+    | {"memory": "linear_attention"},  # one of them with a memory
     "r2d2": {"rollout": 8, "length": 8, "burn_in": 2, "n_step": 2, "batch": 8, "capacity": 4096}
     | {"updates": 3, "block": 2},
     "ppo": {"rollout": 18, "minibatches": 3, "epochs": 1, "block": 2, "noise_scale": True},
@@ -45,7 +46,7 @@ GRADIENTS = {"dqn": 1, "r2d2": 1, "ppo": 2, "ppg": 2, "clear": 1}
 
 
 def setting(agent: str) -> Any:
-    return find(agent).Config(**SMALL, **SIZES[agent], blocks=2)
+    return find(agent).Config(**(SMALL | SIZES[agent]), blocks=2)
 
 
 def shards(agent: str) -> dict[str, Any]:
