@@ -120,7 +120,7 @@ def meet(address: str, processes: int, process: int, seconds: int) -> None:
     if process == 0:
         wrong = _gather(int(port), processes, until)
     else:
-        wrong = _report(host.strip("[]"), int(port), f"{process} {processes}", until)
+        wrong = _report(host.strip("[]"), int(port), f"{process} {processes}", seconds)
     if wrong[:1].isdigit():
         raise ValueError(
             f"Of {processes} processes these did not come to {address} within {seconds} s: "
@@ -166,10 +166,12 @@ def _gather(port: int, processes: int, until: float) -> str:
     return told
 
 
-def _report(host: str, port: int, who: str, until: float) -> str:
+def _report(host: str, port: int, who: str, seconds: int) -> str:
     """Tell process 0 that this one is there, and hear what is wrong: "0" without an answer."""
+    until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         with contextlib.suppress(OSError), socket.create_connection((host, port), left) as to:
+            to.settimeout(seconds + 5)  # process 0, which may have come later, says who is missing
             if to.getsockname() != to.getpeername():  # a port that nobody has may call itself
                 to.sendall(_HERE + who.encode())
                 answer = to.makefile("rb").read()
