@@ -19,8 +19,12 @@ from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, Shaped
 from mmrl import scan
 from mmrl.monoid import Monoid
 
-DEVICES, SHARDS = AXES = ("shard_device", "shard")
-"""The devices, and the shards of each: shard i of device d is number d · (shards of each) + i."""
+DEVICES = "shard_device"
+"""The axis of the devices among which shards are divided."""
+SHARDS = "shard"
+"""The axis of the shards of one device."""
+AXES = (DEVICES, SHARDS)
+"""Both: shard i of device d is number d · (shards of each) + i."""
 
 
 def axes() -> tuple[str, ...]:

@@ -110,20 +110,20 @@ def _over(
     def placed(state):
         return jax.tree.map(devices.spec, _own(agent, state))
 
-    def mapped(function, *specs):
+    def mapped(function, given, made):
         return jax.shard_map(
-            function, mesh=devices.mesh, in_specs=specs[:2], out_specs=specs[2], check_vma=False
+            function, mesh=devices.mesh, in_specs=given, out_specs=made, check_vma=False
         )
 
     @jax.jit
     def init_all(config, keys):
         specs = placed(jax.eval_shape(init, config, keys))
-        return mapped(init, settings(config), one_each, specs)(config, keys)
+        return mapped(init, (settings(config), one_each), specs)(config, keys)
 
     @jax.jit
     def block_all(config, state):
         specs = placed(state)
-        return mapped(block, settings(config), specs, (specs, one_each))(config, state)
+        return mapped(block, (settings(config), specs), (specs, one_each))(config, state)
 
     return (
         lambda config, keys: init_all(config, devices.put(keys, one_each)),
