@@ -158,9 +158,10 @@ def test_a_damaged_or_foreign_file_is_refused(trained: pathlib.Path, tmp_path: p
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
     np.savez(tmp_path / "other.npz", np.zeros(3))
-    np.savez(tmp_path / "former.npz", about=np.array('{"format": "mmrl policy 1"}'))
-    with np.load(file) as held:  # a network of another size
+    with np.load(file) as held:  # a network of another size, and whole but of an earlier format
         np.savez(tmp_path / "wrong.npz", **{**held, "head.0.weight": np.zeros((2, 3))})
+        about = str(held["about"]).replace(player.FORMAT, "mmrl policy 1")
+        np.savez(tmp_path / "former.npz", **{**held, "about": np.array(about)})
     others = [(tmp_path / f"{name}.npz").read_bytes() for name in ("other", "former", "wrong")]
     for bad in (flipped, whole[:middle], b"", *others):
         file.write_bytes(bad)
