@@ -64,7 +64,7 @@ jaxtyping.install_import_hook("mmrl", "beartype.beartype")
 
 # These name no arrays and are called a million times: to look for arrays would take nine tenths of
 # the time of a test of them, and beartype alone checks the same.
-PLAIN = tuple(f"mmrl.pdg.{name}" for name in ("check", "domain", "expr", "normal", "syntax"))
+PLAIN = tuple(f"mmrl.pdg.{name}" for name in ("expr", "graph", "schedule.code", "verify.naive"))
 
 
 class _Plain(PathFinder):

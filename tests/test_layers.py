@@ -10,6 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mmrl"
 MOST_LINES = 320  # the aim is 300
+MOST_OF_A_COMPILER = 560  # few files, each of which is one idea whole
 
 # Bottom to top, which is also the reading order: what each rung may import of the others.
 LADDER: dict[str, set[str]] = {
@@ -146,7 +147,8 @@ def test_a_circle_is_seen(below: str, above: str, wanted: bool):
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_files_stay_short(file: Path):
     lines = len((PACKAGE / file).read_text("utf-8").splitlines())
-    assert lines <= MOST_LINES, f"{file} has {lines} lines: look for the seam"
+    most = MOST_OF_A_COMPILER if rung_of(file) == "pdg" else MOST_LINES
+    assert lines <= most, f"{file} has {lines} lines: look for the seam"
 
 
 # Beside `__init__`, the methods that refine one case of what their base class does.

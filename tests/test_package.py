@@ -25,7 +25,9 @@ from beartype.roar import BeartypeCallHintParamViolation
 import mmrl
 from mmrl import _xla
 from mmrl._xla import avoid_cpu_deadlock
-from mmrl.pdg import check, domain, expr, normal, syntax
+from mmrl.pdg import expr, graph
+from mmrl.pdg.schedule import code
+from mmrl.pdg.verify import naive
 from mmrl.scan import scan
 
 ROOT = Path(__file__).parent.parent
@@ -293,11 +295,11 @@ def test_annotations_are_checked_at_run_time():
 
 def test_annotations_without_arrays_are_checked_too():
     for call in (
-        lambda: check.check("not a graph", []),  # type: ignore[arg-type]
-        lambda: domain.Domain.of(3),  # type: ignore[arg-type]
+        lambda: naive.check("not a graph", []),  # type: ignore[arg-type]
+        lambda: graph.Domain.of(3),  # type: ignore[arg-type]
         lambda: expr.Sym("t").evaluate(3),  # type: ignore[arg-type]
-        lambda: normal.leaves("t", expr.Min),  # type: ignore[arg-type]
-        lambda: syntax.trace("not a node"),  # type: ignore[arg-type]
+        lambda: expr.leaves("t", expr.Min),  # type: ignore[arg-type]
+        lambda: code.trace("not a node"),  # type: ignore[arg-type]
     ):
         with pytest.raises(BeartypeCallHintParamViolation):
             call()

@@ -57,6 +57,27 @@ MOVED = {
     },
     "mmrl.nets.sensitivity": "mmrl.course.instruments.sensitivity",
     "mmrl.show.curves.tuning_note": "mmrl.course.results.tuning_note",
+    **{
+        f"mmrl.pdg.{old}": f"mmrl.pdg.{new}"
+        for new, olds in {
+            "expr": ("normal",),
+            "graph": ("domain",),
+            "sets": ("polyhedra",),
+            "language": ("program",),
+            "language.autodiff": ("autodiff", "transport"),
+            "language.indexing": ("indexing",),
+            "language.ops": ("ops",),
+            "language.tensor": ("tensor",),
+            "passes.fuse": ("rewrite",),
+            "run": ("compiler", "runtime"),
+            "schedule": ("certificate",),
+            "schedule.code": ("generate", "syntax"),
+            "schedule.frees": ("frees",),
+            "verify": ("validate",),
+            "verify.naive": ("check", "naive"),
+        }.items()
+        for old in olds
+    },
     "mmrl.show.curves": "mmrl.show",
     "mmrl.show.training": "mmrl.course.widgets.training",
     "mmrl.show.widgets": "mmrl.course.widgets",

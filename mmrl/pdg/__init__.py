@@ -1,9 +1,16 @@
 """Recurrent tensors and the compiler that schedules them: TimeRL in a compact edition.
 
-Read in this order: `expr` (index expressions), `domain` (where a tensor lives), `graph` (operations
-and the edges between them), `program` and `tensor` (how a program is written), `autodiff`, `naive`
-(what a program means); then the compiler. The system is from "TimeRL: Efficient Deep Reinforcement
-Learning with Polyhedral Dependence Graphs"; section numbers in this package are that paper's.
+Read in this order: `expr` (index expressions), `graph` (where a tensor lives, operations and the
+edges between them), `sets` (the same as integer sets), `language` (how a program is written, and
+differentiated), `verify` (what it means); then the compiler: `passes`, `schedule`, `run`. Beside
+them stand `programs`, which are reinforcement learning. The system is from "TimeRL: Efficient Deep
+Reinforcement Learning with Polyhedral Dependence Graphs"; section numbers in this package are that
+paper's.
 """
 
-from mmrl.pdg import normal as normal  # without it, expressions have no operators
+from mmrl.pdg.expr import max_, min_
+from mmrl.pdg.language import Program, fn
+from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.run import Compiled, compile
+
+__all__ = ["Compiled", "Program", "compile", "fn", "gradient", "max_", "min_"]

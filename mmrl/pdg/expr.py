@@ -4,16 +4,21 @@
 a constant, floor division, remainders, minima, comparisons, logic and half-open slices. That is
 what a Presburger formula can say, so each has a text for isl, the integer set library.
 
-Python's operators build expressions, by the rules of `normal`, and keep sums in one normal form
+Python's operators build expressions, fold constants, and keep sums in one normal form
 (positive terms in alphabetical order, then negative ones, then the constant), so `T - (T - t)` is
 `t`.
 """
 
+import contextlib
+import contextvars
 import dataclasses
+import itertools
 import operator
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Union
 
+import jax.numpy as jnp
 import numpy as np
 
 COMPARE = {
@@ -28,11 +33,11 @@ COMPARE = {
 
 
 def _comparison(op: str) -> Callable[..., Any]:
-    return lambda self, other: self.rules.compare(op, self, other)
+    return lambda self, other: compare(op, self, other)
 
 
 def _sum(own: int, others: int) -> Callable[..., Any]:
-    return lambda self, other: self.rules.total((own, self), (others, other))
+    return lambda self, other: total((own, self), (others, other))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +48,6 @@ class Expr:
     So expressions work in sets, dictionaries and tuples. Other expressions have no truth value.
     """
 
-    rules: ClassVar[Any]  # by which operators build expressions: `normal`, which sets it
     symbol: ClassVar[str] = ""
     tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
 
@@ -66,7 +70,7 @@ class Expr:
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
         """Bounds on the value from bounds on the symbols, all inclusive; they may be loose."""
-        return self.rules.interval(self, limits)
+        return interval(self, limits)
 
     def symbols(self) -> frozenset[str]:
         """The names of its symbols."""
@@ -95,29 +99,29 @@ class Expr:
         )
 
     def __neg__(self) -> Any:
-        return self.rules.total((-1, self))
+        return total((-1, self))
 
     def __floordiv__(self, other: Any) -> Any:
-        return self.rules.divide(FloorDiv, self, other)
+        return divide(FloorDiv, self, other)
 
     def __mod__(self, other: Any) -> Any:
-        return self.rules.divide(Mod, self, other)
+        return divide(Mod, self, other)
 
     def __invert__(self) -> "Expr":
-        return self.rules.negate(self)
+        return negate(self)
 
     __add__ = __radd__ = _sum(1, 1)
     __sub__, __rsub__ = _sum(1, -1), _sum(-1, 1)
-    __mul__ = __rmul__ = lambda self, other: self.rules.multiply(self, other)
-    __and__ = __rand__ = lambda self, other: self.rules.both(self, lift(other))
-    __or__ = __ror__ = lambda self, other: self.rules.either(self, lift(other))
+    __mul__ = __rmul__ = lambda self, other: multiply(self, other)
+    __and__ = __rand__ = lambda self, other: both(self, lift(other))
+    __or__ = __ror__ = lambda self, other: either(self, lift(other))
     __lt__, __le__ = _comparison("<"), _comparison("<=")
     __gt__, __ge__ = _comparison(">"), _comparison(">=")
     __eq__, __ne__ = _comparison("=="), _comparison("!=")
-    __truediv__ = __rtruediv__ = __pow__ = lambda self, other: self.rules.no_index(self, other)
+    __truediv__ = __rtruediv__ = __pow__ = lambda self, other: no_index(self, other)
     __rpow__ = __rfloordiv__ = __rmod__ = __truediv__
-    __array__ = __float__ = __index__ = lambda self, *_, **__: self.rules.refuse(self)
-    __jax_array__ = property(lambda self: self.rules.offer(self))
+    __array__ = __float__ = __index__ = lambda self, *_, **__: refuse(self)
+    __jax_array__ = property(lambda self: offer(self))
     __array_priority__ = 1  # so that numpy leaves `number + t` to the expression
 
 
@@ -214,7 +218,7 @@ class Compare(Binary):
         return COMPARE[self.op][0](*terms)
 
     def __bool__(self) -> bool:
-        same = self.rules.alike(self)
+        same = alike(self)
         return super().__bool__() if same is None else same
 
 
@@ -285,8 +289,8 @@ class Slice(Expr):
 
     def width(self) -> Expr:
         """hi - lo, as the least of the differences where a minimum or maximum is involved."""
-        his = self.rules.leaves(self.hi, Min)
-        return min_(*(hi - lo for hi in his for lo in self.rules.leaves(self.lo, Max)))
+        his = leaves(self.hi, Min)
+        return min_(*(hi - lo for hi in his for lo in leaves(self.lo, Max)))
 
     def __str__(self) -> str:
         return f"{self.lo}:{self.hi}"
@@ -312,9 +316,239 @@ def lift(value: Any) -> Expr:
 
 def min_(*values: Any) -> Any:
     """The least of ints, arrays or expressions: `t:min_(t + n, T)` looks n steps ahead."""
-    return Expr.rules.extreme(Min, values)
+    return extreme(Min, values)
 
 
 def max_(*values: Any) -> Any:
     """The greatest of ints, arrays or expressions."""
-    return Expr.rules.extreme(Max, values)
+    return extreme(Max, values)
+
+
+# How expressions are built: constants folded, sums in normal form.
+
+Linear = dict[str, tuple[int, Expr]]  # by its text, each term with its factor; "" is the number
+
+
+_AT_A_POINT = contextvars.ContextVar("at a point", default=False)
+is_at_a_point = _AT_A_POINT.get
+
+
+@contextlib.contextmanager
+def at_a_point() -> Iterator[None]:
+    """Where a user's function runs: `if t == 0` asks there for a value, and not for structure."""
+    token = _AT_A_POINT.set(True)
+    try:
+        yield
+    finally:
+        _AT_A_POINT.reset(token)
+
+
+def alike(comparison: Compare) -> bool | None:
+    """Whether `==` and `!=` hold between structures; None where a value is wanted."""
+    if comparison.op not in ("==", "!=") or _AT_A_POINT.get():
+        return None
+    return comparison.left.same(comparison.right) == (comparison.op == "==")
+
+
+def is_truth(value: Expr) -> bool:
+    """Is its value true or false?"""
+    if isinstance(value, Const):
+        return isinstance(value.value, bool)
+    return isinstance(value, Compare | And | Or)
+
+
+def linear(value: Expr, factor: int = 1) -> Linear:
+    """`factor * value` as a sum of terms that are no sums."""
+    if isinstance(value, Const):
+        return {"": (factor * int(value.value), value)}
+    if isinstance(value, Mul) and isinstance(value.left, Const):
+        return linear(value.right, factor * value.left.value)
+    if isinstance(value, Add | Sub):
+        sign = 1 if isinstance(value, Add) else -1
+        return _merge(linear(value.left, factor), linear(value.right, sign * factor))
+    return {str(value): (factor, value)}
+
+
+def _merge(a: Linear, b: Linear) -> Linear:
+    keys = {**a, **b}
+    return {k: (a.get(k, (0,))[0] + b.get(k, (0,))[0], term) for k, (_, term) in keys.items()}
+
+
+def total(*terms: tuple[int, Any]) -> Any:
+    """Σ factor · term, in normal form."""
+    if wrong := [term for _, term in terms if not is_index(term)]:
+        return no_index(next(term for _, term in terms if is_index(term)), wrong[0])
+    parts: Linear = {}
+    for factor, term in terms:
+        parts = _merge(parts, linear(lift(term), factor))
+    number = parts.pop("", (0, None))[0]
+    # Positive terms first, each group in alphabetical order; the number last, or 5 - t.
+    ordered = sorted(parts.items(), key=lambda part: (part[1][0] < 0, part[0].lower(), part[0]))
+    summands = [part for _, part in ordered if part[0]]
+    first = bool(summands) and summands[0][0] < 0 < number
+    if number or not summands:
+        summands.insert(0 if first else len(summands), (number, Const(1)))
+    (factor, term), *rest = summands
+    result = _scaled(factor, term)
+    for factor, term in rest:
+        result = (Add if factor > 0 else Sub)(result, _scaled(abs(factor), term))
+    return result
+
+
+def _scaled(factor: int, term: Expr) -> Expr:
+    if isinstance(term, Const):
+        return Const(factor * term.value)
+    return term if factor == 1 else Mul(Const(factor), term)
+
+
+def divide(kind: type[Binary], left: Expr, right: Any) -> Any:
+    """`left // right` or `left % right`."""
+    if not is_index(right):
+        return no_index(left, right)
+    divisor = lift(right)
+    if not isinstance(divisor, Const) or divisor.value < 1:
+        raise ValueError(f"`{left}` may only be divided by a positive number, not by `{right}`")
+    if isinstance(left, Const):
+        return Const(kind.operate(left.value, divisor.value))
+    if divisor.value == 1:
+        return left if kind is FloorDiv else Const(0)
+    return kind(left, divisor)
+
+
+def compare(op: str, left: Expr, right: object) -> Any:
+    """`left op right`, decided at once where the sides differ by a number."""
+    if not is_index(right):
+        return no_index(left, right)
+    other = lift(right)
+    if is_truth(left) or is_truth(other):
+        alike = left.same(other)
+        return {"==": alike, "!=": not alike}.get(op, NotImplemented)
+    difference = left - other
+    if isinstance(difference, Const):
+        return TRUE if COMPARE[op][0](difference.value, 0) else FALSE
+    return Compare(left, other, op)
+
+
+def extreme(kind: type[Binary], values: tuple[Any, ...]) -> Any:
+    """The least (`Min`) or greatest (`Max`) of ints, arrays or expressions."""
+    first, *rest = values
+    for value in rest:
+        first = _extreme_of_two(kind, first, value)
+    return first
+
+
+def _extreme_of_two(kind: type[Binary], a: Any, b: Any) -> Any:
+    least = kind is Min
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        left, right = lift(a), lift(b)
+        difference = left - right
+        if isinstance(difference, Const):
+            return left if (difference.value <= 0) == least else right
+        return kind(left, right)
+    if isinstance(a, int | np.integer) and isinstance(b, int | np.integer):
+        return min(a, b) if least else max(a, b)
+    return jnp.minimum(a, b) if least else jnp.maximum(a, b)
+
+
+def multiply(left: Expr, right: Any) -> Any:
+    """`left * right`, one of them a number."""
+    if not is_index(right):
+        return no_index(left, right)
+    a, b = lift(right), left
+    if not isinstance(a, Const):
+        a, b = b, a
+    if not isinstance(a, Const):
+        raise ValueError(f"`({left}) * ({right})` is not linear: one side must be a number")
+    return total((a.value, b))
+
+
+def no_index(term: Expr, other: object) -> Any:
+    """Refuse a number or an expression beside `term` by `ValueError`, leave others to `other`."""
+    if not isinstance(other, float | np.number) and not is_index(other):
+        return NotImplemented
+    raise ValueError(
+        f"`{term}` does not go with `{other}` in an index, which is made of whole numbers by +, -, "
+        f"*, and by // and % of a number; `p.value({term})` is a tensor, which takes any operation"
+    )
+
+
+_ASKERS = {"array", "_arraylike", "shaped_abstractify", "typeof"}  # functions of JAX
+
+
+def offer(value: Any) -> Any:
+    """Refuse functions of JAX, which ask for the attribute `__jax_array__`.
+
+    To others it is missing, so that JAX leaves `array * tensor` to the tensor.
+    """
+    if sys._getframe(2).f_code.co_name in _ASKERS:
+        refuse(value)
+    raise AttributeError("__jax_array__")
+
+
+def refuse(value: Any, *_: Any, **__: Any) -> Any:
+    """Raise `ValueError`: an expression or a tensor has no numbers that a function could take."""
+    raise ValueError(
+        f"`{value}` has no numbers while the program is written: give the function and its inputs "
+        f"to `fn`, which calls it at every point, as in `p.fn(jnp.tanh, x)`; in an index stand "
+        f"`min_` and `max_`"
+    )
+
+
+def _joined(left: Expr, symbol: str, right: Expr) -> None:
+    for term in (left, right):
+        if not is_truth(term):
+            raise ValueError(
+                f"`({left}) {symbol} ({right})` joins `{term}`, which is no condition: put "
+                f"comparisons in brackets, as in `(t > 1) & (t < 3)`; odd t are `t % 2 == 1`"
+            )
+
+
+def both(left: Expr, right: Expr) -> Expr:
+    """`left and right`."""
+    _joined(left, "&", right)
+    if FALSE.same(left) or TRUE.same(right) or left.same(right):
+        return left
+    return right if TRUE.same(left) or FALSE.same(right) else And(left, right)
+
+
+def either(left: Expr, right: Expr) -> Expr:
+    """`left or right`."""
+    _joined(left, "|", right)
+    if TRUE.same(left) or FALSE.same(right) or left.same(right):
+        return left
+    return right if FALSE.same(left) or TRUE.same(right) else Or(left, right)
+
+
+def negate(term: Any) -> Any:
+    """`not term`, of an expression, a truth value or an array of them."""
+    if not isinstance(term, Expr):
+        return not term if isinstance(term, bool) else jnp.logical_not(term)
+    if isinstance(term, Const):
+        return FALSE if term.value else TRUE
+    if isinstance(term, Compare):
+        return compare(COMPARE[term.op][1], term.left, term.right)
+    if isinstance(term, And | Or):
+        return (either if isinstance(term, And) else both)(~term.left, ~term.right)
+    raise ValueError(f"`{term}` is no condition: only conditions can be negated")
+
+
+def interval(value: Expr, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """Bounds on a value by the ends of its terms, since all operators are monotone."""
+    if isinstance(value, Sym):
+        return limits[value.name]
+    if isinstance(value, Mod):
+        return 0, interval(value.right, limits)[1] - 1
+    ends = itertools.product(*(interval(term, limits) for term in value.terms))
+    values = [int(value.compute(*each)) for each in ends]
+    return min(values), max(values)
+
+
+def leaves(value: Expr, kind: type[Binary]) -> list[Expr]:
+    """The arguments of nested minima (or maxima), also where a number is added to them."""
+    if isinstance(value, kind):
+        return [*leaves(value.left, kind), *leaves(value.right, kind)]
+    if isinstance(value, Add) and isinstance(value.right, Const):
+        return [leaf + value.right for leaf in leaves(value.left, kind)]
+    if isinstance(value, Sub) and isinstance(value.right, Const):
+        return [leaf - value.right for leaf in leaves(value.left, kind)]
+    return [value]

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import optax
 
 from mmrl import envs
-from mmrl.pdg.compiler import compile
 from mmrl.pdg.passes import lift_loops, tile
 from mmrl.pdg.programs import Environment, Network, reinforce
+from mmrl.pdg.run import compile
 
 BATCH, HIDDEN, GAMMA = 32, 32, 0.99
 BOUNDS, WIDTH = {"I": 4, "T": 128}, 4

@@ -12,11 +12,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from mmrl.pdg import domain
-from mmrl.pdg.compiler import Compiled, compile
-from mmrl.pdg.domain import Domain
+from mmrl.pdg import graph as graphs
 from mmrl.pdg.expr import Expr, Sym, lift, min_
-from mmrl.pdg.graph import Edge, Graph, Op, array_type
+from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
+from mmrl.pdg.run import Compiled, compile
 
 I, K, T, i, k, t = (Sym(name) for name in "IKTikt")  # noqa: E741
 ONE, RUNS, STEPS, EPOCHS = Domain.of(), Domain.of("i"), Domain.of("i", "t"), Domain.of("i", "k")
@@ -50,7 +49,7 @@ def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str
 
 def where(edge: Edge, env: dict[str, int]) -> list[tuple[int, ...]]:
     """The points that an edge reads (in a box: some may lie between strides)."""
-    return list(domain.reads(edge.index, env))
+    return list(graphs.reads(edge.index, env))
 
 
 ACTING = [

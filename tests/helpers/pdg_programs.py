@@ -17,8 +17,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.program import Program
-from mmrl.pdg.tensor import Tensor
+from mmrl.pdg.language import Program
+from mmrl.pdg.language.tensor import Tensor
 
 DATA = np.asarray(jax.random.normal(jax.random.key(0), (2, 4, 8)))  # of x0 and x1, for all points
 GAMMA = 0.5

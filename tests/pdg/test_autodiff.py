@@ -9,16 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.autodiff import gradient
-from mmrl.pdg.check import check
 from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.frees import plan
-from mmrl.pdg.generate import generate
-from mmrl.pdg.naive import execute
-from mmrl.pdg.program import Program
+from mmrl.pdg.language import Program
+from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.language.tensor import Tensor
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import trace
-from mmrl.pdg.tensor import Tensor
+from mmrl.pdg.schedule.code import generate, trace
+from mmrl.pdg.schedule.frees import plan
+from mmrl.pdg.verify.naive import check, execute
 
 STEPS = 9  # more than the 8 of t % 8
 DATA = jax.random.normal(jax.random.key(0), (STEPS, 3))

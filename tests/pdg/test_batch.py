@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.autodiff import gradient
-from mmrl.pdg.compiler import compile
-from mmrl.pdg.domain import Domain
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.naive import execute
+from mmrl.pdg.graph import Domain, Graph
+from mmrl.pdg.language import Program, point_key
+from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.language.tensor import Tensor
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
-from mmrl.pdg.program import Program, point_key
-from mmrl.pdg.tensor import Tensor
+from mmrl.pdg.run import compile
+from mmrl.pdg.verify.naive import execute
 
 SIZES = {"I": 2, "B": 3, "T": 4}
 ORDERS = ["".join(order) for order in itertools.permutations("ibt")]

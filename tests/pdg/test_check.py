@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mmrl.pdg.check import Report, check
-from mmrl.pdg.frees import Plan, plan, unproved
-from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import Event, trace
+from mmrl.pdg.schedule.code import Event, generate, trace
+from mmrl.pdg.schedule.frees import Plan, plan, unproved
+from mmrl.pdg.verify.naive import Report, check
 from tests.helpers.pdg_graphs import reinforce, tiled
 
 SIZES = {"I": 2, "T": 5}

@@ -8,13 +8,13 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from mmrl.pdg.autodiff import gradient
-from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.graph import Edge, Graph
-from mmrl.pdg.naive import execute
+from mmrl.pdg.language import Program
+from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.passes import fuse, tile, vectorize
-from mmrl.pdg.program import Program
+from mmrl.pdg.run import Compiled, compile
+from mmrl.pdg.verify.naive import execute
 from tests.helpers.pdg_graphs import compiled, reinforce
 
 SIZES = {"I": 2, "T": 9}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mmrl.pdg.domain import Domain, reads
 from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice, Sym, lift, max_, min_
-from mmrl.pdg.polyhedra import always, invert, simplify
+from mmrl.pdg.graph import Domain, reads
+from mmrl.pdg.sets import always, invert, simplify
 
 i, t, T = Sym("i"), Sym("t"), Sym("T")
 

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
-from mmrl.pdg.autodiff import gradient
-from mmrl.pdg.compiler import compile
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.naive import execute
+from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
-from mmrl.pdg.validate import fitting
+from mmrl.pdg.run import compile
+from mmrl.pdg.verify import fitting
+from mmrl.pdg.verify.naive import execute
 from tests.helpers.pdg_programs import DATA, Drawn, Hand, Missing, build, drawn_programs
 
 NUMBER = int(os.environ.get("MMRL_PROGRAMS", "9"))

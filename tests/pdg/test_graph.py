@@ -8,15 +8,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, lift, min_
-from mmrl.pdg.graph import Edge, Graph, Op, array_type
-from mmrl.pdg.naive import execute
-from mmrl.pdg.polyhedra import domains, reads
-from mmrl.pdg.program import Program
-from mmrl.pdg.rewrite import forward, remove_dead, share
-from mmrl.pdg.tensor import Tensor
-from mmrl.pdg.validate import components, validate
+from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
+from mmrl.pdg.language import Program
+from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.passes.fuse import forward, remove_dead, share
+from mmrl.pdg.sets import domains, reads
+from mmrl.pdg.verify import components, validate
+from mmrl.pdg.verify.naive import execute
 
 a, b, A, B = Sym("a"), Sym("b"), Sym("A"), Sym("B")
 

@@ -10,18 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.compiler import compile
-from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import Sym, lift
-from mmrl.pdg.frees import donations
-from mmrl.pdg.graph import Edge, Graph, Op, array_type
-from mmrl.pdg.program import Program
-from mmrl.pdg.runtime.access import Accesses
-from mmrl.pdg.runtime.account import HOST, Account
-from mmrl.pdg.runtime.interpreter import Interpreter, interpret, last_reads
-from mmrl.pdg.runtime.stores import HOST_MEMORY, BlockStore, HostStore, PointStore
+from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
+from mmrl.pdg.language import Program
+from mmrl.pdg.run import compile
+from mmrl.pdg.run.account import HOST, Accesses, Account
+from mmrl.pdg.run.interpreter import (
+    HOST_MEMORY,
+    BlockStore,
+    HostStore,
+    Interpreter,
+    PointStore,
+    interpret,
+    last_reads,
+)
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import Block, Execute, Free
+from mmrl.pdg.schedule.code import Block, Execute, Free
+from mmrl.pdg.schedule.frees import donations
 from tests.helpers.pdg_graphs import compiled, reinforce
 
 SOME = ["Monte-Carlo", "3-step, tiles of 4", "PPO"]

@@ -13,10 +13,10 @@ from jaxtyping import Array
 from mmrl import envs
 from mmrl.memory import LRU
 from mmrl.pdg import programs
-from mmrl.pdg.compiler import compile
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes import fuse, vectorize
 from mmrl.pdg.programs import Environment, Memory, Network
+from mmrl.pdg.run import compile
 
 SEEDS = 2
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mmrl.monoid import Moments
-from mmrl.pdg.compiler import compile
+from mmrl.pdg.language import Program
 from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize
-from mmrl.pdg.program import Program
+from mmrl.pdg.run import compile
 
 T, N = 7, 3
 

@@ -8,19 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg import check as order
-from mmrl.pdg.autodiff import gradient
-from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Slice, Sym, lift, min_
-from mmrl.pdg.frees import plan
-from mmrl.pdg.generate import generate
-from mmrl.pdg.graph import ArrayType, Edge, Graph, Op
-from mmrl.pdg.naive import execute
+from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op
+from mmrl.pdg.language import Program
+from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.passes import fuse, lift_loops, stages, tile, vectorize
-from mmrl.pdg.program import Program
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import trace
-from mmrl.pdg.validate import validate
+from mmrl.pdg.schedule.code import generate, trace
+from mmrl.pdg.schedule.frees import plan
+from mmrl.pdg.verify import naive as order
+from mmrl.pdg.verify import validate
+from mmrl.pdg.verify.naive import execute
 
 i, t, T = Sym("i"), Sym("t"), Sym("T")
 ONCE, RUNS, STEPS = Domain.of(), Domain.of("i"), Domain.of("i", "t")

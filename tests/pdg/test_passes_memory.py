@@ -6,8 +6,8 @@ steps keep m + n - 1, and whatever waits for the end keeps all T.
 
 import pytest
 
-from mmrl.pdg.compiler import compile
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.run import compile
 from tests.helpers.pdg_graphs import PROGRAMS, reinforce
 
 T, M = 23, 4

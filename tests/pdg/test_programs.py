@@ -15,13 +15,12 @@ from jaxtyping import PyTree
 
 from mmrl import envs
 from mmrl.pdg import programs
-from mmrl.pdg.compiler import compile
-from mmrl.pdg.domain import Domain
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.program import point_key
+from mmrl.pdg.graph import Domain, Graph
+from mmrl.pdg.language import point_key
 from mmrl.pdg.programs import Environment, Memory, Network
-from mmrl.pdg.runtime.interpreter import interpret
-from mmrl.pdg.runtime.xla import xla
+from mmrl.pdg.run import compile
+from mmrl.pdg.run.interpreter import interpret
+from mmrl.pdg.run.xla import xla
 
 GAMMA, BATCH, ITERATIONS = 0.99, 4, 3
 

@@ -13,13 +13,11 @@ from typing import Any
 import islpy as isl
 import pytest
 
-from mmrl.pdg.certificate import explain
-from mmrl.pdg.check import check
-from mmrl.pdg.frees import Plan, Statement, donations, jointly, plan, tensors, unproved
-from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.schedule import Schedule, apart, schedule
-from mmrl.pdg.syntax import Block, Event, Loop, interleaves, leaves, text, trace
+from mmrl.pdg.schedule import Schedule, apart, explain, schedule
+from mmrl.pdg.schedule.code import Block, Event, Loop, generate, interleaves, leaves, text, trace
+from mmrl.pdg.schedule.frees import Plan, Statement, donations, jointly, plan, tensors, unproved
+from mmrl.pdg.verify.naive import check
 from tests.helpers import pdg_graphs
 from tests.helpers.pdg_graphs import PROGRAMS, STEPS, graph, op, ppo, reads, reinforce, tiled
 

@@ -17,16 +17,14 @@ import pytest
 from jaxtyping import PyTree
 
 from mmrl.pdg import programs
-from mmrl.pdg.check import check
-from mmrl.pdg.compiler import Compiled, compile
-from mmrl.pdg.frees import plan, unproved
-from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.naive import execute, needs
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
 from mmrl.pdg.programs import Environment, Memory, Network
+from mmrl.pdg.run import Compiled, compile
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import Event, trace
+from mmrl.pdg.schedule.code import Event, generate, trace
+from mmrl.pdg.schedule.frees import plan, unproved
+from mmrl.pdg.verify.naive import check, execute, needs
 
 BATCH, HIDDEN = 3, 2
 

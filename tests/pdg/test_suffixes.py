@@ -4,15 +4,15 @@ import jax
 import numpy as np
 import pytest
 
-from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.naive import execute
+from mmrl.pdg.language import Program
+from mmrl.pdg.language.tensor import Tensor
 from mmrl.pdg.passes import lift_loops, move, vectorize
-from mmrl.pdg.passes.suffixes import unfold
-from mmrl.pdg.program import Program
-from mmrl.pdg.tensor import Tensor
-from mmrl.pdg.validate import validate
+from mmrl.pdg.passes.lift import unfold
+from mmrl.pdg.run import compile
+from mmrl.pdg.verify import validate
+from mmrl.pdg.verify.naive import execute
 
 FOLDS = {
     "sum": lambda x: x.sum(0),

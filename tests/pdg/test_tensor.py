@@ -11,13 +11,12 @@ import numpy as np
 import optax
 import pytest
 
-from mmrl.pdg import ops
-from mmrl.pdg.autodiff import gradient
-from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
-from mmrl.pdg.naive import execute, legal_order
-from mmrl.pdg.program import Program, fn
-from mmrl.pdg.tensor import Tensor
+from mmrl.pdg.language import Program, fn, ops
+from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.run import compile
+from mmrl.pdg.verify.naive import execute, legal_order
 
 
 def values(tensor: Tensor, **bounds: int) -> dict[tuple[int, ...], Any]:

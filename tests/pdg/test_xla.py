@@ -12,17 +12,16 @@ import optax
 import pytest
 
 from mmrl.pdg import programs
-from mmrl.pdg.compiler import compile
 from mmrl.pdg.expr import min_
 from mmrl.pdg.graph import Graph, Op
-from mmrl.pdg.naive import execute
+from mmrl.pdg.language import Program
 from mmrl.pdg.passes.tile import tile
-from mmrl.pdg.program import Program
 from mmrl.pdg.programs import Environment, Network
-from mmrl.pdg.runtime import layout
-from mmrl.pdg.runtime.interpreter import interpret
-from mmrl.pdg.runtime.rounds import regroup
-from mmrl.pdg.runtime.xla import XlaProgram, xla
+from mmrl.pdg.run import compile, layout
+from mmrl.pdg.run.interpreter import interpret
+from mmrl.pdg.run.plan import regroup
+from mmrl.pdg.run.xla import XlaProgram, xla
+from mmrl.pdg.verify.naive import execute
 from tests.helpers.pdg_graphs import compiled, reinforce
 
 

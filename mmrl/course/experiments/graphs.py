@@ -26,10 +26,10 @@ import numpy as np
 from mmrl.course.experiments import by_hand
 from mmrl.course.experiments.by_hand import GAMMA, descent, network, screen
 from mmrl.course.experiments.grid import Grid, Row, alone
-from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.passes import lift, lift_loops, tile
 from mmrl.pdg.programs import reinforce
-from mmrl.pdg.runtime.interpreter import Interpreter
+from mmrl.pdg.run import Compiled, compile
+from mmrl.pdg.run.interpreter import Interpreter
 
 N, TILE, ITERATIONS, ROUNDS = 8, 16, 2, 30
 DEFAULT = {"T": 128, "batch": 32, "width": 64}

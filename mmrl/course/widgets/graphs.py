@@ -9,14 +9,12 @@ import traitlets
 from traitlets import Enum, Int
 
 from mmrl.course.widgets.base import Explorer, source, style
-from mmrl.pdg.certificate import explain
 from mmrl.pdg.expr import min_
-from mmrl.pdg.frees import Plan, plan
-from mmrl.pdg.generate import generate
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.program import Program
-from mmrl.pdg.schedule import IN, Proximity, Schedule, maps, schedule, union
-from mmrl.pdg.syntax import Event, text, trace
+from mmrl.pdg.language import Program
+from mmrl.pdg.schedule import IN, Proximity, Schedule, explain, maps, schedule, union
+from mmrl.pdg.schedule.code import Event, generate, text, trace
+from mmrl.pdg.schedule.frees import Plan, plan
 
 PATTERNS = ("t", "t+3", "t-1", "0:T", "t:T", "0:t+1", "t:min(t+n,T)", "max(0,t-n):t+1")
 PATTERNS += ("t//2", "t%8", "T-1-t")
@@ -31,7 +29,7 @@ class AccessPatternExplorer(Explorer):
     `pattern` is φ, one of `PATTERNS`, with x and y of length `T` and a window of `n`. `t` and `k`
     are the row and the column in view. Readers run in order and x is made in order, as late as they
     allow; the greatest number alive is the size of a ring that x fits into. The inverses are those
-    of `mmrl.pdg.polyhedra.invert`.
+    of `mmrl.pdg.sets.invert`.
     """
 
     _esm = source("access_pattern_explorer")
@@ -82,7 +80,7 @@ class TileExplorer(Explorer):
 def reinforce(n: int | None) -> Graph:
     """REINFORCE at the grain of a lecture: numbers for tensors, one operation for each idea.
 
-    The dependences are those of `mmrl.pdg.programs.reinforce`; the functions are toys.
+    The dependences are those of `mmrl.pdg.programs.policy_gradients`; the functions are toys.
     """
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741

@@ -1,17 +1,18 @@
 """Passes, which change a graph before it is scheduled: lift, vectorize, tile, fuse.
 
 Each pass takes a graph and returns another one that computes the same results, and in words what
-it did and what it left alone.
+it did and what it left alone. `stages` keeps the graph before and after each.
 """
 
-from mmrl.pdg.passes.declared import Declared, declare
-from mmrl.pdg.passes.fuse import fuse
-from mmrl.pdg.passes.lift import lift_loops
-from mmrl.pdg.passes.recurrence import Recurrence, lift, recognize
-from mmrl.pdg.passes.stages import Stage, stages
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from mmrl.pdg.graph import Graph
+from mmrl.pdg.passes.fuse import fuse, remove_dead
+from mmrl.pdg.passes.lift import Recurrence, lift, lift_loops, recognize
+from mmrl.pdg.passes.move import vectorize
+from mmrl.pdg.passes.steps import Declared, Refusal, declare
 from mmrl.pdg.passes.tile import tile
-from mmrl.pdg.passes.values import Refusal
-from mmrl.pdg.passes.vectorize import vectorize
 
 __all__ = [
     "Declared",
@@ -27,3 +28,35 @@ __all__ = [
     "tile",
     "vectorize",
 ]
+
+
+Pass = Callable[[Graph], tuple[Graph, list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """The graph after a pass, and what the pass did, in words."""
+
+    name: str
+    graph: Graph
+    words: tuple[str, ...] = ()
+
+
+def stages(graph: Graph, passes: Mapping[str, Pass]) -> list[Stage]:
+    """The program and what every pass makes of it, in order; dead operations are dropped.
+
+    A pass is any function of a graph: `{"tile": lambda graph: tile(graph, "t", 8), "fuse": fuse}`.
+    To switch one off, leave it out.
+    """
+    found = [Stage("program", graph)]
+    for name, change in passes.items():
+        done = change(graph)
+        if not (isinstance(done, tuple) and len(done) == 2 and isinstance(done[0], Graph)):
+            raise ValueError(
+                f"`passes`: {name!r} must return a graph and a list of words, as `tile` does; got "
+                f"a {type(done).__name__}"
+            )
+        graph, words = done
+        graph = remove_dead(graph)
+        found.append(Stage(name, graph, tuple(words)))
+    return found

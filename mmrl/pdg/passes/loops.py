@@ -8,17 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from mmrl.pdg.expr import TRUE
-from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.graph import Edge, Graph, Op, Output
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.access import ZERO, Access, Block, access, arrive
-from mmrl.pdg.passes.cycles import Cycle, shift
-from mmrl.pdg.passes.move import Tensor
-from mmrl.pdg.passes.values import Refusal
-from mmrl.pdg.polyhedra import always, never
-from mmrl.pdg.validate import components
+from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, access, arrive, shift
+from mmrl.pdg.passes.steps import Refusal
+from mmrl.pdg.sets import always, never
+from mmrl.pdg.verify import components
 
 MARK = "op_"
-At = Callable[..., dict[Tensor, Any]]
+At = Callable[..., dict[Output, Any]]
 
 
 @dataclasses.dataclass
@@ -37,7 +35,7 @@ class Loop:
     back: Collection[Edge]
     outside: tuple[Edge, ...]
     plans: list[Access]
-    carried: Tensor
+    carried: Output
     way: int
     later: dict[Edge, bool]
 
@@ -52,7 +50,7 @@ class Loop:
         return [e for e in self.graph.edges if e.source in self.ops and e.sink not in self.ops]
 
     @property
-    def needed(self) -> list[Tensor]:
+    def needed(self) -> list[Output]:
         """All that is read from outside of the loop."""
         return list(dict.fromkeys((e.source, e.output) for e in self.readers))
 
@@ -83,7 +81,7 @@ class Loop:
 
         def at(
             point: Any, x: Any, here: list[Any], known: Mapping[Edge, bool] | None = None
-        ) -> dict[Tensor, Any]:
+        ) -> dict[Output, Any]:
             spot = {**env, self.block.name: point}
             arrived = dict(zip(self.outside, reads(spot, here), strict=True))
             return self._body(spot, arrived, x, known or {})
@@ -96,8 +94,8 @@ class Loop:
         arrived: Mapping[Edge, Any],
         x: Any,
         known: Mapping[Edge, bool],
-    ) -> dict[Tensor, Any]:
-        values: dict[Tensor, Any] = {}
+    ) -> dict[Output, Any]:
+        values: dict[Output, Any] = {}
 
         def read(edge: Edge) -> Any:
             if edge in self.back:
@@ -141,7 +139,7 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Loop:
     )
 
 
-def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Tensor, int, list[Edge]]:
+def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, list[Edge]]:
     """Values that a cycle hands to another point of d, how far away, and along which edges."""
     back, distances = [], set()
     for edge in cycle.edges:

@@ -1,8 +1,17 @@
-"""Moving a dimension from the loops into the arrays: what vectorizing and tiling share.
+"""Vectorize, and how a dimension moves from the loops into the arrays.  §5.2, Algorithm 2
 
 An operation that is moved computes a block of points in one run: the old `run` under `vmap`, with
 the symbol of d as its batched argument, so the rule is one for all operations. Those that are not
 moved read what they did before out of the larger array, inside their own run.
+
+`vectorize` moves all of a dimension, and shares `move` with tiling and lifting:
+
+    for t in range(T): y[t] = f(x[t])      ↦      y = f(x), all of t at once
+
+Fewer and larger runs, for more memory: all of d lives at once, and nothing that is moved can be
+interleaved with what makes its inputs. Operations on a cycle through different points of d, such
+as acting along t, stay; those on a cycle at one point of d, such as acting along a batch b, move
+together or not at all.
 """
 
 import dataclasses
@@ -12,13 +21,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.domain import Domain, conjuncts
 from mmrl.pdg.expr import TRUE, Expr, max_
-from mmrl.pdg.graph import ArrayType, Edge, Graph, Op, array_type
-from mmrl.pdg.ops import MASKED
-from mmrl.pdg.passes.access import Access, Block, access, arrive
+from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op, Output, array_type, conjuncts
+from mmrl.pdg.language.ops import MASKED
+from mmrl.pdg.passes.access import Access, Block, access, arrive, cycles
 
-Tensor = tuple[str, int]  # an operation, and which of its outputs
 Made = tuple[Op, list[Edge]]  # a new operation, and what it reads
 
 
@@ -73,7 +80,7 @@ def rewire(
     block: Block,
     moved: Collection[str],
     made: list[Made],
-    place: Mapping[Tensor, Tensor] | None = None,
+    place: Mapping[Output, Output] | None = None,
     ends: Mapping[str, Expr | None] | None = None,
 ) -> Graph:
     """The graph with the operations in `moved` replaced by those in `made`.
@@ -293,3 +300,56 @@ def _reader(op: Op, plans: list[Access]) -> Op:
 def _kind(op: Op, plans: Sequence[Access]) -> str:
     """The kind of an operation, unless its `axis` is no longer the axis that passes would see."""
     return "fn" if op.kind in MASKED and any(plan.mixes for plan in plans) else op.kind
+
+
+Reason = tuple[tuple[str, ...], str]  # operations, and why they stay where they are
+
+
+def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
+    """The graph with all operations that may be vectorized over `name`, and what was done.
+
+    Raises `ValueError` for a dimension that is not there.
+    """
+    block = whole(graph, name)
+    moved, reasons = movable(graph, block)
+    words = say(reasons)
+    if not moved:
+        return graph, words
+    words.insert(0, f"vectorized over {name}: {', '.join(moved)}")
+    graph, names = with_views(graph, moved)
+    return move(graph, block, [names[op] for op in moved]), words
+
+
+def movable(
+    graph: Graph, block: Block, only: Collection[str] | None = None
+) -> tuple[list[str], list[Reason]]:
+    """The operations, of some or all, that may leave the loop over d; why others may not."""
+    name = block.name
+    ops = [op for op in graph.ops.values() if op.kind != "view"]  # a view is of single points
+    moved = {op.name for op in ops if name in op.domain.names}
+    reasons, groups = [], []
+    if only is not None:
+        moved &= set(only)
+    for cycle in cycles(graph, name):
+        on = tuple(op for op in cycle.ops if name in graph.ops[op].domain.names)
+        if cycle.trivial:
+            groups.append(set(on))
+            continue
+        if moved & set(on):
+            reasons.append((on, f"a cycle through different points of {name}"))
+        moved -= set(on)
+    changed = True
+    while changed:
+        changed = False
+        for op in [op for op in graph.ops if op in moved]:
+            reason = can_move(graph, block, moved, op)
+            if reason or any(op in group and not group <= moved for group in groups):
+                reasons.append(((op,), reason or "so does another operation of its cycle"))
+                moved.discard(op)
+                changed = True
+    return [op for op in graph.ops if op in moved], reasons
+
+
+def say(reasons: Collection[Reason]) -> list[str]:
+    """The reasons in words."""
+    return [f"{', '.join(ops)} stay{'s' * (len(ops) == 1)}: {why}" for ops, why in reasons]

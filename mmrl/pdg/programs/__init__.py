@@ -10,9 +10,8 @@ All graphs take one input, `key`, and have two results: the last parameters, and
 the episodes of every iteration.
 """
 
-from mmrl.pdg.programs.actor_critic import ActorCritic, a2c, ppo
 from mmrl.pdg.programs.parts import Environment, Memory, Network
-from mmrl.pdg.programs.reinforce import reinforce, remember
+from mmrl.pdg.programs.policy_gradients import ActorCritic, a2c, ppo, reinforce, remember
 
 __all__ = [
     "ActorCritic",

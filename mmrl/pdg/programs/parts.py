@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.pdg.program import Program
-from mmrl.pdg.tensor import Tensor
+from mmrl.pdg.language import Program
+from mmrl.pdg.language.tensor import Tensor
 
 
 @dataclasses.dataclass(frozen=True)

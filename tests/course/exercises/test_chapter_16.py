@@ -5,10 +5,10 @@ import pytest
 
 from mmrl.course.exercises import chapter_16 as check
 from mmrl.course.exercises.answers import NotYet
-from mmrl.pdg.compiler import Compiled, compile
 from mmrl.pdg.expr import max_, min_
 from mmrl.pdg.graph import Graph
-from mmrl.pdg.program import Program
+from mmrl.pdg.language import Program
+from mmrl.pdg.run import Compiled, compile
 
 
 def stacked(n: int | None, k: int) -> Graph:

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmrl.course.widgets import graphs
-from mmrl.pdg import polyhedra
-from mmrl.pdg.check import check
-from mmrl.pdg.domain import Dim, Domain, reads
+from mmrl.pdg import sets
 from mmrl.pdg.expr import Expr, Slice, Sym, lift, max_, min_
-from mmrl.pdg.frees import plan
-from mmrl.pdg.generate import generate
-from mmrl.pdg.graph import Graph
+from mmrl.pdg.graph import Dim, Domain, Graph, reads
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.syntax import trace
+from mmrl.pdg.schedule.code import generate, trace
+from mmrl.pdg.schedule.frees import plan
+from mmrl.pdg.verify.naive import check
 from tests.helpers.pdg_graphs import tiled
 
 t, T, n, k = (Sym(name) for name in "tTnk")
@@ -33,11 +31,11 @@ PATTERNS: dict[str, Expr] = {
 
 
 def patterns() -> Iterator[dict[str, Any]]:
-    """Rows, and columns by the symbolic inverse of `mmrl.pdg.polyhedra`; lives by following all."""
+    """Rows, and columns by the symbolic inverse of `mmrl.pdg.sets`; lives by following all."""
     elements = Domain((Dim(k, T),))
     for name, phi in PATTERNS.items():
         exists = n >= 1 if isinstance(phi, Slice) else (n >= 1) & (phi >= 0) & (phi < T)
-        found = polyhedra.invert(Domain.of("t"), elements, [phi], exists)
+        found = sets.invert(Domain.of("t"), elements, [phi], exists)
         for bounds in ({"T": 4, "n": 1}, {"T": 12, "n": 4}, {"T": 19, "n": 8}, {"T": 24, "n": 3}):
             steps = range(bounds["T"])
             rows = [[q for (q,) in reads([phi], {"t": at, **bounds}) if q in steps] for at in steps]

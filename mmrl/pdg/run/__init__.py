@@ -14,16 +14,14 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmrl.pdg import check
-from mmrl.pdg.frees import Plan, plan
-from mmrl.pdg.generate import generate
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.passes.stages import Pass, Stage, stages
-from mmrl.pdg.runtime.interpreter import Execution, interpret
-from mmrl.pdg.runtime.xla import XlaProgram, xla
+from mmrl.pdg.graph import Graph, Output
+from mmrl.pdg.passes import Pass, Stage, stages
+from mmrl.pdg.run.interpreter import Execution, interpret
+from mmrl.pdg.run.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, schedule
-from mmrl.pdg.syntax import Block, Event, Tensor, text, trace
-from mmrl.pdg.validate import check_cycles, fitting
+from mmrl.pdg.schedule.code import Block, Event, generate, text, trace
+from mmrl.pdg.schedule.frees import Plan, plan
+from mmrl.pdg.verify import check_cycles, fitting, naive
 
 Bounds = Mapping[Any, int] | None  # by the name or the symbol of each bound
 
@@ -68,10 +66,10 @@ class Compiled:
             )
         return fitting(self.stages[0].graph, {**(bounds or {}), **more})
 
-    def check(self, bounds: Bounds = None, /, **more: int) -> check.Report:
+    def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
         """Enumerate a run: every violation of order or memory, and how much was alive at once."""
         sizes = self._sizes(bounds, more)
-        return check.check(self.graph, trace(self.tree, **sizes), **sizes)
+        return naive.check(self.graph, trace(self.tree, **sizes), **sizes)
 
     def interpret(self, bounds: Bounds = None, /, *, key: Any = None, **more: int) -> Execution:
         """Run it operation by operation, with a byte-exact account of memory.
@@ -90,7 +88,7 @@ def compile(
     passes: Mapping[str, Pass] | None = None,
     *,
     proximity: Proximity = "upper",
-    swap: Sequence[Tensor] = (),
+    swap: Sequence[Output] = (),
 ) -> Compiled:
     """Change a graph by `passes`, in order, schedule it, and say when memory is freed.
 

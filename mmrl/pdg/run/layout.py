@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mmrl.pdg.expr import Const, Expr
-from mmrl.pdg.graph import Edge
-from mmrl.pdg.runtime.access import Accesses, Read, Window
-from mmrl.pdg.runtime.account import Point, Tensor
+from mmrl.pdg.graph import Edge, Output, Point
+from mmrl.pdg.run.account import Accesses, Read, Window
 
 Event = tuple
 """("run", op, point) or ("free", tensor, point), in the order of the schedule."""
@@ -30,7 +29,7 @@ class Place:
     A coordinate is (None, c), the constant c, or (j, c), dimension j of the point plus c.
     """
 
-    root: Tensor
+    root: Output
     coordinates: tuple[tuple[int | None, int], ...]
 
     def at(self, point: Sequence) -> tuple:
@@ -59,8 +58,8 @@ class Ring:
 class Layout:
     """For every tensor its place, and for every root its ring."""
 
-    places: Mapping[Tensor, Place]
-    rings: Mapping[Tensor, Ring]
+    places: Mapping[Output, Place]
+    rings: Mapping[Output, Ring]
     aliased: frozenset[Read]
     """Reads of merges that need no copy, or never happen."""
 
@@ -78,7 +77,7 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
             _forward(read, places, aliased, runs)
     places = {tensor: _resolve(tensor, places) for tensor in places}
     lives = lifetimes(events, places, accesses)
-    found: dict[Tensor, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Output, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
     for read in itertools.chain(*accesses.reads.values()):
         place = places[read.tensor]
         windows = dict(zip(read.sliced, read.windows, strict=True))
@@ -95,7 +94,7 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
     return Layout(places, rings, frozenset(aliased))
 
 
-def own_places(accesses: Accesses) -> dict[Tensor, Place]:
+def own_places(accesses: Accesses) -> dict[Output, Place]:
     """Every tensor in a root of its own."""
     ranks = {tensor: len(accesses.names[tensor[0]]) for tensor in accesses.tensors}
     return {t: Place(t, tuple((j, 0) for j in range(n))) for t, n in ranks.items()}
@@ -150,7 +149,7 @@ def _numbers(part: Expr) -> Iterable[int]:
         yield from _numbers(term)
 
 
-def _resolve(tensor: Tensor, places: Mapping[Tensor, Place]) -> Place:
+def _resolve(tensor: Output, places: Mapping[Output, Place]) -> Place:
     place = places[tensor]
     while places[place.root].root != place.root:
         place = places[place.root].after(place)
@@ -158,7 +157,7 @@ def _resolve(tensor: Tensor, places: Mapping[Tensor, Place]) -> Place:
 
 
 def _forward(
-    read: Read, places: dict[Tensor, Place], aliased: set[Read], runs: Mapping[str, list[Point]]
+    read: Read, places: dict[Output, Place], aliased: set[Read], runs: Mapping[str, list[Point]]
 ) -> None:
     """Let the source of a merge's edge live where the merge does, if each point feeds one point."""
     source, sink = read.tensor, (read.edge.sink, 0)
@@ -203,16 +202,16 @@ def _fit(pairs: Mapping[Point, Point]) -> tuple[tuple[int | None, int], ...] | N
 
 
 def lifetimes(
-    events: Sequence[Event], places: Mapping[Tensor, Place], accesses: Accesses
-) -> dict[Tensor, dict[Point, Interval]]:
+    events: Sequence[Event], places: Mapping[Output, Place], accesses: Accesses
+) -> dict[Output, dict[Point, Interval]]:
     """For every root and point: the event that writes it first, the last one that reads it.
 
     A value that is never freed is read for ever. Exact frees follow the last use at once, so the
     last event that ran before a free is the last use; if frees come late, this is only too careful.
     """
-    begin: dict[Tensor, dict[Point, int]] = defaultdict(dict)
-    end: dict[Tensor, dict[Point, int]] = defaultdict(dict)
-    alive: dict[tuple[Tensor, Point], int] = defaultdict(int)
+    begin: dict[Output, dict[Point, int]] = defaultdict(dict)
+    end: dict[Output, dict[Point, int]] = defaultdict(dict)
+    alive: dict[tuple[Output, Point], int] = defaultdict(int)
     now = -1
     for kind, name, point in events:
         if kind == "run":

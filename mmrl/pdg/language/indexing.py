@@ -18,10 +18,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.pdg.domain import Dim, Domain, conjuncts
-from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, is_index, lift, max_
-from mmrl.pdg.normal import is_truth
-from mmrl.pdg.polyhedra import always, never, simplify
+from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, is_index, is_truth, lift, max_
+from mmrl.pdg.graph import Dim, Domain, conjuncts
+from mmrl.pdg.sets import always, never, simplify
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
-from mmrl.pdg import polyhedra
+from mmrl.pdg import sets
 from mmrl.pdg.expr import Slice
-from mmrl.pdg.graph import Edge, Graph
+from mmrl.pdg.graph import Edge, Graph, Output
 from mmrl.pdg.schedule import (
     IN,
     OUT,
@@ -31,7 +31,6 @@ from mmrl.pdg.schedule import (
     union,
     unordered,
 )
-from mmrl.pdg.syntax import Tensor
 
 Reads = list[tuple[Edge, isl.Map]]
 
@@ -58,7 +57,7 @@ class Plan:
     depth: int  # how many numbers a time has
 
 
-def plan(schedule: Schedule, swap: Sequence[Tensor] = ()) -> Plan:
+def plan(schedule: Schedule, swap: Sequence[Output] = ()) -> Plan:
     """Free every tensor but the results right after its last use, and swap those of `swap`.
 
     A swapped tensor waits on the host between uses in different iterations of a loop: from right
@@ -77,7 +76,7 @@ def plan(schedule: Schedule, swap: Sequence[Tensor] = ()) -> Plan:
     def add(statement: Statement, when: isl.Map, place: int) -> None:
         # A name for each affine piece: isl would join them to points like `c0 if … else c0 - 1`.
         name = f"{statement.kind}_{statement.op}_{statement.output}"
-        points = polyhedra.points(graph, statement.op, schedule.times.get_ctx())
+        points = sets.points(graph, statement.op, schedule.times.get_ctx())
         for piece in _pieces(when, points):
             new = next(each for each in _numbered(name) if each not in statements)
             statements[new] = statement
@@ -97,28 +96,28 @@ def plan(schedule: Schedule, swap: Sequence[Tensor] = ()) -> Plan:
     return Plan(graph, statements, union(placed), depth + 1)
 
 
-def tensors(graph: Graph) -> list[Tensor]:
+def tensors(graph: Graph) -> list[Output]:
     return [(name, k) for name, op in graph.ops.items() for k in range(len(op.outputs))]
 
 
-def _reads(graph: Graph, tensor: Tensor, context: isl.Context, dense: bool = False) -> Reads:
+def _reads(graph: Graph, tensor: Output, context: isl.Context, dense: bool = False) -> Reads:
     """Each edge that reads a tensor, with sink[p] -> source[φ(p)]; not those that no point has."""
     edges = [edge for edge in graph.edges if edge.tensor == tensor]
-    found = ((e, polyhedra.reads(graph, context, edges=[e], dense=dense)) for e in edges)
+    found = ((e, sets.reads(graph, context, edges=[e], dense=dense)) for e in edges)
     return [(edge, each) for edge, several in found for each in maps(several)]
 
 
 def _ends(
-    graph: Graph, tensor: Tensor, name: str, context: isl.Context, dense: bool = False
+    graph: Graph, tensor: Output, name: str, context: isl.Context, dense: bool = False
 ) -> list[isl.Map]:
     """x[q] and its readers -> name[q], which is to come after all of them."""
-    made = polyhedra.points(graph, tensor[0], context, dense=dense)
+    made = sets.points(graph, tensor[0], context, dense=dense)
     own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
     reads = (read for _, read in _reads(graph, tensor, context, dense))
     return [each.set_tuple_name(OUT, name) for each in (own, *reads)]
 
 
-def uses(schedule: Schedule, tensor: Tensor) -> dict[str, isl.Map]:
+def uses(schedule: Schedule, tensor: Output) -> dict[str, isl.Map]:
     """x[q] -> the times of its uses: by the operation that makes it and by each that reads it."""
     when = {each.get_tuple_name(IN): each for each in maps(schedule.times)}
     found = {tensor[0]: when[tensor[0]]}
@@ -128,7 +127,7 @@ def uses(schedule: Schedule, tensor: Tensor) -> dict[str, isl.Map]:
     return found
 
 
-def phases(schedule: Schedule, tensor: Tensor) -> list[isl.Map]:
+def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
     """Groups of uses, x[q] -> times, such that between two groups a loop has moved on.
 
     Uses by two operations belong together if for some point of the tensor they fall into the same
@@ -186,20 +185,20 @@ def jointly(graph: Graph, proximity: Proximity = "upper") -> Plan:
     its readers, and soon. But the paper freezes θ before it schedules frees (§6, two rounds), as
     `plan` does; here the wish for early frees may move the operations too. To compare with `plan`.
     """
-    context = polyhedra.new_context()
+    context = sets.new_context()
     freed = {f"free_{op}_{k}": (op, k) for op, k in tensors(graph) if (op, k) not in graph.results}
     statements = {name: Statement("run", name) for name in graph.ops}
     statements |= {name: Statement("free", *tensor) for name, tensor in freed.items()}
 
     def points(dense: bool) -> isl.UnionSet:
-        at = (polyhedra.points(graph, op, context, dense=dense) for op, _ in freed.values())
+        at = (sets.points(graph, op, context, dense=dense) for op, _ in freed.values())
         frees = (each.set_tuple_name(name) for name, each in zip(freed, at, strict=True))
-        runs = polyhedra.domains(graph, context, dense=dense)
+        runs = sets.domains(graph, context, dense=dense)
         return functools.reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, frees), runs)
 
     ends = (_ends(graph, tensor, name, context, dense=True) for name, tensor in freed.items())
     after = union(itertools.chain.from_iterable(ends))
-    must = polyhedra.reads(graph, context, dense=True).reverse()
+    must = sets.reads(graph, context, dense=True).reverse()
     near = nearness(graph, proximity, context)
     near = None if near is None else near.union(after)
     times = solve(graph, points(dense=True), must.union(after), near)
@@ -215,7 +214,7 @@ def unproved(plan: Plan) -> isl.UnionMap:
     are left to `check.check`.)
     """
     graph, context = plan.graph, plan.times.get_ctx()
-    must = [polyhedra.reads(graph, context).reverse()]
+    must = [sets.reads(graph, context).reverse()]
     for times in maps(plan.times):
         name = times.get_tuple_name(IN)
         statement = plan.statements[name]

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from mmrl.pdg.domain import Domain, shape
-from mmrl.pdg.expr import TRUE, Expr, Slice
-from mmrl.pdg.graph import ArrayType, ragged, type_text
-from mmrl.pdg.indexing import composes, defined, stays, subscript, width
-from mmrl.pdg.normal import offer, refuse
+from mmrl.pdg.expr import TRUE, Expr, Slice, offer, refuse
+from mmrl.pdg.graph import ArrayType, Domain, ragged, shape, type_text
+from mmrl.pdg.language.indexing import composes, defined, stays, subscript, width
 
 if TYPE_CHECKING:
-    from mmrl.pdg.program import Program
+    from mmrl.pdg.language import Program
 
 
 def _method(kind: str) -> Callable[..., "Tensor"]:

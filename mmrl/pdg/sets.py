@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import islpy as isl
 
-from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Max, Min, Slice, Sym, lift, max_, min_
-from mmrl.pdg.graph import Edge, Graph
+from mmrl.pdg.graph import Domain, Edge, Graph
 
 _Kind = isl.ast_expr_type
 

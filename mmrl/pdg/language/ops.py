@@ -14,9 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.domain import Domain
 from mmrl.pdg.expr import TRUE, Expr, lift
-from mmrl.pdg.graph import ArrayType, array_type, ragged
+from mmrl.pdg.graph import ArrayType, Domain, array_type, ragged
 
 
 def _limit(x: Any, sign: int) -> Any:

@@ -1,27 +1,132 @@
 """One XLA program from a schedule: loops, rings, and no call from Python in between.
 
 `for` becomes `fori_loop`; a statement that runs in some rounds only becomes a loop that may run no
-times, so that no ring ever goes through `lax.cond`; every tensor is a ring (`layout.py`), and a
+times, so that no ring ever goes through `lax.cond`; every tensor is a ring (`layout`), and a
 slice is a window of it, with zeros where there is no data. Nothing is freed at run time: the next
 value is written where one was that is not needed any more.
+
+A ring's array has one leading axis for every dimension with more than one slot. A slice is a
+dynamic slice where its slots lie side by side for certain, and a gather where they may wrap.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.pdg.expr import Slice
-from mmrl.pdg.runtime import rings
-from mmrl.pdg.runtime.access import Accesses, Read, keyed
-from mmrl.pdg.runtime.account import Tensor
-from mmrl.pdg.runtime.layout import Place, settled
-from mmrl.pdg.runtime.plan import Do, Planner, Repeat
+from mmrl.pdg.graph import Output
+from mmrl.pdg.run.account import Accesses, Read, Window, keyed
+from mmrl.pdg.run.layout import Place, Ring, settled
+from mmrl.pdg.run.plan import Do, Planner, Repeat
 
-Buffers = dict[Tensor, PyTree]
+Rings = PyTree[Shaped[Array, "..."]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Coordinates `low` to `low + count`, read as `window.width` of them with zeros at the end."""
+
+    low: Any
+    count: Any
+    window: Window
+
+    @classmethod
+    def whole(cls, extent: int) -> "Span":
+        """All coordinates of a dimension."""
+        return cls(0, extent, Window(extent, (0,), True))
+
+    def __add__(self, shift: int) -> "Span":
+        return Span(self.low + shift, self.count, self.window.moved(shift))
+
+
+def empty(ring: Ring, example: PyTree) -> Rings:
+    """A ring of values like `example`, all zero."""
+    axes = tuple(w for w in ring.slots if w > 1)
+    return jax.tree.map(lambda x: jnp.zeros(axes + x.shape, x.dtype), example)
+
+
+def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree) -> Rings:
+    """The ring with `value` in the slot of `point`, or as it was if that is past an end."""
+    starts = [_slot(ring, k, c) for k, c in enumerate(point) if ring.slots[k] > 1]
+    inside = [point[k] < end for k, end in ring.ends]
+
+    def write(b: Array, v: Any) -> Array:
+        v = jnp.asarray(v, b.dtype)
+        if not (starts or inside):
+            return v
+        v = v.reshape((1,) * len(starts) + v.shape)
+        at = [jnp.asarray(s, jnp.int32) for s in [*starts, *[0] * (v.ndim - len(starts))]]
+        if inside:
+            old = jax.lax.dynamic_slice(b, at, v.shape, allow_negative_indices=False)
+            v = jnp.where(jnp.all(jnp.stack(inside)), v, old)
+        return jax.lax.dynamic_update_slice(b, v, at, allow_negative_indices=False)
+
+    return jax.tree.map(write, buffer, value)
+
+
+def get(ring: Ring, buffer: Rings, index: Sequence) -> Rings:
+    """The value at `index`, one coordinate or `Span` per dimension; spans become leading axes."""
+    spans = [(k, c) for k, c in enumerate(index) if isinstance(c, Span)]
+
+    def read(b: Array) -> Array:
+        b = jax.lax.expand_dims(b, [k for k, w in enumerate(ring.slots) if w == 1])
+        rank = len(index)
+        begins = [_begin(ring, k, c) for k, c in enumerate(index)]
+        starts = [jnp.asarray(s, jnp.int32) for s, _ in [*begins, *[(0, 0)] * (b.ndim - rank)]]
+        sizes = [size for _, size in begins] + [*b.shape[rank:]]
+        b = jax.lax.dynamic_slice(b, starts, sizes, allow_negative_indices=False)
+        for k, span in spans:
+            if not _side_by_side(ring, k, span.window):
+                at = _slot(ring, k, span.low + jnp.arange(span.window.width, dtype=jnp.int32))
+                b = jnp.take(b, at, axis=k, mode="clip")
+        b = b.reshape([b.shape[k] for k, _ in spans] + list(b.shape[rank:]))
+        for axis, (_, span) in enumerate(spans):
+            b = _mask(b, span, axis)
+        return b
+
+    return jax.tree.map(read, buffer)
+
+
+def _mask(b: Array, span: Span, axis: int) -> Array:
+    """Zeros past the end of a span that is not always of full width."""
+    if span.window.full:
+        return b
+    inside = jnp.arange(span.window.width, dtype=jnp.int32) < span.count
+    shape = [1] * b.ndim
+    shape[axis] = span.window.width
+    return jnp.where(inside.reshape(shape), b, jnp.zeros_like(b))
+
+
+def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
+    if ring.slots[k] == 1:
+        return 0 if jnp.ndim(coordinate) == 0 else jnp.zeros_like(coordinate)
+    if isinstance(coordinate, int):
+        return coordinate % ring.slots[k]
+    # Coordinates are not negative, so that the remainder is the modulus.
+    return jax.lax.rem(coordinate, jnp.full_like(coordinate, ring.slots[k]))
+
+
+def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
+    """The first slot to read and how many: one, those of a span, or all where it may wrap."""
+    if not isinstance(c, Span):
+        return _slot(ring, k, c), 1
+    if _side_by_side(ring, k, c.window):
+        return _slot(ring, k, c.low), c.window.width
+    return 0, ring.slots[k]
+
+
+def _side_by_side(ring: Ring, k: int, window: Window) -> bool:
+    """Is every window of this read in neighboring slots, none past the last one?"""
+    last = max((low % ring.slots[k] for low in window.lows), default=0)  # of a read that never is
+    return last + window.width <= ring.slots[k]
+
+
+Buffers = dict[Output, PyTree]
 
 
 class XlaProgram:
@@ -49,11 +154,11 @@ class XlaProgram:
         """Lower the program as `jax.jit(f).lower` does; compiled, it has a `memory_analysis()`."""
         return self._jitted.lower(keyed(key))
 
-    def slots(self) -> dict[Tensor, tuple[int, ...]]:
+    def slots(self) -> dict[Output, tuple[int, ...]]:
         """The number of slots along each dimension, of every tensor that is stored."""
         return {root: self.layout.rings[root].slots for root in self._stored}
 
-    def ring_bytes(self) -> dict[Tensor, int]:
+    def ring_bytes(self) -> dict[Output, int]:
         """The bytes of the ring of every tensor that is stored."""
         buffers = jax.eval_shape(self._empty).items()
         return {
@@ -68,11 +173,11 @@ class XlaProgram:
 
     def _empty(self) -> Buffers:
         types = self._accesses.types()
-        return {root: rings.empty(self.layout.rings[root], types[root]) for root in self._stored}
+        return {root: empty(self.layout.rings[root], types[root]) for root in self._stored}
 
-    def _result(self, tensor: Tensor, buffers: Buffers) -> PyTree:
+    def _result(self, tensor: Output, buffers: Buffers) -> PyTree:
         place = self.layout.places[tensor]
-        spans = [rings.Span.whole(extent) for extent in self._accesses.extents[tensor[0]]]
+        spans = [Span.whole(extent) for extent in self._accesses.extents[tensor[0]]]
         found, grid = self._get(place, spans, buffers), self._accesses.grids[tensor]
         for axis, coordinates in enumerate(grid):
             if len(coordinates) < spans[axis].count:  # the others hold nothing
@@ -104,9 +209,9 @@ class XlaProgram:
         written = {root: buffers[root] for root in carried}
         return {**buffers, **jax.lax.fori_loop(0, number, turn, written)}
 
-    def _writes(self, body: Sequence) -> list[Tensor]:
+    def _writes(self, body: Sequence) -> list[Output]:
         """The stored roots that a plan writes."""
-        found: set[Tensor] = set()
+        found: set[Output] = set()
         for node in body:
             if isinstance(node, Repeat):
                 found |= set(self._writes(node.body))
@@ -134,7 +239,7 @@ class XlaProgram:
             known[key] = value
             if place.root in buffers:
                 ring = self.layout.rings[place.root]
-                after = rings.put(ring, buffers[place.root], place.at(point), value)
+                after = put(ring, buffers[place.root], place.at(point), value)
                 buffers = {**buffers, place.root: after}
         return buffers
 
@@ -156,13 +261,13 @@ class XlaProgram:
         for entry in read.edge.index:
             if isinstance(entry, Slice):
                 low, high = entry.lo.evaluate(here), entry.hi.evaluate(here)
-                index.append(rings.Span(low, high - low, next(windows)))
+                index.append(Span(low, high - low, next(windows)))
             else:
                 index.append(entry.evaluate(here))
         return self._get(self.layout.places[read.tensor], index, buffers)
 
     def _get(self, place: Place, index: list, buffers: Buffers) -> PyTree:
-        return rings.get(self.layout.rings[place.root], buffers[place.root], place.at(index))
+        return get(self.layout.rings[place.root], buffers[place.root], place.at(index))
 
 
 def xla(compiled: Any, bounds: Mapping[str, int], **options: bool) -> XlaProgram:

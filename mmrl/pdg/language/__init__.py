@@ -18,14 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg import ops as table
-from mmrl.pdg.domain import Domain
-from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, lift
-from mmrl.pdg.graph import Edge, Graph, Op, array_type, named_here, type_text
-from mmrl.pdg.indexing import definition, subscript
-from mmrl.pdg.normal import at_a_point, is_at_a_point
-from mmrl.pdg.polyhedra import never, simplify
-from mmrl.pdg.tensor import Tensor
+from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, at_a_point, is_at_a_point, lift
+from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type, named_here, type_text
+from mmrl.pdg.language import ops as table
+from mmrl.pdg.language.indexing import definition, subscript
+from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.sets import never, simplify
 
 # What isl would read as part of a formula.
 _RESERVED = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
@@ -279,8 +277,8 @@ class Program:
 
     def graph(self, *results: Tensor) -> Graph:
         """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""
-        from mmrl.pdg.rewrite import forward, remove_dead, share
-        from mmrl.pdg.validate import validate
+        from mmrl.pdg.passes.fuse import forward, remove_dead, share
+        from mmrl.pdg.verify import validate
 
         if not results:
             raise ValueError("`results` must name at least one tensor: the graph is what it needs")

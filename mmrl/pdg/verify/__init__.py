@@ -6,13 +6,12 @@ import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from mmrl.pdg.domain import Domain, Point
-from mmrl.pdg.domain import reads as points_read
 from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice
-from mmrl.pdg.graph import Edge, Graph, Op
-from mmrl.pdg.indexing import largest_number, roomy, stays, within
-from mmrl.pdg.polyhedra import is_grid, never, simplify
+from mmrl.pdg.graph import Domain, Edge, Graph, Op, Point
+from mmrl.pdg.graph import reads as points_read
+from mmrl.pdg.language.indexing import largest_number, roomy, stays, within
 from mmrl.pdg.schedule import schedule
+from mmrl.pdg.sets import is_grid, never, simplify
 
 Instance = tuple[str, Point]  # an operation at a point
 Needs = list[tuple[Edge, Instance]]

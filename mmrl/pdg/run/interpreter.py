@@ -1,0 +1,377 @@
+"""An interpreter of schedules: event by event, one compiled thunk per operation, frees for real.
+
+Slow, since every operation is a call from Python, and plain: at each moment the stores hold what
+the schedule says, byte for byte, and the account shows it.
+
+Each tensor has one store, chosen by its readers. A point store is a map from points to values. A
+block store keeps the values along one dimension in one array, so that a slice is a piece of it;
+with fewer slots than points it is a ring. Both are the stores of TimeRL (section 7). A slice comes
+back padded with zeros to its greatest width, so that no program is compiled per length.
+"""
+
+import dataclasses
+import functools
+import itertools
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree, Shaped
+
+from mmrl.pdg.graph import Edge, Graph, Op, Output, Point
+from mmrl.pdg.run.account import DEVICE, HOST, Accesses, Account, Buffer, Index, Read, keyed
+from mmrl.pdg.run.layout import Event, fewest, lifetimes, own_places
+
+HOST_MEMORY = "pinned_host"
+
+
+def nbytes(value: PyTree) -> int:
+    """Bytes of all leaves."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(value))
+
+
+@functools.partial(jax.jit, static_argnames="widths")
+def _stack(values: list[PyTree], widths: tuple[int, ...]) -> PyTree[Shaped[Array, "..."]]:
+    return jax.tree.map(lambda *xs: jnp.stack(xs).reshape(widths + xs[0].shape), *values)
+
+
+def _nothing(zeros: PyTree, widths: tuple[int, ...]) -> PyTree[Shaped[Array, "..."]]:
+    """The value of an empty slice: zeros, as many as there is room for."""
+    return jax.tree.map(lambda x: jnp.zeros(widths + x.shape, x.dtype), zeros)
+
+
+class PointStore:
+    """A map from points to values: everything is quick but a slice, which is put together anew.
+
+    `example` has the shapes and dtypes of a value.
+    """
+
+    kind = "point"
+
+    def __init__(self, example: PyTree):
+        self._values: dict[Point, PyTree] = {}
+        self._zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
+
+    def put(self, point: Point, value: PyTree) -> list[Buffer]:
+        """Store `value`, without a copy; the buffers it is in."""
+        self._values[point] = value
+        return [(id(leaf), leaf.nbytes) for leaf in jax.tree.leaves(value)]
+
+    def free(self, point: Point) -> None:
+        """Forget the value at `point`."""
+        del self._values[point]
+
+    def get(self, index: Index, widths: tuple[int, ...]) -> PyTree:
+        """The value at a point, or the values of slices along new leading axes.
+
+        `widths` has the padded length of each slice. Raises KeyError for a point without a value.
+        """
+        ranges = [i for i in index if isinstance(i, range)]
+        if not ranges:
+            return self._values[index]  # pyright: ignore[reportArgumentType]
+        padded = [
+            [*coordinates, *[None] * (width - len(coordinates))]
+            for coordinates, width in zip(ranges, widths, strict=True)
+        ]
+        values = []
+        for chosen in itertools.product(*padded):
+            coordinates = iter(chosen)
+            point = tuple(next(coordinates) if isinstance(i, range) else i for i in index)
+            values.append(self._zeros if None in point else self._values[point])
+        return _stack(values, widths) if values else _nothing(self._zeros, widths)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _write(block: PyTree, value: PyTree, slot: Any) -> PyTree[Shaped[Array, "..."]]:
+    put = jax.lax.dynamic_update_index_in_dim
+    return jax.tree.map(lambda b, v: put(b, v, slot, 0), block, value)
+
+
+@jax.jit
+def _row(block: PyTree, slot: Any) -> PyTree[Shaped[Array, "..."]]:
+    return jax.tree.map(lambda b: jax.lax.dynamic_index_in_dim(b, slot, keepdims=False), block)
+
+
+@functools.partial(jax.jit, static_argnames="width")
+def _window(block: PyTree, low: Any, count: Any, width: int) -> PyTree[Shaped[Array, "..."]]:
+    at = jnp.arange(width)
+
+    def window(b: Array) -> Array:
+        rows = jnp.take(b, (low + at) % b.shape[0], axis=0)
+        return jnp.where((at < count).reshape(-1, *[1] * (b.ndim - 1)), rows, jnp.zeros_like(rows))
+
+    return jax.tree.map(window, block)
+
+
+class BlockStore:
+    """Values along dimension `axis` in an array of `slots`, one array for all else that differs.
+
+    Coordinate t is in slot t mod `slots`, where nothing may live by then. An array exists as long
+    as one of its values does: freeing a value frees no memory before the last one of its array.
+    """
+
+    def __init__(
+        self, axis: int, slots: int, extent: int, reserve: Callable[[int], None], example: PyTree
+    ):
+        self.kind = "block" if slots >= extent else "ring"
+        self.slots = slots
+        self._zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
+        self._axis = axis
+        self._reserve = reserve
+        self._blocks: dict[Point, PyTree] = {}
+        self._used: dict[Point, dict[int, int]] = {}
+
+    def _split(self, point: Index) -> tuple[Point, Any]:
+        outer = point[: self._axis] + point[self._axis + 1 :]
+        return outer, point[self._axis]  # pyright: ignore[reportReturnType]
+
+    def put(self, point: Point, value: PyTree) -> list[Buffer]:
+        """Copy `value` into its slot; the slot as a buffer.
+
+        Raises ValueError if the slot is in use: then there are too few for this order of events.
+        """
+        outer, t = self._split(point)
+        slot, used = t % self.slots, self._used.setdefault(outer, {})
+        if slot in used:
+            raise ValueError(
+                f"`slots` must cover every value alive at once, got {self.slots}: coordinate {t} "
+                f"would overwrite {used[slot]}."
+            )
+        if outer not in self._blocks:
+            self._blocks[outer] = jax.tree.map(
+                lambda x: jnp.zeros((self.slots, *jnp.shape(x)), x.dtype), value
+            )
+            self._reserve(nbytes(self._blocks[outer]))
+        self._blocks[outer] = _write(self._blocks[outer], value, slot)
+        used[slot] = t
+        return [((id(self), outer, slot), nbytes(value))]
+
+    def free(self, point: Point) -> None:
+        """Give back the slot of `point`, and the array with its last slot."""
+        outer, t = self._split(point)
+        if self._used[outer].get(t % self.slots) != t:
+            raise KeyError(point)
+        del self._used[outer][t % self.slots]
+        if not self._used[outer]:
+            self._reserve(-nbytes(self._blocks[outer]))
+            del self._blocks[outer], self._used[outer]
+
+    def get(self, index: Index, widths: tuple[int, ...]) -> PyTree:
+        """The value at `index`, as `PointStore.get` has it; at most one slice, along `axis`."""
+        outer, at = self._split(index)
+        used = self._used.get(outer, {})
+        wanted = at if isinstance(at, range) else range(at, at + 1)
+        missing = [t for t in wanted if used.get(t % self.slots) != t]
+        if missing:
+            raise KeyError(missing[0])
+        if not isinstance(at, range):
+            return _row(self._blocks[outer], at % self.slots)
+        if not at:
+            return _nothing(self._zeros, widths)
+        return _window(self._blocks[outer], at.start, len(at), widths[0])
+
+
+class HostStore:
+    """Values that were moved to the host's memory until they are fetched back."""
+
+    kind = "host"
+
+    def __init__(self) -> None:
+        self._values: dict[Point, PyTree] = {}
+
+    def put(self, point: Point, value: PyTree) -> list[Buffer]:
+        """Move `value` to the host; the buffers it is in there."""
+        value = jax.tree.map(lambda x: _move(x, HOST), value)
+        self._values[point] = value
+        return [(id(leaf), leaf.nbytes) for leaf in jax.tree.leaves(value)]
+
+    def take(self, point: Point) -> PyTree:
+        """Move the value at `point` back to the device."""
+        return jax.tree.map(lambda x: _move(x, DEVICE), self._values.pop(point))
+
+
+def _move(x: Array, place: str) -> Array:
+    kind = HOST_MEMORY if place == HOST else x.sharding._device_assignment[0].default_memory().kind
+    return jax.device_put(x, x.sharding.with_memory_kind(kind))
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """The results of a program that was run, and the memory that its tensors took.
+
+    `results` are the graph's, in its order, stacked along the dimensions of their operations,
+    where they exist.
+    """
+
+    results: tuple[PyTree, ...]
+    account: Account
+    stores: Mapping[Output, str]
+    """The kind of store each tensor was kept in."""
+
+
+class Interpreter:
+    """A compiled program with numbers for its bounds; call it to run it.
+
+    `donate` True lets an operation write its outputs over what it reads and nobody needs after it.
+    """
+
+    def __init__(self, compiled: Any, bounds: Mapping[str, int], *, donate: bool = False):
+        self.graph: Graph = compiled.graph
+        self.accesses = Accesses(self.graph, bounds)
+        self.events: list[Event] = compiled.trace(**self.accesses.bounds)
+        self.slots = _slots(self.events, self.accesses)
+        self.donated = last_reads(self.events, self.accesses) if donate else frozenset()
+        self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
+
+    def __call__(self, *, key: Any = None) -> Execution:
+        """Run the whole program. A `key` replaces the program's seed."""
+        return _Run(self, keyed(key)).finish()
+
+    def _thunk(self, op: Op) -> Callable[..., tuple] | None:
+        """thunk(values to donate, other values, point, inputs), by their number as arguments."""
+        if op.run is None:
+            return None
+        run, bounds = op.run, self.accesses.bounds
+
+        def thunk(given: dict, kept: dict, point: dict[str, Any], inputs: dict[str, Any]) -> tuple:
+            values = {**given, **kept}
+            return run({**bounds, **inputs, **point}, *(values[k] for k in sorted(values)))
+
+        return jax.jit(thunk, donate_argnums=0)
+
+
+def last_reads(events: list[Event], accesses: Accesses) -> frozenset[Edge]:
+    """The edges whose source is freed after every one of these reads, and is no result.
+
+    At all bounds at once, the same is `frees.donations`.
+    """
+    last: dict[Edge, bool] = {}
+    freed: set[tuple[Output, Any]] = set()
+    for kind, name, point in reversed(events):
+        if kind == "free":
+            freed.add((name, point))
+        elif kind == "run":
+            reads = [read for read in accesses.reads[name] if read.exists(point)]
+            values = [read.of(point) for read in reads]
+            for read, value in zip(reads, values, strict=True):
+                ends = value in freed and values.count(value) == 1 and not read.sliced
+                last[read.edge] = ends and last.get(read.edge, True)
+            freed.clear()
+    return frozenset(edge for edge, ends in last.items() if ends)
+
+
+def interpret(compiled: Any, bounds: Mapping[str, int], *, key: Any = None) -> Execution:
+    """Run a compiled program once: `Interpreter(compiled, bounds)(key=key)`."""
+    return Interpreter(compiled, bounds)(key=key)
+
+
+class _Run:
+    """One execution: its stores and its account."""
+
+    def __init__(self, program: Interpreter, inputs: dict[str, Any]):
+        self.program, self.inputs = program, inputs
+        self.account = Account()
+        self.accesses = program.accesses
+        self.stores: dict[Output, PointStore | BlockStore] = {}
+        for tensor, kind in self.accesses.types().items():
+            slots = program.slots.get(tensor)
+            self.stores[tensor] = (
+                PointStore(kind)
+                if slots is None
+                else BlockStore(*slots, self.account.reserve, kind)
+            )
+        self.host: dict[Output, HostStore] = defaultdict(HostStore)
+        self.given: set[tuple[Output, Point]] = set()
+        for event in program.events:
+            kind, name, point = event
+            getattr(self, kind)(name, point)
+            self.account.tick(event)
+
+    def run(self, name: str, point: Point) -> None:
+        thunk = self.program.thunks[name]
+        reads = [read for read in self.accesses.reads[name] if read.exists(point)]
+        values = dict(enumerate(self.read(read, point) for read in reads))
+        if thunk is None:
+            outputs = (values[0],)
+        else:
+            given = {k: values.pop(k) for k, read in enumerate(reads) if self.gives(read, point)}
+            where = dict(zip(self.accesses.names[name], point, strict=True))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+                outputs = thunk(given, values, where, self.inputs)
+            for tensor, at in (reads[k].of(point) for k in given):
+                self.free(tensor, at)
+                self.given.add((tensor, at))
+        for tensor, value in zip(self.accesses.outputs[name], outputs, strict=True):
+            self.account.hold(tensor, point, self.stores[tensor].put(point, value))
+
+    def read(self, read: Read, point: Point) -> PyTree:
+        index = read.index(point)
+        try:
+            return self.stores[read.tensor].get(index, read.widths)
+        except KeyError:
+            parts = (f"{k.start}:{k.stop}" if isinstance(k, range) else str(k) for k in index)
+            raise ValueError(
+                f"`tree` runs {read.edge.sink}{list(point)}, which reads "
+                f"{read.tensor[0]}[{', '.join(parts)}], and not all of it is there."
+            ) from None
+
+    def gives(self, read: Read, point: Point) -> bool:
+        """Is this its last use, and nothing else in the same memory?"""
+        if read.edge not in self.program.donated:
+            return False
+        tensor, at = read.of(point)
+        return isinstance(self.stores[tensor], PointStore) and self.account.alone(tensor, at)
+
+    def free(self, tensor: Output, point: Point) -> None:
+        if (tensor, point) in self.given:
+            self.given.remove((tensor, point))
+            return
+        self.stores[tensor].free(point)
+        self.account.drop(tensor, point)
+
+    def offload(self, tensor: Output, point: Point) -> None:
+        value = self.stores[tensor].get(point, ())
+        self.account.hold(tensor, point, self.host[tensor].put(point, value), HOST)
+        self.free(tensor, point)
+
+    def fetch(self, tensor: Output, point: Point) -> None:
+        value = self.host[tensor].take(point)
+        self.account.drop(tensor, point, HOST)
+        self.account.hold(tensor, point, self.stores[tensor].put(point, value))
+
+    def finish(self) -> Execution:
+        results = tuple(self.collect(tensor) for tensor in self.program.graph.results)
+        return Execution(results, self.account, {t: s.kind for t, s in self.stores.items()})
+
+    def collect(self, tensor: Output) -> PyTree:
+        grid = self.accesses.grids[tensor]
+        values = [self.stores[tensor].get(point, ()) for point in itertools.product(*grid)]
+        sizes = tuple(map(len, grid))
+
+        def stack(kind: Any, *leaves: Any) -> jax.Array:
+            # With numpy: JAX would compile one program for each number of points.
+            flat = np.stack(leaves) if leaves else np.empty(0, kind.dtype)
+            return jnp.asarray(flat.reshape(sizes + kind.shape))
+
+        return jax.tree.map(stack, self.accesses.types()[tensor], *values)
+
+
+def _slots(events: list[tuple], accesses: Accesses) -> dict[Output, tuple[int, int, int]]:
+    """(dimension, slots, extent) of every tensor that is read by slices along one dimension."""
+    moved = {event[1] for event in events if event[0] == "offload"}
+    lives = lifetimes(events, own_places(accesses), accesses)
+    found = {}
+    for tensor, dims in accesses.sliced.items():
+        if len(dims) != 1 or tensor in moved or tensor not in lives:
+            continue
+        # What an operation reads is freed after it has run: no value takes the place of another.
+        ordered = sorted(((b, e + 1), point) for point, (b, e) in lives[tensor].items())
+        (axis,), extents = dims, accesses.extents[tensor[0]]
+        options = ((*extents[:axis], n, *extents[axis + 1 :]) for n in range(1, extents[axis] + 1))
+        found[tensor] = (axis, fewest(ordered, options)[axis], extents[axis])
+    return found

@@ -1,1 +1,0 @@
-"""Two executors of the same schedule: an interpreter with an account of every byte, and XLA."""

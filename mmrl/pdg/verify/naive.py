@@ -1,0 +1,264 @@
+"""The meaning of a program: every point once, in any legal order, everything kept.
+
+No schedule, no passes, nothing freed. Whatever the compiler does must give the same numbers as
+this, and this must give the same bits in every order, since a point depends only on what it reads.
+
+`check` says whether an order of execution is right, by enumerating one run, without any polyhedra:
+the oracle for everything that `mmrl.pdg.schedule` derives by integer sets. It reads only the graph,
+the list of events and numbers for the bounds.
+"""
+
+import collections
+import dataclasses
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.pdg.graph import Edge, Graph, Op, Output, Point, reads
+from mmrl.pdg.schedule.code import Event
+from mmrl.pdg.verify import fitting
+
+Instance = tuple[str, Point]  # an operation at a point
+
+
+def execute(
+    graph: Graph, bounds: Mapping[str, int], *, seed: int = 0, jit: bool = False
+) -> dict[tuple[str, int], dict[Point, Any]]:
+    """The values of the graph's results: {(operation, output): {point: value}}.
+
+    `seed` picks the order, and nothing else should depend on it. `jit` compiles each operation
+    once, which pays for many points. Raises `ValueError` if a point waits for itself, or
+    for wrong bounds (`validate.fitting`).
+    """
+    sizes = fitting(graph, bounds)
+    values: dict[Instance, tuple[Any, ...]] = {}
+    runs = {name: _thunk(op, sizes, jit) for name, op in graph.ops.items() if op.run is not None}
+    for name, point in legal_order(graph, sizes, seed):
+        op = graph.ops[name]
+        arguments = [
+            take(graph, edge, point, sizes, values)
+            for edge in graph.inputs(name)
+            if bool(edge.when.evaluate(op.domain.env(point, sizes)))
+        ]
+        if op.run is None:
+            values[name, point] = (arguments[0],)
+        else:
+            counters = dict(zip(op.domain.names, point, strict=True))
+            values[name, point] = runs[name](counters, *arguments)
+    return {
+        (name, output): {p: values[name, p][output] for p in graph.ops[name].domain.points(sizes)}
+        for name, output in graph.results
+    }
+
+
+def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> list[Instance]:
+    """The points that must be computed before an operation at a point."""
+    env = graph.ops[name].domain.env(point, bounds)
+    found: list[Instance] = []
+    for edge in graph.inputs(name):
+        if bool(edge.when.evaluate(env)):
+            found += [(edge.source, at) for at in reads(edge.index, env)]
+    return found
+
+
+def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
+    """All instances, each after what it needs, in an order drawn from `seed`."""
+    generator = random.Random(seed)
+    waiting: dict[Instance, int] = {}
+    readers: dict[Instance, list[Instance]] = defaultdict(list)
+    for op in graph.ops.values():
+        for point in op.domain.points(bounds):
+            sources = set(needs(graph, op.name, point, bounds))
+            waiting[op.name, point] = len(sources)
+            for source in sources:
+                readers[source].append((op.name, point))
+    missing = sorted(set(readers) - set(waiting))
+    if missing:
+        raise ValueError(
+            f"{missing[:3]} are read but not computed: are the bounds {dict(bounds)} too small?"
+        )
+    ready = [instance for instance, count in waiting.items() if count == 0]
+    order: list[Instance] = []
+    while ready:
+        place = generator.randrange(len(ready))
+        ready[place], ready[-1] = ready[-1], ready[place]
+        order.append(ready.pop())
+        for reader in readers[order[-1]]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                ready.append(reader)
+    if len(order) < len(waiting):
+        stuck = sorted(set(waiting) - set(order))
+        raise ValueError(f"{stuck[0]} waits for itself: the program has a cycle")
+    return order
+
+
+def take(
+    graph: Graph,
+    edge: Edge,
+    point: Point,
+    bounds: Mapping[str, int],
+    values: Mapping[Instance, tuple[Any, ...]],
+) -> Any:
+    """An argument as it is read: a value, or those of a slice, stacked and padded with zeros."""
+    domain = graph.ops[edge.sink].domain
+    env = domain.env(point, bounds)
+    found = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]
+    if not edge.slices:
+        return found[0]
+    widths = [part.width() for part in edge.slices]
+    room = [domain.largest(width, bounds) for width in widths]
+    counts = [max(0, int(width.evaluate(env))) for width in widths]
+
+    def pad(kind: Any, *leaves: Any) -> jax.Array:
+        # With numpy: JAX would compile one program for each length.
+        block = np.zeros((*room, *kind.shape), kind.dtype)
+        if leaves:
+            part = np.stack([np.asarray(leaf) for leaf in leaves])
+            block[tuple(map(slice, counts))] = part.reshape((*counts, *kind.shape))
+        return jnp.asarray(block)
+
+    kind = graph.ops[edge.source].types(bounds)[edge.output]
+    return jax.tree.map(pad, kind, *found)
+
+
+def _thunk(op: Op, bounds: Mapping[str, int], jit: bool) -> Callable[..., tuple[Any, ...]]:
+    run = op.run
+    assert run is not None
+
+    def thunk(counters: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
+        return run({**counters, **bounds}, *inputs)
+
+    return jax.jit(thunk) if jit else thunk
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Mistakes of one run, and how many points of each tensor were alive at once at most.
+
+    `device` and `host` count points; `timeline` gives, after each event, the points of all tensors
+    alive on the device.
+    """
+
+    violations: tuple[str, ...]
+    device: Mapping[Output, int]
+    host: Mapping[Output, int]
+    timeline: tuple[int, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def __str__(self) -> str:
+        if self.violations:
+            return "\n".join(self.violations)
+        most = sorted(self.device.items(), key=lambda item: -item[1])
+        alive = [f"{count} of {op}.{output}" for (op, output), count in most if count > 1]
+        return f"correct; at most alive: {', '.join([*alive, '1 of each other tensor'])}"
+
+
+class _Run:
+    """Where every value is, as the events go by."""
+
+    def __init__(self, graph: Graph, bounds: Mapping[str, int]):
+        self.graph, self.bounds = graph, dict(bounds)
+        self.points = {name: set(op.domain.points(bounds)) for name, op in graph.ops.items()}
+        self.edges = {name: graph.inputs(name) for name in graph.ops}
+        self.ran: set[tuple[str, Point]] = set()
+        self.place: dict[tuple[Output, Point], str] = {}
+        self.live = {"device": collections.Counter[Output](), "host": collections.Counter[Output]()}
+        self.peak: dict[str, dict[Output, int]] = {"device": {}, "host": {}}
+        self.violations: list[str] = []
+
+    def move(self, tensor: Output, point: Point, place: str) -> None:
+        """`place`: "device", "host" or "freed"."""
+        before = self.place.get((tensor, point), "nowhere")
+        if before in self.live:
+            self.live[before][tensor] -= 1
+        if place in self.live:
+            self.live[place][tensor] += 1
+            most = max(self.peak[place].get(tensor, 0), self.live[place][tensor])
+            self.peak[place][tensor] = most
+        self.place[tensor, point] = place
+
+    def run(self, op: str, point: Point) -> None:
+        if point not in self.points.get(op, ()):
+            self.violations.append(f"{_at(op, point)} runs but is no point of {op}")
+            return
+        if (op, point) in self.ran:
+            self.violations.append(f"{_at(op, point)} runs twice")
+        for edge in self.edges[op]:
+            for read in self.reads(edge, point):
+                self.read(_at(op, point), edge.tensor, read)
+        self.ran.add((op, point))
+        for output in range(len(self.graph.ops[op].outputs)):
+            self.move((op, output), point, "device")
+
+    def reads(self, edge: Edge, point: Point) -> Iterator[Point]:
+        """Which points of its source the edge reads at this point of its sink."""
+        env = self.graph.ops[edge.sink].domain.env(point, self.bounds)
+        if edge.when.evaluate(env):
+            # A slice may hold points between strides: nothing is there to read.
+            yield from (
+                q
+                for q in reads(edge.index, env)
+                if q in self.points[edge.source] or not edge.slices
+            )
+
+    def read(self, reader: str, tensor: Output, point: Point) -> None:
+        what = _at(tensor[0], point)
+        place = self.place.get((tensor, point), "nowhere")
+        if place == "nowhere":
+            self.violations.append(f"{reader} reads {what} before it is computed")
+        elif place != "device":
+            where = "on the host" if place == "host" else "freed"
+            self.violations.append(f"{reader} reads {what} while it is {where}")
+
+    def manage(self, kind: str, tensor: Output, point: Point) -> None:
+        """A free, an offload or a fetch."""
+        what, place = _at(tensor[0], point), self.place.get((tensor, point), "nowhere")
+        wanted = {"free": ("device", "host"), "offload": ("device",), "fetch": ("host",)}[kind]
+        if place not in wanted:
+            state = {"device": "on the device", "host": "on the host"}.get(place, place)
+            self.violations.append(f"{kind} of {what} while it is {state}")
+        if kind == "free" and tensor in self.graph.results:
+            self.violations.append(f"free of {what}, which is a result")
+        self.move(tensor, point, {"free": "freed", "offload": "host", "fetch": "device"}[kind])
+
+    def finish(self) -> None:
+        """Every point ran, and what nobody asked for is gone."""
+        for op, points in self.points.items():
+            for point in sorted(points - {p for name, p in self.ran if name == op}):
+                self.violations.append(f"{_at(op, point)} never runs")
+        for (tensor, point), place in self.place.items():
+            if place != "freed" and tensor not in self.graph.results:
+                self.violations.append(
+                    f"{_at(tensor[0], point)} is never freed (output {tensor[1]})"
+                )
+
+
+def check(graph: Graph, events: Sequence[Event], **bounds: int) -> Report:
+    """Follow the events: order, each point once, no use after free, no leak; and count.
+
+    Frees are wanted of all tensors but the results. `bounds` are the numbers of the run.
+    """
+    run, timeline = _Run(graph, bounds), []
+    for kind, what, point in events:
+        if kind == "run":
+            run.run(str(what), point)
+        else:
+            op, output = what
+            run.manage(kind, (str(op), int(output)), point)
+        timeline.append(run.live["device"].total())
+    run.finish()
+    device, host = run.peak["device"], run.peak["host"]
+    return Report(tuple(run.violations), device, host, tuple(timeline))
+
+
+def _at(op: str, point: Point) -> str:
+    return f"{op}[{', '.join(map(str, point))}]"
