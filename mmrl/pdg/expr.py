@@ -66,7 +66,7 @@ class Expr:
 
     def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
         """Replace the symbols in `env`; one by a slice only where it is alone."""
-        return lift(self.compute(*(term.substitute(env) for term in self.terms)))
+        return as_expr(self.compute(*(term.substitute(env) for term in self.terms)))
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
         """Bounds on the value from bounds on the symbols, all inclusive; they may be loose."""
@@ -82,7 +82,7 @@ class Expr:
 
     def upper(self) -> "Expr":
         """The point that decides when a read is ready: a slice's last, min(a, b) ↦ a.  §6.1"""
-        return lift(self.compute(*(term.upper() for term in self.terms)))
+        return as_expr(self.compute(*(term.upper() for term in self.terms)))
 
     def same(self, other: object) -> bool:
         """Is `other` built alike?"""
@@ -113,8 +113,8 @@ class Expr:
     __add__ = __radd__ = _sum(1, 1)
     __sub__, __rsub__ = _sum(1, -1), _sum(-1, 1)
     __mul__ = __rmul__ = lambda self, other: multiply(self, other)
-    __and__ = __rand__ = lambda self, other: both(self, lift(other))
-    __or__ = __ror__ = lambda self, other: either(self, lift(other))
+    __and__ = __rand__ = lambda self, other: both(self, as_expr(other))
+    __or__ = __ror__ = lambda self, other: either(self, as_expr(other))
     __lt__, __le__ = _comparison("<"), _comparison("<=")
     __gt__, __ge__ = _comparison(">"), _comparison(">=")
     __eq__, __ne__ = _comparison("=="), _comparison("!=")
@@ -137,7 +137,7 @@ class Sym(Expr):
         return env[self.name]
 
     def substitute(self, env: Mapping[str, Expr | int]) -> Expr:
-        return lift(env.get(self.name, self))
+        return as_expr(env.get(self.name, self))
 
     def symbols(self) -> frozenset[str]:
         return frozenset({self.name})
@@ -282,7 +282,7 @@ class Slice(Expr):
     hi: Expr
 
     def compute(self, *terms: Any) -> Any:
-        return Slice(*map(lift, terms))
+        return Slice(*map(as_expr, terms))
 
     def upper(self) -> Expr:
         return self.hi.upper() - 1
@@ -301,12 +301,12 @@ def is_index(value: object) -> bool:
     return isinstance(value, Expr | int | np.integer)
 
 
-def lift(value: Any) -> Expr:
+def as_expr(value: Any) -> Expr:
     """An int or a slice of Python's as an expression; an expression as it is."""
     if isinstance(value, slice):
         if value.step is not None or value.start is None or value.stop is None:
             raise ValueError(f"`{value}`: a slice of points has a start, a stop and no step")
-        return Slice(lift(value.start), lift(value.stop))
+        return Slice(as_expr(value.start), as_expr(value.stop))
     if not is_index(value):
         raise ValueError(f"`{value}` is no index: wanted an int, a symbol or an expression of them")
     if isinstance(value, Expr):
@@ -380,7 +380,7 @@ def total(*terms: tuple[int, Any]) -> Any:
         return no_index(next(term for _, term in terms if is_index(term)), wrong[0])
     parts: Linear = {}
     for factor, term in terms:
-        parts = _merge(parts, linear(lift(term), factor))
+        parts = _merge(parts, linear(as_expr(term), factor))
     number = parts.pop("", (0, None))[0]
     # Positive terms first, each group in alphabetical order; the number last, or 5 - t.
     ordered = sorted(parts.items(), key=lambda part: (part[1][0] < 0, part[0].lower(), part[0]))
@@ -405,7 +405,7 @@ def divide(kind: type[Binary], left: Expr, right: Any) -> Any:
     """`left // right` or `left % right`."""
     if not is_index(right):
         return no_index(left, right)
-    divisor = lift(right)
+    divisor = as_expr(right)
     if not isinstance(divisor, Const) or divisor.value < 1:
         raise ValueError(f"`{left}` may only be divided by a positive number, not by `{right}`")
     if isinstance(left, Const):
@@ -419,7 +419,7 @@ def compare(op: str, left: Expr, right: object) -> Any:
     """`left op right`, decided at once where the sides differ by a number."""
     if not is_index(right):
         return no_index(left, right)
-    other = lift(right)
+    other = as_expr(right)
     if is_truth(left) or is_truth(other):
         alike = left.same(other)
         return {"==": alike, "!=": not alike}.get(op, NotImplemented)
@@ -440,7 +440,7 @@ def extreme(kind: type[Binary], values: tuple[Any, ...]) -> Any:
 def _extreme_of_two(kind: type[Binary], a: Any, b: Any) -> Any:
     least = kind is Min
     if isinstance(a, Expr) or isinstance(b, Expr):
-        left, right = lift(a), lift(b)
+        left, right = as_expr(a), as_expr(b)
         difference = left - right
         if isinstance(difference, Const):
             return left if (difference.value <= 0) == least else right
@@ -454,7 +454,7 @@ def multiply(left: Expr, right: Any) -> Any:
     """`left * right`, one of them a number."""
     if not is_index(right):
         return no_index(left, right)
-    a, b = lift(right), left
+    a, b = as_expr(right), left
     if not isinstance(a, Const):
         a, b = b, a
     if not isinstance(a, Const):

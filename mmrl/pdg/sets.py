@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import islpy as isl
 
-from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Max, Min, Slice, Sym, lift, max_, min_
+from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Max, Min, Slice, Sym, as_expr, max_, min_
 from mmrl.pdg.graph import Domain, Edge, Graph
 
 _Kind = isl.ast_expr_type
@@ -204,7 +204,7 @@ def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
 def following(value: Expr) -> Expr:
     """value + 1, inside minima and maxima: the end of a slice or loop from its last point."""
     if isinstance(value, Min | Max):
-        return lift(value.compute(following(value.left), following(value.right)))
+        return as_expr(value.compute(following(value.left), following(value.right)))
     return value + 1
 
 
@@ -237,7 +237,7 @@ def to_expr(node: isl.AstExpr) -> Expr:
     if node.get_type() == _Kind.id:
         return Sym(node.get_id().get_name())
     if node.get_type() == _Kind.int:
-        return lift(node.get_val().to_python())
+        return as_expr(node.get_val().to_python())
     terms = [to_expr(node.get_op_arg(k)) for k in range(node.get_op_n_arg())]
     kind = _operator(node)
     if kind not in _OPERATORS:

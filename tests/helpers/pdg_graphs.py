@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from mmrl.pdg import graph as graphs
-from mmrl.pdg.expr import Expr, Sym, lift, min_
+from mmrl.pdg.expr import Expr, Sym, as_expr, min_
 from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
 from mmrl.pdg.run import Compiled, compile
 
@@ -32,7 +32,7 @@ def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
     edges = []
     for number, (source, *index) in enumerate(sources):
         name, output = source if isinstance(source, tuple) else (source, 0)
-        where = tuple(lift(part) for part in index)
+        where = tuple(as_expr(part) for part in index)
         edges.append(Edge(sink, name, where, input=number, output=output))
     return edges
 
@@ -40,7 +40,7 @@ def reads(sink: str, *sources: tuple[Any, ...]) -> list[Edge]:
 def branch(sink: str, when: Expr, source: str | tuple[str, int], *index: Any) -> Edge:
     """One case of a branching definition."""
     name, output = source if isinstance(source, tuple) else (source, 0)
-    return Edge(sink, name, tuple(lift(part) for part in index), when, output=output)
+    return Edge(sink, name, tuple(as_expr(part) for part in index), when, output=output)
 
 
 def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str) -> Graph:

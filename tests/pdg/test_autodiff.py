@@ -15,7 +15,7 @@ from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.language.tensor import Tensor
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import generate, trace
-from mmrl.pdg.schedule.frees import plan
+from mmrl.pdg.schedule.frees import plan_memory
 from mmrl.pdg.verify.naive import check, execute
 
 STEPS = 9  # more than the 8 of t % 8
@@ -289,7 +289,7 @@ def test_one_changed_index_changes_what_is_kept(n: int | None):
     """n observations are alive at most, or all of them; and nothing is used after it is freed."""
     program, last = reinforce(n)
     graph = program.graph(last)
-    tree = generate(plan(schedule(graph)))
+    tree = generate(plan_memory(schedule(graph)))
     for steps in (8, 20):
         bounds = {"T": steps, "I": 2}
         report = check(graph, trace(tree, **bounds), **bounds)

@@ -9,7 +9,7 @@ import pytest
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import Event, generate, trace
-from mmrl.pdg.schedule.frees import Plan, plan, unproved
+from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory, unproved
 from mmrl.pdg.verify.naive import Report, check
 from tests.helpers.pdg_graphs import reinforce, tiled
 
@@ -20,7 +20,7 @@ Events = list[Event]
 @functools.cache
 def events(swap: bool = False) -> tuple[Event, ...]:
     swapped = [("o", 0)] if swap else []
-    return tuple(trace(generate(plan(schedule(reinforce(2)), swapped)), **SIZES))
+    return tuple(trace(generate(plan_memory(schedule(reinforce(2)), swapped)), **SIZES))
 
 
 def report(run: Events) -> Report:
@@ -120,7 +120,7 @@ def dropped(made: Graph, sink: str, source: str) -> Graph:
 
 @pytest.mark.parametrize("edge", [("o", "e"), ("g", "e"), ("d", "g"), ("G", "p"), ("u", "G")])
 def test_a_schedule_without_one_dependence_is_found(edge: tuple[str, str]):
-    wrong = plan(schedule(dropped(reinforce(2), *edge)))
+    wrong = plan_memory(schedule(dropped(reinforce(2), *edge)))
     assert not report(trace(generate(wrong), **SIZES)).ok
     assert unproved(wrong).is_empty()
     assert not unproved(dataclasses.replace(wrong, graph=reinforce(2))).is_empty()
@@ -139,8 +139,8 @@ def test_frees_from_the_dense_dependences_of_a_strided_graph_are_found():
         for edge in made.edges
     )
     times = schedule(made)
-    frees = plan(dataclasses.replace(times, graph=made.replace(ops=dense, edges=unit)))
-    wrong = generate(Plan(made, frees.statements, frees.times, frees.depth))
+    frees = plan_memory(dataclasses.replace(times, graph=made.replace(ops=dense, edges=unit)))
+    wrong = generate(MemoryPlan(made, frees.statements, frees.times, frees.depth))
     found = check(made, trace(wrong, I=1, T=12), I=1, T=12)
     assert any("p[0, 4] reads G[0, 0] while it is freed" in line for line in found.violations)
 

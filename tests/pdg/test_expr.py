@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice, Sym, lift, max_, min_
+from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice, Sym, as_expr, max_, min_
 from mmrl.pdg.graph import Domain, reads
 from mmrl.pdg.sets import always, invert, simplify
 
@@ -80,7 +80,7 @@ def test_intervals_hold_every_value(tree: Any, below: int, above: int):
         (Slice(t, min_(t + 4, T)).width(), "min(4, T - t)"),
         (Slice(max_(0, t - 4), t + 1).width(), "min(t + 1, 5)"),
         (Slice(t, min_(t + 4, T)).upper(), "t + 3"),
-        (Slice(lift(0), T).upper(), "T - 1"),
+        (Slice(as_expr(0), T).upper(), "T - 1"),
         ((t < t + 1) & TRUE, "True"),
         ((t == t + 1) | FALSE, "False"),
     ],
@@ -114,13 +114,13 @@ def test_traced_values_stay_arrays():
         (lambda: t * T, "is not linear"),
         (lambda: t // T, "divided by a positive number"),
         (lambda: t % 0, "divided by a positive number"),
-        (lambda: lift(1.5), "is no index"),
+        (lambda: as_expr(1.5), "is no index"),
         (lambda: t + 1.5, r"`t` does not go with `1.5` in an index.*`p.value\(t\)` is a tensor"),
         (lambda: 2 * t / 2, r"`2 \* t` does not go with `2`"),
         (lambda: 0.9**t, r"`t` does not go with `0.9`"),
         (lambda: t & 1, r"`\(t\) & \(1\)` joins `t`, which is no condition.* `t % 2 == 1`"),
         (lambda: (t > 1) | i, r"joins `i`, which is no condition: put comparisons in brackets"),
-        (lambda: lift(slice(0, 8, 2)), "no step"),
+        (lambda: as_expr(slice(0, 8, 2)), "no step"),
         (lambda: t.evaluate({"T": 3}), "`t` has no value"),
         (lambda: Slice(t, T).isl(), "many points"),
     ],
@@ -150,7 +150,7 @@ INVERSES = {
 def test_reads_have_the_inverses_of_the_paper(pattern: str):
     phi, inverse, when = INVERSES[pattern]
     line = Domain.of("t")
-    found = invert(line, line, [lift(phi)])
+    found = invert(line, line, [as_expr(phi)])
     assert (str(found.index[0]), str(found.when), found.exact) == (inverse, when, True)
 
 
@@ -161,10 +161,10 @@ def test_reads_have_the_inverses_of_the_paper(pattern: str):
 )
 def test_an_inverse_holds_every_reader_and_no_other_if_exact(phi):
     line, size = Domain.of("t"), 11
-    found = invert(line, line, [lift(phi)])
+    found = invert(line, line, [as_expr(phi)])
     for k in range(size):
         env = {"t": k, "T": size}
-        readers = {x for x in range(size) if (k,) in reads([lift(phi)], {"t": x, "T": size})}
+        readers = {x for x in range(size) if (k,) in reads([as_expr(phi)], {"t": x, "T": size})}
         box = {x for (x,) in reads(found.index, env)} if found.when.evaluate(env) else set()
         assert readers == box if found.exact else readers <= box <= set(range(size))
         assert bool(readers) == bool(found.when.evaluate(env))

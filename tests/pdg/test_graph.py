@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, lift, min_
+from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, as_expr, min_
 from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.tensor import Tensor
@@ -99,7 +99,7 @@ def program(**edges: list[tuple[str, tuple[Any, ...], Expr]]) -> Graph:
         run: Callable[..., Any] | None = None if cases else _plus_one
         ops[name] = Op(name, "merge" if cases else "fn", line, (kind,), run)
         for place, (source, index, when) in enumerate(inputs):
-            at = tuple(map(lift, index))
+            at = tuple(map(as_expr, index))
             joined.append(Edge(name, source, at, when, 0 if cases else place))
     return Graph(ops, tuple(joined), ("T",), ((next(iter(edges)), 0),))
 

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import Sym, lift
+from mmrl.pdg.expr import Sym, as_expr
 from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
 from mmrl.pdg.language import Program
 from mmrl.pdg.run import compile
-from mmrl.pdg.run.account import HOST, Accesses, Account
+from mmrl.pdg.run.account import HOST, Account, ReadTable
 from mmrl.pdg.run.interpreter import (
     HOST_MEMORY,
     BlockStore,
@@ -118,7 +118,7 @@ def test_a_thunk_serves_every_step_and_run():
 def test_what_ends_with_a_read_is_given_away(name: str):
     made, bounds = compiled(name), numbers(compiled(name).graph)
     # At all bounds at once, isl says the same.
-    found = last_reads(made.trace(**bounds), Accesses(made.graph, bounds))
+    found = last_reads(made.trace(**bounds), ReadTable(made.graph, bounds))
     assert found == set(donations(schedule(made.graph)))
     kept, given = (Interpreter(made, bounds, donate=donate)() for donate in (False, True))
     np.testing.assert_array_equal(given.results, kept.results)
@@ -154,7 +154,7 @@ def test_a_use_after_free_is_named():
         "y": Op("y", "fn", Domain.of("t"), (number,), lambda env, x: (x,)),
     }
     graph = Graph(ops, (Edge("y", "x", (t,)),), ("T",), ())
-    zero = (lift(0),)
+    zero = (as_expr(0),)
     tree = Block((Execute("x", zero), Free(("x", 0), zero), Execute("y", zero)))
     wrong = dataclasses.replace(compile(graph), tree=tree)
     with pytest.raises(ValueError, match=r"y\[0\], which reads x\[0\]"):

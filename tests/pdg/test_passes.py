@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import TRUE, Slice, Sym, lift, min_
+from mmrl.pdg.expr import TRUE, Slice, Sym, as_expr, min_
 from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.passes import fuse, lift_loops, stages, tile, vectorize
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import generate, trace
-from mmrl.pdg.schedule.frees import plan
+from mmrl.pdg.schedule.frees import plan_memory
 from mmrl.pdg.verify import naive as order
 from mmrl.pdg.verify import validate
 from mmrl.pdg.verify.naive import execute
@@ -49,7 +49,7 @@ class Build:
             self.edge(name, source, output, index, when, 0)
 
     def edge(self, name, source, output, index, when, k):
-        self.edges.append(Edge(name, source, tuple(map(lift, index)), when, k, output))
+        self.edges.append(Edge(name, source, tuple(map(as_expr, index)), when, k, output))
 
     def graph(self, *results):
         return Graph(self.ops, tuple(self.edges), ("I", "T"), tuple((r, 0) for r in results))
@@ -137,7 +137,9 @@ def recurrent():
         ("mean", 0, i, t - 1),
         ("a", 0, i, t),
     )
-    b.fn("last", RUNS, lambda env, ms: ms[::-1].sum(0) + ms[2], ("mean", 0, i, Slice(lift(0), T)))
+    b.fn(
+        "last", RUNS, lambda env, ms: ms[::-1].sum(0) + ms[2], ("mean", 0, i, Slice(as_expr(0), T))
+    )
     learning(b)
     return b.graph("update", "mean", "last")
 
@@ -158,7 +160,9 @@ def reduced():
         ("odd", 0, i, t),
         ("odd", 0, i, t),
     )
-    b.fn("sum", RUNS, lambda env, x: x.sum(0), ("d", 0, i, Slice(lift(0), T)), kind="sum", axis=0)
+    b.fn(
+        "sum", RUNS, lambda env, x: x.sum(0), ("d", 0, i, Slice(as_expr(0), T)), kind="sum", axis=0
+    )
     b.fn("update", RUNS, lambda env, w, g: w + 0.1 * g, ("w", 0, i), ("sum", 0, i))
     return b.graph("update", "odd")
 
@@ -278,7 +282,7 @@ def test_scans_of_one_step():
 @pytest.mark.parametrize(("n", "m", "peak"), [(3, 4, 6), (None, 4, 17)])
 def test_tiles_keep_m_and_the_window_without_one(n, m, peak):
     graph, _ = tile(reinforce(n), "t", m)
-    tree = generate(plan(schedule(graph)))
+    tree = generate(plan_memory(schedule(graph)))
     report = order.check(graph, trace(tree, I=2, T=17), I=2, T=17)
     assert report.ok, str(report)
     assert report.device["o", 0] == peak

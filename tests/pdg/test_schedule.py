@@ -15,8 +15,16 @@ import pytest
 
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.schedule import Schedule, apart, explain, schedule
-from mmrl.pdg.schedule.code import Block, Event, Loop, generate, interleaves, leaves, text, trace
-from mmrl.pdg.schedule.frees import Plan, Statement, donations, jointly, plan, tensors, unproved
+from mmrl.pdg.schedule.code import Body, Event, Loop, generate, interleaves, leaves, text, trace
+from mmrl.pdg.schedule.frees import (
+    MemoryPlan,
+    Statement,
+    donations,
+    jointly,
+    plan_memory,
+    tensors,
+    unproved,
+)
 from mmrl.pdg.verify.naive import check
 from tests.helpers import pdg_graphs
 from tests.helpers.pdg_graphs import PROGRAMS, STEPS, graph, op, ppo, reads, reinforce, tiled
@@ -27,12 +35,12 @@ SOME = ["3-step", "3-step, tiles of 4", "PPO"]
 
 
 @functools.cache
-def planned(name: str, swap: bool = False) -> Plan:
-    return plan(schedule(PROGRAMS[name]()), [OBSERVATION] if swap else [])
+def planned(name: str, swap: bool = False) -> MemoryPlan:
+    return plan_memory(schedule(PROGRAMS[name]()), [OBSERVATION] if swap else [])
 
 
 @functools.cache
-def program(name: str, swap: bool = False) -> Block:
+def program(name: str, swap: bool = False) -> Body:
     return generate(planned(name, swap))
 
 
@@ -43,7 +51,7 @@ def bounds(graph: Graph, runs: int, steps: int) -> dict[str, int]:
 
 def run(made: Graph, swap: bool = False, steps: int = 32, proximity: str = "upper") -> Any:
     """The report on two iterations of a program."""
-    tree = generate(plan(schedule(made, proximity), [OBSERVATION] if swap else []))
+    tree = generate(plan_memory(schedule(made, proximity), [OBSERVATION] if swap else []))
     sizes = bounds(made, 2, steps)
     report = check(made, trace(tree, **sizes), **sizes)
     assert report.ok, str(report)
@@ -55,7 +63,7 @@ def run(made: Graph, swap: bool = False, steps: int = 32, proximity: str = "uppe
 
 @pytest.mark.parametrize(("n", "longest"), [(1, 8), (3, 40), (8, 40)])
 def test_a_window_of_n_steps_keeps_n_observations(n: int, longest: int):
-    tree = generate(plan(schedule(reinforce(n))))
+    tree = generate(plan_memory(schedule(reinforce(n))))
     for steps in {8, longest}:
         report = check(reinforce(n), trace(tree, I=2, T=steps), I=2, T=steps)
         assert report.ok
@@ -97,7 +105,7 @@ def test_swapping_keeps_one_observation_on_the_device():
 
 def test_values_used_in_one_iteration_only_are_not_swapped():
     made = reinforce(3)
-    tree = generate(plan(schedule(made), [("d", 0), ("p", 0)]))
+    tree = generate(plan_memory(schedule(made), [("d", 0), ("p", 0)]))
     assert {kind for kind, *_ in trace(tree, I=2, T=8)} == {"run", "free"}
 
 
@@ -112,7 +120,7 @@ def test_only_upper_bounds_interleave_every_window(
     proximity: str, interleaved: set[int], others: set[int]
 ):
     def together(n: int | None) -> bool:
-        tree = generate(plan(schedule(reinforce(n), proximity)), memory=False)
+        tree = generate(plan_memory(schedule(reinforce(n), proximity)), memory=False)
         return interleaves(tree, "e", "d")
 
     assert {n for n in interleaved | others if together(n)} == interleaved
@@ -156,9 +164,9 @@ def test_the_order_is_proved_for_all_bounds(name: str):
 def test_the_proof_fails_for_a_wrong_order():
     made = reinforce(3)
     lost = tuple(edge for edge in made.edges if (edge.sink, edge.source) != ("g", "e"))
-    wrong = plan(schedule(made.replace(edges=lost)))
+    wrong = plan_memory(schedule(made.replace(edges=lost)))
     assert unproved(wrong).is_empty()
-    assert not unproved(Plan(made, wrong.statements, wrong.times, wrong.depth)).is_empty()
+    assert not unproved(MemoryPlan(made, wrong.statements, wrong.times, wrong.depth)).is_empty()
 
 
 def test_the_proof_fails_for_operations_at_the_same_time():
@@ -166,7 +174,7 @@ def test_the_proof_fails_for_operations_at_the_same_time():
     one_time = isl.UnionMap.from_domain(schedule(made).times.domain())
     still = one_time.apply_range(isl.UnionMap("{ [] -> [0] }", context=one_time.get_ctx()))
     names = {name: Statement("run", name) for name in made.ops}
-    assert not unproved(Plan(made, names, still, 1)).is_empty()
+    assert not unproved(MemoryPlan(made, names, still, 1)).is_empty()
 
 
 def test_two_points_never_share_a_time():
@@ -361,7 +369,7 @@ def test_counters_have_the_names_of_what_they_count():
 
 
 def _loops(node: Any) -> list[Loop]:
-    if isinstance(node, Block):
+    if isinstance(node, Body):
         return [loop for child in node.body for loop in _loops(child)]
     return [node, *_loops(node.body)] if isinstance(node, Loop) else []
 

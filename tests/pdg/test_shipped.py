@@ -23,7 +23,7 @@ from mmrl.pdg.programs import Environment, Memory, Network
 from mmrl.pdg.run import Compiled, compile
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import Event, generate, trace
-from mmrl.pdg.schedule.frees import plan, unproved
+from mmrl.pdg.schedule.frees import plan_memory, unproved
 from mmrl.pdg.verify.naive import check, execute, needs
 
 BATCH, HIDDEN = 3, 2
@@ -262,7 +262,7 @@ def test_a_dropped_dependence_is_found(program: str):
     found, tried = 0, list(last.values())[list(PROGRAMS).index(program) :: 12]
     for edge in tried:
         kept = whole.replace(edges=tuple(other for other in whole.edges if other is not edge))
-        wrong = plan(schedule(kept))
+        wrong = plan_memory(schedule(kept))
         if not check(whole, trace(generate(wrong), **sizes), **sizes).ok:
             found += 1
             assert not unproved(dataclasses.replace(wrong, graph=whole)).is_empty(), str(edge)

@@ -19,7 +19,7 @@ from mmrl.pdg.passes.tile import tile
 from mmrl.pdg.programs import Environment, Network
 from mmrl.pdg.run import compile, layout
 from mmrl.pdg.run.interpreter import interpret
-from mmrl.pdg.run.plan import regroup
+from mmrl.pdg.run.lowering import regroup
 from mmrl.pdg.run.xla import XlaProgram, xla
 from mmrl.pdg.verify.naive import execute
 from tests.helpers.pdg_graphs import compiled, reinforce

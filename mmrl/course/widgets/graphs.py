@@ -14,7 +14,7 @@ from mmrl.pdg.graph import Graph
 from mmrl.pdg.language import Program
 from mmrl.pdg.schedule import IN, Proximity, Schedule, explain, maps, schedule, union
 from mmrl.pdg.schedule.code import Event, generate, text, trace
-from mmrl.pdg.schedule.frees import Plan, plan
+from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory
 
 PATTERNS = ("t", "t+3", "t-1", "0:T", "t:T", "0:t+1", "t:min(t+n,T)", "max(0,t-n):t+1")
 PATTERNS += ("t//2", "t%8", "T-1-t")
@@ -125,14 +125,14 @@ def schedules() -> dict[str, Any]:
 
 def program(order: Schedule, n: int | None) -> tuple[str, str]:
     """The code, in which only observations are freed, and its events when it runs."""
-    whole = plan(order)
+    whole = plan_memory(order)
     # With T at least the window, prologue, steady loop and epilogue are loops of their own.
     tree = generate(_only_observations(whole), readable=True, least=n or 2)
     events = trace(tree, I=1, T=STEPS)
     return text(tree), " ".join(_event(order.graph, event) for event in events)
 
 
-def _only_observations(whole: Plan) -> Plan:
+def _only_observations(whole: MemoryPlan) -> MemoryPlan:
     """Without the frees of other tensors: what is to be seen, and quicker to compile."""
 
     def wanted(name: str) -> bool:

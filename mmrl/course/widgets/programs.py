@@ -17,7 +17,7 @@ from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.passes import Stage, fuse, lift_loops, stages, tile, vectorize
 from mmrl.pdg.passes.access import shift
 from mmrl.pdg.run import Compiled, compile
-from mmrl.pdg.schedule.code import Block, Execute, If, Leaf, Loop, Node, leaves, text
+from mmrl.pdg.schedule.code import Body, Execute, If, Leaf, Loop, Node, leaves, text
 
 BOUNDS = {"I": 1, "T": 8}
 WINDOW = 3
@@ -127,7 +127,7 @@ def _statements(code: str) -> list[int]:
 
 def _walk(node: Node, env: dict[str, int]) -> Iterator[tuple[Leaf, dict[str, int]]]:
     """Like `mmrl.pdg.schedule.code.trace`, with each event's statement, and the loop counters."""
-    if isinstance(node, Block):
+    if isinstance(node, Body):
         for child in node.body:
             yield from _walk(child, env)
     elif isinstance(node, If):

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, at_a_point, is_at_a_point, lift
+from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, as_expr, at_a_point, is_at_a_point
 from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type, named_here, type_text
 from mmrl.pdg.language import ops as table
 from mmrl.pdg.language.indexing import definition, subscript
@@ -77,7 +77,7 @@ class Program:
 
     def value(self, expr: Expr) -> Tensor:
         """The value of an index expression at each point, an int32: `p.value(T - t)`."""
-        expr = lift(expr)
+        expr = as_expr(expr)
         domain = self.domain(expr.symbols() & set(self.box.names))
         run = lambda env: (jnp.asarray(expr.evaluate(env), jnp.int32),)  # noqa: E731
         kinds, params = (array_type((), np.int32),), {"expr": expr}
@@ -125,7 +125,7 @@ class Program:
         if not callable(f):
             raise ValueError(f"`f` must be a function, got {f!r}: inputs come after it")
         over = (over,) if isinstance(over, Sym | str) else over
-        tensors = [self.lift(x) for x in inputs]
+        tensors = [self.as_tensor(x) for x in inputs]
         name = name or _name_of(f)
         name = self.fresh(named_here(name) if name == "fn" and not random else name)
         domain = self.domain(over).union(*(x.domain for x in tensors))
@@ -147,7 +147,7 @@ class Program:
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
         """One row of `ops.TABLE`; inputs that are numbers become part of the operation."""
         fixed = {k: x for k, x in enumerate(inputs) if isinstance(x, bool | int | float)}
-        tensors = [self.lift(x) for k, x in enumerate(inputs) if k not in fixed]
+        tensors = [self.as_tensor(x) for k, x in enumerate(inputs) if k not in fixed]
         bound = table.bind(kind, [x.array for x in tensors], params)
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
@@ -157,7 +157,7 @@ class Program:
         more = {"numbers": tuple(sorted(fixed.items()))} if fixed else {}
         return self.build(kind, run, tensors, name=name, params={**params, **more})[0]
 
-    def lift(self, value: Any, like: tuple[Any, ...] = ()) -> Tensor:
+    def as_tensor(self, value: Any, like: tuple[Any, ...] = ()) -> Tensor:
         """A tensor as it is; an index expression's value; anything else as a constant.
 
         `like` may give the type of the constant.
@@ -231,7 +231,7 @@ class Program:
             )
         found = subscript(key, op.domain, name)
         bounds = [bound.name for bound in self.bounds]
-        tensor = self.lift(value, op.outputs)
+        tensor = self.as_tensor(value, op.outputs)
         if any(isinstance(part, Slice) for part in tensor.index):
             tensor = tensor.read()
         when, change = definition(found, op.domain, bounds, name)
@@ -282,7 +282,7 @@ class Program:
 
         if not results:
             raise ValueError("`results` must name at least one tensor: the graph is what it needs")
-        kept = [x if x.is_whole else x.read() for x in map(self.lift, results)]
+        kept = [x if x.is_whole else x.read() for x in map(self.as_tensor, results)]
         bounds = tuple(bound.name for bound in self.bounds)
         asked = tuple((x.source, x.output) for x in kept)
         graph = Graph(dict(self.ops), tuple(self.edges), bounds, asked)

@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, is_index, is_truth, lift, max_
+from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, as_expr, is_index, is_truth, max_
 from mmrl.pdg.graph import Dim, Domain, conjuncts
 from mmrl.pdg.sets import always, never, simplify
 
@@ -49,8 +49,8 @@ def subscript(key: Any, domain: Domain, name: str) -> Subscript:
     if places:
         items, axes = items[: places[0]], tuple(items[places[0] + 1 :]) or None
     when, at = TRUE, {}
-    if len(items) == 1 and is_index(items[0]) and is_truth(lift(items[0])):
-        when, items = lift(items[0]), []
+    if len(items) == 1 and is_index(items[0]) and is_truth(as_expr(items[0])):
+        when, items = as_expr(items[0]), []
     if len(items) > len(domain):
         raise ValueError(
             f"`{name}` has {len(domain)} symbolic dimensions, {list(domain.names)}, and was given "
@@ -75,8 +75,10 @@ def _from_start(item: Any, bound: Expr, name: str) -> Expr:
             )
     if isinstance(item, slice) and item.step is None:
         start, stop = item.start, item.stop
-        return Slice(lift(0 if start is None else start), lift(bound if stop is None else stop))
-    return lift(item)
+        return Slice(
+            as_expr(0 if start is None else start), as_expr(bound if stop is None else stop)
+        )
+    return as_expr(item)
 
 
 def defined(sink: Domain, source: Domain, index: Sequence[Expr], name: str) -> Domain:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, lift
+from mmrl.pdg.expr import TRUE, Expr, as_expr
 from mmrl.pdg.graph import ArrayType, Domain, array_type, ragged
 
 
@@ -131,7 +131,7 @@ def needs(kind: str, inputs: Sequence[Any], params: Mapping[str, Any]) -> Expr:
     if kind in ("mean", "max", "min"):
         shape, axis = inputs[0].shape, params["axis"]
         for size in shape if axis is None else [shape[axis]]:
-            found = found & (lift(size) > 0)
+            found = found & (as_expr(size) > 0)
     elif kind == "take":
         own = params["at"][1:]
         for size, at in zip(inputs[0].shape[-len(own) :], own, strict=False):

@@ -162,22 +162,22 @@ def _window(x: Any, lo: Any, hi: Any, width: int, axis: int) -> Any:
 
 
 def arrive(
-    plans: Sequence[Access], inputs: Sequence[Any], start: Mapping[str, Any]
+    readings: Sequence[Access], inputs: Sequence[Any], start: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Mapping[str, Any], list[Any]], list[Any]]]:
     """The axes to walk along, d first, and `reads(point, walked)`: what the old φ read at a point.
 
     None stands for inputs that are not walked along. `start` is the point at which all arrived.
     """
-    ordered = [plan.order(value) for plan, value in zip(plans, inputs, strict=True)]
+    ordered = [reading.order(value) for reading, value in zip(readings, inputs, strict=True)]
     walked = [
-        None if plan.walked is None else _move(value, plan.walked, 0)
-        for plan, value in zip(plans, ordered, strict=True)
+        None if reading.walked is None else _move(value, reading.walked, 0)
+        for reading, value in zip(readings, ordered, strict=True)
     ]
 
     def reads(point: Mapping[str, Any], here: list[Any]) -> list[Any]:
         return [
-            plan.read(value, point, start) if plan.walked is None else spot
-            for plan, value, spot in zip(plans, ordered, here, strict=True)
+            reading.read(value, point, start) if reading.walked is None else spot
+            for reading, value, spot in zip(readings, ordered, here, strict=True)
         ]
 
     return walked, reads

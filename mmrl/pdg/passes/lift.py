@@ -42,7 +42,7 @@ from mmrl.pdg.expr import TRUE, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import Block, cycles
-from mmrl.pdg.passes.loops import MARK, Loop, analyze, type_of
+from mmrl.pdg.passes.loops import MARK, Carried, analyze, type_of
 from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, check_matrix, describe
 from mmrl.scan import scan
 
@@ -348,7 +348,7 @@ def lift_loops(
     return graph, words
 
 
-def _check_cost(loop: Loop) -> None:
+def _check_cost(loop: Carried) -> None:
     """Refuse to lift a forward loop of which somebody reads less than all of d at once."""
     if loop.way < 0:
         return
@@ -366,15 +366,15 @@ def _check_cost(loop: Loop) -> None:
         raise Refusal("cost", "its points are results, which could come one by one")
 
 
-def _try(loop: Loop, run: Callable) -> tuple[str, ...]:
+def _try(loop: Carried, run: Callable) -> tuple[str, ...]:
     """The forms of the scan, tried on small shapes: a step that is no recurrence is refused."""
     graph = loop.graph
     bounds = dict.fromkeys(graph.bounds, SMALL)
     env = {**dict.fromkeys(move.graph_dims(graph), 0), **bounds}
     types = []
-    for edge, plan in zip(loop.outside, loop.plans, strict=True):
+    for edge, reading in zip(loop.outside, loop.readings, strict=True):
         kind = type_of(graph.ops[edge.source], edge.output, bounds)
-        slices = [part for part in plan.index if isinstance(part, Slice)]
+        slices = [part for part in reading.index if isinstance(part, Slice)]
         lead = [graph.ops[edge.sink].domain.largest(part.width(), bounds) for part in slices]
         types.append(
             jax.tree.map(lambda x, w=lead: jax.ShapeDtypeStruct((*w, *x.shape), x.dtype), kind)
@@ -389,7 +389,7 @@ def _try(loop: Loop, run: Callable) -> tuple[str, ...]:
     return found[0]
 
 
-def _scan_run(loop: Loop, matrix: int, monoids: tuple[Declared, ...]) -> Callable:
+def _scan_run(loop: Carried, matrix: int, monoids: tuple[Declared, ...]) -> Callable:
     """`run` of the lifted loop: everything in `loop.needed`, stacked over d.
 
     The first point, which has a definition of its own, is computed apart. So the branch that it
@@ -428,7 +428,7 @@ def _scan_run(loop: Loop, matrix: int, monoids: tuple[Declared, ...]) -> Callabl
     return run
 
 
-def _replace(loop: Loop, run: Callable, forms: tuple[str, ...]) -> Graph:
+def _replace(loop: Carried, run: Callable, forms: tuple[str, ...]) -> Graph:
     """The graph in which one operation stands for the loop."""
     graph, block = loop.graph, loop.block
     kinds = [graph.ops[op].outputs[k] for op, k in loop.needed]

@@ -20,12 +20,12 @@ At = Callable[..., dict[Output, Any]]
 
 
 @dataclasses.dataclass
-class Loop:
+class Carried:
     """A cycle that carries one tensor along d, by one step: `way` is +1 forward, -1 backward.
 
     `ops` are in an order in which they can run at one point. They read each other along `inside`
-    there and along `back` at the point before, and everything else along `outside`, as the `plans`
-    say. `later` has the branches that are taken at all points but the first, or at none of them.
+    there and along `back` at the point before, and everything else along `outside`, as the
+    `readings` say. `later` has the branches that are taken at all points but the first, or at none of them.
     """
 
     graph: Graph
@@ -34,7 +34,7 @@ class Loop:
     inside: Collection[Edge]
     back: Collection[Edge]
     outside: tuple[Edge, ...]
-    plans: list[Access]
+    readings: list[Access]
     carried: Output
     way: int
     later: dict[Edge, bool]
@@ -42,7 +42,7 @@ class Loop:
     @property
     def reads(self) -> list[Edge]:
         """All that an operation in the place of the loop reads."""
-        return move.numbered(move.replan(self.outside, self.plans))
+        return move.numbered(move.replan(self.outside, self.readings))
 
     @property
     def readers(self) -> list[Edge]:
@@ -77,7 +77,7 @@ class Loop:
         `start` is the point at which the inputs arrived. `at` gives all outputs of all operations;
         x is the state before, and `known` says of some branches whether they are taken.
         """
-        walked, reads = arrive(self.plans, inputs, start)
+        walked, reads = arrive(self.readings, inputs, start)
 
         def at(
             point: Any, x: Any, here: list[Any], known: Mapping[Edge, bool] | None = None
@@ -116,7 +116,7 @@ class Loop:
         return values
 
 
-def analyze(graph: Graph, cycle: Cycle, block: Block) -> Loop:
+def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
     """The cycle as a loop that carries one tensor. Raises `Refusal` if it is not one."""
     for op in cycle.ops:
         if block.name not in graph.ops[op].domain.names:
@@ -126,16 +126,16 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Loop:
     order = [name for group in components(inside) for name in group]
     order += [name for name in cycle.ops if name not in order]
     outside = [e for op in order for e in graph.inputs(op) if e not in inside and e not in back]
-    plans = []
+    readings = []
     for edge in outside:
-        plan = access(graph, edge, block, (), True)
+        reading = access(graph, edge, block, (), True)
         foreign = edge.when.symbols() & set(move.graph_dims(graph)) - {block.name}
-        if plan is None or foreign or edge.source in cycle.ops:
+        if reading is None or foreign or edge.source in cycle.ops:
             raise Refusal("read", f"{edge} cannot be read for all of {block.name} at once")
-        plans.append(plan)
+        readings.append(reading)
     later = _later(graph, cycle.edges + tuple(outside), block, -away)
-    return Loop(
-        graph, block, tuple(order), inside, back, tuple(outside), plans, tensor, -away, later
+    return Carried(
+        graph, block, tuple(order), inside, back, tuple(outside), readings, tensor, -away, later
     )
 
 

@@ -108,8 +108,8 @@ def rewire(
                     add(new, reads)
         else:
             reads = graph.inputs(name)
-            plans = [_reading(graph, edge, block, moved, ends or {}) for edge in reads]
-            add(_reader(op, plans), replan(reads, plans))
+            readings = [_reading(graph, edge, block, moved, ends or {}) for edge in reads]
+            add(_reader(op, readings), replan(reads, readings))
     return graph.replace(ops=ops, edges=tuple(map(found, edges)))
 
 
@@ -186,9 +186,9 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
         return [_moved(graph, block, moved, op, reads)]
     domain, made, edges = block_domain(op.domain, block), [], []
     for edge in reads:
-        plan = access(graph, edge, block, moved, True)
-        if plan is not None and plan.copies:
-            edges.append(dataclasses.replace(edge, index=plan.index))
+        reading = access(graph, edge, block, moved, True)
+        if reading is not None and reading.copies:
+            edges.append(dataclasses.replace(edge, index=reading.index))
             continue
         part = f"{name}_{edge.source}"  # a merge cannot pick, or repeat: this does it first
         while part in graph.ops or part in [new.name for new, _ in made]:
@@ -203,9 +203,9 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
 def _moved(
     graph: Graph, block: Block, moved: Collection[str], op: Op, reads: Sequence[Edge]
 ) -> Made:
-    plans = [access(graph, edge, block, moved, True) for edge in reads]
-    known = [plan for plan in plans if plan is not None]
-    assert len(known) == len(plans), f"{op.name} cannot be moved: see `can_move`"
+    readings = [access(graph, edge, block, moved, True) for edge in reads]
+    known = [reading for reading in readings if reading is not None]
+    assert len(known) == len(readings), f"{op.name} cannot be moved: see `can_move`"
     kind, run = _kind(op, known), op.run
     if run is None:
         kind, run = "choice", _choice([edge.when for edge in reads])
@@ -225,9 +225,10 @@ def numbered(reads: Sequence[Edge]) -> list[Edge]:
     return [dataclasses.replace(edge, input=k, when=TRUE) for k, edge in enumerate(reads)]
 
 
-def replan(reads: Sequence[Edge], plans: Sequence[Access]) -> list[Edge]:
+def replan(reads: Sequence[Edge], readings: Sequence[Access]) -> list[Edge]:
     return [
-        dataclasses.replace(edge, index=plan.index) for edge, plan in zip(reads, plans, strict=True)
+        dataclasses.replace(edge, index=reading.index)
+        for edge, reading in zip(reads, readings, strict=True)
     ]
 
 
@@ -239,13 +240,13 @@ def _choice(conditions: list[Expr]) -> Callable[..., tuple[Any, ...]]:
 
 
 def _block_run(
-    run: Callable, plans: list[Access], block: Block, domain: Domain
+    run: Callable, readings: list[Access], block: Block, domain: Domain
 ) -> Callable[..., tuple[Any, ...]]:
     """`run` at every point of a block; zeros at points that are not in the domain."""
 
     def run_block(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         start = block.begin(env)
-        walked, reads = arrive(plans, inputs, start)
+        walked, reads = arrive(readings, inputs, start)
 
         def one(step: Any, here: list[Any]) -> tuple[Any, ...]:
             point = {**env, block.name: start[block.name] + step}
@@ -279,27 +280,29 @@ def _reading(
         pairs = zip(graph.ops[edge.source].domain.names, edge.index, strict=True)
         parts = [ends[edge.source] if dim == block.name else part for dim, part in pairs]
         return Access(tuple(part for part in parts if part is not None), sink.domain)
-    plan = access(graph, edge, block, moved, False)
-    assert plan is not None, f"{edge} reads single points of what is moved"
-    return plan
+    reading = access(graph, edge, block, moved, False)
+    assert reading is not None, f"{edge} reads single points of what is moved"
+    return reading
 
 
-def _reader(op: Op, plans: list[Access]) -> Op:
+def _reader(op: Op, readings: list[Access]) -> Op:
     """An operation that stays, reading from arrays that hold more than it asks for."""
     inner = op.run
-    if inner is None or all(plan.still for plan in plans):
+    if inner is None or all(reading.still for reading in readings):
         return op
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        reads = zip(plans, inputs, strict=True)
-        return inner(env, *(plan.read(plan.order(value), env, env) for plan, value in reads))
+        reads = zip(readings, inputs, strict=True)
+        return inner(
+            env, *(reading.read(reading.order(value), env, env) for reading, value in reads)
+        )
 
-    return dataclasses.replace(op, kind=_kind(op, plans), run=run)
+    return dataclasses.replace(op, kind=_kind(op, readings), run=run)
 
 
-def _kind(op: Op, plans: Sequence[Access]) -> str:
+def _kind(op: Op, readings: Sequence[Access]) -> str:
     """The kind of an operation, unless its `axis` is no longer the axis that passes would see."""
-    return "fn" if op.kind in MASKED and any(plan.mixes for plan in plans) else op.kind
+    return "fn" if op.kind in MASKED and any(reading.mixes for reading in readings) else op.kind
 
 
 Reason = tuple[tuple[str, ...], str]  # operations, and why they stay where they are

@@ -26,20 +26,24 @@ from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, access, cycles
 from mmrl.pdg.passes.lift import last
-from mmrl.pdg.passes.loops import Loop, analyze
+from mmrl.pdg.passes.loops import Carried, analyze
 from mmrl.pdg.passes.move import Made, Reason, movable, say, whole
 from mmrl.pdg.passes.steps import Refusal
 
 
-def tiled(loop: Loop, block: Block, moved: Collection[str]) -> Loop | None:
+def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
     """The loop with reads by blocks; None if some of what it reads cannot be read so."""
-    plans = [access(loop.graph, edge, block, moved, True) for edge in loop.outside]
-    known = [plan for plan in plans if plan is not None]
-    return dataclasses.replace(loop, plans=known, block=block) if len(known) == len(plans) else None
+    readings = [access(loop.graph, edge, block, moved, True) for edge in loop.outside]
+    known = [reading for reading in readings if reading is not None]
+    return (
+        dataclasses.replace(loop, readings=known, block=block)
+        if len(known) == len(readings)
+        else None
+    )
 
 
 def build(
-    graph: Graph, block: Block, moved: list[str], loops: list[Loop], sums: list[str]
+    graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[str]
 ) -> Graph:
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
     end = (block.bound - 1) // block.size * block.size  # where the last block begins
@@ -82,7 +86,7 @@ def _chain(op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any) ->
     ]
 
 
-def _tiled_loop(loop: Loop) -> list[Made]:
+def _tiled_loop(loop: Carried) -> list[Made]:
     """The steps of one block, from the state before it to the state after its last point."""
     block, carried = loop.block, loop.carried
 
@@ -179,7 +183,7 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
-def _loops(graph: Graph, name: str) -> list[Loop]:
+def _loops(graph: Graph, name: str) -> list[Carried]:
     """Forward loops of which only the last state is read."""
     found = []
     for cycle in cycles(graph, name):
@@ -208,7 +212,7 @@ def _sums(graph: Graph, block: Block) -> list[str]:
     return found
 
 
-def _choose(graph: Graph, block: Block) -> tuple[list[str], list[Loop], list[str], list[Reason]]:
+def _choose(graph: Graph, block: Block) -> tuple[list[str], list[Carried], list[str], list[Reason]]:
     """The largest set of operations that can be tiled together with the ends they flow into."""
     loops, sums = _loops(graph, block.name), _sums(graph, block)
     moved, reasons = movable(graph, block)

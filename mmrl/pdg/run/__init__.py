@@ -19,8 +19,8 @@ from mmrl.pdg.passes import Pass, Stage, stages
 from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, schedule
-from mmrl.pdg.schedule.code import Block, Event, generate, text, trace
-from mmrl.pdg.schedule.frees import Plan, plan
+from mmrl.pdg.schedule.code import Body, Event, generate, text, trace
+from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory
 from mmrl.pdg.verify import check_cycles, fitting, naive
 
 Bounds = Mapping[Any, int] | None  # by the name or the symbol of each bound
@@ -32,9 +32,9 @@ class Compiled:
 
     stages: tuple[Stage, ...]
     """The graph as it was given, and after each pass, with what the pass did in words."""
-    plan: Plan
+    plan: MemoryPlan
     """When everything runs, and when its memory is freed."""
-    tree: Block
+    tree: Body
     """The same as loops: what the executors walk."""
 
     @property
@@ -113,7 +113,7 @@ def compile(
     except ValueError:
         check_cycles(changed[-1].graph)
         raise
-    placed = plan(times, swap)
+    placed = plan_memory(times, swap)
     return Compiled(tuple(changed), placed, generate(placed))
 
 

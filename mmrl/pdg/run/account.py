@@ -4,7 +4,7 @@ A tensor's value at a point lives in *buffers*, each with a key that says which 
 tensors may hold the same buffer (a merge copies nothing); its bytes then count once, for the tensor
 that held it first, and pass to the next holder when that one lets go.
 
-`Accesses` says who reads what, once the bounds of a graph are numbers.
+`ReadTable` says who reads what, once the bounds of a graph are numbers.
 """
 
 import dataclasses
@@ -225,7 +225,7 @@ def extents(graph: Graph, op: str, bounds: Mapping[str, int]) -> tuple[int, ...]
     return tuple(int(dim.bound.evaluate(bounds)) for dim in graph.ops[op].domain)
 
 
-class Accesses:
+class ReadTable:
     """The reads of `graph` at numbers for its bounds; ValueError if those do not fit."""
 
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):

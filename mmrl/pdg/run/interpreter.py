@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.pdg.graph import Edge, Graph, Op, Output, Point
-from mmrl.pdg.run.account import DEVICE, HOST, Accesses, Account, Buffer, Index, Read, keyed
+from mmrl.pdg.run.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable, keyed
 from mmrl.pdg.run.layout import Event, fewest, lifetimes, own_places
 
 HOST_MEMORY = "pinned_host"
@@ -221,7 +221,7 @@ class Interpreter:
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, donate: bool = False):
         self.graph: Graph = compiled.graph
-        self.accesses = Accesses(self.graph, bounds)
+        self.accesses = ReadTable(self.graph, bounds)
         self.events: list[Event] = compiled.trace(**self.accesses.bounds)
         self.slots = _slots(self.events, self.accesses)
         self.donated = last_reads(self.events, self.accesses) if donate else frozenset()
@@ -244,7 +244,7 @@ class Interpreter:
         return jax.jit(thunk, donate_argnums=0)
 
 
-def last_reads(events: list[Event], accesses: Accesses) -> frozenset[Edge]:
+def last_reads(events: list[Event], accesses: ReadTable) -> frozenset[Edge]:
     """The edges whose source is freed after every one of these reads, and is no result.
 
     At all bounds at once, the same is `frees.donations`.
@@ -361,7 +361,7 @@ class _Run:
         return jax.tree.map(stack, self.accesses.types()[tensor], *values)
 
 
-def _slots(events: list[tuple], accesses: Accesses) -> dict[Output, tuple[int, int, int]]:
+def _slots(events: list[tuple], accesses: ReadTable) -> dict[Output, tuple[int, int, int]]:
     """(dimension, slots, extent) of every tensor that is read by slices along one dimension."""
     moved = {event[1] for event in events if event[0] == "offload"}
     lives = lifetimes(events, own_places(accesses), accesses)

@@ -15,7 +15,7 @@ from typing import Any
 
 from mmrl.pdg.expr import Const, Expr
 from mmrl.pdg.graph import Edge, Output, Point
-from mmrl.pdg.run.account import Accesses, Read, Window
+from mmrl.pdg.run.account import Read, ReadTable, Window
 
 Event = tuple
 """("run", op, point) or ("free", tensor, point), in the order of the schedule."""
@@ -64,7 +64,7 @@ class Layout:
     """Reads of merges that need no copy, or never happen."""
 
 
-def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -> Layout:
+def layout(accesses: ReadTable, events: Sequence[Event], *, alias: bool = True) -> Layout:
     """Places and rings for the order of `events`. `alias` False gives every tensor its own ring."""
     runs: dict[str, list[Point]] = defaultdict(list)
     for kind, name, point in events:
@@ -94,14 +94,14 @@ def layout(accesses: Accesses, events: Sequence[Event], *, alias: bool = True) -
     return Layout(places, rings, frozenset(aliased))
 
 
-def own_places(accesses: Accesses) -> dict[Output, Place]:
+def own_places(accesses: ReadTable) -> dict[Output, Place]:
     """Every tensor in a root of its own."""
     ranks = {tensor: len(accesses.names[tensor[0]]) for tensor in accesses.tensors}
     return {t: Place(t, tuple((j, 0) for j in range(n))) for t, n in ranks.items()}
 
 
 def settled(
-    accesses: Accesses, trace: Callable[..., Sequence[Event]], *, alias: bool = True
+    accesses: ReadTable, trace: Callable[..., Sequence[Event]], *, alias: bool = True
 ) -> Layout:
     """The layout at the bounds of `accesses`, without tracing every one of many iterations.
 
@@ -202,7 +202,7 @@ def _fit(pairs: Mapping[Point, Point]) -> tuple[tuple[int | None, int], ...] | N
 
 
 def lifetimes(
-    events: Sequence[Event], places: Mapping[Output, Place], accesses: Accesses
+    events: Sequence[Event], places: Mapping[Output, Place], accesses: ReadTable
 ) -> dict[Output, dict[Point, Interval]]:
     """For every root and point: the event that writes it first, the last one that reads it.
 

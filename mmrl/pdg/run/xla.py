@@ -20,9 +20,9 @@ from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Output
-from mmrl.pdg.run.account import Accesses, Read, Window, keyed
+from mmrl.pdg.run.account import Read, ReadTable, Window, keyed
 from mmrl.pdg.run.layout import Place, Ring, settled
-from mmrl.pdg.run.plan import Do, Planner, Repeat
+from mmrl.pdg.run.lowering import Do, Lowering, Repeat
 
 Rings = PyTree[Shaped[Array, "..."]]
 
@@ -136,11 +136,11 @@ class XlaProgram:
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
-        self._graph, self._accesses = compiled.graph, Accesses(compiled.graph, bounds)
+        self._graph, self._accesses = compiled.graph, ReadTable(compiled.graph, bounds)
         self.layout = settled(self._accesses, compiled.trace, alias=alias)
-        planner = Planner(self._accesses, self.layout)
-        self._plan = planner.plan(compiled.tree)
-        self._stored = sorted(planner.stored)
+        lowering = Lowering(self._accesses, self.layout)
+        self._plan = lowering.lower(compiled.tree)
+        self._stored = sorted(lowering.stored)
         self._jitted = jax.jit(self._run)
 
     def __call__(self, *, key: Any = None) -> tuple[PyTree, ...]:

@@ -18,7 +18,7 @@ from mmrl.pdg import sets
 from mmrl.pdg.expr import Expr, Sym
 from mmrl.pdg.graph import Graph, Output
 from mmrl.pdg.schedule import IN, constant, context, maps, union
-from mmrl.pdg.schedule.frees import Plan
+from mmrl.pdg.schedule.frees import MemoryPlan
 
 Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p) or ("free", (op, output), p) …
 
@@ -59,7 +59,7 @@ class Tree:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Block(Tree):
+class Body(Tree):
     """Nodes that run one after the other."""
 
     body: "tuple[Node, ...]"
@@ -70,8 +70,8 @@ class If(Tree):
     """`then` where the condition holds, else `orelse` (which may be an empty block)."""
 
     condition: Expr
-    then: Block
-    orelse: Block
+    then: Body
+    orelse: Body
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,11 +82,11 @@ class Loop(Tree):
     start: Expr
     stop: Expr
     step: int
-    body: Block
+    body: Body
 
 
 Leaf = Execute | Memory
-Node = Block | If | Loop | Leaf
+Node = Body | If | Loop | Leaf
 KINDS = {Execute: "run", Free: "free", Offload: "offload", Fetch: "fetch"}
 
 
@@ -94,7 +94,7 @@ def walk(node: Node) -> Iterator[Node]:
     """The node and every node in it once, in the order of the text."""
     yield node
     inner: tuple[Node, ...] = ()
-    if isinstance(node, Block):
+    if isinstance(node, Body):
         inner = node.body
     elif isinstance(node, If):
         inner = (node.then, node.orelse)
@@ -133,7 +133,7 @@ def trace(node: Node, **bounds: int) -> list[Event]:
 
 
 def _events(node: Node, env: dict[str, int]) -> Iterator[Event]:
-    if isinstance(node, Block):
+    if isinstance(node, Body):
         for child in node.body:
             yield from _events(child, env)
     elif isinstance(node, If):
@@ -150,8 +150,8 @@ def _events(node: Node, env: dict[str, int]) -> Iterator[Event]:
 
 def substitute(node: Node, env: Mapping[str, Expr]) -> Any:
     """This tree with symbols replaced; no counter in it may be one of them."""
-    if isinstance(node, Block):
-        return Block(tuple(substitute(child, env) for child in node.body))
+    if isinstance(node, Body):
+        return Body(tuple(substitute(child, env) for child in node.body))
     if isinstance(node, If):
         then, orelse = substitute(node.then, env), substitute(node.orelse, env)
         return If(node.condition.substitute(env), then, orelse)
@@ -170,7 +170,7 @@ def text(node: Node, several: Collection[str] = ()) -> str:
 
 
 def _lines(node: Node, several: frozenset[str]) -> Iterator[str]:
-    if isinstance(node, Block):
+    if isinstance(node, Body):
         for child in node.body:
             yield from _lines(child, several)
     elif isinstance(node, If):
@@ -184,7 +184,7 @@ def _lines(node: Node, several: frozenset[str]) -> Iterator[str]:
         yield _statement(node, several)
 
 
-def _else(block: Block, several: frozenset[str]) -> Iterator[str]:
+def _else(block: Body, several: frozenset[str]) -> Iterator[str]:
     if len(block.body) == 1 and isinstance(block.body[0], If):
         first, *rest = _lines(block.body[0], several)
         yield from [f"el{first}", *rest]
@@ -193,7 +193,7 @@ def _else(block: Block, several: frozenset[str]) -> Iterator[str]:
         yield from _indented(block, several)
 
 
-def _indented(block: Block, several: frozenset[str]) -> Iterator[str]:
+def _indented(block: Body, several: frozenset[str]) -> Iterator[str]:
     lines = list(_lines(block, several)) or ["pass"]
     yield from (f"    {line}" for line in lines)
 
@@ -219,7 +219,9 @@ NODES = {kind: node for node, kind in KINDS.items()}
 Known = Mapping[str, Expr]  # the counters of loops that run once, and their value
 
 
-def generate(plan: Plan, *, memory: bool = True, readable: bool = False, least: int = 1) -> Block:
+def generate(
+    plan: MemoryPlan, *, memory: bool = True, readable: bool = False, least: int = 1
+) -> Body:
     """The plan as a tree of loops, right for all bounds T, I, … of at least `least`.
 
     `memory`: with frees, offloads and fetches. `readable`: prologue and epilogue become loops of
@@ -245,11 +247,11 @@ def _options(times: isl.UnionMap, depth: int, separate: bool) -> isl.UnionMap:
     return isl.UnionMap(f"{{ {parts} }}", context=times.get_ctx())
 
 
-def _kind(plan: Plan, times: isl.Map) -> str:
+def _kind(plan: MemoryPlan, times: isl.Map) -> str:
     return plan.statements[times.get_tuple_name(IN)].kind
 
 
-def _node(node: isl.AstNode, plan: Plan, known: Known) -> Block:
+def _node(node: isl.AstNode, plan: MemoryPlan, known: Known) -> Body:
     kind = node.get_type()
     if kind == Kind.block:
         children = node.block_get_children()
@@ -258,16 +260,16 @@ def _node(node: isl.AstNode, plan: Plan, known: Known) -> Block:
     if kind == Kind.if_:  # pyright: ignore[reportAttributeAccessIssue]
         condition = _expression(node.if_get_cond(), known)
         then = _node(node.if_get_then(), plan, known)
-        orelse = _node(node.if_get_else(), plan, known) if node.if_has_else() else Block(())
-        return Block((If(condition, then, orelse),))
+        orelse = _node(node.if_get_else(), plan, known) if node.if_has_else() else Body(())
+        return Body((If(condition, then, orelse),))
     if kind == Kind.for_:  # pyright: ignore[reportAttributeAccessIssue]
         return _loop(node, plan, known)
     if kind == Kind.user:
-        return Block((_leaf(node.user_get_expr(), plan, known),))
+        return Body((_leaf(node.user_get_expr(), plan, known),))
     raise NotImplementedError(f"isl made a node of kind {kind}")
 
 
-def _loop(node: isl.AstNode, plan: Plan, known: Known) -> Block:
+def _loop(node: isl.AstNode, plan: MemoryPlan, known: Known) -> Body:
     counter = node.for_get_iterator().get_id().get_name()
     start = _expression(node.for_get_init(), known)
     if node.for_is_degenerate():
@@ -276,10 +278,10 @@ def _loop(node: isl.AstNode, plan: Plan, known: Known) -> Block:
     stop = _expression(condition.get_op_arg(1), known)
     stop = sets.following(stop) if condition.get_op_type() == Op.le else stop
     step = node.for_get_inc().get_val().to_python()
-    return Block((Loop(counter, start, stop, step, _node(node.for_get_body(), plan, known)),))
+    return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), plan, known)),))
 
 
-def _leaf(call: isl.AstExpr, plan: Plan, known: Known) -> Leaf:
+def _leaf(call: isl.AstExpr, plan: MemoryPlan, known: Known) -> Leaf:
     name, *point = (call.get_op_arg(k) for k in range(call.get_op_n_arg()))
     statement = plan.statements[name.get_id().get_name()]
     where = tuple(_expression(one, known) for one in point)
@@ -291,8 +293,8 @@ def _expression(node: isl.AstExpr, known: Known) -> Expr:
     return sets.to_expr(node).substitute(known)
 
 
-def _joined(blocks: Iterable[Block]) -> Block:
-    return Block(tuple(child for block in blocks for child in block.body))
+def _joined(blocks: Iterable[Body]) -> Body:
+    return Body(tuple(child for block in blocks for child in block.body))
 
 
 def _named(node: Node, graph: Graph, taken: frozenset[str], down: bool) -> Any:
@@ -301,8 +303,8 @@ def _named(node: Node, graph: Graph, taken: frozenset[str], down: bool) -> Any:
     It counts t if the operations in the loop run at points whose t is the counter plus a number.
     With `down`, a loop in which it is a number minus the counter is turned around.
     """
-    if isinstance(node, Block):
-        return Block(tuple(_named(child, graph, taken, down) for child in node.body))
+    if isinstance(node, Body):
+        return Body(tuple(_named(child, graph, taken, down) for child in node.body))
     if isinstance(node, If):
         then, orelse = (_named(part, graph, taken, down) for part in (node.then, node.orelse))
         return If(node.condition, then, orelse)

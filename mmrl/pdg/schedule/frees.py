@@ -48,7 +48,7 @@ class Statement:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+class MemoryPlan:
     """When every statement happens: operations, and what is done with their memory."""
 
     graph: Graph
@@ -57,7 +57,7 @@ class Plan:
     depth: int  # how many numbers a time has
 
 
-def plan(schedule: Schedule, swap: Sequence[Output] = ()) -> Plan:
+def plan_memory(schedule: Schedule, swap: Sequence[Output] = ()) -> MemoryPlan:
     """Free every tensor but the results right after its last use, and swap those of `swap`.
 
     A swapped tensor waits on the host between uses in different iterations of a loop: from right
@@ -93,7 +93,7 @@ def plan(schedule: Schedule, swap: Sequence[Output] = ()) -> Plan:
             add(Statement("offload", op, output), stay.intersect_domain(again).lexmax(), OFFLOAD)
         for stay in stays[1:]:
             add(Statement("fetch", op, output), stay.lexmin(), FETCH)
-    return Plan(graph, statements, union(placed), depth + 1)
+    return MemoryPlan(graph, statements, union(placed), depth + 1)
 
 
 def tensors(graph: Graph) -> list[Output]:
@@ -178,12 +178,13 @@ def _last_user(schedule: Schedule, edge: Edge) -> bool:
     return bool(reads) and ends and not twice
 
 
-def jointly(graph: Graph, proximity: Proximity = "upper") -> Plan:
+def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
     """Operations and frees placed by one search, as if frees were operations of the graph.
 
     Their constraints are the paper's (Figure 8): the free of x[q] comes after x[q] and after all
     its readers, and soon. But the paper freezes θ before it schedules frees (§6, two rounds), as
-    `plan` does; here the wish for early frees may move the operations too. To compare with `plan`.
+    `plan_memory` does; here the wish for early frees may move the operations too. To
+    compare with `plan_memory`.
     """
     context = sets.new_context()
     freed = {f"free_{op}_{k}": (op, k) for op, k in tensors(graph) if (op, k) not in graph.results}
@@ -204,10 +205,12 @@ def jointly(graph: Graph, proximity: Proximity = "upper") -> Plan:
     times = solve(graph, points(dense=True), must.union(after), near)
     times = times.intersect_domain(points(dense=False))
     depth = max(each.dim(OUT) for each in maps(times))
-    return Plan(graph, statements, union(lengthened(each, depth) for each in maps(times)), depth)
+    return MemoryPlan(
+        graph, statements, union(lengthened(each, depth) for each in maps(times)), depth
+    )
 
 
-def unproved(plan: Plan) -> isl.UnionMap:
+def unproved(plan: MemoryPlan) -> isl.UnionMap:
     """The pairs that the plan leaves in the wrong order; empty is a proof for all bounds at once.
 
     Checked are a value before its readers, and all of these before its free. (Offloads and fetches

@@ -6,11 +6,11 @@ from typing import Any
 
 from mmrl.course.widgets import graphs
 from mmrl.pdg import sets
-from mmrl.pdg.expr import Expr, Slice, Sym, lift, max_, min_
+from mmrl.pdg.expr import Expr, Slice, Sym, as_expr, max_, min_
 from mmrl.pdg.graph import Dim, Domain, Graph, reads
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import generate, trace
-from mmrl.pdg.schedule.frees import plan
+from mmrl.pdg.schedule.frees import plan_memory
 from mmrl.pdg.verify.naive import check
 from tests.helpers.pdg_graphs import tiled
 
@@ -19,11 +19,11 @@ PATTERNS: dict[str, Expr] = {
     "t": t,
     "t+3": t + 3,
     "t-1": t - 1,
-    "0:T": Slice(lift(0), T),
+    "0:T": Slice(as_expr(0), T),
     "t:T": Slice(t, T),
-    "0:t+1": Slice(lift(0), t + 1),
+    "0:t+1": Slice(as_expr(0), t + 1),
     "t:min(t+n,T)": Slice(t, min_(t + n, T)),
-    "max(0,t-n):t+1": Slice(max_(lift(0), t - n), t + 1),
+    "max(0,t-n):t+1": Slice(max_(as_expr(0), t - n), t + 1),
     "t//2": t // 2,
     "t%8": t % 8,
     "T-1-t": T - 1 - t,
@@ -102,7 +102,7 @@ def tiles() -> Iterator[dict[str, Any]]:
     """Launches and peaks of tiled programs, as they are scheduled for all T and then enumerated."""
     for n, m in ((1, 1), (3, 4), (5, 2), (None, 4)):
         graph = tiled(n, m)
-        tree = generate(plan(schedule(graph)))
+        tree = generate(plan_memory(schedule(graph)))
         for steps in (8, 14, 33):
             events = trace(tree, I=1, T=steps)
             report = check(graph, events, I=1, T=steps)

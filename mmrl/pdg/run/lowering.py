@@ -1,8 +1,8 @@
 """From a schedule's tree to what is compiled: rounds for conditions, and no needless reads.
 
 Three steps. `roll` takes copies of a loop's body back into the loop, `regroup` makes rounds of its
-conditions, and `Planner` leaves out reads: a value that was computed earlier in the same stretch of
-code is taken from there. Only what some operation reads later, in another iteration, has to be
+conditions, and `Lowering` leaves out reads: a value that was computed earlier in the same stretch
+of code is taken from there. Only what some operation reads later, in another iteration, has to be
 stored in a ring.
 
 *Rounds* are loops with conditions, rewritten so that one XLA program runs every statement
@@ -33,11 +33,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, Const, Expr, Sym, lift
+from mmrl.pdg.expr import TRUE, Const, Expr, Sym, as_expr
 from mmrl.pdg.graph import Op, Output
-from mmrl.pdg.run.account import Accesses, Read
+from mmrl.pdg.run.account import Read, ReadTable
 from mmrl.pdg.run.layout import Layout
-from mmrl.pdg.schedule.code import Block, Execute, Fetch, If, Loop, Offload, substitute
+from mmrl.pdg.schedule.code import Body, Execute, Fetch, If, Loop, Offload, substitute
 
 Step = tuple[int, int]
 """A group of a loop's statements, and the value of the counter that it runs for."""
@@ -96,7 +96,7 @@ def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
     start = int(values[used[0]] - slope * used[0])
     if (values[used] != start + slope * used).any():
         return Table(tuple(values.tolist()), k)
-    return lift(start) + slope * k
+    return as_expr(start) + slope * k
 
 
 def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
@@ -282,15 +282,15 @@ class Repeat:
 Node = Do | Repeat
 
 
-class Planner:
+class Lowering:
     """Plans a tree; afterwards `stored` has the roots that need a ring."""
 
-    def __init__(self, accesses: Accesses, layout: Layout):
+    def __init__(self, accesses: ReadTable, layout: Layout):
         self._accesses, self._layout = accesses, layout
         self._bounds = accesses.bounds
         self.stored = {layout.places[tensor].root for tensor in accesses.graph.results}
 
-    def plan(self, tree: Any) -> tuple[Node, ...]:
+    def lower(self, tree: Any) -> tuple[Node, ...]:
         """All that is compiled for a whole program."""
         return self._block(self._items(tree), {})
 
@@ -399,7 +399,7 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
     Raises ValueError for what only the interpreter can do.
     """
     match node:
-        case Block(body):
+        case Body(body):
             for child in body:
                 yield from flatten(child, condition)
         case If(test, then, orelse):
