@@ -25,7 +25,7 @@ from mmrl.pdg.run.interpreter import (
     last_reads,
 )
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.schedule.code import Block, Execute, Free
+from mmrl.pdg.schedule.code import Body, Execute, Free
 from mmrl.pdg.schedule.frees import donations
 from tests.helpers.pdg_graphs import compiled, reinforce
 
@@ -155,7 +155,7 @@ def test_a_use_after_free_is_named():
     }
     graph = Graph(ops, (Edge("y", "x", (t,)),), ("T",), ())
     zero = (as_expr(0),)
-    tree = Block((Execute("x", zero), Free(("x", 0), zero), Execute("y", zero)))
+    tree = Body((Execute("x", zero), Free(("x", 0), zero), Execute("y", zero)))
     wrong = dataclasses.replace(compile(graph), tree=tree)
     with pytest.raises(ValueError, match=r"y\[0\], which reads x\[0\]"):
         interpret(wrong, {"T": 1})

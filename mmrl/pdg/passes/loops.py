@@ -24,8 +24,8 @@ class Carried:
     """A cycle that carries one tensor along d, by one step: `way` is +1 forward, -1 backward.
 
     `ops` are in an order in which they can run at one point. They read each other along `inside`
-    there and along `back` at the point before, and everything else along `outside`, as the
-    `readings` say. `later` has the branches that are taken at all points but the first, or at none of them.
+    there and along `back` at the point before, and everything else along `outside`, as `readings`
+    says. `later` has the branches that are taken at all points but the first, or at none of them.
     """
 
     graph: Graph
