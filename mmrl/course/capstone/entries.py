@@ -75,7 +75,7 @@ def run(
     tuned_on: Sequence[str] = (),
     tuning_seeds: Sequence[int] = (),
     protocol: Protocol = FULL,
-    evaluate: Evaluate = evaluation.evaluate,
+    evaluate: Evaluate | None = None,
     say: Callable[[str], None] = print,
 ) -> Entry:
     """Judge a memory, evaluate it, and write its entry to `out`, with its source beside it.
@@ -91,6 +91,7 @@ def run(
     judged = gates.judge(factory)
     if refused := _gates(name, judged):
         raise ValueError(" ".join(refused))
+    evaluate = evaluate or evaluation.evaluate
     found = evaluate(factory, protocol, sees_state=oracle, say=say)
     entry = {
         "name": name,
@@ -120,7 +121,7 @@ def check(
     again: bool = True,
     fresh: Sequence[int] = (),
     protocol: Protocol = FULL,
-    evaluate: Evaluate = evaluation.evaluate,
+    evaluate: Evaluate | None = None,
     say: Callable[[str], None] = print,
 ) -> list[str]:
     """Why an entry is refused, a sentence each; an empty list if it is what it says.
@@ -149,6 +150,7 @@ def check(
         if not refused and entry[size] != getattr(judged, size):
             refused.append(f"It says {size} {entry[size]}; its memory has {getattr(judged, size)}.")
     if again and not refused:
+        evaluate = evaluate or evaluation.evaluate
         refused = _measured(entry, factory, fresh, protocol, evaluate, say)
     return refused
 

@@ -1,0 +1,219 @@
+"""Entries: what is written, and cheats that are refused by a sentence each."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.__main__ import main
+from mmrl.course.capstone import entries, evaluation, gates
+from mmrl.course.capstone.evaluation import FULL, HELD_OUT, QUICK, TUNING
+from mmrl.runs import RunError
+from tests.course.capstone import wrong
+
+SOURCE = Path(wrong.__file__).read_text("utf-8")
+
+
+def scored(
+    factory, protocol, sees_state=False, say=print, score=lambda seed: 0.5
+) -> dict[str, Any]:
+    """Stands for training: returns that depend on the seed alone."""
+    returns = [score(seed) + 0.01 * (seed % 5) for seed in protocol.seeds]
+    one = {"returns": returns, "env_steps": protocol.env_steps, "cpu_seconds": 10.0}
+    tasks = {task: dict(one) for task in protocol.tasks}
+    return {"tasks": tasks, **evaluation.summary(tasks)}
+
+
+@pytest.fixture(autouse=True)
+def passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Gates have tests of their own: here all pass, but where a test asks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gates, "judge", lambda factory: gates.Judged({"laws": ""}, 64, 32, 32))
+    (tmp_path / "mine.py").write_text(SOURCE)
+    yield
+    sys.modules.pop("mine", None)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An entry as it should be."""
+    out = tmp_path / "handed" / "in.json"
+    entries.run("mine:right", out, tuning_seeds=(100,), evaluate=scored)
+    return out
+
+
+def refused(path: Path, **options: Any) -> str:
+    return " ".join(entries.check(path, **{"evaluate": scored, **options}))
+
+
+def edit(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_an_honest_entry_says_where_it_comes_from_and_is_accepted(path: Path):
+    entry = entries.read(path)
+    assert set(entries.FIELDS) <= set(entry) and entry["name"] == "right"
+    assert entry["seeds"] == list(FULL.seeds) and set(entry["tasks"]) == set(HELD_OUT)
+    assert (path.parent / "mine.py").read_text() == SOURCE
+    assert entry["score"] == pytest.approx(0.52, abs=1e-6)
+    assert refused(path) == ""
+    (path.parent.parent / "mine.py").write_text("right = None")  # goes on being changed
+    assert refused(path) == ""
+
+
+def test_tuning_and_reporting_share_neither_tasks_nor_seeds():
+    assert not set(HELD_OUT) & set(TUNING.tasks)
+    assert max(FULL.seeds) < TUNING.first_seed <= min(QUICK.seeds)
+    assert set(QUICK.tasks) <= set(TUNING.tasks)
+
+
+def test_an_edited_score_is_refused(path: Path):
+    edit(path, score=0.9, interval_95=[0.88, 0.92])
+    assert "Its score was edited: 0.9 is stated, and 0.52 follows" in refused(path)
+
+
+def test_edited_returns_are_refused_because_they_do_not_come_again(path: Path):
+    tasks = json.loads(path.read_text())["tasks"]
+    for one in tasks.values():
+        one["returns"] = [x + 0.3 for x in one["returns"]]
+    edit(path, tasks=tasks, **evaluation.summary(tasks))
+    said = refused(path)
+    assert "not what comes of the seeds 0, 1, 2, 3, 4" in said and "it was edited" in said
+
+
+def test_who_tuned_on_reported_seeds_or_held_out_tasks_is_refused(path: Path):
+    edit(path, tuning={"tasks": [], "seeds": [100, 3]})
+    assert "It was tuned on the seeds [3]" in refused(path)
+    edit(path, tuning={"tasks": [HELD_OUT[0]], "seeds": [100]})
+    assert f"It was tuned on {HELD_OUT[0]}" in refused(path)
+    with pytest.raises(ValueError, match=r"tuned on the seeds \[0\]"):
+        entries.run("mine:right", path, tuning_seeds=(0,), evaluate=scored)
+
+
+def test_who_tuned_on_reported_seeds_and_does_not_say_so_is_found_by_fresh_ones(tmp_path: Path):
+    def fitted(*args: Any, **options: Any) -> dict[str, Any]:
+        return scored(*args, **options, score=lambda seed: 0.8 if seed in FULL.seeds else 0.4)
+
+    out = tmp_path / "fitted.json"
+    entries.run("mine:right", out, evaluate=fitted)
+    said = refused(out, evaluate=fitted, fresh=(7001, 7002, 7003, 7004, 7005))
+    assert "seeds 7001, 7002" in said and "fitted to the reported seeds" in said
+    drawn = refused(out, evaluate=fitted)
+    assert "fitted to the reported seeds" in drawn and "7001" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("memory", "gate", "said"),
+    [("peeking", "future", "peeks at the future"), ("tape", "contract", "grows with the tape")],
+)
+def test_a_memory_that_a_gate_refuses_gets_no_entry(
+    memory: str, gate: str, said: str, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Not when it is run, and not when an entry that was accepted is given another memory."""
+    judged = gates.Judged({gate: f"It {said}."}, 64, 32, 32)
+    monkeypatch.setattr(gates, "judge", lambda factory: judged)
+    with pytest.raises(ValueError, match=said):
+        entries.run(f"mine:{memory}", path, evaluate=scored)
+    edit(path, memory=f"mine:{memory}")
+    assert f"[{gate}] It {said}" in refused(path)
+
+
+def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
+    entry = json.loads(path.read_text())
+    edit(path, parameters=31)
+    assert "It says parameters 31; its memory has 32." in refused(path)
+    edit(path, **entry | {"seeds": [0, 1, 2]})
+    assert "It must report the seeds (0, 1, 2, 3, 4)" in refused(path)
+    tasks = {k: v | {"env_steps": 10 * v["env_steps"]} for k, v in entry["tasks"].items()}
+    edit(path, **{**entry, "tasks": tasks})
+    assert f"the budget is {FULL.env_steps}" in refused(path)
+    edit(path, **entry)
+    (path.parent / "mine.py").write_text(SOURCE + "\n")
+    assert "Its source has changed: mine.py" in refused(path)
+    (path.parent / "mine.py").unlink()
+    edit(path, memory="nowhere:Mine")
+    assert "Its memory is not there" in refused(path)
+
+
+def test_controls_are_the_library_s(path: Path):
+    with pytest.raises(ValueError, match="Only baselines of the library may be controls"):
+        entries.run("mine:right", path, name="oracle", oracle=True, evaluate=scored)
+    edit(path, name="none")
+    assert "Only baselines of the library" in refused(path)
+
+
+def test_what_is_no_entry_is_told_apart(path: Path):
+    edit(path, quick=1)
+    lacking = {k: v for k, v in json.loads(path.read_text()).items() if k != "seeds"}
+    path.write_text(json.dumps(lacking))
+    assert "It lacks seeds" in refused(path)
+    path.write_text("[]")
+    with pytest.raises(RunError, match="is no entry"):
+        entries.check(path)
+    path.write_text("no")
+    with pytest.raises(RunError, match="is not JSON"):
+        entries.check(path)
+
+
+def test_a_quick_look_says_that_it_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    one = {"returns": [0.1, 0.3], "cpu_seconds": 1.0}
+    monkeypatch.setattr(evaluation, "train", lambda *given: one)
+    entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=scored)
+    assert "'quick', which proves nothing" in refused(tmp_path / "quick.json")
+    assert evaluation.evaluate(wrong.right, QUICK, say=said.append)["score"] == pytest.approx(0.2)
+    assert said[0] == evaluation.NOTHING and "proves nothing" in said[0]
+
+
+def test_a_task_is_trained():
+    """One block of one task in earnest."""
+    tiny = dataclasses.replace(QUICK, blocks=1, block=1, episodes=2, seeds=(100,))
+    one = evaluation.train(wrong.right, tiny, QUICK.tasks[0])
+    assert one["env_steps"] == 2048 and one["cpu_seconds"] > 0
+    assert len(one["returns"]) == 1 and -1 <= one["returns"][0] <= 1
+
+
+def test_networks_differ_in_nothing_but_the_memory():
+    import jax
+
+    from mmrl import envs
+    from mmrl.course.capstone import baselines
+
+    env, params = envs.make(HELD_OUT[0])
+    nets = [
+        evaluation.network(factory, FULL.config, env, params, jax.random.key(0))
+        for factory in (baselines.none, baselines.gru)
+    ]
+    for part in ("encoder", "head"):
+        for which in ("policy", "critic"):
+            one, other = (jax.tree.leaves(getattr(getattr(net, which), part)) for net in nets)
+            assert all(
+                np.array_equal(a, b) for a, b in zip(one, other, strict=True) if hasattr(a, "shape")
+            )
+    assert type(nets[1].critic.memory).__name__ == "GRU"
+
+
+def test_the_command_judges_writes_and_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(evaluation, "evaluate", scored)
+    assert main(["capstone", "gates", "mine:right"]) == 0
+    assert "✓ laws" in capsys.readouterr().out
+    assert main(["capstone", "run", "mine:right", "--out", "a/b.json", "--name", "Mine"]) == 0
+    assert "Anybody can check it: mmrl capstone check a/b.json" in capsys.readouterr().out
+    assert main(["capstone", "check", "a/b.json", "--fresh", "900", "901"]) == 0
+    said = capsys.readouterr().out
+    assert "seeds 900, 901" in said and "✓ a/b.json is what it says, measured again." in said
+    edit(tmp_path / "a" / "b.json", score=0.99)
+    assert main(["capstone", "check", "a/b.json", "--no-rerun"]) == 1
+    assert "✗ Its score was edited" in capsys.readouterr().out
+    judged = gates.Judged({"laws": "It is none."}, 0, 0, 0)
+    monkeypatch.setattr(gates, "judge", lambda factory: judged)
+    assert main(["capstone", "gates", "mine:right"]) == 1
+    assert "✗ laws       It is none." in capsys.readouterr().out
+    assert main(["capstone", "run", "mine:no", "--out", "a/c.json"]) == 2
+    assert "`memory` must name something in mine" in capsys.readouterr().err
