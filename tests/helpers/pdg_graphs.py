@@ -232,14 +232,14 @@ for i in range(I):
         del e[i, t][1]
         d(i, t)
         del o[i, t]
-        del g[i, t]
         del a[i, t]
+        del g[i, t]
         G(i, t)
         del p[i, t]
         del d[i, t]
     u(i)
-    del w[i]
     del G[i, T - 1]
+    del w[i]
 last()
 del u[I - 1]
 """,

@@ -9,7 +9,8 @@ after: in the body of `for t in …`, an operation two steps behind runs at the 
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import islpy as isl
@@ -17,7 +18,7 @@ import islpy as isl
 from mmrl.pdg import sets
 from mmrl.pdg.expr import Expr, Sym
 from mmrl.pdg.graph import Graph, Output
-from mmrl.pdg.schedule import IN, constant, context, maps, union
+from mmrl.pdg.schedule import IN, OUT, constant, context, maps, union
 from mmrl.pdg.schedule.frees import MemoryPlan
 
 Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p) or ("free", (op, output), p) …
@@ -228,12 +229,34 @@ def generate(
     their own, so that the steady loop has few conditions, and loops may count down. It is twice as
     much to compile, and many copies unless `least` is larger than every window.
     """
-    runs = union(each for each in maps(plan.times) if _kind(plan, each) == "run")
-    times = plan.times if memory else runs
-    within = context(plan.graph, least, times.get_ctx())
-    build = isl.AstBuild.from_context(within).set_options(_options(times, plan.depth, readable))
-    tree = build.node_from_schedule_map(times.intersect_params(within))
+    times = [each for each in maps(plan.times) if memory or _kind(plan, each) == "run"]
+    merged, depth = _merged(times, plan.depth)
+    within = context(plan.graph, least, merged.get_ctx())
+    build = isl.AstBuild.from_context(within).set_options(_options(merged, depth, readable))
+    tree = build.node_from_schedule_map(merged.intersect_params(within))
     return _named(_node(tree, plan, {}), plan.graph, frozenset(plan.graph.bounds), readable)
+
+
+def _merged(times: Sequence[isl.Map], depth: int) -> tuple[isl.UnionMap, int]:
+    """The times with fewer numbers: those between two loops, which only order statements, as one.
+
+    The order is the same, and isl scans it in a fifth of the time.
+    """
+    fixed = [[each.plain_get_val_if_fixed(OUT, k) for k in range(depth)] for each in times]
+    loops = [k for k in range(depth) if not all(numbers[k].is_int() for numbers in fixed)]
+    found: list[list[str]] = [[] for _ in times]  # of each map, its new numbers
+    for first, stop in itertools.pairwise([-1, *loops, depth]):
+        keys = [tuple(v.to_python() for v in numbers[first + 1 : stop]) for numbers in fixed]
+        places = {key: str(k) for k, key in enumerate(sorted(set(keys)))}
+        for key, numbers in zip(keys, found, strict=True):
+            numbers += ([places[key]] if key else []) + ([f"c{stop}"] if stop < depth else [])
+    time = ", ".join(f"c{k}" for k in range(depth))
+    shorter = (f"{{ [{time}] -> [{', '.join(numbers)}] }}" for numbers in found)
+    parts = [
+        each.apply_range(isl.Map(text, context=each.get_ctx()))
+        for each, text in zip(times, shorter, strict=True)
+    ]
+    return union(parts), len(found[0])
 
 
 def _options(times: isl.UnionMap, depth: int, separate: bool) -> isl.UnionMap:
