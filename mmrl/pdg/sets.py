@@ -7,7 +7,7 @@ must share one `isl.Context`: pass the same one to every call, or none to use is
 
 import dataclasses
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
@@ -54,6 +54,20 @@ def reads(
     parts = [_reads(graph, edge, dense) for edge in (graph.edges if edges is None else edges)]
     relation = isl.UnionMap(_braces(graph.bounds, parts), context=context)
     return relation.intersect_range(domains(graph, context, dense=dense))
+
+
+def read(graph: Graph, edge: Edge, source: isl.Set) -> isl.Map:
+    """{ sink[p] -> source[q] : q in φ(p), ψ(p) }, of one edge, with the points of its source."""
+    text = _braces(graph.bounds, [_reads(graph, edge, dense=False)])
+    return isl.Map(text, context=source.get_ctx()).intersect_range(source)
+
+
+def at(relation: isl.Map, bounds: Mapping[str, int]) -> isl.Map:
+    """A relation at numbers for its parameters."""
+    known = " and ".join(f"{name} = {number}" for name, number in bounds.items()) or "true"
+    text = _braces(list(bounds), [f": {known}"])
+    fixed = relation.intersect_params(isl.Set(text, context=relation.get_ctx()))
+    return fixed.project_out(isl.dim_type.param, 0, fixed.dim(isl.dim_type.param))
 
 
 def _reads(graph: Graph, edge: Edge, dense: bool) -> str:

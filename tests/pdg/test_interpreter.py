@@ -1,6 +1,5 @@
 """The interpreter, its stores and its account, against a plain recursion over points."""
 
-import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -22,12 +21,12 @@ from mmrl.pdg.run.interpreter import (
     Interpreter,
     PointStore,
     interpret,
-    last_reads,
 )
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import Body, Execute, Free
 from mmrl.pdg.schedule.frees import donations
 from tests.helpers.pdg_graphs import compiled, reinforce
+from tests.pdg.layout_oracle import last_reads
 
 SOME = ["Monte-Carlo", "3-step, tiles of 4", "PPO"]
 
@@ -156,7 +155,8 @@ def test_a_use_after_free_is_named():
     graph = Graph(ops, (Edge("y", "x", (t,)),), ("T",), ())
     zero = (as_expr(0),)
     tree = Body((Execute("x", zero), Free(("x", 0), zero), Execute("y", zero)))
-    wrong = dataclasses.replace(compile(graph), tree=tree)
+    wrong = compile(graph)
+    vars(wrong)["tree"] = tree
     with pytest.raises(ValueError, match=r"y\[0\], which reads x\[0\]"):
         interpret(wrong, {"T": 1})
     with pytest.raises(ValueError, match="`bounds` must give T a number"):

@@ -10,6 +10,7 @@ Bounds may also be given as a dictionary, {"I": 2, "T": 9}.
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,9 +19,9 @@ from mmrl.pdg.graph import Graph, Output
 from mmrl.pdg.passes import Pass, Stage, stages
 from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla
-from mmrl.pdg.schedule import Proximity, schedule
+from mmrl.pdg.schedule import Proximity, Schedule, schedule
 from mmrl.pdg.schedule.code import Body, Event, generate, text, trace
-from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory
+from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory, swappable
 from mmrl.pdg.verify import check_cycles, fitting, naive
 
 Bounds = Mapping[Any, int] | None  # by the name or the symbol of each bound
@@ -32,10 +33,24 @@ class Compiled:
 
     stages: tuple[Stage, ...]
     """The graph as it was given, and after each pass, with what the pass did in words."""
-    plan: MemoryPlan
-    """When everything runs, and when its memory is freed."""
-    tree: Body
-    """The same as loops: what the executors walk."""
+    schedule: Schedule
+    """When everything runs."""
+    swap: tuple[Output, ...] = ()
+
+    @functools.cached_property
+    def plan(self) -> MemoryPlan:
+        """When everything runs, and when its memory is freed."""
+        return plan_memory(self.schedule, self.swap)
+
+    @functools.cached_property
+    def tree(self) -> Body:
+        """The plan as loops, which the interpreter walks."""
+        return generate(self.plan)
+
+    @functools.cached_property
+    def loops(self) -> Body:
+        """Loops without frees, a third of the work: one XLA program needs no more."""
+        return generate(plan_memory(self.schedule, self.swap, frees=False))
 
     @property
     def graph(self) -> Graph:
@@ -113,8 +128,7 @@ def compile(
     except ValueError:
         check_cycles(changed[-1].graph)
         raise
-    placed = plan_memory(times, swap)
-    return Compiled(tuple(changed), placed, generate(placed))
+    return Compiled(tuple(changed), times, swappable(changed[-1].graph, swap))
 
 
 def _checked(passes: Any) -> Mapping[str, Pass]:

@@ -22,9 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Shaped
 
-from mmrl.pdg.graph import Edge, Graph, Op, Output, Point
+from mmrl.pdg.graph import Graph, Op, Output, Point
 from mmrl.pdg.run.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable, keyed
-from mmrl.pdg.run.layout import Event, fewest, lifetimes, own_places
+from mmrl.pdg.run.layout import blocks
+from mmrl.pdg.schedule.code import Event
+from mmrl.pdg.schedule.frees import donations
 
 HOST_MEMORY = "pinned_host"
 
@@ -223,8 +225,8 @@ class Interpreter:
         self.graph: Graph = compiled.graph
         self.accesses = ReadTable(self.graph, bounds)
         self.events: list[Event] = compiled.trace(**self.accesses.bounds)
-        self.slots = _slots(self.events, self.accesses)
-        self.donated = last_reads(self.events, self.accesses) if donate else frozenset()
+        self.slots = blocks(self.accesses, compiled.schedule, compiled.swap)
+        self.donated = donations(compiled.schedule) if donate else ()
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
     def __call__(self, *, key: Any = None) -> Execution:
@@ -242,26 +244,6 @@ class Interpreter:
             return run({**bounds, **inputs, **point}, *(values[k] for k in sorted(values)))
 
         return jax.jit(thunk, donate_argnums=0)
-
-
-def last_reads(events: list[Event], accesses: ReadTable) -> frozenset[Edge]:
-    """The edges whose source is freed after every one of these reads, and is no result.
-
-    At all bounds at once, the same is `frees.donations`.
-    """
-    last: dict[Edge, bool] = {}
-    freed: set[tuple[Output, Any]] = set()
-    for kind, name, point in reversed(events):
-        if kind == "free":
-            freed.add((name, point))
-        elif kind == "run":
-            reads = [read for read in accesses.reads[name] if read.exists(point)]
-            values = [read.of(point) for read in reads]
-            for read, value in zip(reads, values, strict=True):
-                ends = value in freed and values.count(value) == 1 and not read.sliced
-                last[read.edge] = ends and last.get(read.edge, True)
-            freed.clear()
-    return frozenset(edge for edge, ends in last.items() if ends)
 
 
 def interpret(compiled: Any, bounds: Mapping[str, int], *, key: Any = None) -> Execution:
@@ -359,19 +341,3 @@ class _Run:
             return jnp.asarray(flat.reshape(sizes + kind.shape))
 
         return jax.tree.map(stack, self.accesses.types()[tensor], *values)
-
-
-def _slots(events: list[tuple], accesses: ReadTable) -> dict[Output, tuple[int, int, int]]:
-    """(dimension, slots, extent) of every tensor that is read by slices along one dimension."""
-    moved = {event[1] for event in events if event[0] == "offload"}
-    lives = lifetimes(events, own_places(accesses), accesses)
-    found = {}
-    for tensor, dims in accesses.sliced.items():
-        if len(dims) != 1 or tensor in moved or tensor not in lives:
-            continue
-        # What an operation reads is freed after it has run: no value takes the place of another.
-        ordered = sorted(((b, e + 1), point) for point, (b, e) in lives[tensor].items())
-        (axis,), extents = dims, accesses.extents[tensor[0]]
-        options = ((*extents[:axis], n, *extents[axis + 1 :]) for n in range(1, extents[axis] + 1))
-        found[tensor] = (axis, fewest(ordered, options)[axis], extents[axis])
-    return found

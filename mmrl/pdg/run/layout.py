@@ -1,25 +1,31 @@
-"""Rings: how many slots a tensor needs in the order of a schedule, and which tensors share them.
+"""Rings: how many slots a tensor needs under a schedule, and which tensors share them.  §6.2
 
 Two decisions that the XLA executor takes before it compiles anything. A merge stores nothing of its
 own: what its sources compute is written where the merge's readers will look for it (the next
-observation becomes o[t + 1] at once). And a tensor keeps x[p] in slot p mod W, with the fewest
-slots such that nothing is overwritten before its last use.
+observation becomes o[t + 1] at once). And a tensor keeps x[p] in slot p mod W, with slots enough
+that nothing is overwritten before its last use.
+
+Both are questions to integer sets, so that a run of a million events costs what one of ten does.
+Two values p and q are in each other's way if q is written while p is still needed. Of all such
+pairs, the *distances* q - p say which W will do: W such that none of them is 0 mod W.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
-from mmrl.pdg.expr import Const, Expr
-from mmrl.pdg.graph import Edge, Output, Point
+import islpy as isl
+
+from mmrl.pdg import sets
+from mmrl.pdg.graph import Output
 from mmrl.pdg.run.account import Read, ReadTable, Window
+from mmrl.pdg.schedule import IN, OUT, Schedule
 
-Event = tuple
-"""("run", op, point) or ("free", tensor, point), in the order of the schedule."""
-Interval = tuple[int, int]
+_SET = isl.dim_type.set
+_NEVER = 2**40  # later than any time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,89 +70,93 @@ class Layout:
     """Reads of merges that need no copy, or never happen."""
 
 
-def layout(accesses: ReadTable, events: Sequence[Event], *, alias: bool = True) -> Layout:
-    """Places and rings for the order of `events`. `alias` False gives every tensor its own ring."""
-    runs: dict[str, list[Point]] = defaultdict(list)
-    for kind, name, point in events:
-        if kind == "run":
-            runs[name].append(point)
-    places = own_places(accesses)
+def layout(accesses: ReadTable, schedule: Schedule, *, alias: bool = True) -> Layout:
+    """Places and rings under a schedule. `alias` False gives every tensor its own ring."""
+    lives = _Lives(schedule, accesses)
+    places = {x: _own(x, accesses) for x in accesses.tensors}
     aliased: set[Read] = set()
     for name, op in accesses.graph.ops.items():
         for read in accesses.reads[name] if alias and op.kind == "merge" else ():
-            _forward(read, places, aliased, runs)
+            _forward(read, places, aliased, lives)
     places = {tensor: _resolve(tensor, places) for tensor in places}
-    lives = lifetimes(events, places, accesses)
-    found: dict[Output, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
+    windows: dict[Output, dict[int, list[Window]]] = defaultdict(lambda: defaultdict(list))
     for read in itertools.chain(*accesses.reads.values()):
-        place = places[read.tensor]
-        windows = dict(zip(read.sliced, read.windows, strict=True))
+        place, own = places[read.tensor], dict(zip(read.sliced, read.windows, strict=True))
         for k, (j, shift) in enumerate(place.coordinates):
-            if j in windows:
-                found[place.root][k].append(windows[j].moved(shift))
-    # What never runs, as x[t + 1] where T is 1, has a ring that nobody reads.
-    rings = {tensor: Ring((1,) * len(p.coordinates)) for tensor, p in own_places(accesses).items()}
-    for root, alive in lives.items():
-        needed, ends = _ended(alive, accesses.extents[root[0]])
-        slots, fewer = (_slots(some, found[root]) for some in (alive, needed))
+            if j in own:
+                windows[place.root][k].append(own[j].moved(shift))
+    rings = {x: Ring((1,) * len(accesses.names[x[0]])) for x in accesses.tensors}
+    for root in {place.root for place in places.values()}:
+        first, last = lives.of(root, places)
+        ends = _ends(first, last, accesses.extents[root[0]])
+        slots, fewer = (
+            _slots(in_the_way(_before(first, some), _before(last, some)), windows[root])
+            for some in ((), ends)
+        )
         saves = math.prod(fewer) < math.prod(slots)
         rings[root] = Ring(fewer, ends) if saves else Ring(slots)
     return Layout(places, rings, frozenset(aliased))
 
 
-def own_places(accesses: ReadTable) -> dict[Output, Place]:
-    """Every tensor in a root of its own."""
-    ranks = {tensor: len(accesses.names[tensor[0]]) for tensor in accesses.tensors}
-    return {t: Place(t, tuple((j, 0) for j in range(n))) for t, n in ranks.items()}
+def blocks(
+    accesses: ReadTable, schedule: Schedule, moved: Collection[Output]
+) -> dict[Output, tuple[int, int, int]]:
+    """(dimension, slots, extent) of every tensor that is read by slices along one dimension.
 
-
-def settled(
-    accesses: ReadTable, trace: Callable[..., Sequence[Event]], *, alias: bool = True
-) -> Layout:
-    """The layout at the bounds of `accesses`, without tracing every one of many iterations.
-
-    Iterations, the outermost dimension, repeat: if a few of them and twice as many need equally
-    many slots, or for results one per iteration, so do all. "Few" is more than any distance in
-    iterations that the program reads across.
+    For the interpreter, which frees what an operation reads after it has run: no value takes the
+    place of another. Those that are `moved` to the host and back are not among them.
     """
-    bounds, graph = accesses.bounds, accesses.graph
-    outer = graph.bounds[0] if len(graph.bounds) > 1 else None
-    few = 4 + 2 * _reach(graph.edges, outer)
-    if outer is not None and bounds[outer] > 2 * few:
-        traces = (trace(**{**bounds, outer: some}) for some in (few, 2 * few))
-        one, two = (layout(accesses, events, alias=alias) for events in traces)
-        grown = {
-            root: _grown(r, two.rings[root], few, bounds[outer]) for root, r in one.rings.items()
-        }
-        rings = {root: ring for root, ring in grown.items() if ring is not None}
-        if len(rings) == len(grown):
-            return Layout(one.places, rings, one.aliased)
-    return layout(accesses, trace(**bounds), alias=alias)
+    lives, found = _Lives(schedule, accesses), {}
+    for tensor, dims in accesses.sliced.items():
+        if len(dims) == 1 and tensor not in moved:
+            (axis,), extents = dims, accesses.extents[tensor[0]]
+            apart = in_the_way(lives.made[tensor[0]], lives.last[tensor], late=True)
+            for k in {*range(len(extents))} - dims:
+                apart = apart.fix_val(_SET, k, 0)
+            found[tensor] = (axis, _modulo(apart, [axis])[axis], extents[axis])
+    return found
 
 
-def _grown(one: Ring, two: Ring, few: int, number: int) -> Ring | None:
-    """The ring of a number of iterations, from that of a few and that of twice as many."""
-    if not one.slots:
-        return one
-    rate, rest = divmod(two.slots[0] - one.slots[0], few)
-    if rest or (one.slots[1:], one.ends) != (two.slots[1:], two.ends):
-        return None
-    return Ring((one.slots[0] + rate * (number - few), *one.slots[1:]), one.ends)
+class _Lives:
+    """When every value is made, read and used last, at numbers for the bounds."""
+
+    def __init__(self, schedule: Schedule, accesses: ReadTable):
+        at = functools.partial(sets.at, bounds=accesses.bounds)
+        self.made = {name: at(times) for name, times in schedule.when.items()}
+        self.last = {tensor: at(times) for tensor, times in schedule.last.items()}
+        self.reads = {edge: at(read) for edge, read in schedule.reads.items()}
+        for tensor in accesses.graph.results:
+            never = f"[{', '.join([str(_NEVER)] * schedule.depth)}]"
+            text = f"{{ {_axes('c', schedule.depth)} -> {never} }}"
+            end = isl.Map(text, context=schedule.times.get_ctx())
+            self.last[tensor] = self.made[tensor[0]].apply_range(end)
+
+    def of(self, root: Output, places: Mapping[Output, Place]) -> tuple[isl.Map, isl.Map]:
+        """Coordinates in a root -> when they are written first, and used last."""
+        first, last = [], []
+        for tensor, place in places.items():
+            if place.root == root:
+                back = self.moved(tensor[0], place).reverse()
+                first.append(back.apply_range(self.made[tensor[0]]))
+                last.append(back.apply_range(self.last[tensor]))
+        union = functools.partial(functools.reduce, isl.Map.union)
+        return union(first).lexmin(), union(last).lexmax()
+
+    def moved(self, op: str, place: Place) -> isl.Map:
+        """op[p] -> the coordinates of p in a root."""
+        points = self.made[op].domain()
+        to = ", ".join(str(c) if j is None else f"p{j} + {c}" for j, c in place.coordinates)
+        text = f"{{ {op}{_axes('p', points.dim(_SET))} -> [{to}] }}"
+        return isl.Map(text, context=points.get_ctx()).intersect_domain(points)
 
 
-def _reach(edges: Iterable[Edge], outer: str | None) -> int:
-    """The largest number in an index or a condition that speaks of the outermost dimension."""
-    names = {outer, (outer or "").lower()}
-    parts = [part for edge in edges for part in (*edge.index, edge.when)]
-    numbers = [n for part in parts if part.symbols() & names for n in _numbers(part)]
-    return max(numbers, default=0)
+def _axes(letter: str, number: int) -> str:
+    return f"[{', '.join(f'{letter}{k}' for k in range(number))}]"
 
 
-def _numbers(part: Expr) -> Iterable[int]:
-    if isinstance(part, Const):
-        yield abs(int(part.value))
-    for term in part.terms:
-        yield from _numbers(term)
+def _own(tensor: Output, accesses: ReadTable) -> Place:
+    """A tensor in a root of its own."""
+    return Place(tensor, tuple((j, 0) for j in range(len(accesses.names[tensor[0]]))))
 
 
 def _resolve(tensor: Output, places: Mapping[Output, Place]) -> Place:
@@ -156,142 +166,125 @@ def _resolve(tensor: Output, places: Mapping[Output, Place]) -> Place:
     return place
 
 
-def _forward(
-    read: Read, places: dict[Output, Place], aliased: set[Read], runs: Mapping[str, list[Point]]
-) -> None:
+def _forward(read: Read, places: dict[Output, Place], aliased: set[Read], lives: _Lives) -> None:
     """Let the source of a merge's edge live where the merge does, if each point feeds one point."""
     source, sink = read.tensor, (read.edge.sink, 0)
     if places[source].root != source or _resolve(sink, places).root == source or read.sliced:
         return
-    pairs: dict[Any, Point] = {}
-    for point in runs[sink[0]]:
-        if read.exists(point) and pairs.setdefault(read.index(point), point) != point:
-            return
-    coordinates = _fit(pairs)
-    if not pairs:
+    taken = lives.reads.get(read.edge)
+    if taken is None or taken.is_empty():
         aliased.add(read)
+        return
+    coordinates = _fit(taken.reverse()) if taken.is_injective() else None
     if coordinates is None:
         return
     place = Place(sink, coordinates)
     # A point of the source that the merge does not take must not fall on one of the merge's.
-    others = {place.at(point) for point in runs[source[0]] if point not in pairs}
-    if not others & set(runs[sink[0]]) and all(min(point, default=0) >= 0 for point in others):
+    others = lives.made[source[0]].domain().subtract(taken.range())
+    others = others.apply(lives.moved(source[0], place)).set_tuple_name(sink[0])
+    inside = others.is_empty() or all(_least(others, k) >= 0 for k in range(others.dim(_SET)))
+    if inside and others.is_disjoint(lives.made[sink[0]].domain()):
         places[source] = place
         aliased.add(read)
 
 
-def _fit(pairs: Mapping[Point, Point]) -> tuple[tuple[int | None, int], ...] | None:
-    """The coordinates of a `Place` that takes every key of `pairs` to its value, if one does."""
-    if not pairs:
-        return None
-    sources, sinks = list(pairs), list(pairs.values())
+def _fit(pairs: isl.Map) -> tuple[tuple[int | None, int], ...] | None:
+    """The coordinates of a `Place` that takes every point of `pairs` to its image, if one does."""
     found = []
-    for k in range(len(sinks[0])):
+    for k in range(pairs.dim(OUT)):
+        image = _only(pairs, OUT, k)
         # The same position first: both may fit where a dimension has one point.
-        order = sorted(range(len(sources[0])), key=lambda j: j != k)
-        for j in [*order, None]:
-            shifts = {
-                q[k] - (0 if j is None else p[j]) for p, q in zip(sources, sinks, strict=True)
-            }
-            if len(shifts) == 1:
-                found.append((j, shifts.pop()))
-                break
-        else:
+        shifts = {
+            j: _only(image, IN, j).deltas()
+            for j in sorted(range(pairs.dim(IN)), key=lambda j, k=k: j != k)
+        }
+        fits = (j for j, some in (shifts | {None: image.range()}).items() if some.is_singleton())
+        if (j := next(fits, -1)) == -1:
             return None
+        found.append((j, _least(shifts[j] if j is not None else image.range(), 0)))
     return tuple(found)
 
 
-def lifetimes(
-    events: Sequence[Event], places: Mapping[Output, Place], accesses: ReadTable
-) -> dict[Output, dict[Point, Interval]]:
-    """For every root and point: the event that writes it first, the last one that reads it.
+def _only(relation: isl.Map, side: isl.dim_type, k: int) -> isl.Map:
+    """With one of its dimensions on a side, and without names."""
+    relation = relation.project_out(side, k + 1, relation.dim(side) - k - 1)
+    relation = relation.project_out(side, 0, k)
+    return relation.reset_tuple_id(side) if relation.has_tuple_name(side) else relation
 
-    A value that is never freed is read for ever. Exact frees follow the last use at once, so the
-    last event that ran before a free is the last use; if frees come late, this is only too careful.
+
+def _least(points: isl.Set, k: int) -> int:
+    return points.dim_min_val(k).to_python()
+
+
+def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
+    """The distances q - p of all pairs where q is written (`first`) while p is needed (`last`).
+
+    Who reads p last may write q over it, unless what is read is given back `late`.
     """
-    begin: dict[Output, dict[Point, int]] = defaultdict(dict)
-    end: dict[Output, dict[Point, int]] = defaultdict(dict)
-    alive: dict[tuple[Output, Point], int] = defaultdict(int)
-    now = -1
-    for kind, name, point in events:
-        if kind == "run":
-            now += 1
-            for tensor in accesses.outputs[name]:
-                place = places[tensor]
-                at = place.at(point)
-                begin[place.root].setdefault(at, now)
-                alive[place.root, at] += 1
-        elif kind == "free":
-            place = places[name]
-            at = place.at(point)
-            alive[place.root, at] -= 1
-            end[place.root][at] = now
-    return {
-        root: {p: (b, now + 1 if alive[root, p] else end[root][p]) for p, b in points.items()}
-        for root, points in begin.items()
-    }
+    needed = last.lex_ge_map(first) if late else last.lex_gt_map(first)
+    pairs = first.lex_lt_map(first).intersect(needed)
+    together = first.apply_range(first.reverse())
+    itself = isl.Map.identity(together.get_space())
+    return pairs.union(together.subtract(itself)).deltas().coalesce()
 
 
-def _ended(
-    lives: Mapping[Point, Interval], extents: Sequence[int]
-) -> tuple[dict[Point, Interval], tuple[tuple[int, int], ...]]:
-    """The values that need a slot: not o[T], which acting leaves behind and nobody reads."""
-    unread = {point for point, (begin, end) in lives.items() if begin == end}
-    ends = tuple(
-        (k, end)
-        for k, end in enumerate(extents)
-        if (past := {point for point in lives if point[k] >= end}) and past <= unread
-    )
-    inside = {p: life for p, life in lives.items() if all(p[k] < end for k, end in ends)}
-    return inside, ends
+def _ends(first: isl.Map, last: isl.Map, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Where values begin that need no slot: o[T], which acting leaves behind and nobody reads."""
+    used = first.subtract(last).domain()
+    found = []
+    for k, end in enumerate(extents):
+        past = first.domain().lower_bound_val(_SET, k, end)
+        if not past.is_empty() and past.is_disjoint(used):
+            found.append((k, end))
+    return tuple(found)
 
 
-def _slots(
-    lives: Mapping[Point, Interval], windows: Mapping[int, Sequence[Window]]
-) -> tuple[int, ...]:
-    """The fewest slots in which no two values that are alive at once share one.
+def _before(times: isl.Map, ends: Sequence[tuple[int, int]]) -> isl.Map:
+    for k, end in ends:
+        times = times.upper_bound_val(IN, k, end - 1)
+    return times
+
+
+def _slots(apart: isl.Set, windows: Mapping[int, Sequence[Window]]) -> tuple[int, ...]:
+    """As few slots as distances ask for.
 
     A few more are taken where slices begin at multiples of their width, so that none wraps around.
     """
-    ordered = sorted((interval, point) for point, interval in lives.items())
-    least = _most_alive(lives.values())
-    options = itertools.product(*(range(1, max(axis) + 2) for axis in zip(*lives, strict=True)))
-    sizes = sorted((s for s in options if math.prod(s) >= least), key=lambda s: (math.prod(s), s))
-    slots = fewest(ordered, sizes)
+    slots = fewest(apart)
     for k, several in windows.items():
         for width in {w.width for w in several if 1 < w.width < slots[k] and _aligned(w)}:
             wider = (*slots[:k], -(-slots[k] // width) * width, *slots[k + 1 :])
-            slots = fewest(ordered, (wider, slots))
+            slots = wider if fits(apart, wider) else slots
     return slots
+
+
+def fewest(apart: isl.Set) -> tuple[int, ...]:
+    """Slots for these distances, dimension after dimension in the best order."""
+    orders = itertools.permutations(range(apart.dim(_SET)))
+    return min((_modulo(apart, order) for order in orders), key=lambda s: (math.prod(s), s))
+
+
+def _modulo(apart: isl.Set, order: Sequence[int]) -> tuple[int, ...]:
+    """Along one dimension after another: more slots than the distance of any pair that is left.
+
+    Left are the pairs in the same slot so far, which are those at distance 0. (Lefebvre and
+    Feautrier 1998.)
+    """
+    slots = [1] * apart.dim(_SET)
+    for k in order:
+        if not apart.is_empty():
+            slots[k] = 1 + max(apart.dim_max_val(k).to_python(), -_least(apart, k))
+            apart = apart.fix_val(_SET, k, 0)
+    return tuple(slots)
+
+
+def fits(apart: isl.Set, slots: Sequence[int]) -> bool:
+    """Is none of these distances one from a slot to itself?"""
+    same = " and ".join(f"d{k} mod {w} = 0" for k, w in enumerate(slots)) or "true"
+    text = f"{{ {_axes('d', len(slots))} : {same} }}"
+    return apart.is_disjoint(isl.Set(text, context=apart.get_ctx()))
 
 
 def _aligned(window: Window) -> bool:
     """Does it begin at multiples of its width, and at several?"""
     return len(window.lows) > 1 and not any(low % window.width for low in window.lows)
-
-
-def _most_alive(intervals: Iterable[Interval]) -> int:
-    """How many values are alive at once, at most: the last reader may write over what it reads."""
-    changes = sorted(change for b, e in intervals for change in ((b, 1), (max(e, b + 1), -1)))
-    return max(itertools.accumulate(step for _, step in changes))
-
-
-def fewest(
-    ordered: Sequence[tuple[Interval, Point]], options: Iterable[tuple[int, ...]]
-) -> tuple[int, ...]:
-    """The first option in which every slot is read for the last time before it is written again.
-
-    Or while it is: `ordered` has the first and the last event of each value's life.
-    """
-    return next(slots for slots in options if _fits(ordered, slots))
-
-
-def _fits(ordered: Sequence[tuple[Interval, Point]], slots: Sequence[int]) -> bool:
-    """Is every slot read for the last time before, or while, it is written again?"""
-    busy: dict[Point, int] = {}
-    for (begin, end), point in ordered:
-        slot = tuple(p % w for p, w in zip(point, slots, strict=True))
-        if busy.get(slot, -1) > begin:
-            return False
-        busy[slot] = max(end, begin + 1)
-    return True

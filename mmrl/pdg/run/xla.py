@@ -21,7 +21,7 @@ from jaxtyping import Array, PyTree, Shaped
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Output
 from mmrl.pdg.run.account import Read, ReadTable, Window, keyed
-from mmrl.pdg.run.layout import Place, Ring, settled
+from mmrl.pdg.run.layout import Place, Ring, layout
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
 
 Rings = PyTree[Shaped[Array, "..."]]
@@ -137,9 +137,9 @@ class XlaProgram:
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
         self._graph, self._accesses = compiled.graph, ReadTable(compiled.graph, bounds)
-        self.layout = settled(self._accesses, compiled.trace, alias=alias)
+        self.layout = layout(self._accesses, compiled.schedule, alias=alias)
         lowering = Lowering(self._accesses, self.layout)
-        self._plan = lowering.lower(compiled.tree)
+        self._plan = lowering.lower(compiled.loops)
         self._stored = sorted(lowering.stored)
         self._jitted = jax.jit(self._run)
 

@@ -25,7 +25,7 @@ import islpy as isl
 
 from mmrl.pdg import sets
 from mmrl.pdg.expr import TRUE, Const, Expr
-from mmrl.pdg.graph import Edge, Graph
+from mmrl.pdg.graph import Edge, Graph, Output
 
 Proximity = Literal["none", "all", "upper"]
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
@@ -38,6 +38,36 @@ class Schedule:
     graph: Graph
     times: isl.UnionMap
     depth: int  # how many numbers a time has
+
+    @functools.cached_property
+    def when(self) -> dict[str, isl.Map]:
+        """θ of each operation: op[p] -> time."""
+        return {each.get_tuple_name(IN): each for each in maps(self.times)}
+
+    @functools.cached_property
+    def reads(self) -> dict[Edge, isl.Map]:
+        """sink[p] -> source[φ(p)] of each edge, less those that no point reads along."""
+        points = {name: times.domain() for name, times in self.when.items()}
+        found = {e: sets.read(self.graph, e, points[e.source]) for e in self.graph.edges}
+        return {edge: read for edge, read in found.items() if not read.is_empty()}
+
+    def uses(self, tensor: Output) -> dict[str, isl.Map]:
+        """x[q] -> the times of its uses, by the operation that makes it and those that read it."""
+        found = {tensor[0]: self.when[tensor[0]]}
+        for edge, read in self.reads.items():
+            if edge.tensor == tensor:
+                times = read.reverse().apply_range(self.when[edge.sink])
+                found[edge.sink] = found[edge.sink].union(times) if edge.sink in found else times
+        return found
+
+    @functools.cached_property
+    def last(self) -> dict[Output, isl.Map]:
+        """x[q] -> the time of its last use, of every tensor: the liveness that all memory rests on.
+
+        Uses are those of the true, strided points: a tile that never runs keeps nothing alive.
+        """
+        tensors = ((name, k) for name, op in self.graph.ops.items() for k in range(len(op.outputs)))
+        return {x: functools.reduce(isl.Map.union, self.uses(x).values()).lexmax() for x in tensors}
 
     def __str__(self) -> str:
         return "\n".join(sorted(str(each) for each in maps(self.times)))

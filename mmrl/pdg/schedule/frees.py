@@ -57,18 +57,14 @@ class MemoryPlan:
     depth: int  # how many numbers a time has
 
 
-def plan_memory(schedule: Schedule, swap: Sequence[Output] = ()) -> MemoryPlan:
+def plan_memory(
+    schedule: Schedule, swap: Sequence[Output] = (), *, frees: bool = True
+) -> MemoryPlan:
     """Free every tensor but the results right after its last use, and swap those of `swap`.
 
     A swapped tensor waits on the host between uses in different iterations of a loop: from right
-    after the earlier to right before the later.  Raises `ValueError` if `swap` names what is no
-    tensor of the graph, or one twice.
+    after the earlier to right before the later. Without `frees` everything is kept.
     """
-    known = tensors(schedule.graph)
-    if wrong := [tensor for tensor in swap if tensor not in known]:
-        raise ValueError(f"`swap` must name tensors (operation, output) of the graph; got {wrong}.")
-    if len(set(swap)) < len(swap):
-        raise ValueError(f"`swap` must name every tensor once; got {list(swap)}.")
     graph, depth = schedule.graph, schedule.depth
     statements = {name: Statement("run", name) for name in graph.ops}
     placed = [lengthened(each, depth, RUN) for each in maps(schedule.times)]
@@ -83,9 +79,8 @@ def plan_memory(schedule: Schedule, swap: Sequence[Output] = ()) -> MemoryPlan:
             placed.append(lengthened(piece, depth, place).set_tuple_name(IN, new))
 
     for op, output in tensors(graph):
-        if (op, output) not in graph.results:
-            last = _either(uses(schedule, (op, output)).values()).lexmax()
-            add(Statement("free", op, output), last, FREE)
+        if frees and (op, output) not in graph.results:
+            add(Statement("free", op, output), schedule.last[op, output], FREE)
     for op, output in swap:
         stays = phases(schedule, (op, output))
         for k, stay in enumerate(stays[:-1]):
@@ -94,6 +89,15 @@ def plan_memory(schedule: Schedule, swap: Sequence[Output] = ()) -> MemoryPlan:
         for stay in stays[1:]:
             add(Statement("fetch", op, output), stay.lexmin(), FETCH)
     return MemoryPlan(graph, statements, union(placed), depth + 1)
+
+
+def swappable(graph: Graph, swap: Sequence[Output]) -> tuple[Output, ...]:
+    """The tensors to swap, checked. Raises `ValueError` for what is no tensor, or one twice."""
+    if wrong := [tensor for tensor in swap if tensor not in tensors(graph)]:
+        raise ValueError(f"`swap` must name tensors (operation, output) of the graph; got {wrong}.")
+    if len(set(swap)) < len(swap):
+        raise ValueError(f"`swap` must name every tensor once; got {list(swap)}.")
+    return tuple(swap)
 
 
 def tensors(graph: Graph) -> list[Output]:
@@ -117,16 +121,6 @@ def _ends(
     return [each.set_tuple_name(OUT, name) for each in (own, *reads)]
 
 
-def uses(schedule: Schedule, tensor: Output) -> dict[str, isl.Map]:
-    """x[q] -> the times of its uses: by the operation that makes it and by each that reads it."""
-    when = {each.get_tuple_name(IN): each for each in maps(schedule.times)}
-    found = {tensor[0]: when[tensor[0]]}
-    for edge, read in _reads(schedule.graph, tensor, schedule.times.get_ctx()):
-        times = read.reverse().apply_range(when[edge.sink])
-        found[edge.sink] = found[edge.sink].union(times) if edge.sink in found else times
-    return found
-
-
 def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
     """Groups of uses, x[q] -> times, such that between two groups a loop has moved on.
 
@@ -134,7 +128,7 @@ def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
     iteration of the innermost loop, or if their order is not the same for all points.
     """
     within = iteration(schedule)
-    groups = list(uses(schedule, tensor).values())
+    groups = list(schedule.uses(tensor).values())
 
     def leaves(a: isl.Map, b: isl.Map) -> bool:
         late, early = a.lexmax().apply_range(within), b.lexmin().apply_range(within)
@@ -168,14 +162,14 @@ def donations(schedule: Schedule) -> tuple[Edge, ...]:
 
 
 def _last_user(schedule: Schedule, edge: Edge) -> bool:
-    last = _either(uses(schedule, edge.tensor).values()).lexmax()
-    own = next(each for each in maps(schedule.times) if each.get_tuple_name(IN) == edge.sink)
-    known = _reads(schedule.graph, edge.tensor, schedule.times.get_ctx())
-    reads = [read for other, read in known if other is edge]
-    others = [read for other, read in known if other.sink == edge.sink and other is not edge]
-    twice = any(not a.is_disjoint(b) for a in others for b in reads)
-    ends = all(a.apply_range(last).is_equal(own.intersect_domain(a.domain())) for a in reads)
-    return bool(reads) and ends and not twice
+    read = schedule.reads.get(edge)
+    others = (e for e in schedule.reads if e.tensor == edge.tensor and e.sink == edge.sink)
+    if read is None or any(
+        not schedule.reads[e].is_disjoint(read) for e in others if e is not edge
+    ):
+        return False
+    own = schedule.when[edge.sink].intersect_domain(read.domain())
+    return read.apply_range(schedule.last[edge.tensor]).is_equal(own)
 
 
 def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
