@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 
 from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, as_expr, at_a_point, is_at_a_point
 from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type, named_here, type_text
@@ -74,6 +75,72 @@ class Program:
         value = jax.tree.map(jnp.asarray, value)
         run = lambda env: (value,)  # noqa: E731
         return self.build("constant", run, [], name=name, params={"value": value})[0]
+
+    def input(self, name: str, like: Any, *symbols: Sym | str) -> Tensor:
+        """What each run is given by name: parameters, data, a learning rate.
+
+            x, rate = p.input("x", jnp.zeros(3), t), p.input("rate", 0.1)
+            compile(p.graph(…)).xla(T=8)(x=jnp.ones((8, 3)), rate=0.5)
+
+        `like` is a pytree of arrays or of their types, the value at one point. A run is given one
+        for all points, with an axis for each of `symbols` in front. One compiled program serves all
+        values. Raises `ValueError` for a name that is taken, or that names a bound or the key.
+        """
+        if not name.isidentifier() or name == name.upper() or name == "key":
+            raise ValueError(f"`name` must be a word in lower case other than key, got {name!r}")
+        if name != self.fresh(name):
+            raise ValueError(f"`name`: {name!r} is taken, by an operation or a dimension")
+        domain = self.domain(symbols)
+
+        def run(env: dict[str, Any]) -> tuple[Any, ...]:
+            at = tuple(env[dim] for dim in domain.names)
+            return (jax.tree.map(lambda x: x[at] if at else x, env["inputs"][name]),)
+
+        return self.build("input", run, [], (_types(like),), domain=domain, name=name)[0]
+
+    def host(
+        self,
+        f: Callable[..., Any],
+        *inputs: Any,
+        like: Any = None,
+        over: Sym | Sequence[Sym] = (),
+        name: str | None = None,
+    ) -> Tensor | None:
+        """`f(*inputs)` in Python, for what it does there: to log, to save, to keep a replay buffer.
+
+        It is called once at each point, also if nothing reads it, and at one point after the other
+        in the order of the program's dimensions: so it stays in its loops, whatever a pass does.
+        Its inputs arrive as arrays. It returns something like `like`, a pytree of arrays or of
+        their types, which is the tensor; without `like` nothing. No gradient flows through it, and
+        one XLA program with it cannot be under `vmap`.
+        """
+        over = (over,) if isinstance(over, Sym | str) else over
+        tensors = [self.as_tensor(x).detach() for x in inputs]
+        domain = self.domain(over).union(*(x.domain for x in tensors))
+        name = self.fresh(name or _name_of(f))
+        if not TRUE.same(domain.when):
+            raise ValueError(
+                f"`{name}` would be called only where {domain.when}: give it inputs that exist at "
+                "all points of their dimensions, and let it decide"
+            )
+        before: Tensor = self.constant(jnp.int32(0))
+        if domain.names:
+            zero, before = before, self.tensor(*domain.names, name=f"{name}_turn")
+            before[(0,) * len(domain.names)] = zero
+        kinds = (array_type((), np.int32), *(() if like is None else (_types(like),)))
+
+        def run(env: dict[str, Any], turn: Any, *values: Any) -> tuple[Any, ...]:
+            types = [jax.tree.map(lambda x: x.padded(domain, {}), kind) for kind in kinds[1:]]
+            call = lambda *xs: [f(*xs)][: len(types)]  # noqa: E731
+            return turn + 1, *io_callback(call, types, *values, ordered=True)
+
+        after, *out = self.build("host", run, [before, *tensors], kinds, domain=domain, name=name)
+        for k, at in enumerate(domain.symbols):  # the next point after the last of the inner ones
+            ends = (dim.bound - 1 for dim in domain.dims[k + 1 :])
+            first = (0,) * (len(domain.names) - k - 1)
+            outer = domain.symbols[:k]
+            before[(*outer, at + 1, *first)] = after[(*outer, at, *ends)]
+        return out[0] if out else None
 
     def value(self, expr: Expr) -> Tensor:
         """The value of an index expression at each point, an int32: `p.value(T - t)`."""
@@ -305,6 +372,12 @@ def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.A
     for name in domain.names:
         key = jax.random.fold_in(key, env[name])
     return key
+
+
+def _types(like: Any) -> Any:
+    """The types of a pytree of arrays, numbers or types."""
+    known = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), like)
+    return jax.tree.map(lambda x: array_type(x.shape, x.dtype), known)
 
 
 def _name_of(f: Callable[..., Any]) -> str:

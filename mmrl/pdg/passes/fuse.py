@@ -26,8 +26,9 @@ from mmrl.pdg.schedule import schedule
 
 
 def remove_dead(graph: Graph) -> Graph:
-    """Only what the results need."""
-    asked = (name for name, _ in graph.results)
+    """Only what the results need, and what calls the host."""
+    asked = [name for name, _ in graph.results]
+    asked += [name for name, op in graph.ops.items() if op.kind == "host"]
     alive = reach(asked, lambda name: [edge.source for edge in graph.inputs(name)])
     ops = {name: op for name, op in graph.ops.items() if name in alive}
     return graph.replace(ops=ops, edges=tuple(e for e in graph.edges if e.sink in alive))
@@ -86,8 +87,8 @@ def _through(op: Op, copied: Edge, reader: Edge) -> Edge | None:
 
 
 def _signature(graph: Graph, op: Op) -> Any:
-    """Equal for operations that compute the same; random ones draw from keys of their own."""
-    if op.kind == "random" or ("of" in op.params and op.params.get("random")):
+    """Equal for operations that compute the same: not two calls of the host, nor of a key."""
+    if op.kind in ("random", "host") or ("of" in op.params and op.params.get("random")):
         return op.name
     params = tuple(sorted((k, _mark(v)) for k, v in op.params.items()))
     inputs = frozenset(
@@ -134,7 +135,8 @@ def _straight(graph: Graph, edge: Edge) -> bool:
     """Is a value handed on at the same point, by one operation to another that runs there?"""
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
     alike = (sink.domain.names, sink.domain.when) == (source.domain.names, source.domain.when)
-    return alike and bool(sink.run and source.run) and TRUE.same(edge.when) and _here(graph, edge)
+    pure = sink.run and source.run and "host" not in (sink.kind, source.kind)
+    return alike and bool(pure) and TRUE.same(edge.when) and _here(graph, edge)
 
 
 def _here(graph: Graph, edge: Edge) -> bool:

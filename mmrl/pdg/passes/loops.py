@@ -121,6 +121,8 @@ def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
     for op in cycle.ops:
         if block.name not in graph.ops[op].domain.names:
             raise Refusal("domain", f"{op} is not over {block.name}")
+        if graph.ops[op].kind == "host":
+            raise Refusal("host", f"{op} calls the host, at one point after the other")
     tensor, away, back = _carried(graph, cycle, block)
     inside = [edge for edge in cycle.edges if edge not in back]
     order = [name for group in components(inside) for name in group]

@@ -86,15 +86,18 @@ class Compiled:
         sizes = self._sizes(bounds, more)
         return naive.check(self.graph, trace(self.tree, **sizes), **sizes)
 
-    def interpret(self, bounds: Bounds = None, /, *, key: Any = None, **more: int) -> Execution:
+    def interpret(self, bounds: Bounds = None, /, *, key: Any = None, **more: Any) -> Execution:
         """Run it operation by operation, with a byte-exact account of memory.
 
-        A `key` replaces the program's seed.
+        A `key` replaces the program's seed. Other names than those of bounds, which are capitals,
+        are inputs: `interpret(T=9, rate=0.1)`.
         """
-        return interpret(self, self._sizes(bounds, more), key=key)
+        sizes = {name: size for name, size in more.items() if name == name.upper()}
+        inputs = {name: value for name, value in more.items() if name not in sizes}
+        return interpret(self, self._sizes(bounds, sizes), key=key, **inputs)
 
     def xla(self, bounds: Bounds = None, /, *, alias: bool = True, **more: int) -> XlaProgram:
-        """The whole run as one XLA program, a function of the key that replaces its seed."""
+        """The run as one XLA program, a function of its key and inputs: `xla(T=9)(rate=0.1)`."""
         return xla(self, self._sizes(bounds, more), alias=alias)
 
 

@@ -249,8 +249,3 @@ class ReadTable:
         """The shapes and dtypes of every tensor's value."""
         types = {name: op.types(self.bounds) for name, op in self.graph.ops.items()}
         return {(name, k): types[name][k] for name, k in self.tensors}
-
-
-def keyed(key: Any) -> dict[str, Any]:
-    """The key of random numbers, as operations find it in `env`; nothing if there is none."""
-    return {} if key is None else {"key": key}

@@ -23,10 +23,11 @@ import numpy as np
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.pdg.graph import Graph, Op, Output, Point
-from mmrl.pdg.run.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable, keyed
+from mmrl.pdg.run.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable
 from mmrl.pdg.run.layout import blocks
 from mmrl.pdg.schedule.code import Event
 from mmrl.pdg.schedule.frees import donations
+from mmrl.pdg.verify import given
 
 HOST_MEMORY = "pinned_host"
 
@@ -222,6 +223,7 @@ class Interpreter:
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, donate: bool = False):
+        self._given = functools.partial(given, compiled.stages[0].graph, bounds)
         self.graph: Graph = compiled.graph
         self.accesses = ReadTable(self.graph, bounds)
         self.events: list[Event] = compiled.trace(**self.accesses.bounds)
@@ -229,9 +231,12 @@ class Interpreter:
         self.donated = donations(compiled.schedule) if donate else ()
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
-    def __call__(self, *, key: Any = None) -> Execution:
-        """Run the whole program. A `key` replaces the program's seed."""
-        return _Run(self, keyed(key)).finish()
+    def __call__(self, *, key: Any = None, **inputs: Any) -> Execution:
+        """Run the whole program. A `key` replaces the program's seed.
+
+        Raises `ValueError` for wrong inputs (`verify.given`).
+        """
+        return _Run(self, self._given(key, inputs)).finish()
 
     def _thunk(self, op: Op) -> Callable[..., tuple] | None:
         """thunk(values to donate, other values, point, inputs), by their number as arguments."""
@@ -246,9 +251,11 @@ class Interpreter:
         return jax.jit(thunk, donate_argnums=0)
 
 
-def interpret(compiled: Any, bounds: Mapping[str, int], *, key: Any = None) -> Execution:
-    """Run a compiled program once: `Interpreter(compiled, bounds)(key=key)`."""
-    return Interpreter(compiled, bounds)(key=key)
+def interpret(
+    compiled: Any, bounds: Mapping[str, int], *, key: Any = None, **inputs: Any
+) -> Execution:
+    """Run a compiled program once: `Interpreter(compiled, bounds)(key=key, **inputs)`."""
+    return Interpreter(compiled, bounds)(key=key, **inputs)
 
 
 class _Run:

@@ -10,6 +10,7 @@ dynamic slice where its slots lie side by side for certain, and a gather where t
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,10 @@ from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Output
-from mmrl.pdg.run.account import Read, ReadTable, Window, keyed
+from mmrl.pdg.run.account import Read, ReadTable, Window
 from mmrl.pdg.run.layout import Place, Ring, layout
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
+from mmrl.pdg.verify import given
 
 Rings = PyTree[Shaped[Array, "..."]]
 
@@ -130,12 +132,13 @@ Buffers = dict[Output, PyTree]
 
 
 class XlaProgram:
-    """A compiled program with numbers for its bounds, as one function of its key.
+    """A compiled program with numbers for its bounds, as one function of its key and its inputs.
 
-    It may be jitted and vmapped over it. `alias` False lets merges copy from ring to ring.
+    It may be jitted and vmapped over them. `alias` False lets merges copy from ring to ring.
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
+        self._given = functools.partial(given, compiled.stages[0].graph, bounds)
         self._graph, self._accesses = compiled.graph, ReadTable(compiled.graph, bounds)
         self.layout = layout(self._accesses, compiled.schedule, alias=alias)
         lowering = Lowering(self._accesses, self.layout)
@@ -143,16 +146,16 @@ class XlaProgram:
         self._stored = sorted(lowering.stored)
         self._jitted = jax.jit(self._run)
 
-    def __call__(self, *, key: Any = None) -> tuple[PyTree, ...]:
+    def __call__(self, *, key: Any = None, **inputs: Any) -> tuple[PyTree, ...]:
         """The graph's results, stacked along the dimensions of their operations, where they exist.
 
-        A `key` replaces the program's seed.
+        A `key` replaces the program's seed. Raises `ValueError` for wrong inputs (`verify.given`).
         """
-        return self._jitted(keyed(key))
+        return self._jitted(self._given(key, inputs))
 
-    def lower(self, *, key: Any = None) -> Any:
+    def lower(self, *, key: Any = None, **inputs: Any) -> Any:
         """Lower the program as `jax.jit(f).lower` does; compiled, it has a `memory_analysis()`."""
-        return self._jitted.lower(keyed(key))
+        return self._jitted.lower(self._given(key, inputs))
 
     def slots(self) -> dict[Output, tuple[int, ...]]:
         """The number of slots along each dimension, of every tensor that is stored."""

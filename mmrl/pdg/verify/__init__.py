@@ -5,6 +5,10 @@ import functools
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice
 from mmrl.pdg.graph import Domain, Edge, Graph, Op, Point
@@ -112,6 +116,53 @@ def fitting(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
             _try_out(op.domain, defined, sizes, op.name)
         _try_out(op.domain, op.needs, sizes, op.name)
     return sizes
+
+
+def given(
+    graph: Graph, bounds: Mapping[str, int], key: Any, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The key of random numbers and the inputs, as operations find them in `env`, checked.
+
+    Raises `ValueError` for an input that is missing or unknown, or of another structure or shape.
+    """
+    wanted = {name: op for name, op in graph.ops.items() if op.kind == "input"}
+    for name in [*inputs, *wanted]:
+        if name not in wanted or name not in inputs:
+            has = ", ".join(wanted) or "none"
+            what = "lacks the input" if name in wanted else "was given the unknown input"
+            raise ValueError(f"the run {what} `{name}`; the program's inputs: {has}")
+    return {
+        **({} if key is None else {"key": key}),
+        **(
+            {"inputs": {k: _fits(op, bounds, inputs[k]) for k, op in wanted.items()}}
+            if wanted
+            else {}
+        ),
+    }
+
+
+def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
+    """The value of an input with arrays of its types."""
+    axes = tuple(int(dim.bound.evaluate(bounds)) for dim in op.domain)
+    (kind,) = op.types(bounds)
+    if jax.tree.structure(value) != jax.tree.structure(kind):
+        want, got = jax.tree.structure(kind), jax.tree.structure(value)
+        raise ValueError(f"the input `{op.name}` must be a {want}, got a {got}")
+
+    def fit(kind: Any, x: Any) -> Any:
+        shape = axes + kind.shape
+        if jnp.shape(x) != shape:
+            along = f": {kind.shape} at each [{', '.join(op.domain.names)}]" if axes else ""
+            raise ValueError(
+                f"the input `{op.name}` must have the shape {shape}{along}; got {jnp.shape(x)}"
+            )
+        if not jnp.can_cast(jnp.result_type(x), kind.dtype, "same_kind"):
+            raise ValueError(
+                f"the input `{op.name}` must be {kind.dtype}, got {jnp.result_type(x)}"
+            )
+        return jnp.asarray(x, kind.dtype)
+
+    return jax.tree.map(fit, kind, value)
 
 
 def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) -> None:

@@ -21,21 +21,29 @@ import numpy as np
 
 from mmrl.pdg.graph import Edge, Graph, Op, Output, Point, reads
 from mmrl.pdg.schedule.code import Event
-from mmrl.pdg.verify import fitting
+from mmrl.pdg.verify import fitting, given
 
 Instance = tuple[str, Point]  # an operation at a point
 
 
 def execute(
-    graph: Graph, bounds: Mapping[str, int], *, seed: int = 0, jit: bool = False
+    graph: Graph,
+    bounds: Mapping[str, int],
+    *,
+    seed: int = 0,
+    jit: bool = False,
+    key: Any = None,
+    **inputs: Any,
 ) -> dict[tuple[str, int], dict[Point, Any]]:
     """The values of the graph's results: {(operation, output): {point: value}}.
 
     `seed` picks the order, and nothing else should depend on it. `jit` compiles each operation
-    once, which pays for many points. Raises `ValueError` if a point waits for itself, or
-    for wrong bounds (`validate.fitting`).
+    once, which pays for many points. A `key` replaces the program's seed, and `inputs` are by the
+    names that `Program.input` gave them. Raises `ValueError` if a point waits for itself, and for
+    wrong bounds (`verify.fitting`) or inputs (`verify.given`).
     """
     sizes = fitting(graph, bounds)
+    more = given(graph, sizes, key, inputs)
     values: dict[Instance, tuple[Any, ...]] = {}
     runs = {name: _thunk(op, sizes, jit) for name, op in graph.ops.items() if op.run is not None}
     for name, point in legal_order(graph, sizes, seed):
@@ -49,7 +57,7 @@ def execute(
             values[name, point] = (arguments[0],)
         else:
             counters = dict(zip(op.domain.names, point, strict=True))
-            values[name, point] = runs[name](counters, *arguments)
+            values[name, point] = runs[name](counters, more, *arguments)
     return {
         (name, output): {p: values[name, p][output] for p in graph.ops[name].domain.points(sizes)}
         for name, output in graph.results
@@ -131,8 +139,8 @@ def _thunk(op: Op, bounds: Mapping[str, int], jit: bool) -> Callable[..., tuple[
     run = op.run
     assert run is not None
 
-    def thunk(counters: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        return run({**counters, **bounds}, *inputs)
+    def thunk(counters: dict[str, Any], more: dict[str, Any], *values: Any) -> tuple[Any, ...]:
+        return run({**counters, **bounds, **more}, *values)
 
     return jax.jit(thunk) if jit else thunk
 
