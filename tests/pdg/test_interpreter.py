@@ -13,18 +13,20 @@ from mmrl.pdg.expr import Sym, as_expr
 from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
 from mmrl.pdg.language import Program
 from mmrl.pdg.run import compile
-from mmrl.pdg.run.account import HOST, Account, ReadTable
+from mmrl.pdg.run.account import DEVICE, HOST, Account, ReadTable
 from mmrl.pdg.run.interpreter import (
     HOST_MEMORY,
     BlockStore,
     HostStore,
     Interpreter,
     PointStore,
+    batched,
     interpret,
 )
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import Body, Execute, Free
-from mmrl.pdg.schedule.frees import donations
+from mmrl.pdg.schedule.frees import Swap, donations
+from mmrl.pdg.verify.naive import check
 from tests.helpers.pdg_graphs import compiled, reinforce
 from tests.pdg.layout_oracle import last_reads
 
@@ -104,6 +106,64 @@ def test_swapped_observations_wait_on_the_host():
     assert done.account.peak(OBS, HOST) >= 11 * 4
     plain = interpret(compiled("Monte-Carlo"), {"I": 2, "T": 12})
     np.testing.assert_array_equal(done.results, plain.results)
+
+
+def moves(events: Any, kind: str) -> dict[Any, int]:
+    """How many operations ran before each offload or fetch."""
+    ran, found = 0, {}
+    for what, tensor, point in events:
+        ran += what == "run"
+        found |= {(tensor, point): ran} if what == kind else {}
+    return found
+
+
+def test_what_is_not_worth_it_stays_and_the_rest_comes_back_ahead_of_use():
+    bounds = {"I": 2, "T": 12}
+    made = compile(reinforce(), swap=[OBS])
+    every = made.trace(bounds)
+
+    def fetches(**numbers: int) -> dict[Any, int]:
+        events = Swap([OBS], **numbers).among(every, {OBS: 4})
+        assert check(made.graph, events, **bounds).ok
+        return moves(events, "fetch")
+
+    away, late = moves(every, "offload"), moves(every, "fetch")
+    waits = {value: late[value] - away[value] for value in late}
+    assert set(waits.values()) == {*range(35, 47)}
+    assert fetches() == fetches(idle=34, size=4) == late
+    assert fetches(size=5) == {}
+    assert fetches(idle=40) == {value: late[value] for value, wait in waits.items() if wait > 40}
+    assert fetches(ahead=6) == {value: ran - 6 for value, ran in late.items()}
+    assert fetches(ahead=40) == {v: late[v] - 40 for v, wait in waits.items() if wait > 40}
+    with pytest.raises(ValueError, match="begin at 0, got -1"):
+        compile(reinforce(), swap=Swap(ahead=-1))
+
+
+def test_all_that_waits_long_may_be_swapped():
+    bounds = {"I": 2, "T": 12}
+    made = compile(reinforce(), swap=Swap(idle=8, ahead=2))
+    assert made.check(bounds).ok
+    done, plain = interpret(made, bounds), interpret(compiled("Monte-Carlo"), bounds)
+    np.testing.assert_array_equal(done.results, plain.results)
+    assert {tensor for tensor, _ in moves(made.trace(bounds), "fetch")} >= {OBS, ("a", 0), REWARD}
+    assert 2 * done.account.peak() < plain.account.peak() < done.account.peak(place=HOST) + 40
+    for place in (DEVICE, HOST):
+        line = done.account.timeline(place=place)
+        assert len(line) == len(done.account.events) and line.max() == done.account.peak(
+            place=place
+        )
+
+
+def test_memory_is_given_back_by_blocks_of_points():
+    made, bounds = compiled("PPO"), {"I": 2, "K": 2, "T": 6}
+    events = made.trace(bounds)
+    blocks = list(batched(events))
+    assert blocks.count(("free", OBS, tuple((1, t) for t in range(6)))) == 1
+    alone = [(kind, what, at) for kind, what, points in blocks if kind != "run" for at in points]
+    assert sorted(alone) == sorted(event for event in events if event[0] != "run")
+    assert sum(kind == "run" for kind, *_ in blocks) == len(events) - len(alone)
+    assert made.check(bounds).device[OBS] == 6
+    assert interpret(made, bounds).account.peak(OBS) == 6 * 4
 
 
 def test_a_thunk_serves_every_step_and_run():
@@ -224,9 +284,9 @@ def test_a_ring_refuses_what_is_not_there():
 
 def test_a_host_store_moves_there_and_back():
     store, value = HostStore(), jnp.arange(3.0)
-    ((_, size),) = store.put((0,), value)
+    (((_, size),),) = store.put([(0,)], [value])
     assert size == 12
     assert store._values[0,].sharding.memory_kind == HOST_MEMORY
-    back = store.take((0,))
+    (back,) = store.take([(0,)])
     assert back.sharding.memory_kind == value.sharding.memory_kind
     np.testing.assert_array_equal(back, value)

@@ -17,11 +17,12 @@ from typing import Any
 
 from mmrl.pdg.graph import Graph, Output
 from mmrl.pdg.passes import Pass, Stage, stages
-from mmrl.pdg.run.interpreter import Execution, interpret
+from mmrl.pdg.run.account import ReadTable
+from mmrl.pdg.run.interpreter import Execution, interpret, nbytes
 from mmrl.pdg.run.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, Schedule, schedule
 from mmrl.pdg.schedule.code import Body, Event, generate, text, trace
-from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory, swappable
+from mmrl.pdg.schedule.frees import MemoryPlan, Swap, plan_memory
 from mmrl.pdg.verify import check_cycles, fitting, naive
 
 Bounds = Mapping[Any, int] | None  # by the name or the symbol of each bound
@@ -35,12 +36,13 @@ class Compiled:
     """The graph as it was given, and after each pass, with what the pass did in words."""
     schedule: Schedule
     """When everything runs."""
-    swap: tuple[Output, ...] = ()
+    swap: Swap
+    """What waits on the host."""
 
     @functools.cached_property
     def plan(self) -> MemoryPlan:
         """When everything runs, and when its memory is freed."""
-        return plan_memory(self.schedule, self.swap)
+        return plan_memory(self.schedule, self.swap.of(self.graph))
 
     @functools.cached_property
     def tree(self) -> Body:
@@ -50,7 +52,7 @@ class Compiled:
     @functools.cached_property
     def loops(self) -> Body:
         """Loops without frees, a third of the work: one XLA program needs no more."""
-        return generate(plan_memory(self.schedule, self.swap, frees=False))
+        return generate(plan_memory(self.schedule, self.swap.of(self.graph), frees=False))
 
     @property
     def graph(self) -> Graph:
@@ -71,7 +73,13 @@ class Compiled:
         Raises `ValueError` for bounds that are missing, unknown, no whole numbers from 1 on, or too
         small for what the program reads; so do `check`, `interpret` and `xla`.
         """
-        return trace(self.tree, **self._sizes(bounds, more))
+        sizes = self._sizes(bounds, more)
+        events = trace(self.tree, **sizes)
+        if self.swap.tensors == ():
+            return events
+        types = ReadTable(self.graph, sizes).types()
+        held = {tensor: nbytes(kind) for tensor, kind in types.items()}
+        return self.swap.among(events, held)
 
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
         if not isinstance(bounds, Mapping | None) or more.keys() & (bounds or {}):
@@ -84,7 +92,7 @@ class Compiled:
     def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
         """Enumerate a run: every violation of order or memory, and how much was alive at once."""
         sizes = self._sizes(bounds, more)
-        return naive.check(self.graph, trace(self.tree, **sizes), **sizes)
+        return naive.check(self.graph, self.trace(sizes), **sizes)
 
     def interpret(self, bounds: Bounds = None, /, *, key: Any = None, **more: Any) -> Execution:
         """Run it operation by operation, with a byte-exact account of memory.
@@ -106,13 +114,13 @@ def compile(
     passes: Mapping[str, Pass] | None = None,
     *,
     proximity: Proximity = "upper",
-    swap: Sequence[Output] = (),
+    swap: Sequence[Output] | Swap = (),
 ) -> Compiled:
     """Change a graph by `passes`, in order, schedule it, and say when memory is freed.
 
     `proximity` is what the schedule brings close together: "none", "all" dependences, or the last
     element of each slice ("upper", which alone interleaves long windows; §6.1). Tensors (operation,
-    output) in `swap` wait on the host between their uses.
+    output) in `swap` wait on the host between their uses; a `Swap` says which of their values do.
 
     Raises `ValueError` for a graph without operations or without a legal order (it names who waits
     for whom), for `passes` that are no functions, for an unknown `proximity`, and if `swap` names
@@ -131,7 +139,9 @@ def compile(
     except ValueError:
         check_cycles(changed[-1].graph)
         raise
-    return Compiled(tuple(changed), times, swappable(changed[-1].graph, swap))
+    swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
+    swap.of(changed[-1].graph)
+    return Compiled(tuple(changed), times, swap)
 
 
 def _checked(passes: Any) -> Mapping[str, Pass]:

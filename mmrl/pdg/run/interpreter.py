@@ -14,7 +14,7 @@ import functools
 import itertools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,8 +33,8 @@ HOST_MEMORY = "pinned_host"
 
 
 def nbytes(value: PyTree) -> int:
-    """Bytes of all leaves."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(value))
+    """Bytes of all leaves, which may be types."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(value))
 
 
 @functools.partial(jax.jit, static_argnames="widths")
@@ -186,20 +186,39 @@ class HostStore:
     def __init__(self) -> None:
         self._values: dict[Point, PyTree] = {}
 
-    def put(self, point: Point, value: PyTree) -> list[Buffer]:
-        """Move `value` to the host; the buffers it is in there."""
-        value = jax.tree.map(lambda x: _move(x, HOST), value)
-        self._values[point] = value
-        return [(id(leaf), leaf.nbytes) for leaf in jax.tree.leaves(value)]
+    def put(self, points: Sequence[Point], values: Sequence[PyTree]) -> list[list[Buffer]]:
+        """Move `values` to the host, in one go; the buffers that each is in there."""
+        self._values |= zip(points, _move(values, HOST), strict=True)
+        leaves = (jax.tree.leaves(self._values[point]) for point in points)
+        return [[(id(leaf), leaf.nbytes) for leaf in each] for each in leaves]
 
-    def take(self, point: Point) -> PyTree:
-        """Move the value at `point` back to the device."""
-        return jax.tree.map(lambda x: _move(x, DEVICE), self._values.pop(point))
+    def take(self, points: Sequence[Point]) -> list[PyTree]:
+        """Move the values at `points` back to the device, in one go."""
+        return _move([self._values.pop(point) for point in points], DEVICE)
 
 
-def _move(x: Array, place: str) -> Array:
-    kind = HOST_MEMORY if place == HOST else x.sharding._device_assignment[0].default_memory().kind
-    return jax.device_put(x, x.sharding.with_memory_kind(kind))
+def _move(values: Sequence[PyTree], place: str) -> list[PyTree]:
+    def there(x: Array) -> Any:
+        own = x.sharding._device_assignment[0].default_memory().kind
+        return x.sharding.with_memory_kind(HOST_MEMORY if place == HOST else own)
+
+    return jax.device_put(list(values), jax.tree.map(there, list(values)))
+
+
+def batched(events: Sequence[Event]) -> Iterator[tuple]:
+    """The events, but between two operations one instruction for all points of a tensor.
+
+    ("run", op, point), or ("free", tensor, points), as for "offload" and "fetch". What happens
+    between two operations may happen in any order, if memory is given back before more is taken.
+    """
+    for run, several in itertools.groupby(events, lambda event: event[0] == "run"):
+        if run:
+            yield from several
+        else:
+            found: dict[Any, list[Point]] = {}
+            for kind, tensor, point in sorted(several, key=lambda event: event[0] == "fetch"):
+                found.setdefault((kind, tensor), []).append(point)
+            yield from ((*what, tuple(points)) for what, points in found.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,8 +245,9 @@ class Interpreter:
         self._given = functools.partial(given, compiled.stages[0].graph, bounds)
         self.graph: Graph = compiled.graph
         self.accesses = ReadTable(self.graph, bounds)
-        self.events: list[Event] = compiled.trace(**self.accesses.bounds)
-        self.slots = blocks(self.accesses, compiled.schedule, compiled.swap)
+        self.events = list(batched(compiled.trace(**self.accesses.bounds)))
+        moved = {what for kind, what, _ in self.events if kind == "offload"}
+        self.slots = blocks(self.accesses, compiled.schedule, moved)
         self.donated = donations(compiled.schedule) if donate else ()
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
@@ -293,7 +313,7 @@ class _Run:
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
                 outputs = thunk(given, values, where, self.inputs)
             for tensor, at in (reads[k].of(point) for k in given):
-                self.free(tensor, at)
+                self.free(tensor, [at])
                 self.given.add((tensor, at))
         for tensor, value in zip(self.accesses.outputs[name], outputs, strict=True):
             self.account.hold(tensor, point, self.stores[tensor].put(point, value))
@@ -316,22 +336,24 @@ class _Run:
         tensor, at = read.of(point)
         return isinstance(self.stores[tensor], PointStore) and self.account.alone(tensor, at)
 
-    def free(self, tensor: Output, point: Point) -> None:
-        if (tensor, point) in self.given:
-            self.given.remove((tensor, point))
-            return
-        self.stores[tensor].free(point)
-        self.account.drop(tensor, point)
+    def free(self, tensor: Output, points: Sequence[Point]) -> None:
+        for point in points:
+            if (tensor, point) in self.given:
+                self.given.remove((tensor, point))
+            else:
+                self.stores[tensor].free(point)
+                self.account.drop(tensor, point)
 
-    def offload(self, tensor: Output, point: Point) -> None:
-        value = self.stores[tensor].get(point, ())
-        self.account.hold(tensor, point, self.host[tensor].put(point, value), HOST)
-        self.free(tensor, point)
+    def offload(self, tensor: Output, points: Sequence[Point]) -> None:
+        values = [self.stores[tensor].get(point, ()) for point in points]
+        for point, buffers in zip(points, self.host[tensor].put(points, values), strict=True):
+            self.account.hold(tensor, point, buffers, HOST)
+        self.free(tensor, points)
 
-    def fetch(self, tensor: Output, point: Point) -> None:
-        value = self.host[tensor].take(point)
-        self.account.drop(tensor, point, HOST)
-        self.account.hold(tensor, point, self.stores[tensor].put(point, value))
+    def fetch(self, tensor: Output, points: Sequence[Point]) -> None:
+        for point, value in zip(points, self.host[tensor].take(points), strict=True):
+            self.account.drop(tensor, point, HOST)
+            self.account.hold(tensor, point, self.stores[tensor].put(point, value))
 
     def finish(self) -> Execution:
         results = tuple(self.collect(tensor) for tensor in self.program.graph.results)
