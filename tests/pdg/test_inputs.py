@@ -110,7 +110,7 @@ def test_wrong_names_of_inputs():
             p.input(name, 0.0)
 
 
-def logged(log: list, buffer: list) -> Graph:
+def logged(log: list, buffer: list, ends: list) -> Graph:
     """A replay buffer on the host that answers, and a logger that nothing reads."""
 
     def store(x: Any) -> np.float32:
@@ -124,13 +124,15 @@ def logged(log: list, buffer: list) -> Graph:
     again = p.host(store, x, like=jnp.float32(0), name="again")  # not the same as the first
     total = p.fn(lambda a, b: a + 0 * b, stored, again, name="mean")[i, 0:T].sum()
     p.host(lambda i, m: log.append((int(i), float(m))), p.value(i), total, name="log")
+    for name in ("begin", "end"):  # two calls of the same function with the same inputs
+        p.host(lambda: ends.append(1), name=name)
     return p.graph(total)
 
 
 @pytest.mark.parametrize("way", ["naive", "interpret", *PASSES])
 def test_the_host_is_called_once_at_each_point_in_order(way: str):
-    log, buffer = [], []
-    graph, x = logged(log, buffer), jnp.arange(6.0).reshape(2, 3) + 1
+    log, buffer, ends = [], [], []
+    graph, x = logged(log, buffer, ends), jnp.arange(6.0).reshape(2, 3) + 1
     if way == "naive":
         naive.execute(graph, {"I": 2, "T": 3}, x=x, seed=3)
     elif way == "interpret":
@@ -141,7 +143,7 @@ def test_the_host_is_called_once_at_each_point_in_order(way: str):
     assert sorted(buffer) == sorted([*x.ravel()] * 2)
     firsts = [buffer.index(float(v)) for v in x.ravel()]
     assert firsts == sorted(firsts)
-    assert [i for i, _ in log] == [0, 1]
+    assert [i for i, _ in log] == [0, 1] and ends == [1, 1]
 
 
 def test_no_gradient_flows_through_the_host():
