@@ -87,8 +87,8 @@ def _through(op: Op, copied: Edge, reader: Edge) -> Edge | None:
 
 
 def _signature(graph: Graph, op: Op) -> Any:
-    """Equal for operations that compute the same: not two calls of the host, nor of a key."""
-    if op.kind in ("random", "host") or ("of" in op.params and op.params.get("random")):
+    """Equal for operations that compute the same; random ones draw from keys of their own."""
+    if op.kind == "random" or ("of" in op.params and op.params.get("random")):
         return op.name
     params = tuple(sorted((k, _mark(v)) for k, v in op.params.items()))
     inputs = frozenset(
