@@ -106,7 +106,7 @@ def test_a_program_is_no_graph_yet():
 def test_a_run_takes_a_key_and_its_inputs_and_nothing_else(made: Compiled):
     wrongs: list[dict[str, Any]] = [{"T": 5}, {"kye": jax.random.key(0)}]
     for wrong in wrongs:
-        with pytest.raises(ValueError, match=r"unknown input `(T|kye)`; the program's inputs: none"):
+        with pytest.raises(ValueError, match=r"unknown input `(T|kye)`; .* inputs: none"):
             made.xla(I=2, T=4)(**wrong)
         with pytest.raises(ValueError, match=r"`bounds` are given once|unknown input `kye`"):
             made.interpret({"I": 2, "T": 4}, **wrong)
