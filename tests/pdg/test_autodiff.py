@@ -1,5 +1,6 @@
 """Gradients of programs: every index pattern, recurrences, and REINFORCE, against `jax.grad`."""
 
+import re
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 from mmrl.pdg.expr import max_, min_
+from mmrl.pdg.graph import Graph
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.run import compile
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import generate, trace
 from mmrl.pdg.schedule.frees import plan_memory
@@ -281,7 +284,7 @@ def test_a_step_learns_from_its_window_alone():
     whole = [e for e in graph.edges for part in e.slices if str(part) == "0:T"]
     assert whole == []
     read = {e.source for e in graph.inputs(gradient)}
-    assert {"w", "obs", "act"} <= read and "mean" not in read
+    assert {"w", "obs", "log_prob"} <= read and "mean" not in read
 
 
 @pytest.mark.parametrize("n", [3, None])
@@ -296,3 +299,51 @@ def test_one_changed_index_changes_what_is_kept(n: int | None):
         assert report.ok, report.violations
         assert report.device["obs", 0] == report.device["act", 0] == (n or steps)
         assert report.device["grad_w", 0] == 1
+
+
+# What the forward pass hands to the backward pass
+
+
+def recurrent(recompute: bool) -> Graph:
+    """The loss of h[t] = tanh(A h[t - 1] + x[t]), of which one number is looked at, and dA."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    w, x = p.input("w", {"A": jnp.zeros((4, 4))}), p.input("x", jnp.zeros(4), t)
+    h = p.tensor(t, name="h")
+    h[0] = jnp.zeros(4)
+    h[t + 1] = after = p.fn(lambda w, h, x: jnp.tanh(w["A"].T @ h + x), w, h, x, name="cell")
+    loss = p.fn(lambda h: h[0] ** 2, after)[0:T].sum()
+    return p.graph(loss, gradient(loss, w, recompute=recompute))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_residuals_replace_a_second_forward_pass(recompute: bool):
+    def by_hand(w, x):
+        def step(h, x):
+            h = jnp.tanh(w["A"].T @ h + x)
+            return h, h[0] ** 2
+
+        return jax.lax.scan(step, jnp.zeros(4), x)[1].sum()
+
+    w, x = {"A": jax.random.normal(jax.random.key(0), (4, 4)) / 2}, jnp.ones((7, 4)) / 3
+    made = compile(recurrent(recompute))
+    program = made.xla(T=7)
+    for found in (program(w=w, x=x), made.interpret(T=7, w=w, x=x).results):
+        wanted = jax.value_and_grad(by_hand)(w, x)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), found, wanted)
+    stored = [program.slots()[name, k] for name, k in program.slots() if name == "cell"]
+    # tanh's derivative is kept, and neither A, which is the same at all t, nor its transpose.
+    assert ("cell", 1) in program.slots() or recompute
+    sizes = [size for (name, _), size in program.ring_bytes().items() if name == "cell"]
+    assert len(stored) == len(sizes) and max(sizes, default=0) <= 7 * 4 * 4
+    text = program.lower(w=w, x=x).compile().as_text()
+    assert len(re.findall(r"= \S+ tanh\(", text)) == 1 + recompute
+
+
+def test_gradients_of_parameters_are_summed_as_the_loop_goes_back():
+    """A recurrent network keeps one gradient of its parameters, not one for each step."""
+    for recompute in (False, True):
+        program = compile(recurrent(recompute)).xla(T=64)
+        assert (
+            max(program.ring_bytes().values()) <= 65 * 4 * 4
+        )  # T + 1 states, and A has 16 numbers

@@ -5,9 +5,8 @@ the rest. A recurrence gives a recurrence that runs the other way (back-propagat
 What a vjp does not use it does not read, found by dropping dead code from its jaxpr: the gradient
 of a mean waits for no term of it, which lets a program learn while it still acts.
 
-Gradients along an edge: from where a value was read back to where it was made.  §5.1
-
-An edge reads source[φ(p)] at p. Given the cotangent of what was read at every p,
+`transport` takes gradients along an edge, from where a value was read back to where it was made. An
+edge reads source[φ(p)] at p. Given the cotangent of what was read at every p,
 
     ∇source[k] = Σ_{p ∈ φ⁻¹(k)} (the slot of the cotangent at p that came from k).
 
@@ -16,6 +15,8 @@ sum needs no room for its terms and may grow while the program still acts. For t
 what to read: one point, or a box of points of which a mask picks the readers.
 """
 
+import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from mmrl.pdg.expr import TRUE, Expr, Slice
 from mmrl.pdg.graph import ArrayType, Dim, Domain, Edge, Op, ragged, reach
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.indexing import composes
-from mmrl.pdg.language.ops import BOUND, plus, traceable
+from mmrl.pdg.language.ops import BOUND, infer, plus, traceable
 from mmrl.pdg.language.tensor import Tensor
 from mmrl.pdg.sets import Inverse, invert, simplify
 from mmrl.pdg.verify import components
@@ -192,8 +193,12 @@ def _readers(
 Node = tuple[str, int]  # an operation and one of its outputs
 
 
-def gradient(loss: Tensor, *wrt: Tensor) -> Any:
+def gradient(loss: Tensor, *wrt: Tensor, recompute: bool = False) -> Any:
     """∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.  §5.1
+
+    A function that is differentiated hands what its derivative needs of it (its residuals) to the
+    backward pass, as outputs of its own. With `recompute` the backward pass calls it once more:
+    less memory, more time.
 
     One tensor for one x, otherwise a tuple. What an x is computed from plays no part: parameters
     are independent variables, even where `w[i + 1]` depends on `w[i]`. Leaves that are not
@@ -215,7 +220,7 @@ def gradient(loss: Tensor, *wrt: Tensor) -> Any:
                 f"`{x!r}` is a read of `{x.source}`: differentiate by the whole tensor"
             )
     whole = loss if loss.is_whole and not loss.detached else loss.read()
-    reverse = _Reverse(whole, {(x.source, x.output) for x in wrt})
+    reverse = _Reverse(whole, {(x.source, x.output) for x in wrt}, recompute)
     found = tuple(reverse.gradient((x.source, x.output)) for x in wrt)
     return found[0] if len(wrt) == 1 else found
 
@@ -223,10 +228,10 @@ def gradient(loss: Tensor, *wrt: Tensor) -> Any:
 class _Reverse:
     """One backward pass: which tensors carry a gradient, and the gradient of each once made."""
 
-    def __init__(self, loss: Tensor, wrt: set[Node]):
+    def __init__(self, loss: Tensor, wrt: set[Node], recompute: bool):
         self.program: Program = loss.program
         self.ops = self.program.ops
-        self.loss, self.wrt = loss, wrt
+        self.loss, self.wrt, self.recompute = loss, wrt, recompute
         # The pass adds operations of its own, through which it must not differentiate.
         self.edges = [edge for edge in self.program.edges if edge not in self.program.detached]
         self.relevant = self._active() & self._needed()
@@ -307,14 +312,17 @@ class _Reverse:
         outputs = [k for k in range(len(op.outputs)) if (op.name, k) in self.relevant - self.wrt]
         cotangents = [self.gradient((op.name, k)) for k in outputs]
         inputs = self.program.reads[op.name]
-        run = pull_back(op, inputs, wanted, outputs)
+        kept = () if self.recompute else residuals(self.program, op, wanted, outputs)
+        saved = [self.program.output(op.name, len(op.outputs) + k) for k in range(len(kept))]
+        cotangents = [*saved, *cotangents]
+        run = pull_back(op, len(inputs), wanted, outputs, kept)
         used = used_inputs(self.program, op, run, [*inputs, *cotangents], len(inputs))
-        kept = [inputs[k] for k in used]
+        read = [inputs[k] for k in used]
         kinds = tuple(inexact(inputs[k].type) for k in wanted)
         results = self.program.build(
             "vjp",
             with_only(run, op, [x.type for x in inputs], used),
-            [*kept, *cotangents],
+            [*read, *cotangents],
             kinds,
             domain=op.domain,
             name=f"vjp_{op.name}",
@@ -333,46 +341,102 @@ class _Reverse:
             self.program.join(self.done[node].source, term, term.index, place=place)
 
 
+def _linearized(
+    op: Op, wanted: Sequence[int], outputs: Sequence[int], env: Mapping[str, Any], primals: Sequence
+) -> tuple[Any, tuple[Any, ...]]:
+    """`jax.vjp` of some outputs of the operation by the arguments wanted, and all its outputs."""
+    forward = op.run
+    assert forward is not None
+    moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
+
+    def f(*moved: Any) -> tuple[Any, Any]:
+        now = list(primals)
+        for k, value in zip(wanted, moved, strict=True):
+            now[k] = eqx.combine(value, primals[k])
+        results = tuple(forward(env, *now))
+        return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in outputs), results
+
+    _, back, results = jax.vjp(f, *moving, has_aux=True)
+    return back, results
+
+
+def residuals(
+    program: Program, op: Op, wanted: Sequence[int], outputs: Sequence[int]
+) -> tuple[int, ...]:
+    """Let the operation return the residuals of its derivative too; which leaves of it they are.
+
+    Left out is what the backward pass has anyway: arguments themselves, constants, and what
+    follows from arguments alone that are the same at several points, as parameters are.
+    """
+    if op.kind not in ("fn", "random"):
+        return ()
+
+    def leaves(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
+        return tuple(jax.tree.leaves(_linearized(op, wanted, outputs, env, primals)[0]))
+
+    inputs = program.reads[op.name]
+    jaxpr, owners = _traced(program, op, leaves, inputs)
+    here = [k is None or set(inputs[k].domain.names) == set(op.domain.names) for k in owners]
+    kept = []
+    for k, variable in enumerate(jaxpr.outvars):
+        asked = [place == k for place in range(len(jaxpr.outvars))]
+        used = partial_eval.dce_jaxpr(jaxpr, asked)[1]
+        plain = not jnp.issubdtype(variable.aval.dtype, jax.dtypes.extended)
+        if plain and variable not in jaxpr.invars and any(map(operator.and_, used, here)):
+            kept.append(k)
+
+    def run(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
+        back, results = _linearized(op, wanted, outputs, env, primals)
+        found = jax.tree.leaves(back)
+        return *results, *(found[k] for k in kept)
+
+    if kept:
+        bounds, kinds = [bound.name for bound in program.bounds], [x.type for x in inputs]
+        types = infer(run, kinds, op.domain, bounds, op.name, full=True)
+        program.ops[op.name] = dataclasses.replace(op, run=run, outputs=types)
+    return tuple(kept)
+
+
 def pull_back(
-    op: Op, inputs: Sequence[Tensor], wanted: Sequence[int], outputs: Sequence[int]
+    op: Op, count: int, wanted: Sequence[int], outputs: Sequence[int], kept: Sequence[int]
 ) -> Callable[..., tuple[Any, ...]]:
-    """`run(env, *inputs, *cotangents)`: `jax.vjp` of the operation, of the arguments wanted."""
-    run, count = op.run, len(inputs)
-    assert run is not None
+    """`run(env, *inputs, *residuals, *cotangents)`: the cotangents of the arguments wanted.
+
+    `kept` are the leaves of the derivative that the residuals are.
+    """
 
     def vjp(env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
-        primals, cotangents = list(values[:count]), values[count:]
-        moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
-
-        def f(*moved: Any) -> tuple[Any, ...]:
-            now = list(primals)
-            for k, value in zip(wanted, moved, strict=True):
-                now[k] = eqx.combine(value, primals[k])
-            results = run(env, *now)
-            return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in outputs)
-
-        return jax.vjp(f, *moving)[1](tuple(cotangents))
+        back, _ = _linearized(op, wanted, outputs, env, values[:count])
+        leaves, tree = jax.tree.flatten(back)
+        for k, value in zip(kept, values[count:], strict=False):
+            leaves[k] = value
+        return tree.unflatten(leaves)(tuple(values[count + len(kept) :]))
 
     return vjp
+
+
+def _traced(
+    program: Program, op: Op, run: Callable[..., Any], tensors: Sequence[Tensor]
+) -> tuple[Any, list[int | None]]:
+    """The jaxpr of `run(env, *tensors)`, and which tensor each argument is of; None for symbols."""
+    bounds = {bound.name: BOUND for bound in program.bounds}
+    size = lambda n: op.domain.largest(n, bounds)  # noqa: E731
+    kinds = [x.type for x in tensors]
+    call, env, *values = traceable(run, kinds, op.domain.names, list(bounds), size)
+    owners: list[int | None] = [None] * len(jax.tree.leaves(env))
+    for k, value in enumerate(values):
+        owners += [k] * len(jax.tree.leaves(value))
+    return jax.make_jaxpr(call)(env, *values).jaxpr, owners
 
 
 def used_inputs(
     program: Program, op: Op, run: Callable[..., Any], tensors: Sequence[Tensor], count: int
 ) -> list[int]:
     """Which of the first `count` arguments the results depend on."""
-    bounds = {bound.name: BOUND for bound in program.bounds}
-    size = lambda n: op.domain.largest(n, bounds)  # noqa: E731
-    kinds = [x.type for x in tensors]
-    call, env, *values = traceable(run, kinds, op.domain.names, list(bounds), size)
-    jaxpr = jax.make_jaxpr(call)(env, *values).jaxpr
+    jaxpr, owners = _traced(program, op, run, tensors)
     _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    place, found = len(jax.tree.leaves(env)), []
-    for k, value in enumerate(values[:count]):
-        size = len(jax.tree.leaves(value))
-        if any(used[place : place + size]):
-            found.append(k)
-        place += size
-    return found
+    asked = {owner for yes, owner in zip(used, owners, strict=True) if yes}
+    return [k for k in range(count) if k in asked]
 
 
 def with_only(
