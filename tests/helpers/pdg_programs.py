@@ -487,7 +487,9 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         if any(d not in dims for d in node(first)):
             return first
         if not partial(first) and not rarely():  # then nothing would be left for the other
-            return add(Merge(dims, ((key(at, dims, f"1:{at.upper()}"), first), (here, whole(source)))))
+            return add(
+                Merge(dims, ((key(at, dims, f"1:{at.upper()}"), first), (here, whole(source))))
+            )
         key_ = choose([here, here, here, key(at, dims, f"{at} + 1")])
         slots = [tuple(s if d == at else d for d in dims) for s in ("0:2", f"1:{at.upper()}")]
         conds = [(text,) for text in conditions(dims)] if len(dims) == 1 else slots
