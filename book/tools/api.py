@@ -9,7 +9,8 @@ ROOT = Path(__file__).parent.parent.parent
 API = ROOT / "book" / "api"
 OPEN = {
     *("mmrl.agents.clear", "mmrl.agents.ppo", "mmrl.agents.r2d2"),
-    *("mmrl.course.continual", "mmrl.course.figures", "mmrl.course.widgets"),
+    *("mmrl.course.capstone", "mmrl.course.continual"),
+    *("mmrl.course.figures", "mmrl.course.widgets"),
 }
 ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 

@@ -50,6 +50,8 @@ OTHERS = [
     "popgym",
     "runs",
     "scaling",
+    "capstone",
+    "leaderboard",
     "results",
 ]
 OTHERS += ["teach", "errata", "bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]

@@ -126,7 +126,7 @@ def train(
     )
     curves, ends = [], [time.process_time()]
     for report in Run(setup):
-        curves.append(np.round(report.returns, 4).tolist())
+        curves.append(np.round(np.float64(report.returns), 4).tolist())
         ends.append(time.process_time())
     seconds = np.diff(ends)
     typical = seconds[1:].mean() if len(seconds) > 1 else seconds[0]

@@ -309,7 +309,6 @@ SMALL = 4  # the bounds with which shapes are tried out
 CHOICES = ("auto", "always")
 
 
-@move.along
 def lift_loops(
     graph: Graph,
     name: str,

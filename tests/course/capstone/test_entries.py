@@ -132,6 +132,8 @@ def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     edit(path, **{**entry, "tasks": tasks})
     assert f"the budget is {FULL.env_steps}" in refused(path)
     edit(path, **entry)
+    (path.parent / "mine.py").write_text(SOURCE + "# 0.123\n" * 3000)
+    assert "at most 20,000 are allowed" in refused(path)
     (path.parent / "mine.py").write_text(SOURCE + "\n")
     assert "Its source has changed: mine.py" in refused(path)
     (path.parent / "mine.py").unlink()
@@ -151,6 +153,8 @@ def test_what_is_no_entry_is_told_apart(path: Path):
     lacking = {k: v for k, v in json.loads(path.read_text()).items() if k != "seeds"}
     path.write_text(json.dumps(lacking))
     assert "It lacks seeds" in refused(path)
+    path.write_text(json.dumps({**dict.fromkeys(entries.FIELDS), "tuning": []}))
+    assert "was not written by" in refused(path)
     path.write_text("[]")
     with pytest.raises(RunError, match="is no entry"):
         entries.check(path)

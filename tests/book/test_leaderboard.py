@@ -1,0 +1,129 @@
+"""The page of the leaderboard, made of entries, and what chapter 19 says of them."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from docutils import nodes
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "book" / "tools"))
+import leaderboard  # noqa: E402
+
+from mmrl.course.capstone import baselines, checks, entries, evaluation, gates  # noqa: E402
+from mmrl.course.figures import capstone  # noqa: E402
+from tests.helpers.claims import prose, written  # noqa: E402
+
+
+def entry(
+    name: str, score: float, seconds: float = 100.0, protocol: str = "full"
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "protocol": {"name": protocol},
+        "source": {"file": "mine.py", "sha256": "ab" * 32},
+        "seeds": [0, 1, 2, 3, 4],
+        "tuning": {"tasks": ["popgym-RepeatFirstEasy-v0"], "seeds": [100]},
+        **{"state": 64, "parameters": 1234, "remembers": 8},
+        **{"score": score, "interval_95": [score - 0.1, score + 0.1], "cpu_seconds": seconds},
+        **{"date": "2026-11-25T00:00:00", "command": "mmrl capstone run <mine>", "device": "cpu"},
+        **{"versions": {"mmrl": "1", "jax": "2"}, "revision": "abc"},
+    }
+
+
+FOUND = [entry("oracle", 0.7), entry("mine", 0.4, 150.0), entry("lru", 0.3), entry("none", 0.0)]
+
+
+def test_the_page_is_made_of_the_files_in_the_folder(tmp_path: Path):
+    for i, one in enumerate([*FOUND[::-1], entry("hasty", 0.9, protocol="quick")]):
+        (tmp_path / f"{i}.json").write_text(json.dumps(one))
+    found = leaderboard.ranked(tmp_path)
+    assert [one["name"] for one in found] == ["oracle", "mine", "lru", "none"]  # and no quick look
+    rows = re.findall(
+        r"<td>(\w+)</td><th scope=\"row\">(\w+)</th><td>([^<]*)", leaderboard.table(found)
+    )
+    assert rows == [
+        ("control", "oracle", "0.70 (0.60 to 0.80)"),
+        ("1", "mine", "0.40 (0.30 to 0.50)"),
+        ("2", "lru", "0.30 (0.20 to 0.40)"),
+        ("control", "none", "0.00 (-0.10 to 0.10)"),
+    ]
+    said = leaderboard.origins(found)
+    assert "tuned on popgym-RepeatFirstEasy-v0, 100" in said and "run &lt;mine&gt;" in said
+
+
+def test_the_figure_says_in_words_what_it_shows():
+    drawn = leaderboard.drawn(FOUND)
+    assert drawn == leaderboard.drawn(FOUND)
+    assert 'role="img" aria-label="Return against CPU-seconds: oracle 0.70 (0.60 to 0.80)' in drawn
+    assert not re.search(r"(?:href|src)=\"http", drawn) and "<metadata>" not in drawn
+
+
+def test_marks_stand_at_return_and_time_and_controls_are_hollow():
+    ax = capstone.leaderboard(FOUND)
+    marks = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])): line for line in ax.lines}
+    hollow = {at for at, line in marks.items() if line.get_markerfacecolor() == "white"}
+    assert hollow == {(100.0, 0.7), (100.0, 0.0)} and (150.0, 0.4) in marks
+    assert [text.get_text() for text in ax.texts] == ["none", "lru", "mine", "oracle"]
+    assert [text.get_ha() for text in ax.texts] == ["left"] * 4
+    near = capstone.leaderboard([entry("a", 0.4), entry("b", 0.42, 110.0)])
+    assert [text.get_ha() for text in near.texts] == ["right", "left"]
+    with pytest.raises(ValueError, match="at least one"):
+        capstone.leaderboard([])
+
+
+def test_what_was_published_is_what_it_says():
+    """All that is asked without training; the gates have tests of their own."""
+    found = entries.published()
+    assert {"none", "frames", "lru", "gru", "oracle"} <= {one["name"] for one in found}
+    for one in found:
+        where = entries.PUBLISHED / "capstone"
+        factory, file = entries.find(one["memory"], where)
+        assert entries._hash(file) == one["source"]["sha256"], one["name"]
+        assert (one["state"], one["parameters"]) == gates.sizes(factory)
+        assert not [*checks.stated(one, evaluation.FULL), *checks.arithmetic(one)]
+        assert not [*checks.tuned(one["tuning"])]
+        assert one["revision"] and not one["revision"].endswith("+"), one["name"]
+        assert entries.control(one) == (one["name"] in baselines.CONTROLS)
+
+
+def test_what_chapter_19_says_of_the_leaderboard():
+    text, found = (
+        prose("19_design_your_own_monoid"),
+        {one["name"]: one for one in entries.published()},
+    )
+    tasks = {
+        name: [written(float(np.mean(task["returns"]))) for task in one["tasks"].values()]
+        for name, one in found.items()
+    }
+    rest = {
+        name: written(float(np.mean([task["returns"] for task in list(one["tasks"].values())[1:]])))
+        for name, one in found.items()
+    }
+    assert list(found["lru"]["tasks"]) == list(evaluation.HELD_OUT)
+    said = f"there the LRU reaches {tasks['lru'][0]}, while the GRU ({tasks['gru'][0]}) and four "
+    assert f"{said}frames ({tasks['frames'][0]}) stay at what guessing pays" in text
+    assert f"would be {rest['lru']} for the LRU and {rest['gru']} for the GRU" in text
+    times = found["gru"]["cpu_seconds"] / found["lru"]["cpu_seconds"]
+    assert f"The GRU also took {times:.1f} times the CPU-seconds of the LRU" in text
+    oracle = tasks["oracle"]
+    assert (
+        f"oracle, which reaches {oracle[0]} on the first task and {oracle[2]} on the third" in text
+    )
+    assert f"but {oracle[1]} on the bandit and {oracle[3]} on the mines" in text
+
+
+def test_the_page_of_no_entries_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(leaderboard, "RESULTS", tmp_path)
+
+    class Env:
+        def note_reread(self) -> None: ...
+
+    directive = leaderboard.Leaderboard.__new__(leaderboard.Leaderboard)
+    monkeypatch.setattr(leaderboard.Leaderboard, "env", Env())
+    (said,) = directive.run()
+    assert isinstance(said, nodes.paragraph) and "Nobody has entered" in said.astext()
