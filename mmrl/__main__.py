@@ -17,6 +17,7 @@ COMMANDS = {
     "export": "Write a trained policy to one file that NumPy alone plays.",
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
     "experiment": "Measure again what the book shows.",
+    "capstone": "Gates, budget and leaderboard of a memory of your own, as chapter 19 has them.",
     "doctor": "Say what mmrl runs on and whether it works.",
 }
 BAD_INPUT, INTERRUPTED = 2, 130

@@ -1,4 +1,4 @@
-"""Environments of the user's own, found by their place: "my_module:MyEnv"."""
+"""Environments, and other parts, of the user's own, found by their place: "my_module:MyEnv"."""
 
 import difflib
 import importlib
@@ -41,24 +41,24 @@ def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     return env, params[0] if params else getattr(env, "default_params", None)
 
 
-def find(env_id: str) -> Any:
-    """The object called "my_module:name". Raises `ValueError` if there is none."""
+def find(env_id: str, argument: str = "env_id") -> Any:
+    """The object called "my_module:name". Raises `ValueError`, about `argument`, without one."""
     place, _, name = env_id.partition(":")
-    value: Any = (module := _module(env_id, place))
+    value: Any = (module := _module(env_id, place, argument))
     for part in name.split("."):
         if not hasattr(value, part):
             own = [k for k, x in vars(module).items() if not isinstance(x, ModuleType)]
             own = [k for k in own if not k.startswith("_")]
             nearest = difflib.get_close_matches(name, own, n=3, cutoff=0.3) or own[:3] or ["none"]
             raise ValueError(
-                f"`env_id` must name something in {place} after the colon, got {env_id!r}: there "
-                f"is no {part!r} in it. Nearest: {', '.join(nearest)}."
+                f"`{argument}` must name something in {place} after the colon, got {env_id!r}: "
+                f"there is no {part!r} in it. Nearest: {', '.join(nearest)}."
             )
         value = getattr(value, part)
     return value
 
 
-def _module(env_id: str, place: str) -> ModuleType:
+def _module(env_id: str, place: str, argument: str) -> ModuleType:
     # As `python -m` has it; it stays, for what the module imports later.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -70,16 +70,16 @@ def _module(env_id: str, place: str) -> ModuleType:
         named = f"{place}.".startswith(absent)  # and not what the module imports
         if place and not place.startswith(".") and not named:
             raise ValueError(
-                f"`env_id` must name a module that can be imported, got {env_id!r}: {place} "
+                f"`{argument}` must name a module that can be imported, got {env_id!r}: {place} "
                 f"raised {told(error)}."
             ) from error
         near = difflib.get_close_matches(place, [path.stem for path in Path().glob("*.py")], n=3)
         advice = f" Nearest here: {', '.join(near)}." if near else ""
         raise ValueError(
-            f"`env_id` must name a module before the colon, got {env_id!r}: there is no {place!r} "
-            f"in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder that holds "
-            "it, or put that folder on PYTHONPATH; write it as after `import`, folder.module, "
-            "without .py."
+            f"`{argument}` must name a module before the colon, got {env_id!r}: there is no "
+            f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder "
+            "that holds it, or put that folder on PYTHONPATH; write it as after `import`, "
+            "folder.module, without .py."
         ) from None
 
 

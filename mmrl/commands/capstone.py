@@ -1,0 +1,118 @@
+"""`mmrl capstone`: gates, budget and leaderboard of a memory of your own."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from mmrl.course.capstone import entries, gates
+from mmrl.course.capstone.evaluation import FULL, NOTHING, QUICK
+
+REFUSED = 1
+Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODULE:CLASS")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gates:
+    """Ask every gate about a memory: which laws and promises does it keep? It takes seconds."""
+
+    memory: Place
+    """my_module:MyMemory, called with (input_size, output_size, key=…)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Judge a memory, train it within the budget on the held-out tasks, and write its entry."""
+
+    memory: Place
+    """my_module:MyMemory, called with (input_size, output_size, key=…)."""
+    out: pathlib.Path = pathlib.Path("results/capstone/entry.json")
+    """The entry; the source of the memory is put beside it."""
+    name: str = ""
+    """On the leaderboard. Default: what stands after the colon."""
+    tuned_on: tuple[str, ...] = ()
+    """The tasks on which you tuned, by their ids."""
+    tuning_seeds: tuple[int, ...] = ()
+    """The seeds with which you tuned, from 100 on."""
+    oracle: bool = False
+    """Show the network the state of the task. For the baseline of that name alone."""
+    quick: bool = False
+    """One tuning task, few steps: does everything run? It proves nothing, and is never ranked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """Is an entry what it says? Looks at gates, budgets and seeds, and measures it again twice."""
+
+    entry: Annotated[pathlib.Path, tyro.conf.Positional]
+    """The file of JSON, with the source of its memory beside it."""
+    fresh: tuple[int, ...] = ()
+    """Seeds of the second measurement, to repeat a check. Default: drawn now."""
+    no_rerun: bool = False
+    """Measure nothing, which takes seconds, and says nothing about the score."""
+
+
+COMMANDS = {"gates": Gates, "run": Run, "check": Check}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 if nothing is refused, else 1. Raises `ValueError` and `RunError`."""
+    options = tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
+        args=arguments or ["--help"],
+        prog="mmrl capstone",
+        description="A memory of your own: through gates, within a budget, on the leaderboard.",
+    )
+    console = Console()
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    if isinstance(options, Gates):
+        return _gates(options, say)
+    return _run(options, say) if isinstance(options, Run) else _check(options, say)
+
+
+def _gates(options: Gates, say: Callable[[str], None]) -> int:
+    judged = gates.judge(entries.find(options.memory)[0])
+    for gate, refusal in judged.refusals.items():
+        say(f"{'✗' if refusal else '✓'} {gate:10s} {refusal}".rstrip())
+    if judged.state or judged.parameters:
+        say(
+            f"{judged.state} numbers in its state, {judged.parameters} trainable ones; it tells "
+            f"the first observation {judged.remembers} steps later."
+        )
+    return 0 if judged.passed else REFUSED
+
+
+def _run(options: Run, say: Callable[[str], None]) -> int:
+    entry = entries.run(
+        options.memory,
+        options.out,
+        name=options.name,
+        oracle=options.oracle,
+        tuned_on=options.tuned_on,
+        tuning_seeds=options.tuning_seeds,
+        protocol=QUICK if options.quick else FULL,
+        say=say,
+    )
+    low, high = entry["interval_95"]
+    say(
+        f"{options.out}: {entry['name']}, {entry['score']:.3f} [{low:.3f}, {high:.3f}] over "
+        f"{len(entry['seeds'])} seeds, {entry['cpu_seconds']:.0f} CPU-s."
+    )
+    say(NOTHING if options.quick else f"Anybody can check it: mmrl capstone check {options.out}")
+    return 0
+
+
+def _check(options: Check, say: Callable[[str], None]) -> int:
+    refused = entries.check(options.entry, again=not options.no_rerun, fresh=options.fresh, say=say)
+    for sentence in refused:
+        say(f"✗ {sentence}")
+    if not refused:
+        measured = "not measured again" if options.no_rerun else "measured again"
+        say(f"✓ {options.entry} is what it says, {measured}.")
+    return REFUSED if refused else 0

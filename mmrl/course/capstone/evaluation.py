@@ -1,0 +1,173 @@
+"""One budget for all entries: what a memory reaches on held-out tasks, and in what time.
+
+An entry is trained by PPO on every held-out task with every reported seed, in a network whose
+other parts, settings and first weights are the same for all. Its score is the mean over tasks of
+its return; seeds are what the interval is over. `TUNING` has the tasks and seeds that entries may
+be tuned on: no held-out task and no reported seed is among them.
+
+CPU-seconds are those of training and playing, of all tasks and seeds, without compilation: the
+first of a run's blocks compiles, so the others stand for it.
+"""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from mmrl import envs
+from mmrl.agents import ppo
+from mmrl.course.capstone.gates import WIDTH, Factory
+from mmrl.envs.wrappers import StateObservation
+from mmrl.nets import ActorCritic
+from mmrl.runs import Run, Setup, interval
+
+OBSERVES = ("previous_action", "begin_flag")
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """Tasks, seeds and sizes of an evaluation; `quick` ones prove nothing."""
+
+    name: str
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    blocks: int  # evaluations; the last one counts
+    block: int  # iterations in each, of 16 environments and 128 steps
+    episodes: int = 64  # of an evaluation, played greedily
+    width: int = WIDTH
+    quick: bool = False
+
+    @property
+    def config(self) -> ppo.Config:
+        """The settings of the agent, equal for all entries."""
+        return ppo.Config(
+            width=self.width, block=self.block, blocks=self.blocks, episodes=self.episodes
+        )
+
+    @property
+    def env_steps(self) -> int:
+        """Steps in the environment, of each task and seed."""
+        config = self.config
+        return config.environments * config.rollout * self.block * self.blocks
+
+
+@dataclasses.dataclass(frozen=True)
+class Allowed:
+    """What an entry may be tuned on."""
+
+    tasks: tuple[str, ...]
+    first_seed: int  # this one and all later ones
+
+
+HELD_OUT = (
+    "popgym-RepeatPreviousMedium-v0",
+    "popgym-MultiarmedBanditEasy-v0",
+    "popgym-NoisyPositionOnlyCartPoleMedium-v0",
+    "popgym-MineSweeperEasy-v0",
+)
+TUNING = Allowed(
+    tasks=(
+        "popgym-RepeatPreviousEasy-v0",
+        "popgym-RepeatFirstEasy-v0",
+        "popgym-PositionOnlyCartPoleEasy-v0",
+        "popgym-CountRecallEasy-v0",
+    ),
+    first_seed=100,
+)
+FULL = Protocol("full", HELD_OUT, seeds=(0, 1, 2, 3, 4), blocks=12, block=20)
+QUICK = Protocol("quick", TUNING.tasks[:1], seeds=(100, 101), blocks=4, block=10, quick=True)
+NOTHING = (
+    "QUICK LOOK: one tuning task, two tuning seeds and a sixth of the steps. It shows that "
+    "everything runs, and proves nothing."
+)
+
+
+def evaluate(
+    factory: Factory,
+    protocol: Protocol = FULL,
+    sees_state: bool = False,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train a memory on every task and seed of a protocol: returns, steps and CPU-seconds.
+
+    With `sees_state` the network is shown the Markov state of a task in place of an observation: an
+    oracle, for which there is nothing to remember.
+    """
+    if protocol.quick:
+        say(NOTHING)
+    found = {}
+    for task in protocol.tasks:
+        found[task] = one = train(factory, protocol, task, sees_state)
+        say(f"{task}: {_told(one['returns'])}, {one['cpu_seconds']:.0f} CPU-s")
+    return {"tasks": found, **summary(found)}
+
+
+def train(
+    factory: Factory, protocol: Protocol, task: str, sees_state: bool = False
+) -> dict[str, Any]:
+    """One task: the last evaluation of each seed, the course of the run, and its CPU-seconds."""
+    env: Any = envs.make(task)[0]
+    if sees_state:
+        env = StateObservation(env)
+    setup = Setup(
+        env=env,
+        agent="ppo",
+        config=protocol.config,
+        seeds=protocol.seeds,
+        observes=OBSERVES,
+        make=functools.partial(network, factory),
+    )
+    curves, ends = [], [time.process_time()]
+    for report in Run(setup):
+        curves.append(np.round(report.returns, 4).tolist())
+        ends.append(time.process_time())
+    seconds = np.diff(ends)
+    typical = seconds[1:].mean() if len(seconds) > 1 else seconds[0]
+    return {
+        "returns": curves[-1],
+        "course": np.array(curves).T.tolist(),
+        "env_steps": protocol.env_steps,
+        "cpu_seconds": round(float(typical * len(seconds)), 1),
+        "cpu_seconds_of_compiling": round(float(seconds[0] - typical), 1),
+    }
+
+
+def network(
+    factory: Factory, config: ppo.Config, env: Any, params: Any, key: PRNGKeyArray
+) -> ActorCritic:
+    """π and V around a memory: all their other weights are the same, whatever memory it is."""
+    size, width = math.prod(env.observation_space(params).shape), config.width
+    parts, *keys = jax.random.split(key, 3)
+    net = ActorCritic.make(
+        "frame_stack", size, env.action_space(params).n, width=width, frames=1, key=parts
+    )
+    memories = [factory(width, width, key=each) for each in keys]
+    return eqx.tree_at(lambda net: (net.policy.memory, net.critic.memory), net, memories)
+
+
+def summary(tasks: dict[str, Any]) -> dict[str, Any]:
+    """The score of an entry and its interval, and its time, from what its tasks have."""
+    middle, low, high = interval(by_seed(tasks))
+    seconds = sum(one["cpu_seconds"] for one in tasks.values())
+    return {
+        "score": round(middle, 4),
+        "interval_95": [round(low, 4), round(high, 4)],
+        "cpu_seconds": round(seconds, 1),
+    }
+
+
+def by_seed(tasks: dict[str, Any]) -> Float[np.ndarray, " seed"]:
+    """The mean over tasks of each seed's return; POPGym's lie between -1 and 1."""
+    return np.mean([one["returns"] for one in tasks.values()], axis=0)
+
+
+def _told(returns: Sequence[float]) -> str:
+    middle, low, high = interval(np.array(returns))
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"

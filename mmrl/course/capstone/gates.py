@@ -1,0 +1,271 @@
+"""Gates: what a memory must keep before its return counts, each refusal a sentence.
+
+A gate asks for what no return can show: a memory that peeks at the future, or whose state grows
+with the tape, may well score higher. `judge` builds the memory twice, as it is constructed and with
+every trainable number moved, because a law that holds at the start alone is lost with the first
+gradient step. All but the budget is asked of a small one.
+
+    contract    it can be built and called, and its state has one shape for ever
+    budget      numbers in its state, and trainable ones
+    future      y_t does not depend on x_{t+1}, x_{t+2}, …
+    episodes    nothing crosses a `begin`, not even a NaN
+    step        step = tape = tape in two parts, and looking ahead = one more step
+    laws        (a • b) • c = a • (b • c), e • a = a = a • e, of what `encode` makes
+    gradients   those through 10,000 steps are finite and do not explode
+    memory      the first observation can be told from a later output
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Integer, PyTree
+
+from mmrl.course.capstone.probes import PASTS, behaved, gradients, law_errors
+from mmrl.envs.own import told
+from mmrl.memory import Memory
+
+Factory = Callable[..., Any]
+"""Builds a memory, as its class does: (input_size, output_size, *, key) -> memory."""
+SIZE, WIDTH = 6, 32  # of the memory that gates ask, and of the one that is trained
+MOST_STATE, MOST_PARAMETERS = 512, 32_768  # all of the library fit, as they are by default
+LAWS, EQUAL, GROWTH, TOLD = 1e-4, 1e-4, 1e3, 0.5
+"""The largest errors of laws and equalities and growth of a gradient, the least share of cues."""
+LAGS = (1, 2, 4, 8, 16, 32)
+
+
+class Judged(NamedTuple):
+    """The sentence with which each gate refuses a memory, empty where it passes, and its sizes."""
+
+    refusals: dict[str, str]
+    state: int  # real numbers in a state
+    parameters: int  # trainable real numbers
+    remembers: int  # the longest of `LAGS` after which the first observation can be told
+
+    @property
+    def passed(self) -> bool:
+        """Whether no gate refuses it."""
+        return not any(self.refusals.values())
+
+
+def judge(factory: Factory) -> Judged:
+    """Ask every gate. One that cannot be asked, because the contract is broken, refuses too."""
+    refusals = {"contract": contract(factory)}
+    if refusals["contract"]:
+        return Judged(refusals, 0, 0, 0)
+    state, parameters = sizes(factory)
+    refusals["budget"] = budget(state, parameters)
+    pair = both(factory)
+    seen = behaved(pair, SIZE, max(LAGS))
+    refusals |= {"future": future(seen), "episodes": episodes(seen), "step": step(seen)}
+    refusals |= {"laws": laws(pair), "gradients": gradient(pair)}
+    refusals["memory"], remembers = remembered(seen)
+    return Judged(refusals, state, parameters, remembers)
+
+
+def build(factory: Factory, size: int = SIZE) -> Any:
+    """The memory of one size, at a fixed key."""
+    return factory(size, size, key=jax.random.key(0))
+
+
+def both(factory: Factory) -> Any:
+    """The memory as it is built and, behind it on a new first axis, with every number moved.
+
+    By about a third of the size that numbers of its kind have, and at least by a little, since many
+    start at zero.
+    """
+    model = build(factory)
+    floats, rest = eqx.partition(model, eqx.is_inexact_array)
+    leaves, structure = jax.tree.flatten(floats)
+    rng, stacked = np.random.default_rng(0), []
+    for x in map(np.asarray, leaves):
+        size = max(0.3 * float(np.sqrt(np.mean(np.abs(x) ** 2))), 0.03) if x.size else 0.0
+        moved = np.stack([x, x + size * rng.normal(size=x.shape)])
+        stacked.append(jnp.asarray(moved, x.dtype))
+    return eqx.combine(jax.tree.unflatten(structure, stacked), rest)
+
+
+def contract(factory: Factory) -> str:
+    """Can it be built and called, and does its state keep its shape?"""
+    try:
+        model = eqx.filter_eval_shape(build, factory)
+    except Exception as error:
+        return (
+            "It cannot be built: it must take (input_size, output_size, *, key) and nothing else "
+            f"without a default; {told(error)}."
+        )
+    missing = [n for n in ("init", "__call__", "step", "lookahead") if not hasattr(model, n)]
+    if missing:
+        return f"It lacks {', '.join(missing)}: inherit from `mmrl.memory.Memory`."
+    for length in (5, 9):
+        try:
+            start, ends = eqx.filter_eval_shape(_ends, build(factory), length)
+        except Exception as error:
+            return (
+                f"It cannot be called on a tape of {length} steps and step by step: {told(error)}."
+            )
+        for name, (end, ys) in ends.items():
+            if _shapes(end) != _shapes(start):
+                return (
+                    f"Its state changes its shape: {_shapes(start)} at the start, {_shapes(end)} "
+                    f"after {name} of {length} steps. A state that grows with the tape is no "
+                    "summary of it: keep it at one size."
+                )
+            if ys.shape[-1:] != (SIZE,):
+                return f"Its outputs must have {SIZE} features, as asked; they have {ys.shape}."
+    return ""
+
+
+def _ends(model: Any, length: int) -> tuple[PyTree, dict[str, Any]]:
+    xs, begin = jnp.zeros((length, SIZE)), jnp.zeros(length, bool)
+    start = jax.tree.map(jnp.asarray, model.init())
+    state, ys = start, []
+    for t in range(length):
+        state, y = model.step(state, xs[t], begin[t])
+        ys.append(y)
+    return start, {"a tape": model(start, xs, begin), "single steps": (state, jnp.stack(ys))}
+
+
+def _shapes(tree: PyTree) -> Any:
+    return jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)
+
+
+def sizes(factory: Factory) -> tuple[int, int]:
+    """Real numbers in a state, and trainable ones, at the width that is trained.
+
+    A complex number is two.
+    """
+    model = build(factory, WIDTH)
+
+    def count(tree: PyTree, kind: Callable) -> int:
+        leaves = jax.tree.leaves(eqx.filter(tree, kind))
+        return sum(x.size * (1 + jnp.iscomplexobj(x)) for x in leaves)
+
+    return count(model.init(), eqx.is_array), count(model, eqx.is_inexact_array)
+
+
+def budget(state: int, parameters: int) -> str:
+    """Is it small enough to be compared?"""
+    if state > MOST_STATE:
+        return (
+            f"Its state has {state} numbers at width {WIDTH}; at most {MOST_STATE} are allowed. "
+            "A larger state is another competition: make it smaller."
+        )
+    if parameters > MOST_PARAMETERS:
+        return (
+            f"It has {parameters} trainable numbers at width {WIDTH}; at most {MOST_PARAMETERS} "
+            "are allowed: make its layers narrower."
+        )
+    return ""
+
+
+def future(seen: dict[str, Any]) -> str:
+    """Do earlier outputs stay the same when later observations change?"""
+    cut = seen["cut"]
+    changed = _differs(seen["later changed"][:, :cut], seen["whole"][:, :cut])
+    if changed is None:
+        return ""
+    return (
+        f"It peeks at the future: its output at step {changed} changes when only observations from "
+        f"step {cut} on do. While acting there is no future to look at."
+    )
+
+
+def episodes(seen: dict[str, Any]) -> str:
+    """Are outputs after a `begin` the same whatever came before it?"""
+    cut = seen["cut"]
+    for name, what in PASTS.items():
+        changed = _differs(seen[name][:, cut:], seen["clean"][:, cut:])
+        if changed is not None:
+            return (
+                f"It leaks over the end of an episode: {what} changes the output {changed} steps "
+                "after a `begin`. Forget with `where`, as `Resettable` does; 0 times NaN is NaN."
+            )
+    return ""
+
+
+def step(seen: dict[str, Any]) -> str:
+    """Do all ways to read a tape agree?"""
+    ways = {
+        "steps": ("clean", "step by step it gives other outputs than over the tape"),
+        "parts": ("clean", "a tape in two parts, its state carried over, gives other outputs"),
+        "ahead": ("next", "`lookahead` gives another output than one more step of the tape"),
+    }
+    for name, (whole, what) in ways.items():
+        got, want = seen[name], seen[whole]
+        error = float(np.max(np.abs(got - want)) / max(1e-6, float(np.max(np.abs(want)))))
+        if not error < EQUAL:
+            return (
+                f"Acting and learning disagree: {what}, by {error:.1g} of the largest. An agent "
+                "would be trained as somebody that it is not."
+            )
+    return ""
+
+
+def laws(pair: Any) -> str:
+    """Is its operation a monoid on what it encodes? Recurrences that claim none pass."""
+    if not isinstance(pair, Memory):
+        return ""
+    for law, by_model in law_errors(pair, SIZE).items():
+        worst = float(np.max(by_model))
+        if not worst < LAWS:
+            moved = "with moved parameters" if by_model[0].max() < LAWS else "as it is built"
+            return (
+                f"Its operation is no monoid: {law} fails by {worst:.1g} {moved}, so a parallel "
+                "scan would give something else than a loop."
+            )
+    return ""
+
+
+def gradient(pair: Any) -> str:
+    """Are gradients through 10,000 steps finite, and no larger early than late?"""
+    finite, early, late = gradients(pair, SIZE)
+    if not finite.all():
+        return (
+            "Its gradient through 10,000 steps is not finite: something grows from step to step. "
+            "Keep the factors of the recurrence at 1 or below."
+        )
+    growth = early / np.maximum(late, 1e-30)
+    if not growth.max() < GROWTH:
+        return (
+            f"Its gradient explodes: the first of 10,000 observations has {growth.max():.1g} times "
+            "the influence of the latest. Keep the factors of the recurrence at 1 or below."
+        )
+    return ""
+
+
+def remembered(seen: dict[str, Any]) -> tuple[str, int]:
+    """Can the first observation be told from a later output? And the last lag where it can."""
+    shares = [max(_told(one[:, k], seen["cues"]) for one in seen["probe"]) for k in LAGS]
+    longest = max((k for k, share in zip(LAGS, shares, strict=True) if share >= TOLD), default=0)
+    if longest:
+        return "", longest
+    return (
+        "It remembers nothing: one step later its output tells which of "
+        f"{SIZE} cards was first in {shares[0]:.0%} of cases, as guessing does. Does `decode` read "
+        "the state?",
+        0,
+    )
+
+
+def _told(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"]) -> float:
+    """The share of cues that the nearest mean output names, of half of them, by the other half.
+
+    Noise of a hundredth of the outputs' size hides echoes that nobody could learn from.
+    """
+    rng, half = np.random.default_rng(1), len(cues) // 2
+    ys = ys + 0.01 * np.sqrt(np.mean(ys**2)) * rng.normal(size=ys.shape)
+    means = np.stack([ys[:half][cues[:half] == cue].mean(0) for cue in range(SIZE)])
+    named = np.argmin(np.sum((ys[half:, None] - means) ** 2, axis=-1), axis=1)
+    return float(np.mean(named == cues[half:]))
+
+
+def _differs(
+    got: Float[np.ndarray, "model step out"], want: Float[np.ndarray, "model step out"]
+) -> int | None:
+    """The first step at which outputs [model, step, out] differ by a bit; None if none does."""
+    unequal = np.any(~(got == want), axis=(0, 2))
+    return int(np.argmax(unequal)) if unequal.any() else None

@@ -1,0 +1,70 @@
+"""The gates: who passes, and who is refused by which sentence."""
+
+import pytest
+
+from mmrl import memory
+from mmrl.course.capstone import gates
+from tests.course.capstone import wrong
+
+
+def refusal(factory, gate: str) -> str:
+    """The sentence of one gate; others are not asked, which would take longer."""
+    if gate in ("contract", "budget"):
+        return (
+            gates.contract(factory) if gate == "contract" else gates.budget(*gates.sizes(factory))
+        )
+    pair = gates.both(factory)
+    if gate in ("laws", "gradients"):
+        return {"laws": gates.laws, "gradients": gates.gradient}[gate](pair)
+    seen = gates.behaved(pair, gates.SIZE, max(gates.LAGS))
+    asked = {"future": gates.future, "episodes": gates.episodes, "step": gates.step}
+    return asked[gate](seen) if gate in asked else gates.remembered(seen)[0]
+
+
+PLANTED = {
+    "not_associative": ("laws", "associativity fails by"),
+    "no_identity": ("laws", "left identity fails by"),
+    "bent": ("laws", "with moved parameters"),
+    "multiplied": ("episodes", "a NaN in the past changes the output 0 steps after"),
+    "half_kept": ("episodes", "a past that is larger by 100 changes"),
+    "peeking": ("future", "peeks at the future: its output at step 0"),
+    "tape": ("contract", "A state that grows with the tape"),
+    "without_key": ("contract", "cannot be built"),
+    "stepping": ("step", "step by step it gives other outputs"),
+    "carried": ("step", "a tape in two parts"),
+    "forgetful": ("step", "`lookahead` gives another output"),
+    "exploding": ("gradients", "is not finite"),
+    "growing": ("gradients", "its gradient explodes"),
+    "constant": ("memory", "It remembers nothing"),
+    "hoarding": ("budget", "Its state has 64000 numbers"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_wrong_memory_is_refused_by_name(name: str):
+    gate, said = PLANTED[name]
+    assert said.lower() in refusal(getattr(wrong, name), gate).lower()
+
+
+def test_what_is_right_passes_every_gate():
+    judged = gates.judge(wrong.right)
+    assert judged.passed, judged.refusals
+    assert list(judged.refusals) == [
+        *("contract", "budget", "future", "episodes", "step", "laws", "gradients", "memory")
+    ]
+    assert (judged.state, judged.parameters, judged.remembers) == (64, 32, 32)
+
+
+def test_who_breaks_the_contract_is_asked_nothing_more():
+    judged = gates.judge(wrong.tape)
+    assert list(judged.refusals) == ["contract"] and not judged.passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", memory.NAMES)
+def test_the_memories_of_the_library_pass(name: str):
+    """All of them but the control, which remembers nothing."""
+    judged = gates.judge(memory._MODELS[name])
+    refused = [gate for gate, said in judged.refusals.items() if said]
+    assert refused == (["memory"] if name == "none" else []), judged.refusals
+    assert (judged.remembers > 0) == (name != "none")

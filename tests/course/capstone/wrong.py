@@ -1,0 +1,213 @@
+"""Memories that are wrong, one way each; `right` is not."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from mmrl.memory import Memory, Recurrent, SequenceModel
+from mmrl.monoid import Affine, Monoid, Sum
+
+
+class Trace(Memory):
+    """h_t = fade h_{t-1} + x_t: right where |fade| ≤ 1."""
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Monoid
+    weight: Array
+    fade: float = eqx.field(static=True, default=0.9)
+
+    def encode(self, x):
+        return jnp.full_like(x, self.fade), self.weight * x
+
+    def decode(self, h, x):
+        return h[1]
+
+
+def trace(kind=Trace, fade=0.9):
+    def build(input_size, output_size, *, key):
+        return kind(input_size, output_size, Affine((input_size,)), jnp.ones(input_size), fade)
+
+    return build
+
+
+right = trace()
+exploding = trace(fade=1.05)  # to infinity
+growing = trace(fade=1.002)  # by 10⁸ in 10,000 steps
+
+
+class Decayed(Monoid):
+    """a • b = 0.9 a + b, of which the brackets matter."""
+
+    size: int = eqx.field(static=True)
+    bend: float = 0.0
+
+    def identity(self):
+        return jnp.zeros(self.size)
+
+    def __call__(self, a, b):
+        return 0.9 * a + b
+
+
+class Ones(Sum):
+    """A sum whose identity is 1."""
+
+    def identity(self):
+        return jax.tree.map(jnp.ones_like, super().identity())
+
+
+class Bent(Monoid):
+    """a • b = a + b + p a b²: a sum, until p moves."""
+
+    size: int = eqx.field(static=True)
+    p: Array
+
+    def identity(self):
+        return jnp.zeros(self.size)
+
+    def __call__(self, a, b):
+        return a + b + self.p * a * b**2
+
+
+class Summed(Memory):
+    """h_t = h_{t-1} • x_t, of a monoid of vectors."""
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Monoid
+
+    def encode(self, x):
+        return x
+
+    def decode(self, h, x):
+        return h
+
+
+def not_associative(input_size, output_size, *, key):
+    return Summed(input_size, output_size, Decayed(input_size))
+
+
+def no_identity(input_size, output_size, *, key):
+    return Summed(input_size, output_size, Ones(jnp.zeros(input_size)))
+
+
+def bent(input_size, output_size, *, key):
+    return Summed(input_size, output_size, Bent(input_size, jnp.zeros(())))
+
+
+class Leaky(Recurrent):
+    """h_t = keep(begin) h_{t-1} + x_t, where a begin should keep nothing."""
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    kept: float = eqx.field(static=True)
+
+    def init(self):
+        return jnp.zeros(self.input_size)
+
+    def cell(self, h, x):
+        return 0.5 * h + x
+
+    def read(self, h, x):
+        return h
+
+    def _reset_then_absorb(self, h, x, begin):
+        return self.cell(h * jnp.where(begin, self.kept, 1.0), x)
+
+
+def multiplied(input_size, output_size, *, key):
+    return Leaky(input_size, output_size, 0.0)  # as Eq. 22 is printed
+
+
+def half_kept(input_size, output_size, *, key):
+    return Leaky(input_size, output_size, 0.5)
+
+
+class Peeking(Trace):
+    """Outputs less their mean over the tape."""
+
+    def __call__(self, state, xs, begin, *, method="auto", axis=None):
+        state, ys = Trace.__call__(self, state, xs, begin)
+        return state, ys - ys.mean(0, keepdims=True)
+
+
+peeking = trace(Peeking)
+
+
+class Stepping(Trace):
+    """A step whose output is another one."""
+
+    def step(self, state, x, begin):
+        state, y = Trace.step(self, state, x, begin)
+        return state, 2 * y
+
+
+stepping = trace(Stepping)
+
+
+class Forgetful(Trace):
+    """It looks ahead from an empty state."""
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto", axis=None):
+        state, ys = self(state, xs, begin)
+        return state, ys, self(self.init(), next_xs, begin | True)[1]
+
+
+forgetful = trace(Forgetful)
+
+
+class Carried(Trace):
+    """A tape that begins anew whatever state it is given."""
+
+    def __call__(self, state, xs, begin, *, method="auto", axis=None):
+        return Trace.__call__(self, self.init(), xs, begin)
+
+
+carried = trace(Carried)
+
+
+class Tape(SequenceModel):
+    """Every observation so far, and their mean: a state that grows."""
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+
+    def init(self):
+        return jnp.zeros((0, self.input_size))
+
+    def __call__(self, state, xs, begin, *, method="auto", axis=None):
+        seen = jnp.concatenate([state, xs])
+        means = jnp.cumsum(seen, 0) / (1 + jnp.arange(len(seen)))[:, None]
+        return seen, means[len(state) :]
+
+    def step(self, state, x, begin):
+        state, ys = self(state, x[None], begin[None])
+        return state, ys[0]
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto", axis=None):
+        return *self(state, xs, begin), next_xs
+
+
+def tape(input_size, output_size, *, key):
+    return Tape(input_size, output_size)
+
+
+class Constant(Trace):
+    """A state that is carried and never read."""
+
+    def decode(self, h, x):
+        return x
+
+
+constant = trace(Constant)
+
+
+def hoarding(input_size, output_size, *, key):
+    """A thousand traces, where fewer must do."""
+    wide = jnp.ones((1000, input_size))
+    return Trace(input_size, output_size, Affine((1000, input_size)), wide)
+
+
+def without_key(input_size, output_size):
+    return right(input_size, output_size, key=None)
