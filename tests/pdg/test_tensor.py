@@ -149,6 +149,7 @@ def test_every_operation_does_what_jax_does():
         (x.max(), matrix.max()),
         (x.min(1), matrix.min(1)),
         (x.cumsum(1).flip(0), jnp.cumsum(matrix, 1)[::-1]),
+        (x.softmax(1), jax.nn.softmax(matrix, 1)),
         (x.reshape(3, 2).expand_dims(0).squeeze(0), matrix.reshape(3, 2)),
         (x[..., 1, 0:2], matrix[1, 0:2]),
         (p.apply("concatenate", x, y, axis=0), jnp.concatenate([matrix, y_(matrix)])),

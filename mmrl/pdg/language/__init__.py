@@ -215,7 +215,8 @@ class Program:
         """One row of `ops.TABLE`; inputs that are numbers become part of the operation."""
         fixed = {k: x for k, x in enumerate(inputs) if isinstance(x, bool | int | float)}
         tensors = [self.as_tensor(x) for k, x in enumerate(inputs) if k not in fixed]
-        bound = table.bind(kind, [x.array for x in tensors], params)
+        sliced = [any(isinstance(part, Slice) for part in x.index) for x in tensors]
+        bound = table.bind(kind, [x.array for x in tensors], params, sliced)
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
             rest = iter(values)

@@ -32,9 +32,11 @@ def _discounted_sum(x: Any, *, gamma: float, mask: Any) -> Any:
     return jnp.tensordot(gains, x if mask is None else jnp.where(mask, x, 0), 1)
 
 
-def _matmul(x: Any, y: Any, *, mask: Any) -> Any:
+def _matmul(x: Any, y: Any, *, mask: Any, zeros: bool) -> Any:
+    """x @ y; `zeros` says that y has zeros for padding, which need no copy to be made."""
     if mask is not None:
         x = jnp.where(mask, x, 0)
+    if mask is not None and not zeros:
         along = (-1,) if y.ndim == 1 else (*(1 for _ in y.shape[2:]), -1, 1)
         y = jnp.where(mask.reshape(along), y, 0)
     return x @ y
@@ -75,6 +77,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "max": lambda x, *, axis, mask: jnp.max(x, axis, where=mask, initial=_limit(x, -1)),
     "min": lambda x, *, axis, mask: jnp.min(x, axis, where=mask, initial=_limit(x, 1)),
     "discounted_sum": _discounted_sum,
+    "softmax": lambda x, *, axis, mask: jax.nn.softmax(x, axis, where=mask),
     "cumsum": lambda x, *, axis: jnp.cumsum(x, axis),
     "matmul": _matmul,
     "reshape": lambda x, *, shape: jnp.reshape(x, shape),
@@ -85,7 +88,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "concatenate": lambda *xs, axis: jnp.concatenate(xs, axis),
     "take": lambda x, *, at: x[at],
 }
-MASKED = {"sum", "mean", "max", "min", "discounted_sum", "matmul", "flip"}
+MASKED = {"sum", "mean", "max", "min", "discounted_sum", "softmax", "matmul", "flip"}
 
 # Kinds that the program itself builds, each with its own `run` (a merge has none):
 #   merge           the value along the one edge whose condition holds: a branching definition
@@ -103,8 +106,10 @@ def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
     return (first,)
 
 
-def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Callable[..., Any]:
-    """`run(env, *inputs)` of a row, for inputs of these types."""
+def bind(
+    kind: str, types: Sequence[ArrayType], params: Mapping[str, Any], sliced: Sequence[bool]
+) -> Callable[..., Any]:
+    """`run(env, *inputs)` of a row, for inputs of these types, of which some are slices."""
     axis = -1 if kind == "matmul" else params.get("axis", 0)
     if kind == "discounted_sum" or ("axis" in params and kind != "expand_dims"):
         count = len(types[0].shape)
@@ -116,6 +121,7 @@ def bind(kind: str, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Ca
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         mask = {"mask": counted(inputs[0], types[0], axis, env)} if kind in MASKED else {}
+        mask |= {"zeros": sliced[1]} if kind == "matmul" else {}
         return (TABLE[kind](*inputs, **params, **mask),)
 
     return run

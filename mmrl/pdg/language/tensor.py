@@ -215,4 +215,5 @@ class Tensor:
     sum, mean = _along("sum", None), _along("mean", None)
     max, min = _along("max", None), _along("min", None)
     cumsum, flip = _along("cumsum", 0), _along("flip", 0)
+    softmax = _along("softmax", 0)
     expand_dims, squeeze = _along("expand_dims", 0), _along("squeeze", 0)

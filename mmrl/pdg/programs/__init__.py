@@ -1,4 +1,4 @@
-"""Reinforcement learning as recurrence equations: REINFORCE, A2C, PPO, and a policy with memory.
+"""Programs as recurrence equations: REINFORCE, A2C, PPO, a policy with memory, and a decoder.
 
 Every program is a graph over iterations i and steps t of `batch` environments side by side, all of
 one length T. An episode that ends early is masked from then on: T is the greatest length. Random
@@ -10,6 +10,7 @@ All graphs take one input, `key`, and have two results: the last parameters, and
 the episodes of every iteration.
 """
 
+from mmrl.pdg.programs.decoder import decoder
 from mmrl.pdg.programs.parts import Environment, Memory, Network
 from mmrl.pdg.programs.policy_gradients import ActorCritic, a2c, ppo, reinforce, remember
 
@@ -19,6 +20,7 @@ __all__ = [
     "Memory",
     "Network",
     "a2c",
+    "decoder",
     "ppo",
     "reinforce",
     "remember",

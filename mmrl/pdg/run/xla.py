@@ -22,7 +22,7 @@ from jaxtyping import Array, PyTree, Shaped
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Output
 from mmrl.pdg.run.account import Read, ReadTable, Window
-from mmrl.pdg.run.layout import Place, Ring, donated, layout
+from mmrl.pdg.run.layout import Place, Ring, layout
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
 from mmrl.pdg.verify import given
 
@@ -46,13 +46,14 @@ class Span:
         return Span(self.low + shift, self.count, self.window.moved(shift))
 
 
-def empty(ring: Ring, example: PyTree) -> Rings:
-    """A ring of values like `example`, all zero."""
+def empty(ring: Ring, example: PyTree, outer: int) -> Rings:
+    """A ring of values like `example`, all zero; its axes come after `outer` axes of these."""
     axes = tuple(w for w in ring.slots if w > 1)
-    return jax.tree.map(lambda x: jnp.zeros(axes + x.shape, x.dtype), example)
+    around = lambda shape: shape[:outer] + axes + shape[outer:]  # noqa: E731
+    return jax.tree.map(lambda x: jnp.zeros(around(x.shape), x.dtype), example)
 
 
-def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree) -> Rings:
+def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, outer: int) -> Rings:
     """The ring with `value` in the slot of `point`, or as it was if that is past an end."""
     starts = [_slot(ring, k, c) for k, c in enumerate(point) if ring.slots[k] > 1]
     inside = [point[k] < end for k, end in ring.ends]
@@ -61,8 +62,9 @@ def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree) -> Rings:
         v = jnp.asarray(v, b.dtype)
         if not (starts or inside):
             return v
-        v = v.reshape((1,) * len(starts) + v.shape)
-        at = [jnp.asarray(s, jnp.int32) for s in [*starts, *[0] * (v.ndim - len(starts))]]
+        rest = [0] * (v.ndim - outer)
+        v = v.reshape(v.shape[:outer] + (1,) * len(starts) + v.shape[outer:])
+        at = [jnp.asarray(s, jnp.int32) for s in [*[0] * outer, *starts, *rest]]
         if inside:
             old = jax.lax.dynamic_slice(b, at, v.shape, allow_negative_indices=False)
             v = jnp.where(jnp.all(jnp.stack(inside)), v, old)
@@ -71,25 +73,26 @@ def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree) -> Rings:
     return jax.tree.map(write, buffer, value)
 
 
-def get(ring: Ring, buffer: Rings, index: Sequence) -> Rings:
+def get(ring: Ring, buffer: Rings, index: Sequence, outer: int) -> Rings:
     """The value at `index`, one coordinate or `Span` per dimension; spans become leading axes."""
     spans = [(k, c) for k, c in enumerate(index) if isinstance(c, Span)]
 
     def read(b: Array) -> Array:
-        b = jax.lax.expand_dims(b, [k for k, w in enumerate(ring.slots) if w == 1])
-        rank = len(index)
+        b = jax.lax.expand_dims(b, [outer + k for k, w in enumerate(ring.slots) if w == 1])
+        before, after = b.shape[:outer], b.shape[outer + len(index) :]
         begins = [_begin(ring, k, c) for k, c in enumerate(index)]
-        starts = [jnp.asarray(s, jnp.int32) for s, _ in [*begins, *[(0, 0)] * (b.ndim - rank)]]
-        sizes = [size for _, size in begins] + [*b.shape[rank:]]
+        starts = [0] * len(before) + [start for start, _ in begins] + [0] * len(after)
+        starts = [jnp.asarray(start, jnp.int32) for start in starts]
+        sizes = [*before, *(size for _, size in begins), *after]
         b = jax.lax.dynamic_slice(b, starts, sizes, allow_negative_indices=False)
         for k, span in spans:
             if not _side_by_side(ring, k, span.window):
                 at = _slot(ring, k, span.low + jnp.arange(span.window.width, dtype=jnp.int32))
-                b = jnp.take(b, at, axis=k, mode="clip")
-        b = b.reshape([b.shape[k] for k, _ in spans] + list(b.shape[rank:]))
-        for axis, (_, span) in enumerate(spans):
+                b = jnp.take(b, at, axis=outer + k, mode="clip")
+        b = b.reshape([*before, *(b.shape[outer + k] for k, _ in spans), *after])
+        for axis, (_, span) in enumerate(spans, outer):
             b = _mask(b, span, axis)
-        return b
+        return jnp.moveaxis(b, range(outer), range(len(spans), len(spans) + outer))
 
     return jax.tree.map(read, buffer)
 
@@ -143,8 +146,7 @@ class XlaProgram:
         self.layout = layout(self._accesses, compiled.schedule, alias=alias)
         lowering = Lowering(self._accesses, self.layout)
         self._plan = lowering.lower(compiled.loops)
-        self.layout = donated(self.layout, self._accesses, compiled.schedule, lowering.stored)
-        self._stored = sorted({self.layout.places[root].root for root in lowering.stored})
+        self._stored = sorted(lowering.stored)
         self._jitted = jax.jit(self._run)
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> tuple[PyTree, ...]:
@@ -177,7 +179,18 @@ class XlaProgram:
 
     def _empty(self) -> Buffers:
         types = self._accesses.types()
-        return {root: empty(self.layout.rings[root], types[root]) for root in self._stored}
+        return {
+            root: empty(self.layout.rings[root], types[root], self._outer(root))
+            for root in self._stored
+        }
+
+    def _outer(self, root: Output) -> int:
+        """The axes that come before those of the ring: of dimensions that were vectorized.
+
+        Each point along them then finds its own window in one piece.
+        """
+        params = self._graph.ops[root[0]].params
+        return int("over" in params and params["block"] is None)
 
     def _result(self, tensor: Output, buffers: Buffers) -> PyTree:
         place = self.layout.places[tensor]
@@ -243,7 +256,8 @@ class XlaProgram:
             known[key] = value
             if place.root in buffers:
                 ring = self.layout.rings[place.root]
-                after = put(ring, buffers[place.root], place.at(point), value)
+                outer = self._outer(place.root)
+                after = put(ring, buffers[place.root], place.at(point), value, outer)
                 buffers = {**buffers, place.root: after}
         return buffers
 
@@ -265,13 +279,16 @@ class XlaProgram:
         for entry in read.edge.index:
             if isinstance(entry, Slice):
                 low, high = entry.lo.evaluate(here), entry.hi.evaluate(here)
-                index.append(Span(low, high - low, next(windows)))
+                window = next(windows)
+                window = dataclasses.replace(window, full=window.full or read in self.layout.zeros)
+                index.append(Span(low, high - low, window))
             else:
                 index.append(entry.evaluate(here))
         return self._get(self.layout.places[read.tensor], index, buffers)
 
     def _get(self, place: Place, index: list, buffers: Buffers) -> PyTree:
-        return get(self.layout.rings[place.root], buffers[place.root], place.at(index))
+        ring, buffer = self.layout.rings[place.root], buffers[place.root]
+        return get(ring, buffer, place.at(index), self._outer(place.root))
 
 
 def xla(compiled: Any, bounds: Mapping[str, int], **options: bool) -> XlaProgram:
