@@ -304,6 +304,18 @@ def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[An
     return found
 
 
+def components(edges: Iterable["Edge"]) -> list[set[str]]:
+    """Groups of operations that can reach each other, each group after all that it reads."""
+    after: dict[str, list[str]] = {}
+    for edge in edges:
+        after.setdefault(edge.sink, []).append(edge.source)
+        after.setdefault(edge.source, [])
+    reached = {name: reach([name], after.__getitem__) for name in after}
+    order = sorted(after, key=lambda name: len(reached[name]))
+    groups = (frozenset(x for x in reached[name] if name in reached[x]) for name in order)
+    return [set(group) for group in dict.fromkeys(groups)]
+
+
 def array_type(sizes: tuple[int | Expr, ...], dtype: Any) -> ArrayType:
     """`ArrayType` from anything that numpy takes as a dtype."""
     return ArrayType(shape(sizes), np.dtype(dtype))

@@ -24,7 +24,8 @@ from mmrl.pdg.run import Compiled, compile
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import Event, generate, trace
 from mmrl.pdg.schedule.frees import plan_memory, unproved
-from mmrl.pdg.verify.naive import check, execute, needs
+from mmrl.pdg.verify import needs
+from mmrl.pdg.verify.naive import check, execute
 
 BATCH, HIDDEN = 3, 2
 
@@ -193,7 +194,7 @@ def uses(made: Graph, events: list[Event], sizes: dict[str, int]) -> dict[Any, l
     found: dict[Any, list[int]] = {}
     for place, (kind, op, point) in enumerate(events):
         if kind == "run":
-            for instance in {(op, point), *needs(made, op, point, sizes)}:
+            for instance in {(op, point), *(x for _, x in needs(made, str(op), point, sizes))}:
                 found.setdefault(instance, []).append(place)
     return found
 

@@ -26,13 +26,12 @@ import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
 from mmrl.pdg.expr import TRUE, Expr, Slice
-from mmrl.pdg.graph import ArrayType, Dim, Domain, Edge, Op, ragged, reach
+from mmrl.pdg.graph import ArrayType, Dim, Domain, Edge, Op, components, ragged, reach
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.indexing import composes
 from mmrl.pdg.language.ops import BOUND, infer, plus, traceable
 from mmrl.pdg.language.tensor import Tensor
 from mmrl.pdg.sets import Inverse, invert, simplify
-from mmrl.pdg.verify import components
 
 
 def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> Tensor:

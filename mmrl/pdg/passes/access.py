@@ -34,8 +34,7 @@ from mmrl.pdg.expr import (
     max_,
     min_,
 )
-from mmrl.pdg.graph import Domain, Edge, Graph
-from mmrl.pdg.verify import components
+from mmrl.pdg.graph import Domain, Edge, Graph, components
 
 ZERO = Const(0)
 FAR = 1 << 30

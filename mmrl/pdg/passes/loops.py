@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from mmrl.pdg.expr import TRUE
-from mmrl.pdg.graph import Edge, Graph, Op, Output
+from mmrl.pdg.graph import Edge, Graph, Op, Output, components
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, access, arrive, shift
 from mmrl.pdg.passes.steps import Refusal
 from mmrl.pdg.sets import always, never
-from mmrl.pdg.verify import components
 
 MARK = "op_"
 At = Callable[..., dict[Output, Any]]

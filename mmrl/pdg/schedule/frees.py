@@ -33,8 +33,6 @@ from mmrl.pdg.schedule import (
     unordered,
 )
 
-Reads = list[tuple[Edge, isl.Map]]
-
 # What happens around one time of θ, in this order: the last number of a time in a plan.
 FETCH, RUN, OFFLOAD, FREE = range(4)
 
@@ -147,20 +145,14 @@ def tensors(graph: Graph) -> list[Output]:
     return [(name, k) for name, op in graph.ops.items() for k in range(len(op.outputs))]
 
 
-def _reads(graph: Graph, tensor: Output, context: isl.Context, dense: bool = False) -> Reads:
-    """Each edge that reads a tensor, with sink[p] -> source[φ(p)]; not those that no point has."""
-    edges = [edge for edge in graph.edges if edge.tensor == tensor]
-    found = ((e, sets.reads(graph, context, edges=[e], dense=dense)) for e in edges)
-    return [(edge, each) for edge, several in found for each in maps(several)]
-
-
 def _ends(
     graph: Graph, tensor: Output, name: str, context: isl.Context, dense: bool = False
 ) -> list[isl.Map]:
     """x[q] and its readers -> name[q], which is to come after all of them."""
     made = sets.points(graph, tensor[0], context, dense=dense)
     own = isl.Map.identity(made.get_space().map_from_set()).intersect_domain(made)
-    reads = (read for _, read in _reads(graph, tensor, context, dense))
+    edges = [edge for edge in graph.edges if edge.tensor == tensor]
+    reads = maps(sets.reads(graph, context, edges=edges, dense=dense))
     return [each.set_tuple_name(OUT, name) for each in (own, *reads)]
 
 

@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -194,13 +193,12 @@ def check_cycles(graph: Graph) -> None:
 
 
 def _check_run(graph: Graph, bounds: Mapping[str, int]) -> None:
-    left = {(op.name, p): Needs() for op in graph.ops.values() for p in op.domain.points(bounds)}
-    for (sink, at), needs in left.items():
-        env = graph.ops[sink].domain.env(at, bounds)
-        for edge in graph.inputs(sink):
-            if bool(edge.when.evaluate(env)):
-                needs += [(edge, (edge.source, p)) for p in points_read(edge.index, env)]
-    while ready := [x for x, needs in left.items() if not any(n in left for _, n in needs)]:
+    left = {
+        (op.name, point): needs(graph, op.name, point, bounds)
+        for op in graph.ops.values()
+        for point in op.domain.points(bounds)
+    }
+    while ready := [x for x, waits in left.items() if not any(n in left for _, n in waits)]:
         for instance in ready:
             del left[instance]
     for start in left:
@@ -208,7 +206,16 @@ def _check_run(graph: Graph, bounds: Mapping[str, int]) -> None:
             raise ValueError(describe_cycle(graph, path, start[1], bounds))
 
 
-def _path(left: Mapping[Instance, Needs], start: Instance) -> list[tuple[Edge, Point]]:
+def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> Needs:
+    """All that an operation at a point reads, and along which edge."""
+    env = graph.ops[name].domain.env(point, bounds)
+    asked = [edge for edge in graph.inputs(name) if bool(edge.when.evaluate(env))]
+    return [(edge, (edge.source, at)) for edge in asked for at in points_read(edge.index, env)]
+
+
+def _path(
+    left: Mapping[Instance, Sequence[tuple[Edge, Instance]]], start: Instance
+) -> list[tuple[Edge, Point]]:
     """The shortest way from an instance back to itself: edges, and where each leads."""
     ready: list[tuple[Instance, list[tuple[Edge, Point]]]] = [(start, [])]
     seen: set[Instance] = set()
@@ -222,36 +229,6 @@ def _path(left: Mapping[Instance, Needs], start: Instance) -> list[tuple[Edge, P
                 seen.add(source)
                 ready.append((source, further))
     return []
-
-
-def components(edges: Iterable[Edge]) -> list[set[str]]:
-    """Groups of operations that can reach each other: Tarjan's strongly connected components."""
-    after: dict[str, list[str]] = defaultdict(list)
-    for edge in edges:
-        after[edge.sink].append(edge.source)
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[set[str]] = []
-
-    def visit(name: str) -> None:
-        number[name] = low[name] = len(number)
-        stack.append(name)
-        for source in after[name]:
-            if source not in number:
-                visit(source)
-                low[name] = min(low[name], low[source])
-            elif source in stack:
-                low[name] = min(low[name], number[source])
-        if low[name] == number[name]:
-            place = stack.index(name)
-            found.append(set(stack[place:]))
-            del stack[place:]
-
-    for name in list(after):
-        if name not in number:
-            visit(name)
-    return found
 
 
 def describe_cycle(

@@ -10,9 +10,9 @@ the list of events and numbers for the bounds.
 
 import collections
 import dataclasses
+import graphlib
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,9 +21,7 @@ import numpy as np
 
 from mmrl.pdg.graph import Edge, Graph, Op, Output, Point, reads
 from mmrl.pdg.schedule.code import Event
-from mmrl.pdg.verify import fitting, given
-
-Instance = tuple[str, Point]  # an operation at a point
+from mmrl.pdg.verify import Instance, fitting, given, needs
 
 
 def execute(
@@ -64,45 +62,31 @@ def execute(
     }
 
 
-def needs(graph: Graph, name: str, point: Point, bounds: Mapping[str, int]) -> list[Instance]:
-    """The points that must be computed before an operation at a point."""
-    env = graph.ops[name].domain.env(point, bounds)
-    found: list[Instance] = []
-    for edge in graph.inputs(name):
-        if bool(edge.when.evaluate(env)):
-            found += [(edge.source, at) for at in reads(edge.index, env)]
-    return found
-
-
 def legal_order(graph: Graph, bounds: Mapping[str, int], seed: int) -> list[Instance]:
     """All instances, each after what it needs, in an order drawn from `seed`."""
-    generator = random.Random(seed)
-    waiting: dict[Instance, int] = {}
-    readers: dict[Instance, list[Instance]] = defaultdict(list)
-    for op in graph.ops.values():
-        for point in op.domain.points(bounds):
-            sources = set(needs(graph, op.name, point, bounds))
-            waiting[op.name, point] = len(sources)
-            for source in sources:
-                readers[source].append((op.name, point))
-    missing = sorted(set(readers) - set(waiting))
+    generator, ready, order = random.Random(seed), [], []
+    waits = {
+        (op.name, point): {source for _, source in needs(graph, op.name, point, bounds)}
+        for op in graph.ops.values()
+        for point in op.domain.points(bounds)
+    }
+    missing = sorted(set().union(*waits.values()) - set(waits))
     if missing:
         raise ValueError(
             f"{missing[:3]} are read but not computed: are the bounds {dict(bounds)} too small?"
         )
-    ready = [instance for instance, count in waiting.items() if count == 0]
-    order: list[Instance] = []
-    while ready:
+    sorter = graphlib.TopologicalSorter(waits)
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        stuck = error.args[1][0]
+        raise ValueError(f"{stuck} waits for itself: the program has a cycle") from None
+    while sorter:
+        ready += sorter.get_ready()
         place = generator.randrange(len(ready))
         ready[place], ready[-1] = ready[-1], ready[place]
         order.append(ready.pop())
-        for reader in readers[order[-1]]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                ready.append(reader)
-    if len(order) < len(waiting):
-        stuck = sorted(set(waiting) - set(order))
-        raise ValueError(f"{stuck[0]} waits for itself: the program has a cycle")
+        sorter.done(order[-1])
     return order
 
 
@@ -176,7 +160,6 @@ class _Run:
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):
         self.graph, self.bounds = graph, dict(bounds)
         self.points = {name: set(op.domain.points(bounds)) for name, op in graph.ops.items()}
-        self.edges = {name: graph.inputs(name) for name in graph.ops}
         self.ran: set[tuple[str, Point]] = set()
         self.place: dict[tuple[Output, Point], str] = {}
         self.live = {"device": collections.Counter[Output](), "host": collections.Counter[Output]()}
@@ -200,23 +183,13 @@ class _Run:
             return
         if (op, point) in self.ran:
             self.violations.append(f"{_at(op, point)} runs twice")
-        for edge in self.edges[op]:
-            for read in self.reads(edge, point):
-                self.read(_at(op, point), edge.tensor, read)
+        for edge, (source, at) in needs(self.graph, op, point, self.bounds):
+            # A slice may hold points between strides: nothing is there to read.
+            if at in self.points[source] or not edge.slices:
+                self.read(_at(op, point), edge.tensor, at)
         self.ran.add((op, point))
         for output in range(len(self.graph.ops[op].outputs)):
             self.move((op, output), point, "device")
-
-    def reads(self, edge: Edge, point: Point) -> Iterator[Point]:
-        """Which points of its source the edge reads at this point of its sink."""
-        env = self.graph.ops[edge.sink].domain.env(point, self.bounds)
-        if edge.when.evaluate(env):
-            # A slice may hold points between strides: nothing is there to read.
-            yield from (
-                q
-                for q in reads(edge.index, env)
-                if q in self.points[edge.source] or not edge.slices
-            )
 
     def read(self, reader: str, tensor: Output, point: Point) -> None:
         what = _at(tensor[0], point)
