@@ -166,6 +166,23 @@ def test_what_a_merge_takes_is_stored_where_the_merge_is():
     assert other.slots()["o", 0] == (1, 3)
 
 
+@pytest.mark.parametrize("case", ["x ends in y", "x is read later", "x is of another type"])
+def test_a_value_is_written_over_what_it_is_computed_from(case: str):
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    x = p.fn(lambda t: t + 1 if "type" in case else jnp.sin(t + 1.0), p.value(t), name="x")
+    seen, following = x[0:T].max(), p.tensor(t, name="following")
+    following[T - 1] = seen * 1.0  # y runs backward, once all of x is there
+    y = p.fn(lambda x, y: x + 0.5 * y, x, following, name="y")
+    following[t] = y[t + 1]
+    again = p.fn(lambda x, y: x @ y, x[0:T], y[0:T]) if "later" in case else 1.0
+    graph, bounds = p.graph(y[0:T].discounted_sum(0.5) + again), {"T": 5}
+    program = xla(compile(graph), bounds)
+    np.testing.assert_allclose(program(), naive(graph, bounds), rtol=1e-6)
+    whole = [root for root, slots in program.slots().items() if slots == (5,)]
+    assert len(whole) == (1 if case == "x ends in y" else 2), program.slots()
+
+
 def test_tiles_take_a_slot_only_where_they_are():
     found = slots("3-step, tiles of 4", 16)
     # Live are 4 + 3 - 1 and the next one; the blocks of 4 that are read lie side by side in 8.

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 import islpy as isl
+import jax
 
 from mmrl.pdg import sets
 from mmrl.pdg.graph import Output
@@ -127,6 +128,39 @@ def _nothing_behind(
     behind = taken.apply_range(behind).subtract(taken)
     before = made[sink].lex_gt_map(made[source])
     return taken.domain().is_equal(made[sink].domain()) and behind.is_disjoint(before)
+
+
+def donated(
+    found: Layout, accesses: ReadTable, schedule: Schedule, stored: Collection[Output]
+) -> Layout:
+    """The layout, with values written over what they are computed from, where that ends there.
+
+    The rule is exact: y[p] = f(x[p], …) moves into the ring of x if no value of either is in the
+    way of one of the other, which at p itself means that who reads x[p] last is who computes y[p].
+    A ring takes in one other of the same type and slots. (At other points than p, XLA would copy
+    the whole ring.)
+    """
+    lives, types, taken = _Lives(schedule, accesses), accesses.types(), set()
+    places, rings = dict(found.places), dict(found.rings)
+    kinds = {x: (jax.tree.structure(kind), jax.tree.leaves(kind)) for x, kind in types.items()}
+    for edge, read in lives.reads.items():
+        for output in accesses.outputs[edge.sink]:
+            x, y = places[edge.tensor], places[output]
+            pairs = lives.moved(edge.sink, y).reverse().apply_range(read)
+            pairs = pairs.apply_range(lives.moved(edge.source, x))
+            alike = rings[x.root] == rings[y.root] and kinds[x.root] == kinds[y.root]
+            free = x.root != y.root and {x.root, y.root} <= {*stored} - taken
+            if not (free and alike and pairs.is_identity()):
+                continue
+            one, other = lives.of(x.root, places), lives.of(y.root, places)
+            both = _between(*one, other[0]).union(_between(*other, one[0]))
+            apart = in_the_way(*one).union(in_the_way(*other)).union(both.deltas())
+            if fits(apart, rings[x.root].slots):
+                taken |= {x.root, y.root}
+                moved = (t for t, place in found.places.items() if place.root == y.root)
+                places |= {t: Place(x.root, places[t].coordinates) for t in moved}
+    zeros = {read for read in found.zeros if found.places[read.tensor].root not in taken}
+    return Layout(places, rings, found.aliased, frozenset(zeros))
 
 
 def blocks(
@@ -252,11 +286,16 @@ def in_the_way(first: isl.Map, last: isl.Map, *, late: bool = False) -> isl.Set:
 
     Who reads p last may write q over it, unless what is read is given back `late`.
     """
-    needed = last.lex_ge_map(first) if late else last.lex_gt_map(first)
-    pairs = first.lex_lt_map(first).intersect(needed)
+    pairs = _between(first, last, first, late=late)
     together = first.apply_range(first.reverse())
     itself = isl.Map.identity(together.get_space())
     return pairs.union(together.subtract(itself)).deltas().coalesce()
+
+
+def _between(first: isl.Map, last: isl.Map, other: isl.Map, *, late: bool = False) -> isl.Map:
+    """The pairs of p and what is written after it (by `other`) and before its last use."""
+    needed = last.lex_ge_map(other) if late else last.lex_gt_map(other)
+    return first.lex_lt_map(other).intersect(needed)
 
 
 def _ends(first: isl.Map, last: isl.Map, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:

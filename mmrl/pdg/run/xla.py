@@ -22,7 +22,7 @@ from jaxtyping import Array, PyTree, Shaped
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Output
 from mmrl.pdg.run.account import Read, ReadTable, Window
-from mmrl.pdg.run.layout import Place, Ring, layout
+from mmrl.pdg.run.layout import Place, Ring, donated, layout
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
 from mmrl.pdg.verify import given
 
@@ -146,7 +146,8 @@ class XlaProgram:
         self.layout = layout(self._accesses, compiled.schedule, alias=alias)
         lowering = Lowering(self._accesses, self.layout)
         self._plan = lowering.lower(compiled.loops)
-        self._stored = sorted(lowering.stored)
+        self.layout = donated(self.layout, self._accesses, compiled.schedule, lowering.stored)
+        self._stored = sorted({self.layout.places[root].root for root in lowering.stored})
         self._jitted = jax.jit(self._run)
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> tuple[PyTree, ...]:
