@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from mmrl import envs
-from mmrl.pdg.passes import lift_loops, tile
+from mmrl.pdg.passes import lift_loops, tile, vectorize
 from mmrl.pdg.programs import Environment, Network, reinforce
 from mmrl.pdg.run import compile
 
@@ -129,9 +129,9 @@ def race(n: int | None, bounds: dict[str, int], rounds: int) -> dict[str, tuple[
     """Of each program: median seconds of a run, CPU seconds to compile it, bytes it reserves."""
     env, net, opt, key = environment(WIDTH), network(WIDTH), optax.adam(1e-2), jax.random.key(0)
     made = {"by hand": built(by_hand(env, net, opt, n, bounds), key)}
-    graph, _ = lift_loops(reinforce(env, net, opt, n=n, batch=BATCH), "t")
+    graph, _ = lift_loops(vectorize(reinforce(env, net, opt, n=n), "b")[0], "t")
     for m in TILES[n]:
-        program = compile(graph if m == 1 else tile(graph, "t", m)[0]).xla(bounds)
+        program = compile(graph if m == 1 else tile(graph, "t", m)[0]).xla(bounds, B=BATCH)
         made[f"tiles of {m}"] = built(lambda key, program=program: program(key=key), key)
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(rounds):

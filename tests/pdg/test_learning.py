@@ -23,7 +23,8 @@ SEEDS = 2
 
 def scores(graph: Graph, *, first: int = 0, **bounds: int) -> Array:
     """[seed, iteration]: mean returns of the episodes."""
-    program = compile(graph, {"vectorize": lambda g: vectorize(g, "t"), "fuse": fuse}).xla(bounds)
+    passes = {name: lambda g, name=name: vectorize(g, name) for name in ("b", "t")} | {"fuse": fuse}
+    program = compile(graph, passes).xla(bounds | {"B": 32})
     keys = jnp.stack([jax.random.key(seed) for seed in range(first, first + SEEDS)])
     return jax.jit(jax.vmap(lambda key: program(key=key)[1]))(keys)
 
@@ -93,7 +94,7 @@ def test_proximal_policies_learn_catch():
     """Chance is about -0.5, a perfect player 1. Of eight seeds none ended below 0.82."""
     env, size, actions = game("Catch-bsuite")
     critic = network(size, actions, 16)
-    graph = programs.ppo(env, critic, optax.adam(1e-2), batch=32)
+    graph = programs.ppo(env, critic, optax.adam(1e-2))
     first, last = ends(scores(graph, I=50, K=4, T=9), 20)
     assert first < -0.2 and last > 0.6
 
@@ -106,6 +107,6 @@ def test_a_linear_recurrent_unit_recalls():
     """
     env, size, actions = game("popgym-RepeatPreviousEasy-v0")
     optimizer, bounds = optax.adam(5e-3), {"I": 60, "T": 51}
-    graph = programs.remember(env, memory(size, actions, 16), optimizer, gamma=0.0, batch=32)
+    graph = programs.remember(env, memory(size, actions, 16), optimizer, gamma=0.0)
     first, last = ends(scores(graph, **bounds), 10)
     assert first < -0.2 and last > 0.6

@@ -350,10 +350,12 @@ def test_a_loop_with_two_states_of_one_operation_is_refused_by_its_outputs():
 
 def test_vectorize_moves_what_is_not_on_a_cycle():
     graph, said = vectorize(reinforce(N), "t")
-    assert said[0] == "vectorized over t: g, d"
+    assert said[0] == "vectorized over t: g, d, before, total"
     assert "o, a, step stay: a cycle through different points of t" in said
     assert [str(e) for e in graph.inputs("g")] == ["g <- step.1[i, 0:T]"]
-    assert [str(e) for e in graph.inputs("total")] == ["total <- before[i, t]", "total <- d[i]"]
+    # The sum of the gradients and its terms are one operation, which holds no term alone.
+    assert graph.ops["total"].params["ops"] == ("d", "total")
+    assert str(graph.ops["total"].domain) == "[i]" and "d" not in graph.ops
 
 
 def test_tiles_read_no_further_than_they_must():

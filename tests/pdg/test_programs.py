@@ -17,6 +17,7 @@ from mmrl import envs
 from mmrl.pdg import programs
 from mmrl.pdg.graph import Domain, Graph
 from mmrl.pdg.language import point_key
+from mmrl.pdg.passes import vectorize
 from mmrl.pdg.programs import Environment, Memory, Network
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.interpreter import interpret
@@ -80,13 +81,13 @@ class Episode(NamedTuple):
 
 
 def rollout(env: Environment, act: Callable, state: PyTree, key: Any, i: Any, T: int) -> tuple:
-    """Act for T steps: `act(key, state, obs) -> (state, action)`. The last observations too."""
+    """Act for T steps: `act(keys, state, obs) -> (state, action)`. The last observations too."""
 
     def step(carry: tuple, t: Any) -> tuple:
         obs, inner, alive, state = carry
-        state, action = act(key_at(key, "act", i=i, t=t), state, obs)
-        keys = jax.random.split(key_at(key, "step", i=i, t=t), BATCH)
-        after, inner, r, end, cut = jax.vmap(env.step)(keys, inner, action)
+        at = [jax.random.split(key_at(key, x, i=i, t=t), BATCH) for x in ("act", "step")]
+        state, action = act(at[0], state, obs)
+        after, inner, r, end, cut = jax.vmap(env.step)(at[1], inner, action)
         rest = jnp.where(end | cut, 0.0, alive)
         r = jnp.where(alive > 0, r, 0.0)
         return (after, inner, rest, state), Episode(obs, alive, action, r, 1.0 - end, rest)
@@ -129,8 +130,8 @@ def discounted(reward: Any, n: int) -> Any:
 def by_hand_reinforce(env: Environment, net: Network, opt: Any, n: int, T: int) -> Callable:
     def run(key: Any) -> tuple:
         def iterate(i: Any, w: PyTree, m: PyTree) -> tuple:
-            def act(key: Any, state: None, obs: Any) -> tuple:
-                return None, jax.random.categorical(key, over(net.apply, 1)(w, obs))
+            def act(keys: Any, state: None, obs: Any) -> tuple:
+                return None, jax.vmap(jax.random.categorical)(keys, over(net.apply, 1)(w, obs))
 
             e, _ = rollout(env, act, None, key, i, T)
             g = discounted(e.reward, n)
@@ -152,9 +153,9 @@ def by_hand_memory(env: Environment, net: Memory, opt: Any, T: int) -> Callable:
         def iterate(i: Any, w: PyTree, m: PyTree) -> tuple:
             one = jax.vmap(net.apply, (None, 0, 0))
 
-            def act(key: Any, state: Any, obs: Any) -> tuple:
+            def act(keys: Any, state: Any, obs: Any) -> tuple:
                 state, logits = one(w, state, obs)
-                return state, jax.random.categorical(key, logits)
+                return state, jax.vmap(jax.random.categorical)(keys, logits)
 
             start = jnp.zeros((BATCH, 16))
             e, _ = rollout(env, act, start, key, i, T)
@@ -192,8 +193,8 @@ def by_hand_actor_critic(
 
     def run(key: Any) -> tuple:
         def iterate(i: Any, w: PyTree, m: PyTree) -> tuple:
-            def act(key: Any, state: None, obs: Any) -> tuple:
-                return None, jax.random.categorical(key, over(net.apply, 1)(w, obs)[0])
+            def act(keys: Any, state: None, obs: Any) -> tuple:
+                return None, jax.vmap(jax.random.categorical)(keys, over(net.apply, 1)(w, obs)[0])
 
             e, last = rollout(env, act, None, key, i, T)
             logits, values = over(net.apply, 2)(w, jnp.concatenate([e.obs, last[None]]))
@@ -233,22 +234,22 @@ def case(name: str) -> Case:
     opt = optax.adam(1e-2)
     catch, cartpole = environment("Catch-bsuite"), environment("CartPole-v1")
     critic = (catch[0], network(*catch[1:], critic=True), opt)
-    bounds = {"I": ITERATIONS, "T": 9}
+    bounds = {"I": ITERATIONS, "B": BATCH, "T": 9}
     if name == "3-step CartPole":
         # Some episodes end before the last step, so that masks matter.
         args = (cartpole[0], network(*cartpole[1:]), opt)
-        graph = programs.reinforce(*args, n=3, batch=BATCH)
+        graph = programs.reinforce(*args, n=3)
         return Case(graph, by_hand_reinforce(*args, 3, 24), bounds | {"T": 24})
     if name == "LRU":
         args = (catch[0], lru(*catch[1:]), opt)
-        return Case(programs.remember(*args, batch=BATCH), by_hand_memory(*args, 9), bounds)
+        return Case(programs.remember(*args), by_hand_memory(*args, 9), bounds)
     if name == "A2C":
         # Some episodes end before the last step, and the others are cut there.
         critic = (cartpole[0], network(*cartpole[1:], critic=True), opt)
-        graph = programs.a2c(*critic, batch=BATCH)
+        graph = programs.a2c(*critic)
         return Case(graph, by_hand_actor_critic(*critic, 16, None), bounds | {"T": 16})
     return Case(
-        programs.ppo(*critic, CLIPPED, batch=BATCH),
+        programs.ppo(*critic, CLIPPED),
         by_hand_actor_critic(*critic, 9, 2),
         bounds | {"K": 2},
     )
@@ -266,7 +267,7 @@ def close(found: Any, wanted: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_executors_train_as_by_hand(name: str):
     graph, by_hand, bounds = case(name)
-    compiled, key = compile(graph), jax.random.key(3)
+    compiled, key = compile(graph, {"batch": lambda g: vectorize(g, "b")}), jax.random.key(3)
     wanted = jax.jit(by_hand)(key)
     close(xla(compiled, bounds)(key=key), wanted)
     if name == "3-step CartPole":

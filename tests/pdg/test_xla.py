@@ -16,7 +16,7 @@ from mmrl.pdg import programs
 from mmrl.pdg.expr import min_
 from mmrl.pdg.graph import Graph, Op
 from mmrl.pdg.language import Program
-from mmrl.pdg.passes.tile import tile
+from mmrl.pdg.passes.tile import tile, vectorize
 from mmrl.pdg.programs import Environment, Network
 from mmrl.pdg.run import compile, layout
 from mmrl.pdg.run.account import ReadTable
@@ -256,14 +256,15 @@ def wide(n: int | None) -> Graph:
         return state, state, state.mean(), False, False
 
     network = Network(lambda key: jax.random.normal(key, (256, 2)), lambda w, obs: obs @ w)
-    return programs.reinforce(Environment(begin, step), network, optax.sgd(1e-2), n=n)
+    graph = programs.reinforce(Environment(begin, step), network, optax.sgd(1e-2), n=n)
+    return vectorize(graph, "b")[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "m"), [(8, 16), (None, 1), (None, 64)])
 def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
     graph, key, T = wide(n), jax.random.key(0), 64
-    program = xla(compile(graph if m == 1 else tile(graph, "t", m)[0]), {"I": 2, "T": T})
+    program = xla(compile(graph if m == 1 else tile(graph, "t", m)[0]), {"I": 2, "T": T, "B": 8})
     taken = program.lower(key=key).compile().memory_analysis().temp_size_in_bytes
     rings, step, gradient = sum(program.ring_bytes().values()), 8 * 256 * 4, 256 * 2 * 4
     # A window that is all of its ring is no copy. The first gradient of all is added apart.
@@ -272,7 +273,7 @@ def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
     alive = T if n is None else m + n
     assert program.slots()["seen", 0][1] == -(-alive // m) * m
     # What learning computes in a round and adds up in the same round is in no ring.
-    assert not {"gradient", "returns"} & {name for name, _ in program.slots()}
+    assert not {"grad_params", "returns"} & {name for name, _ in program.slots()}
 
 
 def expanded(rounds: Any) -> list[tuple[int, int]]:

@@ -107,9 +107,9 @@ def rollout(
         obs, state, alive = carry
         judged = judge(obs)
         logits = judged[0] if isinstance(judged, tuple) else judged
-        action = jax.random.categorical(key_of(key, "act", i, t), logits)
-        each = jax.random.split(key_of(key, "step", i, t), batch)
-        after, state, r, end, cut = jax.vmap(env.step)(each, state, action)
+        keys = [jax.random.split(key_of(key, name, i, t), batch) for name in ("act", "step")]
+        action = jax.vmap(jax.random.categorical)(keys[0], logits)
+        after, state, r, end, cut = jax.vmap(env.step)(keys[1], state, action)
         rest = jnp.where(end | cut, 0.0, alive)
         r, goes_on = jnp.where(alive > 0, r, 0.0), jnp.where(end, 0.0, 1.0)
         return (after, state, rest), (obs, alive, action, judged, r, goes_on, rest)

@@ -26,7 +26,7 @@ import numpy as np
 from mmrl.course.experiments import by_hand
 from mmrl.course.experiments.by_hand import GAMMA, descent, network, screen
 from mmrl.course.experiments.grid import Grid, Row, alone
-from mmrl.pdg.passes import lift, lift_loops, tile
+from mmrl.pdg.passes import lift, lift_loops, tile, vectorize
 from mmrl.pdg.programs import reinforce
 from mmrl.pdg.run import Compiled, compile
 from mmrl.pdg.run.interpreter import Interpreter
@@ -42,13 +42,14 @@ SEEN = ("seen", 0)
 
 
 @functools.lru_cache(4)
-def compiled(n: int | None, m: int, width: int, batch: int) -> Compiled:
+def compiled(n: int | None, m: int, width: int) -> Compiled:
     """The equations with a window of `n` rewards, learned from in tiles of m steps.
 
     Returns to the end of the episode are lifted: a loop backward, in place of all windows.
     """
-    graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA, batch=batch)
-    passes: dict[str, Callable] = {"lift": lambda graph: lift_loops(graph, "t")}
+    graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA)
+    passes: dict[str, Callable] = {"batch": lambda graph: vectorize(graph, "b")}
+    passes["lift"] = lambda graph: lift_loops(graph, "t")
     if m > 1:
         passes["tile"] = lambda graph: tile(graph, "t", m)
     return compile(graph, passes)
@@ -59,11 +60,11 @@ def entrants(
     n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
 ) -> dict[str, Any]:
     """Compiled programs, by hand and ours. Tiles are of one step, of `TILE`, and of the episode."""
-    net, key, bounds = network(width), jax.random.key(0), {"I": ITERATIONS, "T": T}
+    net, key, bounds = network(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
     found = {"by hand": jax.jit(hand).lower(key).compile()}
     for m in tiles or ((T,) if n is None else (1, TILE, T)):
-        program = compiled(n, m, width, batch).xla(bounds)
+        program = compiled(n, m, width).xla(bounds)
         ours = jax.jit(lambda key, program=program: program(key=key))
         found[f"ours, m = {m}"] = ours.lower(key).compile()
     return found
@@ -127,7 +128,7 @@ def measure_interpreter(
     forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
     taken = {name: reserved(form) for name, form in forms.items()}
     for m in tiles:
-        program = Interpreter(compiled(n, m, width, batch), {"I": ITERATIONS, "T": T})
+        program = Interpreter(compiled(n, m, width), {"I": ITERATIONS, "T": T, "B": batch})
         taken[f"interpreted, m = {m}"] = program(key=key).account.peak()
         forms[f"interpreted, m = {m}"] = lambda key, program=program: program(key=key).results
     _agree(forms, key)
@@ -141,20 +142,20 @@ def measure_bytes(
     """Figure 10: what XLA reserves; and, with observations swapped, what device and host hold."""
     found = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
     size = 4 * batch * (width + 1)  # an observation of every environment, and whether it counts
-    swapped = compile(compiled(n, 1, width, batch).graph, swap=[SEEN]).check(I=1, T=T)
+    swapped = compile(compiled(n, 1, width).graph, swap=[SEEN]).check(I=1, T=T, B=batch)
     swap = {"device": size * swapped.device[SEEN], "host": size * swapped.host[SEEN]}
     return {"n": n, "T": T, "batch": batch, "width": width, "bytes": found, "swapped": swap}
 
 
 def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) -> Row:
     """Figure 11: bytes of observations after each operation of an episode, and which one it was."""
-    done = compiled(n, 1, width, batch).interpret({"I": 1, "T": T}, key=jax.random.key(0))
+    done = compiled(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
     runs = [k for k, event in enumerate(done.account.events) if event[0] == "run"]
     names = [done.account.events[k][1] for k in runs]
     line = done.account.timeline(SEEN)[runs]
-    kept = [k for k, name in enumerate(names) if name in ("act", "gradient")]
+    kept = [k for k, name in enumerate(names) if name in ("act", "grad_params")]
     row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[kept].tolist()}
-    row["learning"] = [int(names[k] == "gradient") for k in kept]
+    row["learning"] = [int(names[k] == "grad_params") for k in kept]
     return row | {"peak": done.account.peak(SEEN), "all": done.account.peak()}
 
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes.fuse import fuse, remove_dead
 from mmrl.pdg.passes.lift import Recurrence, lift, lift_loops, recognize
-from mmrl.pdg.passes.move import vectorize
 from mmrl.pdg.passes.steps import Declared, Refusal, declare
-from mmrl.pdg.passes.tile import tile
+from mmrl.pdg.passes.tile import tile, vectorize
 
 __all__ = [
     "Declared",

@@ -113,12 +113,12 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
     home = {name: name for name in graph.ops}  # the operation that computes it now
     chosen = set(graph.ops if only is None else only)
     refused = set()
-    for edge in [e for e in graph.edges if {e.source, e.sink} <= chosen and _straight(graph, e)]:
+    for edge in [e for e in graph.edges if {e.source, e.sink} <= chosen and straight(graph, e)]:
         first, second = home[edge.source], home[edge.sink]
         asked = {name for name, _ in graph.results}
         if first == second or {first, second} <= asked:  # one name for two results would not do
             continue
-        name, joined = _join(graph, first, second)
+        name, joined = join(graph, first, second)
         try:
             schedule(joined, "none")
         except ValueError:
@@ -131,7 +131,7 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
     return graph, [*words, *sorted(refused)]
 
 
-def _straight(graph: Graph, edge: Edge) -> bool:
+def straight(graph: Graph, edge: Edge) -> bool:
     """Is a value handed on at the same point, by one operation to another that runs there?"""
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
     alike = (sink.domain.names, sink.domain.when) == (source.domain.names, source.domain.when)
@@ -147,7 +147,7 @@ def _parts(op: Op) -> tuple[str, ...]:
     return op.params["ops"] if op.kind == "fused" else (op.name,)
 
 
-def _join(graph: Graph, first: str, second: str) -> tuple[str, Graph]:
+def join(graph: Graph, first: str, second: str) -> tuple[str, Graph]:
     """The graph with one operation in place of two, and its name; the second reads the first."""
     pair = (graph.ops[first], graph.ops[second])
     inside = [e for e in graph.inputs(second) if e.source == first and _here(graph, e)]

@@ -348,6 +348,14 @@ def lift_loops(
     return graph, words
 
 
+def adds(loop: Carried) -> bool:
+    """Whether a loop is a sum of which only the end is read."""
+    try:
+        return loop.final and set(_try(loop, _scan_run(loop, 0, ()))) == {"sum"}
+    except Refusal:
+        return False
+
+
 def _check_cost(loop: Carried) -> None:
     """Refuse to lift a forward loop of which somebody reads less than all of d at once."""
     if loop.way < 0:
@@ -412,8 +420,7 @@ def _scan_run(loop: Carried, matrix: int, monoids: tuple[Declared, ...]) -> Call
         if found is not None:
             found.append(recurrence.forms)
         if loop.final:
-            ahead = later if way > 0 else jax.tree.map(lambda x: x[::-1], later)
-            return (last(step, first, ahead),)
+            return (last(step, *loop.enter(at, env, points)),)
 
         def join(x: Any, rest: Any) -> Any:  # in the order of time
             return jnp.concatenate([x[None], rest] if way > 0 else [rest, x[None]])

@@ -62,6 +62,28 @@ class Carried:
         end = self.block.bound - 1 if self.way > 0 else ZERO
         return all(edge.index[place].same(end) for edge in self.readers)
 
+    @property
+    def before(self) -> Edge | None:
+        """What is read at the first point in place of the state before it, if no more differs."""
+        first = [edge for edge, taken in self.later.items() if not taken]
+        others = [edge for edge, taken in self.later.items() if taken]
+        alone = len(first) == 1 and first[0] in self.outside and others == list(self.back)
+        return first[0] if alone and first[0].sink == others[0].sink else None
+
+    def enter(self, at: At, env: Mapping[str, Any], points: Any) -> tuple[Any, Any]:
+        """The state to go on from, and the points that are left, in the order of the loop.
+
+        `points` are what `at` takes at each. A first point that has a definition of its own is
+        computed here, so that the branch that it takes is nowhere in the step.
+        """
+        ahead = points if self.way > 0 else jax.tree.map(lambda x: x[::-1], points)
+        point, here = jax.tree.map(lambda x: x[0], ahead)
+        if edge := self.before:
+            known = {edge: not taken for edge, taken in self.later.items()}
+            return at(point, self.nothing(env), here, known)[edge.sink, 0], ahead
+        first = at(point, self.nothing(env), here)[self.carried]
+        return first, jax.tree.map(lambda x: x[1:], ahead)
+
     def nothing(self, env: Mapping[str, Any]) -> Any:
         """A state of zeros, for where there is none before."""
         bounds = {name: value for name, value in env.items() if isinstance(value, int)}

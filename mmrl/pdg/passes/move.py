@@ -1,17 +1,8 @@
-"""Vectorize, and how a dimension moves from the loops into the arrays.  §5.2, Algorithm 2
+"""Moving a dimension from the loops into the arrays: what vectorizing and tiling share.  §5.2
 
 An operation that is moved computes a block of points in one run: the old `run` under `vmap`, with
 the symbol of d as its batched argument, so the rule is one for all operations. Those that are not
 moved read what they did before out of the larger array, inside their own run.
-
-`vectorize` moves all of a dimension, and shares `move` with tiling and lifting:
-
-    for t in range(T): y[t] = f(x[t])      ↦      y = f(x), all of t at once
-
-Fewer and larger runs, for more memory: all of d lives at once, and nothing that is moved can be
-interleaved with what makes its inputs. Operations on a cycle through different points of d, such
-as acting along t, stay; those on a cycle at one point of d, such as acting along a batch b, move
-together or not at all.
 """
 
 import dataclasses
@@ -264,7 +255,8 @@ def _block_run(
 def _inside(point: Mapping[str, Any], block: Block, domain: Domain) -> Any:
     """Whether a point of the block exists; None where that is sure."""
     conditions = [part for part in conjuncts(domain.when) if block.name in part.symbols()]
-    if block.size is not None:
+    bound = block.bound.evaluate(point)
+    if block.size is not None and not (isinstance(bound, int) and bound % block.size == 0):
         conditions.append(block.symbol < block.bound)
     if not conditions:
         return None
@@ -306,21 +298,6 @@ def _kind(op: Op, readings: Sequence[Access]) -> str:
 
 
 Reason = tuple[tuple[str, ...], str]  # operations, and why they stay where they are
-
-
-def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
-    """The graph with all operations that may be vectorized over `name`, and what was done.
-
-    Raises `ValueError` for a dimension that is not there.
-    """
-    block = whole(graph, name)
-    moved, reasons = movable(graph, block)
-    words = say(reasons)
-    if not moved:
-        return graph, words
-    words.insert(0, f"vectorized over {name}: {', '.join(moved)}")
-    graph, names = with_views(graph, moved)
-    return move(graph, block, [names[op] for op in moved]), words
 
 
 def movable(

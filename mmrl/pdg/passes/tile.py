@@ -1,4 +1,13 @@
-"""Tile: a block of m points of d in each run, the middle between looping and vectorizing.  §5.3
+"""Vectorize and tile: all points of d, or a block of m, in each run.  §5.2 (Algorithm 2), §5.3
+
+    for t in range(T): y[t] = f(x[t])      ↦      y = f(x), all of t at once
+
+Fewer and larger runs, for more memory: all of d lives at once, and nothing that is moved can be
+interleaved with what makes its inputs. Operations on a cycle through different points of d, such
+as acting along t, stay, except for sums; those on a cycle at one point of d, such as acting along a
+batch b, move together or not at all.
+
+Tiling is the middle between looping and vectorizing:
 
     total[t] = total[t - 1] + d[t]    ↦    total[s] = total[s - m] + Σ_{k<m} d[s + k], s = 0, m, …
 
@@ -25,10 +34,49 @@ from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, access, cycles
-from mmrl.pdg.passes.lift import last
+from mmrl.pdg.passes.fuse import join, straight
+from mmrl.pdg.passes.lift import adds, last
 from mmrl.pdg.passes.loops import Carried, analyze
 from mmrl.pdg.passes.move import Made, Reason, movable, say, whole
 from mmrl.pdg.passes.steps import Refusal
+
+
+def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
+    """The graph with all operations that may be vectorized over `name`, and what was done.
+
+    Sums over it become one operation each. Raises `ValueError` for a dimension that is not there.
+    """
+    block = whole(graph, name)
+    moved, reasons = movable(graph, block)
+    if not moved:
+        return graph, say(reasons)
+    graph, names = move.with_views(graph, moved)
+    inside = [names[op] for op in moved]
+    loops = [tiled(loop, block, inside) for loop in _loops(graph, name) if adds(loop)]
+    fed = [loop for loop in loops if loop and _sources(loop, name) <= set(inside)]
+    summed = [op for loop in fed for op in loop.ops]
+    words = [f"vectorized over {name}: {', '.join([*moved, *summed])}"]
+    words += say([(ops, why) for ops, why in reasons if not set(ops) <= set(summed)])
+    graph = build(graph, block, inside, fed, [])
+    for loop in fed:
+        graph = _with_terms(graph, loop.carried[0])
+    return graph, words
+
+
+def _with_terms(graph: Graph, name: str) -> Graph:
+    """The graph in which a sum computes its terms, if all else that it reads is constant.
+
+    Then a gradient of parameters exists for all of d at once, and never for each point.
+    """
+    edges = [edge for edge in graph.inputs(name) if graph.inputs(edge.source)]
+    alone = len(edges) == 1 and straight(graph, edges[0])
+    return join(graph, edges[0].source, name)[1] if alone else graph
+
+
+def _sources(loop: Carried, name: str) -> set[str]:
+    """What over d a loop reads from outside."""
+    domains = {edge.source: loop.graph.ops[edge.source].domain for edge in loop.outside}
+    return {source for source, domain in domains.items() if name in domain.names}
 
 
 def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
@@ -46,7 +94,8 @@ def build(
     graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[str]
 ) -> Graph:
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
-    end = (block.bound - 1) // block.size * block.size  # where the last block begins
+    # Where the last block begins; a block of all points is at no place along d.
+    end = None if block.size is None else (block.bound - 1) // block.size * block.size
     made = [new for name in moved for new in move.moved_ops(graph, block, moved, name)]
     for loop in loops:
         made += _tiled_loop(loop)
@@ -91,7 +140,8 @@ def _tiled_loop(loop: Carried) -> list[Made]:
     block, carried = loop.block, loop.carried
 
     def run(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
-        at, walked = loop.begin(inputs, env, env)
+        start = block.begin(env)
+        at, walked = loop.begin(inputs, env, start)
         bound = block.bound.evaluate(env)
         full = isinstance(bound, int) and bound % block.length.evaluate(env) == 0
 
@@ -102,14 +152,16 @@ def _tiled_loop(loop: Carried) -> list[Made]:
             real = point < bound
             return jax.tree.map(lambda n, o: jax.lax.select_n(real, o, n), new, x)
 
-        x, inside = before, (env[block.name] + jnp.arange(block.length.evaluate(env)), walked)
-        if before is None:  # the first point has a definition of its own
-            point, here = jax.tree.map(lambda z: z[0], inside)
-            x = at(point, loop.nothing(env), here)[carried]
-            inside = jax.tree.map(lambda z: z[1:], inside)
+        x, inside = before, (start[block.name] + jnp.arange(block.length.evaluate(env)), walked)
+        if before is None:
+            x, inside = loop.enter(at, env, inside)
         return (last(step, x, inside),)
 
     op = loop.graph.ops[carried[0]]
+    if block.size is None:
+        domain, outputs = move.block_domain(op.domain, block), (op.outputs[carried[1]],)
+        whole = lambda env, *inputs: run(env, None, *inputs)  # noqa: E731
+        return [(Op(op.name, "fn", domain, outputs, whole, {"over": block.name}), loop.reads)]
     return _chain(op, block, run, loop.reads, op.outputs[carried[1]])
 
 
@@ -184,7 +236,7 @@ def _bytes(op: Op, bounds: Mapping[str, int]) -> int:
 
 
 def _loops(graph: Graph, name: str) -> list[Carried]:
-    """Forward loops of which only the last state is read."""
+    """Loops of which only the last state is read."""
     found = []
     for cycle in cycles(graph, name):
         if cycle.trivial:
@@ -193,7 +245,7 @@ def _loops(graph: Graph, name: str) -> list[Carried]:
             loop = analyze(graph, cycle, whole(graph, name))
         except Refusal:
             continue
-        if loop.final and loop.way > 0:
+        if loop.final:
             found.append(loop)
     return found
 
@@ -214,7 +266,8 @@ def _sums(graph: Graph, block: Block) -> list[str]:
 
 def _choose(graph: Graph, block: Block) -> tuple[list[str], list[Carried], list[str], list[Reason]]:
     """The largest set of operations that can be tiled together with the ends they flow into."""
-    loops, sums = _loops(graph, block.name), _sums(graph, block)
+    loops = [loop for loop in _loops(graph, block.name) if loop.way > 0]
+    sums = _sums(graph, block)
     moved, reasons = movable(graph, block)
     while True:
         kept = [loop for loop in loops if tiled(loop, block, moved)]

@@ -65,7 +65,7 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """The step at [i, t] of every environment."""
+    """The step at [i, t, b]."""
 
     seen: Tensor
     """(observation, alive). `alive` is 1 up to the step that ends an episode, then 0."""
@@ -81,36 +81,35 @@ class Steps:
     """Mean return of the episodes of iteration i."""
 
 
-def begin(p: Program, environment: Environment, batch: int) -> tuple[Tensor, Tensor]:
-    """`seen` and `carried`, with their first step: x[i, 0] = reset()."""
-    i, t = p.symbols[0], p.symbols[-1]
+def begin(p: Program, environment: Environment) -> tuple[Tensor, Tensor]:
+    """`seen` and `carried`, with their first step: x[i, 0, b] = reset()."""
+    i, *_, t, b = p.symbols
 
     def reset(key: PRNGKeyArray) -> tuple:
-        obs, state = jax.vmap(environment.reset)(jax.random.split(key, batch))
-        return (obs, jnp.ones(batch)), (state, jnp.zeros(batch))
+        obs, state = environment.reset(key)
+        return (obs, jnp.ones(())), (state, jnp.zeros(()))
 
-    seen, carried = p.tensor(i, t, name="seen"), p.tensor(i, t, name="carried")
-    seen[i, 0], carried[i, 0] = p.sample(reset, over=(i,), name="reset")
+    seen, carried = p.tensor(i, t, b, name="seen"), p.tensor(i, t, b, name="carried")
+    seen[i, 0, b], carried[i, 0, b] = p.sample(reset, over=(i, b), name="reset")
     return seen, carried
 
 
 def advance(
     p: Program, environment: Environment, seen: Tensor, carried: Tensor, action: Tensor
 ) -> Steps:
-    """One step of all environments, and x[i, t + 1] = what it led to."""
-    (i, t), T = (p.symbols[0], p.symbols[-1]), p.bounds[-1]
+    """One step of the environment, and x[i, t + 1, b] = what it led to."""
+    (i, *_, t, b), (*_, T, B) = p.symbols, p.bounds
 
     def step(key: PRNGKeyArray, seen: Any, carried: Any, action: Array) -> tuple:
         (_, alive), (state, score) = seen, carried
-        keys = jax.random.split(key, alive.shape[0])
-        obs, state, reward, terminated, truncated = jax.vmap(environment.step)(keys, state, action)
+        obs, state, reward, terminated, truncated = environment.step(key, state, action)
         reward = jnp.where(alive > 0, reward, 0.0)
         after = (obs, jnp.where(terminated | truncated, 0.0, alive))
         return after, (state, score + reward), reward, jnp.where(terminated, 0.0, 1.0)
 
     after, moved, reward, goes_on = p.sample(step, seen, carried, action, name="step")
-    seen[i, t + 1], carried[i, t + 1] = after, moved
-    score = p.fn(lambda c: c[1].mean(), moved[i, T - 1], name="score")
+    seen[i, t + 1, b], carried[i, t + 1, b] = after, moved
+    score = p.fn(lambda c: c[1].mean(), moved[i, T - 1, 0:B], name="score")
     return Steps(seen, carried, after, reward, goes_on, score)
 
 
@@ -133,21 +132,3 @@ def start(
 def log_prob(logits: Float[Array, "... action"], action: Int[Array, "..."]) -> Float[Array, "..."]:
     """log π(a), of logits."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
-
-
-def each(network: Network, params: PyTree, obs: Any, axes: int = 1) -> Any:
-    """The network at every observation of a batch with so many axes."""
-    apply = network.apply
-    for _ in range(axes):
-        apply = jax.vmap(apply, (None, 0))
-    return apply(params, obs)
-
-
-def added(a: PyTree, b: PyTree) -> PyTree:
-    """a + b, leaf by leaf."""
-    return jax.tree.map(jnp.add, a, b)
-
-
-def zeros(like: PyTree) -> PyTree:
-    """A tree of zeros like another."""
-    return jax.tree.map(jnp.zeros_like, like)
