@@ -1,5 +1,6 @@
 """Combinations of passes compute what the program says, point by point."""
 
+import collections
 import dataclasses
 import functools
 
@@ -13,6 +14,7 @@ from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.passes import fuse, lift_loops, stages, tile, vectorize
+from mmrl.pdg.run import compile
 from mmrl.pdg.schedule import schedule
 from mmrl.pdg.schedule.code import generate, trace
 from mmrl.pdg.schedule.frees import plan_memory
@@ -390,6 +392,47 @@ def test_fuse_leaves_apart_what_waits_in_between():
     assert "fused into step: a, step" in said
     assert "fused into total: g, d, total" in said
     assert len(graph.ops) == len(reinforce(N).ops) - 3
+
+
+def test_arithmetic_vanishes_only_where_it_gives_the_same_bits():
+    p = Program("t")
+    (t,) = p.symbols
+    odd = jnp.array([jnp.nan, jnp.inf, -jnp.inf, -0.0, 1.5])
+    x = p.fn(lambda t: odd[t] + odd[::-1], p.value(t), name="x")
+    same = 1 * x / 1.0 - 0
+    n = p.value(t)
+    tensors = [same.tanh(), x + 0.0, x * 0.0, x * -1, (n + 0) * 2, n * 1.0, p.constant(odd) * 0.0]
+    graph = p.graph(*(x.read() for x in tensors))
+    kinds = collections.Counter(op.kind for op in graph.ops.values())
+    # What stays: x + 0, 0 x, -x, 2 n and the n with a fraction.
+    assert (kinds["add"], kinds["mul"], kinds["div"] + kinds["sub"]) == (1, 4, 0)
+    wanted = [lambda x: jnp.tanh(x), lambda x: x + 0.0, lambda x: x * 0.0, lambda x: x * -1]
+    found = execute(graph, {"T": 5})
+    for (name, k), f in zip(graph.results, wanted, strict=False):
+        for (at,), value in found[name, k].items():
+            expected = np.asarray(f(odd[at] + odd[::-1]))
+            np.testing.assert_array_equal(value, expected)
+            np.testing.assert_array_equal(np.signbit(value), np.signbit(expected))
+    (folded,) = found[graph.results[-1]].values()
+    np.testing.assert_array_equal(folded, odd * 0.0)  # not zeros: NaN three times
+
+
+def test_a_constant_is_fused_into_all_that_read_it():
+    p = Program("i", "t")
+    (i, t), (_, T) = p.symbols, p.bounds
+    c, x = p.constant(jnp.arange(3.0), name="c"), p.tensor(i, t, name="x")
+    x[i, 0] = p.fn(lambda c, i: c * i, c, p.value(i))
+    after = p.fn(lambda x, c: 0.5 * x + c, x, c, name="after")
+    x[i, t + 1] = after
+    plain = p.graph(p.fn(lambda x, c: x @ c, after[i, T - 1], c, name="seen"))
+    graph, said = fuse(plain)
+    assert "c" in plain.ops and not any(op.kind == "constant" for op in graph.ops.values())
+    assert any("c_of_seen_1" in each for each in said)
+    bounds = {"I": 2, "T": 3}
+    one, other = (compile(each).interpret(bounds) for each in (plain, graph))
+    np.testing.assert_array_equal(one.results, other.results)
+    np.testing.assert_allclose(compile(graph).xla(bounds)(), one.results, rtol=1e-6)
+    assert other.account.peak() == one.account.peak() - 12
 
 
 def test_a_dimension_must_be_there():

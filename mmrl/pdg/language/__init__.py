@@ -345,7 +345,7 @@ class Program:
 
     def graph(self, *results: Tensor) -> Graph:
         """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""
-        from mmrl.pdg.passes.fuse import forward, remove_dead, share
+        from mmrl.pdg.passes.fuse import fold, forward, remove_dead, share
         from mmrl.pdg.verify import validate
 
         if not results:
@@ -354,7 +354,7 @@ class Program:
         bounds = tuple(bound.name for bound in self.bounds)
         asked = tuple((x.source, x.output) for x in kept)
         graph = Graph(dict(self.ops), tuple(self.edges), bounds, asked)
-        return validate(share(forward(remove_dead(graph))))
+        return validate(share(forward(fold(remove_dead(graph)))))
 
 
 def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:

@@ -9,19 +9,22 @@ if something that the second waits for waits for the first: the pair would wait 
 results would have no schedule.
 Branching definitions stay apart, since they copy and compute nothing.
 
-`remove_dead`, `forward` and `share` drop dead code, copies and common subexpressions.
+`remove_dead`, `fold`, `forward` and `share` drop dead code, computed constants, copies and common
+subexpressions.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from mmrl.pdg.expr import TRUE, Slice
 from mmrl.pdg.graph import Edge, Graph, Op, Output, ragged, reach
 from mmrl.pdg.language.indexing import composes
-from mmrl.pdg.language.ops import plus
+from mmrl.pdg.language.ops import TABLE, plus
 from mmrl.pdg.schedule import schedule
 
 
@@ -56,10 +59,14 @@ def share(graph: Graph) -> Graph:
 
 
 def forward(graph: Graph) -> Graph:
-    """Copies vanish, and who reads them reads their source: a sum of one gradient is a copy."""
+    """Copies vanish, and who reads them reads their source: a sum of one gradient is a copy.
+
+    So is arithmetic that gives x bit for bit, NaN, infinities and -0 included: 1 x, x / 1, x - 0.
+    For numbers with a fraction x + 0 is none (-0 + 0 is 0), and 0 x never is (0 · inf is NaN).
+    """
     for name in list(graph.ops):
         op, inputs = graph.ops[name], graph.inputs(name)
-        copies = op.kind == "read" or op.params.get("f") is plus
+        copies = op.kind == "read" or op.params.get("f") is plus or _keeps(graph, op)
         asked = name in {name for name, _ in graph.results}
         if not copies or asked or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
             continue
@@ -73,6 +80,35 @@ def forward(graph: Graph) -> Graph:
         if None not in edges:
             ops = {other: value for other, value in graph.ops.items() if other != name}
             graph = graph.replace(ops=ops, edges=tuple(edges))
+    return graph
+
+
+def _keeps(graph: Graph, op: Op) -> bool:
+    """Does an operation give its one input as it is, whatever that is?"""
+    (place, number), *more = op.params.get("numbers", ()) or ((0, None),)
+    source, *others = graph.inputs(op.name) or (None,)
+    if number is None or more or others or source is None:
+        return False
+    before, after = graph.ops[source.source].outputs[source.output], op.outputs[0]
+    exact = not jnp.issubdtype(after.dtype, jnp.inexact)
+    units = {("mul", 0): 1, ("mul", 1): 1, ("div", 1): 1, ("sub", 1): 0}
+    units |= {("add", 0): 0, ("add", 1): 0} if exact else {}
+    same = units.get((op.kind, place)) == number and math.copysign(1, number) > 0
+    return same and str(before) == str(after)
+
+
+def fold(graph: Graph) -> Graph:
+    """Operations of the table on constants alone become constants: 0 x is what 0 x gives."""
+    for name, op in graph.ops.items():
+        sources = [graph.ops[edge.source] for edge in graph.inputs(name)]
+        known = all("value" in source.params and not source.domain for source in sources)
+        if op.kind in TABLE and sources and known:
+            assert op.run is not None
+            (value,) = op.run({}, *(source.params["value"] for source in sources))
+            run = lambda env, value=value: (value,)  # noqa: E731
+            made = dataclasses.replace(op, kind="constant", run=run, params={"value": value})
+            edges = tuple(edge for edge in graph.edges if edge.sink != name)
+            graph = graph.replace(ops={**graph.ops, name: made}, edges=edges)
     return graph
 
 
@@ -110,8 +146,10 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
     `only` limits it to some operations. A region is called like the result in it, or like the last
     of its operations that others read.
     """
-    home = {name: name for name in graph.ops}  # the operation that computes it now
     chosen = set(graph.ops if only is None else only)
+    graph, copies = _spread(graph, chosen)
+    chosen |= copies
+    home = {name: name for name in graph.ops}  # the operation that computes it now
     refused = set()
     for edge in [e for e in graph.edges if {e.source, e.sink} <= chosen and straight(graph, e)]:
         first, second = home[edge.source], home[edge.sink]
@@ -120,7 +158,8 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
             continue
         name, joined = join(graph, first, second)
         try:
-            schedule(joined, "none")
+            # What waits for nothing may be computed anywhere.
+            None if first in copies else schedule(joined, "none")
         except ValueError:
             refused.add(f"{edge.source} and {edge.sink} stay apart: a path leads around")
             continue
@@ -129,6 +168,25 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
     several = [op for op in graph.ops.values() if list(home.values()).count(op.name) > 1]
     words = [f"fused into {op.name}: {', '.join(_parts(op))}" for op in several]
     return graph, [*words, *sorted(refused)]
+
+
+def _spread(graph: Graph, chosen: Collection[str]) -> tuple[Graph, set[str]]:
+    """A copy of each constant for each operation that reads it, where that is; and the copies.
+
+    They are fused into their readers, so that no constant is kept, or freed.
+    """
+    asked, copies = {name for name, _ in graph.results}, set()
+    for edge in [e for e in graph.edges if e.sink in chosen and TRUE.same(e.when)]:
+        source, sink = graph.ops[edge.source], graph.ops[edge.sink]
+        constant = source.kind == "constant" and not source.domain and edge.source in chosen
+        if constant and sink.run and sink.kind != "host" and edge.source not in asked:
+            name = f"{source.name}_of_{sink.name}_{edge.input}"
+            copy = dataclasses.replace(source, name=name, domain=sink.domain)
+            new = dataclasses.replace(edge, source=name, index=sink.domain.symbols)
+            edges = tuple(new if other is edge else other for other in graph.edges)
+            graph = graph.replace(ops={name: copy, **graph.ops}, edges=edges)
+            copies.add(name)
+    return remove_dead(graph), copies
 
 
 def straight(graph: Graph, edge: Edge) -> bool:
