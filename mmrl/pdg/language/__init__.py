@@ -6,6 +6,9 @@ x = p.tensor(i, t)
 x[i, 0] = 0.0
 x[i, t + 1] = 0.9 * x + 1.0
 graph = p.graph(x[i, 0:T].sum())
+
+`input` declares what a run is given, `host` calls functions for what they do outside of the
+program, and `until` ends a dimension where the data say so.
 """
 
 import dataclasses
@@ -17,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import io_callback
 
 from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, as_expr, at_a_point, is_at_a_point
@@ -86,8 +90,10 @@ class Program:
         for all points, with an axis for each of `symbols` in front. One compiled program serves all
         values. Raises `ValueError` for a name that is taken, or that names a bound or the key.
         """
-        if not name.isidentifier() or name == name.upper() or name == "key":
-            raise ValueError(f"`name` must be a word in lower case other than key, got {name!r}")
+        if not name.isidentifier() or name == name.upper() or name in ("key", "seed", "jit"):
+            raise ValueError(
+                f"`name` must be a word in lower case other than key, seed and jit, got {name!r}"
+            )
         if name != self.fresh(name):
             raise ValueError(f"`name`: {name!r} is taken, by an operation or a dimension")
         domain = self.domain(symbols)
@@ -96,7 +102,8 @@ class Program:
             at = tuple(env[dim] for dim in domain.names)
             return (jax.tree.map(lambda x: x[at] if at else x, env["inputs"][name]),)
 
-        return self.build("input", run, [], (_types(like),), domain=domain, name=name)[0]
+        kinds, params = (_types(like),), {"name": name, "like": _types(like), "domain": domain}
+        return self.build("input", run, [], kinds, domain=domain, name=name, params=params)[0]
 
     def host(
         self,
@@ -105,17 +112,20 @@ class Program:
         like: Any = None,
         over: Sym | Sequence[Sym] = (),
         name: str | None = None,
-    ) -> Tensor | None:
+        when: Tensor | None = None,
+    ) -> Any:
         """`f(*inputs)` in Python, for what it does there: to log, to save, to keep a replay buffer.
 
         It is called once at each point, also if nothing reads it, and at one point after the other
         in the order of the program's dimensions: so it stays in its loops, whatever a pass does.
-        Its inputs arrive as arrays. It returns something like `like`, a pytree of arrays or of
-        their types, which is the tensor; without `like` nothing. No gradient flows through it, and
-        one XLA program with it cannot be under `vmap`.
+        Its inputs arrive as numpy arrays. It returns something like `like`, a pytree of arrays or
+        of their types, which is the tensor; without `like` nothing. Where `when`, a bool, is false
+        it is not called, and that is zeros. No gradient flows through it, and one XLA program with
+        it cannot be under `vmap`. What must come after another call reads what that one returns.
         """
         over = (over,) if isinstance(over, Sym | str) else over
         tensors = [self.as_tensor(x).detach() for x in inputs]
+        tensors = tensors if when is None else [self.as_tensor(when), *tensors]
         domain = self.domain(over).union(*(x.domain for x in tensors))
         name = self.fresh(name or _name_of(f))
         if not TRUE.same(domain.when):
@@ -123,16 +133,32 @@ class Program:
                 f"`{name}` would be called only where {domain.when}: give it inputs that exist at "
                 "all points of their dimensions, and let it decide"
             )
-        before: Tensor = self.constant(jnp.int32(0))
+        before: Tensor = self.constant(jnp.int32(0), name=f"{name}_first")
         if domain.names:
             zero, before = before, self.tensor(*domain.names, name=f"{name}_turn")
             before[(0,) * len(domain.names)] = zero
         kinds = (array_type((), np.int32), *(() if like is None else (_types(like),)))
 
+        types = tuple(jax.tree.map(lambda x: x.padded(domain, {}), kind) for kind in kinds[1:])
+
+        def call(*values: Any) -> tuple[Any, ...]:
+            given = (f(*jax.tree.map(np.asarray, values)),)[: len(types)]
+            found = jax.tree.map(np.asarray, given)
+            if jax.tree.map(np.shape, found) != jax.tree.map(lambda x: x.shape, types):
+                raise ValueError(
+                    f"`{name}` must return {type_text(kinds[1])}, as its `like` is; got {given[0]}"
+                )
+            return jax.tree.map(lambda x, kind: x.astype(kind.dtype), found, types)
+
+        def act(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
+            return io_callback(call, types, *values, ordered=True)
+
+        def now(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
+            return jax.tree.map(jnp.asarray, call(*values))
+
         def run(env: dict[str, Any], turn: Any, *values: Any) -> tuple[Any, ...]:
-            types = [jax.tree.map(lambda x: x.padded(domain, {}), kind) for kind in kinds[1:]]
-            call = lambda *xs: [f(*xs)][: len(types)]  # noqa: E731
-            return turn + 1, *io_callback(call, types, *values, ordered=True)
+            one = act if isinstance(turn, Tracer) else now
+            return turn + 1, *(one if when is None else _guarded(one, act))(env, *values)
 
         after, *out = self.build("host", run, [before, *tensors], kinds, domain=domain, name=name)
         for k, at in enumerate(domain.symbols):  # the next point after the last of the inner ones
@@ -156,14 +182,17 @@ class Program:
         *inputs: Any,
         name: str | None = None,
         whole: bool = False,
+        when: Tensor | None = None,
+        otherwise: Any = None,
     ) -> Any:
         """`f(*inputs)` at every point: any pure JAX function, an Equinox module, a network.
 
         A tuple that `f` returns becomes a tuple of tensors, unless `whole` (the state of an optax
         optimizer is a tuple); any other pytree is one tensor. Ragged inputs arrive padded with
-        zeros; pass `p.value(…)` where `f` must know how many count.
+        zeros; pass `p.value(…)` where `f` must know how many count. Where `when`, a bool, is false,
+        `f` is not run and the values are those of `otherwise`, or zeros: see `until`.
         """
-        return self._call(f, inputs, (), name, whole=whole)
+        return self._call(f, inputs, (), name, whole=whole, when=when, otherwise=otherwise)
 
     def sample(
         self,
@@ -172,12 +201,42 @@ class Program:
         over: Sym | Sequence[Sym] = (),
         name: str | None = None,
         whole: bool = False,
+        when: Tensor | None = None,
+        otherwise: Any = None,
     ) -> Any:
-        """`f(key, *inputs)` at every point, with a key of its own at each.
+        """`f(key, *inputs)` at every point, with a key of its own at each; the rest as in `fn`.
 
         `over` names dimensions that the inputs lack: `p.sample(reset, over=(i,))`.
         """
-        return self._call(f, inputs, over, name, whole=whole, random=True)
+        more: dict[str, Any] = {"when": when, "otherwise": otherwise, "random": True}
+        return self._call(f, inputs, over, name, whole=whole, **more)
+
+    def until(self, stop: Tensor, along: Sym | str, name: str | None = None) -> Tensor:
+        """Whether there was no `stop` at any earlier point `along` a dimension: a bool.
+
+        So data decide where a dimension ends, and its bound is the most steps there may be.
+        `fn`, `sample` and `host` run only `when` that holds, in a loop; `otherwise` keeps a state
+        as it was last, and what is zeros behind the end adds nothing to a sum:
+
+            x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
+            alive, x[0] = p.until(stop, t), 1.0
+            y = p.fn(double, x, when=alive, otherwise=x)
+            x[t + 1], stop[t] = y, y > limit
+            last, steps = y[T - 1], alive[0:T].sum()
+
+        Under a pass that moves `along` into arrays, all steps are computed and those behind the end
+        are thrown away. Raises `ValueError` if `stop` is not a tensor along that dimension.
+        """
+        (dim,), names = self.domain([along]), stop.domain.names
+        if dim.name not in names:
+            raise ValueError(f"`stop` must be a tensor along {dim.name}, got {stop!r}")
+        alive = self.tensor(*names, name=name or named_here("alive"))
+        at = lambda point: tuple(point if s == dim.name else Sym(s) for s in names)  # noqa: E731
+        alive[at(0)] = True
+        run = lambda env, before, stop: (before & ~jnp.asarray(stop, bool),)  # noqa: E731
+        kinds = (array_type((), bool),)
+        alive[at(dim.symbol + 1)] = self.build("fn", run, [alive, stop], kinds, name="goes_on")[0]
+        return alive
 
     def _call(
         self,
@@ -188,6 +247,8 @@ class Program:
         *,
         whole: bool,
         random: bool = False,
+        when: Tensor | None = None,
+        otherwise: Any = None,
     ) -> Any:
         if not callable(f):
             raise ValueError(f"`f` must be a function, got {f!r}: inputs come after it")
@@ -208,6 +269,14 @@ class Program:
             return out if split[0] else (out,)
 
         kind, params = "random" if random else "fn", {"f": f, "whole": whole}
+        if when is not None:
+            rest = otherwise if type(otherwise) is tuple else (otherwise,)
+            rest = [] if otherwise is None else [self.as_tensor(x) for x in rest]
+            tensors = [self.as_tensor(when), *rest, *tensors]
+            domain = domain.union(*(x.domain for x in tensors))
+            run, params = _guarded(run, run, len(rest)), params | {"when": len(rest)}
+        elif otherwise is not None:
+            raise ValueError("`otherwise` is for where `when` is false: give `when` too")
         outputs = self.build(kind, run, tensors, domain=domain, name=name, params=params)
         return outputs if split[0] else outputs[0]
 
@@ -373,6 +442,32 @@ def point_key(seed: int, tag: int, domain: Domain, env: dict[str, Any]) -> jax.A
     for name in domain.names:
         key = jax.random.fold_in(key, env[name])
     return key
+
+
+def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0) -> Callable:
+    """`run` where a first argument holds, else the `rest` of values after it, or zeros.
+
+    `traced` does the same in a program, and says how many zeros there are.
+    """
+
+    def guarded(env: dict[str, Any], when: Any, *values: Any) -> tuple[Any, ...]:
+        def nothing(values: Any) -> tuple[Any, ...]:
+            if rest:
+                return values[:rest]
+            kinds = jax.eval_shape(lambda xs: tuple(traced(env, *xs)), values)
+            return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), kinds)
+
+        def something(values: Any) -> tuple[Any, ...]:
+            return tuple(run(env, *values[rest:]))
+
+        # Always, and of arrays that are not weakly typed: so that all derivatives have one form, in
+        # which a backward pass puts the residuals of the forward pass in their places.
+        if run is traced:
+            values = jax.tree.map(lambda x: jnp.asarray(x, x.dtype), values)
+            return jax.lax.cond(when, something, nothing, values)
+        return something(values) if bool(when) else nothing(values)
+
+    return guarded
 
 
 def _types(like: Any) -> Any:

@@ -193,8 +193,9 @@ def straight(graph: Graph, edge: Edge) -> bool:
     """Is a value handed on at the same point, by one operation to another that runs there?"""
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
     alike = (sink.domain.names, sink.domain.when) == (source.domain.names, source.domain.when)
-    pure = sink.run and source.run and "host" not in (sink.kind, source.kind)
-    return alike and bool(pure) and TRUE.same(edge.when) and _here(graph, edge)
+    # A run looks for inputs and for calls of the host by their kind.
+    joins = sink.run and source.run and not {"host", "input"} & {sink.kind, source.kind}
+    return alike and bool(joins) and TRUE.same(edge.when) and _here(graph, edge)
 
 
 def _here(graph: Graph, edge: Edge) -> bool:

@@ -268,7 +268,7 @@ class Interpreter:
             values = {**given, **kept}
             return run({**bounds, **inputs, **point}, *(values[k] for k in sorted(values)))
 
-        return jax.jit(thunk, donate_argnums=0)
+        return thunk if op.kind == "host" else jax.jit(thunk, donate_argnums=0)
 
 
 def interpret(

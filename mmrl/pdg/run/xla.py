@@ -137,7 +137,10 @@ Buffers = dict[Output, PyTree]
 class XlaProgram:
     """A compiled program with numbers for its bounds, as one function of its key and its inputs.
 
-    It may be jitted and vmapped over them. `alias` False lets merges copy from ring to ring.
+    It may be jitted, vmapped and differentiated forward (`jax.jvp`, `jax.jacfwd`) over them;
+    backward, where each loop has the same length in every round (else `gradient`, in the program,
+    does it). With calls of the host it may only be jitted. `alias` False lets merges copy from ring
+    to ring.
     """
 
     def __init__(self, compiled: Any, bounds: Mapping[str, int], *, alias: bool = True):
@@ -154,8 +157,12 @@ class XlaProgram:
         """The graph's results, stacked along the dimensions of their operations, where they exist.
 
         A `key` replaces the program's seed. Raises `ValueError` for wrong inputs (`verify.given`).
+        Calls of the host are made when this returns.
         """
-        return self._jitted(self._given(key, inputs))
+        results = self._jitted(self._given(key, inputs))
+        if any(op.kind == "host" for op in self._graph.ops.values()):
+            jax.effects_barrier()
+        return results
 
     def lower(self, *, key: Any = None, **inputs: Any) -> Any:
         """Lower the program as `jax.jit(f).lower` does; compiled, it has a `memory_analysis()`."""

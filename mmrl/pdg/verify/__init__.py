@@ -124,41 +124,33 @@ def given(
 
     Raises `ValueError` for an input that is missing or unknown, or of another structure or shape.
     """
-    wanted = {name: op for name, op in graph.ops.items() if op.kind == "input"}
+    wanted = {op.params["name"]: op for op in graph.ops.values() if op.kind == "input"}
     for name in [*inputs, *wanted]:
         if name not in wanted or name not in inputs:
             has = ", ".join(wanted) or "none"
             what = "lacks the input" if name in wanted else "was given the unknown input"
             raise ValueError(f"the run {what} `{name}`; the program's inputs: {has}")
-    return {
-        **({} if key is None else {"key": key}),
-        **(
-            {"inputs": {k: _fits(op, bounds, inputs[k]) for k, op in wanted.items()}}
-            if wanted
-            else {}
-        ),
-    }
+    found = {name: _fits(op, bounds, inputs[name]) for name, op in wanted.items()}
+    return ({} if key is None else {"key": key}) | ({"inputs": found} if found else {})
 
 
 def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
-    """The value of an input with arrays of its types."""
-    axes = tuple(int(dim.bound.evaluate(bounds)) for dim in op.domain)
-    (kind,) = op.types(bounds)
+    """The value of an input with arrays of its types, as it was declared before any pass."""
+    name, kind, domain = (op.params[field] for field in ("name", "like", "domain"))
+    axes = tuple(int(dim.bound.evaluate(bounds)) for dim in domain)
     if jax.tree.structure(value) != jax.tree.structure(kind):
         want, got = jax.tree.structure(kind), jax.tree.structure(value)
-        raise ValueError(f"the input `{op.name}` must be a {want}, got a {got}")
+        raise ValueError(f"the input `{name}` must be a {want}, got a {got}")
 
     def fit(kind: Any, x: Any) -> Any:
         shape = axes + kind.shape
         if jnp.shape(x) != shape:
-            along = f": {kind.shape} at each [{', '.join(op.domain.names)}]" if axes else ""
+            along = f": {kind.shape} at each [{', '.join(domain.names)}]" if axes else ""
             raise ValueError(
-                f"the input `{op.name}` must have the shape {shape}{along}; got {jnp.shape(x)}"
+                f"the input `{name}` must have the shape {shape}{along}; got {jnp.shape(x)}"
             )
         if not jnp.can_cast(jnp.result_type(x), kind.dtype, "same_kind"):
-            raise ValueError(
-                f"the input `{op.name}` must be {kind.dtype}, got {jnp.result_type(x)}"
-            )
+            raise ValueError(f"the input `{name}` must be {kind.dtype}, got {jnp.result_type(x)}")
         return jnp.asarray(x, kind.dtype)
 
     return jax.tree.map(fit, kind, value)
