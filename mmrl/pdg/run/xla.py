@@ -198,7 +198,7 @@ class XlaProgram:
         Each point along them then finds its own window in one piece.
         """
         params = self._graph.ops[root[0]].params
-        return int("over" in params and params["block"] is None)
+        return int("over" in params and params.get("block", 0) is None)
 
     def _result(self, tensor: Output, buffers: Buffers) -> PyTree:
         place = self.layout.places[tensor]
