@@ -1,12 +1,13 @@
-"""Entries: what is written, and cheats that are refused by a sentence each."""
+"""Entries: what is written, and cheats that are refused by a sentence each.
 
-import dataclasses
+Chapter 19 trains in earnest, and asserts that networks differ in nothing but the memory.
+"""
+
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mmrl.__main__ import main
@@ -171,34 +172,6 @@ def test_a_quick_look_says_that_it_proves_nothing(tmp_path: Path, monkeypatch: p
     assert "'quick', which proves nothing" in refused(tmp_path / "quick.json")
     assert evaluation.evaluate(wrong.right, QUICK, say=said.append)["score"] == pytest.approx(0.2)
     assert said[0] == evaluation.NOTHING and "proves nothing" in said[0]
-
-
-def test_a_task_is_trained():
-    """One block of one task in earnest."""
-    tiny = dataclasses.replace(QUICK, blocks=1, block=1, episodes=2, seeds=(100,))
-    one = evaluation.train(wrong.right, tiny, QUICK.tasks[0])
-    assert one["env_steps"] == 2048 and one["cpu_seconds"] > 0
-    assert len(one["returns"]) == 1 and -1 <= one["returns"][0] <= 1
-
-
-def test_networks_differ_in_nothing_but_the_memory():
-    import jax
-
-    from mmrl import envs
-    from mmrl.course.capstone import baselines
-
-    env, params = envs.make(HELD_OUT[0])
-    nets = [
-        evaluation.network(factory, FULL.config, env, params, jax.random.key(0))
-        for factory in (baselines.none, baselines.gru)
-    ]
-    for part in ("encoder", "head"):
-        for which in ("policy", "critic"):
-            one, other = (jax.tree.leaves(getattr(getattr(net, which), part)) for net in nets)
-            assert all(
-                np.array_equal(a, b) for a, b in zip(one, other, strict=True) if hasattr(a, "shape")
-            )
-    assert type(nets[1].critic.memory).__name__ == "GRU"
 
 
 def test_the_command_judges_writes_and_checks(
