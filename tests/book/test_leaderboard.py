@@ -114,6 +114,9 @@ def test_what_chapter_19_says_of_the_leaderboard():
     assert (
         f"oracle, which reaches {oracle[0]} on the first task and {oracle[2]} on the third" in text
     )
+    own, middle = tasks["TwoSpeeds"], written(found["TwoSpeeds"]["score"])
+    assert f"**Our example** scores {middle}. On the first task it has {own[0]}, as its" in text
+    assert f"On the other tasks it reaches {own[1]}, {own[2]} and {own[3]}." in text
     assert f"but {oracle[1]} on the bandit and {oracle[3]} on the mines" in text
 
 
