@@ -1,0 +1,109 @@
+"""A Sphinx extension: the leaderboard of the capstone, from the entries as they are now."""
+
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pages import RESULTS, scrolling
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from mmrl.course.capstone import entries
+
+FOLDER = "capstone"  # of the results: a file of JSON for each entry
+HEADS = (
+    "place",
+    "entry",
+    "return (95 %)",
+    "CPU-s",
+    "state",
+    "trainable",
+    "tells after",
+    "measured",
+)
+
+
+class Leaderboard(SphinxDirective):
+    """A figure, a table, and a line of provenance for each entry."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        found = ranked(Path(RESULTS) / FOLDER)
+        if not found:
+            return [nodes.paragraph(text="Nobody has entered yet.")]
+        return [nodes.raw("", drawn(found) + table(found) + origins(found), format="html")]
+
+
+def ranked(folder: Path) -> list[dict[str, Any]]:
+    """The entries of a folder, the best first; without quick looks, which prove nothing."""
+    found = [entries.read(path) for path in sorted(folder.glob("*.json"))]
+    full = [entry for entry in found if entry["protocol"]["name"] == "full"]
+    return sorted(full, key=lambda entry: -entry["score"])
+
+
+def drawn(found: Sequence[dict[str, Any]]) -> str:
+    """The figure as a picture in the page, with what one sees in words."""
+    from mmrl.course.figures.capstone import leaderboard
+    from mmrl.show import figure
+
+    fig, (ax,) = figure(width=7.0)
+    leaderboard(found, ax=ax)
+    buffer = io.StringIO()
+    fig.savefig(buffer, format="svg", metadata={"Date": None})
+    picture = buffer.getvalue()
+    picture = picture[picture.index("<svg") :]
+    words = "; ".join(f"{entry['name']} {score(entry)}, {seconds(entry)} CPU-s" for entry in found)
+    title = f"Return against CPU-seconds: {words}"
+    start = f'<svg role="img" aria-label="{html.escape(title)}" style="max-width:100%;height:auto"'
+    return f'<div class="leaderboard">{picture.replace("<svg", start, 1)}</div>'
+
+
+def table(found: Sequence[dict[str, Any]]) -> str:
+    """A row for each entry, and a number for each that is ranked."""
+    places, rows = iter(range(1, len(found) + 1)), []
+    for entry in found:
+        place = "control" if entries.control(entry) else f"{next(places)}"
+        told = f"{entry['remembers']} steps" if entry.get("remembers") else ""
+        sizes = (f"{entry['state']}", f"{entry['parameters']:,}".replace(",", " "), told)
+        cells = (score(entry), seconds(entry), *sizes, entry["date"][:10])
+        data = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+        rows.append(
+            f'<tr><td>{place}</td><th scope="row">{html.escape(entry["name"])}</th>{data}</tr>'
+        )
+    return scrolling("Leaderboard of the capstone", HEADS, "".join(rows))
+
+
+def origins(found: Sequence[dict[str, Any]]) -> str:
+    """Where each entry comes from, and what it was tuned on."""
+    items = []
+    for entry in found:
+        tuned = ", ".join([*entry["tuning"]["tasks"], *map(str, entry["tuning"]["seeds"])])
+        words = (
+            f"{entry['name']}: seeds {', '.join(map(str, entry['seeds']))}; tuned on "
+            f"{tuned or 'nothing'}; {entry['date'][:10]}, {entry['device']}, mmrl "
+            f"{entry['versions']['mmrl']}, jax {entry['versions']['jax']}, revision "
+            f"{entry['revision']}; {entry['source']['file']}, sha256 "
+            f"{entry['source']['sha256'][:12]}…:"
+        )
+        command = f"<code>{html.escape(entry['command'])}</code>"
+        items.append(f"<li>{html.escape(words)}<br>{command}</li>")
+    return f"<ul>{''.join(items)}</ul>"
+
+
+def score(entry: dict[str, Any]) -> str:
+    """The return and its interval."""
+    low, high = entry["interval_95"]
+    return f"{entry['score']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def seconds(entry: dict[str, Any]) -> str:
+    """CPU-seconds, in whole ones."""
+    return f"{entry['cpu_seconds']:.0f}"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("leaderboard", Leaderboard)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

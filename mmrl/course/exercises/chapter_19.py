@@ -1,0 +1,146 @@
+"""The exercises of chapter 19: design your own monoid."""
+
+import numpy as np
+
+from mmrl.course.exercises.answers import Exercise, Mistake
+
+Peak = tuple[float, float, float]
+"""(largest, its age in steps, steps in all) of a stretch."""
+
+
+def _later(a: Peak, b: Peak) -> Peak:
+    if b[0] >= a[0]:
+        return b[0], b[1], a[2] + b[2]
+    return a[0], a[1] + b[2], a[2] + b[2]
+
+
+def _peaks(rng: np.random.Generator) -> list[tuple]:
+    drawn = []
+    for first, second in ((3, 1), (1, 4), (5, 2), (2, 7), (1, 1), (6, 6)):
+        pair = []
+        for steps in (first, second):
+            values = rng.integers(0, 5, steps).astype(float)
+            last = steps - 1 - int(np.argmax(values[::-1]))
+            pair.append((values.max(), float(steps - 1 - last), float(steps)))
+        drawn.append(tuple(pair))
+    return [*drawn, ((2.0, 1.0, 3.0), (2.0, 0.0, 1.0)), ((9.0, 0.0, 1.0), (2.0, 3.0, 5.0))]
+
+
+combine = Exercise(
+    "19.1",
+    wanted=_later,
+    cases=_peaks,
+    mistakes=(
+        Mistake(
+            lambda a, b: (max(a[0], b[0]), b[1] if b[0] >= a[0] else a[1], a[2] + b[2]),
+            "If the largest is in the earlier stretch, it gets older while the later stretch "
+            "passes: add the steps of b to its age.",
+        ),
+        Mistake(
+            lambda a, b: _later(a, b) if b[0] > a[0] else _later(a, (-np.inf, 0.0, b[2])),
+            "Of two equal ones the later one counts, so that ages are as small as they can be: "
+            "compare with ≥.",
+        ),
+        Mistake(
+            lambda a, b: (*_later(a, b)[:2], b[2]),
+            "The result stands for both stretches: its steps are those of a and of b.",
+        ),
+        Mistake(
+            lambda a, b: (*_later(a, b)[:2], a[2] + 1),
+            "The later element may stand for many steps, and not only for one. A scan combines "
+            "stretches.",
+        ),
+    ),
+)
+
+
+def _leaks(clean: np.ndarray, spoiled: np.ndarray, start: int) -> bool:
+    return not np.array_equal(clean[start:], spoiled[start:])
+
+
+def _outputs(rng: np.random.Generator) -> list[tuple]:
+    ys = rng.normal(size=(6, 2))
+
+    def changed(step, by):
+        other = ys.copy()
+        other[step] += by
+        return other
+
+    return [
+        (ys, changed(5, np.nan), 3),
+        (ys, changed(1, np.nan), 3),
+        (ys, changed(4, 1e-7), 3),
+        (ys, changed(3, 5.0), 3),
+        (ys, changed(2, 100.0), 3),
+        (ys, ys.copy(), 3),
+        (ys, changed(4, -2.0), 3),
+    ]
+
+
+leaks = Exercise(
+    "19.2",
+    wanted=_leaks,
+    cases=_outputs,
+    mistakes=(
+        Mistake(
+            lambda clean, spoiled, start: bool(np.abs(clean - spoiled)[start:].max() > 0),
+            "A NaN is neither larger than 0 nor smaller, so it goes through. Ask whether all are "
+            "equal, and turn the answer around.",
+        ),
+        Mistake(
+            lambda clean, spoiled, start: not np.allclose(clean[start:], spoiled[start:]),
+            "A tolerance lets a small leak through. What is forgotten changes no bit, so ask for "
+            "equality.",
+        ),
+        Mistake(
+            lambda clean, spoiled, start: not np.array_equal(clean, spoiled),
+            "Before `start` the outputs may differ, because there the observations differ. Look at "
+            "what comes from `start` on.",
+        ),
+        Mistake(
+            lambda clean, spoiled, start: (
+                not np.array_equal(clean[start + 1 :], spoiled[start + 1 :])
+            ),
+            "The step at which an episode begins belongs to it: look from `start` on.",
+        ),
+    ),
+)
+
+
+def _middle(values: np.ndarray) -> float:
+    """Interquartile mean: a quarter of the values, rounded down, is cut at each end."""
+    cut = len(values) // 4
+    return float(np.sort(values)[cut : len(values) - cut].mean())
+
+
+def _score(returns: np.ndarray) -> float:
+    return _middle(returns.mean(axis=0))
+
+
+score = Exercise(
+    "19.3",
+    wanted=_score,
+    cases=lambda rng: [(rng.uniform(-1, 1, shape) ** 3,) for shape in ((4, 5), (2, 8), (4, 10))],
+    mistakes=(
+        Mistake(
+            lambda returns: _middle(returns.ravel()),
+            "That cuts the best and the worst of all numbers, so that a hard task is cut away as a "
+            "whole. Average each seed's tasks first: the cut is over seeds.",
+        ),
+        Mistake(
+            lambda returns: np.mean([_middle(task) for task in returns]),
+            "You cut seeds within each task, and then average. Seeds are what is drawn, so give "
+            "each seed one number, its mean over tasks, and cut those.",
+        ),
+        Mistake(
+            lambda returns: _middle(returns.mean(axis=1)),
+            "The axes are swapped: `returns[m, s]` is of task m and seed s, and the mean is over "
+            "tasks, axis 0.",
+        ),
+        Mistake(
+            lambda returns: returns.mean(),
+            "That is the mean of all. The interquartile mean cuts a quarter of the seeds at each "
+            "end first, so that a single lucky seed does not decide.",
+        ),
+    ),
+)
