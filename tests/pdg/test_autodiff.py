@@ -304,14 +304,19 @@ def test_one_changed_index_changes_what_is_kept(n: int | None):
 # What the forward pass hands to the backward pass
 
 
+def gated(w: Any, h: jax.Array, x: jax.Array) -> jax.Array:
+    z = jax.nn.sigmoid(w["A"].T @ h + x)
+    return (1 - z) * h + z * jnp.tanh(w["A"].T @ (z * h) + x)
+
+
 def recurrent(recompute: bool) -> Graph:
-    """The loss of h[t] = tanh(A h[t - 1] + x[t]), of which one number is looked at, and dA."""
+    """The loss of a gated unit, of which one number is looked at, and dA."""
     p = Program("t")
     (t,), (T,) = p.symbols, p.bounds
     w, x = p.input("w", {"A": jnp.zeros((4, 4))}), p.input("x", jnp.zeros(4), t)
     h = p.tensor(t, name="h")
-    h[0] = jnp.zeros(4)
-    h[t + 1] = after = p.fn(lambda w, h, x: jnp.tanh(w["A"].T @ h + x), w, h, x, name="cell")
+    h[0] = jnp.full(4, 0.3)  # of a weak type, unlike all h that follow
+    h[t + 1] = after = p.fn(gated, w, h, x, name="cell")
     loss = p.fn(lambda h: h[0] ** 2, after)[0:T].sum()
     return p.graph(loss, gradient(loss, w, recompute=recompute))
 
@@ -320,10 +325,10 @@ def recurrent(recompute: bool) -> Graph:
 def test_residuals_replace_a_second_forward_pass(recompute: bool):
     def by_hand(w, x):
         def step(h, x):
-            h = jnp.tanh(w["A"].T @ h + x)
+            h = gated(w, h, x)
             return h, h[0] ** 2
 
-        return jax.lax.scan(step, jnp.zeros(4), x)[1].sum()
+        return jax.lax.scan(step, jnp.full(4, 0.3), x)[1].sum()
 
     w, x = {"A": jax.random.normal(jax.random.key(0), (4, 4)) / 2}, jnp.ones((7, 4)) / 3
     made = compile(recurrent(recompute))
@@ -332,7 +337,7 @@ def test_residuals_replace_a_second_forward_pass(recompute: bool):
         wanted = jax.value_and_grad(by_hand)(w, x)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), found, wanted)
     stored = [program.slots()[name, k] for name, k in program.slots() if name == "cell"]
-    # tanh's derivative is kept, and neither A, which is the same at all t, nor its transpose.
+    # Gates and derivatives are kept, and neither A, which is the same at all t, nor its transpose.
     assert ("cell", 1) in program.slots() or recompute
     sizes = [size for (name, _), size in program.ring_bytes().items() if name == "cell"]
     assert len(stored) == len(sizes) and max(sizes, default=0) <= 7 * 4 * 4

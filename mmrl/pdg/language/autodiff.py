@@ -346,6 +346,8 @@ def _linearized(
     """`jax.vjp` of some outputs of the operation by the arguments wanted, and all its outputs."""
     forward = op.run
     assert forward is not None
+    # Weak types, as of jnp.full(4, 0.3), would change which residuals there are, point by point.
+    primals = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
     moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
 
     def f(*moved: Any) -> tuple[Any, Any]:
@@ -387,6 +389,7 @@ def residuals(
     def run(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
         back, results = _linearized(op, wanted, outputs, env, primals)
         found = jax.tree.leaves(back)
+        _same(op, len(found), len(jaxpr.outvars))
         return *results, *(found[k] for k in kept)
 
     if kept:
@@ -394,6 +397,14 @@ def residuals(
         types = infer(run, kinds, op.domain, bounds, op.name, full=True)
         program.ops[op.name] = dataclasses.replace(op, run=run, outputs=types)
     return tuple(kept)
+
+
+def _same(op: Op, found: Any, wanted: Any) -> None:
+    if found != wanted:
+        raise ValueError(
+            f"`{op.name}` must have the same derivative whenever it is traced, for its residuals "
+            f"to be kept: {wanted} became {found}. Take `gradient(…, recompute=True)`."
+        )
 
 
 def pull_back(
@@ -408,6 +419,7 @@ def pull_back(
         back, _ = _linearized(op, wanted, outputs, env, values[:count])
         leaves, tree = jax.tree.flatten(back)
         for k, value in zip(kept, values[count:], strict=False):
+            _same(op, (leaves[k].shape, leaves[k].dtype), (value.shape, value.dtype))
             leaves[k] = value
         return tree.unflatten(leaves)(tuple(values[count + len(kept) :]))
 
