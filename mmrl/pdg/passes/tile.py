@@ -161,7 +161,7 @@ def _tiled_loop(loop: Carried) -> list[Made]:
     if block.size is None:
         domain, outputs = move.block_domain(op.domain, block), (op.outputs[carried[1]],)
         whole = lambda env, *inputs: run(env, None, *inputs)  # noqa: E731
-        return [(Op(op.name, "fn", domain, outputs, whole, {"over": block.name}), loop.reads)]
+        return [(Op(op.name, "fn", domain, outputs, whole), loop.reads)]
     return _chain(op, block, run, loop.reads, op.outputs[carried[1]])
 
 
