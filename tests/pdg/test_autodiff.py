@@ -352,3 +352,21 @@ def test_gradients_of_parameters_are_summed_as_the_loop_goes_back():
         assert (
             max(program.ring_bytes().values()) <= 65 * 4 * 4
         )  # T + 1 states, and A has 16 numbers
+
+
+def test_a_gradient_through_time_is_differentiated_again():
+    """d|dL/da|²/da, where L is a sum over h[t] = tanh(a h[t - 1])."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    a, h = p.input("a", jnp.zeros(())), p.tensor(t, name="h")
+    h[0] = jnp.ones(())
+    h[t + 1] = after = p.fn(lambda a, h: jnp.tanh(a * h), a, h)
+    slope = gradient(after[0:T].sum(), a)
+    found = compile(p.graph(gradient(slope**2, a))).xla(T=4)(a=jnp.array(0.7))
+
+    def loss(a):
+        step = lambda h, _: (jnp.tanh(a * h), jnp.tanh(a * h))  # noqa: E731
+        return jax.lax.scan(step, jnp.ones(()), length=4)[1].sum()
+
+    wanted = jax.grad(lambda a: jax.grad(loss)(a) ** 2)(0.7)
+    np.testing.assert_allclose(found[0], wanted, 1e-5)

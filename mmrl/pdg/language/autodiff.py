@@ -336,7 +336,9 @@ class _Reverse:
         self.done[node] = self.program.declare(op)
 
     def _finish(self, node: Node) -> None:
-        for place, term in enumerate(self._terms(node)):
+        terms = self._terms(node)
+        self.program.reads[self.done[node].source] = tuple(terms)
+        for place, term in enumerate(terms):
             self.program.join(self.done[node].source, term, term.index, place=place)
 
 
