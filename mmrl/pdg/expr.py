@@ -485,6 +485,11 @@ def offer(value: Any) -> Any:
     raise AttributeError("__jax_array__")
 
 
+def describe(value: Any) -> Any:
+    """A value as a text; refused to a primitive of JAX, which describes what it cannot take."""
+    return refuse(value) if sys._getframe(2).f_code.co_name == "bind" else repr(value)
+
+
 def refuse(value: Any, *_: Any, **__: Any) -> Any:
     """Raise `ValueError`: an expression or a tensor has no numbers that a function could take."""
     raise ValueError(

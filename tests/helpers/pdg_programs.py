@@ -7,6 +7,7 @@ which is all that it knows of domains: a value exists at a point, or looking it 
 
 import dataclasses
 import itertools
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,16 +18,17 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.language import Program
+from mmrl.pdg.language import Program, fn
 from mmrl.pdg.language.tensor import Tensor
 
-DATA = np.asarray(jax.random.normal(jax.random.key(0), (2, 4, 8)))  # of x0 and x1, for all points
+DATA = np.asarray(jax.random.normal(jax.random.key(0), (2, 2, 4, 8)))  # of x0, x1, at all [b, i, t]
+ORIGIN = {"b": 0, "i": 0, "t": 0}
 GAMMA = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """x[i, t], given numbers."""
+    """x[b, i, t] of given numbers, along some of its dimensions."""
 
     number: int
     dims: str
@@ -34,7 +36,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """source[index]; what slices in it read is folded into one number."""
+    """source[index]; `fold` makes one number of what slices in it read."""
 
     source: int
     index: tuple[str, ...]
@@ -43,7 +45,7 @@ class Read:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Of two values at the same point."""
+    """A function of two values at the same point."""
 
     kind: str
     first: int
@@ -88,8 +90,58 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "product": lambda a, b: a * b,
     "smooth": lambda a, b: a.tanh() - b if isinstance(a, Tensor) else jnp.tanh(a) - b,
     "first": lambda a, b: a * 1.5 + 0.0 * b,
+    "larger": lambda a, b: (
+        (a < b).where(b, a * 0.5) if isinstance(a, Tensor) else jnp.where(a < b, b, a * 0.5)
+    ),
+    "vector": lambda a, b: anywhere(lambda a, b: jnp.stack([a, b, a * b]), a, b) @ WEIGHTS,
+    "outputs": lambda a, b: operator.sub(*anywhere(lambda a, b: (a * b, jnp.sin(a)), a, b)),
+    # Of a number and a number, of a tree and a number, and of both again: a state that is a tree.
+    "pack": lambda a, b: anywhere(lambda a, b: {"u": a, "v": [jnp.stack([a, b])]}, a, b),
+    "step": lambda a, b: anywhere(
+        lambda a, b: {"u": 0.5 * a["u"] + b, "v": [a["v"][0][::-1] * 0.9 + a["u"]]}, a, b
+    ),
+    "unpack": lambda a, b: anywhere(lambda a, b: a["u"] - a["v"][0][1] * b, a, b),
 }
-FOLDS = ("sum", "discounted_sum", "backwards", "mean", "max", "min")  # the first of nothing, too
+NUMBERS = ("sum", "product", "smooth", "first", "larger", "vector", "outputs")
+WEIGHTS = np.asarray([1.0, -0.5, 0.25], np.float32)
+
+
+def anywhere(f: Callable[..., Any], *inputs: Any) -> Any:
+    """`f` of tensors, by `fn`, or of numbers."""
+    return fn(f, *inputs) if isinstance(inputs[0], Tensor) else f(*inputs)
+
+
+def places(x: Any) -> Any:
+    """Σ_k (k + 1) x_k, of which padding is 0."""
+    return jnp.tensordot(x, jnp.arange(1.0, 1.0 + x.shape[0]), 1)
+
+
+# Of nothing there are the first five.
+FOLDS: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda x: x.sum(),
+    "discounted_sum": lambda x: x.discounted_sum(GAMMA),
+    "backwards": lambda x: x.flip().discounted_sum(GAMMA),
+    "places": lambda x: x.program.fn(places, x),
+    "square": lambda x: x @ x,
+    "mean": lambda x: x.mean(),
+    "max": lambda x: x.max(),
+    "min": lambda x: x.min(),
+    "softmax": lambda x: (x.exp() @ x) / x.exp().sum(),
+    "cumsum": lambda x: x.cumsum().max(),
+}
+BY_HAND: dict[str, Callable[[Any], Any]] = {
+    "sum": jnp.sum,
+    "discounted_sum": lambda x: sum(GAMMA**k * value for k, value in enumerate(x)),
+    "backwards": lambda x: sum(GAMMA**k * value for k, value in enumerate(x[::-1])),
+    "places": lambda x: sum((k + 1) * value for k, value in enumerate(x)),
+    "square": lambda x: jnp.sum(x * x),
+    "mean": jnp.mean,
+    "max": jnp.max,
+    "min": jnp.min,
+    "softmax": lambda x: jnp.sum(x * jax.nn.softmax(x)),
+    "cumsum": lambda x: jnp.max(jnp.cumsum(x)),
+}
+OF_NOTHING = list(FOLDS)[:5]
 
 
 # ---- as a program
@@ -102,11 +154,9 @@ def build(drawn: Drawn) -> tuple[list[Tensor], list[Tensor]]:
     made: dict[int, Tensor] = {}
 
     def leaf(node: Leaf) -> Tensor:
-        at = {"i": 0, "t": 0}
-
         def f(*point: Any) -> Any:
-            where = {**at, **dict(zip(node.dims, point, strict=True))}
-            return jnp.asarray(DATA)[node.number, where["i"], where["t"]]
+            where = {**ORIGIN, **dict(zip(node.dims, point, strict=True))}
+            return jnp.asarray(DATA)[(node.number, *where.values())]
 
         return p.fn(f, *(p.value(env[name]) for name in node.dims), name=f"x{node.number}")
 
@@ -119,12 +169,7 @@ def build(drawn: Drawn) -> tuple[list[Tensor], list[Tensor]]:
                 made[k] = leaf(node)
             case Read():
                 tensor = make(node.source)[tuple(index(text, env) for text in node.index)]
-                if node.fold in ("discounted_sum", "backwards"):
-                    tensor = tensor.flip() if node.fold == "backwards" else tensor
-                    tensor = tensor.discounted_sum(GAMMA)
-                elif node.fold:
-                    tensor = getattr(tensor, node.fold)()
-                made[k] = tensor
+                made[k] = FOLDS[node.fold](tensor) if node.fold else tensor
             case Pair():
                 made[k] = PAIRS[node.kind](make(node.first), make(node.second))
             case Merge():
@@ -172,8 +217,8 @@ class Hand:
     def _value(self, node: Node, point: Mapping[str, int]) -> Any:
         match node:
             case Leaf():
-                at = {"i": 0, "t": 0} | {name: point[name] for name in node.dims}
-                return self.data[node.number, at["i"], at["t"]]
+                at = ORIGIN | {name: point[name] for name in node.dims}
+                return self.data[(node.number, *at.values())]
             case Read():
                 return self._read(node, point)
             case Pair():
@@ -234,14 +279,9 @@ class Hand:
             return None
 
     def _fold(self, kind: str, values: list[Any]) -> Any:
-        if not values:
-            if kind in ("mean", "max", "min"):
-                raise Illegal("of nothing")
-            return jnp.float32(0.0)
-        if kind in ("discounted_sum", "backwards"):
-            ordered = values[::-1] if kind == "backwards" else values
-            return sum(GAMMA**k * value for k, value in enumerate(ordered))
-        return getattr(jnp.stack(values), kind)()
+        if not values and kind not in OF_NOTHING:
+            raise Illegal("of nothing")
+        return BY_HAND[kind](jnp.stack(values)) if values else jnp.float32(0.0)
 
     def _case(self, dims: str, key: tuple[str, ...], point: Mapping[str, int]) -> Any:
         """Where the value of a case is looked up for this point; None if it is another's case."""
@@ -275,7 +315,7 @@ def dims_of(nodes: tuple[Node, ...] | list[Node], k: int, names: str) -> str:
         found = {*dims_of(nodes, node.first, names), *dims_of(nodes, node.second, names)}
     else:
         source = dims_of(nodes, node.source, names)
-        found = set(re.findall(r"\b[it]\b", " ".join(node.index)))
+        found = set(re.findall(r"\b[bit]\b", " ".join(node.index)))
         if len(node.index) < len(source) or "=" in node.index[0] or "<" in node.index[0]:
             found |= set(source)
     return "".join(name for name in names if name in found)
@@ -290,6 +330,7 @@ def points(d: str, other: str) -> list[str]:
     found = [*leaving(d, ""), f"{D} - 1 - {d}", f"{d} // 2", f"{d} % 2"]
     found += [f"min_({d} + 2, {D} - 1)", f"max_({d} - 1, 0)", "0", f"{D} - 1", f"{d} % 3", "1"]
     found += [f"max_({D} - 2 - {d}, 0)", f"({d} + 1) % 2", f"min_(2 * {d}, {D} - 1)"]
+    found += [f"{d} // 2 * 2", f"min_({d} // 3 * 3 + 2, {D} - 1)", f"max_({d} - 3, 0)"]
     if other:
         found += [f"min_({d} + {other}, {D} - 1)", f"{d} - {other}", f"max_({d} - {other}, 0)"]
         found += [f"min_({other}, {D} - 1)", other]
@@ -309,6 +350,8 @@ def slices(d: str, other: str) -> list[str]:
     found += [f"max_({d} - 1, 0):{d}", f"1:{D}", f"0:{D} - 1", f"{d}:min_(2, {D})", "0:1", "0:2"]
     found += [f"min_({d} + 1, {D}):min_({d} + 3, {D})", f"{d} // 2:{d} + 1"]
     found += [f"max_({d} - 1, 0):min_({d} + 2, {D})", f"0:min_(2, {D})"]
+    found += [f"{d}:min_({d} + 4, {D})", f"{d} // 2 * 2:{D}", f"{d} // 2 * 2:{d} + 1"]
+    found += [f"{D} - 1 - {d}:{D}", f"0:{D} - {d}", f"{d} % 3:{d} + 1"]
     if other:
         found += [f"0:min_({other} + 1, {D})", f"min_({other}, {D} - 1):{D}"]
         found += [f"min_({d}, {other}):{d} + 1"]
@@ -335,21 +378,38 @@ def conditions(dims: str) -> list[str]:
 
 
 def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
-    """A program over one or two dimensions, by a function that chooses one of several."""
-    names = choose(["t", "it", "it"])
-    nodes: list[Node] = [Leaf(0, names)]
+    """A program over up to three dimensions, by a function that chooses one of several.
+
+    `b` is a batch dimension: no recurrence, slice or index goes along it, but some sums do.
+    """
+    names = choose(["t", "it", "it", "bt", "bit"])
+    own = names.removeprefix("b")
+    nodes: list[Node] = [Leaf(0, choose([names, names, own]))]
     if choose([False, True]):
         nodes.append(Leaf(1, choose([names, "t", names[0]])))
 
     def rarely() -> bool:
-        return choose(range(20)) == 7
+        return choose(range(100)) == 7
 
     def some(d: str, kind: Callable[[str, str], list[str]], dims: str = "") -> str:
-        others = [name for name in names if name != d]
+        others = [name for name in own if name != d]
         return choose(kind(d, choose(["", *others])))
 
     def node(k: int) -> str:
         return dims_of(nodes, k, names)
+
+    def tree(k: int) -> bool:
+        match nodes[k]:
+            case Pair(kind):
+                return kind in ("pack", "step")
+            case Read(source) | Merge(_, ((_, source), *_)):
+                return source < k and tree(source)
+            case _:
+                return False
+
+    def along(dims: str) -> str:
+        """Where to: the batch is for sums alone."""
+        return choose(dims.removeprefix("b") or dims)
 
     def add(new: Node) -> int:
         nodes.append(new)
@@ -373,62 +433,74 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         if not partial(source) or rarely():
             return source
         dims = node(source)
-        rest = add(Read(0, tuple(d if d in dims else "0" for d in names)))
+        rest = add(Read(0, tuple(d if d in dims else "0" for d in node(0))))
         return add(Merge(dims, ((tuple(dims), source), (tuple(dims), rest))))
 
     def any_with_dims() -> int | None:
-        able = [k for k in range(len(nodes)) if node(k)]
+        able = [k for k in range(len(nodes)) if node(k) not in ("", "b") and not tree(k)]
         # What came last is read more often, so that programs are deep.
         return choose(able + able[-2:] * 2) if able else None
 
+    def any_number() -> int:
+        return choose([k for k in range(len(nodes)) if not tree(k)])
+
     def read(source: int) -> int:
         dims = node(source)
-        at = choose(dims)
+        at = along(dims)
         return add(Read(source, tuple(some(d, points) if d == at else d for d in dims)))
 
     def fold(source: int) -> int:
         source = whole(source)
         dims = node(source)
-        at = choose(dims)
+        if "b" in dims and choose([False, False, True]):
+            return add(Read(source, ("0:B", *dims[1:]), choose([*FOLDS])))
+        at = along(dims)
         bad = rarely()
         part = choose(refused(at)) if bad else some(at, slices)
         rest = [some(d, points) if rarely() else d for d in dims]
-        both = len(dims) == 2 and rarely()
+        both = len(dims) > 1 and rarely()
         index_ = tuple(
-            part if d == at else (some(d, slices) if both else r)
+            part if d == at else ((some(d, slices) if both else r) if d != "b" else d)
             for d, r in zip(dims, rest, strict=True)
         )
         sums = part in maybe_empty(at) and not rarely()
-        kind = "sum" if both else choose(FOLDS[:3] if sums else FOLDS)
+        kind = "sum" if both else choose(OF_NOTHING if sums else [*FOLDS])
         return add(Read(source, index_, kind))
 
     def pair(source: int) -> int:
-        return add(Pair(choose([*PAIRS]), source, choose(range(len(nodes)))))
+        return add(Pair(choose(NUMBERS), source, any_number()))
 
     def restrict(source: int) -> int:
-        return add(Read(source, (choose(conditions(node(source))),)))
+        return add(Read(source, (choose(conditions(node(source).removeprefix("b"))),)))
+
+    def key(at: str, dims: str, text: str) -> tuple[str, ...]:
+        return tuple(text if d == at else d for d in dims)
 
     def cases(source: int) -> int:
         """Where the source (moved, restricted) exists it counts, then another one."""
         dims = node(source)
         here = tuple(dims)
-        at = choose(dims)
+        at = along(dims)
         first = choose([read, restrict])(source)
         if choose([False, True]) or any(d not in dims for d in node(first)):
             first = add(Read(source, tuple(some(d, leaving) if d == at else d for d in dims)))
         if any(d not in dims for d in node(first)):
             return first
-        key = choose([here, here, here, tuple(f"{d} + 1" if d == at else d for d in dims)])
+        if not partial(first) and not rarely():  # then nothing would be left for the other
+            return add(
+                Merge(dims, ((key(at, dims, f"1:{at.upper()}"), first), (here, whole(source))))
+            )
+        key_ = choose([here, here, here, key(at, dims, f"{at} + 1")])
         slots = [tuple(s if d == at else d for d in dims) for s in ("0:2", f"1:{at.upper()}")]
         conds = [(text,) for text in conditions(dims)] if len(dims) == 1 else slots
-        key = choose([key, key, choose([*slots, *conds])])
-        return add(Merge(dims, ((key, first), (here, whole(source)))))
+        key_ = choose([key_, key_, choose([*slots, *conds])])
+        return add(Merge(dims, ((key_, first), (here, whole(source)))))
 
     def recur(source: int) -> int:
         """y[0] = a; y[t + 1] = f(y, b), or backward."""
         source = whole(source)
         dims = node(source)
-        at = choose(dims)
+        at = along(dims)
         back = choose([False, True])
         edge = f"{at.upper()} - 1" if back else "0"
         first = add(Read(source, tuple(edge if d == at else d for d in dims)))
@@ -437,25 +509,68 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
             me += 1
             part = f"{at}:{at.upper()}" if back else f"0:{at} + 1"
             seen = add(Read(me, tuple(part if d == at else d for d in dims), "mean"))
-        step = add(Pair(choose(["sum", "product", "smooth"]), source, me if seen is None else seen))
+        step = add(Pair(choose(NUMBERS), source, me if seen is None else seen))
         keys = [
             tuple(key if d == at else d for d in dims)
             for key in (edge, f"{at} {'-' if back else '+'} 1")
         ]
         return add(Merge(dims, ((keys[0], first), (keys[1], step))))
 
-    moves = [read, fold, fold, pair, restrict, cases, cases, recur]
-    for _ in range(choose([1, 2, 3, 4])):
+    def reset(source: int) -> int:
+        """y[t] = a where t % 3 = 0, or at 0 and 1; y[t + 1] or y[t + 2] = f(y, b)."""
+        source = whole(source)
+        dims = node(source)
+        at, other = along(dims), any_number()
+        other = other if set(node(other)) <= set(dims) and not partial(other) else source
+        start, step = choose([(f"{at} % 3 == 0", 1), ("0:2", 2), (f"{at} % 2 == 0", 1)])
+        new = add(Pair(choose(NUMBERS), len(nodes) + 1, other))
+        cases_ = ((key(at, dims, start), source), (key(at, dims, f"{at} + {step}"), new))
+        return add(Merge(dims, cases_))
+
+    def together(source: int) -> int:
+        """y and z, of which each needs the other one a step before."""
+        source = whole(source)
+        dims = node(source)
+        at, count = along(dims), len(nodes)
+        back = choose([False, True])
+        start, step = (f"{at.upper()} - 1", f"{at} - 1") if back else ("0", f"{at} + 1")
+        first = add(Read(source, key(at, dims, start)))
+        y, z = count + 3, count + 4
+        for other in (z, y):
+            add(Pair(choose(NUMBERS), source, other))
+        for k in (1, 2):
+            case = (key(at, dims, start), first), (key(at, dims, step), count + k)
+            add(Merge(dims, case))
+        return add(Pair(choose(NUMBERS), y, z))
+
+    def state(source: int) -> int:
+        """A tree of arrays, perhaps one that goes from point to point."""
+        source = whole(source)
+        dims = node(source)
+        at, packed = along(dims), add(Pair("pack", source, source))
+        if choose([False, True, True]):
+            first = add(Read(packed, key(at, dims, "0")))
+            new = add(Pair("step", len(nodes) + 1, source))
+            cases_ = ((key(at, dims, "0"), first), (key(at, dims, f"{at} + 1"), new))
+            packed = add(Merge(dims, cases_))
+        if choose([False, True]):
+            packed = add(Read(packed, key(at, dims, choose(points(at, "")[5:]))))
+        return add(Pair("unpack", packed, any_number()))
+
+    moves = [read, fold, fold, pair, restrict, cases, cases, recur, reset, together, state]
+    for _ in range(choose([1, 2, 3, 4, 5])):
         source = any_with_dims()
         if source is not None:
             choose(moves)(source)
     last = len(nodes) - 1
-    results = (last, *([choose(range(last))] if choose([False, True]) else []))
-    sizes = {"I": choose([1, 2, 3]), "T": choose([1, 2, 3, 4, 5])}
+    results = (last, *([any_number()] if choose([False, True]) else []))
+    if "i <= t" in str(nodes) or "i + t" in str(nodes) or "t - i" in str(nodes):  # no grids
+        results = tuple(map(whole, results))
+    sizes = {"B": choose([1, 2]), "I": choose([1, 2, 3]), "T": choose([2, 3, 4, 5, 7])}
     return Drawn(names, tuple(nodes), results, {n.upper(): sizes[n.upper()] for n in names})
 
 
 @st.composite
 def drawn_programs(draw: Any) -> Drawn:
-    """Programs over one or two dimensions."""
+    """Programs over up to three dimensions."""
     return draw_program(lambda options: draw(st.sampled_from(options)))

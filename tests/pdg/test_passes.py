@@ -3,9 +3,11 @@
 import collections
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -435,7 +437,18 @@ def test_a_constant_is_fused_into_all_that_read_it():
     assert other.account.peak() == one.account.peak() - 12
 
 
-def test_a_dimension_must_be_there():
-    for change in (lift_loops, vectorize):
-        with pytest.raises(ValueError, match="`k` is no dimension"):
-            change(reinforce(), "k")
+def test_a_dimension_is_named_or_a_symbol_and_errors_name_it_and_the_pass():
+    t, graph = Program("t").symbols[0], reinforce()
+    assert vectorize(graph, t)[1] == vectorize(graph, "t")[1]
+    for change in (lift_loops, vectorize, lambda graph, name: tile(graph, name, 2)):
+        with pytest.raises(ValueError, match=r"`k` is no dimension") as error:
+            stages(graph, {"mine": lambda graph, change=change: change(graph, "k")})
+        assert error.value.__notes__[0].endswith("` along k")
+        assert error.value.__notes__[1] == "in the pass 'mine'"
+
+
+@pytest.mark.parametrize("size", ["4", 4.0, 0])
+def test_a_tile_has_a_whole_number_of_points(size: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users make mistakes
+    with pytest.raises(ValueError, match=f"Give `size`, .* from 1 on; got {size!r} and None"):
+        tile(reinforce(), "t", size)

@@ -326,6 +326,12 @@ def test_a_function_of_numbers_is_given_to_fn(use: Any):
     for value in (x, t, t + 1):
         with pytest.raises(ValueError, match=r"has no numbers .*`p.fn\(jnp.tanh, x\)`"):
             use(value)
+    primitives: list[Any] = [jax.nn.relu, jax.lax.exp]
+    for primitive in primitives:
+        with pytest.raises(ValueError, match=r"has no numbers .*`p.fn\(jnp.tanh, x\)`"):
+            primitive(x)
+    for matrix in (jnp.ones((2, 3)), np.ones((2, 3), np.float32)):
+        assert repr(matrix @ (jnp.ones(3) * x)).endswith("float32[2])")
     assert repr(jnp.ones(3) * x + np.ones(3)).endswith("float32[3])")
     assert str(np.int64(2) + t) == "t + 2" and x.program.fn(jnp.tanh, t).dtype == "float32"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, offer, refuse
+from mmrl.pdg.expr import TRUE, Expr, Slice, describe, offer, refuse
 from mmrl.pdg.graph import ArrayType, Domain, ragged, shape, type_text
 from mmrl.pdg.language.indexing import composes, defined, stays, subscript, width
 
@@ -164,6 +164,7 @@ class Tensor:
     __array_priority__ = 1  # so that numpy leaves `number * tensor` to the tensor
     __array__ = __float__ = __index__ = refuse
     __jax_array__ = property(lambda self: offer(self))
+    __str__ = lambda self: describe(self)  # noqa: E731
 
     def __iter__(self) -> Iterator["Tensor"]:
         # Python would try x[0], x[1], … without end.
@@ -206,7 +207,7 @@ class Tensor:
     __ne__: Any = _method("not_equal")
     __hash__ = object.__hash__
     __and__, __or__, __invert__ = _method("bitwise_and"), _method("bitwise_or"), _method("invert")
-    __matmul__, __neg__ = _method("matmul"), _method("neg")
+    __matmul__, __rmatmul__, __neg__ = _method("matmul"), _reflected("matmul"), _method("neg")
     exp, log, tanh, relu = _method("exp"), _method("log"), _method("tanh"), _method("relu")
     sqrt, equal = _method("sqrt"), _method("equal")
     abs = __abs__ = _method("abs")

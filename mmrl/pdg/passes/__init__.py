@@ -49,7 +49,11 @@ def stages(graph: Graph, passes: Mapping[str, Pass]) -> list[Stage]:
     """
     found = [Stage("program", graph)]
     for name, change in passes.items():
-        done = change(graph)
+        try:
+            done = change(graph)
+        except Exception as error:
+            error.add_note(f"in the pass {name!r}")
+            raise
         if not (isinstance(done, tuple) and len(done) == 2 and isinstance(done[0], Graph)):
             raise ValueError(
                 f"`passes`: {name!r} must return a graph and a list of words, as `tile` does; got "

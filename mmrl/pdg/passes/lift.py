@@ -309,6 +309,7 @@ SMALL = 4  # the bounds with which shapes are tried out
 CHOICES = ("auto", "always")
 
 
+@move.along
 def lift_loops(
     graph: Graph,
     name: str,

@@ -6,17 +6,20 @@ moved read what they did before out of the larger array, inside their own run.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, max_
+from mmrl.pdg.expr import TRUE, Expr, Sym, max_
 from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op, Output, array_type, conjuncts
 from mmrl.pdg.language.ops import MASKED
 from mmrl.pdg.passes.access import Access, Block, access, arrive, cycles
 
+More = ParamSpec("More")
+Changed = tuple[Graph, list[str]]
 Made = tuple[Op, list[Edge]]  # a new operation, and what it reads
 
 
@@ -122,6 +125,24 @@ def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> s
 def graph_dims(graph: Graph) -> dict[str, Expr]:
     """Every dimension of the program and its bound."""
     return {dim.name: dim.bound for op in graph.ops.values() for dim in op.domain}
+
+
+def along(
+    change: Callable[Concatenate[Graph, str, More], Changed],
+) -> Callable[Concatenate[Graph, str | Sym, More], Changed]:
+    """A pass along a dimension, given by name or as a symbol; errors in it name both."""
+
+    @functools.wraps(change)
+    def run(graph: Graph, name: str | Sym, *args: More.args, **more: More.kwargs) -> Changed:
+        if not isinstance(graph, Graph):
+            raise ValueError(f"`graph` must be a Graph, got a {type(graph).__name__}")
+        try:
+            return change(graph, str(name), *args, **more)
+        except Exception as error:
+            error.add_note(f"in `{change.__name__}` along {name}")
+            raise
+
+    return run
 
 
 def whole(graph: Graph, name: str) -> Block:

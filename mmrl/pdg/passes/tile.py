@@ -41,6 +41,7 @@ from mmrl.pdg.passes.move import Made, Reason, movable, say, whole
 from mmrl.pdg.passes.steps import Refusal
 
 
+@move.along
 def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
     """The graph with all operations that may be vectorized over `name`, and what was done.
 
@@ -189,6 +190,7 @@ def _tiled_sum(graph: Graph, name: str, block: Block, end: Any) -> list[Made]:
     return [*made, (read, [Edge(name, parts.name, here)])]
 
 
+@move.along
 def tile(
     graph: Graph,
     name: str,
@@ -202,10 +204,15 @@ def tile(
     Or give a `budget` in bytes for the largest of them, and the `bounds` that sizes depend on: m is
     then the largest power of two that keeps to it.
 
-    Raises `ValueError` if not exactly one of `size` and `budget` is given, or a size below 1.
+    Raises `ValueError` if not exactly one of `size` and `budget` is given, or that is no whole
+    number from 1 on.
     """
-    if (size is None) == (budget is None) or (size is not None and size < 1):
-        raise ValueError(f"Give `size`, at least 1, or `budget`; got {size} and {budget}.")
+    given = size if budget is None else budget
+    if (size is None) == (budget is None) or not isinstance(given, int) or given < 1:
+        raise ValueError(
+            f"Give `size`, in points, or `budget`, in bytes: a whole number from 1 on; got "
+            f"{size!r} and {budget!r}."
+        )
     everything = whole(graph, name)
     if size is None:
         size = _size(graph, everything, budget or 0, bounds or {})
