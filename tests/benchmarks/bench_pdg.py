@@ -4,8 +4,10 @@
 
 By hand is what one writes: a scan that acts, and then `jax.grad` of the loss of the whole batch.
 CartPole, 32 environments, 128 steps, 4 iterations, 32 hidden units. Ours are Monte-Carlo and 8-step
-returns, lifted and at several tiles of m learned steps, as one XLA program. Ratios are by hand /
-ours, medians of rounds in which all programs take turns. Memory is what XLA reserves for a run.
+returns, lifted and at several tiles of m learned steps, as one XLA program; then PPO with four
+epochs, and a decoder of two layers that generates 256 tokens, with all keys and values and with a
+window of 16, against a cache of all of them that is masked. Ratios are by hand / ours, medians of
+rounds in which all programs take turns. Memory is what XLA reserves for a run.
 """
 
 import functools
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from mmrl import envs
+from mmrl.course.experiments.rivals import decoders, ppos
 from mmrl.pdg.passes import lift_loops, tile, vectorize
 from mmrl.pdg.programs import Environment, Network, reinforce
 from mmrl.pdg.run import compile
@@ -118,10 +121,10 @@ def built(function: Callable, *args: Any) -> tuple[Callable, float, int]:
     return program, seconds, program.memory_analysis().temp_size_in_bytes
 
 
-def timed(program: Callable, key: Any) -> float:
+def timed(program: Callable, *given: Any) -> float:
     """Seconds of one run."""
     began = time.perf_counter()
-    jax.block_until_ready(program(key))
+    jax.block_until_ready(program(*given))
     return time.perf_counter() - began
 
 
@@ -138,6 +141,50 @@ def race(n: int | None, bounds: dict[str, int], rounds: int) -> dict[str, tuple[
         for name, (program, *_) in made.items():
             times[name].append(timed(program, key))
     return {name: (statistics.median(times[name]), *made[name][1:]) for name in made}
+
+
+def others(quick: bool) -> Iterator[tuple[str, dict[str, Callable], tuple]]:
+    """Compiled programs that have no tiles, by hand and ours, and what they are called with."""
+    key, steps = jax.random.key(0), 8 if quick else 256
+    sizes = {
+        "T": 16 if quick else 128,
+        "batch": BATCH,
+        "width": WIDTH,
+        "hidden": HIDDEN,
+        "depth": 1,
+    }
+    yield "PPO", ppos(**sizes), (key,)
+    for window in (None, 16):
+        params, forms = decoders(window, steps, batch=8, width=64, layers=2)
+        forms.pop("by hand, ring", None)
+        words = "decoder, all keys" if window is None else f"decoder, {window} keys"
+        yield words, forms, (params, key)
+
+
+def compared(words: str, forms: dict[str, Callable], given: tuple, rounds: int) -> Iterator[dict]:
+    """Time and memory of two programs that take turns."""
+    times: dict[str, list[float]] = {name: [] for name in forms}
+    for _ in range(rounds):
+        for name, form in forms.items():
+            times[name].append(timed(form, *given))
+    taken: dict[str, Any] = {
+        name: form.memory_analysis().temp_size_in_bytes  # pyright: ignore[reportFunctionMemberAccess]
+        for name, form in forms.items()
+    }
+    for unit, found, target in (
+        ("seconds", {name: statistics.median(each) for name, each in times.items()}, 1 / 1.1),
+        ("bytes", taken, None),
+    ):
+        ours, peer = found["ours"], found["by hand"]
+        yield {
+            "name": words,
+            "ours": ours,
+            "peer": peer,
+            "ratio": peer / ours,
+            "peer_name": "the same by hand",
+            "unit": unit,
+            "target": target,
+        }
 
 
 def rows(quick: bool) -> Iterator[dict[str, Any]]:
@@ -162,6 +209,8 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
                 "unit": unit,
                 "target": target,
             }
+    for words, forms, given in others(quick):
+        yield from compared(words, forms, given, rounds)
 
 
 def run(quick: bool = False) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""REINFORCE as one writes it today in JAX, and what a comparison of compiled equations needs.
+"""REINFORCE, PPO and a decoder as one writes them today in JAX, to compare compiled equations with.
 
 The keys are those of the same points, so that both compute the same numbers. An environment whose
 observations may have any size, networks as small as can be, and plain gradient descent.
@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.programs import Environment, Network
+from mmrl.pdg.programs import ActorCritic, Environment, Network
+from mmrl.pdg.programs.decoder import choose, embed, mix, project
 
 GAMMA = 0.99
 HIDDEN = 16
@@ -149,5 +150,115 @@ def reinforce(
         one = functools.partial(iterate, key)
         (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
         return w, scores
+
+    return run
+
+
+def critic(width: int, hidden: int = HIDDEN, depth: int = 1, actions: int = 2) -> Network:
+    """Logits and values, after `depth` layers of `hidden` units."""
+
+    def init(key: jax.Array) -> dict:
+        first, last, *keys = jax.random.split(key, 1 + 1 + depth)
+        sizes = [width] + [hidden] * depth
+        layers = [
+            jax.random.normal(k, (a, b)) / a**0.5
+            for k, a, b in zip(keys, sizes, sizes[1:], strict=False)
+        ]
+        ends = jax.random.normal(first, (hidden, actions)), jax.random.normal(last, (hidden,))
+        return {"layers": layers, "B": ends[0] / 10, "V": ends[1] / 10}
+
+    def apply(w: dict, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        for layer in w["layers"]:
+            obs = jnp.tanh(obs @ layer)
+        return obs @ w["B"], obs @ w["V"]
+
+    return Network(init, apply)
+
+
+def ppo(
+    env: Environment,
+    net: Network,
+    opt: Any,
+    iterations: int,
+    epochs: int,
+    T: int,
+    batch: int,
+    c: ActorCritic,
+) -> Callable:
+    """PPO as one writes it today: act, advantages by a scan backward, epochs of the whole batch."""
+
+    def iterate(key: jax.Array, carry: tuple, i: jax.Array) -> tuple:
+        w, m = carry
+        act = functools.partial(net.apply, w)
+        done, last = rollout(env, act, key, i, T, batch)
+        obs, alive, action, (logits, value), r, goes_on, rest = done
+        logp = log_prob(logits, action)
+        following = jnp.concatenate([value[1:], act(last)[1][None]])
+
+        def back(gain: jax.Array, at: tuple) -> tuple:
+            r, goes_on, value, following, rest = at
+            gain = r + c.gamma * goes_on * following - value + c.gamma * c.lam * rest * gain
+            return gain, gain
+
+        steps = (r, goes_on, value, following, rest)
+        _, gain = jax.lax.scan(back, jnp.zeros(batch), steps, reverse=True)
+
+        def loss(w: Any) -> jax.Array:
+            logits, now = net.apply(w, obs)
+            ratio = jnp.exp(log_prob(logits, action) - logp)
+            gained = jnp.minimum(ratio * gain, jnp.clip(ratio, 1 - c.clip, 1 + c.clip) * gain)
+            entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(-1)
+            missed = 0.5 * (now - (value + gain)) ** 2
+            each = c.value * missed - gained - c.entropy * entropy
+            return (each * alive).sum() / alive.sum()
+
+        def epoch(carry: tuple, _: None) -> tuple:
+            w, m = carry
+            change, m = opt.update(jax.grad(loss)(w), m, w)
+            return (jax.tree.map(jnp.add, w, change), m), None
+
+        (w, m), _ = jax.lax.scan(epoch, (w, m), None, epochs)
+        return (w, m), r.sum(0).mean()
+
+    def run(key: jax.Array) -> tuple:
+        w = net.init(key_of(key, "start"))
+        one = functools.partial(iterate, key)
+        (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
+        return w, scores
+
+    return run
+
+
+def decoder(window: int | None, T: int, batch: int, *, ring: bool = True) -> Callable:
+    """Tokens of `batch` sequences as one writes it today: a scan that carries a cache.
+
+    With a window the cache is a `ring` of as many entries, or all T of which a mask hides some.
+    """
+    size = min(window or T, T) if ring else T
+    each = lambda f, w, *x: jax.vmap(functools.partial(f, w))(*x)  # noqa: E731
+
+    def step(params: Any, key: jax.Array, carry: tuple, t: jax.Array) -> tuple:
+        token, caches = carry
+        h = jax.vmap(embed, (None, 0, None))(params, token, t)
+        age = (t - jnp.arange(size)) % size if ring else t - jnp.arange(size)
+        seen = (age >= 0) & (age <= t) & (age < (window or T))
+        kept = []
+        for w, (keys, values) in zip(params["layers"], caches, strict=True):
+            q, k, v = each(project, w, h)
+            keys = jax.lax.dynamic_update_index_in_dim(keys, k, t % size, 1)
+            values = jax.lax.dynamic_update_index_in_dim(values, v, t % size, 1)
+            scores = jnp.where(seen[None], jnp.einsum("btd,bd->bt", keys, q), -jnp.inf)
+            mixed = jnp.einsum("bt,btd->bd", jax.nn.softmax(scores), values)
+            h = each(mix, w, h, mixed)
+            kept.append((keys, values))
+        at = jax.vmap(lambda b: key_of(key, "choose", b, t))(jnp.arange(batch))
+        following, logp = jax.vmap(choose, (0, None, 0))(at, params, h)
+        return (following, kept), (token, logp)
+
+    def run(params: Any, key: jax.Array) -> tuple:
+        width = params["embed"].shape[1]
+        empty = jnp.zeros((batch, size, width))
+        begun = jnp.zeros(batch, jnp.int32), [(empty, empty) for _ in params["layers"]]
+        return jax.lax.scan(functools.partial(step, params, key), begun, jnp.arange(T))[1]
 
     return run

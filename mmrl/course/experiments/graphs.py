@@ -5,17 +5,18 @@ JAX today: a scan that acts, then `jax.grad` of the loss of the whole batch, wit
 same points, so that both compute the same numbers. Ratios come from runs that take turns; memory is
 what XLA reserves, and what the interpreter counts byte by byte.
 
-Five kinds of rows. "time" (Figure 9) varies T, batch and width one at a time; "interpreter" has
-both executors; "bytes" (Figure 10) varies the size of an observation, and runs nothing; "live"
-(Figure 11) has the bytes of observations after each event of an episode; "lift" times a recurrence
-as a loop and as a scan.
+Nine kinds of rows. "time" (Figure 9) varies T, batch and width one at a time; "ppo" is of quick
+runs only; "interpreter" has both executors; "bytes" (Figure 10) varies the
+size of an observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs with
+observations on the host; "live" (Figure 11a) has the bytes of observations after each event of an
+episode, and "window" (Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a
+scan. "decoder" is the paper's outlook: one token after another, with keys and values kept.
 """
 
 import dataclasses
 import functools
 import itertools
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,72 +24,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.course.experiments import by_hand
-from mmrl.course.experiments.by_hand import GAMMA, descent, network, screen
+from mmrl.course.experiments.by_hand import GAMMA
 from mmrl.course.experiments.grid import Grid, Row, alone
-from mmrl.pdg.passes import lift, lift_loops, tile, vectorize
-from mmrl.pdg.programs import reinforce
-from mmrl.pdg.run import Compiled, compile
+from mmrl.course.experiments.rivals import (
+    ITERATIONS,
+    TILE,
+    agree,
+    compiled,
+    decoders,
+    entrants,
+    ppos,
+    race,
+    reserved,
+)
+from mmrl.pdg.passes import lift
+from mmrl.pdg.run import compile
+from mmrl.pdg.run.account import HOST
 from mmrl.pdg.run.interpreter import Interpreter
 
-N, TILE, ITERATIONS, ROUNDS = 8, 16, 2, 30
+N, ROUNDS = 8, 30
 DEFAULT = {"T": 128, "batch": 32, "width": 64}
 VARIED = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
-SIZES = (16, 64, 256, 1024, 4096)  # numbers in an observation
+SIZES = (16, 64, 256, 1024, 4096, 196608)  # numbers in an observation; at last 3 × 256 × 256
+GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # the window of a decoder, and T
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
 
 SEEN = ("seen", 0)
-
-
-@functools.lru_cache(4)
-def compiled(n: int | None, m: int, width: int) -> Compiled:
-    """The equations with a window of `n` rewards, learned from in tiles of m steps.
-
-    Returns to the end of the episode are lifted: a loop backward, in place of all windows.
-    """
-    graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA)
-    passes: dict[str, Callable] = {"batch": lambda graph: vectorize(graph, "b")}
-    passes["lift"] = lambda graph: lift_loops(graph, "t")
-    if m > 1:
-        passes["tile"] = lambda graph: tile(graph, "t", m)
-    return compile(graph, passes)
-
-
-@functools.lru_cache(1)
-def entrants(
-    n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
-) -> dict[str, Any]:
-    """Compiled programs, by hand and ours. Tiles are of one step, of `TILE`, and of the episode."""
-    net, key, bounds = network(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
-    hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
-    found = {"by hand": jax.jit(hand).lower(key).compile()}
-    for m in tiles or ((T,) if n is None else (1, TILE, T)):
-        program = compiled(n, m, width).xla(bounds)
-        ours = jax.jit(lambda key, program=program: program(key=key))
-        found[f"ours, m = {m}"] = ours.lower(key).compile()
-    return found
-
-
-def seconds(form: Callable, *arguments: Any) -> float:
-    """The seconds of one call, from its beginning until the result is there."""
-    began = time.perf_counter()
-    jax.block_until_ready(form(*arguments))
-    return time.perf_counter() - began
-
-
-def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, float]:
-    """The least milliseconds of each, all taking turns."""
-    best = dict.fromkeys(forms, float("inf"))
-    for _ in range(rounds):
-        for name, form in forms.items():
-            best[name] = min(best[name], seconds(form, *arguments))
-    return {name: float(f"{1e3 * each:.4g}") for name, each in best.items()}
-
-
-def reserved(program: Any) -> int:
-    """The bytes that XLA sets aside for a run, beside arguments and results."""
-    return program.memory_analysis().temp_size_in_bytes
 
 
 def measure_time(
@@ -101,18 +63,10 @@ def measure_time(
 ) -> Row:
     """Figure 9: a run of all forms in turns, and that all of them end at the same parameters."""
     forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
-    _agree(forms, key)
+    agree(forms, key)
     ms = race(forms, 2 if quick else ROUNDS, key)
     taken = {name: reserved(form) for name, form in forms.items()}
     return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
-
-
-def _agree(forms: dict[str, Callable], key: jax.Array) -> None:
-    """All forms train the same parameters, or this is an error."""
-    wanted, *_ = forms["by hand"](key)
-    for name, form in forms.items():
-        for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(wanted), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=name)
 
 
 def measure_interpreter(
@@ -131,7 +85,7 @@ def measure_interpreter(
         program = Interpreter(compiled(n, m, width), {"I": ITERATIONS, "T": T, "B": batch})
         taken[f"interpreted, m = {m}"] = program(key=key).account.peak()
         forms[f"interpreted, m = {m}"] = lambda key, program=program: program(key=key).results
-    _agree(forms, key)
+    agree(forms, key)
     ms = race(forms, 2 if quick else 6, key)
     return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
 
@@ -157,6 +111,75 @@ def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) 
     row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[kept].tolist()}
     row["learning"] = [int(names[k] == "grad_params") for k in kept]
     return row | {"peak": done.account.peak(SEEN), "all": done.account.peak()}
+
+
+def measure_ppo(
+    T: int, batch: int, width: int, hidden: int, depth: int, quick: bool = False
+) -> Row:
+    """Figure 9: PPO by hand and ours in turns; both train the same parameters."""
+    sizes = {"T": T, "batch": batch, "width": width, "hidden": hidden, "depth": depth}
+    forms, key = ppos(**sizes), jax.random.key(0)
+    agree(forms, key)
+    ms = race(forms, 2 if quick else 12, key)
+    return {**sizes, "ms": ms, "bytes": {name: reserved(form) for name, form in forms.items()}}
+
+
+def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) -> Row:
+    """A run of the interpreter with observations on the host between their uses, and one without.
+
+    Bytes are the most that were held at once; the parameters are the same.
+    """
+    key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
+    plain = compiled(n, 1, width)
+    swapped = compile(plain.graph, swap=[SEEN])
+    done = {
+        name: Interpreter(each, bounds)(key=key)
+        for name, each in (("kept", plain), ("swapped", swapped))
+    }
+    agree(
+        {
+            "by hand": lambda key: done["kept"].results,
+            "swapped": lambda key: done["swapped"].results,
+        },
+        key,
+    )
+    taken = {name: each.account.peak(SEEN) for name, each in done.items()}
+    taken["on the host"] = done["swapped"].account.peak(SEEN, HOST)
+    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": taken}
+
+
+def measure_window(
+    n: int | None, T: int, batch: int = 32, width: int = 256, quick: bool = False
+) -> Row:
+    """Figure 11b: time and memory of learning n steps behind, one step at a time."""
+    tiles = (1,) if n else (T,)
+    row = measure_time(n, T, batch, width, tiles, quick)
+    return row | {"slots": compiled(n, tiles[0], width).check(I=1, T=T, B=batch).device[SEEN]}
+
+
+def measure_decoder(
+    window: int | None,
+    T: int,
+    batch: int = 8,
+    width: int = 64,
+    layers: int = 2,
+    quick: bool = False,
+) -> Row:
+    """Tokens of `batch` sequences, by hand with a mask or with a ring, and compiled, in turns.
+
+    All give the same tokens, and nearly the same log-probabilities.
+    """
+    sizes = {"T": T, "batch": batch, "width": width, "layers": layers}
+    params, forms = decoders(window, **sizes)
+    key = jax.random.key(0)
+    tokens, logp = forms["by hand"](params, key)
+    for name, form in forms.items():
+        others = form(params, key)
+        np.testing.assert_array_equal(others[0], tokens, err_msg=name)
+        np.testing.assert_allclose(others[1], logp, rtol=0, atol=1e-4, err_msg=name)
+    ms = race(forms, 2 if quick else ROUNDS, params, key)
+    taken = {name: reserved(form) for name, form in forms.items()}
+    return {"window": window, **sizes, "ms": ms, "bytes": taken}
 
 
 STEPS: dict[str, tuple[Callable, bool]] = {
@@ -211,6 +234,9 @@ def cells(quick: bool = False) -> list[Cell]:
             _cell("bytes, n = 2, small", measure_bytes, 2, **tiled),
             _cell("live, n = 2, small", measure_live, 2, **small),
             _cell("lift, queue, small", measure_lift, "queue", 32, 4, quick=True),
+            _cell("ppo, small", measure_ppo, **small, hidden=4, depth=2, quick=True),
+            _cell("swap, n = 2, small", measure_swap, 2, **small),
+            _cell("decoder, window = 3, small", measure_decoder, 3, 8, 2, 4, quick=True),
         ]
     sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIED.items() for x in xs]
     found = []
@@ -221,6 +247,12 @@ def cells(quick: bool = False) -> list[Cell]:
         found.append(_cell(f"interpreter, n = {n}", measure_interpreter, n))
         found += [_cell(f"bytes, n = {n}, width = {x}", measure_bytes, n, x) for x in SIZES]
     found += [_cell(f"live, n = {n}", measure_live, n) for n in WINDOWS]
+    found += [_cell(f"swap, n = {n}", measure_swap, n) for n in (None, N)]
+    for n, T in itertools.product((None, 4, 32), (64, 256)):
+        found.append(_cell(f"window, n = {n}, T = {T}", measure_window, n, T))
+    for window, T in GENERATED:
+        cell = f"decoder, window = {window}, T = {T}"
+        found.append(_cell(cell, measure_decoder, window, T))
     lifts = itertools.product(STEPS, LENGTHS)
     return found + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 

@@ -10,25 +10,29 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from mmrl.show import INK, STYLES, apart, dress, figure
 
-SIZES = ("T", "batch", "width")
+SIZES = ("T", "batch", "width", "hidden", "depth")
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
 
 
 def shares(
     rows: Sequence[Mapping[str, Any]],
     what: Literal["ms", "bytes"],
-    over: Literal["T", "batch", "width"],
+    over: Literal["T", "batch", "width", "hidden", "depth"],
+    kind: Literal["time", "bytes", "ppo"] | None = None,
 ) -> dict[str, dict[int, float]]:
     """The cost of each program, divided by that of the one by hand: {label: {size: ratio}}.
 
-    Rows are those that `mmrl experiment graphs` writes, of kinds "time" and "bytes"; those count
-    that differ from the most frequent sizes in `over` alone. Labels say how many steps a tile has;
-    Monte-Carlo returns, whose tiles are whole episodes, are "r[t:T]".
+    Rows are those that `mmrl experiment graphs` writes, of one `kind`: "time" for milliseconds and
+    "bytes" for memory, or PPO's; those count that differ from the most frequent sizes in `over`
+    alone. Labels say how many steps a tile has; Monte-Carlo returns, whose tiles are whole
+    episodes, are "r[t:T]".
     """
-    rows = [row for row in rows if row["kind"] == ("time" if what == "ms" else "bytes")]
-    usual = {name: mode(row[name] for row in rows) for name in SIZES if name != over}
+    kind = kind or ("time" if what == "ms" else "bytes")
+    rows = [row for row in rows if row["kind"] == kind]
+    names = [name for name in SIZES if name != over and all(name in row for row in rows)]
+    usual = {name: mode(row[name] for row in rows) for name in names}
     found: dict[str, dict[int, float]] = {}
-    for row in sorted(rows, key=lambda row: (row["n"] is None, row[over])):
+    for row in sorted(rows, key=lambda row: (row.get("n") is None, row[over])):
         if all(row[name] == size for name, size in usual.items()):
             for name, taken in row[what].items():
                 if name != "by hand":
@@ -38,8 +42,26 @@ def shares(
 
 
 def _label(row: Mapping[str, Any], name: str) -> str:
+    if "n" not in row:
+        return name
     steps = name.removeprefix("ours, m = ")
     return "r[t:T]" if row["n"] is None else "m = T" if steps == str(row["T"]) else f"m = {steps}"
+
+
+def by_window(
+    rows: Sequence[Mapping[str, Any]], what: Literal["ms", "bytes"]
+) -> dict[str, dict[int, float]]:
+    """The cost of learning n steps behind, divided by that by hand: {"T = 64": {n: ratio}}.
+
+    Rows are those of kind "window"; where n is None, all rewards that follow, it counts as T.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for row in sorted(rows, key=lambda row: (row.get("T", 0), row.get("n") or row.get("T", 0))):
+        if row["kind"] == "window":
+            ours = next(x for name, x in row[what].items() if name != "by hand")
+            line = found.setdefault(f"T = {row['T']}", {})
+            line[row["n"] or row["T"]] = ours / row[what]["by hand"]
+    return found
 
 
 def ratios(

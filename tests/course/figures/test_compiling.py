@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from mmrl.course.figures.compiling import name_ends, ratios, shares
+from mmrl.course.figures.compiling import by_window, name_ends, ratios, shares
 from mmrl.show import figure
 
 
@@ -36,6 +36,24 @@ def test_one_size_varies_and_the_others_are_the_usual_ones():
     }
     assert shares(ROWS, "ms", "batch")["m = 1"] == {8: 1.2, 32: 0.5}
     assert shares(ROWS, "bytes", "width") == {"m = 1": {64: 0.1}}
+
+
+def test_programs_without_a_window_are_named_as_they_are():
+    taken = {"by hand": 2.0, "ours": 3.0}
+    sizes = {"kind": "ppo", "T": 128, "batch": 32, "width": 64, "depth": 1, "hidden": 16}
+    rows = [
+        sizes | {"ms": taken, "depth": depth, "hidden": h}
+        for depth, h in ((1, 16), (2, 16), (1, 64))
+    ]
+    assert shares(ROWS + rows, "ms", "depth", "ppo") == {"ours": {1: 1.5, 2: 1.5}}
+
+
+def test_windows_are_compared_at_each_length_of_episodes():
+    rows = [
+        {"kind": "window", "n": n, "T": T, "ms": {"by hand": 2.0, "ours, m = 1": ours}}
+        for n, T, ours in ((None, 64, 8.0), (4, 64, 1.0), (4, 32, 3.0))
+    ]
+    assert by_window(ROWS + rows, "ms") == {"T = 32": {4: 1.5}, "T = 64": {4: 0.5, 64: 4.0}}
 
 
 def test_a_line_for_each_program_named_at_its_end():
