@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.course.experiments.by_hand import descent, judge, network, screen
+from mmrl.pdg import programs
 from mmrl.pdg.graph import Domain, Graph
 from mmrl.pdg.language import Program, point_key
 from mmrl.pdg.language.autodiff import gradient
@@ -175,3 +177,14 @@ def test_a_cycle_along_b_that_goes_there_and_back_along_t_stays():
     x[b + 1, t] = z
     _, said = vectorize(p.graph(x[0:B, 0:T].sum(0).sum(0)), "b")
     assert "x, y, z stay: a cycle through different points of b" in said
+
+
+@pytest.mark.parametrize("name", ["reinforce", "a2c", "ppo"])
+def test_no_shipped_program_acts_one_environment_after_another(name: str):
+    """Also where acting reads the parameters of the first epoch, w[i, 0], which later ones make."""
+    net = network(8)
+    judged = net if name == "reinforce" else programs.Network(net.init, judge)
+    graph = getattr(programs, name)(screen(8), judged, descent(0.1))
+    moved, _ = vectorize(graph, "b")
+    left = {op.name for op in moved.ops.values() if "b" in op.domain.names}
+    assert left == set() and len(moved.ops) > 10

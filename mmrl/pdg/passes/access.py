@@ -35,6 +35,7 @@ from mmrl.pdg.expr import (
     min_,
 )
 from mmrl.pdg.graph import Domain, Edge, Graph, components
+from mmrl.pdg.sets import never
 
 ZERO = Const(0)
 FAR = 1 << 30
@@ -276,19 +277,46 @@ def level(graph: Graph, name: str) -> list[Edge]:
     """The edges on which an operation may depend on itself at one point of the other dimensions.
 
     On a component whose edges all lead to no later point of another dimension, those that lead to
-    an earlier one are left out: no way along them ends where it began. Or the other way around.
+    an earlier one are left out: no way along them ends where it began. Or the other way around. A
+    read of one point of a merge is one of the branches that there can be, as w[i, 0] is none of
+    those for k >= 1.
     """
-    edges = list(graph.edges)
+    found = [(edge, taken) for edge in graph.edges for taken in _branches(graph, edge)]
     dims = dict.fromkeys(dim.name for op in graph.ops.values() for dim in op.domain)
+    others = [dim for dim in dims if dim != name]
+    while gone := _lead_away(graph, list(dict.fromkeys(taken for _, taken in found)), others):
+        found = [(edge, taken) for edge, taken in found if taken not in gone]
+    return list(dict.fromkeys(edge for edge, _ in found))
+
+
+def _branches(graph: Graph, edge: Edge) -> list[Edge]:
+    """The edge, or what it reads through a merge of which it takes a fixed point."""
+    source, domain = graph.ops[edge.source], graph.ops[edge.sink].domain
+    branches = graph.inputs(edge.source)
+    fixed = any(isinstance(part, Const) for part in edge.index)
+    if source.run is not None or not fixed or any(e.slices for e in (edge, *branches)):
+        return [edge]
+    at = dict(zip(source.domain.names, edge.index, strict=True))
+    found = []
+    for branch in branches:
+        when = branch.when.substitute(at) & edge.when
+        if not never(when, domain):
+            index = tuple(part.substitute(at) for part in branch.index)
+            found.append(dataclasses.replace(branch, sink=edge.sink, index=index, when=when))
+    return found
+
+
+def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[Edge]:
+    """The edges of a component that lead to another point of a dimension, all the same way."""
     for component in components(edges):
         inside = [e for e in edges if e.sink in component and e.source in component]
-        for other in (dim for dim in dims if dim != name):
-            steps = {edge: _step(graph, edge, other) for edge in inside}
+        for dim in dims:
+            steps = {edge: _step(graph, edge, dim) for edge in inside}
             known = [step for step in steps.values() if step is not None]
             gone = {edge for edge, step in steps.items() if step}
             if gone and len(known) == len(inside) and (max(known) <= 0 or min(known) >= 0):
-                return level(graph.replace(edges=tuple(e for e in edges if e not in gone)), name)
-    return edges
+                return gone
+    return set()
 
 
 def _step(graph: Graph, edge: Edge, name: str) -> int | None:
