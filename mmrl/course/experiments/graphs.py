@@ -5,12 +5,12 @@ JAX today: a scan that acts, then `jax.grad` of the loss of the whole batch, wit
 same points, so that both compute the same numbers. Ratios come from runs that take turns; memory is
 what XLA reserves, and what the interpreter counts byte by byte.
 
-Nine kinds of rows. "time" (Figure 9) varies T, batch and width one at a time; "ppo" is of quick
-runs only; "interpreter" has both executors; "bytes" (Figure 10) varies the
-size of an observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs with
-observations on the host; "live" (Figure 11a) has the bytes of observations after each event of an
-episode, and "window" (Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a
-scan. "decoder" is the paper's outlook: one token after another, with keys and values kept.
+Nine kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" hidden
+units and depth too; "interpreter" has both executors; "bytes" (Figure 10) varies the size of an
+observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs with observations on the
+host; "live" (Figure 11a) has the bytes of observations after each event of an episode, and "window"
+(Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a scan. "decoder" is the
+paper's outlook: one token after another, with keys and values kept.
 """
 
 import dataclasses
@@ -45,6 +45,8 @@ from mmrl.pdg.run.interpreter import Interpreter
 N, ROUNDS = 8, 30
 DEFAULT = {"T": 128, "batch": 32, "width": 64}
 VARIED = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
+PPO = DEFAULT | {"hidden": 16, "depth": 1}
+VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
 SIZES = (16, 64, 256, 1024, 4096, 196608)  # numbers in an observation; at last 3 × 256 × 256
 GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # the window of a decoder, and T
 WINDOWS = (1, 4, 8, 16, 32, None)
@@ -246,6 +248,9 @@ def cells(quick: bool = False) -> list[Cell]:
             found.append(_cell(f"time, n = {n}, {where}", measure_time, n, **size))
         found.append(_cell(f"interpreter, n = {n}", measure_interpreter, n))
         found += [_cell(f"bytes, n = {n}, width = {x}", measure_bytes, n, x) for x in SIZES]
+    for size in [PPO] + [PPO | {name: x} for name, xs in VARIED_PPO.items() for x in xs]:
+        where = ", ".join(f"{name} = {x}" for name, x in size.items())
+        found.append(_cell(f"ppo, {where}", measure_ppo, **size))
     found += [_cell(f"live, n = {n}", measure_live, n) for n in WINDOWS]
     found += [_cell(f"swap, n = {n}", measure_swap, n) for n in (None, N)]
     for n, T in itertools.product((None, 4, 32), (64, 256)):

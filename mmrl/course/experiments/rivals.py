@@ -29,11 +29,16 @@ def compiled(n: int | None, m: int, width: int) -> Compiled:
     Returns to the end of the episode are lifted: a loop backward, in place of all windows.
     """
     graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA)
+    return compile(graph, together(m))
+
+
+def together(m: int) -> dict[str, Callable]:
+    """Passes: all environments at once, loops over all that follows lifted, tiles of m steps."""
     passes: dict[str, Callable] = {"batch": lambda graph: vectorize(graph, "b")}
     passes["lift"] = lambda graph: lift_loops(graph, "t")
     if m > 1:
         passes["tile"] = lambda graph: tile(graph, "t", m)
-    return compile(graph, passes)
+    return passes
 
 
 @functools.lru_cache(1)
@@ -52,15 +57,16 @@ def entrants(
 
 
 def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, Any]:
-    """PPO with `EPOCHS` epochs as compiled programs, by hand and ours."""
+    """PPO with `EPOCHS` epochs as compiled programs: by hand, in tiles of `TILE`, step by step."""
     env, net, opt = screen(width), critic(width, hidden, depth), descent(0.01)
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
     hand = by_hand.ppo(env, net, opt, ITERATIONS, EPOCHS, T, batch, ActorCritic())
-    passes: dict[str, Callable] = {"batch": lambda graph: vectorize(graph, "b")}
-    passes["lift"] = lambda graph: lift_loops(graph, "t")
-    program = compile(ppo(env, net, opt), passes).xla(bounds)
-    forms = {"by hand": jax.jit(hand), "ours": jax.jit(lambda key: program(key=key))}
-    return {name: form.lower(key).compile() for name, form in forms.items()}
+    found = {"by hand": jax.jit(hand).lower(key).compile()}
+    for name, m in {"ours": TILE, "ours, m = 1": 1}.items():
+        program = compile(ppo(env, net, opt), together(m)).xla(bounds)
+        ours = jax.jit(lambda key, program=program: program(key=key))
+        found[name] = ours.lower(key).compile()
+    return found
 
 
 def decoders(
