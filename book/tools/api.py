@@ -11,6 +11,7 @@ OPEN = {
     *("mmrl.agents.clear", "mmrl.agents.ppo", "mmrl.agents.r2d2"),
     *("mmrl.course.capstone", "mmrl.course.continual"),
     *("mmrl.course.figures", "mmrl.course.widgets"),
+    *("mmrl.pdg.language", "mmrl.pdg.run", "mmrl.pdg.schedule", "mmrl.pdg.verify"),
 }
 ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 

@@ -68,7 +68,7 @@ MOVED = {
             "language.indexing": ("indexing",),
             "language.ops": ("ops",),
             "language.tensor": ("tensor",),
-            "passes.fuse": ("rewrite",),
+            "passes": ("rewrite",),
             "run": ("compiler", "runtime"),
             "schedule": ("certificate",),
             "schedule.code": ("generate", "syntax"),

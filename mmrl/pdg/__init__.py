@@ -8,9 +8,10 @@ Reinforcement Learning with Polyhedral Dependence Graphs"; section numbers in th
 paper's.
 """
 
-from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.language import Program, fn
-from mmrl.pdg.language.autodiff import gradient
-from mmrl.pdg.run import Compiled, compile
-
-__all__ = ["Compiled", "Program", "compile", "fn", "gradient", "max_", "min_"]
+from mmrl.pdg.expr import max_ as max_
+from mmrl.pdg.expr import min_ as min_
+from mmrl.pdg.language import Program as Program
+from mmrl.pdg.language import fn as fn
+from mmrl.pdg.language.autodiff import gradient as gradient
+from mmrl.pdg.run import Compiled as Compiled
+from mmrl.pdg.run import compile as compile

@@ -45,7 +45,7 @@ def stated(entry: Entry, protocol: Protocol) -> Iterator[str]:
 
 
 def tuned(tuning: dict[str, Any]) -> Iterator[str]:
-    """What it was tuned on, by what it says itself."""
+    """Complaints about the tasks and seeds that an entry says it was tuned on."""
     if wrong := [seed for seed in tuning["seeds"] if seed < TUNING.first_seed]:
         yield (
             f"It was tuned on the seeds {wrong}, which are kept for reports: tune on seeds from "

@@ -38,7 +38,7 @@ FIELDS += (
 
 
 def find(place: str, folder: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
-    """What "my_module:MyMemory" names, and the file that it is in.
+    """The class that "my_module:MyMemory" names, and the file that it is in.
 
     The module is looked for in `folder` first, then where Python looks. Raises `ValueError` if
     there is none.

@@ -60,7 +60,7 @@ class Protocol:
 
 @dataclasses.dataclass(frozen=True)
 class Allowed:
-    """What an entry may be tuned on."""
+    """Tasks and seeds that an entry may be tuned on."""
 
     tasks: tuple[str, ...]
     first_seed: int  # this one and all later ones

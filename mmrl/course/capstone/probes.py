@@ -1,4 +1,4 @@
-"""What gates look at: one memory on many tapes, as it is built and moved, in three programs.
+"""One memory on many tapes, as it is built and moved: three programs for all gates to look at.
 
 A program takes a `pair`: a memory whose trainable arrays have a first axis of two, so that a single
 compilation answers for both.

@@ -177,7 +177,9 @@ def learner(returns: str) -> Graph:
         ret[i, t] = reward + 0.9 * ret[i, t + 1]
     log_prob = p.fn(lambda w, o, a: -((a - w * o) ** 2), w, obs, act, name="log_prob")
     loss = (-log_prob * ret.detach())[i, 0:T].mean()
-    update = p.fn(lambda w, grad: w - 0.1 * grad, w, gradient(loss, w), name="update")
+    update = p.fn(
+        lambda w, grad: w - 0.1 * grad, w, gradient(loss, w, recompute=True), name="update"
+    )
     w[i + 1] = update
     return p.graph(update[I - 1].read("last"))
 

@@ -81,7 +81,7 @@ class Program:
         return self.build("constant", run, [], name=name, params={"value": value})[0]
 
     def input(self, name: str, like: Any, *symbols: Sym | str) -> Tensor:
-        """What each run is given by name: parameters, data, a learning rate.
+        """A value that each run is given by name: parameters, data, a learning rate.
 
             x, rate = p.input("x", jnp.zeros(3), t), p.input("rate", 0.1)
             compile(p.graph(…)).xla(T=8)(x=jnp.ones((8, 3)), rate=0.5)

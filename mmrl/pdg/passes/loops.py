@@ -64,7 +64,7 @@ class Carried:
 
     @property
     def before(self) -> Edge | None:
-        """What is read at the first point in place of the state before it, if no more differs."""
+        """The edge read at the first point in place of the state before it, if no more differs."""
         first = [edge for edge, taken in self.later.items() if not taken]
         others = [edge for edge, taken in self.later.items() if taken]
         alone = len(first) == 1 and first[0] in self.outside and others == list(self.back)

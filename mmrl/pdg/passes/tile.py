@@ -75,7 +75,7 @@ def _with_terms(graph: Graph, name: str) -> Graph:
 
 
 def _sources(loop: Carried, name: str) -> set[str]:
-    """What over d a loop reads from outside."""
+    """The operations over d outside of a loop that it reads."""
     domains = {edge.source: loop.graph.ops[edge.source].domain for edge in loop.outside}
     return {source for source, domain in domains.items() if name in domain.names}
 

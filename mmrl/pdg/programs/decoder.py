@@ -79,7 +79,7 @@ def project(w: PyTree, h: Vector) -> tuple[Vector, Vector, Vector]:
 
 
 def mix(w: PyTree, h: Vector, seen: Vector) -> Vector:
-    """What a layer makes of a position and of what it attended to."""
+    """The next layer's input: a position, what it attended to, and a perceptron of both."""
     h = h + seen @ w["out"]
     return h + jax.nn.gelu(normal(h) @ w["up"]) @ w["down"]
 
