@@ -37,11 +37,41 @@ def test_how_long_iterations_take(rows: Any):
     said = f"but {wide['ours, m = 16']:.2f} with wide observations (256), "
     assert f"{said}{few['ours, m = 16']:.1f} with eight environments" in text
     steps = [each["ours, m = 1"] for each in [*at.values(), few, wide]]
-    assert at[128, 128, 64]["ours, m = 1"] == min(steps) and few["ours, m = 1"] == max(steps)
-    said = f"Single steps take from {min(steps):.1f} times (128 environments) to {max(steps):.2f} "
-    assert f"{said}times as long (eight environments)" in text
-    assert "at $n = 8$ interleaving saved memory, but hardly any time." in text
-    assert min(steps) > 0.99 and min(tiles) > 0.95
+    assert few["ours, m = 1"] == max(steps)
+    said = (
+        f"Single steps take from {min(steps):.2f} times to {max(steps):.2f} times as long (eight "
+    )
+    assert said in text
+
+
+def test_how_long_ppo_takes(rows: Any):
+    text, found = prose("17_compiling"), [row for row in rows if row["kind"] == "ppo"]
+    assert {row["T"] for row in found} == {32, 128, 256} and len(found) == 9
+    first, *varied = (shares(row, "ms")["ours"] for row in found)
+    wide = next(row for row in found if row["width"] == 1024)
+    units = next(row for row in found if row["hidden"] == 64)
+    ends = [shares(row, "ms")["ours"] for row in (wide, units)]
+    assert ends == [min(varied), max(varied)]
+    assert f"takes {first:.2f} times as long, and from {ends[0]:.2f} (1024 numbers) to" in text
+    assert f"to {ends[1]:.2f} (64 hidden units) if one size is varied" in text
+    taken = shares(found[0], "bytes")
+    assert f"tiles of 16 reserve {taken['ours']:.2f} times as much" in text
+    assert f"and single steps {taken['ours, m = 1']:.2f} times" in text
+
+
+def test_windows_of_any_length_take_as_long(rows: Any):
+    found = {
+        (row["n"], row["T"]): (shares(row, "ms")["ours, m = 1"], row["bytes"]["ours, m = 1"])
+        for row in rows
+        if row["kind"] == "window" and row["n"]
+    }
+    ms = [share for share, _ in found.values()]
+    said = f"step by step takes {min(ms):.2f} to {max(ms):.2f} times as long as by hand"
+    assert said in prose("17_compiling")
+    for T in (64, 256):
+        assert abs(found[4, T][0] - found[32, T][0]) < 0.1
+    for n in (4, 32):
+        assert found[n, 256][1] < 1.1 * found[n, 64][1]
 
 
 def test_how_much_memory_they_take(rows: Any):
@@ -55,8 +85,8 @@ def test_how_much_memory_they_take(rows: Any):
     assert max(each["ours, m = 1"] for each in windows) < 0.1
     assert "tiles of 16 under half" in text
     assert max(each["ours, m = 16"] for each in windows) < 0.5
-    assert "`r[t:T]` from the same to twice as much" in text
-    assert 1 <= min(whole) < 1.05 and 1.95 < max(whole) < 2.05
+    assert "`r[t:T]` about as much" in text
+    assert min(whole) > 0.6 and max(whole) < 1
     tiles = next(row for row, _ in sizes if (row["n"], row["width"]) == (8, 4096))
     assert f"{tiles['bytes']['ours, m = 16'] / 1e6:.0f} MB for 4096 numbers and $m = 16$" in text
     observations = 23 * tiles["swapped"]["device"] / 1e6  # one is on the device: 32 · 4097 numbers
