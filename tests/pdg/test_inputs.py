@@ -293,3 +293,12 @@ def test_until_wants_a_tensor_along_its_dimension():
         p.until(p.tensor(i), t)
     with pytest.raises(ValueError, match="`otherwise` is for where `when` is false"):
         p.fn(jnp.sqrt, p.input("y", 0.0), otherwise=1.0)
+
+
+def test_what_has_ended_does_not_begin_again():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    stop = p.tensor(t, name="stop")
+    alive = p.until(stop, t)
+    stop[t] = p.fn(lambda t: t == 2, p.value(t))  # and false behind it
+    assert compile(p.graph(alive[0:T].sum())).xla(T=6)()[0] == 3
