@@ -175,16 +175,12 @@ def compared(words: str, forms: dict[str, Callable], given: tuple, rounds: int) 
         ("seconds", {name: statistics.median(each) for name, each in times.items()}, 1 / 1.1),
         ("bytes", taken, None),
     ):
-        ours, peer = found["ours"], found["by hand"]
-        yield {
-            "name": words,
-            "ours": ours,
-            "peer": peer,
-            "ratio": peer / ours,
-            "peer_name": "the same by hand",
-            "unit": unit,
-            "target": target,
-        }
+        yield _row(words, found["ours"], found["by hand"], unit, target)
+
+
+def _row(name: str, ours: float, peer: float, unit: str, target: float | None) -> dict[str, Any]:
+    about = {"name": name, "peer_name": "the same by hand", "unit": unit, "target": target}
+    return {**about, "ours": ours, "peer": peer, "ratio": peer / ours}
 
 
 def rows(quick: bool) -> Iterator[dict[str, Any]]:
@@ -200,15 +196,7 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
             (f"{words}, {name}, to compile", best[1], hand[1], "CPU-seconds", 0.5),
             (f"{words}, {least}", found[least][2], hand[2], "bytes", None if n is None else 4.0),
         ):
-            yield {
-                "name": what,
-                "ours": ours,
-                "peer": peer,
-                "ratio": peer / ours,
-                "peer_name": "the same by hand",
-                "unit": unit,
-                "target": target,
-            }
+            yield _row(what, ours, peer, unit, target)
     for words, forms, given in others(quick):
         yield from compared(words, forms, given, rounds)
 

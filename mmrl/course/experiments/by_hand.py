@@ -145,13 +145,15 @@ def reinforce(
         change, m = opt.update(jax.grad(loss)(w), m, w)
         return (jax.tree.map(jnp.add, w, change), m), r.sum(0).mean()
 
-    def run(key: jax.Array) -> tuple:
-        w = net.init(key_of(key, "start"))
-        one = functools.partial(iterate, key)
-        (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
-        return w, scores
+    return functools.partial(_train, net, opt, iterate, iterations)
 
-    return run
+
+def _train(net: Network, opt: Any, iterate: Callable, iterations: int, key: jax.Array) -> tuple:
+    """The last parameters, and the score of each of the iterations, from a key."""
+    w = net.init(key_of(key, "start"))
+    one = functools.partial(iterate, key)
+    (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
+    return w, scores
 
 
 def critic(width: int, hidden: int = HIDDEN, depth: int = 1, actions: int = 2) -> Network:
@@ -220,13 +222,7 @@ def ppo(
         (w, m), _ = jax.lax.scan(epoch, (w, m), None, epochs)
         return (w, m), r.sum(0).mean()
 
-    def run(key: jax.Array) -> tuple:
-        w = net.init(key_of(key, "start"))
-        one = functools.partial(iterate, key)
-        (w, _), scores = jax.lax.scan(one, (w, opt.init(w)), jnp.arange(iterations))
-        return w, scores
-
-    return run
+    return functools.partial(_train, net, opt, iterate, iterations)
 
 
 def decoder(window: int | None, T: int, batch: int, *, ring: bool = True) -> Callable:
