@@ -12,6 +12,7 @@ Python's operators build expressions, fold constants, and keep sums in one norma
 import contextlib
 import contextvars
 import dataclasses
+import dis
 import itertools
 import operator
 import sys
@@ -44,8 +45,8 @@ def _sum(own: int, others: int) -> Callable[..., Any]:
 class Expr:
     """An expression; immutable. `==` builds a comparison, `same` compares the structure.
 
-    Python itself may ask whether a comparison by `==` is true: it is if both sides are the same.
-    So expressions work in sets, dictionaries and tuples. Other expressions have no truth value.
+    A set, a dictionary or a tuple may ask whether a comparison by `==` is true: it is if both sides
+    are the same. For an `if`, and else, expressions have no truth value.
     """
 
     symbol: ClassVar[str] = ""
@@ -76,6 +77,12 @@ class Expr:
         """The names of its symbols."""
         return frozenset().union(*(term.symbols() for term in self.terms))
 
+    def text(self) -> str:
+        """The text that people read."""
+        raise NotImplementedError
+
+    __str__ = lambda self: describe(self, self.text())  # noqa: E731 # pyright: ignore
+
     def isl(self) -> str:
         """The text that isl reads."""
         raise ValueError(f"`{self}` stands for many points: isl has no text for it")
@@ -94,8 +101,9 @@ class Expr:
     def __bool__(self) -> bool:
         raise TypeError(
             f"`{self}` has no truth value before its symbols have values: for `min`, `max`, `and`, "
-            f"`or`, `not` write `min_`, `max_`, and `&`, `|`, `~` between brackets; a function at "
-            f"a point gets them, as in `p.fn(f, x, p.value(t))`, and asks `jnp.where(t == 0, …)`"
+            f"`or`, `not` write `min_`, `max_`, and `&`, `|`, `~` between brackets; for `x if t == "
+            f"0 else y` write `(p.value(t) == 0).where(x, y)`; a function at a point gets them, as "
+            f"in `p.fn(f, x, p.value(t))`, and asks `jnp.where(t == 0, …)`"
         )
 
     def __neg__(self) -> Any:
@@ -148,7 +156,7 @@ class Sym(Expr):
     def isl(self) -> str:
         return self.name
 
-    __str__ = isl
+    text = isl
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -166,7 +174,7 @@ class Const(Expr):
     def __bool__(self) -> bool:
         return self.value if isinstance(self.value, bool) else super().__bool__()
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return str(self.value)
 
 
@@ -188,7 +196,7 @@ class Binary(Expr):
         symbol = "=" if self.symbol == "==" else self.symbol
         return f"({self.left.isl()} {symbol} {self.right.isl()})"
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         # A term in brackets where it binds less tightly; to the right also where as tightly.
         left = self.left if self.left.tightness >= self.tightness else f"({self.left})"
         right = self.right if self.right.tightness > self.tightness else f"({self.right})"
@@ -217,9 +225,7 @@ class Compare(Binary):
     def compute(self, *terms: Any) -> Any:
         return COMPARE[self.op][0](*terms)
 
-    def __bool__(self) -> bool:
-        same = alike(self)
-        return super().__bool__() if same is None else same
+    __bool__ = lambda self: alike(self, sys._getframe(1))  # noqa: E731
 
 
 class Add(Binary):
@@ -257,7 +263,7 @@ class Extreme(Binary):
     def isl(self) -> str:
         return f"{self.symbol}({self.left.isl()}, {self.right.isl()})"
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.symbol}({self.left}, {self.right})"
 
 
@@ -292,7 +298,7 @@ class Slice(Expr):
         his = leaves(self.hi, Min)
         return min_(*(hi - lo for hi in his for lo in leaves(self.lo, Max)))
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.lo}:{self.hi}"
 
 
@@ -343,11 +349,18 @@ def at_a_point() -> Iterator[None]:
         _AT_A_POINT.reset(token)
 
 
-def alike(comparison: Compare) -> bool | None:
-    """Whether `==` and `!=` hold between structures; None where a value is wanted."""
-    if comparison.op not in ("==", "!=") or _AT_A_POINT.get():
-        return None
-    return comparison.left.same(comparison.right) == (comparison.op == "==")
+def alike(comparison: Any, asking: Any) -> bool:
+    """Whether `==` or `!=` holds between structures; refused where a value is wanted.
+
+    So it is at a point, and where the code that asks branches, as `if` does: a set does not. (Nor
+    can that be seen from Python 3.13 on, where `if a == b` compares in one instruction.)
+    """
+    same, code = comparison.left.same(comparison.right), asking.f_code
+    name = dis.opname[code.co_code[asking.f_lasti]]
+    branches = "JUMP" in name or name == "UNARY_NOT"
+    if comparison.op not in ("==", "!=") or _AT_A_POINT.get() or (branches and not same):
+        return Expr.__bool__(comparison)
+    return same == (comparison.op == "==")
 
 
 def is_truth(value: Expr) -> bool:
@@ -485,9 +498,9 @@ def offer(value: Any) -> Any:
     raise AttributeError("__jax_array__")
 
 
-def describe(value: Any) -> Any:
-    """A value as a text; refused to a primitive of JAX, which describes what it cannot take."""
-    return refuse(value) if sys._getframe(2).f_code.co_name == "bind" else repr(value)
+def describe(value: Any, text: Any) -> Any:
+    """The text of a value; refused to a primitive of JAX, which describes what it cannot take."""
+    return refuse(value) if sys._getframe(2).f_code.co_name == "bind" else text
 
 
 def refuse(value: Any, *_: Any, **__: Any) -> Any:

@@ -133,6 +133,7 @@ def test_every_operation_does_what_jax_does():
         (2.0**x, 2.0**matrix),
         (-x, -matrix),
         (x.exp().log().tanh().relu().sqrt().abs(), jnp.sqrt(jnp.tanh(matrix))),
+        (np.sum(x, 1) - np.mean(x, axis=1), matrix.sum(1) - matrix.mean(1)),
         (x < y, matrix < y_(matrix)),
         (x >= y, matrix >= y_(matrix)),
         (x > 1.0, matrix > 1.0),
@@ -290,6 +291,14 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "behind the end": (define(u, T, 1.0), r"`u\[T\] = …` defines no point: .*0 <= t < T"),
         "before the start": (define(u, -1, 1.0), "not from the end: instead of -1 write T - 1"),
         "if": (lambda: p.fn(lambda a: a if t == 0 else a + 1, x), "no truth value"),
+        # Before Python 3.13, which compares for `if` as for a tuple.
+        "if t ==": (lambda: x if t == 0 else u, r"no truth value .*`\(p.value\(t\) == 0\).where\("),
+        "if t !=": (lambda: x if t != T else u, "no truth value"),
+        "len": (lambda: len(x), r"one tensor, with the sizes `shape`"),
+        "numpy's": (
+            lambda: np.sum(x[0:T], dtype=int),
+            "an `axis` and nothing else, got .*int",
+        ),
         "if ==": (lambda: 1 if x == 1 else 2, "equal.* has no truth value .* use `where`, and `&`"),
         "closed over": (lambda: p.fn(lambda a: a + u, x), "name each tensor .* among the inputs"),
         "no function": (lambda: fn(x, x), r"`f` must be a function, got Tensor\(cast"),  # pyright: ignore
@@ -328,8 +337,9 @@ def test_a_function_of_numbers_is_given_to_fn(use: Any):
             use(value)
     primitives: list[Any] = [jax.nn.relu, jax.lax.exp]
     for primitive in primitives:
-        with pytest.raises(ValueError, match=r"has no numbers .*`p.fn\(jnp.tanh, x\)`"):
-            primitive(x)
+        for value in (x, t, t + 1):
+            with pytest.raises(ValueError, match=r"has no numbers .*`p.fn\(jnp.tanh, x\)`"):
+                primitive(value)
     for matrix in (jnp.ones((2, 3)), np.ones((2, 3), np.float32)):
         assert repr(matrix @ (jnp.ones(3) * x)).endswith("float32[2])")
     assert repr(jnp.ones(3) * x + np.ones(3)).endswith("float32[3])")

@@ -27,7 +27,12 @@ def _reflected(kind: str) -> Callable[..., "Tensor"]:
 
 
 def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
-    return lambda self, axis=default: self.program.apply(kind, self, axis=axis)
+    def along(self: "Tensor", axis: int | None = default, **rest: Any) -> "Tensor":
+        if any(value is not None for value in rest.values()):  # `np.sum(x)` gives `out=None`
+            raise TypeError(f"`{kind}` of a tensor takes an `axis` and nothing else, got {rest}")
+        return self.program.apply(kind, self, axis=axis)
+
+    return along
 
 
 class Tensor:
@@ -164,13 +169,16 @@ class Tensor:
     __array_priority__ = 1  # so that numpy leaves `number * tensor` to the tensor
     __array__ = __float__ = __index__ = refuse
     __jax_array__ = property(lambda self: offer(self))
-    __str__ = lambda self: describe(self)  # noqa: E731
+    __str__ = lambda self: describe(self, repr(self))  # noqa: E731
 
     def __iter__(self) -> Iterator["Tensor"]:
         # Python would try x[0], x[1], … without end.
         raise TypeError(
-            f"`{self!r}` is one tensor: only a function that returns a tuple gives many"
+            f"`{self!r}` is one tensor, with the sizes `shape` at each of its points: only a "
+            f"function that returns a tuple gives many"
         )
+
+    __len__: Any = __iter__
 
     def __bool__(self) -> bool:
         raise TypeError(
