@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab book test fast mutants roundings lint bench lock address clean style
+.PHONY: help demo lab book access test fast mutants roundings lint bench lock address clean style
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lab: $(VENV)/lab ## Open the course in JupyterLab, at chapter 00
 
 book: $(VENV)/book ## Run every notebook and build the site
 	$(BIN)/python book/tools/build.py
+
+access: $(VENV)/dev ## Walk every widget by keyboard, and ask axe about each page of the built site
+	$(BIN)/python tests/browser/access.py
 
 test: style ## Check style and run every test, of which one checks types
 	$(PYTEST)

@@ -21,7 +21,7 @@ export function listing(code, { at, height, sides, go }) {
     row.addEventListener("click", () => go(j));
     return row;
   });
-  const node = html("pre", { style: box, tabindex: "0", "aria-label": "the program" }, rows);
+  const node = html("pre", { style: box, tabindex: "0", role: "group", "aria-label": "the program" }, rows);
   // Only what is on the page has a height; the frame puts it there right after this.
   queueMicrotask(() => (node.scrollTop = at * LINE - height / 2 + LINE));
   return node;

@@ -152,7 +152,7 @@ function listing(text) {
     const style = `display:block;padding:0 8px;white-space:pre;border-left:5px ${BORDERS[kindOf(line)]}`;
     return html("code", { style: `${style};background:none;color:inherit;font:inherit` }, line);
   });
-  return html("pre", { style: box, tabindex: "0" }, rows);
+  return html("pre", { style: box, tabindex: "0", role: "group", "aria-label": "the program" }, rows);
 }
 
 function code(width, { n, code: text }) {

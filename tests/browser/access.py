@@ -1,0 +1,125 @@
+"""Ask about access: every widget by keyboard alone, and axe about every page of the site.
+
+`make access` runs this, and writes book/accessibility.json. A page has to follow all rules of axe
+for WCAG 2.1, levels A and AA: on a wide window with the light theme, and on one of 320 pixels with
+the dark one. The walk over the widgets takes about two minutes, a page some seconds.
+"""
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT)]
+import vendor  # noqa: E402
+from chrome import Page, browser  # noqa: E402
+from page import find_chromium, page  # noqa: E402
+from walk import Walked, walk  # noqa: E402
+
+from mmrl.course import widgets  # noqa: E402
+from mmrl.course.widgets.training import LiveAgent, PolicyPlayer  # noqa: E402
+from mmrl.runs.results import revision  # noqa: E402
+
+OUT = ROOT / "book" / "accessibility.json"
+SITE = ROOT / "book" / "_build" / "html"
+TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
+LOOKS = ((1280, "light"), (320, "dark"))
+CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer, LiveAgent]
+AXE = f"""
+axe.run(document, {{
+  runOnly: {list(TAGS)}, resultTypes: ["violations", "incomplete"], preload: false,
+}})
+  .then((found) => ["violations", "incomplete"].map((kind) => found[kind].map((rule) =>
+    [rule.id, rule.impact, rule.nodes.length, rule.nodes[0].target.join(" ")])))
+"""
+READY = "Promise.all([document.fonts.ready, globalThis.MathJax?.startup?.promise]).then(() => true)"
+# What sticks out of the window, where nobody could scroll to see it.
+WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+def walk_widgets(tab: Page, folder: Path) -> list[Walked]:
+    """Every widget of the course as it starts, and one that asks before it shows."""
+    shown = [cls() for cls in CLASSES]
+    shown.append(widgets.ScanPlayer(question="How many steps of waiting?"))
+    found = []
+    for widget in shown:
+        path = folder / "widget.html"
+        path.write_text(page([widget]), "utf-8")
+        tab.window(1280, 1000)
+        tab.open(path.as_uri(), 'document.querySelector(".mmrl-stage")')
+        name = type(widget).__name__ + (", with a question" if widget.question else "")
+        found.append(walk(tab, name, ".mmrl"))
+        print(
+            f"  {name:36}{found[-1].stops:4} stops", *found[-1].problems, sep="\n    ", flush=True
+        )
+    return found
+
+
+def ask_axe(tab: Page, site: Path, only: str = "") -> list[dict[str, Any]]:
+    """What axe finds on each page of the site: sentences, and what it leaves to a person."""
+    with tempfile.TemporaryDirectory() as folder:
+        for package, (digest, parts) in vendor.AXE.items():
+            vendor.unpack(package, digest, parts, Path(folder))
+        axe = (Path(folder) / "axe.min.js").read_text("utf-8")
+    rows = []
+    for path in sorted(site.rglob("*.html")):
+        name = path.relative_to(site).with_suffix("").as_posix()
+        if name.startswith(("_modules", "_static")) or only not in name:
+            continue
+        row: dict[str, Any] = {"page": name, "violations": [], "left": []}
+        for width, theme in LOOKS:
+            tab.window(width, 900, theme)
+            tab.open(path.as_uri())
+            tab.run(READY)
+            tab.run(axe + "; null")
+            violations, left = tab.run(AXE)
+            row["violations"] += [[width, theme, *one] for one in violations]
+            row["left"] = sorted({*row["left"], *(rule for rule, *_ in left)})
+            if tab.run(WIDE):
+                row["violations"].append([width, theme, "reflow", "serious", 1, "the page"])
+        rows.append(row)
+        print(f"  {name:48}{len(row['violations']):3} violations", flush=True)
+        for one in row["violations"]:
+            print("    ", *one, flush=True)
+    return rows
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--site", type=Path, default=SITE, help="the folder of the built site")
+    parser.add_argument("--only", choices=("widgets", "pages"), help="one half alone")
+    parser.add_argument("--page", default="", help="of the pages, those with this in their name")
+    options = parser.parse_args(arguments)
+    chromium = find_chromium()
+    if not chromium:
+        sys.exit("There is no Chromium (Debian: apt install chromium).")
+    version = subprocess.run([chromium, "--version"], capture_output=True, text=True).stdout
+    about: dict[str, Any] = json.loads(OUT.read_text("utf-8")) if OUT.exists() else {}
+    now = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "revision": revision(),
+        "browser": version.split(" built")[0].strip(),
+    }
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder, browser(chromium, Path(folder)) as tab:
+        if options.only != "pages":
+            found = [vars(one) for one in walk_widgets(tab, Path(folder))]
+            about["widgets"] = now | {"walked": found}
+            bad += sum(len(one["problems"]) for one in found)
+        if options.only != "widgets":
+            rows = ask_axe(tab, options.site, options.page)
+            axe = next(iter(vendor.AXE))
+            about["pages"] = now | {"axe": axe, "rules": list(TAGS), "looks": LOOKS, "asked": rows}
+            bad += sum(len(row["violations"]) for row in rows)
+    OUT.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    print(f"{bad} problems; all of it is in {OUT.relative_to(ROOT)}.")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

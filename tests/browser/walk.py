@@ -1,0 +1,191 @@
+"""Walk over widgets with the keyboard alone: is every control reached, seen and operated by keys?
+
+A person without a mouse presses Tab until a control has the focus, sees which one it is, and
+presses its keys. So does this: nothing is focused by a script but a button in front of the widget,
+and the walk goes there and back, from the button behind it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from chrome import Page
+
+SCRIPT = """
+globalThis.walk = (() => {
+  const kinds = "input, button, select, textarea, summary, a[href], "
+    + "[tabindex]:not([tabindex='-1'])";
+  const root = () => document.querySelector(WHERE);
+  const shown = (n) => n.getClientRects().length > 0 && !n.disabled;
+  const edge = (id) => Object.assign(document.createElement("button"), { id, textContent: id });
+  // What is said and shown, without names that are new in every picture.
+  const seen = () => root().innerHTML.replace(/mmrl-[a-z0-9]+-\\d+/g, "")
+    + [...root().querySelectorAll("input, select")].map((n) => [n.value, n.checked]).join();
+  const name = (n) => n.getAttribute("aria-label")
+    ?? n.closest("fieldset")?.querySelector("legend")?.textContent
+    ?? (n.labels?.[0]?.textContent || n.textContent.trim() || n.title);
+  const kind = (n) => n.tagName === "INPUT" ? n.type : n.tagName;
+  // Of radio buttons the one that is chosen takes the focus for all of them.
+  const controls = () => [...root().querySelectorAll(kinds)].filter(
+    (n) => shown(n) && (n.type !== "radio" || n.checked));
+  const known = (n) => n.type === "radio" ? n.name : n;
+  let before = "", ids = new Map();
+  const number = (n) => {
+    const key = known(n);
+    if (!ids.has(key)) ids.set(key, ids.size);
+    return ids.get(key);
+  };
+  const about = (n) => ({ id: number(n), name: name(n), kind: kind(n),
+    text: n.tagName === "BUTTON" ? n.textContent.trim() : "" });
+  return {
+    begin() {
+      ids = new Map();
+      root().before(edge("front"));
+      root().after(edge("behind"));
+    },
+    end: () => ["front", "behind"].forEach((id) => document.getElementById(id).remove()),
+    from: (id) => document.getElementById(id).focus(),
+    all: () => controls().map(about),
+    // The control that has the focus, or the end that was reached, or null: it went elsewhere.
+    at() {
+      const n = document.activeElement;
+      if (n.id === "front" || n.id === "behind") return { edge: n.id };
+      return root().contains(n) ? about(n) : null;
+    },
+    box() {
+      const n = document.activeElement;
+      const part = n.type === "radio" || n.type === "checkbox" ? n.closest("label") ?? n : n;
+      part.scrollIntoView({ block: "center" });
+      const { left, top, width, height } = part.getBoundingClientRect();
+      const [x, y] = [left + scrollX - 5, top + scrollY - 5];
+      return { x, y, width: width + 10, height: height + 10 };
+    },
+    // A copy of the focus without its look: what a picture of the control is compared with.
+    plain(on) {
+      let style = document.getElementById("plain");
+      if (on && !style) {
+        style = Object.assign(document.createElement("style"), { id: "plain" });
+        style.textContent = ":focus, :focus-visible, :focus + * { outline: none !important; "
+          + "box-shadow: none !important; }";
+        document.head.append(style);
+      } else if (!on) style?.remove();
+    },
+    mark() { before = seen(); },
+    changed: () => seen() !== before,
+    // What scrolls is operated if it moves, or if all of it can be seen.
+    scrolls() {
+      const n = document.activeElement;
+      return n.scrollWidth <= n.clientWidth && n.scrollHeight <= n.clientHeight
+        || n.scrollTop + n.scrollLeft > 0;
+    },
+  };
+})();
+null
+"""
+KEYS = {
+    "range": ("ArrowLeft", "ArrowRight", "ArrowRight", "Home", "End", "ArrowLeft"),
+    "radio": ("ArrowRight", "ArrowLeft", "ArrowDown"),
+    "checkbox": (" ",),
+    "BUTTON": ("Enter", " "),
+    "SELECT": ("ArrowDown", "ArrowUp", "ArrowDown"),
+    "number": ("ArrowUp", "ArrowDown", "ArrowUp"),
+}
+TWICE = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
+MOST = 200  # stops of Tab: a walk that is longer does not come to an end
+
+
+@dataclass
+class Walked:
+    """How a walk went. `problems` are sentences: empty means that keys are enough."""
+
+    name: str
+    stops: int = 0  # of Tab, from the button in front of the widget to the one behind it
+    controls: int = 0  # which the walks met, also those that appear on the way
+    problems: list[str] = field(default_factory=list)
+
+
+def walk(page: Page, name: str, where: str, pressing: bool = True) -> Walked:
+    """Tab there and back over the element at `where`, a selector, which is on the open page.
+
+    Without `pressing`, buttons are reached and seen but not pressed.
+    """
+    page.run(SCRIPT.replace("WHERE", repr(where)))
+    page.run("walk.begin()")
+    walked, operated, met = Walked(name), set(), {}
+    for start, end, key in (("front", "behind", "Tab"), ("behind", "front", "Shift+Tab")):
+        page.run(f"walk.from('{start}')")
+        expected = {one["id"]: one for one in page.run("walk.all()")}
+        reached, stops = set(), 0
+        for stops in range(MOST):  # noqa: B007
+            _tab(page, key)
+            at = page.run("walk.at()")
+            if at is None or "edge" in at:
+                break
+            reached.add(at["id"])
+            met[at["id"]] = at
+            if not _is_seen(page):
+                walked.problems.append(f"{_called(at)}: the focus cannot be seen")
+            # On the way back only what had nothing to do before, as *Back* at the first step.
+            if at["id"] not in operated and _operate(page, at, pressing):
+                operated.add(at["id"])
+        else:
+            walked.problems.append(f"{key} does not leave it after {MOST} stops")
+            break
+        if at is None or at["edge"] != end:
+            walked.problems.append(f"{key} leaves it for another place of the page")
+        walked.stops = walked.stops or stops
+        left = {one["id"]: one for one in page.run("walk.all()")}  # keys may have hidden some
+        missed = [one for i, one in expected.items() if i in left and i not in reached]
+        walked.problems += [f"{_called(one)}: {key} does not reach it" for one in missed]
+    walked.controls = len(met)
+    nameless = [one for one in met.values() if not one["name"].strip()]
+    walked.problems += [f"{_called(one)}: it has no name" for one in nameless]
+    idle = [one for i, one in met.items() if i not in operated]
+    walked.problems += [f"{_called(one)}: its keys change nothing" for one in idle]
+    page.run("walk.end()")
+    walked.problems = sorted(set(walked.problems))
+    return walked
+
+
+def _called(control: dict[str, Any]) -> str:
+    return f"{control['text'] or control['name'] or 'a control'} ({control['kind']})"
+
+
+def _tab(page: Page, key: str) -> None:
+    shift = {"modifiers": 8} if key.startswith("Shift") else {}
+    about = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9} | shift
+    page.call("Input.dispatchKeyEvent", type="keyDown", **about)
+    page.call("Input.dispatchKeyEvent", type="keyUp", **about)
+
+
+def _is_seen(page: Page) -> bool:
+    """Whether a picture of the control differs from one without the mark of its focus."""
+    clip = page.run("walk.box()") | {"scale": 1}
+    pictures = []
+    for plain in ("false", "true"):
+        page.run(f"walk.plain({plain}), {TWICE}.then(() => null)")
+        done = page.call("Page.captureScreenshot", format="png", clip=clip)
+        pictures.append(done["data"])
+    page.run("walk.plain(false)")
+    return pictures[0] != pictures[1]
+
+
+def _operate(page: Page, control: dict[str, Any], pressing: bool) -> bool:
+    """Whether the keys of a control do what they are for."""
+    kind = control["kind"]
+    if kind in ("text", "textarea"):
+        page.run("walk.mark()")
+        page.type("7")
+        return page.run("document.activeElement.value.includes('7')")
+    if kind == "BUTTON" and not pressing:
+        return True
+    if kind not in KEYS:
+        page.key("ArrowRight")
+        page.key("ArrowDown")
+        page.run("new Promise((go) => setTimeout(go, 300)).then(() => null)")
+        return page.run("walk.scrolls()")
+    page.run("walk.mark()")
+    changed = False
+    for key in KEYS[kind]:
+        page.key(key)
+        changed |= page.run(f"{TWICE}.then(() => walk.changed())")
+    return changed
