@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab book access test fast mutants roundings lint bench lock address clean style
+.PHONY: help demo lab book slides print access test fast mutants roundings lint bench lock address clean style
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ book: $(VENV)/book ## Run every notebook and build the site
 
 access: $(VENV)/dev ## Walk every widget by keyboard, and ask axe about each page of the built site
 	$(BIN)/python tests/browser/access.py
+
+slides: $(VENV)/book ## Make slides of every chapter, with its widgets: build/slides
+	$(BIN)/python book/tools/slides.py
+
+print: $(VENV)/book ## Print the course as one PDF, by Chromium: build/course.pdf
+	$(BIN)/python book/tools/paper.py
 
 test: style ## Check style and run every test, of which one checks types
 	$(PYTEST)

@@ -38,6 +38,11 @@ def address(root: Path = ROOT) -> str:
     return _project(root).get("urls", {}).get("Repository", "")
 
 
+def site(root: Path = ROOT) -> str:
+    """Where the site is published; "" as long as that is not known."""
+    return _project(root).get("urls", {}).get("Documentation", "")
+
+
 def cell(where: str, root: Path = ROOT) -> str:
     """The second cell of every notebook, which installs the course on Colab."""
     name = _project(root)["name"]

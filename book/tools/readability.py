@@ -74,6 +74,13 @@ def sentences(text: str) -> list[str]:
     return found
 
 
+def first(text: str) -> str:
+    """The first sentence of a paragraph, with its markup and a title that stands before it."""
+    dots = _SHORT.sub(lambda match: match.group().replace(".", "\N{ONE DOT LEADER}"), text)
+    ends = (match.end() for match in _END.finditer(dots))
+    return text[: next((end for end in ends if len(text[:end].split()) > 6), None)].strip()
+
+
 def texts(notebook: dict[str, Any]) -> list[str]:
     """The Markdown of a chapter that is read as prose: without its header and its references."""
     cells = [c for c in notebook["cells"][1:] if c["cell_type"] == "markdown"]

@@ -41,6 +41,17 @@ PACKAGES = {
         },
     ),
 }
+# For slides only.
+REVEAL = {
+    "reveal.js@6.0.2": (
+        "sha512-JYIg5D9aoxoaLeb84O+OvAwsKWdIavVgEDScxtYEXFCT6t6TQrhNtSgogcjdCpdLsWglhJn3zyE3fUOwiH5KEg==",
+        {
+            "dist/reveal.js": "dist/reveal.js",
+            "dist/reveal.css": "dist/reveal.css",
+            "dist/plugin/notes.js": "dist/notes.js",
+        },
+    ),
+}
 # For tests only.
 AXE = {
     "axe-core@4.14.1": (

@@ -58,6 +58,8 @@ TIME = re.compile(
 )
 TAGS = {"setup", "remove-cell", "remove-input", "hide-input", "hide-cell", "exercise", "solution"}
 TAGS |= {"raises-exception"}
+SLIDES = {"slide", "-", "fragment", "notes", "skip"}
+FEWEST_SLIDES, MOST_SLIDES = 8, 21
 MOST_CELLS, MOST_LINES, MOST_WORDS_A_CELL = 60, 20, 200
 WORDS, FIRST_WORDS = (1200, 3600), (300, 3600)
 # Words in a sentence, and connectives in a thousand words: see book/tools/readability.py.
@@ -168,10 +170,23 @@ def form(chapter: Chapter) -> Iterator[str]:
             yield f"{cell} has outputs or an execution count: clear all outputs"
         if unknown := set(cell.tags) - TAGS:
             yield f"{cell} has unknown tags {sorted(unknown)}; known are {sorted(TAGS)}"
-        if foreign := set(cell.metadata) - {"tags", "jupyter", "mystnb"}:
+        if foreign := set(cell.metadata) - {"tags", "jupyter", "mystnb", "slideshow"}:
             yield f"{cell} has metadata {sorted(foreign)} that nothing reads: remove it"
         if not cell.source.strip():
             yield f"{cell} is empty"
+
+
+def slides(chapter: Chapter) -> Iterator[str]:
+    kinds = [c.metadata.get("slideshow", {}).get("slide_type", "skip") for c in chapter.cells]
+    if unknown := set(kinds) - SLIDES:
+        yield f"slides are of {sorted(SLIDES)}, and not {sorted(unknown)}"
+    if not FEWEST_SLIDES <= kinds.count("slide") <= MOST_SLIDES:
+        yield (
+            f"{kinds.count('slide')} cells begin a slide; wanted are {FEWEST_SLIDES} to "
+            f"{MOST_SLIDES}: `slideshow.slide_type` in their metadata"
+        )
+    if kinds[0] != "slide" or chapter.section("Takeaways")[0].metadata.get("slideshow") is None:
+        yield "the slides must begin with cell 1, and show the takeaways"
 
 
 def header(chapter: Chapter) -> Iterator[str]:
@@ -506,7 +521,7 @@ def checked(chapter: Chapter, number: str, name: str) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Chapter], Iterator[str]], ...] = (
-    form, header, sections, lengths, language, equations,
+    form, slides, header, sections, lengths, language, equations,
     pictures, figures, widgets, commitments, teaching, links, exercises,
 )  # fmt: skip
 
@@ -615,6 +630,8 @@ def example() -> dict[str, Any]:
     cells.append(text_cell("## Takeaways\n\n- One\n- Two\n- Three\n\n**Used next:** nowhere."))
     cells.append(text_cell("## Further reading"))
     cells = [copy.deepcopy(cell) | {"id": f"c{i}"} for i, cell in enumerate(cells)]
+    for cell in [cell for cell in cells if cell["cell_type"] == "markdown"][:8] + cells[-2:-1]:
+        cell["metadata"]["slideshow"] = {"slide_type": "slide"}
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": copy.deepcopy(METADATA), "cells": cells}
 
 
@@ -703,6 +720,8 @@ METADATA_FLAWS: dict[str, tuple[str, dict[str, Any], str]] = {
     "unknown tag": ("assert True", {"tags": ["important"]}, "unknown tags"),
     "foreign": ("assert True", {"collapsed": True}, "nothing reads"),
     "solution shown": ("# Solution", {"tags": ["solution", "hide-cell"]}, "source_hidden"),
+    "no first slide": ("# 02", {}, "must begin with cell 1"),
+    "strange slide": ("Look.", {"slideshow": {"slide_type": "page"}}, "and not ['page']"),
     "untagged": ("# Solution", {}, "right after it"),
 }
 

@@ -1,0 +1,187 @@
+"""The course as one PDF, from the pages of the site: `make print` writes build/course.pdf.
+
+The pages are joined into one, in the order of the table of contents, and Chromium prints it with
+tags, an outline and alternative texts. A widget is a picture of how it starts, above a link to
+where it lives; solutions stay on the site.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urldefrag, urljoin
+
+import address
+import build
+import execute
+import vendor
+import yaml
+from bs4 import BeautifulSoup, Tag
+
+PARTS = Path(__file__).parent / "paper"
+PAPER = execute.ROOT / "build" / "course.pdf"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--no-pdf-header-footer"),
+    *("--allow-file-access-from-files", "--virtual-time-budget=600000"),
+    *("--export-tagged-pdf", "--generate-pdf-document-outline"),
+)
+# For a screen: tables that are wider than paper, and what docstrings say.
+LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard", "teach"}
+# Equations are drawings with an alternative text, because Chromium gives none to letters of CSS.
+MATHJAX = "mathjax@3.2.2"
+DRAWING = {
+    "es5/tex-svg.js": "tex-svg.js",
+    "es5/input/tex/extensions/*.js": "input/tex/extensions/",
+}
+STATE = "application/vnd.jupyter.widget-state+json"
+GONE = "a.headerlink, .tag_solution, script:not([type*=widget-view], .mmrl-explorer)"
+PAGE = """\
+<!DOCTYPE html>
+<html lang="en" data-theme="light" data-mode="light"><head><meta charset="utf-8">
+<title>{title}</title>{styles}<link rel="stylesheet" href="{parts}/paper.css">
+<script src="{site}/_static/site.js"></script>{mathjax}
+<script type="{kind}">{state}</script></head>
+<body><header><p class="course">{title}</p></header><main class="bd-content">{body}</main>
+<script src="tex-svg.js" defer></script>
+<script src="{parts}/paper.js" defer></script>
+<script src="{site}/_static/mount.js" defer></script>
+<script src="{site}/_static/vendor/require.js" defer></script>
+<script src="{site}/_static/widgets.js" defer></script>
+<script src="{site}/_static/vendor/embed-amd.js" data-jupyter-widgets-cdn="nocdn/" defer></script>
+</body></html>
+"""
+
+
+class NotPrinted(Exception):
+    """There is no PDF; the message says why."""
+
+
+def pages() -> list[str]:
+    """The pages that are printed, in reading order."""
+    toc = yaml.safe_load((build.BOOK / "_toc.yml").read_text("utf-8"))
+    names = [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
+    return [name for name in names if name not in LEFT and not name.startswith("api/")]
+
+
+def join(site: Path, names: list[str]) -> str:
+    """One page of many, in HTML, that loads what it needs from the site."""
+    here, bodies, state, head = site.as_uri(), [], {}, ""
+    for name in names:
+        soup = BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
+        head = head or soup
+        if found := soup.find("script", type=STATE):
+            state |= json.loads(found.string)["state"]
+        article = soup.select_one("article.bd-article")
+        _settle(article, name, set(names), here)
+        bodies.append(
+            f'<article class="bd-article" id="{_id(name)}">{article.decode_contents()}</article>'
+        )
+    styles = [link for link in head.select("link[rel=stylesheet]")]
+    for link in styles:
+        link["href"] = urljoin(f"{here}/{names[0]}.html", link["href"])
+    mathjax = next(
+        s for s in head.find_all("script") if (s.string or "").startswith("window.MathJax")
+    )
+    return PAGE.format(
+        title=head.title.string.rpartition("—")[2].strip(),
+        styles="".join(map(str, styles)),
+        mathjax=mathjax,
+        kind=STATE,
+        site=here,
+        parts=PARTS.as_uri(),
+        body="\n".join(bodies),
+        state=json.dumps({"version_major": 2, "version_minor": 0, "state": state}).replace(
+            "</", "<\\/"
+        ),
+    )
+
+
+def _id(page: str, inside: str = "") -> str:
+    return "-".join(filter(None, (page.replace("/", "-"), inside)))
+
+
+def _settle(article: Tag, name: str, names: set[str], here: str) -> None:
+    """Make what a page says of places true in the joined page."""
+    for node in article.select(GONE):
+        node.decompose()
+    for node in article.select("a.image-reference"):
+        node.unwrap()
+    for node in article.select("[id]"):
+        node["id"] = _id(name, node["id"])
+    for node in article.select("[src]"):
+        node["src"] = urljoin(f"{here}/{name}.html", node["src"])
+    for node in article.select("a[href]"):
+        path, inside = urldefrag(urljoin(f"{name}.html", node["href"]))
+        if path.removesuffix(".html") in names:
+            node["href"] = f"#{_id(path.removesuffix('.html'), inside)}"
+        elif not re.match(r"\w+:", path):
+            node["href"] = live(path, here) + (f"#{inside}" if inside else "")
+    for node in article.select("details"):
+        node["open"] = ""
+    for node in article.select('script[type*="widget-view"], .mmrl-mount'):
+        link = f'<p class="live"><a href="{live(f"{name}.html", here)}">Live on the site</a></p>'
+        (node.find_parent(class_="cell_output") or node).insert_after(
+            BeautifulSoup(link, "html.parser")
+        )
+
+
+def live(page: str, here: str) -> str:
+    """Where a page of the site is: under its address, or beside this one as long as it has none."""
+    return urljoin(address.site(), page) if address.site() else f"{here}/{page}"
+
+
+def chromium() -> str:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise NotPrinted("Printing needs Chromium or Chrome (Debian: apt install chromium).")
+    return found
+
+
+def write_pdf(html: str, target: Path) -> None:
+    """Print a page with tags and an outline; links to files are made relative to the PDF."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "course.html")
+        page.write_text(html, "utf-8")
+        vendor.unpack(MATHJAX, vendor.PACKAGES[MATHJAX][0], DRAWING, Path(folder))
+        command = [chromium(), *FLAGS, f"--user-data-dir={folder}", f"--print-to-pdf={target}"]
+        done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True)
+    if done.returncode or not target.exists():
+        raise NotPrinted(done.stderr[-2000:])
+    target.write_bytes(relative(target.read_bytes(), target.parent))
+
+
+def relative(pdf: bytes, folder: Path) -> bytes:
+    """A PDF in which links to files of this machine lead there from `folder`, wherever that is.
+
+    What is saved is filled with spaces, since a PDF counts its bytes.
+    """
+
+    def shorter(match: re.Match[bytes]) -> bytes:
+        path, mark, inside = match[1].decode().partition("#")
+        found = os.path.relpath(path, folder.resolve())
+        return f"({found}{mark}{inside})".encode().ljust(len(match[0]))
+
+    return re.sub(rb"\(file://([^()]*)\)", shorter, pdf)
+
+
+def paper() -> Path:
+    """The finished PDF. Raises `NotPrinted`, or `NotBuilt` of the site."""
+    chromium()
+    site = build.build()
+    PAPER.parent.mkdir(exist_ok=True)
+    print("Printing (a minute or two)", flush=True)
+    write_pdf(join(site, pages()), PAPER)
+    return PAPER
+
+
+if __name__ == "__main__":
+    try:
+        print(f"The course is in {paper()}.")
+    except (NotPrinted, build.NotBuilt) as error:
+        sys.exit(f"The course could not be printed.\n{error}")

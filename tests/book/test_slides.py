@@ -1,0 +1,104 @@
+"""Slides and paper: what they take of a chapter, and what becomes of it.
+
+How all of them look is seen by `make slides` and `make print`, which take minutes.
+"""
+
+import sys
+from pathlib import Path
+
+import nbformat.v4 as v4
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
+import paper  # noqa: E402
+import slides  # noqa: E402
+from bs4 import BeautifulSoup  # noqa: E402
+
+TEXT = """## Laws
+
+A **monoid** obeys two laws (Morad et al. 2024, Eqs. 3-4). Brackets make no difference to it.
+
+$$ a = b.
+
+C = d. \\tag{2.1} $$
+
+**By hand** (Eq. 2.1). Take 8, 3 and 2. The larger obeys.
+
+- **One.** This is the first of all items. It goes on.
+- Two is short.
+
+**Time:** long.
+"""
+WIDGET = {
+    "application/vnd.jupyter.widget-view+json": {"model_id": "m"},
+    "text/plain": "ScanPlayer()",
+}
+STATE = "application/vnd.jupyter.widget-state+json"
+
+
+def test_a_slide_has_equations_whole_and_of_paragraphs_and_items_the_first_sentence():
+    assert slides.brief(TEXT).split("\n\n") == [
+        "## Laws",
+        "A **monoid** obeys two laws (Morad et al. 2024, Eqs. 3-4).",
+        "$$ a = b.",
+        "C = d. \\tag{2.1} $$",
+        "**By hand** (Eq. 2.1). Take 8, 3 and 2.",
+        "- **One.** This is the first of all items.\n- Two is short.",
+    ]
+
+
+def test_of_a_notebook_the_chosen_cells_become_slides_with_notes_and_widgets():
+    of = lambda kind: {"slideshow": {"slide_type": kind}}  # noqa: E731
+    printed = v4.new_output(
+        "stream", text="many rows\nSeeds 0, 1.\nMeasured on cpu, with\n    mmrl x\n"
+    )
+    cells = [
+        v4.new_markdown_cell("# 02 · Title\n\nSee [03](03_x.ipynb)", metadata=of("slide")),
+        v4.new_markdown_cell(TEXT, metadata=of("slide")),
+        v4.new_code_cell("never_shown()"),
+        v4.new_code_cell(
+            "Player()",
+            metadata=of("slide"),
+            outputs=[printed, v4.new_output("display_data", WIDGET)],
+        ),
+    ]
+    notebook = v4.new_notebook(cells=cells, metadata={"widgets": {STATE: {"state": {"m": {}}}}})
+    html = slides.page(notebook, "02 · Title")
+    soup = BeautifulSoup(html, "html.parser")
+    assert len(soup.select("section section")) == 3
+    assert "It goes on." in soup.select_one("aside.notes").text
+    assert not soup.find(string=lambda text: "never_shown" in text or "Player()" in text)
+    assert "many rows" not in html and "Measured on cpu" in html
+    assert soup.select_one('script[type*="widget-view"]') and 'href="03_x.html"' in html
+    loaded = [
+        node.get("src") or node.get("href") for node in soup.select("script[src], link[href]")
+    ]
+    assert loaded and all(path.startswith("static/") for path in loaded)
+
+
+def test_links_of_a_pdf_lead_to_files_beside_it_and_its_bytes_stay_where_they_were(tmp_path: Path):
+    link = f"(file://{tmp_path.resolve()}/site/a.html#b)".encode()
+    pdf = paper.relative(b"<</URI " + link + b">> end", tmp_path / "build")
+    assert pdf.startswith(b"<</URI (../site/a.html#b) ") and len(pdf) == len(link) + 13
+
+
+def test_pages_are_joined_with_links_inside_and_without_solutions(tmp_path: Path):
+    head = '<title>A — Book</title><link rel="stylesheet" href="x.css">'
+    head += "<script>window.MathJax = {}</script>"
+    state = '<script type="application/vnd.jupyter.widget-state+json">{"state": {"m": 1}}</script>'
+    view = '<script type="application/vnd.jupyter.widget-view+json">{}</script>'
+    one = '<h1 id="t">A</h1><a href="b.html#t">b</a><a href="c.html">c</a><img src="i.png" alt="i">'
+    two = f'<h1 id="t">B</h1><div class="cell_output">{view}</div><div class="tag_solution">s</div>'
+    for name, body in {"a": one, "b": two}.items():
+        text = f'{head}{state}<article class="bd-article">{body}</article>'
+        (tmp_path / f"{name}.html").write_text(text, "utf-8")
+    soup = BeautifulSoup(paper.join(tmp_path, ["a", "b"]), "html.parser")
+    assert [node["id"] for node in soup.find_all("h1")] == ["a-t", "b-t"]
+    assert soup.find("a", string="b")["href"] == "#b-t"
+    assert soup.find("a", string="c")["href"].startswith("file:")
+    assert not soup.select(".tag_solution") and len(soup.select(".live a")) == 1
+    assert soup.find("img")["src"] == f"{tmp_path.as_uri()}/i.png"
+
+
+def test_every_chapter_is_printed():
+    chapters = {f"notebooks/{path.stem}" for path in slides.execute.chapters()}
+    assert chapters < set(paper.pages())
