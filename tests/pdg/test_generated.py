@@ -23,7 +23,19 @@ from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
 from mmrl.pdg.run import compile
 from mmrl.pdg.verify import fitting
 from mmrl.pdg.verify.naive import execute
-from tests.helpers.pdg_programs import DATA, ORIGIN, Drawn, Hand, Missing, build, drawn_programs
+from tests.helpers.pdg_programs import (
+    DATA,
+    ORIGIN,
+    Drawn,
+    Hand,
+    Leaf,
+    Merge,
+    Missing,
+    Pair,
+    Read,
+    build,
+    drawn_programs,
+)
 
 NUMBER = int(os.environ.get("MMRL_PROGRAMS", "9"))
 Pass = Callable[[Graph], tuple[Graph, list[str]]]
@@ -179,6 +191,14 @@ def drawn_agree(drawn: Drawn, order: int, steps: list[tuple[str, str]]) -> None:
     note(str(drawn))
     COUNTS["drawn"] += 1
     one(drawn, order, {f"{k}: {step} {d}": PASSES[step](d) for k, (step, d) in enumerate(steps)})
+
+
+def test_numbers_have_the_residuals_of_a_trace():
+    """A program that was drawn: where JAX knew the numbers, there was one residual more."""
+    packed, later = Pair("pack", 0, 0), Pair("step", 4, 0)
+    state = Merge("t", ((("0",), 2), (("t + 1",), 3)))
+    nodes = (Leaf(0, "t"), packed, Read(1, ("0",), ""), later, state, Pair("unpack", 4, 0))
+    one(Drawn("t", nodes, (5, 0), {"T": 5}), 2, {})
 
 
 @pytest.mark.slow

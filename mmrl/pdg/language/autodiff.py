@@ -348,19 +348,26 @@ def _linearized(
     """`jax.vjp` of some outputs of the operation by the arguments wanted, and all its outputs."""
     forward = op.run
     assert forward is not None
-    # Weak types, as of jnp.full(4, 0.3), would change which residuals there are, point by point.
-    primals = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
-    moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
 
-    def f(*moved: Any) -> tuple[Any, Any]:
-        now = list(primals)
-        for k, value in zip(wanted, moved, strict=True):
-            now[k] = eqx.combine(value, primals[k])
-        results = tuple(forward(env, *now))
-        return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in outputs), results
+    def linearized(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
+        def f(*moved: Any) -> tuple[Any, Any]:
+            now = list(primals)
+            for k, value in zip(wanted, moved, strict=True):
+                now[k] = eqx.combine(value, primals[k])
+            results = tuple(forward({**env, **here}, *now))
+            return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in outputs), results
 
-    _, back, results = jax.vjp(f, *moving, has_aux=True)
-    return back, results
+        moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
+        _, back, results = jax.vjp(f, *moving, has_aux=True)
+        return back, results
+
+    # Numbers, and weak types as of jnp.full(4, 0.3), would change which residuals there are, point
+    # by point: so it is always traced, with the same types, before it is run.
+    here = {name: env[name] for name in op.domain.names}
+    given = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
+    jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, given)
+    leaves = jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *jax.tree.leaves((here, given)))
+    return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
 
 def residuals(
