@@ -19,7 +19,8 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab book slides print access test fast mutants roundings lint bench lock address clean style
+.PHONY: help demo lab explore book slides print access test fast mutants roundings lint bench lock address
+.PHONY: clean style
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +31,9 @@ demo: $(VENV)/runtime ## Train agents that remember, and one that cannot
 lab: $(VENV)/lab ## Open the course in JupyterLab, at chapter 00
 	$(BIN)/jupyter lab $(LAB_ROOT) --ServerApp.root_dir=$(CURDIR)/notebooks \
 		--LabApp.default_url=/lab/tree/00_start_here.ipynb
+
+explore: $(VENV)/app ## Train, watch and compare agents, and try the widgets, on a page of its own
+	$(BIN)/python -m mmrl explore
 
 book: $(VENV)/book ## Run every notebook and build the site
 	$(BIN)/python book/tools/build.py
@@ -93,7 +97,7 @@ clean: ## Remove .venv and every cache; results stay
 	rm -rf book/_build book/api book/static/vendor
 
 # One file marks each finished installation, so that it is not repeated.
-$(VENV)/runtime $(VENV)/lab $(VENV)/book $(VENV)/dev: \
+$(VENV)/runtime $(VENV)/lab $(VENV)/app $(VENV)/book $(VENV)/dev: \
 		pyproject.toml requirements.lock mmrl/__init__.py | $(VENV)/pyvenv.cfg
 
 $(VENV)/runtime:
@@ -106,6 +110,11 @@ $(VENV)/lab:
 	@$(call install,".[notebooks]")
 	@touch $@ $(VENV)/runtime
 
+$(VENV)/app:
+	@echo "Installing mmrl, JupyterLab and Voilà into $(VENV) (once, about a minute)"
+	@$(call install,".[app]")
+	@touch $@ $(VENV)/runtime $(VENV)/lab
+
 $(VENV)/book:
 	@echo "Installing mmrl, JupyterLab and Jupyter Book into $(VENV) (once, about a minute)"
 	@$(call install,".[book]")
@@ -114,7 +123,7 @@ $(VENV)/book:
 $(VENV)/dev:
 	@echo "Installing mmrl and its development tools into $(VENV) (once, about two minutes)"
 	@$(call install,".[dev]")
-	@touch $@ $(VENV)/runtime $(VENV)/lab $(VENV)/book
+	@touch $@ $(VENV)/runtime $(VENV)/lab $(VENV)/app $(VENV)/book
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
     "experiment": "Measure again what the book shows.",
     "capstone": "Gates, budget and leaderboard of a memory of your own, as chapter 19 has them.",
+    "explore": "Open the training explorer and the widgets as a page of their own.",
     "doctor": "Say what mmrl runs on and whether it works.",
 }
 BAD_INPUT, INTERRUPTED = 2, 130

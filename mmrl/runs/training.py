@@ -124,18 +124,46 @@ class Training(abc.ABC):
         """Make a block count: on disk first, so that memory is never ahead of it."""
         whole = self.program.devices.whole(state)
         best, trained = better(self.best, whole.net, history[-1]), self._provenance()
-        header = {"setup": self.description, **trained}
-
-        def on_disk(path: pathlib.Path) -> None:
-            save(path / CHECKPOINT, {**header, "history": history}, whole)
-            if best is not self.best:
-                write(path, header, best)
-            self._write(path, header, history)
-
         if (path := self.path) is not None:
+            new = best if best is not self.best else None
+            header = {"setup": self.description, **trained}
             with writing(path):
-                told(lambda: on_disk(path))
+                told(lambda: self._put(path, header, history, whole, new))
         self.state, self.history, self.best, self.trained = state, history, best, trained
+
+    def _put(
+        self,
+        path: pathlib.Path,
+        header: dict[str, Any],
+        history: list[dict[str, Any]],
+        state: PyTree,
+        best: Best | None,
+    ) -> None:
+        """Replace the files of a folder; without `best`, all but that of the best networks."""
+        save(path / CHECKPOINT, {**header, "history": history}, state)
+        if best is not None:
+            write(path, header, best)
+        self._write(path, header, history)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write into a folder what training there would have left by now, to be gone on with.
+
+        Raises `RunError` if it holds a run already, if it cannot be written, and before the first
+        block.
+        """
+        path = pathlib.Path(path)
+        if not self.history:
+            raise RunError(f"There is nothing to save in {path} before the first block is done.")
+        if described(path) is not None:
+            raise RunError(f"{path} already holds a run. Choose another folder.")
+        whole = self.program.devices.whole(self.state)
+
+        def on_disk() -> None:
+            path.mkdir(parents=True, exist_ok=True)
+            self._put(path, self._header(), self.history, whole, self.best)
+
+        with writing(path):
+            told(on_disk)
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:
         there = described(path)

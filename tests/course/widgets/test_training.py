@@ -42,6 +42,9 @@ class Slow(Run):
     def __init__(self, setup: Setup):
         self.setup, self.state = setup, None
 
+    def save(self, path: Path) -> None:
+        path.mkdir(parents=True)
+
     def __iter__(self) -> Iterator[Report]:
         for block in range(1, self.setup.config.blocks + 1):
             Slow.begun.release()
@@ -219,7 +222,7 @@ def test_runs_are_overlaid_named_replaced_and_removed(slow):
     shown.run("mine", gamma=0.9, memory="lru")
     shown.run(batching="segments")
     names = [name for _, name in shown.trials]
-    assert names == ["lru", "gru", "none", "mine", "lru, segments 10, batch 50, γ 0.9"]
+    assert names == ["lru", "gru", "none", "mine", "lru, segments 10, γ 0.9, batch 50"]
     assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 3, 4]
     shown.run("mine", seeds=1)  # the same cell again: it takes its own place
     assert [t.curve.style for t in shown.trials.values()] == [0, 1, 2, 4, 3]
@@ -292,7 +295,7 @@ def test_other_troubles_are_told_too(slow, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_setting_that_does_not_exist_is_named():
-    with pytest.raises(ValueError, match=r"`momentum` is no setting .* there are batching, blocks"):
+    with pytest.raises(ValueError, match=r"`momentum` is no setting .* there are agent, batching"):
         explorer().run(momentum=0.9)
 
 

@@ -58,14 +58,20 @@ function draw(ui) {
   return { pictures: [...pictures, drawRewards(ui, now)].filter(Boolean), summary, notes };
 }
 
+const title = (model) => model.get("title") || "Episode player";
+
 function controls(ui) {
+  ui.syncs.push(() => {
+    ui.root.setAttribute("aria-label", title(ui));
+    ui.root.querySelector(".mmrl-title").textContent = title(ui);
+  });
   slider(ui, "step", { label: "step t", min: 0, max: () => state(ui).last, step: 1 });
   player(ui, "step", { last: () => state(ui).last, what: "step", pause: 400 });
 }
 
 const render = (context) =>
   frame(context, {
-    title: context.model.get("title") || "Episode player",
+    title: title(context.model),
     names: ["frames", "rewards", "policy", "step", "title"],
     controls,
     draw,

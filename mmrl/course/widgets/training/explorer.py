@@ -2,17 +2,19 @@
 
 import dataclasses
 import pathlib
+import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ipywidgets
 import numpy as np
 import traitlets
 
-from mmrl.agents.dqn import Config
+from mmrl.agents import AGENTS, find
 from mmrl.course import plain
+from mmrl.course.links import worded
 from mmrl.course.widgets.training.live import Curve, LiveCurves
 from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
@@ -23,18 +25,23 @@ from mmrl.show import STYLES
 
 MOST = {"seeds": 20, "blocks": 500}  # more would not fit a laptop
 REFRESH = 0.2  # seconds between two pictures, at least
+SHORTEST_BATCH = 500  # steps; a batch of 0 fits itself to longer episodes
 NOTHING = "Nothing trained yet: choose settings and press Train."
 
 
 class TrainingExplorer(ipywidgets.VBox):
-    """Train double DQN with a memory, watch it, compare it with other settings.
+    """Train an agent with a memory, watch it, compare it with other settings.
 
-    The traits are the settings in view. `config` holds all others; `bounds` maps an environment to
-    heights to mark, `{"popgym-RepeatFirstEasy-v0": {"best": 1.0}}`. Runs of one environment share
-    a figure. A run replaces one of the same name, so a cell may be run again.
+    The traits are the settings in view, which begin as those of `config`: a `Config` of an agent,
+    without one the course's of double DQN. All others are behind a button. Another `agent` begins
+    with its own. `bounds` maps an environment to heights to mark,
+    `{"popgym-RepeatFirstEasy-v0": {"best": 1.0}}`. Runs of one environment share a figure. A run
+    replaces one of the same name, so a cell may be run again; with `keep`, the last runs stay
+    beside a new one, and older ones leave.
     """
 
     env = traitlets.Unicode(ENVIRONMENTS[0])
+    agent = traitlets.Enum(tuple(AGENTS), "dqn")
     memory = traitlets.Enum(NAMES, "lru")
     batching = traitlets.Enum(("tape", "segments"), "tape")
     segment_length = traitlets.Int(10)  # L, steps
@@ -47,12 +54,18 @@ class TrainingExplorer(ipywidgets.VBox):
     def __init__(
         self,
         *,
-        config: Config | None = None,
+        config: Any = None,
         bounds: Mapping[str, Mapping[str, float]] | None = None,
+        keep: int | None = None,
         **settings: Any,
     ):
-        ipywidgets.VBox.__init__(self, **settings)
-        self.config, self.bounds = config or plain.DQN, dict(bounds or {})
+        name = settings.get("agent", "dqn")
+        config = config or (plain.DQN if name == "dqn" else find(name).Config())
+        name = next((name for name, its in AGENTS.items() if type(config) is its.Config), name)
+        ipywidgets.VBox.__init__(self, **{"agent": name, **_in_view(config), **settings})
+        self.config, self.bounds, self.keep = config, dict(bounds or {}), keep
+        self._configs = {name: config}
+        self.news: list[Callable[[], None]] = []  # called, in any thread, after every change
         self._first = {key: getattr(self, key) for key in ("gamma", "learning_rate")}
         self.trials: dict[tuple[str, str], Trial] = {}  # by environment and name
         self._current: Trial | None = None
@@ -66,9 +79,11 @@ class TrainingExplorer(ipywidgets.VBox):
             "Save": self.save,
         }
         self._panel = Panel(self, actions, self.remove)
+        self._panel.offer(self.config)
         self.children = self._panel.children
         self.add_class("mmrl")
         self.add_class("mmrl-training")
+        self.observe(lambda _: self._begin_with(self.agent), "agent")
         self.observe(lambda _: self.refresh(), ["env", "batching"])
         self.refresh()
 
@@ -84,7 +99,8 @@ class TrainingExplorer(ipywidgets.VBox):
 
         The widget follows, if a cell above shows it. Raises `ValueError` and `RunError`.
         """
-        for key, value in {**settings, "name": name}.items():
+        first = {key: settings[key] for key in ("agent",) if key in settings}  # it changes others
+        for key, value in {**first, **settings, "name": name}.items():
             if key not in self.class_own_traits():
                 known = ", ".join(sorted(self.class_own_traits()))
                 raise ValueError(f"`{key}` is no setting of the explorer; there are {known}.")
@@ -121,7 +137,7 @@ class TrainingExplorer(ipywidgets.VBox):
         for key in list(self.trials):
             self._drop(key)
         self._current = None
-        self._say(NOTHING)
+        self.refresh()
 
     def remove(self, name: str) -> None:
         """Remove one run of the environment in view. Unknown names are no error."""
@@ -129,11 +145,12 @@ class TrainingExplorer(ipywidgets.VBox):
         self.refresh()
 
     def save(self) -> pathlib.Path | None:
-        """Write results.json and curves.png of the runs in view; returns their folder.
+        """Write the runs in view, with results.json and curves.png; returns their folder.
 
-        That is the folder in the box, with a number if it holds results already.
+        That is the folder in the box, with a number if it holds results already. Each run has a
+        folder of its own in it, as `mmrl train` would have written it.
         """
-        trials = [trial for trial in self._in_view() if trial.reports]
+        trials = [trial for trial in self.in_view() if trial.reports]
         if not trials:
             return self._say("Nothing to save yet: train first.")
         folder = _free(pathlib.Path(self._panel.folder.value.strip() or "results/explorer"))
@@ -155,39 +172,54 @@ class TrainingExplorer(ipywidgets.VBox):
                 content = dumps({**provenance(), "runs": rows}, indent=1)
                 replace(folder / "results.json", content.encode())
                 replace(folder / "curves.png", self.png)
+            for trial in trials:
+                if trial.kept is not None:
+                    trial.kept.save(_free(folder / _slug(trial.curve.name)))
         except RunError as error:
             return self._say(str(error))
-        self._say(f"Saved {len(rows)} runs in {folder.resolve()}.")
+        one = folder / _slug(trials[-1].curve.name)
+        self._say(f"Saved {len(rows)} runs in {folder.resolve()}. To play: mmrl evaluate {one}")
         return folder
 
-    def _setup(self) -> Setup:
+    @property
+    def setup(self) -> Setup:
         """The settings in view. Raises `ValueError` for what cannot be trained here."""
-        for key, most in {**MOST, "segment_length": self.config.batch}.items():
-            if not 1 <= getattr(self, key) <= most:
-                raise ValueError(f"`{key}` must be from 1 to {most}; got {getattr(self, key)}.")
-        length = self.segment_length if self.batching == "segments" else 1
-        config = dataclasses.replace(
-            self.config,
-            memory=self.memory,
-            batching=self.batching,
-            segment_length=self.segment_length,
-            batch=self.config.batch // length * length,  # whole segments
-            gamma=self.gamma,
-            learning_rate=self.learning_rate,
-            blocks=self.blocks,
-        )
-        return Setup(env=self.env, config=config, seeds=tuple(range(self.seeds)))
+        config = dataclasses.replace(self.config, **self._panel.others())
+        most = {**MOST, "segment_length": getattr(config, "batch", 0) or SHORTEST_BATCH}
+        in_view = _in_view(config)
+        for key in [key for key in most if key in in_view or key == "seeds"]:
+            if not 1 <= getattr(self, key) <= most[key]:
+                raise ValueError(
+                    f"`{key}` must be from 1 to {most[key]}; got {getattr(self, key)}."
+                )
+        config = dataclasses.replace(config, **{key: getattr(self, key) for key in in_view})
+        if "batching" in in_view and config.batching == "segments":  # whole ones
+            whole = config.batch // config.segment_length * config.segment_length
+            config = dataclasses.replace(config, batch=whole)
+        return Setup(self.env, config, tuple(range(self.seeds)), self.agent)
 
-    def _auto_name(self, config: Config) -> str:
+    def _begin_with(self, agent: str) -> None:
+        """Show the settings of another agent: those that the explorer was given, or its own."""
+        self.config = self._configs.setdefault(agent, find(agent).Config())
+        for key, value in _in_view(self.config).items():
+            if key not in ("memory", "blocks"):
+                setattr(self, key, value)
+        self._first = {key: getattr(self, key) for key in self._first}
+        self._panel.offer(self.config)
+        self.refresh()
+
+    def _auto_name(self, config: Any) -> str:
         """Memory and batching, and what else differs from how the explorer was made."""
-        parts = [self.memory]
-        if self.batching == "segments":
+        parts = [self.memory] if self.agent == Setup.agent else [self.agent, self.memory]
+        in_view = _in_view(config)
+        if in_view.get("batching") == "segments":
             parts.append(f"segments {self.segment_length}")
-        if config.batch != self.config.batch:
-            parts.append(f"batch {config.batch}")
         for key, symbol in (("gamma", "γ"), ("learning_rate", "lr")):
             if getattr(self, key) != self._first[key]:
                 parts.append(f"{symbol} {getattr(self, key):g}")
+        for key, value in vars(config).items():
+            if key not in in_view and value != getattr(self.config, key):
+                parts.append(f"{key} {worded(value)}")
         return ", ".join(parts)
 
     def _begin(self) -> Trial:
@@ -196,10 +228,13 @@ class TrainingExplorer(ipywidgets.VBox):
                 raise ValueError(
                     f"{self._current.curve.name} is being trained: wait, or press Stop first."
                 )
-            setup = self._setup()
+            setup = self.setup
             key = (self.env, self.name.strip() or self._auto_name(setup.config))
             self._drop(key)
-            taken = {trial.curve.style for trial in self._in_view()}
+            older = [key for key in self.trials if key[0] == self.env]
+            for old in older[: len(older) - self.keep] if self.keep is not None else ():
+                self._drop(old)
+            taken = {trial.curve.style for trial in self.in_view()}
             free = [i for i in range(len(STYLES)) if i not in taken]
             if not free:
                 raise ValueError(f"The figure holds {len(STYLES)} runs: remove one first.")
@@ -213,7 +248,8 @@ class TrainingExplorer(ipywidgets.VBox):
         if trial is not None:
             trial.stop()
 
-    def _in_view(self) -> list[Trial]:
+    def in_view(self) -> list[Trial]:
+        """The runs of this environment, the oldest first."""
         with self._lock:
             return [trial for (env, _), trial in self.trials.items() if env == self.env]
 
@@ -235,13 +271,15 @@ class TrainingExplorer(ipywidgets.VBox):
             self._say(text)
             if picture:
                 self._draw()
+        for tell in self.news:
+            tell()
 
     def _say(self, text: str) -> None:
         with self._lock:
             self._panel.say(text, self._current)
 
     def _draw(self) -> None:
-        trials = self._in_view()
+        trials = self.in_view()
         steps = [t.setup.config for t in trials]
         end = max((c.blocks * c.block * c.rollout * c.environments for c in steps), default=1)
         bounds = self.bounds.get(self.env, {})
@@ -259,3 +297,14 @@ def _free(folder: pathlib.Path) -> pathlib.Path:
         number += 1
         free = folder.with_name(f"{folder.name}-{number}")
     return free
+
+
+def _slug(name: str) -> str:
+    """A run's name as that of a folder."""
+    return re.sub(r"[^\w.]+", "-", name).strip("-.") or "run"
+
+
+def _in_view(config: Any) -> dict[str, Any]:
+    """The settings of a config that are traits of the explorer."""
+    names = ("memory", "batching", "segment_length", "gamma", "learning_rate", "blocks")
+    return {name: getattr(config, name) for name in names if hasattr(config, name)}

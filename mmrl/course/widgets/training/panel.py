@@ -1,6 +1,7 @@
 """The look of the training explorer: its boxes, buttons, picture and table."""
 
 import base64
+import dataclasses
 import html
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 import ipywidgets
 import traitlets
 
+from mmrl.agents import AGENTS
+from mmrl.course.links import understood, worded
 from mmrl.course.widgets.base import style
 from mmrl.course.widgets.training.live import INCHES, MARKS
 from mmrl.course.widgets.training.trial import Trial
@@ -50,7 +53,9 @@ HELP = (
     "Colab the buttons work; a page without a kernel shows how the panel was left.</p>"
 )
 WIDTH, HEIGHT = (round(720 * side / INCHES[0]) for side in INCHES)  # on the page
-ROW = ipywidgets.Layout(display="flex", flex_flow="row wrap", width="100%")
+MORE, FEWER = "Show all settings", "Hide the other settings"
+ROWS = {"display": "flex", "flex_flow": "row wrap", "width": "100%"}
+ROW = ipywidgets.Layout(**ROWS)
 
 
 def short(env_id: str) -> str:
@@ -72,16 +77,22 @@ class Panel:
         remove: Callable[[str], None],
     ):
         self.boxes, self.remove = _boxes(settings), remove
+        self.kinds: dict[str, Any] = {}  # of the settings behind the button
+        self.more = ipywidgets.Box(
+            layout={"flex_flow": "row wrap", "width": "100%", "display": "none"}
+        )
+        self.opener = _button(MORE, self._open)
         self.buttons = {name: _button(name, action) for name, action in actions.items()}
         self.buttons["Train"].style.button_color = "#0072B2"
         self.buttons["Train"].style.text_color = "#FFFFFF"
-        self.folder = ipywidgets.Text("results/explorer", **_described("Folder"))
+        self.folder = ipywidgets.Text("results/explorer", **described_box("Folder"))
         self.status, self.table = ipywidgets.HTML(), ipywidgets.HTML()
         self.picture = ipywidgets.HTML()  # an Image would have no room for a description
         self.removers = ipywidgets.Box(layout=ROW)
         self.children = (
             ipywidgets.HTML(f"<style>{style()}{LOOK}</style>", layout={"display": "none"}),
-            ipywidgets.Box(tuple(self.boxes.values()), layout=ROW),
+            ipywidgets.Box((*self.boxes.values(), self.opener), layout=ROW),
+            self.more,
             ipywidgets.Box((*self.buttons.values(), self.folder), layout=ROW),
             self.status,
             self.picture,
@@ -89,6 +100,27 @@ class Panel:
             self.removers,
             ipywidgets.HTML(HELP),
         )
+
+    def offer(self, config: Any) -> None:
+        """Show all settings of an agent's config that have no box yet."""
+        fields = [f for f in dataclasses.fields(config) if f.name not in self.boxes]
+        self.kinds = {field.name: field.type for field in fields}
+        self.more.children = tuple(_other(f, getattr(config, f.name)) for f in fields)
+        for name in ("batching", "segment_length"):
+            self.boxes[name].disabled = not hasattr(config, name)
+
+    def others(self) -> dict[str, Any]:
+        """The settings behind the button, by name. Raises `ValueError` for words that are none."""
+        words = dict(zip(self.kinds, (box.value for box in self.more.children), strict=True))
+        return {
+            name: words[name] if kind is bool else understood(name, words[name], kind)
+            for name, kind in self.kinds.items()
+        }
+
+    def _open(self) -> None:
+        hidden = self.more.layout.display == "none"
+        self.more.layout.display = "flex" if hidden else "none"
+        self.opener.description = FEWER if hidden else MORE
 
     def say(self, text: str, trial: Trial | None) -> None:
         """Show one line, and how far the run under way is."""
@@ -122,21 +154,23 @@ class Panel:
                 _button(f"Remove {name}", partial(self.remove, name), tooltip=name)
                 for name in names
             )
-        self.boxes["segment_length"].disabled = self.boxes["batching"].value == "tape"
+        batching = self.boxes["batching"]
+        self.boxes["segment_length"].disabled = batching.disabled or batching.value == "tape"
 
 
 def _boxes(settings: Any) -> dict[str, Any]:
     """One box per setting; no box bounds its number, so that bad ones can be explained."""
     boxes = {
-        "env": ipywidgets.Dropdown(options=_offered(settings.env), **_described("Environment")),
-        "memory": ipywidgets.Dropdown(options=NAMES, **_described("Memory")),
-        "batching": ipywidgets.Dropdown(options=("tape", "segments"), **_described("Batching")),
-        "segment_length": ipywidgets.IntText(**_described("Segment L")),
-        "gamma": ipywidgets.FloatText(step=0.05, **_described("Discount γ")),
-        "learning_rate": ipywidgets.FloatText(step=0.001, **_described("Learning rate")),
-        "seeds": ipywidgets.IntText(**_described("Seeds")),
-        "blocks": ipywidgets.IntText(**_described("Blocks")),
-        "name": ipywidgets.Text(placeholder="from the settings", **_described("Name of run")),
+        "env": ipywidgets.Dropdown(options=_offered(settings.env), **described_box("Environment")),
+        "agent": ipywidgets.Dropdown(options=tuple(AGENTS), **described_box("Agent")),
+        "memory": ipywidgets.Dropdown(options=NAMES, **described_box("Memory")),
+        "batching": ipywidgets.Dropdown(options=("tape", "segments"), **described_box("Batching")),
+        "segment_length": ipywidgets.IntText(**described_box("Segment L")),
+        "gamma": ipywidgets.FloatText(step=0.05, **described_box("Discount γ")),
+        "learning_rate": ipywidgets.FloatText(step=0.001, **described_box("Learning rate")),
+        "seeds": ipywidgets.IntText(**described_box("Seeds")),
+        "blocks": ipywidgets.IntText(**described_box("Blocks")),
+        "name": ipywidgets.Text(placeholder="from the settings", **described_box("Name of run")),
     }
     links: dict[str, traitlets.link] = {}
 
@@ -151,14 +185,23 @@ def _boxes(settings: Any) -> dict[str, Any]:
     return boxes
 
 
+def _other(field: Any, value: Any) -> ipywidgets.DOMWidget:
+    """The box of a setting, which has the name that `mmrl train` has for it."""
+    about = described_box(field.name.replace("_", "-"), "132px")
+    if field.type is bool:
+        return ipywidgets.Checkbox(value=value, indent=True, **about)
+    return ipywidgets.Text(worded(value), **about)
+
+
 def _offered(env_id: str) -> list[tuple[str, str]]:
     return [(short(name), name) for name in dict.fromkeys([*ENVIRONMENTS, env_id])]
 
 
-def _described(text: str) -> dict:
+def described_box(text: str, width: str = "96px") -> dict:
+    """How a box looks whose label is this text."""
     return {
         "description": text,
-        "style": {"description_width": "96px"},
+        "style": {"description_width": width},
         "layout": {"width": "268px", "max_width": "100%"},
     }
 

@@ -30,17 +30,27 @@ class AgentPlayer(EpisodePlayer):
     """
 
     def __init__(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None):
-        if not 0 <= seed < len(run.setup.seeds):
-            raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")
-        tape = jax.tree.map(lambda x: x[:steps], _play(run, seed, episode))
-        frames = _frames(run.setup.env, tape)
-        done = f"{len(run.history)} blocks of training" if run.history else "no training"
-        EpisodePlayer.__init__(
-            self,
-            frames=frames,
-            rewards=np.asarray(tape.reward)[: len(frames)],
-            title=f"{run.setup.env}: {run.setup.config.memory} after {done}",
-        )
+        EpisodePlayer.__init__(self, **_seen(run, seed, episode, steps))
+
+    def show(self, run: Run, seed: int = 0, episode: int = 0, steps: int | None = None) -> None:
+        """Another one in the same place; arguments and errors are those of a new player."""
+        with self.hold_sync():
+            for name, value in _seen(run, seed, episode, steps).items():
+                setattr(self, name, value)
+
+
+def _seen(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any]:
+    """The traits of a player of one episode."""
+    if not 0 <= seed < len(run.setup.seeds):
+        raise ValueError(f"`seed` must be from 0 to {len(run.setup.seeds) - 1}; got {seed}.")
+    tape = jax.tree.map(lambda x: x[:steps], _play(run, seed, episode))
+    frames = _frames(run.setup.env, tape)
+    done = f"{len(run.history)} blocks of training" if run.history else "no training"
+    return {
+        "frames": frames,
+        "rewards": np.asarray(tape.reward)[: len(frames)],
+        "title": f"{run.setup.env}: {run.setup.config.memory} after {done}",
+    }
 
 
 def _play(run: Run, seed: int, episode: int) -> Transition:

@@ -1,5 +1,6 @@
 """One training run in the background, told to pause or stop between two blocks."""
 
+import copy
 import threading
 from collections.abc import Callable
 
@@ -23,6 +24,7 @@ class Trial:
         self.setup, self.curve, self.tell = setup, curve, tell
         self.status = "compiling"  # or another of `ACTIVE`, or "done", "stopped", "failed"
         self.run: Run | None = None
+        self.kept: Run | None = None  # as it was after the last block that counts
         self.reports: list[Report] = []
         self.error: Exception | None = None
         self.over = False  # also for XLA, which goes on for a while after a stop
@@ -77,6 +79,7 @@ class Trial:
         with self._lock:
             if self.active:
                 self.reports.append(report)
+                self.kept = copy.copy(self.run)
                 self.curve.add(report.env_steps, report.returns)
                 self.status = "training" if self._go.is_set() else "paused"
             return self.active

@@ -1,0 +1,207 @@
+"""The page of the app: what trains, what plays, a link to it, and one widget of the course."""
+
+import difflib
+import html
+import inspect
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import ipywidgets
+import traitlets
+
+from mmrl.course import links, widgets
+from mmrl.course.widgets.base import Explorer
+from mmrl.course.widgets.training import LiveAgent, PolicyPlayer, TrainingExplorer
+from mmrl.course.widgets.training.panel import ROWS, described_box
+from mmrl.course.widgets.training.watch import Watch
+from mmrl.runs import Setup
+
+FOLDER = "MMRL_EXPLORE_FOLDER"  # where `mmrl explore` was called, which is where results go
+ADDRESS = "http://localhost:8866/"  # of `mmrl explore`
+OF_VOILA = ("theme", "template", "token")
+TRAINING = "Training"
+LOOK = """
+.mmrl-app { overflow: visible; color-scheme: light dark; max-width: 1500px; }
+.mmrl-app h1 { margin: 0 16px 0 0; font: 600 20px/1.3 system-ui, "DejaVu Sans", sans-serif; }
+.mmrl-app > *, .mmrl-app .widget-vbox { overflow: visible; min-width: 0; }
+.mmrl-app-train { display: grid !important; gap: 12px; align-items: start; overflow: visible;
+  grid-template-columns: repeat(auto-fit, minmax(min(540px, 100%), 1fr)); }
+.mmrl-app .mmrl { max-width: none; }
+.mmrl-app input[readonly] { width: 100%; padding: 4px 6px; border: 1px solid var(--line);
+  background: var(--paper); color: var(--ink); font: inherit; }
+.mmrl-app code { overflow-wrap: anywhere; }
+.mmrl-app a { color: var(--blue); }
+.mmrl-app [role="alert"]:not(:empty) { padding: 6px 10px; border-left: 4px solid var(--orange); }
+"""
+
+
+def gallery() -> dict[str, type[Explorer]]:
+    """The widgets of the course by the names of their classes."""
+    named = {name: getattr(widgets, name) for name in widgets.__all__}
+    named |= {cls.__name__: cls for cls in (LiveAgent, PolicyPlayer)}
+    found = {name: cls for name, cls in named.items() if inspect.isclass(cls)}
+    return {name: cls for name, cls in sorted(found.items()) if issubclass(cls, Explorer)}
+
+
+def settings(cls: type[Explorer]) -> dict[str, Any]:
+    """The settings of a widget that a link can carry: its numbers, names and switches."""
+    kinds = (traitlets.Int, traitlets.Float, traitlets.Bool, traitlets.Enum)
+    own = cls.class_own_traits(sync=True).items()
+    return {name: trait.default_value for name, trait in own if isinstance(trait, kinds)}
+
+
+class App(ipywidgets.VBox):
+    """Choose, train, watch, compare and share on one screen.
+
+    `setup` is what is in view at first. The last three runs of an environment stay beside a new
+    one. `widget`, if there is one, is shown in place of the training. `trouble` is a sentence about
+    the link that led here, and `address` is that of the page.
+    """
+
+    def __init__(
+        self,
+        setup: Setup = links.START,
+        *,
+        widget: Explorer | None = None,
+        trouble: str = "",
+        address: str = ADDRESS,
+    ):
+        ipywidgets.VBox.__init__(self)
+        self.address, self._made = address, {}
+        self.explorer = TrainingExplorer(
+            config=setup.config, env=setup.env, seeds=len(setup.seeds), keep=3
+        )
+        self.watch = Watch(self.explorer)
+        self.shared = ipywidgets.HTML()
+        title = ipywidgets.HTML("<h1>mmrl explorer</h1>")
+        self.said = ipywidgets.HTML(f"<div role='alert'>{html.escape(trouble)}</div>")
+        options = [TRAINING, *gallery()]
+        names = [(_spaced(name), name) for name in options]
+        self.show = ipywidgets.Dropdown(options=names, **described_box("Show"))
+        head = ipywidgets.Box((title, self.show), layout=ROWS)
+        self._place = ipywidgets.Box(layout={"width": "100%", "display": "block"})
+        share = ipywidgets.Button(description="Write a link", layout={"width": "auto"})
+        share.on_click(lambda _: self.share())
+        self.children = (
+            ipywidgets.HTML(f"<style>{LOOK}</style>", layout={"display": "none"}),
+            _framed(head, self.said),
+            self._place,
+            _framed(ipywidgets.Box((share,)), self.shared),
+        )
+        self._training = ipywidgets.Box((self.explorer, _framed(self.watch)))
+        self._training.add_class("mmrl-app-train")
+        self.add_class("mmrl-app")
+        if widget is not None:
+            self._made[type(widget).__name__] = widget
+            self.show.value = type(widget).__name__
+        self._choose()
+        self.show.observe(lambda _: self._choose(), "value")
+
+    @property
+    def widget(self) -> Explorer | None:
+        """The widget in view; None while the training is."""
+        return self._made.get(self.show.value)
+
+    def share(self) -> str:
+        """Write a link to what is in view; returns it, or nothing for settings that cannot be."""
+        more = ""
+        try:
+            if self.widget is None:
+                setup = self.explorer.setup
+                query, command = links.query(setup), links.command(setup)
+                more = f"<p>The same in a terminal: <code>{html.escape(command)}</code></p>"
+            else:
+                query = _query(self.widget)
+        except ValueError as error:
+            self.shared.value = f"<div role='status'>{html.escape(str(error))}</div>"
+            return ""
+        link = f"{self.address}?{query}"
+        text = html.escape(link)
+        self.shared.value = (
+            f"<div role='status'><p><a href='{text}' target='_blank'>Open this link</a>, or copy "
+            f"it: <input readonly aria-label='Link' value='{text}'></p>{more}</div>"
+        )
+        return link
+
+    def _choose(self) -> None:
+        name = str(self.show.value)
+        if name != TRAINING and name not in self._made:
+            self._made[name] = gallery()[name]()
+        self._place.children = (self.widget or self._training,)
+        self.shared.value = ""
+
+
+def explore(link: str = "") -> App:
+    """The app as a link asks: the one that led to the page, or what stands behind `link`'s "?".
+
+    A link that cannot be followed is told in a sentence, and the app opens without it.
+    """
+    if FOLDER in os.environ:
+        os.chdir(os.environ[FOLDER])
+    page = os.environ.get("VOILA_REQUEST_URL", "")
+    address = urlunsplit((*urlsplit(page)[:3], "", "")) if page else ADDRESS
+    query = link or os.environ.get("QUERY_STRING") or urlsplit(page).query
+    try:
+        given = links.pairs(query.rpartition("?")[2])
+        given = {name: words for name, words in given.items() if name not in OF_VOILA}
+        if "show" in given:
+            return App(widget=_widget(given), address=address)
+        app = App(links.read(given) if given else links.START, address=address)
+        assert app.explorer.setup  # which refuses what would take too long here
+        return app
+    except ValueError as error:
+        return App(trouble=f"This link cannot be followed: {error}", address=address)
+
+
+def _widget(given: Mapping[str, str]) -> Explorer:
+    """The widget that a link names. Raises `ValueError` for what it cannot be."""
+    name = given["show"]
+    if name not in gallery():
+        near = ", ".join(difflib.get_close_matches(name, gallery(), 3, 0.0))
+        raise ValueError(f"`show` must name a widget; got {name!r}. Nearest: {near}.")
+    cls = gallery()[name]
+    widget, known = cls(), settings(cls)
+    for key in given.keys() - {"show"}:
+        if key not in known:
+            raise ValueError(
+                f"`{key}` must be a setting of {name}, and is none: {', '.join(known)}. "
+                f"{links.REMEDY}"
+            )
+        value = links.understood(key, given[key], type(known[key]))
+        try:
+            setattr(widget, key, value)
+        except traitlets.TraitError:
+            wanted = _wanted(cls.class_traits()[key])
+            raise ValueError(f"`{key}` must be {wanted}; got {value!r}. {links.REMEDY}") from None
+    return widget
+
+
+def _wanted(trait: traitlets.TraitType) -> str:
+    if isinstance(trait, traitlets.Enum):
+        return f"one of {', '.join(trait.values or ())}"
+    low, high = (getattr(trait, end, None) for end in ("min", "max"))
+    return f"at least {low}" if high is None else f"from {low} to {high}"
+
+
+def _query(widget: Explorer) -> str:
+    name = type(widget).__name__  # of its class; each instance of anywidget has one of its own
+    usual = settings(gallery()[name])
+    now = {key: getattr(widget, key) for key in usual}
+    other = {key: links.worded(value) for key, value in now.items() if value != usual[key]}
+    return urlencode({"show": name, **other})
+
+
+def _framed(*children: ipywidgets.Widget) -> ipywidgets.VBox:
+    box = ipywidgets.VBox(children)
+    for name in ("mmrl", "mmrl-training"):
+        box.add_class(name)
+    return box
+
+
+def _spaced(name: str) -> str:
+    """The name of a class in words."""
+    words = re.findall("[A-Z][a-z]*", name)
+    return " ".join([words[0], *(word.lower() for word in words[1:])])

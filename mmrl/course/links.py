@@ -1,0 +1,132 @@
+"""A setup as the words of a link, of a box, and of the command line: what differs from the agent's.
+
+    query(Setup(env="probe-Memory-v0", seeds=(0, 1)))   # "env=probe-Memory-v0&agent=dqn&seeds=0+1"
+    read("?env=probe-Memory-v0&gamma=0.9")              # the setup, checked
+    command(setup)                                      # "mmrl train probe-Memory-v0 …"
+
+All three have the names and the values of `mmrl train`.
+"""
+
+import dataclasses
+import difflib
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from mmrl.agents import find
+from mmrl.envs import registered
+from mmrl.memory import NAMES
+from mmrl.runs import Run, Setup
+
+START = Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2))
+REMEDY = "Mend the link, or leave that out of it."
+_WANTED = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
+
+
+def changed(config: Any) -> dict[str, Any]:
+    """The settings in which a config differs from the agent's own, by name."""
+    usual = vars(type(config)())
+    return {name: value for name, value in vars(config).items() if value != usual[name]}
+
+
+def worded(value: Any) -> str:
+    """A value of a setting in words: yes, 0.003, segments, state_size 32."""
+    if isinstance(value, tuple):
+        return " ".join(worded(each) for each in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def understood(name: str, words: str, kind: Any) -> Any:
+    """The value that `worded` put into words, of a field's type. Raises `ValueError`."""
+    words = words.strip()
+    try:
+        if kind is bool:
+            return {"yes": True, "true": True, "no": False, "false": False}[words.lower()]
+        if kind not in _WANTED:
+            pairs = words.split()
+            sizes = zip(pairs[::2], map(int, pairs[1::2]), strict=True)
+            return tuple(sizes)
+        return kind(words)
+    except (ValueError, KeyError):
+        wanted = _WANTED.get(kind, "names and whole numbers in turn, such as state_size 32")
+        raise ValueError(f"`{name}` must be {wanted}; got {words!r}.") from None
+
+
+def query(setup: Setup) -> str:
+    """The part of a link behind the question mark."""
+    told = {"env": setup.env, "agent": setup.agent, "seeds": worded(setup.seeds)}
+    return urlencode(told | {name: worded(value) for name, value in changed(setup.config).items()})
+
+
+def pairs(query: str) -> dict[str, str]:
+    """The words of a link by their names. Raises `ValueError` for one that comes twice."""
+    found: dict[str, str] = {}
+    for name, words in parse_qsl(query.lstrip("?"), keep_blank_values=True):
+        if name in found:
+            raise ValueError(f"`{name}` must stand in a link once; got it twice. {REMEDY}")
+        found[name] = words
+    return found
+
+
+def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
+    """The setup in a link, or in its `pairs`; what it leaves out is as in `start`, or the agent's.
+
+    A link trains what is registered: no module of its own is imported. Raises `ValueError`, in one
+    sentence and a remedy, for names and values that cannot be.
+    """
+    given = dict(pairs(query) if isinstance(query, str) else query)
+    try:
+        agent = given.pop("agent", start.agent)
+        usual = start.config if agent == start.agent else find(agent).Config()
+        env = _env(given.pop("env", start.env))
+        seeds = _seeds(given.pop("seeds", worded(start.seeds)))
+        kinds = {field.name: field.type for field in dataclasses.fields(usual)}
+        for name in given:
+            if name not in kinds:
+                near = difflib.get_close_matches(name, [*kinds, "env", "agent", "seeds"], 1)
+                advice = f"; nearest: {near[0]}" if near else ""
+                raise ValueError(f"`{name}` must be a setting of {agent}, and is none{advice}.")
+        values = {name: understood(name, words, kinds[name]) for name, words in given.items()}
+        if values.get("memory", NAMES[0]) not in NAMES:
+            wanted = f"`memory` must be one of {', '.join(NAMES)}"
+            raise ValueError(f"{wanted}; got {values['memory']!r}.")
+        setup = Setup(env, dataclasses.replace(usual, **values), seeds, agent)
+        Run(setup)  # which refuses what cannot be trained
+    except ValueError as error:
+        text = re.sub("^`sizes`", "`memory_sizes`", str(error))
+        raise ValueError(f"{text} {REMEDY}") from None
+    return setup
+
+
+def _env(name: str) -> str:
+    names = registered()
+    if name not in names:
+        nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.0)
+        near = ", ".join(nearest)
+        raise ValueError(
+            f"`env` must name a registered environment; got {name!r}. Nearest: {near}."
+        )
+    return name
+
+
+def _seeds(words: str) -> tuple[int, ...]:
+    seeds = tuple(understood("seeds", each, int) for each in words.split())
+    if seeds != tuple(range(len(seeds))) or not seeds:
+        raise ValueError(f"`seeds` must count from 0, such as 0 1 2; got {words!r}.")
+    return seeds
+
+
+def command(setup: Setup) -> str:
+    """The command that trains the same in a terminal, with all checkpoints."""
+    parts = ["mmrl", "train", setup.env, "--agent", setup.agent, "--seeds", *map(str, setup.seeds)]
+    for name, value in changed(setup.config).items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            parts.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            parts += [f"--{option}", *shlex.split(worded(value))]
+    return shlex.join(parts)

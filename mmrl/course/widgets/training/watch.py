@@ -1,0 +1,101 @@
+"""The agent at play beside its curve, while it learns."""
+
+import html
+import threading
+import time
+
+import ipywidgets
+
+from mmrl.course.widgets.training.explorer import TrainingExplorer
+from mmrl.course.widgets.training.panel import ROWS, described_box
+from mmrl.course.widgets.training.player import AgentPlayer
+from mmrl.course.widgets.training.trial import Trial
+
+PAUSE = 3.0  # seconds between two episodes, at least: to show one takes time from training
+NOTHING = "No agent yet: it plays here from its first block on."
+
+
+class Watch(ipywidgets.VBox):
+    """The first seed's agent of a run of `explorer` in one episode, played greedily.
+
+    It plays again after the blocks that follow, unless `follow` is off, with the same random
+    numbers: those of `episode`.
+    """
+
+    def __init__(self, explorer: TrainingExplorer):
+        ipywidgets.VBox.__init__(self)
+        self._explorer, self._player = explorer, None
+        self._lock, self._seen, self._when = threading.Lock(), None, 0.0
+        self._blind: set[str] = set()  # environments without a picture
+        self.run = ipywidgets.Dropdown(options=(), **described_box("Run"))
+        self.episode = ipywidgets.IntText(0, **described_box("Episode"))
+        self.follow = ipywidgets.Checkbox(True, **described_box("Play after every block", "0px"))
+        self.said = ipywidgets.HTML()
+        self._place = ipywidgets.Box(layout={"width": "100%", "display": "block"})
+        row = ipywidgets.Box((self.run, self.episode, self.follow), layout=ROWS)
+        self.children = (row, self.said, self._place)
+        self._say(NOTHING)
+        explorer.news.append(self._hear)
+        self.run.observe(lambda _: self.look(), "value")
+        self.episode.observe(lambda _: self.look(), "value")
+
+    def look(self, wait: bool = True) -> None:
+        """Let the agent of the run in the box play, unless it is in view as it stands."""
+        trial = self._chosen()
+        if trial is None or trial.kept is None or not self._lock.acquire(blocking=wait):
+            return
+        try:
+            seen = (trial, len(trial.kept.history), self.episode.value)
+            if seen != self._seen:
+                self._seen = seen
+                self._show(trial)
+        finally:
+            self._when = time.monotonic()
+            self._lock.release()
+
+    def _show(self, trial: Trial) -> None:
+        run, episode = trial.kept, self.episode.value
+        if run is None or run.setup.env in self._blind:
+            return
+        try:
+            if not 0 <= episode < 2**32:
+                raise ValueError(f"`episode` must be from 0 to 2³² - 1; got {episode}.")
+            if self._player is None:
+                self._player = AgentPlayer(run, episode=episode)
+                self._place.children = (self._player,)
+            else:
+                self._player.show(run, episode=episode)
+        except ValueError as error:
+            if "no picture" in str(error):
+                self._blind.add(run.setup.env)
+            self._player, self._place.children = None, ()
+            return self._say(str(error))
+        blocks = len(run.history)
+        many = "1 block" if blocks == 1 else f"{blocks} blocks"
+        self._say(f"{trial.curve.name} after {many}, its first seed, played greedily.")
+
+    def _hear(self) -> None:
+        """The explorer has news, perhaps in the thread that trains."""
+        trials = {trial.curve.name: trial for trial in self._explorer.in_view() if trial.kept}
+        names = tuple(trials)
+        if names != self.run.options:
+            latest = names[-1] if names else None
+            kept = self.run.value if self.run.value in names and not self.follow.value else latest
+            self.run.options = names
+            self.run.value = kept
+        if not names:
+            self._seen, self._player, self._place.children = None, None, ()
+            return self._say(NOTHING)
+        trial = self._chosen()
+        soon = time.monotonic() - self._when < PAUSE
+        if self.follow.value and not (soon and trial is not None and trial.active):
+            self.look(wait=False)
+
+    def _chosen(self) -> Trial | None:
+        for trial in self._explorer.in_view():
+            if trial.curve.name == self.run.value:
+                return trial
+        return None
+
+    def _say(self, text: str) -> None:
+        self.said.value = f"<div>{html.escape(text)}</div>"
