@@ -175,6 +175,12 @@ def test_conditions_are_decided_for_all_bounds():
     assert always(t < T, line) and not always(t < T - 1, line)
     assert str(simplify((t >= 0) & (t < T - 1), line)) == "T >= t + 2"
     assert simplify((t >= -1) | (t == T), line).same(TRUE)
+    # Whose text isl gets wrong.
+    found = simplify((t + Sym("I")) % 2 + Sym("I") <= 1, line)
+    at = [{"t": k, "T": 9, "I": n} for k in range(4) for n in range(1, 4)]
+    assert [found.evaluate(env) for env in at] == [
+        (env["t"] + env["I"]) % 2 + env["I"] <= 1 for env in at
+    ]
 
 
 def test_domains_know_their_points():

@@ -1,6 +1,7 @@
 """Recurrent tensors as a learner writes them: definitions, reads, operations, randomness."""
 
 import math
+import sys
 from typing import Any
 
 import equinox as eqx
@@ -291,9 +292,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "behind the end": (define(u, T, 1.0), r"`u\[T\] = …` defines no point: .*0 <= t < T"),
         "before the start": (define(u, -1, 1.0), "not from the end: instead of -1 write T - 1"),
         "if": (lambda: p.fn(lambda a: a if t == 0 else a + 1, x), "no truth value"),
-        # Before Python 3.13, which compares for `if` as for a tuple.
-        "if t ==": (lambda: x if t == 0 else u, r"no truth value .*`\(p.value\(t\) == 0\).where\("),
-        "if t !=": (lambda: x if t != T else u, "no truth value"),
+        "if t <": (lambda: x if t < 1 else u, r"no truth value .*`\(p.value\(t\) == 0\).where\("),
         "len": (lambda: len(x), r"one tensor, with the sizes `shape`"),
         "numpy's": (
             lambda: np.sum(x[0:T], dtype=int),
@@ -327,6 +326,14 @@ def misuse() -> dict[str, tuple[Any, str]]:
 
 NUMBERS: list[Any] = [jnp.tanh, jax.nn.softmax, jnp.asarray, np.tanh, np.asarray, math.tanh, float]
 NUMBERS += [lambda x: jnp.maximum(x, 0), lambda x: jax.jit(jnp.add)(x, 1), lambda x: range(x)]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="`if a == b` is one instruction there")
+def test_an_if_on_a_symbol_has_no_truth_value():
+    _, t, T, x = line()
+    for choose in (lambda: x if t == 0 else None, lambda: x if t != T else None):
+        with pytest.raises(TypeError, match=r"no truth value .*`\(p.value\(t\) == 0\).where\("):
+            choose()
 
 
 @pytest.mark.parametrize("use", NUMBERS)
