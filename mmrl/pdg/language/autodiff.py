@@ -23,6 +23,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import partial_eval
 
 from mmrl.pdg.expr import TRUE, Expr, Slice
@@ -366,7 +367,7 @@ def _linearized(
     here = {name: env[name] for name in op.domain.names}
     given = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
     jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, given)
-    leaves = jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *jax.tree.leaves((here, given)))
+    leaves = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((here, given)))
     return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
 
