@@ -17,8 +17,8 @@ from typing import Any
 
 from mmrl.pdg.graph import Graph, Output
 from mmrl.pdg.passes import Pass, Stage, stages
-from mmrl.pdg.run.account import ReadTable
-from mmrl.pdg.run.interpreter import Execution, interpret, nbytes
+from mmrl.pdg.run.account import ReadTable, nbytes
+from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, Schedule, schedule
 from mmrl.pdg.schedule.code import Body, Event, generate, text, trace

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -129,6 +130,11 @@ class Account:
     def leaks(self) -> list[tuple[Output, Point, str]]:
         """Tensors that are still held, and where."""
         return list(self._keys)
+
+
+def nbytes(value: PyTree) -> int:
+    """Bytes of all leaves, which may be types."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(value))
 
 
 Index = tuple[int | range, ...]

@@ -23,18 +23,13 @@ import numpy as np
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.pdg.graph import Graph, Op, Output, Point
-from mmrl.pdg.run.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable
+from mmrl.pdg.run.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable, nbytes
 from mmrl.pdg.run.layout import blocks
 from mmrl.pdg.schedule.code import Event
 from mmrl.pdg.schedule.frees import donations
 from mmrl.pdg.verify import given
 
 HOST_MEMORY = "pinned_host"
-
-
-def nbytes(value: PyTree) -> int:
-    """Bytes of all leaves, which may be types."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(value))
 
 
 @functools.partial(jax.jit, static_argnames="widths")

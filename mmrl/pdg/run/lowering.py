@@ -367,30 +367,24 @@ class Lowering:
     def _do(self, node: Execute, known: Known) -> Do:
         op, reads = self._accesses.graph.ops[node.op], self._accesses.reads[node.op]
         here = dict(zip(self._accesses.names[node.op], node.point, strict=True))
-        wanted = [read for read in reads if read not in self._layout.aliased]
         found = []
-        for read in wanted:
-            key = None
-            if not read.sliced:
-                key = self._key(read.tensor, [e.substitute(here) for e in read.edge.index])
-            if key in known:
-                key = known[key]
-            else:
-                key = None
-                self.stored.add(self._layout.places[read.tensor].root)
-            found.append((read, key))
+        for read in reads:
+            if read not in self._layout.aliased:
+                at = [part.substitute(here) for part in read.edge.index]
+                key = None if read.sliced else known.get(self._key(read.tensor, at))
+                self.stored |= {self._layout.places[read.tensor].root} if key is None else set()
+                found.append((read, key))
         keys = tuple(self._key(t, node.point) for t in self._accesses.outputs[node.op])
-        if op.run is None and len(wanted) < len(reads):
-            # What it does not choose itself is in its place already.
-            self.stored |= {self._layout.places[node.op, 0].root} if wanted else set()
-        if wanted or not reads:
-            known |= {key: key for key in keys}
+        if len(found) < len(reads):
+            # What a merge does not choose itself is in its place already.
+            self.stored.add(self._layout.places[node.op, 0].root)
+        known |= {key: key for key in keys}
         return Do(op, tuple(node.point), tuple(found), keys)
 
     def _key(self, tensor: Output, point: Sequence[Expr]) -> Key:
         place = self._layout.places[tensor]
         where = place.at([part.substitute(self._bounds) for part in point])
-        return place.root, tuple(part if isinstance(part, Expr) else Const(part) for part in where)
+        return place.root, tuple(map(as_expr, where))
 
 
 def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Shaped
 
-from mmrl.pdg.expr import Slice
+from mmrl.pdg.expr import Expr, Slice
 from mmrl.pdg.graph import Output
-from mmrl.pdg.run.account import Read, ReadTable, Window
+from mmrl.pdg.run.account import Read, ReadTable, Window, nbytes
 from mmrl.pdg.run.layout import Place, Ring, donated, layout
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
 from mmrl.pdg.verify import given
@@ -91,20 +91,13 @@ def get(ring: Ring, buffer: Rings, index: Sequence, outer: int) -> Rings:
                 b = jnp.take(b, at, axis=outer + k, mode="clip")
         b = b.reshape([*before, *(b.shape[outer + k] for k, _ in spans), *after])
         for axis, (_, span) in enumerate(spans, outer):
-            b = _mask(b, span, axis)
+            if not span.window.full:  # zeros past its end
+                inside = jnp.arange(span.window.width, dtype=jnp.int32) < span.count
+                inside = inside.reshape([-1 if k == axis else 1 for k in range(b.ndim)])
+                b = jnp.where(inside, b, jnp.zeros_like(b))
         return jnp.moveaxis(b, range(outer), range(len(spans), len(spans) + outer))
 
     return jax.tree.map(read, buffer)
-
-
-def _mask(b: Array, span: Span, axis: int) -> Array:
-    """Zeros past the end of a span that is not always of full width."""
-    if span.window.full:
-        return b
-    inside = jnp.arange(span.window.width, dtype=jnp.int32) < span.count
-    shape = [1] * b.ndim
-    shape[axis] = span.window.width
-    return jnp.where(inside.reshape(shape), b, jnp.zeros_like(b))
 
 
 def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
@@ -174,11 +167,7 @@ class XlaProgram:
 
     def ring_bytes(self) -> dict[Output, int]:
         """The bytes of the ring of every tensor that is stored."""
-        buffers = jax.eval_shape(self._empty).items()
-        return {
-            root: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(buffer))
-            for root, buffer in buffers
-        }
+        return {root: nbytes(ring) for root, ring in jax.eval_shape(self._empty).items()}
 
     def _run(self, inputs: dict[str, Any]) -> tuple[PyTree, ...]:
         env = {**self._accesses.bounds, **inputs}
@@ -254,10 +243,8 @@ class XlaProgram:
         ]
         if node.op.run is not None:
             outputs = node.op.run(here, *values)
-        elif values:
-            outputs = (self._merge(node, point, here, values, buffers),)
         else:
-            return buffers
+            outputs = (self._merge(node, point, here, values, buffers),)
         tensors = self._accesses.outputs[node.op.name]
         for tensor, key, value in zip(tensors, node.keys, outputs, strict=True):
             place = self.layout.places[tensor]
@@ -283,16 +270,16 @@ class XlaProgram:
 
     def _read(self, read: Read, here: dict, buffers: Buffers) -> PyTree:
         windows = iter(read.windows)
-        index: list[Any] = []
-        for entry in read.edge.index:
-            if isinstance(entry, Slice):
-                low, high = entry.lo.evaluate(here), entry.hi.evaluate(here)
-                window = next(windows)
-                window = dataclasses.replace(window, full=window.full or read in self.layout.zeros)
-                index.append(Span(low, high - low, window))
-            else:
-                index.append(entry.evaluate(here))
-        return self._get(self.layout.places[read.tensor], index, buffers)
+
+        def part(entry: Expr) -> Any:
+            if not isinstance(entry, Slice):
+                return entry.evaluate(here)
+            low, high, window = entry.lo.evaluate(here), entry.hi.evaluate(here), next(windows)
+            full = window.full or read in self.layout.zeros
+            return Span(low, high - low, dataclasses.replace(window, full=full))
+
+        place = self.layout.places[read.tensor]
+        return self._get(place, [part(entry) for entry in read.edge.index], buffers)
 
     def _get(self, place: Place, index: list, buffers: Buffers) -> PyTree:
         ring, buffer = self.layout.rings[place.root], buffers[place.root]
