@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes.fuse import fuse, remove_dead
-from mmrl.pdg.passes.lift import Recurrence, lift, lift_loops, recognize
+from mmrl.pdg.passes.lift import lift_loops
+from mmrl.pdg.passes.loops import Recurrence, lift, recognize
 from mmrl.pdg.passes.steps import Declared, Refusal, declare
 from mmrl.pdg.passes.tile import tile, vectorize
 

@@ -13,32 +13,18 @@ cycle trivial if all its indices of d are d or constant, §5.2.)
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import (
-    Add,
-    Const,
-    Expr,
-    FloorDiv,
-    Max,
-    Min,
-    Mul,
-    Slice,
-    Sub,
-    Sym,
-    leaves,
-    max_,
-    min_,
-)
+from mmrl.pdg.expr import Const, Expr, Slice, Sym, max_, min_
 from mmrl.pdg.graph import Domain, Edge, Graph, components
-from mmrl.pdg.sets import never
+from mmrl.pdg.passes.fuse import composed, phi
+from mmrl.pdg.sets import always, never
 
 ZERO = Const(0)
-FAR = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,17 +51,17 @@ class Block:
         """The first point of the block that `env` names."""
         return {**env, self.name: self.start.evaluate(env)}
 
-    def cover(self, part: Expr, bound: Expr) -> Slice | None:
-        """A slice that holds φ of every point of the block; None if there is none in general."""
+    def cover(self, part: Expr, bound: Expr, box: Domain) -> Slice | None:
+        """A slice that holds φ of every point of a block in the box; None if there is none."""
         if self.size is None:
             return Slice(ZERO, bound)
         lo, hi = (part.lo, part.hi) if isinstance(part, Slice) else (part, part + 1)
-        if not (_rising(lo, self.name) and _rising(hi, self.name)):
+        after = {self.name: self.symbol + 1}
+        if not all(never(end > end.substitute(after), box) for end in (lo, hi)):
             return None
-        lowest, _ = lo.interval({name: (0, FAR) for name in lo.symbols()})
         last = hi.substitute({self.name: self.symbol + (self.size - 1)})
-        ends = any(bound.same(leaf) for leaf in leaves(last, Min))
-        return Slice(lo if lowest >= 0 else max_(lo, 0), last if ends else min_(last, bound))
+        first = lo if always(lo >= 0, box) else max_(lo, 0)
+        return Slice(first, last if always(last <= bound, box) else min_(last, bound))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +176,7 @@ def access(
 
     `sinks` says whether its sink does so, too. None if this read forbids the move.
     """
-    source, name = graph.ops[edge.source], block.name
+    source, domain, name = graph.ops[edge.source], graph.ops[edge.sink].domain, block.name
     index, steps, stored, along = [], [], None, None
     for dim, part in zip(source.domain, edge.index, strict=True):
         if dim.name == name and block.symbol.same(part):
@@ -204,7 +190,7 @@ def access(
             steps.append(Step() if whole else Step(part, block.start))
             index += [] if block.size is None else [block.symbol]
         elif sinks and name in part.symbols():
-            cover = block.cover(part, dim.bound)
+            cover = block.cover(part, dim.bound, domain.box())
             if cover is None or dim.name in source.domain.when.symbols():
                 return None
             index.append(cover)
@@ -215,21 +201,7 @@ def access(
     taken = [(k, step.take) for k, step in enumerate(steps) if step.take is not None]
     # Not along x[t] of a tensor over i: it has as many points as i.
     walks = sinks and [place for place, _ in taken] == [along]
-    domain = graph.ops[edge.sink].domain
     return Access(tuple(index), domain, tuple(steps), stored, along if walks else None)
-
-
-def _rising(part: Expr, name: str) -> bool:
-    """Is an expression sure not to fall as the symbol grows?"""
-    if name not in part.symbols():
-        return True
-    if isinstance(part, Sub):
-        return _rising(part.left, name) and name not in part.right.symbols()
-    if isinstance(part, Mul):
-        return isinstance(part.left, Const) and part.left.value >= 0 and _rising(part.right, name)
-    if isinstance(part, Add | Min | Max | FloorDiv):
-        return _rising(part.left, name) and _rising(part.right, name)
-    return isinstance(part, Sym)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,29 +220,30 @@ class Cycle:
 
     def renamed(self, names: Mapping[str, str]) -> "Cycle":
         """This cycle after its operations were given new names."""
-        edges = [
+        edges = (
             dataclasses.replace(edge, sink=names[edge.sink], source=names[edge.source])
             for edge in self.edges
-        ]
-        return Cycle(tuple(names[op] for op in self.ops), tuple(edges), self.trivial)
+        )
+        return Cycle(tuple(map(names.__getitem__, self.ops)), tuple(edges), self.trivial)
 
 
 def cycles(graph: Graph, name: str) -> list[Cycle]:
     """The cycles along d = `name`: strongly connected components of what is left of the graph."""
-    edges = level(graph, name)
     found = []
-    for component in components(edges):
-        inside = [e for e in edges if e.sink in component and e.source in component]
-        if inside:
-            ops = tuple(op for op in graph.ops if op in component)
-            at = [
-                e.index[graph.ops[e.source].domain.names.index(name)]
-                for e in inside
-                if name in graph.ops[e.source].domain.names
-            ]
-            trivial = all(name not in part.symbols() or shift(part, name) == 0 for part in at)
-            found.append(Cycle(ops, tuple(inside), trivial))
+    for component, inside in _components(level(graph, name)):
+        ops = tuple(op for op in graph.ops if op in component)
+        at = [part for edge in inside if (part := phi(graph, edge).get(name)) is not None]
+        trivial = all(name not in part.symbols() or shift(part, name) == 0 for part in at)
+        found.append(Cycle(ops, tuple(inside), trivial))
     return found
+
+
+def _components(edges: Sequence[Edge]) -> Iterator[tuple[set[str], list[Edge]]]:
+    """Groups of operations that reach each other, and the edges inside each."""
+    for component in components(edges):
+        inside = [e for e in edges if {e.sink, e.source} <= component]
+        if inside:
+            yield component, inside
 
 
 def level(graph: Graph, name: str) -> list[Edge]:
@@ -296,22 +269,15 @@ def _branches(graph: Graph, edge: Edge) -> list[Edge]:
     fixed = any(isinstance(part, Const) for part in edge.index)
     if source.run is not None or not fixed or any(e.slices for e in (edge, *branches)):
         return [edge]
-    at = dict(zip(source.domain.names, edge.index, strict=True))
-    found = []
-    for branch in branches:
-        when = branch.when.substitute(at) & edge.when
-        if not never(when, domain):
-            index = tuple(part.substitute(at) for part in branch.index)
-            found.append(dataclasses.replace(branch, sink=edge.sink, index=index, when=when))
-    return found
+    found = (composed(graph, edge, branch) for branch in branches)
+    return [each for each in found if not never(each.when, domain)]
 
 
 def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[Edge]:
     """The edges of a component that lead to another point of a dimension, all the same way."""
-    for component in components(edges):
-        inside = [e for e in edges if e.sink in component and e.source in component]
+    for _, inside in _components(edges):
         for dim in dims:
-            steps = {edge: _step(graph, edge, dim) for edge in inside}
+            steps = {edge: step(graph, edge, dim) for edge in inside}
             known = [step for step in steps.values() if step is not None]
             gone = {edge for edge, step in steps.items() if step}
             if gone and len(known) == len(inside) and (max(known) <= 0 or min(known) >= 0):
@@ -319,11 +285,10 @@ def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[
     return set()
 
 
-def _step(graph: Graph, edge: Edge, name: str) -> int | None:
+def step(graph: Graph, edge: Edge, name: str) -> int | None:
     """How far along a dimension the edge leads from each point of the sink; None if who knows."""
-    sink, names = graph.ops[edge.sink].domain.names, graph.ops[edge.source].domain.names
-    known = name in sink and name in names
-    return shift(edge.index[names.index(name)], name) if known else None
+    part = phi(graph, edge).get(name) if name in graph.ops[edge.sink].domain.names else None
+    return None if part is None else shift(part, name)
 
 
 def shift(part: Expr, name: str) -> int | None:

@@ -10,22 +10,57 @@ results would have no schedule.
 Branching definitions stay apart, since they copy and compute nothing.
 
 `remove_dead`, `fold`, `forward` and `share` drop dead code, computed constants, copies and common
-subexpressions.
+subexpressions. `replaced` is how all passes rewrite a graph.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Slice
+from mmrl.pdg.expr import TRUE, Expr, Slice
 from mmrl.pdg.graph import Edge, Graph, Op, Output, ragged, reach
 from mmrl.pdg.language.indexing import composes
 from mmrl.pdg.language.ops import TABLE, plus
 from mmrl.pdg.schedule import schedule
+
+Made = tuple[Op, Sequence[Edge]]  # a new operation, and what it reads
+
+
+def replaced(
+    graph: Graph,
+    made: Mapping[str, Sequence[Made]],
+    reads: Callable[[Edge], Edge] = lambda edge: edge,
+) -> Graph:
+    """The graph with new operations where those in `made` were, and edges as `reads` has them."""
+    kept: dict[str, Sequence[Made]] = {name: [(op, ())] for name, op in graph.ops.items()}
+    found = [each for several in (kept | dict(made)).values() for each in several]
+    edges = [edge for edge in graph.edges if edge.sink not in made]
+    edges += [dataclasses.replace(edge, sink=op.name) for op, inputs in found for edge in inputs]
+    return graph.replace(ops={op.name: op for op, _ in found}, edges=tuple(map(reads, edges)))
+
+
+def renamed(edge: Edge, place: Mapping[Output, Output]) -> Edge:
+    """The edge to where `place` says that a tensor is now, or as it was."""
+    source, output = place.get(edge.tensor, edge.tensor)
+    return dataclasses.replace(edge, source=source, output=output)
+
+
+def phi(graph: Graph, edge: Edge) -> dict[str, Expr]:
+    """φ by the dimensions of what is read."""
+    return dict(zip(graph.ops[edge.source].domain.names, edge.index, strict=True))
+
+
+def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
+    """The edge to what `inner` reads, from where `edge` reads the sink of `inner`."""
+    at = phi(graph, edge)
+    index = tuple(part.substitute(at) for part in inner.index)
+    when = edge.when & inner.when.substitute(at)
+    return dataclasses.replace(inner, sink=edge.sink, index=index, when=when, input=edge.input)
 
 
 def remove_dead(graph: Graph) -> Graph:
@@ -33,29 +68,23 @@ def remove_dead(graph: Graph) -> Graph:
     asked = [name for name, _ in graph.results]
     asked += [name for name, op in graph.ops.items() if op.kind == "host"]
     alive = reach(asked, lambda name: [edge.source for edge in graph.inputs(name)])
-    ops = {name: op for name, op in graph.ops.items() if name in alive}
-    return graph.replace(ops=ops, edges=tuple(e for e in graph.edges if e.sink in alive))
+    return replaced(graph, dict.fromkeys(graph.ops.keys() - alive, ()))
 
 
 def share(graph: Graph) -> Graph:
     """Operations that compute the same become one; a result keeps its name."""
+    asked = [name for name, _ in graph.results]
     while True:
         kept: dict[Any, str] = {}
         twins: dict[str, str] = {}
-        asked = [name for name, _ in graph.results]
         for name in sorted(graph.ops, key=lambda name: name not in asked):
             first = kept.setdefault(_signature(graph, graph.ops[name]), name)
             if first != name and name not in asked:
                 twins[name] = first
         if not twins:
             return graph
-        edges = tuple(
-            dataclasses.replace(e, source=twins.get(e.source, e.source))
-            for e in graph.edges
-            if e.sink not in twins
-        )
-        ops = {name: op for name, op in graph.ops.items() if name not in twins}
-        graph = graph.replace(ops=ops, edges=edges)
+        place = {e.tensor: (twins[e.source], e.output) for e in graph.edges if e.source in twins}
+        graph = replaced(graph, dict.fromkeys(twins, ()), lambda e, at=place: renamed(e, at))
 
 
 def forward(graph: Graph) -> Graph:
@@ -64,37 +93,38 @@ def forward(graph: Graph) -> Graph:
     So is arithmetic that gives x bit for bit, NaN, infinities and -0 included: 1 x, x / 1, x - 0.
     For numbers with a fraction x + 0 is none (-0 + 0 is 0), and 0 x never is (0 · inf is NaN).
     """
-    for name in list(graph.ops):
+    asked = {name for name, _ in graph.results}
+    for name in [name for name in graph.ops if name not in asked]:
         op, inputs = graph.ops[name], graph.inputs(name)
         copies = op.kind == "read" or op.params.get("f") is plus or _keeps(graph, op)
-        asked = name in {name for name, _ in graph.results}
-        if not copies or asked or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
+        if not copies or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
             continue
-        if not TRUE.same(op.needs):
-            continue
-        edges = [
-            _through(op, inputs[0], edge) if edge.source == name else edge
-            for edge in graph.edges
-            if edge.sink != name
-        ]
-        if None not in edges:
-            ops = {other: value for other, value in graph.ops.items() if other != name}
-            graph = graph.replace(ops=ops, edges=tuple(edges))
+        through = functools.partial(_through, graph, inputs[0])
+        slices = [_sliced(graph, edge) for edge in graph.readers(name)]
+        if TRUE.same(op.needs) and all(composes(inputs[0].index, each) for each in slices):
+            graph = replaced(graph, {name: ()}, through)
     return graph
+
+
+def _sliced(graph: Graph, edge: Edge) -> list[str]:
+    return [name for name, part in phi(graph, edge).items() if isinstance(part, Slice)]
+
+
+def _through(graph: Graph, copied: Edge, edge: Edge) -> Edge:
+    return composed(graph, edge, copied) if edge.source == copied.sink else edge
 
 
 def _keeps(graph: Graph, op: Op) -> bool:
     """Does an operation give its one input as it is, whatever that is?"""
-    (place, number), *more = op.params.get("numbers", ()) or ((0, None),)
-    source, *others = graph.inputs(op.name) or (None,)
-    if number is None or more or others or source is None:
+    numbers, after = op.params.get("numbers", ()), op.outputs[0]
+    if len(numbers) != 1:
         return False
-    before, after = graph.ops[source.source].outputs[source.output], op.outputs[0]
+    ((place, number),), (source, *_) = numbers, graph.inputs(op.name)
     exact = not jnp.issubdtype(after.dtype, jnp.inexact)
     units = {("mul", 0): 1, ("mul", 1): 1, ("div", 1): 1, ("sub", 1): 0}
     units |= {("add", 0): 0, ("add", 1): 0} if exact else {}
     same = units.get((op.kind, place)) == number and math.copysign(1, number) > 0
-    return same and str(before) == str(after)
+    return same and str(graph.ops[source.source].outputs[source.output]) == str(after)
 
 
 def fold(graph: Graph) -> Graph:
@@ -107,29 +137,16 @@ def fold(graph: Graph) -> Graph:
             (value,) = op.run({}, *(source.params["value"] for source in sources))
             run = lambda env, value=value: (value,)  # noqa: E731
             made = dataclasses.replace(op, kind="constant", run=run, params={"value": value})
-            edges = tuple(edge for edge in graph.edges if edge.sink != name)
-            graph = graph.replace(ops={**graph.ops, name: made}, edges=edges)
+            graph = replaced(graph, {name: [(made, ())]})
     return graph
-
-
-def _through(op: Op, copied: Edge, reader: Edge) -> Edge | None:
-    """An edge that reads what `op` copies; None if its slices cannot be pushed through."""
-    at = dict(zip(op.domain.names, reader.index, strict=True))
-    sliced = [name for name, part in at.items() if isinstance(part, Slice)]
-    if not composes(copied.index, sliced):
-        return None
-    index = tuple(part.substitute(at) for part in copied.index)
-    return dataclasses.replace(reader, source=copied.source, output=copied.output, index=index)
 
 
 def _signature(graph: Graph, op: Op) -> Any:
     """Equal for operations that compute the same; random ones draw from keys of their own."""
-    if op.kind == "random" or ("of" in op.params and op.params.get("random")):
+    if op.kind == "random":
         return op.name
     params = tuple(sorted((k, _mark(v)) for k, v in op.params.items()))
-    inputs = frozenset(
-        (e.source, e.index, e.when, e.input, e.output) for e in graph.inputs(op.name)
-    )
+    inputs = frozenset(dataclasses.replace(edge, sink="") for edge in graph.inputs(op.name))
     outputs = tuple(str(leaf) for leaf in jax.tree.leaves(op.outputs))
     return op.kind, op.domain, params, inputs, outputs
 
@@ -192,7 +209,7 @@ def _spread(graph: Graph, chosen: Collection[str]) -> tuple[Graph, set[str]]:
 def straight(graph: Graph, edge: Edge) -> bool:
     """Is a value handed on at the same point, by one operation to another that runs there?"""
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
-    alike = (sink.domain.names, sink.domain.when) == (source.domain.names, source.domain.when)
+    alike = sink.domain == source.domain
     # A run looks for inputs and for calls of the host by their kind.
     joins = sink.run and source.run and not {"host", "input"} & {sink.kind, source.kind}
     return alike and bool(joins) and TRUE.same(edge.when) and _here(graph, edge)
@@ -214,26 +231,18 @@ def join(graph: Graph, first: str, second: str) -> tuple[str, Graph]:
     readers = [e for e in graph.edges if e.source in (first, second) and e not in inside]
     asked = [op for op in pair if op.name in {name for name, _ in graph.results}]
     needed = [(op.name, k) for op in asked for k in range(len(op.outputs))]
-    needed = list(dict.fromkeys(needed + [(e.source, e.output) for e in readers]))
-    read = {name for name, _ in needed}
-    title = asked[0].name if asked else second if second in read else first
-    reads = list(dict.fromkeys((e.source, e.output, e.index, e.when) for e in outside))
-    which = {e: reads.index((e.source, e.output, e.index, e.when)) for e in outside}
+    needed = list(dict.fromkeys([*needed, *(e.tensor for e in readers)]))
+    title = asked[0].name if asked else second if second in dict(needed) else first
+    alike = {e: dataclasses.replace(e, sink=title, input=0) for e in outside}
+    reads = list(dict.fromkeys(alike.values()))
+    which = {e: reads.index(same) for e, same in alike.items()}
     outputs = tuple(graph.ops[name].outputs[k] for name, k in needed)
     params = {"ops": (*_parts(pair[0]), *_parts(pair[1]))}
-    run = _run(graph, pair, which, needed)
-    op = Op(title, "fused", pair[1].domain, outputs, run, params)
-    edges = [Edge(title, s, index, when, k, out) for k, (s, out, index, when) in enumerate(reads)]
-    edges += [e for e in graph.edges if e.sink not in (first, second)]
-    place = {tensor: k for k, tensor in enumerate(needed)}
-    edges = [
-        dataclasses.replace(e, source=title, output=place[e.source, e.output])
-        if e.source in (first, second)
-        else e
-        for e in edges
-    ]
-    ops = [op if old.name == second else old for old in graph.ops.values() if old.name != first]
-    return title, graph.replace(ops={op.name: op for op in ops}, edges=tuple(edges))
+    op = Op(title, "fused", pair[1].domain, outputs, _run(graph, pair, which, needed), params)
+    edges = [dataclasses.replace(e, input=k) for k, e in enumerate(reads)]
+    place = {tensor: (title, k) for k, tensor in enumerate(needed)}
+    new = {first: [], second: [(op, edges)]}
+    return title, replaced(graph, new, lambda edge: renamed(edge, place))
 
 
 def _run(

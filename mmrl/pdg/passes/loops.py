@@ -1,21 +1,231 @@
-"""Loops in a graph: a cycle of operations that carries one tensor from a point of d to the next."""
+"""Loops, and the scans that they are: of the function of a step, and in a graph.
+
+Of a function alone:
+
+    recognize(f, x, *inputs)      what f does to x, or a `Refusal` that names what is in the way
+    lift(f, x0, inputs)           all states at once, by `mmrl.scan`
+
+This is where the compiler meets the rest of the library: discounted returns, advantages, moving
+averages and linear recurrent memories are all affine, whatever names their authors gave them.
+
+In a graph, a loop is a cycle of operations that carries one tensor from a point of d to the next.
+`analyze` finds the step in it, whatever operations that is made of.
+"""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree, Shaped
 
+from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product, Sum
 from mmrl.pdg.expr import TRUE
 from mmrl.pdg.graph import Edge, Graph, Op, Output, components
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, access, arrive, shift
-from mmrl.pdg.passes.steps import Refusal
+from mmrl.pdg.passes.fuse import phi
+from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, describe
 from mmrl.pdg.sets import always, never
+from mmrl.scan import scan
 
+MATRIX = 8  # entries of x that may mix: a step then costs a product of such matrices
 MARK = "op_"
 At = Callable[..., dict[Output, Any]]
+
+
+class Recurrence(eqx.Module):
+    """A step that is a scan: `forms` says of each array in x what happens to it.
+
+    `element(*inputs)` is the step as an element of `monoid`, and `begin(x)` is x as one; `read`
+    takes x out again.
+    """
+
+    forms: tuple[str, ...] = eqx.field(static=True)
+    monoid: Monoid
+    element: Callable = eqx.field(static=True)
+    begin: Callable = eqx.field(static=True)
+    read: Callable = eqx.field(static=True)
+
+    def __call__(
+        self, x0: PyTree, inputs: tuple, *, reverse: bool = False, method: str = "auto"
+    ) -> PyTree[Shaped[Array, "time ..."]]:
+        """x_t = step(x_{t-1}, *inputs_t) for every t, of which x0 is the state before the first."""
+        begin = self.begin(jax.tree.map(jnp.asarray, x0))
+        elements = jax.vmap(self.element)(*inputs)
+        return jax.vmap(self.read)(
+            scan(self.monoid, elements, begin, reverse=reverse, method=method)
+        )
+
+
+def lift(
+    step: Callable,
+    x0: PyTree,
+    inputs: tuple,
+    *,
+    reverse: bool = False,
+    method: str = "auto",
+    monoids: tuple[Declared, ...] = (),
+    matrix: int = MATRIX,
+) -> PyTree[Shaped[Array, "time ..."]]:
+    """`lax.scan` of x ← step(x, *inputs_t), by `mmrl.scan`: depth O(log T) instead of T.
+
+    `inputs` have a leading time axis; every state is returned. Values and derivatives agree with
+    the loop's up to rounding, with one exception: where a factor 0 meets an infinite state, as in
+    `where(begin, 0, x)`, a loop forgets it and a scan makes it NaN.
+
+    Raises `Refusal` if the step is not one that `recognize` knows.
+    """
+    recurrence = recognize(step, x0, *one(inputs), monoids=monoids, matrix=matrix)
+    return recurrence(x0, inputs, reverse=reverse, method=method)
+
+
+def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) -> PyTree:
+    """The state after the last step alone: a sum at once, anything else step by step."""
+    try:
+        recurrence = recognize(step, x0, *one(inputs))
+    except Refusal:
+        recurrence = None
+    if recurrence is None or set(recurrence.forms) != {"sum"}:
+        return jax.lax.scan(lambda x, z: (step(x, *z), None), x0, inputs, reverse=reverse)[0]
+    elements = recurrence.read(jax.vmap(recurrence.element)(*inputs))
+    way = -1 if reverse else 1  # rounding depends on the order
+    return jax.tree.map(lambda x, b: x + b[::way].sum(0), x0, elements)
+
+
+def one(inputs: PyTree) -> PyTree:
+    """The types of one step's inputs."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
+
+
+class _Form(NamedTuple):
+    """How an array of x is part of a scan: its monoid, a step as an element, and x as one."""
+
+    monoid: Callable[[jax.ShapeDtypeStruct], Monoid]
+    element: Callable[[Array, Array, Value], PyTree]  # of the derivative and the value at x = 0
+    begin: Callable[[Array], PyTree] = lambda x: (jnp.zeros_like(x), x)
+    read: Callable[[Any], Array] = lambda h: h[1]
+
+
+_SUM = _Form(Sum, lambda a, b, known: b, lambda x: x, lambda h: h)
+_FORMS = {
+    "sum": _SUM,
+    "affine": _Form(
+        lambda leaf: Affine(leaf.shape, leaf.dtype),
+        lambda a, b, known: (a, b),
+        lambda x: (jnp.ones_like(x), x),
+    ),
+    "max": _Form(lambda leaf: Max(leaf.shape), lambda a, b, known: (known.a, known.b)),
+    "logsumexp": _Form(lambda leaf: LogSumExp(leaf.shape), lambda a, b, known: (known.a, known.b)),
+}
+
+
+def recognize(
+    step: Callable,
+    x: PyTree,
+    *inputs: Any,
+    monoids: tuple[Declared, ...] = (),
+    matrix: int = MATRIX,
+) -> Recurrence:
+    """The scan that x ← step(x, *inputs) is; only shapes and types of the arguments matter.
+
+    `monoids` (from `declare`) are recognized where the step calls them as m(x, element). `matrix`
+    is the number of entries of x that may mix.
+
+    Raises `Refusal`, naming the operation, if the step leaves the table of `steps`, and
+    `ValueError` if it does not return something like x.
+    """
+    like = jax.eval_shape(lambda x: jax.tree.map(jnp.asarray, x), x)
+    leaves, tree = jax.tree.flatten(like)
+    _check_step(step, like, inputs)
+    state = State(tuple(leaves), matrix, monoids)
+
+    def describe_step(*inputs):
+        traced = jax.make_jaxpr(step)(like, *inputs)
+        arguments = [Value("state", leaf) for leaf in range(len(leaves))]
+        arguments += [Value("free", b=jnp.asarray(z)) for z in jax.tree.leaves(inputs)]
+        return describe(state, traced.jaxpr, traced.consts, arguments)
+
+    values = jax.eval_shape(describe_step, *inputs)
+    forms = _forms(state, values)
+    if forms == ("declared",):
+        whole = lambda *z: tree.unflatten([value.b for value in describe_step(*z)])  # noqa: E731
+        return Recurrence(forms, monoids[values[0].which], whole, lambda x: x, lambda h: h)
+    if forms == ("matrix",):
+        return _matrix(like, step)
+
+    def element(*inputs):
+        zeros, ones = (jax.tree.map(fill, like) for fill in (jnp.zeros_like, jnp.ones_like))
+        b, a = jax.jvp(lambda x: step(x, *inputs), (zeros,), (ones,))
+        known = describe_step(*inputs) if set(forms) & set(FAMILIES) else values
+        sides = zip(rows, tree.flatten_up_to(a), tree.flatten_up_to(b), known, strict=True)
+        return tuple(form.element(a, b, v) for form, a, b, v in sides)
+
+    rows = [_FORMS[form] for form in forms]
+    return Recurrence(
+        forms,
+        Product(tuple(form.monoid(leaf) for form, leaf in zip(rows, leaves, strict=True))),
+        element,
+        begin=lambda x: tuple(f.begin(y) for f, y in zip(rows, tree.flatten_up_to(x), strict=True)),
+        read=lambda h: tree.unflatten(f.read(y) for f, y in zip(rows, h, strict=True)),
+    )
+
+
+def _matrix(like: PyTree, step: Callable) -> Recurrence:
+    """All of x as one row vector: x' = x A + b, which is `MatrixAffine` with a single value."""
+    zeros, tree = ravel_pytree(jax.tree.map(jnp.zeros_like, like))
+
+    def element(*inputs):
+        def row(x):
+            return ravel_pytree(step(tree(x), *inputs))[0]
+
+        return jax.jacfwd(row)(zeros).T, row(zeros)[None]
+
+    return Recurrence(
+        ("matrix",),
+        MatrixAffine(1, zeros.size),
+        element,
+        begin=lambda x: (jnp.eye(zeros.size), ravel_pytree(x)[0][None]),
+        read=lambda h: tree(h[1][0]),
+    )
+
+
+def _forms(state: State, values: list[Value]) -> tuple[str, ...]:
+    """A form for every array of x, or one for the whole. Raises `Refusal` if they do not fit."""
+    kinds = [value.kind for value in values]
+    if "declared" in kinds:
+        if set(kinds) == {"declared"} and len({value.which for value in values}) == 1:
+            return ("declared",)
+        raise Refusal("declared", "some arrays of x are a declared monoid's and some are not")
+    for leaf in state.leaves:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            reason = f"x holds {leaf.dtype}, and maps of numbers that round are all that is known"
+            raise Refusal("convert_element_type", reason)
+    crossed = [i for i, v in enumerate(values) if v.kind != "free" and v.leaf != i]
+    if not crossed:
+        plain = {"free": "affine", "state": "sum", "shift": "sum"}
+        return tuple(plain.get(kind, kind) for kind in kinds)
+    for i, value in enumerate(values):
+        if value.kind in FAMILIES:
+            reason = f"x[{i}] is {state.text(value)}, and another array of x is not its own"
+            raise Refusal(value.kind, reason)
+    state.mixes(f"x[{crossed[0]}], made of other arrays of x,")
+    return ("matrix",)
+
+
+def _check_step(step: Callable, like: PyTree, inputs: tuple) -> None:
+    after = jax.eval_shape(step, like, *inputs)
+    before, now = (
+        [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(tree)] for tree in (like, after)
+    )
+    if jax.tree.structure(after) != jax.tree.structure(like) or before != now:
+        raise ValueError(
+            f"`step` must return arrays like those of x, {', '.join(before)}; got "
+            f"{', '.join(now)}. Give x the shape and type that it has after a step."
+        )
 
 
 @dataclasses.dataclass
@@ -51,16 +261,15 @@ class Carried:
     @property
     def needed(self) -> list[Output]:
         """All that is read from outside of the loop."""
-        return list(dict.fromkeys((e.source, e.output) for e in self.readers))
+        return list(dict.fromkeys(edge.tensor for edge in self.readers))
 
     @property
     def final(self) -> bool:
         """Whether all that anybody reads is where the loop ends."""
         if self.needed != [self.carried] or move.asked(self.graph, self.ops):
             return False
-        place = self.graph.ops[self.carried[0]].domain.names.index(self.block.name)
         end = self.block.bound - 1 if self.way > 0 else ZERO
-        return all(edge.index[place].same(end) for edge in self.readers)
+        return all(phi(self.graph, e)[self.block.name].same(end) for e in self.readers)
 
     @property
     def before(self) -> Edge | None:
@@ -70,19 +279,54 @@ class Carried:
         alone = len(first) == 1 and first[0] in self.outside and others == list(self.back)
         return first[0] if alone and first[0].sink == others[0].sink else None
 
-    def enter(self, at: At, env: Mapping[str, Any], points: Any) -> tuple[Any, Any]:
-        """The state to go on from, and the points that are left, in the order of the loop.
+    def begin(self, env: Mapping[str, Any], inputs: Sequence[Any]) -> tuple[At, Any]:
+        """`at(point, x, here, known)`, one pass through the body, and the points of a block.
 
-        `points` are what `at` takes at each. A first point that has a definition of its own is
-        computed here, so that the branch that it takes is nowhere in the step.
+        A point is where it is and what `here` is there of that the loop walks along. `at` gives all
+        outputs of all operations; x is the state before, and `known` says of some branches whether
+        they are taken.
         """
-        ahead = points if self.way > 0 else jax.tree.map(lambda x: x[::-1], points)
-        point, here = jax.tree.map(lambda x: x[0], ahead)
+        start = self.block.begin(env)
+        walked, reads = arrive(self.readings, inputs, start)
+
+        def at(
+            point: Any, x: Any, here: list[Any], known: Mapping[Edge, bool] | None = None
+        ) -> dict[Output, Any]:
+            values: dict[Output, Any] = {}
+            spot, sure = {**env, self.block.name: point}, known or {}
+            arrived = dict(zip(self.outside, reads(spot, here), strict=True))
+            arrived |= dict.fromkeys(self.back, x)
+
+            def read(edge: Edge) -> Any:
+                return arrived[edge] if edge in arrived else values[edge.tensor]
+
+            for name in self.ops:
+                op, edges = self.graph.ops[name], self.graph.inputs(name)
+                if op.run is None:
+                    able = [edge for edge in edges if sure.get(edge) is not False]
+                    taken = [edge for edge in edges if sure.get(edge)] or able
+                    results = move.choose([edge.when for edge in taken], spot, *map(read, taken))
+                else:
+                    with jax.named_scope(MARK + name):  # a refusal shows where it arose
+                        results = op.run(spot, *map(read, edges))
+                values |= {(name, k): value for k, value in enumerate(results)}
+            return values
+
+        return at, (start[self.block.name] + jnp.arange(self.block.length.evaluate(env)), walked)
+
+    def enter(self, at: At, env: Mapping[str, Any], points: Any) -> tuple[Any, Any]:
+        """The state to go on from, and the points that are left.
+
+        A first point that has a definition of its own is computed here, so that the branch that it
+        takes is nowhere in the step.
+        """
+        first, rest = (0, slice(1, None)) if self.way > 0 else (-1, slice(None, -1))
+        point, here = jax.tree.map(lambda x: x[first], points)
         if edge := self.before:
             known = {edge: not taken for edge, taken in self.later.items()}
-            return at(point, self.nothing(env), here, known)[edge.sink, 0], ahead
-        first = at(point, self.nothing(env), here)[self.carried]
-        return first, jax.tree.map(lambda x: x[1:], ahead)
+            return at(point, self.nothing(env), here, known)[edge.sink, 0], points
+        left = jax.tree.map(lambda x: x[rest], points)
+        return at(point, self.nothing(env), here)[self.carried], left
 
     def nothing(self, env: Mapping[str, Any]) -> Any:
         """A state of zeros, for where there is none before."""
@@ -90,51 +334,55 @@ class Carried:
         like = type_of(self.graph.ops[self.carried[0]], self.carried[1], bounds)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
 
-    def begin(
-        self, inputs: Sequence[Any], env: Mapping[str, Any], start: Mapping[str, Any]
-    ) -> tuple[At, list[Any]]:
-        """`at(point, x, here, known)`, one pass through the body, and what it walks along.
+    def step(self, at: At, env: Mapping[str, Any]) -> Callable[..., Any]:
+        """The state after a point from the one before; it stays where a block has no such point."""
+        bound, length = (n.evaluate(env) for n in (self.block.bound, self.block.length))
+        full = isinstance(bound, int) and bound % length == 0
 
-        `start` is the point at which the inputs arrived. `at` gives all outputs of all operations;
-        x is the state before, and `known` says of some branches whether they are taken.
-        """
-        walked, reads = arrive(self.readings, inputs, start)
+        def step(x: Any, point: Any, here: list[Any]) -> Any:
+            new = at(point, x, here, self.later)[self.carried]
+            if full:
+                return new
+            real = point < bound
+            return jax.tree.map(lambda n, o: jax.lax.select_n(real, o, n), new, x)
 
-        def at(
-            point: Any, x: Any, here: list[Any], known: Mapping[Edge, bool] | None = None
-        ) -> dict[Output, Any]:
-            spot = {**env, self.block.name: point}
-            arrived = dict(zip(self.outside, reads(spot, here), strict=True))
-            return self._body(spot, arrived, x, known or {})
+        return step
 
-        return at, walked
+    def end(self, env: Mapping[str, Any], *inputs: Any, before: Any = None) -> tuple[Any]:
+        """The state after a block, from the one before it; without one, from the first point on."""
+        at, rest = self.begin(env, inputs)
+        x = before
+        if before is None:
+            x, rest = self.enter(at, env, rest)
+        return (last(self.step(at, env), x, rest, reverse=self.way < 0),)
 
-    def _body(
-        self,
-        env: Mapping[str, Any],
-        arrived: Mapping[Edge, Any],
-        x: Any,
-        known: Mapping[Edge, bool],
-    ) -> dict[Output, Any]:
-        values: dict[Output, Any] = {}
+    def recurrence(
+        self, env: Mapping[str, Any], inputs: Sequence[Any], **how: Any
+    ) -> tuple[Recurrence, Any, Any, At, Any]:
+        """The scan that the loop is, its state and points to begin from; `begin`'s."""
+        at, points = self.begin(env, inputs)
+        x, rest = self.enter(at, env, points)
+        return recognize(self.step(at, env), x, *one(rest), **how), x, rest, at, points
 
-        def read(edge: Edge) -> Any:
-            if edge in self.back:
-                return x
-            return values[edge.source, edge.output] if edge in self.inside else arrived[edge]
+    def everywhere(self, env: Mapping[str, Any], *inputs: Any, **how: Any) -> tuple[Any, ...]:
+        """All that is `needed`, at all points, by one scan; `how` is what `recognize` is told."""
+        found, x, rest, at, points = self.recurrence(env, inputs, **how)
+        length = len(points[0])
 
-        for name in self.ops:
-            op, edges = self.graph.ops[name], self.graph.inputs(name)
-            if op.run is None:
-                sure = [edge for edge in edges if known.get(edge) is True]
-                taken = sure or [edge for edge in edges if known.get(edge) is not False]
-                conditions = [edge.when.evaluate(env) for edge in taken]
-                results = (move.choose(conditions, [read(edge) for edge in taken]),)
-            else:
-                with jax.named_scope(MARK + name):  # a refusal shows in which operation it arose
-                    results = op.run(env, *(read(edge) for edge in edges))
-            values |= {(name, k): value for k, value in enumerate(results)}
-        return values
+        def join(*states: Any) -> Any:  # in the order of time
+            ahead = states if self.way > 0 else states[::-1]
+            whole = jnp.concatenate(ahead)
+            return whole[-length - 1 :] if self.way > 0 else whole[: length + 1]
+
+        start = jax.tree.map(lambda *xs: jnp.stack(xs), self.nothing(env), x)
+        start = start if self.way > 0 else jax.tree.map(lambda xs: xs[::-1], start)
+        states = jax.tree.map(join, start, found(x, rest, reverse=self.way < 0))
+        sides = [jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None))]
+        before, after = sides[:: self.way]
+        if self.needed == [self.carried]:
+            return (after,)
+        values = jax.vmap(at)(points[0], before, points[1]) | {self.carried: after}
+        return tuple(values[tensor] for tensor in self.needed)
 
 
 def analyze(graph: Graph, cycle: Cycle, block: Block) -> Carried:
@@ -183,8 +431,7 @@ def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, lis
 
 def _distance(graph: Graph, edge: Edge, name: str) -> int | None:
     """How far along d an edge inside a cycle leads, if it leads nowhere else."""
-    names = graph.ops[edge.source].domain.names
-    steps = {dim: shift(part, dim) for dim, part in zip(names, edge.index, strict=True)}
+    steps = {dim: shift(part, dim) for dim, part in phi(graph, edge).items()}
     away = steps.pop(name)
     return away if set(steps.values()) <= {0} else None
 

@@ -8,28 +8,16 @@ moved read what they did before out of the larger array, inside their own run.
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, Sym, max_
+from mmrl.pdg.expr import TRUE, Expr, max_
 from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op, Output, array_type, conjuncts
 from mmrl.pdg.language.ops import MASKED
 from mmrl.pdg.passes.access import Access, Block, access, arrive, cycles
-
-More = ParamSpec("More")
-Changed = tuple[Graph, list[str]]
-Made = tuple[Op, list[Edge]]  # a new operation, and what it reads
-
-
-def move(graph: Graph, block: Block, moved: Collection[str]) -> Graph:
-    """The graph in which the operations in `moved` compute a block of d in each run.
-
-    None of them may be `asked` for.
-    """
-    made = [new for name in moved for new in moved_ops(graph, block, moved, name)]
-    return rewire(graph, block, moved, made)
+from mmrl.pdg.passes.fuse import Made, phi, renamed, replaced
 
 
 def asked(graph: Graph, moved: Collection[str]) -> set[str]:
@@ -46,23 +34,22 @@ def with_views(graph: Graph, moved: Collection[str]) -> tuple[Graph, dict[str, s
 
     Such an operation x is called `all_x`, and x is a view of its points.
     """
-    shown = asked(graph, moved)
-    names = {op: f"all_{op}" if op in shown else op for op in moved}
-    ops: dict[str, Op] = {}
-    edges: list[Edge] = []
-    for name, op in graph.ops.items():
-        new = names.get(name, name)
-        ops[new] = dataclasses.replace(op, name=new)
-        if new != name:
-            ops[name] = Op(name, "view", op.domain, op.outputs, lambda env, *values: values)
-            outputs = range(len(op.outputs))
-            edges += [Edge(name, new, op.domain.symbols, TRUE, k, k) for k in outputs]
-    for edge in graph.edges:
-        sees = edge.sink not in moved and _copies(graph, edge)
-        source = edge.source if sees else names.get(edge.source, edge.source)
-        sink = names.get(edge.sink, edge.sink)
-        edges.append(dataclasses.replace(edge, sink=sink, source=source))
-    return graph.replace(ops=ops, edges=tuple(edges)), names
+    names = {op: f"all_{op}" if op in asked(graph, moved) else op for op in moved}
+    place = {}
+    made: dict[str, list[Made]] = {}
+    for name in [name for name, new in names.items() if new != name]:
+        op, outputs = graph.ops[name], range(len(graph.ops[name].outputs))
+        view = Op(name, "view", op.domain, op.outputs, lambda env, *values: values)
+        sees = [Edge(name, names[name], op.domain.symbols, TRUE, k, k) for k in outputs]
+        own = dataclasses.replace(op, name=names[name])
+        made[name] = [(own, graph.inputs(name)), (view, sees)]
+        place |= {(name, k): (names[name], k) for k in outputs}
+
+    def reads(edge: Edge) -> Edge:
+        copies = edge.sink in graph.ops.keys() - set(moved) and _copies(graph, edge)
+        return edge if copies else renamed(edge, place)
+
+    return replaced(graph, made, reads), names
 
 
 def _copies(graph: Graph, edge: Edge) -> bool:
@@ -72,54 +59,41 @@ def _copies(graph: Graph, edge: Edge) -> bool:
 def rewire(
     graph: Graph,
     block: Block,
-    moved: Collection[str],
-    made: list[Made],
+    made: Mapping[str, Sequence[Made]],
     place: Mapping[Output, Output] | None = None,
     ends: Mapping[str, Expr | None] | None = None,
 ) -> Graph:
-    """The graph with the operations in `moved` replaced by those in `made`.
+    """The graph with new operations in place of those in `made`, and with readers of arrays.
 
     `place` says which new output holds which old one, where that has another name. Of the
     operations in `ends` only the last point of d is read: it is now at that place along d, or at no
     place if None.
     """
-    ops: dict[str, Op] = {}
-    edges: list[Edge] = []
-
-    def add(op: Op, reads: Sequence[Edge]) -> None:
-        ops[op.name] = op
-        edges.extend(dataclasses.replace(edge, sink=op.name) for edge in reads)
-
-    def found(edge: Edge) -> Edge:
-        old = (edge.source, edge.output)
-        source, output = (place or {}).get(old, old)
-        return dataclasses.replace(edge, source=source, output=output)
-
-    for name, op in graph.ops.items():
-        if name in moved:
-            for new, reads in made:
-                if new.name not in ops:
-                    add(new, reads)
-        else:
-            reads = graph.inputs(name)
-            readings = [_reading(graph, edge, block, moved, ends or {}) for edge in reads]
-            add(_reader(op, readings), replan(reads, readings))
-    return graph.replace(ops=ops, edges=tuple(map(found, edges)))
+    new = dict(made)
+    for name in graph.ops.keys() - made.keys():
+        reads = graph.inputs(name)
+        readings = [_reading(graph, edge, block, made, ends or {}) for edge in reads]
+        new[name] = [(_reader(graph.ops[name], readings), replan(reads, readings))]
+    return replaced(graph, new, lambda edge: renamed(edge, place or {}))
 
 
 def can_move(graph: Graph, block: Block, moved: Collection[str], name: str) -> str | None:
     """Why this operation cannot be moved together with the rest of `moved`; None if it can."""
-    reads = graph.inputs(name)
-    for edge in reads:
+    for edge in graph.inputs(name):
         if access(graph, edge, block, moved, True) is None:
             at = ", ".join(map(str, edge.index))
             return f"it reads {edge.source}[{at}], which no block of {block.name} holds"
-    asks = {symbol for edge in reads for symbol in edge.when.symbols()}
-    others = asks & set(graph_dims(graph)) - {block.name}
-    if others and block.name in asks:
+    others = _asks(graph, name) - {block.name}
+    if others and block.name in _asks(graph, name):
         own = ", ".join(sorted(others))
         return f"which branch it takes depends on {block.name}, and on {own} too"
     return None
+
+
+def _asks(graph: Graph, name: str) -> set[str]:
+    """The dimensions on which it depends what a branching definition takes."""
+    asks = {symbol for edge in graph.inputs(name) for symbol in edge.when.symbols()}
+    return asks & set(graph.ops[name].domain.names)
 
 
 def graph_dims(graph: Graph) -> dict[str, Expr]:
@@ -127,13 +101,11 @@ def graph_dims(graph: Graph) -> dict[str, Expr]:
     return {dim.name: dim.bound for op in graph.ops.values() for dim in op.domain}
 
 
-def along(
-    change: Callable[Concatenate[Graph, str, More], Changed],
-) -> Callable[Concatenate[Graph, str | Sym, More], Changed]:
+def along(change: Callable[..., tuple[Graph, list[str]]]) -> Callable[..., Any]:
     """A pass along a dimension, given by name or as a symbol; errors in it name both."""
 
     @functools.wraps(change)
-    def run(graph: Graph, name: str | Sym, *args: More.args, **more: More.kwargs) -> Changed:
+    def run(graph: Any, name: Any, *args: Any, **more: Any) -> tuple[Graph, list[str]]:
         if not isinstance(graph, Graph):
             raise ValueError(f"`graph` must be a Graph, got a {type(graph).__name__}")
         try:
@@ -167,13 +139,13 @@ def widen(output: Any, block: Block) -> Any:
     return jax.tree.map(one, output, is_leaf=lambda leaf: isinstance(leaf, ArrayType))
 
 
-def choose(conditions: Sequence[Any], values: Sequence[Any]) -> Any:
+def choose(conditions: Sequence[Expr], env: Mapping[str, Any], *values: Any) -> tuple[Any]:
     """The value whose condition holds, of pytrees that are all at hand."""
     result = values[-1]
     for condition, value in zip(conditions[-2::-1], values[-2::-1], strict=True):
-        holds = jnp.asarray(condition)
+        holds = jnp.asarray(condition.evaluate(env))
         result = jax.tree.map(lambda x, y, c=holds: jax.lax.select_n(c, y, x), value, result)
-    return result
+    return (result,)
 
 
 def block_domain(domain: Domain, block: Block) -> Domain:
@@ -193,8 +165,7 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
     If these depend on other dimensions, it stays one: then a whole block takes the same branch.
     """
     op, reads = graph.ops[name], graph.inputs(name)
-    asks = {symbol for edge in reads for symbol in edge.when.symbols()}
-    if op.run is not None or not asks & set(op.domain.names) - {block.name}:
+    if op.run is not None or not _asks(graph, name) - {block.name}:
         return [_moved(graph, block, moved, op, reads)]
     domain, made, edges = block_domain(op.domain, block), [], []
     for edge in reads:
@@ -215,21 +186,24 @@ def moved_ops(graph: Graph, block: Block, moved: Collection[str], name: str) -> 
 def _moved(
     graph: Graph, block: Block, moved: Collection[str], op: Op, reads: Sequence[Edge]
 ) -> Made:
-    readings = [access(graph, edge, block, moved, True) for edge in reads]
-    known = [reading for reading in readings if reading is not None]
-    assert len(known) == len(readings), f"{op.name} cannot be moved: see `can_move`"
+    known = readings(graph, reads, block, moved)
+    assert known is not None, f"{op.name} cannot be moved: see `can_move`"
     kind, run = _kind(op, known), op.run
     if run is None:
-        kind, run = "choice", _choice([edge.when for edge in reads])
-    new = Op(
-        op.name,
-        kind,
-        block_domain(op.domain, block),
-        tuple(widen(output, block) for output in op.outputs),
-        _block_run(run, known, block, op.domain),
-        {**op.params, "over": block.name, "block": block.size},
-    )
-    return new, numbered(replan(reads, known))
+        kind, run = "choice", functools.partial(choose, [edge.when for edge in reads])
+    domain, outputs = block_domain(op.domain, block), [widen(kind, block) for kind in op.outputs]
+    params = {**op.params, "over": block.name, "block": block.size}
+    work = _block_run(run, known, block, op.domain)
+    return Op(op.name, kind, domain, tuple(outputs), work, params), numbered(replan(reads, known))
+
+
+def readings(
+    graph: Graph, reads: Sequence[Edge], block: Block, moved: Collection[str]
+) -> list[Access] | None:
+    """How an operation that is moved reads; None if some of it cannot be read so."""
+    found = [access(graph, edge, block, moved, True) for edge in reads]
+    known = [reading for reading in found if reading is not None]
+    return known if len(known) == len(found) else None
 
 
 def numbered(reads: Sequence[Edge]) -> list[Edge]:
@@ -242,13 +216,6 @@ def replan(reads: Sequence[Edge], readings: Sequence[Access]) -> list[Edge]:
         dataclasses.replace(edge, index=reading.index)
         for edge, reading in zip(reads, readings, strict=True)
     ]
-
-
-def _choice(conditions: list[Expr]) -> Callable[..., tuple[Any, ...]]:
-    def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        return (choose([when.evaluate(env) for when in conditions], inputs),)
-
-    return run
 
 
 def _block_run(
@@ -288,11 +255,10 @@ def _reading(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], ends: Mapping[str, Expr | None]
 ) -> Access:
     """How an operation that stays reads."""
-    sink = graph.ops[edge.sink]
     if edge.source in ends:
-        pairs = zip(graph.ops[edge.source].domain.names, edge.index, strict=True)
-        parts = [ends[edge.source] if dim == block.name else part for dim, part in pairs]
-        return Access(tuple(part for part in parts if part is not None), sink.domain)
+        parts = (phi(graph, edge) | {block.name: ends[edge.source]}).values()
+        index = tuple(part for part in parts if part is not None)
+        return Access(index, graph.ops[edge.sink].domain)
     reading = access(graph, edge, block, moved, False)
     assert reading is not None, f"{edge} reads single points of what is moved"
     return reading
@@ -306,9 +272,7 @@ def _reader(op: Op, readings: list[Access]) -> Op:
 
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         reads = zip(readings, inputs, strict=True)
-        return inner(
-            env, *(reading.read(reading.order(value), env, env) for reading, value in reads)
-        )
+        return inner(env, *(each.read(each.order(value), env, env) for each, value in reads))
 
     return dataclasses.replace(op, kind=_kind(op, readings), run=run)
 

@@ -10,14 +10,12 @@
     declared      m(x, b)                   a monoid of the caller's own
 
 Every row is closed under composition, so that two steps in a row are again one row: this is what
-makes a scan of them possible. a and b are arrays that do not depend on x.
+makes a scan of them possible. a and b are arrays that do not depend on x. In max-plus algebra
+adding plays the part that multiplying plays in an affine map, and max that of adding, so these
+compose by the same law (`mmrl.monoid.Max` and `LogSumExp`): running maxima, Viterbi's recurrence,
+the waiting time in a queue, forward probabilities of a hidden Markov model in the log domain.
 
 `declare` adds monoids of the reader's own, checked before a scan may use them.
-
-In max-plus algebra adding plays the part that multiplying plays in an affine map, and max that of
-adding, so these compose by the same law (`mmrl.monoid.Max` and `LogSumExp`): running maxima,
-Viterbi's recurrence, the waiting time in a queue, forward probabilities of a hidden Markov model in
-the log domain.
 
 `describe` is an abstract interpreter: it runs f on these descriptions instead of numbers. Anything
 that leaves their table, tanh of x or x times x, is refused by name. That a value is affine in x,
@@ -54,6 +52,10 @@ class Declared(Monoid):
     empty: PyTree
     name: str = eqx.field(static=True)
 
+    @property
+    def mark(self) -> str:
+        return f"monoid_{self.name}"
+
     def identity(self) -> PyTree:
         return self.empty
 
@@ -61,8 +63,15 @@ class Declared(Monoid):
         def combine(a, b):
             return self.combine(a, b)
 
-        combine.__name__ = _mark(self.name)
+        combine.__name__ = self.mark
         return jax.jit(combine)(a, b)
+
+
+_LAWS = {
+    "associativity": "be associative, (a • b) • c = a • (b • c)",
+    "left identity": "have the identity that it is given, e • a = a",
+    "right identity": "have the identity that it is given, a • e = a",
+}
 
 
 def declare(
@@ -92,17 +101,14 @@ def declare(
         raise ValueError("`combine` must return an element like its arguments.")
     for law, error in errors(monoid, a, b, c).items():
         if float(jnp.max(error)) > _TOLERANCE:
-            _refuse(law, int(jnp.argmax(error)), a, b, c)
+            case = int(jnp.argmax(error))
+            told = jax.tree.map(lambda x, case=case: x[case].tolist(), (a, b, c))
+            at = ", ".join(f"{name} = {element}" for name, element in zip("abc", told, strict=True))
+            raise ValueError(
+                f"`combine` must {_LAWS[law]}, and does not at {at}. A scan would give other "
+                "numbers at each way of bracketing: carry more in the element, or keep the loop."
+            )
     return monoid
-
-
-def declaration(monoids: Sequence[Declared], name: str | None) -> Declared | None:
-    """The monoid whose call bears this name in a jaxpr, if there is one."""
-    return next((monoid for monoid in monoids if _mark(monoid.name) == name), None)
-
-
-def _mark(name: str) -> str:
-    return f"monoid_{name}"
 
 
 def _random(key: Key[Array, ""], like: PyTree) -> PyTree:
@@ -115,35 +121,7 @@ def _random(key: Key[Array, ""], like: PyTree) -> PyTree:
             return jax.random.randint(key, leaf.shape, 0, 5, leaf.dtype)
         return jax.random.normal(key, leaf.shape, leaf.dtype)
 
-    keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(tree, [one(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
-
-
-_LAWS = {
-    "associativity": "be associative, (a • b) • c = a • (b • c)",
-    "left identity": "have the identity that it is given, e • a = a",
-    "right identity": "have the identity that it is given, a • e = a",
-}
-
-
-def _refuse(law: str, case: int, *triples: PyTree) -> None:
-    told = jax.tree.map(lambda x: x[case].tolist(), triples)
-    at = ", ".join(f"{name} = {element}" for name, element in zip("abc", told, strict=True))
-    raise ValueError(
-        f"`combine` must {_LAWS[law]}, and does not at {at}. A scan would give other numbers at "
-        "each way of bracketing: carry more in the element, or keep the loop."
-    )
-
-
-_TEXT = {
-    "state": "{x}",
-    "shift": "{x} + b",
-    "affine": "a·{x} + b",
-    "matrix": "A·x + b",
-    "max": "max({x} + a, b)",
-    "logsumexp": "log(exp({x} + a) + exp(b))",
-    "declared": "m({x}, b)",
-}
+    return tree.unflatten(map(one, jax.random.split(key, len(leaves)), leaves))
 
 
 class Refusal(ValueError):
@@ -158,6 +136,18 @@ class Refusal(ValueError):
         super().__init__(f"Not a scan: {reason}.")
         self.primitive = primitive
         self.reason = reason
+
+
+_TEXT = {
+    "state": "{x}",
+    "shift": "{x} + b",
+    "affine": "a·{x} + b",
+    "matrix": "A·x + b",
+    "max": "max({x} + a, b)",
+    "logsumexp": "log(exp({x} + a) + exp(b))",
+    "declared": "m({x}, b)",
+}
+FAMILIES: dict[str, Callable] = {"max": jnp.maximum, "logsumexp": jnp.logaddexp}
 
 
 class Value(eqx.Module):
@@ -180,10 +170,6 @@ class State(eqx.Module):
     matrix: int = eqx.field(static=True)
     monoids: tuple[Declared, ...] = ()
 
-    @property
-    def size(self) -> int:
-        return sum(math.prod(leaf.shape) for leaf in self.leaves)
-
     def text(self, value: Value) -> str:
         several = len(self.leaves) > 1 and value.leaf is not None
         return _TEXT[value.kind].format(x=f"x[{value.leaf}]" if several else "x")
@@ -194,6 +180,16 @@ class State(eqx.Module):
             return value.b
         leaf = self.leaves[value.leaf or 0]
         return jnp.zeros(leaf.shape, leaf.dtype)
+
+    def mixes(self, name: str) -> Value:
+        """A x + b. Refused where a matrix per step would be too large, or complex."""
+        size = sum(math.prod(leaf.shape) for leaf in self.leaves)
+        if size > self.matrix:
+            reason = f"{name} mixes the entries of x: {size} × {size} numbers per step, more than"
+            raise Refusal(name, f"{reason} `matrix` = {self.matrix} allows")
+        if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in self.leaves):
+            raise Refusal(name, f"{name} mixes the entries of x, which are complex")
+        return Value("matrix")
 
 
 def moving(values: Sequence[Value]) -> list[Value]:
@@ -210,7 +206,80 @@ def bind(equation: jax_core.JaxprEqn, arguments: Sequence) -> list:
     return list(results) if equation.primitive.multiple_results else [results]
 
 
-FAMILIES: dict[str, Callable] = {"max": jnp.maximum, "logsumexp": jnp.logaddexp}
+def describe(
+    state: State, jaxpr: jax_core.Jaxpr, constants: Sequence, arguments: Sequence[Value]
+) -> list[Value]:
+    """The descriptions of the results of `jaxpr`, given those of its arguments.
+
+    Raises `Refusal` at the first operation on x that leaves the table.
+    """
+    known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
+    known |= {v: Value("free", b=c) for v, c in zip(jaxpr.constvars, constants, strict=True)}
+
+    def read(variable) -> Value:
+        if isinstance(variable, jax_core.Literal):
+            return Value("free", b=jnp.asarray(variable.val, variable.aval.dtype))  # pyright: ignore
+        return known[variable]
+
+    for equation in jaxpr.eqns:
+        values = [read(v) for v in equation.invars]
+        try:
+            results = _operation(state, equation, values)
+        except Refusal as refusal:
+            refusal.inside = str(equation.source_info.name_stack) or refusal.inside
+            raise
+        known |= zip(equation.outvars, results, strict=True)
+    return [read(v) for v in jaxpr.outvars]
+
+
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
+
+
+def _operation(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
+    name, kinds = equation.primitive.name, [value.kind for value in values]
+    if not moving(values):
+        return [Value("free", b=y) for y in bind(equation, [value.b for value in values])]
+    if name in _CALLS:
+        return _call(state, equation, values)
+    if name == "custom_jvp_call":
+        return _custom(state, equation, values)
+    if "declared" in kinds:
+        text = state.text(moving(values)[0])
+        raise Refusal(name, f"{name} of {text}, which must be the step's result")
+    family = "max" if name == "max" else next((kind for kind in kinds if kind in FAMILIES), None)
+    if family is not None:
+        return [extreme(state, equation, values, family, joins=name == "max")]
+    return [linear(state, equation, values)]
+
+
+def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
+    """A function that is called: one of the caller's monoids, m(x, b), or what is inside."""
+    inner: Any = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    marks = [monoid.mark for monoid in state.monoids]
+    if equation.params.get("name") not in marks:
+        jaxpr, constants = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+        return describe(state, jaxpr, constants, values)
+    which = marks.index(equation.params["name"])
+    past, new = values[: len(values) // 2], values[len(values) // 2 :]
+    whole = [value.leaf if value.kind == "state" else None for value in past]
+    if whole != list(range(len(state.leaves))) or moving(new):
+        m = state.monoids[which].name
+        reason = f"{m} must be called as {m}(x, element), x whole and first"
+        raise Refusal(m, f"{reason}, the element independent of x")
+    return [Value("declared", leaf, b=z.b, which=which) for leaf, z in enumerate(new)]
+
+
+def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
+    """A function with a derivative of its own; logaddexp is one whose derivative is the true one.
+
+    Otherwise what is inside is looked at only to name what does not fit.
+    """
+    inner = equation.params["call_jaxpr"]
+    name = inner.jaxpr.debug_info.func_name
+    if name == "logaddexp":
+        return [extreme(state, equation, values, "logsumexp", joins=True)]
+    describe(state, inner.jaxpr, inner.consts, values)
+    raise Refusal(name, f"{name} of x has a derivative of its own, which a scan would not keep")
 
 
 def extreme(
@@ -253,7 +322,6 @@ def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Shaped[A
     return (nothing, here) if value.kind == "free" else (here, nothing)
 
 
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
 _SAME = {"convert_element_type", "copy", "copy_p", "reduce_precision"}
 _ENTRYWISE = {"add", "sub", "add_any", "neg", "select_n", "mul", "div"}
 _PRODUCTS = {"mul": "times", "dot_general": "times", "conv_general_dilated": "convolved with"}
@@ -264,116 +332,22 @@ _MOVES |= {"squeeze", "transpose"}
 _TABLE = _SAME | _ENTRYWISE | _SUMS | _MOVES | _INDEXED | set(_PRODUCTS)
 
 
-def describe(
-    state: State, jaxpr: jax_core.Jaxpr, constants: Sequence, arguments: Sequence[Value]
-) -> list[Value]:
-    """The descriptions of the results of `jaxpr`, given those of its arguments.
-
-    Raises `Refusal` at the first operation on x that leaves the table.
-    """
-    known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
-    known |= {v: Value("free", b=c) for v, c in zip(jaxpr.constvars, constants, strict=True)}
-
-    def read(variable) -> Value:
-        if isinstance(variable, jax_core.Literal):
-            return Value("free", b=jnp.asarray(variable.val, variable.aval.dtype))  # pyright: ignore
-        return known[variable]
-
-    for equation in jaxpr.eqns:
-        values = [read(v) for v in equation.invars]
-        if all(value.kind == "free" for value in values):
-            results = [Value("free", b=y) for y in bind(equation, [v.b for v in values])]
-        else:
-            results = _located(state, equation, values)
-        known |= zip(equation.outvars, results, strict=True)
-    return [read(v) for v in jaxpr.outvars]
-
-
-def _located(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
-    try:
-        return _operation(state, equation, values)
-    except Refusal as refusal:
-        refusal.inside = str(equation.source_info.name_stack) or refusal.inside
-        raise
-
-
-def _operation(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
-    """One operation of which at least one operand depends on x."""
-    name = equation.primitive.name
-    if name in _CALLS:
-        return _call(state, equation, values)
-    if name == "custom_jvp_call":
-        return _custom(state, equation, values)
-    first, kinds = moving(values)[0], [value.kind for value in values]
-    if "declared" in kinds:
-        raise Refusal(name, f"{name} of {state.text(first)}, which must be the step's result")
-    family = "max" if name == "max" else next((kind for kind in kinds if kind in FAMILIES), None)
-    if family is not None:
-        return [extreme(state, equation, values, family, joins=name == "max")]
-    return [linear(state, equation, values)]
-
-
-def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
-    inner: Any = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    monoid = declaration(state.monoids, equation.params.get("name"))
-    if monoid is not None:
-        return _declared(state, monoid, values)
-    jaxpr, constants = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
-    return describe(state, jaxpr, constants, values)
-
-
-def _declared(state: State, monoid: Declared, values: list[Value]) -> list[Value]:
-    """m(x, b): the whole of x first, then an element that does not depend on x."""
-    past, new = values[: len(values) // 2], values[len(values) // 2 :]
-    whole = [value.leaf if value.kind == "state" else None for value in past]
-    if whole != list(range(len(state.leaves))) or any(value.kind != "free" for value in new):
-        reason = f"{monoid.name} must be called as {monoid.name}(x, element), x whole and first"
-        raise Refusal(monoid.name, f"{reason}, the element independent of x")
-    index = state.monoids.index(monoid)
-    return [Value("declared", leaf, b=z.b, which=index) for leaf, z in enumerate(new)]
-
-
-def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
-    """A function with a derivative of its own; logaddexp is one whose derivative is the true one.
-
-    Otherwise what is inside is looked at only to name what does not fit.
-    """
-    inner = equation.params["call_jaxpr"]
-    name = inner.jaxpr.debug_info.func_name
-    if name == "logaddexp":
-        return [extreme(state, equation, values, "logsumexp", joins=True)]
-    describe(state, inner.jaxpr, inner.consts, values)
-    raise Refusal(name, f"{name} of x has a derivative of its own, which a scan would not keep")
-
-
 def linear(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> Value:
     """The description of an operation on affine values.
 
     Raises `Refusal` if it is not linear in x, or mixes more entries than `state.matrix`.
     """
-    name, out = equation.primitive.name, equation.outvars[0].aval
+    name, shape = equation.primitive.name, equation.outvars[0].aval.shape  # pyright: ignore
     _check(state, equation, values)
     first, *others = moving(values)
     if name in _SAME:
         return first
     alone = first.leaf is not None and all(value.leaf == first.leaf for value in others)
-    same_shape = alone and state.leaves[first.leaf or 0].shape == out.shape  # pyright: ignore
-    if not same_shape or name not in _ENTRYWISE:
-        check_matrix(state, name)
-        return Value("matrix")
+    if not alone or state.leaves[first.leaf or 0].shape != shape or name not in _ENTRYWISE:
+        return state.mixes(name)
     if not _keeps_gain(name, values):
         return Value("affine", first.leaf)
     return Value("shift", first.leaf, b=bind(equation, [state.offset(v) for v in values])[0])
-
-
-def check_matrix(state: State, name: str) -> None:
-    """Refuse where a matrix per step would be too large, or complex."""
-    if state.size > state.matrix:
-        size = f"{state.size} × {state.size}"
-        reason = f"{name} mixes the entries of x: {size} numbers per step, more than `matrix`"
-        raise Refusal(name, f"{reason} = {state.matrix} allows")
-    if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in state.leaves):
-        raise Refusal(name, f"{name} mixes the entries of x, which are complex")
 
 
 def _check(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> None:
@@ -401,5 +375,6 @@ def _keeps_gain(name: str, values: list[Value]) -> bool:
     shifts = [value.kind in ("state", "shift") for value in values]
     if name == "select_n":
         return all(shifts[1:])
-    kept = shifts[0] and values[1].kind == "free" if name in ("add", "add_any", "sub") else False
-    return kept or (name in ("add", "add_any") and shifts[1] and values[0].kind == "free")
+    if name not in ("add", "add_any", "sub") or len(moving(values)) > 1:
+        return False
+    return shifts[0] or (name != "sub" and shifts[1])

@@ -24,7 +24,7 @@ its missing points are zeros, and add nothing.
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,11 +33,11 @@ import jax.numpy as jnp
 from mmrl.pdg.expr import Slice
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.passes import move
-from mmrl.pdg.passes.access import ZERO, Block, access, cycles
-from mmrl.pdg.passes.fuse import join, straight
-from mmrl.pdg.passes.lift import adds, last
+from mmrl.pdg.passes.access import ZERO, Block, cycles
+from mmrl.pdg.passes.fuse import Made, join, phi, straight
+from mmrl.pdg.passes.lift import adds
 from mmrl.pdg.passes.loops import Carried, analyze
-from mmrl.pdg.passes.move import Made, Reason, movable, say, whole
+from mmrl.pdg.passes.move import Reason, movable, say, whole
 from mmrl.pdg.passes.steps import Refusal
 
 
@@ -82,13 +82,9 @@ def _sources(loop: Carried, name: str) -> set[str]:
 
 def tiled(loop: Carried, block: Block, moved: Collection[str]) -> Carried | None:
     """The loop with reads by blocks; None if some of what it reads cannot be read so."""
-    readings = [access(loop.graph, edge, block, moved, True) for edge in loop.outside]
-    known = [reading for reading in readings if reading is not None]
-    return (
-        dataclasses.replace(loop, readings=known, block=block)
-        if len(known) == len(readings)
-        else None
-    )
+    known = move.readings(loop.graph, loop.outside, block, moved)
+    new = None if known is None else dataclasses.replace(loop, readings=known, block=block)
+    return new
 
 
 def build(
@@ -97,21 +93,20 @@ def build(
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
     # Where the last block begins; a block of all points is at no place along d.
     end = None if block.size is None else (block.bound - 1) // block.size * block.size
-    made = [new for name in moved for new in move.moved_ops(graph, block, moved, name)]
+    made: dict[str, Sequence[Made]]
+    made = {name: move.moved_ops(graph, block, moved, name) for name in moved}
     for loop in loops:
-        made += _tiled_loop(loop)
-    for name in sums:
-        made += _tiled_sum(graph, name, block, end)
-    gone = {*moved, *(op for loop in loops for op in loop.ops), *sums}
+        made |= {**dict.fromkeys(loop.ops, ()), loop.carried[0]: _tiled_loop(loop)}
+    made |= {name: _tiled_sum(graph, name, block, end) for name in sums}
     ends = {loop.carried[0]: end for loop in loops}
     place = {loop.carried: (loop.carried[0], 0) for loop in loops}
-    return move.rewire(graph, block, gone, made, place, ends)
+    return move.rewire(graph, block, made, place, ends)
 
 
 def _chain(op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any) -> list[Made]:
     """`op` as a state that goes from block to block: the first block, the next ones, a merge.
 
-    `run(env, before, *inputs)` is the state after a block; before the first it is None.
+    `run(env, *inputs, before=…)` is the state after a block; the first has none before it.
     """
     name, symbol, size = op.name, block.symbol, block.size
     domain = move.block_domain(op.domain.box(), block)
@@ -119,51 +114,25 @@ def _chain(op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any) ->
     back = tuple(s - size if s.same(symbol) else s for s in here)
     params = {"over": block.name, "block": size}
 
-    def begin(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        return run(env, None, *inputs)
-
-    def part(suffix: str, when: Any, run: Callable, reads: list[Edge]) -> Made:
+    def part(suffix: str, when: Any, run: Callable, reads: list[Edge]) -> tuple[Made, Edge]:
         new = Op(name + suffix, "fn", domain.restrict(when), (kind,), run, params)
-        return new, move.numbered(reads)
+        return (new, move.numbered(reads)), Edge(name, new.name, here, when)
 
-    starts: Any = symbol == 0
-    goes_on = symbol >= size
-    choices = [Edge(name, f"{name}_first", here, starts), Edge(name, f"{name}_next", here, goes_on)]
-    return [
-        part("_first", starts, begin, edges),
-        part("_next", goes_on, run, [Edge(name, name, back), *edges]),
-        (Op(name, "merge", domain, (kind,), None, params), choices),
-    ]
+    def goes_on(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
+        return run(env, *inputs, before=before)
+
+    first, begins = part("_first", symbol == 0, run, edges)
+    more, goes = part("_next", symbol >= size, goes_on, [Edge(name, name, back), *edges])
+    return [first, more, (Op(name, "merge", domain, (kind,), None, params), [begins, goes])]
 
 
 def _tiled_loop(loop: Carried) -> list[Made]:
     """The steps of one block, from the state before it to the state after its last point."""
-    block, carried = loop.block, loop.carried
-
-    def run(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
-        start = block.begin(env)
-        at, walked = loop.begin(inputs, env, start)
-        bound = block.bound.evaluate(env)
-        full = isinstance(bound, int) and bound % block.length.evaluate(env) == 0
-
-        def step(x: Any, point: Any, here: list[Any]) -> Any:
-            new = at(point, x, here, loop.later)[carried]
-            if full:  # no block has missing points
-                return new
-            real = point < bound
-            return jax.tree.map(lambda n, o: jax.lax.select_n(real, o, n), new, x)
-
-        x, inside = before, (start[block.name] + jnp.arange(block.length.evaluate(env)), walked)
-        if before is None:
-            x, inside = loop.enter(at, env, inside)
-        return (last(step, x, inside),)
-
-    op = loop.graph.ops[carried[0]]
-    if block.size is None:
-        domain, outputs = move.block_domain(op.domain, block), (op.outputs[carried[1]],)
-        whole = lambda env, *inputs: run(env, None, *inputs)  # noqa: E731
-        return [(Op(op.name, "fn", domain, outputs, whole), loop.reads)]
-    return _chain(op, block, run, loop.reads, op.outputs[carried[1]])
+    op, block = loop.graph.ops[loop.carried[0]], loop.block
+    kind = op.outputs[loop.carried[1]]
+    if block.size is not None:
+        return _chain(op, block, loop.end, loop.reads, kind)
+    return [(Op(op.name, "fn", move.block_domain(op.domain, block), (kind,), loop.end), loop.reads)]
 
 
 def _tiled_sum(graph: Graph, name: str, block: Block, end: Any) -> list[Made]:
@@ -174,16 +143,13 @@ def _tiled_sum(graph: Graph, name: str, block: Block, end: Any) -> list[Made]:
     inner = op.run
     assert inner is not None
 
-    def run(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
+    def run(env: Mapping[str, Any], *inputs: Any, before: Any = None) -> tuple[Any, ...]:
         new = inner(env, *inputs)[0]
         return (new if before is None else jax.tree.map(jnp.add, before, new),)
 
     parts = dataclasses.replace(op, name=f"{name}_part", domain=domain)
-    by_block = tuple(
-        block.symbol if dim == block.name else part
-        for dim, part in zip(source.names, edge.index, strict=True)
-    )
-    reads = [dataclasses.replace(edge, index=by_block)]
+    by_block = phi(graph, edge) | {block.name: block.symbol}
+    reads = [dataclasses.replace(edge, index=tuple(by_block.values()))]
     made = _chain(parts, block, run, reads, op.outputs[0])
     here = tuple(end if dim.name == block.name else dim.symbol for dim in domain)
     read = dataclasses.replace(op, kind="read", run=lambda env, x: (x,), params={})
