@@ -1,6 +1,9 @@
 """A tape whose stretches lie on several devices is scanned as if one device had all of it."""
 
+import fcntl
 import functools
+import json
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -274,8 +277,15 @@ def on_devices() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    return call(on_devices, devices=DEVICES)
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The answers, asked for once: workers that share these tests share them too."""
+    folder = tmp_path_factory.getbasetemp()
+    answers = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "scans.json"
+    with open(answers.with_suffix(".lock"), "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not answers.exists():
+            answers.write_text(json.dumps(call(on_devices, devices=DEVICES)))
+    return json.loads(answers.read_text())
 
 
 @pytest.mark.slow
