@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mmrl"
 MOST_LINES = 320  # the aim is 300
-MOST_OF_A_COMPILER = 575  # few files, each of which is one idea whole
+MOST_OF_A_COMPILER = 560  # few files, each of which is one idea whole
 
 # Bottom to top, which is also the reading order: what each rung may import of the others.
 LADDER: dict[str, set[str]] = {

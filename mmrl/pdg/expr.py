@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import dataclasses
 import dis
+import functools
 import itertools
 import operator
 import sys
@@ -121,8 +122,8 @@ class Expr:
     __add__ = __radd__ = _sum(1, 1)
     __sub__, __rsub__ = _sum(1, -1), _sum(-1, 1)
     __mul__ = __rmul__ = lambda self, other: multiply(self, other)
-    __and__ = __rand__ = lambda self, other: both(self, as_expr(other))
-    __or__ = __ror__ = lambda self, other: either(self, as_expr(other))
+    __and__ = __rand__ = lambda self, other: join(And, self, as_expr(other))
+    __or__ = __ror__ = lambda self, other: join(Or, self, as_expr(other))
     __lt__, __le__ = _comparison("<"), _comparison("<=")
     __gt__, __ge__ = _comparison(">"), _comparison(">=")
     __eq__, __ne__ = _comparison("=="), _comparison("!=")
@@ -322,12 +323,12 @@ def as_expr(value: Any) -> Expr:
 
 def min_(*values: Any) -> Any:
     """The least of ints, arrays or expressions: `t:min_(t + n, T)` looks n steps ahead."""
-    return extreme(Min, values)
+    return functools.reduce(functools.partial(extreme, Min), values)
 
 
 def max_(*values: Any) -> Any:
     """The greatest of ints, arrays or expressions."""
-    return extreme(Max, values)
+    return functools.reduce(functools.partial(extreme, Max), values)
 
 
 # How expressions are built: constants folded, sums in normal form.
@@ -442,15 +443,8 @@ def compare(op: str, left: Expr, right: object) -> Any:
     return Compare(left, other, op)
 
 
-def extreme(kind: type[Binary], values: tuple[Any, ...]) -> Any:
-    """The least (`Min`) or greatest (`Max`) of ints, arrays or expressions."""
-    first, *rest = values
-    for value in rest:
-        first = _extreme_of_two(kind, first, value)
-    return first
-
-
-def _extreme_of_two(kind: type[Binary], a: Any, b: Any) -> Any:
+def extreme(kind: type[Binary], a: Any, b: Any) -> Any:
+    """The lesser (`Min`) or greater (`Max`) of two ints, arrays or expressions."""
     least = kind is Min
     if isinstance(a, Expr) or isinstance(b, Expr):
         left, right = as_expr(a), as_expr(b)
@@ -512,29 +506,18 @@ def refuse(value: Any, *_: Any, **__: Any) -> Any:
     )
 
 
-def _joined(left: Expr, symbol: str, right: Expr) -> None:
+def join(kind: type[Binary], left: Expr, right: Expr) -> Expr:
+    """`left and right` (`And`), or `left or right` (`Or`)."""
+    symbol, neutral, final = ("&", TRUE, FALSE) if kind is And else ("|", FALSE, TRUE)
     for term in (left, right):
         if not is_truth(term):
             raise ValueError(
                 f"`({left}) {symbol} ({right})` joins `{term}`, which is no condition: put "
                 f"comparisons in brackets, as in `(t > 1) & (t < 3)`; odd t are `t % 2 == 1`"
             )
-
-
-def both(left: Expr, right: Expr) -> Expr:
-    """`left and right`."""
-    _joined(left, "&", right)
-    if FALSE.same(left) or TRUE.same(right) or left.same(right):
+    if final.same(left) or neutral.same(right) or left.same(right):
         return left
-    return right if TRUE.same(left) or FALSE.same(right) else And(left, right)
-
-
-def either(left: Expr, right: Expr) -> Expr:
-    """`left or right`."""
-    _joined(left, "|", right)
-    if TRUE.same(left) or FALSE.same(right) or left.same(right):
-        return left
-    return right if FALSE.same(left) or TRUE.same(right) else Or(left, right)
+    return right if neutral.same(left) or final.same(right) else kind(left, right)
 
 
 def negate(term: Any) -> Any:
@@ -546,7 +529,7 @@ def negate(term: Any) -> Any:
     if isinstance(term, Compare):
         return compare(COMPARE[term.op][1], term.left, term.right)
     if isinstance(term, And | Or):
-        return (either if isinstance(term, And) else both)(~term.left, ~term.right)
+        return join(Or if isinstance(term, And) else And, ~term.left, ~term.right)
     raise ValueError(f"`{term}` is no condition: only conditions can be negated")
 
 
