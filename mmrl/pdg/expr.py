@@ -9,6 +9,7 @@ Python's operators build expressions, fold constants, and keep sums in one norma
 `t`.
 """
 
+import collections
 import contextlib
 import contextvars
 import dataclasses
@@ -72,7 +73,10 @@ class Expr:
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
         """Bounds on the value from bounds on the symbols, all inclusive; they may be loose."""
-        return interval(self, limits)
+        # All operators are monotone: their values lie between those at the ends of their terms.
+        ends = itertools.product(*(term.interval(limits) for term in self.terms))
+        values = [int(self.compute(*each)) for each in ends]
+        return min(values), max(values)
 
     def symbols(self) -> frozenset[str]:
         """The names of its symbols."""
@@ -107,23 +111,15 @@ class Expr:
             f"in `p.fn(f, x, p.value(t))`, and asks `jnp.where(t == 0, …)`"
         )
 
-    def __neg__(self) -> Any:
-        return total((-1, self))
-
-    def __floordiv__(self, other: Any) -> Any:
-        return divide(FloorDiv, self, other)
-
-    def __mod__(self, other: Any) -> Any:
-        return divide(Mod, self, other)
-
-    def __invert__(self) -> "Expr":
-        return negate(self)
-
     __add__ = __radd__ = _sum(1, 1)
     __sub__, __rsub__ = _sum(1, -1), _sum(-1, 1)
+    __neg__ = lambda self: total((-1, self))  # noqa: E731
     __mul__ = __rmul__ = lambda self, other: multiply(self, other)
+    __floordiv__ = lambda self, other: divide(FloorDiv, self, other)  # noqa: E731
+    __mod__ = lambda self, other: divide(Mod, self, other)  # noqa: E731
     __and__ = __rand__ = lambda self, other: join(And, self, as_expr(other))
     __or__ = __ror__ = lambda self, other: join(Or, self, as_expr(other))
+    __invert__ = lambda self: negate(self)  # noqa: E731
     __lt__, __le__ = _comparison("<"), _comparison("<=")
     __gt__, __ge__ = _comparison(">"), _comparison(">=")
     __eq__, __ne__ = _comparison("=="), _comparison("!=")
@@ -147,6 +143,9 @@ class Sym(Expr):
 
     def substitute(self, env: Mapping[str, Expr | int]) -> Expr:
         return as_expr(env.get(self.name, self))
+
+    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        return limits[self.name]
 
     def symbols(self) -> frozenset[str]:
         return frozenset({self.name})
@@ -257,6 +256,9 @@ class Mod(Binary):
 
     symbol, tightness, operate = "%", 5, operator.mod
 
+    def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        return 0, self.right.interval(limits)[1] - 1
+
 
 class Extreme(Binary):
     """The lesser or the greater."""
@@ -333,9 +335,6 @@ def max_(*values: Any) -> Any:
 
 # How expressions are built: constants folded, sums in normal form.
 
-Linear = dict[str, tuple[int, Expr]]  # by its text, each term with its factor; "" is the number
-
-
 _AT_A_POINT = contextvars.ContextVar("at a point", default=False)
 is_at_a_point = _AT_A_POINT.get
 
@@ -371,36 +370,34 @@ def is_truth(value: Expr) -> bool:
     return isinstance(value, Compare | And | Or)
 
 
-def linear(value: Expr, factor: int = 1) -> Linear:
-    """`factor * value` as a sum of terms that are no sums."""
+def linear(value: Expr, factor: int = 1) -> list[tuple[int, Expr]]:
+    """`factor * value` as terms that are no sums, each with its factor: n is n times 1."""
     if isinstance(value, Const):
-        return {"": (factor * int(value.value), value)}
+        return [(factor * int(value.value), Const(1))]
     if isinstance(value, Mul) and isinstance(value.left, Const):
         return linear(value.right, factor * value.left.value)
     if isinstance(value, Add | Sub):
         sign = 1 if isinstance(value, Add) else -1
-        return _merge(linear(value.left, factor), linear(value.right, sign * factor))
-    return {str(value): (factor, value)}
-
-
-def _merge(a: Linear, b: Linear) -> Linear:
-    keys = {**a, **b}
-    return {k: (a.get(k, (0,))[0] + b.get(k, (0,))[0], term) for k, (_, term) in keys.items()}
+        return linear(value.left, factor) + linear(value.right, sign * factor)
+    return [(factor, value)]
 
 
 def total(*terms: tuple[int, Any]) -> Any:
     """Σ factor · term, in normal form."""
     if wrong := [term for _, term in terms if not is_index(term)]:
         return no_index(next(term for _, term in terms if is_index(term)), wrong[0])
-    parts: Linear = {}
+    factors, parts = collections.Counter[str](), {}
     for factor, term in terms:
-        parts = _merge(parts, linear(as_expr(term), factor))
-    number = parts.pop("", (0, None))[0]
+        for times, part in linear(as_expr(term), factor):
+            text = str(part)
+            factors[text] += times
+            parts[text] = part
+    number = factors.pop("1", 0)
     # Positive terms first, each group in alphabetical order; the number last, or 5 - t.
-    ordered = sorted(parts.items(), key=lambda part: (part[1][0] < 0, part[0].lower(), part[0]))
-    summands = [part for _, part in ordered if part[0]]
-    first = bool(summands) and summands[0][0] < 0 < number
+    ordered = sorted(filter(factors.get, parts), key=lambda x: (factors[x] < 0, x.lower(), x))
+    summands = [(factors[text], parts[text]) for text in ordered]
     if number or not summands:
+        first = summands and summands[0][0] < 0 < number
         summands.insert(0 if first else len(summands), (number, Const(1)))
     (factor, term), *rest = summands
     result = _scaled(factor, term)
@@ -533,23 +530,10 @@ def negate(term: Any) -> Any:
     raise ValueError(f"`{term}` is no condition: only conditions can be negated")
 
 
-def interval(value: Expr, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """Bounds on a value by the ends of its terms, since all operators are monotone."""
-    if isinstance(value, Sym):
-        return limits[value.name]
-    if isinstance(value, Mod):
-        return 0, interval(value.right, limits)[1] - 1
-    ends = itertools.product(*(interval(term, limits) for term in value.terms))
-    values = [int(value.compute(*each)) for each in ends]
-    return min(values), max(values)
-
-
 def leaves(value: Expr, kind: type[Binary]) -> list[Expr]:
     """The arguments of nested minima (or maxima), also where a number is added to them."""
     if isinstance(value, kind):
         return [*leaves(value.left, kind), *leaves(value.right, kind)]
-    if isinstance(value, Add) and isinstance(value.right, Const):
-        return [leaf + value.right for leaf in leaves(value.left, kind)]
-    if isinstance(value, Sub) and isinstance(value.right, Const):
-        return [leaf - value.right for leaf in leaves(value.left, kind)]
+    if isinstance(value, Add | Sub) and isinstance(value.right, Const):
+        return [value.compute(leaf, value.right) for leaf in leaves(value.left, kind)]
     return [value]

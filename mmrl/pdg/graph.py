@@ -99,6 +99,10 @@ class Domain:
                 when = when & part
         return Domain(self.dims, when)
 
+    def at(self, name: str, coordinate: Expr | int) -> tuple[Expr | int, ...]:
+        """The index of this point but for its coordinate along one dimension."""
+        return tuple(coordinate if dim.name == name else dim.symbol for dim in self)
+
     def env(self, point: Sequence[Any], bounds: Mapping[str, int]) -> dict[str, Any]:
         """The values of all symbols at a point."""
         return {**bounds, **dict(zip(self.names, point, strict=True))}
@@ -123,7 +127,7 @@ class Domain:
         most = self._most(width, dict.fromkeys(names, (1, _HUGE)))
         return None if most > _HUGE // 2 else most
 
-    def largest(self, width: Expr | int, bounds: Mapping[str, int]) -> int:
+    def largest(self, width: Expr | int, bounds: Mapping[str, Any]) -> int:
         """The most that a width can be anywhere in the domain: what padded arrays hold.
 
         A window of n steps holds n, also where the bounds leave room for fewer.
@@ -132,7 +136,8 @@ class Domain:
             return int(width)
         most = self.ceiling(width)
         if most is None:
-            most = self._most(width, {name: (size, size) for name, size in bounds.items()})
+            numbers = {name: n for name, n in bounds.items() if isinstance(n, int)}
+            most = self._most(width, {name: (n, n) for name, n in numbers.items()})
         return most
 
     def _most(self, width: Expr, limits: Mapping[str, tuple[int, int]]) -> int:
@@ -174,7 +179,7 @@ class ArrayType:
     shape: tuple[int | Expr, ...]
     dtype: np.dtype
 
-    def padded(self, domain: Domain, bounds: Mapping[str, int]) -> jax.ShapeDtypeStruct:
+    def padded(self, domain: Domain, bounds: Mapping[str, Any]) -> jax.ShapeDtypeStruct:
         """The array that is stored, once the bounds are numbers."""
         sizes = tuple(domain.largest(size, bounds) for size in self.shape)
         return jax.ShapeDtypeStruct(sizes, self.dtype)

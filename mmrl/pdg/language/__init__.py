@@ -58,9 +58,10 @@ class Program:
         self.reads: dict[str, tuple[Tensor, ...]] = {}  # the arguments of each operation
         self.detached: set[Edge] = set()  # edges that carry no gradient
 
-    def domain(self, names: Iterable[str | Sym], when: Expr = TRUE) -> Domain:
-        """The dimensions in `names`, in the program's order."""
-        wanted, own = {str(name) for name in names}, ", ".join(self.box.names)
+    def domain(self, names: str | Sym | Iterable[str | Sym], when: Expr = TRUE) -> Domain:
+        """The dimensions in `names`, or the one, in the program's order."""
+        several = (names,) if isinstance(names, str | Sym) else names
+        wanted, own = {str(name) for name in several}, ", ".join(self.box.names)
         unknown = ", ".join(sorted(wanted - set(self.box.names)))
         if unknown:
             raise ValueError(f"`{unknown}` is no symbol of this program, which has {own}")
@@ -123,7 +124,6 @@ class Program:
         it is not called, and that is zeros. No gradient flows through it, and one XLA program with
         it cannot be under `vmap`. What must come after another call reads what that one returns.
         """
-        over = (over,) if isinstance(over, Sym | str) else over
         tensors = [self.as_tensor(x).detach() for x in inputs]
         tensors = tensors if when is None else [self.as_tensor(when), *tensors]
         domain = self.domain(over).union(*(x.domain for x in tensors))
@@ -150,11 +150,8 @@ class Program:
                 )
             return jax.tree.map(lambda x, kind: x.astype(kind.dtype), found, types)
 
-        def act(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
-            return io_callback(call, types, *values, ordered=True)
-
-        def now(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
-            return jax.tree.map(jnp.asarray, call(*values))
+        act = lambda env, *values: io_callback(call, types, *values, ordered=True)  # noqa: E731
+        now = lambda env, *values: jax.tree.map(jnp.asarray, call(*values))  # noqa: E731
 
         def run(env: dict[str, Any], turn: Any, *values: Any) -> tuple[Any, ...]:
             one = act if isinstance(turn, Tracer) else now
@@ -180,79 +177,23 @@ class Program:
         self,
         f: Callable[..., Any],
         *inputs: Any,
+        over: Sym | Sequence[Sym] = (),
         name: str | None = None,
         whole: bool = False,
         when: Tensor | None = None,
         otherwise: Any = None,
+        random: bool = False,
     ) -> Any:
         """`f(*inputs)` at every point: any pure JAX function, an Equinox module, a network.
 
         A tuple that `f` returns becomes a tuple of tensors, unless `whole` (the state of an optax
         optimizer is a tuple); any other pytree is one tensor. Ragged inputs arrive padded with
         zeros; pass `p.value(…)` where `f` must know how many count. Where `when`, a bool, is false,
-        `f` is not run and the values are those of `otherwise`, or zeros: see `until`.
+        `f` is not run and the values are those of `otherwise`, or zeros: see `until`. `over` names
+        dimensions that the inputs lack. What is `random` gets a key before its inputs.
         """
-        return self._call(f, inputs, (), name, whole=whole, when=when, otherwise=otherwise)
-
-    def sample(
-        self,
-        f: Callable[..., Any],
-        *inputs: Any,
-        over: Sym | Sequence[Sym] = (),
-        name: str | None = None,
-        whole: bool = False,
-        when: Tensor | None = None,
-        otherwise: Any = None,
-    ) -> Any:
-        """`f(key, *inputs)` at every point, with a key of its own at each; the rest as in `fn`.
-
-        `over` names dimensions that the inputs lack: `p.sample(reset, over=(i,))`.
-        """
-        more: dict[str, Any] = {"when": when, "otherwise": otherwise, "random": True}
-        return self._call(f, inputs, over, name, whole=whole, **more)
-
-    def until(self, stop: Tensor, along: Sym | str, name: str | None = None) -> Tensor:
-        """Whether there was no `stop` at any earlier point `along` a dimension: a bool.
-
-        So data decide where a dimension ends, and its bound is the most steps there may be.
-        `fn`, `sample` and `host` run only `when` that holds, in a loop; `otherwise` keeps a state
-        as it was last, and what is zeros behind the end adds nothing to a sum:
-
-            x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
-            alive, x[0] = p.until(stop, t), 1.0
-            y = p.fn(double, x, when=alive, otherwise=x)
-            x[t + 1], stop[t] = y, y > limit
-            last, steps = y[T - 1], alive[0:T].sum()
-
-        Under a pass that moves `along` into arrays, all steps are computed and those behind the end
-        are thrown away. Raises `ValueError` if `stop` is not a tensor along that dimension.
-        """
-        (dim,), names = self.domain([along]), stop.domain.names
-        if dim.name not in names:
-            raise ValueError(f"`stop` must be a tensor along {dim.name}, got {stop!r}")
-        alive = self.tensor(*names, name=name or named_here("alive"))
-        at = lambda point: tuple(point if s == dim.name else Sym(s) for s in names)  # noqa: E731
-        alive[at(0)] = True
-        run = lambda env, before, stop: (before & ~jnp.asarray(stop, bool),)  # noqa: E731
-        kinds = (array_type((), bool),)
-        alive[at(dim.symbol + 1)] = self.build("fn", run, [alive, stop], kinds, name="goes_on")[0]
-        return alive
-
-    def _call(
-        self,
-        f: Callable[..., Any],
-        inputs: Sequence[Any],
-        over: Sym | Sequence[Sym],
-        name: str | None,
-        *,
-        whole: bool,
-        random: bool = False,
-        when: Tensor | None = None,
-        otherwise: Any = None,
-    ) -> Any:
         if not callable(f):
             raise ValueError(f"`f` must be a function, got {f!r}: inputs come after it")
-        over = (over,) if isinstance(over, Sym | str) else over
         tensors = [self.as_tensor(x) for x in inputs]
         name = name or _name_of(f)
         name = self.fresh(named_here(name) if name == "fn" and not random else name)
@@ -279,6 +220,40 @@ class Program:
             raise ValueError("`otherwise` is for where `when` is false: give `when` too")
         outputs = self.build(kind, run, tensors, domain=domain, name=name, params=params)
         return outputs if split[0] else outputs[0]
+
+    def sample(self, f: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
+        """`f(key, *inputs)` at every point, with a key of its own at each; the rest as in `fn`.
+
+        For example `p.sample(reset, over=(i,))`, which draws once in each iteration.
+        """
+        return self.fn(f, *inputs, random=True, **options)
+
+    def until(self, stop: Tensor, along: Sym | str, name: str | None = None) -> Tensor:
+        """Whether there was no `stop` at any earlier point `along` a dimension: a bool.
+
+        So data decide where a dimension ends, and its bound is the most steps there may be.
+        `fn`, `sample` and `host` run only `when` that holds, in a loop; `otherwise` keeps a state
+        as it was last, and what is zeros behind the end adds nothing to a sum:
+
+            x, stop = p.tensor(t, name="x"), p.tensor(t, name="stop")
+            alive, x[0] = p.until(stop, t), 1.0
+            y = p.fn(double, x, when=alive, otherwise=x)
+            x[t + 1], stop[t] = y, y > limit
+            last, steps = y[T - 1], alive[0:T].sum()
+
+        Under a pass that moves `along` into arrays, all steps are computed and those behind the end
+        are thrown away. Raises `ValueError` if `stop` is not a tensor along that dimension.
+        """
+        (dim,), domain = self.domain(along), stop.domain
+        if dim.name not in domain.names:
+            raise ValueError(f"`stop` must be a tensor along {dim.name}, got {stop!r}")
+        alive = self.tensor(*domain.names, name=name or named_here("alive"))
+        alive[domain.at(dim.name, 0)] = True
+        run = lambda env, before, stop: (before & ~jnp.asarray(stop, bool),)  # noqa: E731
+        kinds = (array_type((), bool),)
+        (goes_on,) = self.build("fn", run, [alive, stop], kinds, name="goes_on")
+        alive[domain.at(dim.name, dim.symbol + 1)] = goes_on
+        return alive
 
     def apply(self, kind: str, *inputs: Any, name: str | None = None, **params: Any) -> Tensor:
         """One row of `ops.TABLE`; inputs that are numbers become part of the operation."""
@@ -334,23 +309,20 @@ class Program:
         domain = (domain or Domain()).union(*(x.domain for x in inputs))
         name = name if name and name not in self.ops else self.fresh(name or named_here(kind))
         if outputs is None:
-            bounds = [bound.name for bound in self.bounds]
-            kinds = [x.type for x in inputs]
-            outputs = table.infer(run, kinds, domain, bounds, name, full=kind in ("fn", "random"))
+            kinds, full = [x.type for x in inputs], kind in ("fn", "random")
+            outputs = table.infer(run, kinds, domain, self.bounds, name, full=full)
         if any(x.is_reindexed for x in inputs):
             run = table.cut(run, [x.type for x in inputs], domain)
         needs = table.needs(kind, inputs, params or {})
         self.declare(Op(name, kind, domain, outputs, run, params or {}, needs))
         self.reads[name] = tuple(inputs)
         for place, x in enumerate(inputs):
-            self.join(name, x, x.index, place=place)
+            self.join(name, x, place=place)
         return tuple(self.output(name, k) for k in range(len(outputs)))
 
-    def join(
-        self, sink: str, x: Tensor, index: tuple[Expr, ...], when: Expr = TRUE, place: int = 0
-    ) -> None:
-        """An edge: where `when` holds, `sink` reads the source of `x` at `index`."""
-        edge = Edge(sink, x.source, index, when, place, x.output)
+    def join(self, sink: str, x: Tensor, when: Expr = TRUE, place: int = 0) -> None:
+        """An edge: where `when` holds, `sink` reads what `x` is a read of."""
+        edge = Edge(sink, x.source, x.index, when, place, x.output)
         self.edges.append(edge)
         self.detached |= {edge} if x.detached else set()
 
@@ -396,7 +368,7 @@ class Program:
             )
         needs = op.needs & (~when | tensor.needs.substitute(change))
         self.ops[name] = dataclasses.replace(op, outputs=(first,), needs=needs)
-        self.join(name, tensor, index, simplify(when, op.domain))
+        self.join(name, tensor.replace(index=index), simplify(when, op.domain))
 
     def fresh(self, name: str) -> str:
         """A name that no operation has and that isl can read."""

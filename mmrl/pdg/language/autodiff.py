@@ -16,6 +16,8 @@ what to read: one point, or a box of points of which a mask picks the readers.
 """
 
 import dataclasses
+import functools
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,12 +29,12 @@ from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import partial_eval
 
 from mmrl.pdg.expr import TRUE, Expr, Slice
-from mmrl.pdg.graph import ArrayType, Dim, Domain, Edge, Op, components, ragged, reach
+from mmrl.pdg.graph import ArrayType, Dim, Domain, Edge, Op, Output, components, ragged, reach
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.indexing import composes
 from mmrl.pdg.language.ops import BOUND, infer, plus, traceable
 from mmrl.pdg.language.tensor import Tensor
-from mmrl.pdg.sets import Inverse, invert, simplify
+from mmrl.pdg.sets import invert, simplify
 
 
 def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> Tensor:
@@ -41,43 +43,37 @@ def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> T
     `kind` is the type of the gradient. Free dimensions are summed from their end if `backwards`:
     where the cotangents themselves are found in that order.
     """
-    program = cotangent.program
-    sink, source = program.ops[edge.sink].domain, program.ops[edge.source].domain
+    ops = cotangent.program.ops
+    sink, source = ops[edge.sink].domain, ops[edge.source].domain
     used = frozenset().union(*(part.symbols() for part in (*edge.index, edge.when, sink.when)))
     for dim in reversed(sink.dims):
         if dim.name not in used:
             cotangent = accumulate(cotangent, dim, f"grad_{edge.source}", backwards)
     rest = Domain(tuple(dim for dim in sink if dim.name in used), sink.when)
     inverse = invert(rest, source, edge.index, edge.when)
-    if not edge.slices and not any(map(_many, inverse.index)):
-        found = _at(cotangent, rest, inverse, source)
-    else:
-        sliced = {n for n, part in zip(rest.names, inverse.index, strict=True) if _many(part)}
-        if rest.when.symbols() & sliced or not (inverse.exact or TRUE.same(rest.when)):
-            cotangent = total(cotangent, rest.box(), rest.when)
-        found = _gather(cotangent, edge, rest, inverse, source, kind)
+    at = dict(zip(rest.names, inverse.index, strict=True))
+    box = [name for name, part in at.items() if isinstance(part, Slice)]
+    gathers = bool(box or edge.slices)
+    holes = rest.when.symbols() & set(box) or not (inverse.exact or TRUE.same(rest.when))
+    if gathers and holes:
+        cotangent = total(cotangent, rest.box(), rest.when)
+    view = cotangent if composes(cotangent.index, box) else cotangent.read()
+    index = tuple(part.substitute(at) for part in view.index)
+    found = view.replace(index=index, domain=source.restrict(inverse.when))
+    if gathers:
+        found = _gather(found, edge, rest, at, kind)
     return found if TRUE.same(inverse.when) else total(found, source, inverse.when)
-
-
-def _many(part: Expr) -> bool:
-    return isinstance(part, Slice)
 
 
 def accumulate(terms: Tensor, dim: Dim, name: str, backwards: bool = False) -> Tensor:
     """Σ over one dimension, as the last value of G[t] = G[t - 1] + d[t]."""
-    program, domain = terms.program, terms.domain
-    if dim.name not in domain.names:
-        domain = domain.union(Domain((dim,)))
-    first, step = (dim.bound - 1, -1) if backwards else (0, 1)
+    program, domain = terms.program, terms.domain.union(Domain((dim,)))
+    first, last, step = (dim.bound - 1, 0, -1) if backwards else (0, dim.bound - 1, 1)
     before = program.declare(Op(program.fresh(f"{name}_before"), "merge", domain, ()))
-    before[_key(domain, dim, first)] = zeros(program, terms.type, domain)
+    before[domain.at(dim.name, first)] = zeros(program, terms.type, domain)
     after = add(program, [before, terms], before.type, domain, name)
-    before[_key(domain, dim, dim.symbol + step)] = after
-    return after[_key(domain, dim, 0 if backwards else dim.bound - 1)]
-
-
-def _key(domain: Domain, dim: Dim, at: Expr | int) -> tuple[Expr | int, ...]:
-    return tuple(at if other.name == dim.name else other.symbol for other in domain)
+    before[domain.at(dim.name, dim.symbol + step)] = after
+    return after[domain.at(dim.name, last)]
 
 
 def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
@@ -89,8 +85,7 @@ def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
 
 def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
     """Zeros of some type, at the size that is stored."""
-    bounds = {name: size for name, size in env.items() if name not in domain.names}
-    shapes = jax.tree.map(lambda leaf: leaf.padded(domain, bounds), kind)
+    shapes = jax.tree.map(lambda leaf: leaf.padded(domain, env), kind)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
@@ -107,90 +102,56 @@ def total(tensor: Tensor, domain: Domain, when: Expr) -> Tensor:
     nothing = zeros(program, tensor.type, domain)
     merged = program.declare(Op(name, "merge", domain, (tensor.type,)))
     for case, value in ((when, tensor), (~when, nothing)):
-        program.join(name, value, value.index, simplify(case, domain))
+        program.join(name, value, simplify(case, domain))
     return merged
 
 
-def _at(cotangent: Tensor, sink: Domain, inverse: Inverse, source: Domain) -> Tensor:
-    """The cotangent at the one point that read each point of the source."""
-    at = dict(zip(sink.names, inverse.index, strict=True))
-    index = tuple(part.substitute(at) for part in cotangent.index)
-    domain = source if TRUE.same(inverse.when) else source.restrict(inverse.when)
-    return cotangent._with(index=index, domain=domain)
-
-
 def _gather(
-    cotangent: Tensor, edge: Edge, sink: Domain, inverse: Inverse, source: Domain, kind: Any
+    cotangent: Tensor, edge: Edge, sink: Domain, at: Mapping[str, Expr], kind: Any
 ) -> Tensor:
-    """The sum over the box of φ⁻¹, one slot of each cotangent, masked to the points that read."""
-    program, at = cotangent.program, dict(zip(sink.names, inverse.index, strict=True))
-    axes = [name for name, part in at.items() if isinstance(part, Slice)]
-    if not composes(cotangent.index, axes):
-        cotangent = cotangent.read()
-    index = tuple(part.substitute(at) for part in cotangent.index)
-    domain = source if TRUE.same(inverse.when) else source.restrict(inverse.when)
-    widths = tuple(part.width() for part in at.values() if isinstance(part, Slice))
-    stacked = jax.tree.map(
-        lambda leaf: ArrayType((*widths, *leaf.shape), leaf.dtype), cotangent.type
-    )
+    """The sum over the box of φ⁻¹, `at`, one slot of each cotangent, masked to what did read."""
+    program, source = cotangent.program, cotangent.program.ops[edge.source].domain
+    box = {name: part for name, part in at.items() if isinstance(part, Slice)}
+    widths, rank = tuple(part.width() for part in box.values()), len(box)
+
+    def stacked(leaf: ArrayType) -> ArrayType:
+        return ArrayType((*widths, *leaf.shape), leaf.dtype)
 
     @jax.jit  # one program where operations are called one by one
     def run(env: Mapping[str, Any], block: Any) -> tuple[Any]:
-        leaves = jax.tree.leaves(block)
-        if not leaves:
-            return (block,)
-        grid = jnp.ogrid[tuple(slice(size) for size in leaves[0].shape[: len(axes)])]
-        mask, slots = _readers(edge, sink, source, at, dict(zip(axes, grid, strict=True)), env)
+        def one(value: Any, *steps: jax.Array) -> Any:
+            """What one point of the box sends back; nothing if it did not read the point here."""
+            fixed = {name: part.evaluate(env) for name, part in at.items() if name not in box}
+            lows = (part.lo.evaluate(env) for part in box.values())
+            point = {**env, **fixed, **dict(zip(box, map(operator.add, lows, steps), strict=True))}
+            inside = [point[name] < part.hi.evaluate(env) for name, part in box.items()]
+            inside += [edge.when.evaluate(point), sink.when.evaluate(point)]
+            slots = []
+            for dim, part in zip(source, edge.index, strict=True):
+                here = env[dim.name]
+                if isinstance(part, Slice):
+                    low = part.lo.evaluate(point)
+                    inside += [low <= here, here < part.hi.evaluate(point)]
+                    slots.append(here - low)
+                else:
+                    inside.append(part.evaluate(point) == here)
+            mask = functools.reduce(operator.and_, inside)
 
-        def pick(leaf: jax.Array) -> jax.Array:
-            room = leaf.shape[len(axes) : len(axes) + len(slots)]
-            if 0 in room:  # x[1:T] where T is 1: nothing was read
-                return jnp.zeros(leaf.shape[len(axes) + len(slots) :], leaf.dtype)
-            places = [jnp.clip(s, 0, n - 1) for s, n in zip(slots, room, strict=True)]
-            places = jnp.broadcast_arrays(jnp.zeros([1] * len(axes), int), *grid, *places)[1:]
-            picked = leaf[tuple(places)] if places else leaf
-            keep = jnp.reshape(mask, (*jnp.shape(mask), *[1] * (picked.ndim - len(axes))))
-            return jnp.sum(jnp.where(keep, picked, 0), tuple(range(len(axes))))
+            def pick(leaf: jax.Array) -> jax.Array:
+                if 0 in leaf.shape[: len(slots)]:  # x[1:T] where T is 1: nothing was read
+                    return jnp.zeros(leaf.shape[len(slots) :], leaf.dtype)
+                return jnp.where(mask, leaf.at[tuple(slots)].get(mode="fill", fill_value=0), 0)
 
-        return (jax.tree.map(pick, block),)
+            return jax.tree.map(pick, value)
 
-    view = cotangent._with(index=index, domain=domain, kind=stacked)
-    params = {"of": str(edge)}
-    return program.build("gather", run, [view], (kind,), domain=domain, params=params)[0]
+        sizes = jax.tree.leaves(block)[0].shape[:rank]
+        steps = jnp.indices(sizes).reshape(rank, math.prod(sizes))
+        flat = jax.tree.map(lambda x: x.reshape(math.prod(sizes), *x.shape[rank:]), block)
+        return (jax.tree.map(lambda x: jnp.sum(x, 0), jax.vmap(one)(flat, *steps)),)
 
-
-def _readers(
-    edge: Edge,
-    sink: Domain,
-    source: Domain,
-    at: Mapping[str, Expr],
-    grid: Mapping[str, jax.Array],
-    env: Mapping[str, Any],
-) -> tuple[jax.Array, list[jax.Array]]:
-    """Over the box of candidates: which of them read the point at hand, and in which slots."""
-    point = dict(env)
-    rank = len(grid)
-    mask = jnp.ones([1] * rank, bool)
-    for dim in sink:
-        part = at[dim.name]
-        if isinstance(part, Slice):
-            point[dim.name] = part.lo.evaluate(env) + grid[dim.name]
-            mask = mask & (point[dim.name] < part.hi.evaluate(env))
-        else:
-            point[dim.name] = jnp.reshape(part.evaluate(env), [1] * rank)
-    slots = []
-    for dim, part in zip(source, edge.index, strict=True):
-        here = jnp.reshape(env[dim.name], [1] * rank)
-        if isinstance(part, Slice):
-            low = part.lo.evaluate(point)
-            mask = mask & (low <= here) & (here < part.hi.evaluate(point))
-            slots.append(here - low)
-        else:
-            mask = mask & (part.evaluate(point) == here)
-    return mask & edge.when.evaluate(point) & sink.when.evaluate(point), slots
-
-
-Node = tuple[str, int]  # an operation and one of its outputs
+    view = cotangent.replace(kind=jax.tree.map(stacked, cotangent.type))
+    more: Any = {"domain": cotangent.domain, "params": {"of": str(edge)}}
+    return program.build("gather", run, [view], (kind,), **more)[0]
 
 
 def gradient(loss: Tensor, *wrt: Tensor, recompute: bool = False) -> Any:
@@ -226,73 +187,67 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool = False) -> Any:
 
 
 class _Reverse:
-    """One backward pass: which tensors carry a gradient, and the gradient of each once made."""
+    """One backward pass: which edges carry gradients, and the gradient of each tensor once made."""
 
-    def __init__(self, loss: Tensor, wrt: set[Node], recompute: bool):
+    def __init__(self, loss: Tensor, wrt: set[Output], recompute: bool):
         self.program: Program = loss.program
         self.ops = self.program.ops
-        self.loss, self.wrt, self.recompute = loss, wrt, recompute
+        self.loss, self.recompute = loss, recompute
         # The pass adds operations of its own, through which it must not differentiate.
-        self.edges = [edge for edge in self.program.edges if edge not in self.program.detached]
-        self.relevant = self._active() & self._needed()
-        self.done: dict[Node, Tensor] = {}
+        edges = [edge for edge in self.program.edges if edge not in self.program.detached]
+
+        def after(node: Output) -> list[Output]:
+            """What is computed from a tensor in floating-point numbers."""
+            sinks = {edge.sink for edge in edges if edge.tensor == node}
+            nodes = [(name, k) for name in sinks for k in range(len(self.ops[name].outputs))]
+            return [node for node in nodes if jax.tree.leaves(self._kind(node))]
+
+        def before(node: Output) -> list[Output]:
+            """What a tensor is computed from, short of what `wrt` is computed from."""
+            return [] if node in wrt else [e.tensor for e in edges if e.sink == node[0]]
+
+        relevant = reach(wrt, after) & reach([(loss.source, loss.output)], before)
+        self.outputs: dict[str, list[int]] = {}  # of each operation, those that carry a gradient
+        for name, k in sorted(relevant - wrt):
+            self.outputs.setdefault(name, []).append(k)
+        self.edges = [e for e in edges if e.tensor in relevant and e.sink in self.outputs]
+        self.cyclic = {name for group in components(self.edges) for name in group if len(group) > 1}
+        self.cyclic |= {edge.sink for edge in self.edges if edge.sink == edge.source}
+        self.done: dict[Output, Tensor] = {}
         self.vjps: dict[str, dict[int, Tensor]] = {}
-        carrying = [e for e in self.edges if self._carries(e)]
-        self.cyclic = {name for group in components(carrying) for name in group if len(group) > 1}
-        self.cyclic |= {edge.sink for edge in carrying if edge.sink == edge.source}
-        for node in sorted(self.relevant - self.wrt):
-            if node[0] in self.cyclic and self.ops[node[0]].kind == "merge":
-                self._declare(node)
-        for node in list(self.done):
-            self._finish(node)
+        # Room for gradients that depend on themselves, whose terms will read them.
+        for name in self.outputs:
+            if name in self.cyclic and self.ops[name].kind == "merge":
+                self.done[name, 0] = self._sum((name, 0), [])
+        for node, found in list(self.done.items()):
+            terms = self._terms(node)
+            self.program.reads[found.source] = tuple(terms)
+            for place, term in enumerate(terms):
+                self.program.join(found.source, term, place=place)
 
-    def _active(self) -> set[Node]:
-        """Tensors that depend on `wrt` through floating-point values."""
-
-        def after(node: Node) -> list[Node]:
-            sinks = [edge.sink for edge in self.edges if edge.tensor == node]
-            nodes = ((name, k) for name in sinks for k in range(len(self.ops[name].outputs)))
-            return [(name, k) for name, k in nodes if _floating(self.ops[name].outputs[k])]
-
-        return reach(self.wrt, after)
-
-    def _needed(self) -> set[Node]:
-        """Tensors that the loss is computed from, short of what `wrt` is computed from."""
-
-        def after(node: Node) -> list[Node]:
-            read = [edge.tensor for edge in self.edges if edge.sink == node[0]]
-            return [] if node in self.wrt else read
-
-        return reach([(self.loss.source, self.loss.output)], after)
-
-    def _carries(self, edge: Edge) -> bool:
-        outputs = range(len(self.ops[edge.sink].outputs))
-        through = any((edge.sink, k) in self.relevant - self.wrt for k in outputs)
-        return through and edge.tensor in self.relevant
-
-    def gradient(self, node: Node) -> Tensor:
+    def gradient(self, node: Output) -> Tensor:
         """The sum of what every reader of the tensor sends back."""
         if node not in self.done:
-            terms, kind = self._terms(node), self._kind(node)
-            domain = self.ops[node[0]].domain
+            terms, domain = self._terms(node), self.ops[node[0]].domain
             if not terms:
-                self.done[node] = zeros(self.program, kind, domain)._with(domain=domain)
-            elif len(terms) == 1:
-                self.done[node] = terms[0]
-            else:
-                self.done[node] = add(self.program, terms, kind, domain, f"grad_{node[0]}")
+                terms = [zeros(self.program, self._kind(node), domain).replace(domain=domain)]
+            self.done[node] = terms[0] if len(terms) == 1 else self._sum(node, terms)
         return self.done[node]
 
-    def _kind(self, node: Node) -> Any:
+    def _sum(self, node: Output, terms: Sequence[Tensor]) -> Tensor:
+        name, domain = f"grad_{node[0]}", self.ops[node[0]].domain
+        return add(self.program, terms, self._kind(node), domain, name)
+
+    def _kind(self, node: Output) -> Any:
         return inexact(self.ops[node[0]].outputs[node[1]])
 
-    def _terms(self, node: Node) -> list[Tensor]:
+    def _terms(self, node: Output) -> list[Tensor]:
         kind, terms = self._kind(node), []
         if node == (self.loss.source, self.loss.output):
             one = self.program.constant(jnp.ones((), self.loss.dtype), name="one")
-            terms.append(one._with(domain=self.loss.domain))
+            terms.append(one.replace(domain=self.loss.domain))
         for edge in self.edges:
-            if edge.tensor == node and self._carries(edge):
+            if edge.tensor == node:
                 backwards = edge.sink in self.cyclic
                 terms.append(transport(self._cotangent(edge), edge, kind, backwards=backwards))
         return terms
@@ -307,40 +262,28 @@ class _Reverse:
 
     def _vjp(self, op: Op) -> dict[int, Tensor]:
         """One operation that gives the cotangents of those arguments that carry a gradient."""
-        edges = sorted((e for e in self.program.edges if e.sink == op.name), key=lambda e: e.input)
-        wanted = [e.input for e in edges if e in self.edges and self._carries(e)]
-        outputs = [k for k in range(len(op.outputs)) if (op.name, k) in self.relevant - self.wrt]
+        wanted = sorted(edge.input for edge in self.edges if edge.sink == op.name)
+        outputs, inputs = self.outputs[op.name], self.program.reads[op.name]
         cotangents = [self.gradient((op.name, k)) for k in outputs]
-        inputs = self.program.reads[op.name]
         kept = () if self.recompute else residuals(self.program, op, wanted, outputs)
         saved = [self.program.output(op.name, len(op.outputs) + k) for k in range(len(kept))]
-        cotangents = [*saved, *cotangents]
-        run = pull_back(op, len(inputs), wanted, outputs, kept)
-        used = used_inputs(self.program, op, run, [*inputs, *cotangents], len(inputs))
-        read = [inputs[k] for k in used]
-        kinds = tuple(inexact(inputs[k].type) for k in wanted)
+        kinds, cotangents = [x.type for x in inputs], [*saved, *cotangents]
+        run = functools.partial(pull_back, op, kinds, wanted, outputs, kept)
+        every = range(len(inputs))
+        jaxpr, owners = _traced(self.program, op, run(every), [*inputs, *cotangents])
+        _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+        asked = {owner for yes, owner in zip(used, owners, strict=True) if yes}
+        read = [k for k in every if k in asked]
         results = self.program.build(
             "vjp",
-            with_only(run, op, [x.type for x in inputs], used),
-            [*read, *cotangents],
-            kinds,
+            run(read),
+            [*(inputs[k] for k in read), *cotangents],
+            tuple(inexact(kinds[k]) for k in wanted),
             domain=op.domain,
             name=f"vjp_{op.name}",
             params={"of": op.name, "wanted": tuple(wanted), "outputs": tuple(outputs)},
         )
         return dict(zip(wanted, results, strict=True))
-
-    def _declare(self, node: Node) -> None:
-        """Room for the gradient of a tensor that depends on itself: its terms will read it."""
-        name, domain = self.program.fresh(f"grad_{node[0]}"), self.ops[node[0]].domain
-        op = Op(name, "fn", domain, (self._kind(node),), plus, {"f": plus})
-        self.done[node] = self.program.declare(op)
-
-    def _finish(self, node: Node) -> None:
-        terms = self._terms(node)
-        self.program.reads[self.done[node].source] = tuple(terms)
-        for place, term in enumerate(terms):
-            self.program.join(self.done[node].source, term, term.index, place=place)
 
 
 def _linearized(
@@ -352,10 +295,9 @@ def _linearized(
 
     def linearized(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
         def f(*moved: Any) -> tuple[Any, Any]:
-            now = list(primals)
-            for k, value in zip(wanted, moved, strict=True):
-                now[k] = eqx.combine(value, primals[k])
-            results = tuple(forward({**env, **here}, *now))
+            now = dict(enumerate(primals))
+            now |= {k: eqx.combine(x, primals[k]) for k, x in zip(wanted, moved, strict=True)}
+            results = tuple(forward({**env, **here}, *now.values()))
             return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in outputs), results
 
         moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
@@ -403,8 +345,8 @@ def residuals(
         return *results, *(found[k] for k in kept)
 
     if kept:
-        bounds, kinds = [bound.name for bound in program.bounds], [x.type for x in inputs]
-        types = infer(run, kinds, op.domain, bounds, op.name, full=True)
+        kinds = [x.type for x in inputs]
+        types = infer(run, kinds, op.domain, program.bounds, op.name, full=True)
         program.ops[op.name] = dataclasses.replace(op, run=run, outputs=types)
     return tuple(kept)
 
@@ -418,20 +360,30 @@ def _same(op: Op, found: Any, wanted: Any) -> None:
 
 
 def pull_back(
-    op: Op, count: int, wanted: Sequence[int], outputs: Sequence[int], kept: Sequence[int]
+    op: Op,
+    kinds: Sequence[Any],
+    wanted: Sequence[int],
+    outputs: Sequence[int],
+    kept: Sequence[int],
+    read: Sequence[int],
 ) -> Callable[..., tuple[Any, ...]]:
-    """`run(env, *inputs, *residuals, *cotangents)`: the cotangents of the arguments wanted.
+    """`run(env, *arguments, *residuals, *cotangents)`: the cotangents of the arguments wanted.
 
-    `kept` are the leaves of the derivative that the residuals are.
+    Given are the arguments that it has to `read`; zeros stand in for others of `kinds`, on which
+    nothing depends. `kept` are the leaves of the derivative that the residuals are.
     """
 
     def vjp(env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
-        back, _ = _linearized(op, wanted, outputs, env, values[:count])
+        last = len(read) + len(kept)
+        given = {k: filled(x, op.domain, env) for k, x in enumerate(kinds) if k not in read}
+        given |= zip(read, values, strict=False)
+        primals = [given[k] for k in sorted(given)]
+        back, _ = _linearized(op, wanted, outputs, env, primals)
         leaves, tree = jax.tree.flatten(back)
-        for k, value in zip(kept, values[count:], strict=False):
+        for k, value in zip(kept, values[len(read) : last], strict=True):
             _same(op, (leaves[k].shape, leaves[k].dtype), (value.shape, value.dtype))
             leaves[k] = value
-        return tree.unflatten(leaves)(tuple(values[count + len(kept) :]))
+        return tree.unflatten(leaves)(tuple(values[last:]))
 
     return vjp
 
@@ -440,39 +392,13 @@ def _traced(
     program: Program, op: Op, run: Callable[..., Any], tensors: Sequence[Tensor]
 ) -> tuple[Any, list[int | None]]:
     """The jaxpr of `run(env, *tensors)`, and which tensor each argument is of; None for symbols."""
-    bounds = {bound.name: BOUND for bound in program.bounds}
-    size = lambda n: op.domain.largest(n, bounds)  # noqa: E731
+    size = functools.partial(op.domain.largest, bounds={b.name: BOUND for b in program.bounds})
     kinds = [x.type for x in tensors]
-    call, env, *values = traceable(run, kinds, op.domain.names, list(bounds), size)
+    call, env, *values = traceable(run, kinds, op.domain.names, program.bounds, size)
     owners: list[int | None] = [None] * len(jax.tree.leaves(env))
     for k, value in enumerate(values):
         owners += [k] * len(jax.tree.leaves(value))
     return jax.make_jaxpr(call)(env, *values).jaxpr, owners
-
-
-def used_inputs(
-    program: Program, op: Op, run: Callable[..., Any], tensors: Sequence[Tensor], count: int
-) -> list[int]:
-    """Which of the first `count` arguments the results depend on."""
-    jaxpr, owners = _traced(program, op, run, tensors)
-    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    asked = {owner for yes, owner in zip(used, owners, strict=True) if yes}
-    return [k for k in range(count) if k in asked]
-
-
-def with_only(
-    run: Callable[..., Any], op: Op, kinds: Sequence[Any], used: Sequence[int]
-) -> Callable[..., Any]:
-    """`run` without its unused arguments: zeros stand in for them, and nothing depends on those."""
-
-    def fewer(env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
-        given = dict(zip(used, values, strict=False))
-        full = [
-            given[k] if k in given else filled(kind, op.domain, env) for k, kind in enumerate(kinds)
-        ]
-        return run(env, *full, *values[len(used) :])
-
-    return fewer
 
 
 def inexact(kind: Any) -> Any:
@@ -480,7 +406,3 @@ def inexact(kind: Any) -> Any:
     return jax.tree.map(
         lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, kind
     )
-
-
-def _floating(kind: Any) -> bool:
-    return bool(jax.tree.leaves(inexact(kind)))

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, as_expr
+from mmrl.pdg.expr import TRUE, Expr, Sym, as_expr
 from mmrl.pdg.graph import ArrayType, Domain, array_type, ragged
 
 
@@ -48,29 +48,17 @@ def _flip(x: Any, *, axis: int, mask: Any) -> Any:
     return flipped if mask is None else jnp.roll(flipped, mask.sum() - x.shape[axis], axis)
 
 
+_NAMED = "add exp log tanh sqrt abs less less_equal equal not_equal bitwise_and bitwise_or invert "
+_NAMED += "where minimum maximum cumsum reshape transpose expand_dims squeeze"
+
 TABLE: dict[str, Callable[..., Any]] = {
-    "add": jnp.add,
+    **{name: getattr(jnp, name) for name in _NAMED.split()},
     "sub": jnp.subtract,
     "mul": jnp.multiply,
     "div": jnp.divide,
     "pow": jnp.power,
     "neg": jnp.negative,
-    "exp": jnp.exp,
-    "log": jnp.log,
-    "tanh": jnp.tanh,
     "relu": jax.nn.relu,
-    "sqrt": jnp.sqrt,
-    "abs": jnp.abs,
-    "less": jnp.less,
-    "less_equal": jnp.less_equal,
-    "equal": jnp.equal,
-    "not_equal": jnp.not_equal,
-    "bitwise_and": jnp.bitwise_and,
-    "bitwise_or": jnp.bitwise_or,
-    "invert": jnp.invert,
-    "where": jnp.where,
-    "minimum": jnp.minimum,
-    "maximum": jnp.maximum,
     "cast": lambda x, *, dtype: x.astype(dtype),
     "sum": lambda x, *, axis, mask: jnp.sum(x, axis, where=mask),
     "mean": lambda x, *, axis, mask: jnp.mean(x, axis, where=mask),
@@ -78,12 +66,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "min": lambda x, *, axis, mask: jnp.min(x, axis, where=mask, initial=_limit(x, 1)),
     "discounted_sum": _discounted_sum,
     "softmax": lambda x, *, axis, mask: jax.nn.softmax(x, axis, where=mask),
-    "cumsum": lambda x, *, axis: jnp.cumsum(x, axis),
     "matmul": _matmul,
-    "reshape": lambda x, *, shape: jnp.reshape(x, shape),
-    "transpose": lambda x, *, axes: jnp.transpose(x, axes),
-    "expand_dims": lambda x, *, axis: jnp.expand_dims(x, axis),
-    "squeeze": lambda x, *, axis: jnp.squeeze(x, axis),
     "flip": _flip,
     "concatenate": lambda *xs, axis: jnp.concatenate(xs, axis),
     "take": lambda x, *, at: x[at],
@@ -189,16 +172,15 @@ def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callab
     Gathered cotangents stay as they are stored: their sizes depend on dimensions that are gathered.
     """
 
-    def one(kind: ArrayType, x: jax.Array, bounds: Mapping[str, int]) -> jax.Array:
-        known, cuts = {*domain.names, *bounds}, []
-        for size in kind.shape:
-            sure = not isinstance(size, Expr) or size.symbols() <= known
-            cuts.append(slice(domain.largest(size, bounds)) if sure else slice(None))
-        return x[tuple(cuts)]
+    def one(kind: ArrayType, x: jax.Array, env: Mapping[str, Any]) -> jax.Array:
+        sure = [not isinstance(n, Expr) or n.symbols() <= env.keys() for n in kind.shape]
+        cuts = (
+            domain.largest(n, env) if yes else None for n, yes in zip(kind.shape, sure, strict=True)
+        )
+        return x[tuple(map(slice, cuts))]
 
     def fitted(env: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
-        bounds = {name: value for name, value in env.items() if name not in domain.names}
-        return run(env, *jax.tree.map(lambda k, x: one(k, x, bounds), list(kinds), list(inputs)))
+        return run(env, *jax.tree.map(lambda k, x: one(k, x, env), list(kinds), list(inputs)))
 
     return fitted
 
@@ -213,7 +195,7 @@ def infer(
     run: Callable[..., tuple[Any, ...]],
     inputs: Sequence[Any],
     domain: Domain,
-    bounds: Sequence[str],
+    bounds: Sequence[Sym],
     name: str,
     *,
     full: bool = False,
@@ -228,15 +210,19 @@ def infer(
     sizes = ragged(list(inputs))
     if len(sizes) > len(_TRIALS[0]):
         raise ValueError(f"`{name}` reads {len(sizes)} different ragged sizes: {sorted(sizes)}")
-    names = domain.names, bounds
+
+    def shapes(sizes: Mapping[str, int]) -> Any:
+        call, *made_up = traceable(run, inputs, domain.names, bounds, lambda n: sizes[str(n)])
+        return jax.eval_shape(call, *made_up)
+
     try:
-        return _typed(run, inputs, *names, name, sizes, {})
+        return _typed(shapes, sizes, {}, name)
     except Exception as error:  # whatever a user's function may raise
         most = {text: domain.ceiling(size) for text, size in sizes.items()} if full else {}
         windows = {text: size for text, size in most.items() if size is not None}
         if windows:
             with contextlib.suppress(Exception):
-                return _typed(run, inputs, *names, name, sizes, windows)
+                return _typed(shapes, sizes, windows, name)
         if not sizes:
             error.add_note(f"while the types of what `{name}` returns were found")
             raise
@@ -248,25 +234,16 @@ def infer(
 
 
 def _typed(
-    run: Callable[..., tuple[Any, ...]],
-    inputs: Sequence[Any],
-    symbols: Sequence[str],
-    bounds: Sequence[str],
-    name: str,
+    shapes: Callable[[Mapping[str, int]], Any],
     unsure: Mapping[str, Expr],
     known: dict[str, int],
+    name: str,
 ) -> tuple[Any, ...]:
     """The types, if `known` sizes are numbers and the other ragged ones may be anything."""
     rounds = [dict(zip(unsure, trial, strict=False)) | known for trial in _TRIALS]
-    found = []
-    for sizes in rounds:
-        call, *made_up = traceable(run, inputs, symbols, bounds, lambda n, s=sizes: s[str(n)])
-        found.append(jax.eval_shape(call, *made_up))
-    unknown = [
-        (size, [sizes[text] for sizes in rounds])
-        for text, size in unsure.items()
-        if text not in known
-    ]
+    found = map(shapes, rounds)
+    texts = [text for text in unsure if text not in known]
+    unknown = [(unsure[text], [sizes[text] for sizes in rounds]) for text in texts]
 
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:
         if jnp.issubdtype(kinds[0].dtype, jax.dtypes.prng_key):
@@ -281,7 +258,7 @@ def traceable(
     run: Callable[..., tuple[Any, ...]],
     inputs: Sequence[Any],
     symbols: Sequence[str],
-    bounds: Sequence[str],
+    bounds: Sequence[Sym],
     size: Callable[[Expr], int],
 ) -> tuple[Any, ...]:
     """A function and arguments to trace it with: bounds as numbers, ragged sizes made up."""
@@ -291,7 +268,7 @@ def traceable(
         return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
     env = {symbol: jax.ShapeDtypeStruct((), jnp.int32) for symbol in symbols}
-    numbers = dict.fromkeys(bounds, BOUND)
+    numbers = {bound.name: BOUND for bound in bounds}
     call = lambda env, *xs: run({**env, **numbers}, *xs)  # noqa: E731
     return call, env, *jax.tree.map(concrete, list(inputs))
 

@@ -4,8 +4,9 @@ A tensor is a read of an operation's output: `r[i, t:T]` computes nothing, it is
 with another dependence φ. Whatever reads it lives on the union of the domains of what it reads.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
@@ -35,6 +36,7 @@ def _along(kind: str, default: int | None) -> Callable[..., "Tensor"]:
     return along
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Tensor:
     """Output `output` of operation `source` at φ = `index`, at the points of `domain`.
 
@@ -42,33 +44,27 @@ class Tensor:
     `needs` is what must hold at every point, and does where the bounds are large enough.
     """
 
-    def __init__(
-        self,
-        program: "Program",
-        source: str,
-        output: int,
-        index: Sequence[Expr],
-        domain: Domain,
-        kind: Any = None,
-        detached: bool = False,
-        needs: Expr = TRUE,
-    ):
-        self.program, self.source, self.output = program, source, output
-        self.index, self.domain, self._kind = tuple(index), domain, kind
-        self.detached, self.needs = detached, needs
+    program: "Program"
+    source: str
+    output: int
+    index: tuple[Expr, ...]
+    domain: Domain
+    kind: Any = None
+    detached: bool = False
+    needs: Expr = TRUE
 
     @property
     def type(self) -> Any:
         """A pytree of `ArrayType`. Raises `ValueError` before the tensor's first definition."""
-        if self._kind is None:
+        if self.kind is None:
             outputs = self.program.ops[self.source].outputs
             if not outputs:
                 raise ValueError(
                     f"`{self.source}` has no type yet: define first, at some of its points, what "
                     f"does not read it, as in `x[0] = …` or `x[T - 1] = …`"
                 )
-            self._kind = outputs[self.output]
-        return self._kind
+            self.kind = outputs[self.output]
+        return self.kind
 
     @property
     def array(self) -> ArrayType:
@@ -96,8 +92,7 @@ class Tensor:
     @property
     def is_reindexed(self) -> bool:
         """Is it ragged, read at another point than the one it is stored at?"""
-        sizes = ragged(self.program.ops[self.source].outputs).values()
-        return not self.is_whole and any(size.symbols() for size in sizes)
+        return not self.is_whole and bool(ragged(self.program.ops[self.source].outputs))
 
     def __repr__(self) -> str:
         index = "" if self.is_whole else f"[{', '.join(map(str, self.index))}]"
@@ -113,7 +108,6 @@ class Tensor:
         twice = found.slices and any(isinstance(part, Slice) for part in self.index)
         plain = composes(self.index, found.slices) and not holes and not twice
         tensor = self if plain else self.read()
-        index = [part.substitute(found.at) for part in tensor.index]
         domain, needs = tensor._domain(found.at, found.when)
         widths = tuple(width(x, domain) for x in found.at.values() if isinstance(x, Slice))
         points = {n: part for n, part in found.at.items() if not isinstance(part, Slice)}
@@ -122,15 +116,12 @@ class Tensor:
             sizes = (n.substitute(points) if isinstance(n, Expr) else n for n in leaf.shape)
             return ArrayType(shape((*widths, *sizes)), leaf.dtype)
 
-        view = tensor._with(
-            index=tuple(index),
-            domain=domain,
-            needs=needs,
-            kind=jax.tree.map(indexed, tensor.type),
-        )
-        return (
-            view if found.axes is None else self.program.apply("take", view, at=(..., *found.axes))
-        )
+        index, kind = (part.substitute(found.at) for part in tensor.index), tensor.type
+        kind = jax.tree.map(indexed, kind)
+        view = tensor.replace(index=tuple(index), domain=domain, needs=needs, kind=kind)
+        if found.axes is None:
+            return view
+        return self.program.apply("take", view, at=(..., *found.axes))
 
     def _domain(self, at: dict[str, Expr], when: Expr) -> tuple[Domain, Expr]:
         """The points at which the tensor, indexed at φ, exists, and what it needs there."""
@@ -159,12 +150,11 @@ class Tensor:
 
     def detach(self) -> "Tensor":
         """This tensor, through which no gradient flows."""
-        return self._with(detached=True)
+        return self.replace(detached=True)
 
-    def _with(self, **changes: Any) -> "Tensor":
-        fields = {"index": self.index, "domain": self.domain, "kind": self._kind}
-        fields |= {"detached": self.detached, "needs": self.needs} | changes
-        return Tensor(self.program, self.source, self.output, **fields)
+    def replace(self, **changes: Any) -> "Tensor":
+        """A read of the same output with some fields changed."""
+        return dataclasses.replace(self, **changes)
 
     __array_priority__ = 1  # so that numpy leaves `number * tensor` to the tensor
     __array__ = __float__ = __index__ = refuse
@@ -211,8 +201,8 @@ class Tensor:
     __pow__, __rpow__ = _method("pow"), _reflected("pow")
     __lt__, __gt__ = _method("less"), _reflected("less")
     __le__, __ge__ = _method("less_equal"), _reflected("less_equal")
-    __eq__: Any = _method("equal")
-    __ne__: Any = _method("not_equal")
+    __eq__: ClassVar[Any] = _method("equal")
+    __ne__: ClassVar[Any] = _method("not_equal")
     __hash__ = object.__hash__
     __and__, __or__, __invert__ = _method("bitwise_and"), _method("bitwise_or"), _method("invert")
     __matmul__, __rmatmul__, __neg__ = _method("matmul"), _reflected("matmul"), _method("neg")
