@@ -231,15 +231,15 @@ for i in range(I):
         g(i, t)
         del e[i, t][1]
         d(i, t)
-        del o[i, t]
         del a[i, t]
+        del o[i, t]
         del g[i, t]
         G(i, t)
-        del p[i, t]
         del d[i, t]
+        del p[i, t]
     u(i)
-    del G[i, T - 1]
     del w[i]
+    del G[i, T - 1]
 last()
 del u[I - 1]
 """,
@@ -268,8 +268,8 @@ for i in range(I):
             g(i, t - 1)
             del e[i, t - 1][1]
             d(i, t - 1)
-            del o[i, t - 1]
             del a[i, t - 1]
+            del o[i, t - 1]
             del g[i, t - 1]
             p(i, t - 1)
             if t >= 2:
@@ -280,8 +280,8 @@ for i in range(I):
             del d[i, t - 1]
             del p[i, t - 1]
     u(i)
-    del w[i]
     del G[i, T - 1]
+    del w[i]
 last()
 del u[I - 1]
 """,

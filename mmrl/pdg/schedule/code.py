@@ -19,7 +19,7 @@ from mmrl.pdg import sets
 from mmrl.pdg.expr import Expr, Sym
 from mmrl.pdg.graph import Graph, Output
 from mmrl.pdg.schedule import IN, OUT, constant, context, maps, union
-from mmrl.pdg.schedule.frees import MemoryPlan
+from mmrl.pdg.schedule.frees import MemoryPlan, Statement
 
 Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p) or ("free", (op, output), p) …
 
@@ -218,6 +218,7 @@ def _statement(leaf: Leaf, several: frozenset[str]) -> str:
 Kind, Op = isl.ast_node_type, isl.ast_expr_op_type
 NODES = {kind: node for node, kind in KINDS.items()}
 Known = Mapping[str, Expr]  # the counters of loops that run once, and their value
+Said = Mapping[str, Sequence[Statement]]  # what a name in isl's tree stands for
 
 
 def generate(
@@ -229,12 +230,29 @@ def generate(
     their own, so that the steady loop has few conditions, and loops may count down. It is twice as
     much to compile, and many copies unless `least` is larger than every window.
     """
-    times = [each for each in maps(plan.times) if memory or _kind(plan, each) == "run"]
+    times, said = _grouped(plan, memory)
     merged, depth = _merged(times, plan.depth)
     within = context(plan.graph, least, merged.get_ctx())
     build = isl.AstBuild.from_context(within).set_options(_options(merged, depth, readable))
     tree = build.node_from_schedule_map(merged.intersect_params(within))
-    return _named(_node(tree, plan, {}), plan.graph, frozenset(plan.graph.bounds), readable)
+    return _named(_node(tree, said, {}), plan.graph, frozenset(plan.graph.bounds), readable)
+
+
+def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Said]:
+    """The times under one name for all that happens at one time and at the same points, as frees.
+
+    And which statements a name stands for, in the order of the plan.
+    """
+    when = {each.get_tuple_name(IN): each.set_tuple_name(IN, "x") for each in maps(plan.times)}
+    found: list[tuple[isl.Map, list[Statement]]] = []
+    for name, statement in plan.statements.items():
+        if memory or statement.kind == "run":
+            together = (said for times, said in found if times.plain_is_equal(when[name]))
+            if not (said := next(together, [])):
+                found.append((when[name], said))
+            said.append(statement)
+    times = [each.set_tuple_name(IN, f"s{k}") for k, (each, _) in enumerate(found)]
+    return times, {f"s{k}": said for k, (_, said) in enumerate(found)}
 
 
 def _merged(times: Sequence[isl.Map], depth: int) -> tuple[isl.UnionMap, int]:
@@ -270,44 +288,43 @@ def _options(times: isl.UnionMap, depth: int, separate: bool) -> isl.UnionMap:
     return isl.UnionMap(f"{{ {parts} }}", context=times.get_ctx())
 
 
-def _kind(plan: MemoryPlan, times: isl.Map) -> str:
-    return plan.statements[times.get_tuple_name(IN)].kind
-
-
-def _node(node: isl.AstNode, plan: MemoryPlan, known: Known) -> Body:
+def _node(node: isl.AstNode, said: Said, known: Known) -> Body:
     kind = node.get_type()
     if kind == Kind.block:
         children = node.block_get_children()
         several = (children.get_at(k) for k in range(children.n_ast_node()))
-        return _joined(_node(child, plan, known) for child in several)
+        return _joined(_node(child, said, known) for child in several)
     if kind == Kind.if_:  # pyright: ignore[reportAttributeAccessIssue]
         condition = _expression(node.if_get_cond(), known)
-        then = _node(node.if_get_then(), plan, known)
-        orelse = _node(node.if_get_else(), plan, known) if node.if_has_else() else Body(())
+        then = _node(node.if_get_then(), said, known)
+        orelse = _node(node.if_get_else(), said, known) if node.if_has_else() else Body(())
         return Body((If(condition, then, orelse),))
     if kind == Kind.for_:  # pyright: ignore[reportAttributeAccessIssue]
-        return _loop(node, plan, known)
+        return _loop(node, said, known)
     if kind == Kind.user:
-        return Body((_leaf(node.user_get_expr(), plan, known),))
+        return _leaves(node.user_get_expr(), said, known)
     raise NotImplementedError(f"isl made a node of kind {kind}")
 
 
-def _loop(node: isl.AstNode, plan: MemoryPlan, known: Known) -> Body:
+def _loop(node: isl.AstNode, said: Said, known: Known) -> Body:
     counter = node.for_get_iterator().get_id().get_name()
     start = _expression(node.for_get_init(), known)
     if node.for_is_degenerate():
-        return _node(node.for_get_body(), plan, {**known, counter: start})
+        return _node(node.for_get_body(), said, {**known, counter: start})
     condition = node.for_get_cond()  # counter < stop, or counter <= last
     stop = _expression(condition.get_op_arg(1), known)
     stop = sets.following(stop) if condition.get_op_type() == Op.le else stop
     step = node.for_get_inc().get_val().to_python()
-    return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), plan, known)),))
+    return Body((Loop(counter, start, stop, step, _node(node.for_get_body(), said, known)),))
 
 
-def _leaf(call: isl.AstExpr, plan: MemoryPlan, known: Known) -> Leaf:
+def _leaves(call: isl.AstExpr, said: Said, known: Known) -> Body:
     name, *point = (call.get_op_arg(k) for k in range(call.get_op_n_arg()))
-    statement = plan.statements[name.get_id().get_name()]
     where = tuple(_expression(one, known) for one in point)
+    return Body(tuple(_leaf(each, where) for each in said[name.get_id().get_name()]))
+
+
+def _leaf(statement: Statement, where: tuple[Expr, ...]) -> Leaf:
     tensor = (statement.op, statement.output)
     return NODES[statement.kind](statement.op if statement.kind == "run" else tensor, where)
 

@@ -269,7 +269,7 @@ def _pieces(times: isl.Map, points: isl.Set) -> list[isl.Map]:
         where = points if points.is_subset(where) else where.gist(points).intersect(points)
         found.append(isl.Map.from_multi_aff(values).intersect_domain(where.coalesce()))
 
-    isl.PwMultiAff.from_map(times).coalesce().foreach_piece(add)
+    isl.PwMultiAff.from_map(times.coalesce()).coalesce().foreach_piece(add)
     return found
 
 
