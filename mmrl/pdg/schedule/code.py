@@ -246,7 +246,7 @@ def _grouped(plan: MemoryPlan, memory: bool) -> tuple[list[isl.Map], Said]:
     when = {each.get_tuple_name(IN): each.set_tuple_name(IN, "x") for each in maps(plan.times)}
     found: list[tuple[isl.Map, list[Statement]]] = []
     for name, statement in plan.statements.items():
-        if memory or statement.kind == "run":
+        if name in when and (memory or statement.kind == "run"):  # else it never happens
             together = (said for times, said in found if times.plain_is_equal(when[name]))
             if not (said := next(together, [])):
                 found.append((when[name], said))
