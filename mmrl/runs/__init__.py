@@ -21,6 +21,7 @@ computes bit for bit what an unbroken one would have, on the same machine and ve
 
 from mmrl.runs.best import Best
 from mmrl.runs.checkpoint import RunError, load, read, save
+from mmrl.runs.hosts import until_preempted
 from mmrl.runs.results import append, interquartile_mean, interval, provenance
 from mmrl.runs.run import Run, program, reopen, saved
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
@@ -54,4 +55,5 @@ __all__ = [
     "save",
     "saved",
     "saved_sweep",
+    "until_preempted",
 ]

@@ -54,7 +54,8 @@ OTHERS = [
     "leaderboard",
     "results",
 ]
-OTHERS += ["teach", "errata", "bibliography", "search", "api/index", "_modules/mmrl/monoid/core"]
+OTHERS += ["teach", "stability", "errata", "bibliography", "search", "api/index"]
+OTHERS += ["_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000
 

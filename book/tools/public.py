@@ -1,0 +1,209 @@
+"""The public names of mmrl with their signatures, as `tests/public.txt` keeps them.
+
+`python book/tools/public.py` renews that file, and `book/stability.md` says what it promises. Of a
+signature it has what a caller writes: names, defaults and which of them are keywords. A constant of
+strings, such as `mmrl.memory.NAMES`, is written out, because they are names, too.
+"""
+
+import ast
+import dataclasses
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import api
+
+SNAPSHOT = api.ROOT / "tests" / "public.txt"
+# What gives away modules in place of names, and which of them are its front door.
+PARTS = {
+    "agents": ("clear", "dqn", "ppo", "ppo.ppg", "presets", "r2d2"),
+    "envs": ("probes", "wrappers"),
+    "pdg": ("passes", "programs"),
+    "replay": ("reservoir", "segments", "sequences", "tape"),
+    "runs": ("zoo",),
+}
+CALLED = ("__call__", "__getitem__", "__iter__", "__len__", "__enter__")
+ADVICE = (
+    "Is it meant? Then book/stability.md says how it is done, CHANGELOG.md gets a line, and "
+    "`python book/tools/public.py` renews tests/public.txt."
+)
+WIDTH, MOST = 100, 60  # of a line, and of a default
+
+
+def doors() -> list[str]:
+    """The modules whose names are public: the ladder but for the course, and `PARTS`."""
+    rungs = [name for name in api.rungs() if name != "course"]
+    return [f"mmrl.{name}" for rung in rungs for name in (rung, *_parts(rung))]
+
+
+def _parts(rung: str) -> list[str]:
+    return [f"{rung}.{part}" for part in PARTS.get(rung, ())]
+
+
+def names(module: ModuleType) -> list[str]:
+    """`__all__`; where there is none, what a module defines, or passes on by `import x as x`."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    found = [name for node in ast.parse(inspect.getsource(module)).body for name in _bound(node)]
+    return [
+        name
+        for name in found
+        if not name.startswith("_") and not isinstance(getattr(module, name), TypeVar)
+    ]
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case ast.ImportFrom(names=aliases):
+            return [alias.name for alias in aliases if alias.asname == alias.name]
+    return []
+
+
+def entries() -> dict[str, str]:
+    """Every public name, in order, and the lines that describe it."""
+    modules = {door: importlib.import_module(door) for door in doors()}
+    values = {f"{d}.{name}": getattr(m, name) for d, m in modules.items() for name in names(m)}
+    classes = {value: name for name, value in values.items() if _is_ours(value)}
+    found = {}
+    for name, value in values.items():
+        found |= _class(name, value, classes) if _is_ours(value) else {name: _other(name, value)}
+    found |= {f"$ mmrl {name}": _options(name) for name in _commands()}
+    return dict(sorted(found.items()))
+
+
+def _is_ours(value: Any) -> bool:
+    return isinstance(value, type) and value.__module__.startswith("mmrl")
+
+
+def _class(name: str, cls: type, public: Mapping[type, str]) -> dict[str, str]:
+    """A class and what it has; what it has from another public one stands there."""
+    above = [base for base in cls.__mro__[1:] if base in public]
+    given = {one.name for one in _parameters(cls)}
+    line = name if getattr(cls, "_is_protocol", False) else _call(name, cls)
+    found = {name: " : ".join((line, *(public[base] for base in above[:1])))}
+    for member, value in _members(cls, above).items():
+        text = f"{name}.{member}"
+        if member not in given:
+            found[text] = _call(text, value) if callable(value) else text
+    return found
+
+
+def _members(cls: type, above: list[type]) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if base.__module__.startswith("mmrl") and not any(issubclass(one, base) for one in above):
+            found |= dict.fromkeys(inspect.get_annotations(base)) | vars(base)
+    shown = [n for n, value in found.items() if not n.startswith("_") or (n in CALLED and value)]
+    return {name: getattr(cls, name, None) for name in shown}
+
+
+def _other(name: str, value: Any) -> str:
+    """A function with its signature, a constant with its strings."""
+    function = inspect.isfunction(value) or hasattr(value, "__wrapped__")
+    return _call(name, value) if function else " ".join((name, *_strings(value)))
+
+
+def _strings(value: Any) -> list[str]:
+    """The strings of a collection that has nothing else, and the keys of a dictionary."""
+    if not isinstance(value, tuple | list | set | frozenset | Mapping):
+        return []
+    found = list(value)
+    return ["=", *sorted(found)] if found and all(isinstance(one, str) for one in found) else []
+
+
+def _commands() -> list[str]:
+    return list(importlib.import_module("mmrl.__main__").COMMANDS)
+
+
+def _options(command: str) -> str:
+    """The options of a command, but for an agent's settings, which are those of its `Config`."""
+    module = importlib.import_module(f"mmrl.commands.{command}")
+    found = {
+        n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+    }
+    kinds = {n: v for n, v in found.items() if dataclasses.is_dataclass(v)}
+    kinds = {"": kinds["Options"]} if "Options" in kinds else kinds
+    return "\n".join(
+        _call(f"$ mmrl {command} {name.lower()}".strip(), kind, list(_fields(kind)))
+        for name, kind in kinds.items()
+    )
+
+
+def _fields(kind: Any) -> Iterator[inspect.Parameter]:
+    for one, parameter in zip(dataclasses.fields(kind), _parameters(kind), strict=True):
+        inner = dataclasses.is_dataclass(one.default_factory)
+        yield from _fields(one.default_factory) if inner else [parameter]
+
+
+def _call(name: str, function: Any, given: list[inspect.Parameter] | None = None) -> str:
+    bare = [one.replace(annotation=one.empty) for one in given or _parameters(function)]
+    kept = [one.replace(default=_Shown.of(one.default)) for one in bare]
+    line = f"{name}{inspect.Signature(kept)}"
+    return line if len(line) <= WIDTH else f"{name}(\n{_rows(kept)})"
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function or a class; none of an exception, which C has made."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except ValueError:
+        return []
+    return [one for one in found if one.name != "self"]
+
+
+def _rows(parameters: list[inspect.Parameter]) -> str:
+    rows, before = [], None
+    for one in parameters:
+        if one.kind is one.KEYWORD_ONLY and before not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL):
+            rows.append("*")
+        rows.append(str(one))
+        before = one.kind
+    return "".join(f"    {row},\n" for row in rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+    """A default that is written as itself, and where it has no short words of its own, by kind."""
+
+    text: str
+
+    @classmethod
+    def of(cls, default: Any) -> Any:
+        if default is inspect.Parameter.empty:
+            return default
+        default = default.as_posix() if isinstance(default, Path) else default
+        text = getattr(default, "__qualname__", None) or repr(default)
+        return cls(text if len(text) <= MOST and " at 0x" not in text else type(default).__name__)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def text() -> str:
+    return "".join(f"{one}\n" for one in entries().values())
+
+
+def difference(kept: str, found: str) -> str:
+    """The lines that have changed, and what to do then; nothing if none has."""
+    lines = difflib.unified_diff(
+        kept.splitlines(), found.splitlines(), "listed", "found", "", "", 0
+    )
+    changed = "\n".join(lines)
+    return changed and f"Public names have changed.\n{changed}\n{ADVICE}"
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2])]
+    SNAPSHOT.write_text(text(), "utf-8")
+    print("tests/public.txt is renewed; what has changed there gets a line in CHANGELOG.md.")
