@@ -6,9 +6,11 @@ which is all that it knows of domains: a value exists at a point, or looking it 
 """
 
 import dataclasses
+import functools
 import itertools
 import operator
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -68,7 +70,7 @@ class Drawn:
     """A program: the last node is its result, perhaps others; `bounds` are where it is run."""
 
     names: str
-    nodes: tuple[Node, ...]
+    nodes: Sequence[Node]
     results: tuple[int, ...]
     bounds: Mapping[str, int]
 
@@ -80,9 +82,13 @@ class Drawn:
 def index(text: str, env: Mapping[str, Any]) -> Any:
     """A text as an index, a slice or a condition: of numbers or of expressions."""
     known = {"min_": min_, "max_": max_, **env}
-    if ":" in text:
-        return slice(*(eval(part, known) for part in text.split(":")))
-    return eval(text, known)
+    found = [eval(part, known) for part in parts(text)]
+    return slice(*found) if len(found) > 1 else found[0]
+
+
+@functools.cache
+def parts(text: str) -> list[types.CodeType]:
+    return [compile(part, "index", "eval") for part in text.split(":")]
 
 
 PAIRS: dict[str, Callable[[Any, Any], Any]] = {
@@ -144,6 +150,10 @@ BY_HAND: dict[str, Callable[[Any], Any]] = {
 OF_NOTHING = list(FOLDS)[:5]
 
 
+def folded(kind: str, *values: Any) -> Any:
+    return BY_HAND[kind](jnp.stack(values)) if values else jnp.float32(0.0)
+
+
 # ---- as a program
 
 
@@ -200,6 +210,7 @@ class Hand:
     def __init__(self, drawn: Drawn, data: Any):
         self.drawn, self.data = drawn, data
         self.known: dict[Any, Any] = {}
+        self.used: set[tuple[Merge, Any]] = set()  # which cases of which merges gave a value
 
     def value(self, k: int, point: Mapping[str, int]) -> Any:
         """The value of a node where the symbols are these."""
@@ -218,21 +229,22 @@ class Hand:
         match node:
             case Leaf():
                 at = ORIGIN | {name: point[name] for name in node.dims}
-                return self.data[(node.number, *at.values())]
+                return self._given(node.number, *at.values())
             case Read():
                 return self._read(node, point)
             case Pair():
-                return PAIRS[node.kind](
-                    self.value(node.first, point), self.value(node.second, point)
-                )
+                values = (self.value(k, point) for k in (node.first, node.second))
+                return self._compute(PAIRS[node.kind], *values)
             case Merge():
-                for key, value in node.cases:
-                    where = self._case(node.dims, key, point)
+                for case in node.cases:
+                    where = self._case(node.dims, case[0], point)
                     if where is not None:
                         try:
-                            return self.value(value, where)
+                            value = self.value(case[1], where)
                         except Missing:
                             continue
+                        self.used.add((node, case))
+                        return value
                 raise Illegal("not defined")
 
     def _read(self, node: Read, point: Mapping[str, int]) -> Any:
@@ -270,7 +282,9 @@ class Hand:
                 raise Missing
         if len(values) < len(points):
             raise Illegal("a slice has holes")
-        return self._fold(node.fold, values)
+        if not values and node.fold not in OF_NOTHING:
+            raise Illegal("of nothing")
+        return self._compute(functools.partial(folded, node.fold), *values)
 
     def _try(self, k: int, point: Mapping[str, int]) -> Any:
         try:
@@ -278,10 +292,11 @@ class Hand:
         except Missing:
             return None
 
-    def _fold(self, kind: str, values: list[Any]) -> Any:
-        if not values and kind not in OF_NOTHING:
-            raise Illegal("of nothing")
-        return BY_HAND[kind](jnp.stack(values)) if values else jnp.float32(0.0)
+    def _given(self, *at: int) -> Any:
+        return self.data[at]
+
+    def _compute(self, f: Callable[..., Any], *values: Any) -> Any:
+        return f(*values)
 
     def _case(self, dims: str, key: tuple[str, ...], point: Mapping[str, int]) -> Any:
         """Where the value of a case is looked up for this point; None if it is another's case."""
@@ -306,7 +321,36 @@ class Hand:
         return dims_of(self.drawn.nodes, k, self.drawn.names)
 
 
-def dims_of(nodes: tuple[Node, ...] | list[Node], k: int, names: str) -> str:
+class Places(Hand):
+    """Where there are values, without these: what a program means, but for its numbers."""
+
+    def __init__(self, drawn: Drawn):
+        super().__init__(drawn, None)
+        self.places: dict[int, dict[tuple[int, ...], bool]] = {}
+
+    def _given(self, *at: int) -> Any:
+        return 0
+
+    def _compute(self, f: Callable[..., Any], *values: Any) -> Any:
+        return 0
+
+    def there(self, k: int) -> dict[tuple[int, ...], bool]:
+        """Whether a node has a value, at each point of its dimensions.  Raises `Illegal`."""
+        if k not in self.places:
+            dims = self.dims(k)
+            box = itertools.product(*(range(self.drawn.bounds[name.upper()]) for name in dims))
+            points = {at: ORIGIN | dict(zip(dims, at, strict=True)) for at in box}
+            self.places[k] = {at: self._try(k, p) is not None for at, p in points.items()}
+        return self.places[k]
+
+    def forget(self, count: int) -> None:
+        """Only the first nodes remain."""
+        self.used.clear()
+        self.known = {key: value for key, value in self.known.items() if key[0] < count}
+        self.places = {k: places for k, places in self.places.items() if k < count}
+
+
+def dims_of(nodes: Sequence[Node], k: int, names: str) -> str:
     """The symbols that a node depends on, in the program's order."""
     node = nodes[k]
     if isinstance(node, Leaf | Merge):
@@ -377,6 +421,18 @@ def conditions(dims: str) -> list[str]:
     return found + (["i <= t", "i + t < T"] if len(dims) > 1 else [])
 
 
+def large(names: str) -> list[dict[str, int]]:
+    """Bounds larger than the numbers in an index, where I is less than T, more, and the same."""
+    several = ({"B": 1, "I": 4, "T": 9}, {"B": 1, "I": 8, "T": 4}, {"B": 1, "I": 5, "T": 5})
+    return [{name.upper(): each[name.upper()] for name in names} for each in several]
+
+
+def grid(places: Mapping[tuple[int, ...], bool]) -> bool:
+    """Are there values at all combinations of some coordinates along each dimension?"""
+    points = {point for point, there in places.items() if there}
+    return points == set(itertools.product(*map(set, zip(*points, strict=True)))) or not points
+
+
 def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
     """A program over up to three dimensions, by a function that chooses one of several.
 
@@ -387,9 +443,12 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
     nodes: list[Node] = [Leaf(0, choose([names, names, own]))]
     if choose([False, True]):
         nodes.append(Leaf(1, choose([names, "t", names[0]])))
+    # One program in two hundred may read what is not there, and must be refused in words.
+    careless = choose(range(200)) == 7
+    hands = [Places(Drawn(names, nodes, (), bounds)) for bounds in large(names)]
 
-    def rarely() -> bool:
-        return choose(range(100)) == 7
+    def sometimes() -> bool:
+        return choose(range(10)) == 7
 
     def some(d: str, kind: Callable[[str, str], list[str]], dims: str = "") -> str:
         others = [name for name in own if name != d]
@@ -417,20 +476,11 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
 
     def partial(k: int) -> bool:
         """Does it exist at some of its points only?"""
-        match nodes[k]:
-            case Pair(_, first, second):
-                return any(other < k and partial(other) for other in (first, second))
-            case Read(source, texts):
-                dims = node(source)
-                left = [t for d, t in zip(dims, texts, strict=False) if t in leaving(d, "i")]
-                asks = len(texts) < len(dims) or "=" in texts[0] or "<" in texts[0]
-                return bool(left) or asks or partial(source)
-            case _:
-                return False
+        return not all(all(hand.there(k).values()) for hand in hands)
 
     def whole(source: int) -> int:
-        """The same, and something else where it does not exist; rarely not."""
-        if not partial(source) or rarely():
+        """The same, and something else where it does not exist."""
+        if careless or not partial(source):
             return source
         dims = node(source)
         rest = add(Read(0, tuple(d if d in dims else "0" for d in node(0))))
@@ -455,15 +505,14 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         if "b" in dims and choose([False, False, True]):
             return add(Read(source, ("0:B", *dims[1:]), choose([*FOLDS])))
         at = along(dims)
-        bad = rarely()
-        part = choose(refused(at)) if bad else some(at, slices)
-        rest = [some(d, points) if rarely() else d for d in dims]
-        both = len(dims) > 1 and rarely()
+        part = choose(refused(at)) if careless else some(at, slices)
+        rest = [some(d, points) if sometimes() else d for d in dims]
+        both = len(dims) > 1 and sometimes()
         index_ = tuple(
             part if d == at else ((some(d, slices) if both else r) if d != "b" else d)
             for d, r in zip(dims, rest, strict=True)
         )
-        sums = part in maybe_empty(at) and not rarely()
+        sums = part in maybe_empty(at) and not careless
         kind = "sum" if both else choose(OF_NOTHING if sums else [*FOLDS])
         return add(Read(source, index_, kind))
 
@@ -486,7 +535,7 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
             first = add(Read(source, tuple(some(d, leaving) if d == at else d for d in dims)))
         if any(d not in dims for d in node(first)):
             return first
-        if not partial(first) and not rarely():  # then nothing would be left for the other
+        if not careless and not partial(first):  # then nothing would be left for the other
             return add(
                 Merge(dims, ((key(at, dims, f"1:{at.upper()}"), first), (here, whole(source))))
             )
@@ -521,7 +570,8 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
         source = whole(source)
         dims = node(source)
         at, other = along(dims), any_number()
-        other = other if set(node(other)) <= set(dims) and not partial(other) else source
+        if not set(node(other)) <= set(dims) or (not careless and partial(other)):
+            other = source
         start, step = choose([(f"{at} % 3 == 0", 1), ("0:2", 2), (f"{at} % 2 == 0", 1)])
         new = add(Pair(choose(NUMBERS), len(nodes) + 1, other))
         cases_ = ((key(at, dims, start), source), (key(at, dims, f"{at} + {step}"), new))
@@ -557,17 +607,52 @@ def draw_program(choose: Callable[[Sequence[Any]], Any]) -> Drawn:
             packed = add(Read(packed, key(at, dims, choose(points(at, "")[5:]))))
         return add(Pair("unpack", packed, any_number()))
 
+    def sound(start: int) -> bool:
+        """Do nodes from this one on read what is there, and each case and node exist somewhere?"""
+        try:
+            places = [[hand.there(k) for hand in hands] for k in range(start, len(nodes))]
+        except Illegal:
+            return False
+        used = set().union(*(hand.used for hand in hands))
+        merges = (node for node in nodes[start:] if isinstance(node, Merge))
+        cases = all((merge, case) in used for merge in merges for case in merge.cases)
+        return cases and all(any(any(at.values()) for at in each) for each in places)
+
+    def fit(bounds: Mapping[str, int]) -> bool:
+        """Does what exists at all points for large bounds exist at all points for these too?"""
+        hand = Places(Drawn(names, nodes, results, bounds))
+        try:
+            asked = {key[0] for k in results if hand.there(k) for key in [*hand.known]}
+            return all(partial(k) or all(hand.there(k).values()) for k in asked)
+        except Illegal:
+            return False
+
+    def shown(k: int) -> int:
+        """The same, or something whole: a result is an array, so its points must be a grid."""
+        return k if all(grid(hand.there(k)) for hand in hands) else whole(k)
+
     moves = [read, fold, fold, pair, restrict, cases, cases, recur, reset, together, state]
     for _ in range(choose([1, 2, 3, 4, 5])):
-        source = any_with_dims()
-        if source is not None:
-            choose(moves)(source)
+        for _ in range(3):  # what reads nothing that is there is drawn again
+            source, count = any_with_dims(), len(nodes)
+            if source is not None:
+                choose(moves)(source)
+            if careless or sound(count):
+                break
+            del nodes[count:]
+            for hand in hands:
+                hand.forget(count)
     last = len(nodes) - 1
     results = (last, *([any_number()] if choose([False, True]) else []))
-    if "i <= t" in str(nodes) or "i + t" in str(nodes) or "t - i" in str(nodes):  # no grids
-        results = tuple(map(whole, results))
-    sizes = {"B": choose([1, 2]), "I": choose([1, 2, 3]), "T": choose([2, 3, 4, 5, 7])}
-    return Drawn(names, tuple(nodes), results, {n.upper(): sizes[n.upper()] for n in names})
+    sizes = {"b": (1, 2), "i": (1, 2, 3), "t": (2, 3, 4, 5, 7)}
+    bounds = [
+        dict(zip(names.upper(), each, strict=True))
+        for each in itertools.product(*(sizes[name] for name in names))
+    ]
+    if not careless:
+        results = tuple(map(shown, results))
+        bounds = [*filter(fit, bounds)] or bounds
+    return Drawn(names, tuple(nodes), results, choose(bounds))
 
 
 @st.composite

@@ -4,6 +4,7 @@
 """
 
 import collections
+import dataclasses
 import itertools
 import os
 import re
@@ -33,9 +34,11 @@ from tests.helpers.pdg_programs import (
     Merge,
     Missing,
     Pair,
+    Places,
     Read,
     build,
     drawn_programs,
+    large,
 )
 
 NUMBER = int(os.environ.get("MMRL_PROGRAMS", "9"))
@@ -101,10 +104,11 @@ def by_hand(drawn: Drawn, names: tuple[str, ...], k: int, data: Any) -> dict[tup
 
 
 def legal(drawn: Drawn) -> bool:
-    """Whether each value that the results need, read point by point, is there."""
+    """Whether each value that the results need is there, with these bounds and larger ones."""
     try:
-        for k in drawn.results:
-            by_hand(drawn, drawn.names, k, DATA)
+        for bounds in (drawn.bounds, *large(drawn.names)):
+            for k in drawn.results:
+                Places(dataclasses.replace(drawn, bounds=bounds)).there(k)
     except Illegal:
         return False
     return True
