@@ -20,7 +20,7 @@ LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo lab explore book slides print access test fast mutants roundings lint bench lock address
-.PHONY: clean style
+.PHONY: release clean style
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ lint: style ## Check style, formatting and types
 style: $(VENV)/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+release: $(VENV)/dev ## Build sdist and wheel, and try each in a fresh environment; uploads nothing
+	$(BIN)/python book/tools/release.py
 
 bench: $(VENV)/dev ## Time mmrl against its peers
 	$(BIN)/python tests/benchmarks/run.py

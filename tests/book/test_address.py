@@ -23,6 +23,7 @@ from mmrl.runs import zoo
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "book" / "tools")]
 import address  # noqa: E402
+from release import build, call, fresh, install  # noqa: E402
 
 GITHUB = "https://github.com/somebody/course"
 ELSEWHERE = "https://codeberg.org/somebody/course"
@@ -30,8 +31,8 @@ NAME = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["n
 # Everything of which a student or a developer reads the text.
 SOURCES = ("*.md", "*.toml", "*.cff", "Makefile", "book/*.*", "book/tools/*")
 SOURCES += ("notebooks/*.ipynb", "mmrl/**/*.py", "mmrl/**/*.mjs")
-INSTALLED = ("pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "mmrl", "notebooks", "book")
-LIMIT = 600  # seconds for one command, where nothing is in uv's cache
+INSTALLED = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "CITATION.cff")
+INSTALLED += ("CHANGELOG.md", "mmrl", "notebooks", "book")
 
 
 def texts() -> dict[Path, str]:
@@ -115,13 +116,6 @@ def test_buttons_need_an_address():
     assert address.theme_options(ELSEWHERE) == {}  # the theme would stop the build
 
 
-def test_a_citation_has_the_version_of_the_package():
-    text = (ROOT / "CITATION.cff").read_text("utf-8")
-    citation = dict(re.findall(r"^([\w-]+): ?(.*)$", text, re.MULTILINE))
-    assert citation["version"] == mmrl.__version__
-    assert {"cff-version", "message", "title", "authors"} <= set(citation)
-
-
 # What the cell does
 
 
@@ -153,20 +147,6 @@ def test_outside_of_colab_the_cell_does_nothing(where: str):
 # In a fresh environment
 
 
-def call(*command: str | Path, folder: Path, **variables: str) -> str:
-    """Standard output of a command that does not see this checkout."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
-    env = {k: v for k, v in os.environ.items() if k not in hidden} | variables
-    done = subprocess.run(
-        [*map(str, command)], cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
-
-
-UV = (sys.executable, "-m", "uv", "--no-config")
-
-
 def interpreter(version: str) -> str | None:
     """That of this version, on the path or of pyenv, whose commands run one version only."""
     folders = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(
@@ -176,17 +156,6 @@ def interpreter(version: str) -> str | None:
         if found and not subprocess.run([found, "--version"], capture_output=True).returncode:
             return found
     return None
-
-
-def install(python: Path, arguments: list[str], folder: Path) -> None:
-    """What `%pip` does, within the locked versions; by pip where uv cannot see the index."""
-    constraint = ("--constraint", ROOT / "requirements.lock")
-    try:
-        call(*UV, "pip", *arguments, "--python", python, *constraint, folder=folder)
-    except AssertionError:
-        call(
-            sys.executable, "-m", "pip", "--python", python, *arguments, *constraint, folder=folder
-        )
 
 
 def imports() -> str:
@@ -204,11 +173,14 @@ def imports() -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = copy(tmp_path_factory.mktemp("source"))
-    command = ("-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", "dist", ".")
-    call(sys.executable, *command, folder=root)
-    (built,) = (root / "dist").glob("*.whl")
-    return built
+    """Of the sdist, as `make release` builds it, and by pip alone where uv cannot see the index."""
+    root, folder = copy(tmp_path_factory.mktemp("source")), tmp_path_factory.mktemp("built")
+    try:
+        return build(root, folder)[1]
+    except AssertionError:
+        command = ("-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", folder, ".")
+        call(sys.executable, *command, folder=root)
+        return next(folder.glob("*.whl"))
 
 
 @pytest.mark.slow
@@ -218,8 +190,7 @@ def test_the_cell_installs_the_course_in_a_fresh_environment(
 ):
     if not (found := interpreter(version)):
         pytest.skip(f"no Python {version}")
-    call(*UV, "venv", "--no-project", "--python", found, "fresh", folder=tmp_path)
-    python = tmp_path / "fresh" / "bin" / "python"
+    python = fresh(found, tmp_path)
     shutil.copy(wheel, tmp_path)
     install(python, on_colab(address.cell(""), tmp_path, monkeypatch), tmp_path)
     # Rows carry versions, and the book's rows and the zoo came along.

@@ -1,0 +1,153 @@
+"""Build what is published, and see that it works where nothing else is: `make release`.
+
+The sdist, and the wheel that is made of it, are installed each in a fresh environment, within the
+versions of requirements.lock and out of sight of this checkout. There every public name is
+imported, published rows and the zoo are read, and `mmrl doctor` trains. What passes lies in dist/.
+Nothing is tagged or uploaded: what is left to do is said at the end.
+"""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import public
+
+ROOT = Path(__file__).parents[2]
+DIST = ROOT / "dist"
+LIMIT = 600  # seconds for one command, where nothing is in uv's cache
+UV = (sys.executable, "-m", "uv", "--no-config")
+TRIED = """
+import importlib, json, sys
+from mmrl.course.results import PUBLISHED
+from mmrl.runs import zoo
+
+for module, names in json.load(sys.stdin).items():
+    for name in names:
+        getattr(importlib.import_module(module), name)
+print(len(zoo.names()), *sorted(path.name for path in PUBLISHED.glob("*.jsonl")))
+"""
+
+
+def versions(root: Path = ROOT) -> dict[str, str]:
+    """The version as each file has it that has one; of the changelog the newest."""
+    texts = {
+        "mmrl/__init__.py": r'^__version__ = "(.+)"$',
+        "CITATION.cff": r"^version: (.+)$",
+        "CHANGELOG.md": r"^## \[(\d[^\]]*)\]",
+    }
+    found = {}
+    for name, pattern in texts.items():
+        match = re.search(pattern, (root / name).read_text("utf-8"), re.MULTILINE)
+        found[name] = match[1] if match else "none"
+    return found
+
+
+def lacking(root: Path = ROOT) -> list[str]:
+    """What is to be done before the version may be tagged, a sentence each."""
+    version, text = versions(root)["mmrl/__init__.py"], (root / "CHANGELOG.md").read_text("utf-8")
+    new = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    left = []
+    if new and re.search(r"^- ", new[1], re.MULTILINE):
+        left.append(f"CHANGELOG.md: put what stands under [Unreleased] under [{version}].")
+    if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE):
+        left.append(f"CHANGELOG.md: date it, as in `## [{version}] - 2026-01-31`.")
+    if subprocess.check_output(["git", "status", "--porcelain"], cwd=root, text=True):
+        left.append("git: commit what has changed.")
+    if subprocess.check_output(["git", "tag", "--list", f"v{version}"], cwd=root, text=True):
+        left.append(f"git: v{version} is tagged already; raise the version in all three files.")
+    return left
+
+
+def call(*command: str | Path, folder: Path, said: str = "", **variables: str) -> str:
+    """Standard output of a command that does not see this checkout."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
+    env = {k: v for k, v in os.environ.items() if k not in hidden} | variables
+    streams = {"input": said, "capture_output": True, "text": True}
+    done = subprocess.run([*map(str, command)], cwd=folder, env=env, timeout=LIMIT, **streams)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def build(root: Path, folder: Path) -> tuple[Path, Path]:
+    """The sdist of a checkout, and the wheel that is built of the sdist and of nothing else."""
+    call(*UV, "build", "--out-dir", folder, root, folder=folder)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+def fresh(python: str | Path, folder: Path) -> Path:
+    """The Python of a new environment in `folder`."""
+    call(*UV, "venv", "--no-project", "--python", python, "fresh", folder=folder)
+    return folder / "fresh" / "bin" / "python"
+
+
+def install(python: Path, arguments: list[str], folder: Path) -> None:
+    """What `%pip` does, within the locked versions; by pip where uv cannot see the index."""
+    constraint = ("--constraint", ROOT / "requirements.lock")
+    try:
+        call(*UV, "pip", *arguments, "--python", python, *constraint, folder=folder)
+    except AssertionError:
+        call(
+            sys.executable, "-m", "pip", "--python", python, *arguments, *constraint, folder=folder
+        )
+
+
+def missing(wheel: Path) -> set[str]:
+    """Files of mmrl that the wheel has not."""
+    paths = {path for path in (ROOT / "mmrl").rglob("*") if path.is_file()}
+    wanted = {p.relative_to(ROOT).as_posix() for p in paths if p.parent.name != "__pycache__"}
+    return wanted - set(zipfile.ZipFile(wheel).namelist())
+
+
+def check(built: Path, folder: Path) -> None:
+    """Install it where nothing else is, and let it do something of everything."""
+    folder.mkdir()
+    python = fresh(sys.executable, folder)
+    install(python, ["install", "-q", str(built)], folder)
+    program = python.parent / "mmrl"
+    wanted = f"mmrl {versions()['mmrl/__init__.py']}"
+    assert call(program, "--version", folder=folder) == wanted, f"{built.name} is not {wanted}"
+    doors = {door: public.names(importlib.import_module(door)) for door in public.doors()}
+    tried = (python, "-W", "error::RuntimeWarning", "-c", TRIED)
+    said = call(*tried, folder=folder, said=json.dumps(doors))
+    rows = sorted(path.name for path in (ROOT / "book" / "results").glob("*.jsonl"))
+    agents = len([*(ROOT / "mmrl" / "zoo").glob("*.npz")])
+    assert said.split() == [str(agents), *rows], f"{built.name} has other rows or agents: {said}"
+    print(call(program, "doctor", folder=folder), flush=True)
+
+
+def main() -> int:
+    found = versions()
+    if len(set(found.values())) > 1:
+        sys.exit(f"One version each: {', '.join(f'{v} in {name}' for name, v in found.items())}.")
+    version = found["mmrl/__init__.py"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        built = build(ROOT, folder)
+        if absent := missing(built[1]):
+            sys.exit(f"{built[1].name} lacks {', '.join(sorted(absent))}.")
+        for number, one in enumerate(built):
+            print(f"== {one.name}, {one.stat().st_size / 1e6:.1f} MB, in a fresh environment")
+            check(one, folder / str(number))
+        shutil.rmtree(DIST, ignore_errors=True)
+        DIST.mkdir()
+        for one in built:
+            shutil.copy(one, DIST)
+    left = lacking()
+    print(f"Both work, and lie in {DIST.name}/. Nothing is tagged and nothing is uploaded.")
+    print("Before that:" if left else "What comes next:", *left, sep="\n- ")
+    if not left:
+        print(f"- git tag v{version}, and push it\n- .venv/bin/uv publish dist/*")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT)]
+    sys.exit(main())
