@@ -15,12 +15,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
+# Where `make student` makes a course. It is no build product once students have handed in.
+COURSE ?= build/student
+
 # Jupyter asks for this before it runs as root, as in a container.
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab explore book slides print access test fast mutants roundings lint bench lock address
-.PHONY: release clean style
+.PHONY: help demo lab explore book slides print student access test fast mutants roundings grading
+.PHONY: lint bench lock address release clean style
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +49,9 @@ slides: $(VENV)/book ## Make slides of every chapter, with its widgets: build/sl
 
 print: $(VENV)/book ## Print the course as one PDF, by Chromium: build/course.pdf
 	$(BIN)/python book/tools/paper.py
+
+student: $(VENV)/grading ## Make notebooks without solutions, and a course of nbgrader's: build/student
+	$(BIN)/python book/tools/student.py $(COURSE)
 
 test: style ## Check style and run every test, of which one checks types
 	$(PYTEST)
@@ -74,6 +80,9 @@ roundings: $(VENV)/dev ## Run the slow tests under each instruction set, compile
 		done; \
 	done; exit $${failed:-0}
 
+grading: $(VENV)/dev ## Grade right, half-right and wrong notebooks, and such as never end, without a network
+	$(BIN)/python tests/grading/run.py
+
 lint: style ## Check style, formatting and types
 	$(BIN)/pyright
 
@@ -100,7 +109,7 @@ clean: ## Remove .venv and every cache; results stay
 	rm -rf book/_build book/api book/static/vendor
 
 # One file marks each finished installation, so that it is not repeated.
-$(VENV)/runtime $(VENV)/lab $(VENV)/app $(VENV)/book $(VENV)/dev: \
+$(VENV)/runtime $(VENV)/lab $(VENV)/app $(VENV)/book $(VENV)/grading $(VENV)/dev: \
 		pyproject.toml requirements.lock mmrl/__init__.py | $(VENV)/pyvenv.cfg
 
 $(VENV)/runtime:
@@ -121,6 +130,11 @@ $(VENV)/app:
 $(VENV)/book:
 	@echo "Installing mmrl, JupyterLab and Jupyter Book into $(VENV) (once, about a minute)"
 	@$(call install,".[book]")
+	@touch $@ $(VENV)/runtime $(VENV)/lab
+
+$(VENV)/grading:
+	@echo "Installing mmrl, JupyterLab and nbgrader into $(VENV) (once, about a minute)"
+	@$(call install,".[grading]")
 	@touch $@ $(VENV)/runtime $(VENV)/lab
 
 $(VENV)/dev:

@@ -32,7 +32,8 @@ FLAGS = (
     *("--export-tagged-pdf", "--generate-pdf-document-outline"),
 )
 # For a screen: tables that are wider than paper, and what docstrings say.
-LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard", "teach"}
+LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard"}
+LEFT |= {"teach", "grading"}
 # Equations are drawings with an alternative text, because Chromium gives none to letters of CSS.
 MATHJAX = "mathjax@3.2.2"
 DRAWING = {

@@ -53,8 +53,10 @@ OTHERS = [
     "capstone",
     "leaderboard",
     "results",
+    "teach",
+    "grading",
 ]
-OTHERS += ["teach", "stability", "errata", "bibliography", "search", "api/index"]
+OTHERS += ["stability", "errata", "bibliography", "search", "api/index"]
 OTHERS += ["_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000

@@ -55,11 +55,20 @@ class Exercise:
         if _open(_result(answer, cases[0])):
             print(f"Exercise {self.name} is not answered yet: replace the dots above.")
             return
+        self._judge(answer, cases)
+        print(f"✓ Exercise {self.name}: right, on {self._extent(len(cases))}.")
+
+    def graded(self, answer: Any) -> None:
+        """Raise `NotYet` with a hint unless `answer` is right, also while it is open."""
+        cases = self._cases()
+        if _open(_result(answer, cases[0])):
+            raise NotYet(f"Exercise {self.name}: it was left open.")
+        self._judge(answer, cases)
+
+    def _judge(self, answer: Any, cases: list[Arguments]) -> None:
         trouble = next(filter(None, (self._compare(answer, case) for case in cases)), None)
-        if trouble is None:
-            print(f"✓ Exercise {self.name}: right, on {self._extent(len(cases))}.")
-            return
-        raise NotYet(f"Exercise {self.name}: {self._hint(answer, cases) or trouble}")
+        if trouble is not None:
+            raise NotYet(f"Exercise {self.name}: {self._hint(answer, cases) or trouble}")
 
     def _cases(self) -> list[Arguments]:
         return [()] if self.cases is None else self.cases(np.random.default_rng(0))

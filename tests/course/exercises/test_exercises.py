@@ -83,11 +83,15 @@ def test_every_mistake_gets_its_own_hint(exercise: Exercise):
 
 
 @each_exercise
-def test_an_open_answer_is_no_error(exercise: Exercise, capsys: pytest.CaptureFixture[str]):
+def test_an_open_answer_is_no_error_and_earns_nothing(
+    exercise: Exercise, capsys: pytest.CaptureFixture[str]
+):
     answers = [...] if exercise.cases is None else [..., lambda *case: ...]
     for answer in answers:
         exercise(answer)
         assert "not answered yet" in capsys.readouterr().out
+        with pytest.raises(NotYet, match=f"Exercise {exercise.name}: it was left open"):
+            exercise.graded(answer)
 
 
 @each_exercise
@@ -150,6 +154,7 @@ pair = Exercise("9.3", wanted=lambda n: (n, np.zeros(n)), cases=lambda rng: [(n,
 def test_right_answers_of_many_kinds(exercise: Exercise, answer: Any, capsys: Any):
     exercise(answer)
     assert "✓" in capsys.readouterr().out
+    exercise.graded(answer)
 
 
 def in_place(xs: np.ndarray) -> np.ndarray:
@@ -185,6 +190,8 @@ def in_place(xs: np.ndarray) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:invalid value|divide by zero:RuntimeWarning")
 def test_wrong_answers_of_many_kinds(exercise: Exercise, answer: Any, said: str):
     assert re.search(said, hint(exercise, answer))
+    with pytest.raises(NotYet, match=said):
+        exercise.graded(answer)
 
 
 @pytest.mark.parametrize(

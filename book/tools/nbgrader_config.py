@@ -1,0 +1,164 @@
+"""How nbgrader makes assignments of the course, runs what was handed in, and reports points.
+
+`make student` puts a copy of this file into the folder that it makes, where you may change it.
+"""
+
+import csv
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbgrader import preprocessors
+from nbgrader.api import Gradebook
+from nbgrader.plugins import ExportPlugin
+from traitlets import Integer
+
+CELL_SECONDS = 120
+NOTEBOOK_SECONDS = 600
+
+SLOW = f"it took longer than a cell ({CELL_SECONDS} s) or the notebook ({NOTEBOOK_SECONDS} s) may."
+DIED = "it did not end, because the notebook's process had died by then."
+SKIPPED = "it was not run, because its tags say so."
+MISSING = "the cell that checks it is not in the notebook."
+UNREAD = "the notebook was not there, or could not be read: see what `nbgrader autograde` said."
+
+
+class Bounded(preprocessors.Execute):
+    """Run a notebook within its time; a check that was stopped, or never run, earns nothing."""
+
+    notebook_timeout = Integer(NOTEBOOK_SECONDS, help="seconds for a notebook").tag(config=True)
+
+    def preprocess(self, nb: Any, resources: Any = None, km: Any = None) -> Any:
+        self.deadline, self.ended = time.monotonic() + self.notebook_timeout, set()
+        why = SKIPPED
+        try:
+            preprocessors.Execute.preprocess(self, nb, resources, km)
+        except CellTimeoutError:
+            why = SLOW
+        except DeadKernelError:
+            why = DIED
+        for index, cell in enumerate(nb.cells):
+            if _points_of(cell):
+                # To nbgrader a warning is a mistake, and a cell that printed and died is right.
+                cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+                cell.outputs += [] if index in self.ended else [_error(why)]
+        return nb, resources
+
+    def preprocess_cell(self, cell: Any, resources: Any, index: int) -> Any:
+        left = int(self.deadline - time.monotonic())
+        if left < 1:
+            raise CellTimeoutError(SLOW)
+        self.timeout_func = lambda _: min(self.timeout, left)
+        return preprocessors.Execute.preprocess_cell(self, cell, resources, index)
+
+    def on_cell_executed(self, **about: Any) -> None:
+        preprocessors.Execute.on_cell_executed(self, **about)
+        self.ended.add(about["cell_index"])
+
+
+class Points(ExportPlugin):
+    """A row for each exercise of each submission, as CSV or, if the file is called so, as JSON."""
+
+    def export(self, gradebook: Gradebook) -> None:
+        rows = [
+            row
+            for assignment in gradebook.assignments
+            if not self.assignment or assignment.name in self.assignment
+            for submission in assignment.submissions
+            if not self.student or submission.student.id in self.student
+            for row in self.rows(submission)
+        ]
+        target = Path(self.to or "points.csv")
+        with target.open("w", newline="", encoding="utf-8") as file:
+            if target.suffix == ".json":
+                json.dump(rows, file, indent=1, ensure_ascii=False)
+            else:
+                heads = ("student", "chapter", "exercise", "points", "of", "said")
+                table = csv.DictWriter(file, heads)
+                table.writeheader()
+                table.writerows(rows)
+        print(
+            f"{target}: {len(rows)} exercises of {len({row['student'] for row in rows})} students"
+        )
+
+    def rows(self, submission: Any) -> list[dict[str, Any]]:
+        chapter, student = submission.assignment.name, submission.student.id
+        rows = []
+        for notebook in submission.notebooks:
+            path = Path("autograded", student, chapter, f"{notebook.name}.ipynb")
+            said = _said(path)
+            for grade in sorted(notebook.grades, key=lambda grade: grade.cell.name):
+                rows.append(
+                    {
+                        "student": student,
+                        "chapter": chapter,
+                        "exercise": grade.cell.name.replace("-", "."),
+                        "points": grade.score or 0.0,
+                        "of": grade.max_score,
+                        "said": said.get(grade.cell.name, MISSING if said else UNREAD),
+                    }
+                )
+        return rows
+
+
+def _points_of(cell: Any) -> float:
+    mark = cell.metadata.get("nbgrader", {})
+    return mark.get("points", 0) if mark.get("grade") else 0
+
+
+def _error(why: str) -> Any:
+    return nbformat.v4.new_output("error", ename="NotGraded", evalue=why, traceback=[f"✗ {why}"])
+
+
+def _said(path: Path) -> dict[str, str]:
+    """The last line that each graded cell of a notebook said."""
+    if not path.exists():
+        return {}
+    cells = [cell for cell in nbformat.read(path, 4).cells if _points_of(cell)]
+    return {cell.metadata.nbgrader.grade_id: _last_line(cell.outputs) for cell in cells}
+
+
+def _last_line(outputs: list[Any]) -> str:
+    texts = [
+        f"{out.ename}: {out.evalue}" if out.output_type == "error" else out.get("text", "")
+        for out in outputs
+    ]
+    lines = [line for line in "\n".join(texts).splitlines() if line.strip()]
+    return lines[-1].removeprefix("NotYet: ").removeprefix("NotGraded: ") if lines else ""
+
+
+# A second submission, and a second student, find compiled programs of the first.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path.cwd() / ".jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+c = get_config()
+# All but `ClearSolutions`, which would put its own line in the place of a stub.
+c.GenerateAssignment.preprocessors = [
+    getattr(preprocessors, name)
+    for name in (
+        "LockCells",
+        "ClearOutput",
+        "CheckCellMetadata",
+        "ComputeChecksums",
+        "SaveCells",
+        "ClearHiddenTests",
+        "ComputeChecksums",
+        "CheckCellMetadata",
+    )
+]
+c.Autograde.autograde_preprocessors = [
+    Bounded,
+    preprocessors.LimitOutput,
+    preprocessors.SaveAutoGrades,
+    preprocessors.AssignLatePenalties,
+    preprocessors.CheckCellMetadata,
+]
+c.Bounded.timeout = CELL_SECONDS
+c.Bounded.iopub_timeout = 30  # seconds until a cell that cannot be interrupted ends its notebook
+c.Bounded.error_on_timeout = {"ename": "TooSlow", "evalue": SLOW, "traceback": [f"✗ {SLOW}"]}
+c.OverwriteCells.add_missing_cells = True
+c.ExportApp.plugin_class = Points

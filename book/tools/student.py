@@ -1,0 +1,132 @@
+"""The course for a class: notebooks without solutions, which nbgrader can grade.
+
+`python book/tools/student.py build/student` makes that folder a course of nbgrader's, with an
+assignment for each chapter. Students get what is in `release`. What else lies in the folder stays
+when it is made again: the settings, the gradebook, and what was handed in.
+"""
+
+import ast
+import copy
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+POINTS = 1  # of each exercise
+RUBRIC: tuple[str, ...] = ("project", "criterion", "points", "full", "half", "none", "given")
+
+Cell = dict[str, Any]
+Notebook = dict[str, Any]
+
+
+def for_students(notebook: Notebook, number: str) -> Notebook:
+    """The notebook of chapter `number`, "03b", as nbgrader's source: solutions are left out, and
+    each exercise becomes an answer and a check.
+
+    Nothing else changes, but for links between chapters, each of which has a folder here.
+    """
+    made, exercises = copy.deepcopy(notebook), 0
+    made["cells"] = []
+    for cell in copy.deepcopy(notebook["cells"]):
+        tags = cell["metadata"].get("tags", [])
+        if "exercise" in tags:
+            exercises += 1
+            made["cells"] += _answer_and_check(cell, number, exercises)
+        elif "solution" not in tags:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = _lines(_linked("".join(cell["source"])))
+            made["cells"].append(cell)
+    return made
+
+
+def _linked(text: str) -> str:
+    return re.sub(r"\]\((\w+)\.ipynb", r"](../\1/\1.ipynb", text)
+
+
+def _answer_and_check(cell: Cell, number: str, exercise: int) -> tuple[Cell, Cell]:
+    """The student's cell, and one that nbgrader locks, restores and grades."""
+    lines = "".join(cell["source"]).split("\n")
+    begin = ast.parse("\n".join(lines)).body[-1].lineno - 1
+    call = "\n".join(lines[begin:])  # check.name(answer)
+    graded = re.sub(r"^check\.\w+", r"\g<0>.graded", call)
+    text = f"""# Run this cell to check the answer above, which is graded.
+from mmrl.course.exercises import chapter_{number} as check
+
+{call}
+### BEGIN HIDDEN TESTS
+{graded}
+### END HIDDEN TESTS"""
+    name = f"{re.sub('^0(?=.)', '', number)}-{exercise}"
+    answer = cell | {"source": _lines("\n".join(lines[:begin]).rstrip())}
+    answer["metadata"] = cell["metadata"] | {"nbgrader": _mark(f"{name}-answer", solution=True)}
+    check = copy.deepcopy(cell) | {"id": f"{cell['id']}-check", "source": _lines(text)}
+    check["metadata"] = {"nbgrader": _mark(name, grade=True, locked=True, points=POINTS)}
+    return answer, check
+
+
+def _mark(name: str, **fields: Any) -> dict[str, Any]:
+    """The metadata that nbgrader reads of a cell, by version 3 of its format."""
+    mark = {"grade": False, "locked": False, "solution": False, "task": False}
+    return mark | {"grade_id": name, "schema_version": 3} | fields
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def rubrics() -> list[dict[str, str]]:
+    """Each criterion of the projects and the capstone: what earns all of its points, half, none."""
+    rows = []
+    for page in ("projects", "capstone"):
+        text = (ROOT / "book" / f"{page}.md").read_text("utf-8")
+        for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+            name = page if part.startswith("Points") else part.partition("\n")[0]
+            _, _, table = part.partition("| criterion | points | full | half | none |\n")
+            for line in table.partition("\n\n")[0].splitlines()[1:]:
+                cells = [name, *(cell.strip() for cell in line.split("|")[1:-1]), ""]
+                rows.append(dict(zip(RUBRIC, cells, strict=True)))
+    return rows
+
+
+def write(folder: Path) -> None:
+    """Make the sources of all assignments, a sheet of rubrics, and settings if there are none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "nbgrader_config.py").exists():
+        shutil.copy(Path(__file__).with_name("nbgrader_config.py"), folder)
+    with (folder / "rubrics.csv").open("w", newline="", encoding="utf-8") as file:
+        sheet = csv.DictWriter(file, RUBRIC)
+        sheet.writeheader()
+        sheet.writerows(rubrics())
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        number = path.stem.partition("_")[0]
+        chapter = folder / "source" / path.stem
+        shutil.rmtree(chapter, ignore_errors=True)
+        (chapter / "figures").mkdir(parents=True)
+        for picture in (NOTEBOOKS / "figures").glob(f"{number}_*.svg"):
+            shutil.copy(picture, chapter / "figures")
+        made = for_students(json.loads(path.read_text("utf-8")), number)
+        text = json.dumps(made, indent=1, ensure_ascii=False)
+        (chapter / path.name).write_text(f"{text}\n", "utf-8")
+
+
+def release(folder: Path) -> None:
+    """Make what students get, by nbgrader, which notes what it has given out."""
+    # It calls a program that stands beside Python.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    command = [sys.executable, "-m", "nbgrader", "generate_assignment", "*", "--force"]
+    command += ["--log-level=WARN"]
+    subprocess.run(command, cwd=folder, env=os.environ | {"PATH": path}, check=True)
+
+
+if __name__ == "__main__":
+    FOLDER = Path(sys.argv[1])
+    write(FOLDER)
+    release(FOLDER)
+    print(f"Notebooks for students are in {FOLDER / 'release'}.")

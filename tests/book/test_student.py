@@ -1,0 +1,219 @@
+"""Notebooks for students: solutions are gone, the rest is there, and each exercise is graded.
+
+How nbgrader gives them out, runs and grades them is seen by `make grading`, which takes minutes.
+"""
+
+import ast
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmrl.course.exercises import Exercise
+from tests.grading import run
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
+import student  # noqa: E402
+
+TOOLS = Path(student.__file__).parent
+PATHS = sorted(student.NOTEBOOKS.glob("*.ipynb"))
+WRITTEN = {path.stem: json.loads(path.read_text("utf-8")) for path in PATHS}
+MADE = {slug: student.for_students(data, slug.partition("_")[0]) for slug, data in WRITTEN.items()}
+each_chapter = pytest.mark.parametrize("slug", WRITTEN)
+
+
+def of(cells: list[dict[str, Any]], tag: str) -> list[dict[str, Any]]:
+    return [cell for cell in cells if tag in cell["metadata"].get("tags", [])]
+
+
+def marked(slug: str, kind: str) -> list[dict[str, Any]]:
+    cells = MADE[slug]["cells"]
+    return [cell for cell in cells if cell["metadata"].get("nbgrader", {}).get(kind)]
+
+
+def lines(cells: list[dict[str, Any]]) -> set[str]:
+    return {line.strip() for cell in cells for line in "".join(cell["source"]).split("\n")} - {""}
+
+
+def released(cell: dict[str, Any]) -> str:
+    """What nbgrader gives out of a cell."""
+    hidden = r"### BEGIN HIDDEN TESTS\n.*\n### END HIDDEN TESTS"
+    return re.sub(hidden, "", run.text_of(cell), flags=re.DOTALL).rstrip()
+
+
+@each_chapter
+def test_nothing_of_a_solution_is_left(slug: str):
+    solutions = of(WRITTEN[slug]["cells"], "solution")
+    others = [cell for cell in WRITTEN[slug]["cells"] if cell not in solutions]
+    assert len(solutions) == 3
+    # That they are told apart by their tag, tests/book/test_notebooks.py sees to.
+    assert not lines(MADE[slug]["cells"]) & (lines(solutions) - lines(others))
+    assert not {cell["id"] for cell in MADE[slug]["cells"]} & {cell["id"] for cell in solutions}
+    assert "# Solution" not in "\n".join(map(run.text_of, MADE[slug]["cells"]))
+
+
+@each_chapter
+def test_no_sentence_promises_a_solution(slug: str):
+    for cell in MADE[slug]["cells"]:
+        for sentence in re.split(r"(?<=[.?!])\s", run.text_of(cell)):
+            if cell["cell_type"] == "markdown" and re.search(r"\b[Tt]he solutions?\b", sentence):
+                assert "unless your lecturer" in sentence, sentence
+
+
+@each_chapter
+def test_all_else_is_there(slug: str):
+    """Texts, checks and widgets, in their order; links lead to the folders of other chapters."""
+    left = iter(MADE[slug]["cells"])
+    for cell in WRITTEN[slug]["cells"]:
+        if cell in of(WRITTEN[slug]["cells"], "solution"):
+            continue
+        made = next(left)
+        text = run.text_of(made)
+        if "exercise" in cell["metadata"].get("tags", []):
+            check = released(next(left))
+            assert run.text_of(cell).startswith(text)
+            assert run.text_of(cell).removeprefix(text).strip() == check.split("\n\n", 1)[1]
+            continue
+        assert made["metadata"] == cell["metadata"] and made["id"] == cell["id"]
+        for path in re.findall(r"\]\(([^)]*\.ipynb)", text):
+            up, folder, name = path.split("/")
+            assert (up, f"{folder}.ipynb") == ("..", name) and folder in WRITTEN
+        assert re.sub(r"\]\(\.\./\w+/", "](", text) == run.text_of(cell)
+    assert next(left, None) is None
+
+
+@each_chapter
+def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slug: str):
+    number = slug.partition("_")[0]
+    module = importlib.import_module(f"mmrl.course.exercises.chapter_{number}")
+    answers, checks = marked(slug, "solution"), marked(slug, "grade")
+    names = [f"{re.sub('^0(?=.)', '', number)}-{k}" for k in (1, 2, 3)]
+    for answer, check, name in zip(answers, checks, names, strict=True):
+        cells = MADE[slug]["cells"]
+        assert cells[cells.index(answer) + 1] is check
+        assert "..." in run.text_of(answer) and "..." not in run.text_of(check)
+        mark = check["metadata"]["nbgrader"]
+        assert mark["locked"] and not mark["solution"] and mark["points"] == student.POINTS
+        assert (mark["grade_id"], answer["metadata"]["nbgrader"]["grade_id"]) == (
+            name,
+            f"{name}-answer",
+        )
+        seen, hidden = run.asked(released(check)), ast.parse(run.text_of(check)).body[-1]
+        exercise = getattr(module, seen.func.attr)  # type: ignore[attr-defined]
+        assert isinstance(exercise, Exercise) and exercise.name == name.replace("-", ".")
+        asked, graded = map(ast.unparse, (seen, hidden))
+        assert graded == asked.replace("(", ".graded(", 1), (
+            "the same answer, and it may not be open"
+        )
+    ids = [cell["id"] for cell in MADE[slug]["cells"]]
+    assert len(ids) == len(set(ids))
+
+
+@each_chapter
+def test_a_solution_handed_in_defines_what_the_check_asks_for(slug: str):
+    """So that a right submission of `make grading` is one, of each chapter."""
+    handed_in = json.loads(run.submission(slug, MADE[slug], run.PLANTED["right"]))
+    for cell in handed_in["cells"]:
+        mark = cell["metadata"].get("nbgrader", {})
+        if mark.get("solution"):
+            answer = run.text_of(cell)
+        if mark.get("grade"):
+            asked = set(run.names(run.text_of(cell)))
+            assert asked and asked <= {
+                getattr(node, "name", None) or getattr(node, "id", None)
+                for node in ast.walk(ast.parse(answer))
+            }
+
+
+def test_a_course_is_written_once_more_and_what_is_its_own_stays(tmp_path: Path):
+    student.write(tmp_path)
+    assert {path.name for path in (tmp_path / "source").iterdir()} == {*WRITTEN}
+    settings, picture = tmp_path / "nbgrader_config.py", re.compile(r"\]\((figures/[^)]*)\)")
+    assert settings.read_text("utf-8") == (TOOLS / "nbgrader_config.py").read_text("utf-8")
+    settings.write_text("# mine")
+    (tmp_path / "submitted").mkdir()
+    (stale := tmp_path / "source" / "00_start_here" / "stale.txt").write_text("")
+    student.write(tmp_path)
+    assert settings.read_text() == "# mine" and (tmp_path / "submitted").is_dir()
+    assert not stale.exists()
+    for slug, made in MADE.items():
+        folder = tmp_path / "source" / slug
+        assert json.loads((folder / f"{slug}.ipynb").read_text("utf-8")) == made
+        for cell in made["cells"]:
+            for path in picture.findall(run.text_of(cell)):
+                assert (folder / path).is_file(), path
+
+
+def test_the_sheet_has_each_rubric_whole():
+    rows = student.rubrics()
+    points: dict[str, int] = {}
+    for row in rows:
+        assert all(row[name] for name in student.RUBRIC[:-1]) and row["given"] == ""
+        points[row["project"]] = points.get(row["project"], 0) + int(row["points"])
+    assert len(points) == 5 and set(points.values()) == {20}
+    pages = [
+        (student.ROOT / "book" / f"{name}.md").read_text("utf-8")
+        for name in ("projects", "capstone")
+    ]
+    assert all(
+        f"| {row['criterion']} | {row['points']} | {row['full']} |" in "".join(pages)
+        for row in rows
+    )
+
+
+def test_grading_ends():
+    """Each cell and each notebook has its seconds, and nothing runs a notebook without them."""
+    tree = ast.parse((TOOLS / "nbgrader_config.py").read_text("utf-8"))
+    given = {
+        ast.unparse(node.targets[0]): node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+    }
+    seconds = [ast.literal_eval(given[name]) for name in ("CELL_SECONDS", "NOTEBOOK_SECONDS")]
+    assert 0 < seconds[0] <= seconds[1] <= 900
+    assert ast.unparse(given["c.Bounded.timeout"]) == "CELL_SECONDS"
+    first, *others = map(ast.unparse, given["c.Autograde.autograde_preprocessors"].elts)  # type: ignore[attr-defined]
+    assert first == "Bounded" and not any(name.endswith("Execute") for name in others)
+
+
+# What is planted
+
+
+def test_planted_submissions_are_what_they_say():
+    slug = "05_returns_are_monoids"
+
+    def texts(name: str) -> list[str]:
+        cells = json.loads(run.submission(slug, MADE[slug], run.PLANTED[name]))["cells"]
+        return [run.text_of(c) for c in cells if c["metadata"].get("nbgrader")]
+
+    whole = texts("open")
+    assert whole == [run.text_of(c) for c in MADE[slug]["cells"] if c["metadata"].get("nbgrader")]
+    assert len(texts("gone")) == 5 and texts("edited")[3] == run.TICK
+    for name, code in run.CODE.items():
+        assert texts(name)[2] == code.replace("NAME", "retrace")
+        assert texts(name)[3] == whole[3]
+    assert "mistakes[0].answer" in texts("half")[2] and texts("half")[4] == whole[4]
+    with pytest.raises(ValueError):
+        json.loads(run.submission(slug, MADE[slug], run.PLANTED["unreadable"]))
+
+
+def test_a_difference_between_points_and_what_was_planted_is_named():
+    right = [{"student": "right", "points": "1.0", "said": f"✓ {run.RIGHT}"}] * 3
+    assert run.complaints(right, ["right"]) == []
+    assert "2 rows" in run.complaints(right[:2], ["right"])[0]
+    for wrong in ({"points": "0.0"}, {"said": "nothing"}):
+        assert len(run.complaints([*right[:2], right[2] | wrong], ["right"])) == 1
+
+
+def test_the_page_for_lecturers_says_what_each_planted_submission_gets():
+    page = (student.ROOT / "book" / "grading.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)`: .*\| (\d) \| .* \|$", page, flags=re.MULTILINE)
+    assert rows == [(name, str(sum(planted.points))) for name, planted in run.PLANTED.items()]
+    seconds = re.findall(
+        r"^(\w+_SECONDS) = (\d+)$", (TOOLS / "nbgrader_config.py").read_text("utf-8"), re.MULTILINE
+    )
+    assert f"A cell has {seconds[0][1]} seconds and a notebook {seconds[1][1]}," in page
