@@ -147,7 +147,8 @@ def dress(
 def name_axes(ax: Axes, title: str, seeds: set[int]) -> None:
     """Name the axes of learning curves, and say how many seeds each curve has."""
     number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    what = f"{number} seeds: interquartile mean, 95 % bootstrap interval"
+    many = "1 seed" if seeds == {1} else f"{number} seeds"
+    what = f"{many}: interquartile mean, 95 % bootstrap interval"
     dress(ax, title, "mean return of an episode", xlabel=f"environment steps per seed\n{what}")
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g} k" if x else "0")

@@ -51,8 +51,14 @@ def surroundings() -> dict[str, str]:
 
 
 def words() -> list[str]:
-    """The notebook and Voilà's options."""
-    return [str(HOME / "explore.ipynb"), "--template=mmrl", "--theme=light"]
+    """The notebook and Voilà's options.
+
+    A page that was closed takes its kernel, and what trains there, with it after two minutes:
+    Voilà's own way is refused by its server (voila-dashboards/voila#1458).
+    """
+    kept = {"cull_idle_timeout": 120, "cull_interval": 20}  # seconds, of pages that are closed
+    culling = [f"--MappingKernelManager.{name}={value}" for name, value in kept.items()]
+    return [str(HOME / "explore.ipynb"), "--template=mmrl", "--theme=light", *culling]
 
 
 def _quiet(browser: bool) -> list[str]:

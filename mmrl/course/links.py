@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import jax
+
 from mmrl.agents import find
 from mmrl.envs import registered
 from mmrl.memory import NAMES
@@ -22,6 +24,11 @@ from mmrl.runs import Run, Setup
 
 START = Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2))
 REMEDY = "Mend the link, or leave that out of it."
+# What a laptop trains: one setting is at most the number beside its name, or else `LARGEST`.
+MOST = {"seeds": 20, "blocks": 500, "capacity": 10**6, "layers": 16}
+LARGEST, LARGEST_SIZE = 10_000, 1024  # the second is of a memory
+STEPS = 10**6  # of a block, over a seed's environments
+NUMBERS = 5 * 10**8  # that a run keeps, over all seeds: networks, optimizers, what is replayed
 _WANTED = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
 
 
@@ -95,11 +102,43 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
             wanted = f"`memory` must be one of {', '.join(NAMES)}"
             raise ValueError(f"{wanted}; got {values['memory']!r}.")
         setup = Setup(env, dataclasses.replace(usual, **values), seeds, agent)
-        Run(setup)  # which refuses what cannot be trained
+        check_sizes(setup)
+        check_room(Run(setup))  # which refuses what cannot be trained
     except ValueError as error:
         text = re.sub("^`sizes`", "`memory_sizes`", str(error))
         raise ValueError(f"{text} {REMEDY}") from None
     return setup
+
+
+def check_sizes(setup: Setup) -> None:
+    """Raises `ValueError` for whole numbers with which a laptop would not come to an end.
+
+    They are looked at one by one, and multiplied to the steps of a block; nothing is built.
+    """
+    config = setup.config
+    own = {name: value for name, value in vars(config).items() if type(value) is int}
+    sizes = dict(config.memory_sizes)
+    for name, value in {"seeds": len(setup.seeds), **own, **sizes}.items():
+        most = MOST.get(name, LARGEST_SIZE if name in sizes else LARGEST)
+        if value > most:
+            raise ValueError(f"`{name}` must be at most {most:,} here; got {value:,}.")
+    steps = config.block * config.rollout * config.environments
+    if steps > STEPS:
+        wanted = f"`block` × `rollout` × `environments` must be at most {STEPS:,} steps here"
+        raise ValueError(f"{wanted}; got {steps:,}.")
+
+
+def check_room(run: Run) -> None:
+    """Raises `ValueError` for a run that would keep more numbers than a laptop has room for.
+
+    They are counted by their shapes: nothing is computed.
+    """
+    kept = sum(x.size for x in jax.tree.leaves(jax.eval_shape(run.begin)))
+    if kept > NUMBERS:
+        raise ValueError(
+            f"A run must keep at most {NUMBERS:,} numbers here; got {kept:,}. Make `capacity`, "
+            "`environments`, `width` or the memory smaller."
+        )
 
 
 def _env(name: str) -> str:

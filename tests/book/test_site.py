@@ -40,6 +40,7 @@ CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
 MOVING = ["intro", *(name for name in CHAPTERS if "00b_jax" not in name)]
 OTHERS = [
     "intro",
+    "explore",
     "own",
     "choosing",
     "debugging",

@@ -64,7 +64,8 @@ globalThis.walk = (() => {
       let style = document.getElementById("plain");
       if (on && !style) {
         style = Object.assign(document.createElement("style"), { id: "plain" });
-        style.textContent = ":focus, :focus-visible, :focus + * { outline: none !important; "
+        const it = ":is(:focus, #none#none)";  // stronger than what a page says of its controls
+        style.textContent = `${it}, ${it} + * { outline: none !important; `
           + "box-shadow: none !important; }";
         document.head.append(style);
       } else if (!on) style?.remove();

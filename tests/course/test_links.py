@@ -1,7 +1,9 @@
 """Links: a setup survives one, and is what the command line makes of the same words."""
 
 import dataclasses
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from mmrl.course.app import explore
 from mmrl.course.app.page import App, gallery, settings
 from mmrl.runs import Setup, describe
 
+BOOK = Path(__file__).parents[2] / "book"
 ENV = "popgym-RepeatPreviousEasy-v0"
 CONFIGS = {"dqn": plain.DQN, "r2d2": plain.R2D2, "ppo": plain.PPO, "ppg": plain.PPG}
 CONFIGS["clear"] = dataclasses.replace(
@@ -44,7 +47,15 @@ def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
         ("dueling=maybe", "`dueling` must be yes or no; got 'maybe'"),
         ("batch=1e3", "`batch` must be a whole number; got '1e3'"),
         ("seeds=5+7", "`seeds` must count from 0, such as 0 1 2; got '5 7'"),
-        ("blocks=1000", "`blocks` must be from 1 to 500; got 1000"),
+        ("blocks=1000", "`blocks` must be at most 500 here; got 1,000. Mend the link"),
+        ("batch=1000000000000", "`batch` must be at most 10,000 here; got 1,000,000,000,000"),
+        ("memory_sizes=state_size+1000000", "`state_size` must be at most 1,024 here; got 1,000"),
+        ("rollout=5000&environments=500", "`block` × `rollout` × `environments` must be at most"),
+        ("seeds=" + "+".join(map(str, range(21))), "`seeds` must be at most 20 here; got 21"),
+        (
+            "env=popgym-MineSweeperHard-v0&capacity=1000000&seeds=" + "+".join(map(str, range(20))),
+            "A run must keep at most 500,000,000 numbers here; got 6",
+        ),
         ("show=ScanPlyer", "`show` must name a widget; got 'ScanPlyer'. Nearest: ScanPlayer"),
         ("show=ScanPlayer&level=-2", "`level` must be at least 0; got -2"),
         ("show=ScanPlayer&method=x", "`method` must be one of sequential, hillis_steele"),
@@ -55,6 +66,13 @@ def test_a_bad_link_is_told_in_a_sentence(link: str, said: str):
     app = explore(link)
     assert said in app.said.value.replace("&#x27;", "'")
     assert app.explorer.setup == links.START and app.widget is None
+
+
+def test_links_in_the_book_can_be_followed():
+    pages = [page.read_text("utf-8") for page in BOOK.glob("*.md")]
+    found = {link for page in pages for link in re.findall(r"localhost:8866/[^)`\s]+", page)}
+    assert len(found) >= 5
+    assert not [link for link in found if "cannot be followed" in explore(link).said.value]
 
 
 def test_a_link_of_the_app_leads_back_to_what_was_in_view(monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ from mmrl.course.widgets.base import Explorer
 from mmrl.course.widgets.training import LiveAgent, PolicyPlayer, TrainingExplorer
 from mmrl.course.widgets.training.panel import ROWS, described_box
 from mmrl.course.widgets.training.watch import Watch
-from mmrl.runs import Setup
+from mmrl.runs import Run, Setup
 
 FOLDER = "MMRL_EXPLORE_FOLDER"  # where `mmrl explore` was called, which is where results go
 ADDRESS = "http://localhost:8866/"  # of `mmrl explore`
@@ -111,6 +111,7 @@ class App(ipywidgets.VBox):
         try:
             if self.widget is None:
                 setup = self.explorer.setup
+                links.check_room(Run(setup))  # so that the link can be followed
                 query, command = links.query(setup), links.command(setup)
                 more = f"<p>The same in a terminal: <code>{html.escape(command)}</code></p>"
             else:

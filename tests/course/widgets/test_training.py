@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from ipywidgets import Box
 
-from mmrl.course import plain
-from mmrl.course.widgets.training import AgentPlayer, TrainingExplorer
+from mmrl.course import links, plain
+from mmrl.course.widgets.training import AgentPlayer, TrainingExplorer, watch
 from mmrl.course.widgets.training import trial as trials
 from mmrl.course.widgets.training.live import MARKS, Curve, LiveCurves
-from mmrl.runs import Report, Run, RunError, Setup, program
+from mmrl.course.widgets.training.watch import Watch
+from mmrl.runs import Report, Run, RunError, Setup, program, reopen
 from mmrl.show import STYLES
 
 ENV, OTHER = "popgym-RepeatPreviousEasy-v0", "probe-Memory-v0"
@@ -40,7 +43,10 @@ class Slow(Run):
     begun = threading.Semaphore(0)
 
     def __init__(self, setup: Setup):
-        self.setup, self.state = setup, None
+        self.setup, self.state, self.history = setup, None, []
+
+    def begin(self) -> int:
+        return 0
 
     def save(self, path: Path) -> None:
         path.mkdir(parents=True)
@@ -50,6 +56,7 @@ class Slow(Run):
             Slow.begun.release()
             Slow.gate.acquire()
             returns = np.full(len(self.setup.seeds), block / 10)
+            self.history = [*self.history, {}]
             yield Report(
                 block, self.setup.config.blocks, 100 * block, returns, returns, returns, 2.0
             )
@@ -136,10 +143,10 @@ def test_training_goes_on_in_the_background(slow):
     assert "is being trained: wait, or press Stop first" in status(shown)
     slow.gate.release()
     until(lambda: "block 1 of 2" in status(shown))
-    assert "2 s per block" in status(shown) and "left" in status(shown)
+    assert "2 s with compiling" in status(shown) and "left" not in status(shown)
     slow.gate.release()
     until(only(shown).finished.is_set)
-    assert "done, block 2 of 2" in status(shown)
+    assert "done, block 2 of 2, 2 s per block" in status(shown)
     assert [point.env_steps for point in only(shown).curve.points] == [100, 200]
     assert "lru: 0.20 [0.20, 0.20] at 200 steps" in alt(shown)
     assert (
@@ -247,6 +254,94 @@ def test_an_eighth_run_is_refused_in_words(slow):
     assert "holds 7 runs: remove one first" in status(shown) and len(shown.trials) == 7
 
 
+def test_the_last_runs_of_an_environment_stay_beside_a_new_one(slow, monkeypatch):
+    monkeypatch.setattr(LiveCurves, "draw", lambda *_, **__: b"")
+    slow.gate.release(1000)
+    shown = explorer(blocks=1, keep=3)
+    for i in range(6):
+        shown.run(f"run {i}")
+        assert [name for _, name in shown.trials] == [
+            f"run {j}" for j in range(max(i - 3, 0), i + 1)
+        ]
+    shown.run("run 3")  # again: none has to leave
+    assert [name for _, name in shown.trials] == ["run 2", "run 4", "run 5", "run 3"]
+    shown.run("elsewhere", env=OTHER)
+    assert len(shown.trials) == 5
+
+
+def test_what_would_not_fit_a_laptop_is_not_begun(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(links, "NUMBERS", 1000)
+    shown = explorer()
+    press(shown, "Train")
+    until(lambda: "must keep at most 1,000 numbers here; got " in status(shown))
+    monkeypatch.setattr(links, "STEPS", 10)
+    press(shown, "Train")
+    assert "must be at most 10 steps here; got 16" in status(shown)
+
+
+# The agent at play
+
+
+class Seen(Box):
+    """In place of a player: it remembers what it was told to show."""
+
+    shown: list[tuple[int, int]]  # blocks and episode
+
+    def __init__(self, run: Run, episode: int = 0):
+        Box.__init__(self)
+        self.shown = []
+        self.show(run, episode)
+
+    def show(self, run: Run, episode: int = 0) -> None:
+        if run.setup.env == OTHER:
+            raise ValueError("`env_id` has no picture.")
+        self.shown.append((len(run.history), episode))
+
+
+@pytest.fixture
+def watched(slow, monkeypatch: pytest.MonkeyPatch) -> tuple[TrainingExplorer, Watch]:
+    monkeypatch.setattr(watch, "AgentPlayer", Seen)
+    monkeypatch.setattr(watch, "PAUSE", 0.0)
+    shown = explorer()
+    return shown, Watch(shown)
+
+
+def test_the_latest_agent_plays_after_every_block(watched):
+    shown, beside = watched
+    assert "No agent yet" in beside.said.value
+    press(shown, "Train")
+    for block in range(1, 4):
+        Slow.gate.release()
+        until(lambda block=block: f"after {block} block" in beside.said.value)
+    until(only(shown).finished.is_set)
+    [player] = beside._place.children
+    assert player.shown == [(1, 0), (2, 0), (3, 0)]  # each of them once
+    beside.episode.value = 7
+    assert player.shown[-1] == (3, 7)
+    beside.episode.value = -1
+    assert "`episode` must be from 0" in beside.said.value and not beside._place.children
+    press(shown, "Clear")
+    assert "No agent yet" in beside.said.value and not beside.run.options
+
+
+def test_who_follows_sees_the_new_run_and_who_does_not_stays(watched):
+    shown, beside = watched
+    Slow.gate.release(1000)
+    shown.run("a")
+    shown.run("b")
+    assert beside.run.options == ("a", "b") and beside.run.value == "b"
+    beside.run.value, beside.follow.value = "a", False
+    assert "a after 3 blocks" in beside.said.value
+    shown.run("c")
+    assert beside.run.value == "a" and "a after 3 blocks" in beside.said.value
+    beside.follow.value = True
+    shown.env = OTHER
+    shown.run("d")
+    assert "probe-Memory has no picture" in beside.said.value and not beside._place.children
+    shown.env = ENV
+    assert beside._place.children and beside.run.value == "c"
+
+
 def test_names_are_text_not_markup(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)
@@ -327,7 +422,7 @@ def test_save_writes_what_is_shown_and_overwrites_nothing(slow, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_it_trains_and_sliders_do_not_recompile():
+def test_it_trains_and_sliders_do_not_recompile(tmp_path: Path):
     shown = explorer()
     run = shown.run("first")
     returns = [point.returns for point in shown.trials[ENV, "first"].curve.points]
@@ -341,6 +436,13 @@ def test_it_trains_and_sliders_do_not_recompile():
     assert block._cache_size() == compiled
     assert len(shown.trials[ENV, "second"].reports) == 4
     assert run.state is not None and len(AgentPlayer(run, seed=1).frames) == 51
+    [player] = Watch(shown)._place.children  # what it plays, and saves, is the latest run
+    assert player.frames == AgentPlayer(shown.trials[ENV, "second"].kept).frames
+    shown._panel.folder.value = str(tmp_path / "kept")
+    assert shown.save() is not None
+    saved = reopen(tmp_path / "kept" / "first")
+    assert saved.history == run.history and saved.setup == run.setup
+    jax.tree.map(np.testing.assert_array_equal, saved.state.net, run.state.net)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import traitlets
 
 from mmrl.agents import AGENTS, find
 from mmrl.course import plain
-from mmrl.course.links import worded
+from mmrl.course.links import MOST, check_sizes, worded
 from mmrl.course.widgets.training.live import Curve, LiveCurves
 from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
@@ -23,7 +23,6 @@ from mmrl.runs import Run, RunError, Setup, describe, provenance
 from mmrl.runs.checkpoint import dumps, replace, writing
 from mmrl.show import STYLES
 
-MOST = {"seeds": 20, "blocks": 500}  # more would not fit a laptop
 REFRESH = 0.2  # seconds between two pictures, at least
 SHORTEST_BATCH = 500  # steps; a batch of 0 fits itself to longer episodes
 NOTHING = "Nothing trained yet: choose settings and press Train."
@@ -178,14 +177,16 @@ class TrainingExplorer(ipywidgets.VBox):
         except RunError as error:
             return self._say(str(error))
         one = folder / _slug(trials[-1].curve.name)
-        self._say(f"Saved {len(rows)} runs in {folder.resolve()}. To play: mmrl evaluate {one}")
+        runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
+        self._say(f"Saved {runs} in {folder.resolve()}. To play: mmrl evaluate {one}")
         return folder
 
     @property
     def setup(self) -> Setup:
         """The settings in view. Raises `ValueError` for what cannot be trained here."""
         config = dataclasses.replace(self.config, **self._panel.others())
-        most = {**MOST, "segment_length": getattr(config, "batch", 0) or SHORTEST_BATCH}
+        most = {key: MOST[key] for key in ("seeds", "blocks")}
+        most |= {"segment_length": getattr(config, "batch", 0) or SHORTEST_BATCH}
         in_view = _in_view(config)
         for key in [key for key in most if key in in_view or key == "seeds"]:
             if not 1 <= getattr(self, key) <= most[key]:
@@ -196,7 +197,9 @@ class TrainingExplorer(ipywidgets.VBox):
         if "batching" in in_view and config.batching == "segments":  # whole ones
             whole = config.batch // config.segment_length * config.segment_length
             config = dataclasses.replace(config, batch=whole)
-        return Setup(self.env, config, tuple(range(self.seeds)), self.agent)
+        setup = Setup(self.env, config, tuple(range(self.seeds)), self.agent)
+        check_sizes(setup)
+        return setup
 
     def _begin_with(self, agent: str) -> None:
         """Show the settings of another agent: those that the explorer was given, or its own."""
@@ -232,7 +235,7 @@ class TrainingExplorer(ipywidgets.VBox):
             key = (self.env, self.name.strip() or self._auto_name(setup.config))
             self._drop(key)
             older = [key for key in self.trials if key[0] == self.env]
-            for old in older[: len(older) - self.keep] if self.keep is not None else ():
+            for old in older[: max(len(older) - self.keep, 0)] if self.keep is not None else ():
                 self._drop(old)
             taken = {trial.curve.style for trial in self.in_view()}
             free = [i for i in range(len(STYLES)) if i not in taken]
@@ -281,7 +284,7 @@ class TrainingExplorer(ipywidgets.VBox):
     def _draw(self) -> None:
         trials = self.in_view()
         steps = [t.setup.config for t in trials]
-        end = max((c.blocks * c.block * c.rollout * c.environments for c in steps), default=1)
+        end = max((c.blocks * c.block * c.rollout * c.environments for c in steps), default=1000)
         bounds = self.bounds.get(self.env, {})
         title = short(self.env)
         curves = [trial.curve for trial in trials]

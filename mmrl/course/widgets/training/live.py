@@ -80,7 +80,7 @@ class LiveCurves:
         heights = [x for _, points in shown for point in points for x in point.returns]
         heights += [*bounds.values()]
         low, high = (min(heights), max(heights)) if heights else (-1, 1)
-        margin = 0.06 * max(high - low, 0.1)
+        margin = max(0.06 * (high - low), 0.05)  # also around curves that are all level
         self.ax.set_xlim(0, end)
         self.ax.set_ylim(low - margin, high + margin)
         for line in self._lines:
@@ -107,7 +107,7 @@ class _Line:
         (self.seeds,) = ax.plot([], [], color=color, linewidth=0.6, alpha=0.35)
         self.band = ax.fill_between([], [], [], color=color, alpha=0.18, linewidth=0)
         (self.middle,) = ax.plot(
-            [], [], linewidth=2, markersize=5, markevery=0.12, clip_on=False, zorder=3, **style
+            [], [], linewidth=2, markersize=5, clip_on=False, zorder=3, **style
         )
         self.label = ax.annotate(
             "",
@@ -138,6 +138,7 @@ class _Line:
         )
         self.band.set_data(steps, low, high)
         self.middle.set_data(steps, middle)
+        self.middle.set_markevery(-(-len(points) // 8))
         self.label.set_text(name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…")
         self.label.xy = beside
         for artist in (self.seeds, self.band, self.middle, self.label):

@@ -43,14 +43,18 @@ LOOK = """
 .mmrl-training ::placeholder { color: var(--dim); opacity: 1; }
 .mmrl-training option { color: var(--ink); background: var(--paper); }
 .mmrl-training :disabled { opacity: 0.6; }
+/* JupyterLab marks the focus by a line of one pixel, too pale to be seen. */
+.mmrl-training :is(select, input, button, a):focus-visible {
+  outline: 2px solid var(--ink) !important; outline-offset: 2px;
+}
 .mmrl-training img { max-width: 100%; height: auto; border-radius: 8px; }
 .mmrl-training caption { text-align: left; caption-side: bottom; }
 .mmrl-training progress { width: 9em; margin-left: 8px; accent-color: var(--blue); }
 .mmrl-training .swatch { background: #ffffff; border-radius: 4px; padding: 0 4px; }
 """
 HELP = (
-    "<p class='mmrl-notes'>Training runs in the notebook's kernel: in JupyterLab, VS Code or "
-    "Colab the buttons work; a page without a kernel shows how the panel was left.</p>"
+    "<p class='mmrl-notes'>Training needs a kernel: in JupyterLab, VS Code, Colab and the app "
+    "the buttons work; a page without one shows how the panel was left.</p>"
 )
 WIDTH, HEIGHT = (round(720 * side / INCHES[0]) for side in INCHES)  # on the page
 MORE, FEWER = "Show all settings", "Hide the other settings"
@@ -187,9 +191,9 @@ def _boxes(settings: Any) -> dict[str, Any]:
 
 def _other(field: Any, value: Any) -> ipywidgets.DOMWidget:
     """The box of a setting, which has the name that `mmrl train` has for it."""
-    about = described_box(field.name.replace("_", "-"), "132px")
+    about = described_box(field.name.replace("_", "-"), "144px")
     if field.type is bool:
-        return ipywidgets.Checkbox(value=value, indent=True, **about)
+        return ipywidgets.Checkbox(value=value, indent=False, **about)
     return ipywidgets.Text(worded(value), **about)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mmrl.course.links import check_room
 from mmrl.course.widgets.training.live import Curve
 from mmrl.runs import Report, Run, RunError, Setup
 
@@ -56,6 +57,7 @@ class Trial:
     def _work(self) -> None:
         try:
             self.run = Run(self.setup)
+            check_room(self.run)
             for report in self.run:
                 if not self._count(report):
                     break
@@ -92,7 +94,6 @@ class Trial:
         """How it stands, for people."""
         done, blocks = len(self.reports), self.setup.config.blocks
         times = [report.seconds for report in self.reports]
-        pace = float(np.mean(times[1:] or times)) if times else 0.0  # the first one compiled
         if self.status == "failed":
             known = isinstance(self.error, ValueError | RunError)
             return f"{'' if known else f'{type(self.error).__name__}: '}{self.error}"
@@ -103,5 +104,13 @@ class Trial:
             return "pauses at the end of this block"
         if not done:
             return COMPILING
+        so_far = f"{self.status}, block {done} of {blocks}"
+        if done == 1:  # it compiled, so that it says nothing of those to come
+            return f"{so_far}, {_seconds(times[0])} with compiling"
+        pace = float(np.mean(times[1:]))
         left = f", about {pace * (blocks - done):.0f} s left" if self.active else ""
-        return f"{self.status}, block {done} of {blocks}, {pace:.2g} s per block{left}"
+        return f"{so_far}, {_seconds(pace)} per block{left}"
+
+
+def _seconds(time: float) -> str:
+    return f"{time:.2g} s" if time < 10 else f"{time:.0f} s"

@@ -7,7 +7,7 @@ import time
 import ipywidgets
 
 from mmrl.course.widgets.training.explorer import TrainingExplorer
-from mmrl.course.widgets.training.panel import ROWS, described_box
+from mmrl.course.widgets.training.panel import ROWS, described_box, short
 from mmrl.course.widgets.training.player import AgentPlayer
 from mmrl.course.widgets.training.trial import Trial
 
@@ -34,10 +34,10 @@ class Watch(ipywidgets.VBox):
         self._place = ipywidgets.Box(layout={"width": "100%", "display": "block"})
         row = ipywidgets.Box((self.run, self.episode, self.follow), layout=ROWS)
         self.children = (row, self.said, self._place)
-        self._say(NOTHING)
         explorer.news.append(self._hear)
         self.run.observe(lambda _: self.look(), "value")
         self.episode.observe(lambda _: self.look(), "value")
+        self._hear()
 
     def look(self, wait: bool = True) -> None:
         """Let the agent of the run in the box play, unless it is in view as it stands."""
@@ -55,21 +55,25 @@ class Watch(ipywidgets.VBox):
 
     def _show(self, trial: Trial) -> None:
         run, episode = trial.kept, self.episode.value
-        if run is None or run.setup.env in self._blind:
+        if run is None:
             return
+        unseen = f"{short(run.setup.env)} has no picture: its agents train, but play unseen."
+        if run.setup.env in self._blind:
+            return self._leave(unseen)
         try:
             if not 0 <= episode < 2**32:
                 raise ValueError(f"`episode` must be from 0 to 2³² - 1; got {episode}.")
             if self._player is None:
+                self._say(f"{trial.curve.name} gets ready to play …")
                 self._player = AgentPlayer(run, episode=episode)
                 self._place.children = (self._player,)
             else:
                 self._player.show(run, episode=episode)
         except ValueError as error:
-            if "no picture" in str(error):
-                self._blind.add(run.setup.env)
-            self._player, self._place.children = None, ()
-            return self._say(str(error))
+            if "no picture" not in str(error):
+                return self._leave(str(error))
+            self._blind.add(run.setup.env)
+            return self._leave(unseen)
         blocks = len(run.history)
         many = "1 block" if blocks == 1 else f"{blocks} blocks"
         self._say(f"{trial.curve.name} after {many}, its first seed, played greedily.")
@@ -84,8 +88,8 @@ class Watch(ipywidgets.VBox):
             self.run.options = names
             self.run.value = kept
         if not names:
-            self._seen, self._player, self._place.children = None, None, ()
-            return self._say(NOTHING)
+            self._seen = None
+            return self._leave(NOTHING)
         trial = self._chosen()
         soon = time.monotonic() - self._when < PAUSE
         if self.follow.value and not (soon and trial is not None and trial.active):
@@ -96,6 +100,11 @@ class Watch(ipywidgets.VBox):
             if trial.curve.name == self.run.value:
                 return trial
         return None
+
+    def _leave(self, text: str) -> None:
+        """Nothing plays, for a reason."""
+        self._player, self._place.children = None, ()
+        self._say(text)
 
     def _say(self, text: str) -> None:
         self.said.value = f"<div>{html.escape(text)}</div>"
