@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,9 @@ def _last_line(outputs: list[Any]) -> str:
 # A second submission, and a second student, find compiled programs of the first.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path.cwd() / ".jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+# Of SQLAlchemy 2.1, about what nbgrader 0.9 adds a line later itself.
+warnings.filterwarnings("ignore", message="Object of type <Submitted")
 
 c = get_config()
 # All but `ClearSolutions`, which would put its own line in the place of a stub.
