@@ -6,12 +6,19 @@ How nbgrader gives them out, runs and grades them is seen by `make grading`, whi
 import ast
 import importlib
 import json
+import os
 import re
+import runpy
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode, v4
+from traitlets import HasTraits
+from traitlets.config import Config
 
 from mmrl.course.exercises import Exercise
 from tests.grading import run
@@ -178,6 +185,77 @@ def test_grading_ends():
     assert ast.unparse(given["c.Bounded.timeout"]) == "CELL_SECONDS"
     first, *others = map(ast.unparse, given["c.Autograde.autograde_preprocessors"].elts)  # type: ignore[attr-defined]
     assert first == "Bounded" and not any(name.endswith("Execute") for name in others)
+
+
+class Execute(HasTraits):
+    """As nbgrader's, but the sources of cells say what happens, and nothing runs them."""
+
+    timeout = 60
+    seconds: tuple[int, ...] = ()
+
+    def preprocess(self, nb: NotebookNode, resources: Any, km: Any) -> None:
+        for index, cell in enumerate(nb.cells):
+            self.preprocess_cell(cell, resources, index)  # type: ignore[attr-defined]
+
+    def preprocess_cell(self, cell: NotebookNode, resources: Any, index: int) -> None:
+        self.seconds += (self.timeout_func(cell),)  # type: ignore[attr-defined]
+        if "print" in cell.source:
+            cell.outputs.append(v4.new_output("stream", text="✓ printed\n"))
+        if "warn" in cell.source:
+            cell.outputs.append(v4.new_output("stream", name="stderr", text="warned\n"))
+        if "die" in cell.source:
+            raise DeadKernelError
+        if "hang" in cell.source:
+            raise CellTimeoutError
+        if "skip" not in cell.source:
+            self.on_cell_executed(cell_index=index)
+
+    def on_cell_executed(self, **about: Any) -> None:
+        assert "cell_index" in about
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The settings of a course, where nbgrader is not installed."""
+    names = ("preprocessors", "api", "plugins")
+    modules = {name: types.ModuleType(f"nbgrader.{name}") for name in names}
+    for module in modules.values():
+        # Whatever else the settings name of nbgrader.
+        module.__getattr__ = lambda name: type(name, (), {})  # type: ignore[method-assign]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    modules["preprocessors"].Execute = Execute  # type: ignore[attr-defined]
+    package = types.ModuleType("nbgrader")
+    package.__dict__.update(modules)
+    monkeypatch.setitem(sys.modules, "nbgrader", package)
+    for name in ("COMPILATION_CACHE_DIR", "PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+        monkeypatch.setenv(f"JAX_{name}", os.environ.get(f"JAX_{name}", ""))
+    path = str(TOOLS / "nbgrader_config.py")
+    return runpy.run_path(path, init_globals={"get_config": Config})
+
+
+def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> list[str]:
+    """What is said last in graded cells of these sources; ✗ where they earn nothing."""
+    mark = {"nbgrader": {"grade": True, "points": 1}}
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(text, metadata=mark) for text in sources])
+    bounded = settings["Bounded"]()
+    bounded.notebook_timeout = seconds
+    bounded.preprocess(notebook)
+    # As nbgrader's `determine_grade` does.
+    wrong = lambda out: out.output_type == "error" or out.get("name") == "stderr"  # noqa: E731
+    says = settings["_last_line"]
+    outputs = [cell.outputs for cell in notebook.cells]
+    assert all(0 < given <= min(60, seconds) for given in bounded.seconds)
+    return ["✗ " * any(map(wrong, each)) + says(each) for each in outputs]
+
+
+def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, Any]):
+    died, slow, skipped = ("✗ " + settings[name] for name in ("DIED", "SLOW", "SKIPPED"))
+    told = "✓ printed"
+    assert outcomes(settings, "print", "print, warn", "") == [told, told, ""]
+    assert outcomes(settings, "print", "print, die", "print") == [told, died, died]
+    assert outcomes(settings, "print", "print, hang", "print") == [told, slow, slow]
+    assert outcomes(settings, "print", "skip", "print") == [told, skipped, told]
+    assert outcomes(settings, "print", "print", seconds=0) == [slow, slow]
 
 
 # What is planted
