@@ -41,8 +41,9 @@ explore: $(VENV)/app ## Train, watch and compare agents, and try the widgets, on
 book: $(VENV)/book ## Run every notebook and build the site
 	$(BIN)/python book/tools/build.py
 
-access: $(VENV)/dev ## Walk every widget by keyboard, and ask axe about each page of the built site
+access: $(VENV)/dev ## Walk every widget by keyboard, ask axe about each page, and measure each slide
 	$(BIN)/python tests/browser/access.py
+	$(BIN)/python tests/browser/frames.py
 
 slides: $(VENV)/book ## Make slides of every chapter, with its widgets: build/slides
 	$(BIN)/python book/tools/slides.py

@@ -4,6 +4,7 @@ A cell is on a slide if its metadata say so in the way of nbconvert and JupyterL
 `slideshow.slide_type` is "slide" where one begins, "-" where it goes on, "fragment" where it waits
 for a key, and "notes" for the speaker alone. A cell that says nothing is not shown. A slide shows
 of a text what can be read from the last row (`brief`), and the speaker's notes have all of it.
+`python tests/browser/frames.py` sees whether each slide fits its frame.
 """
 
 import re

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import nbformat.v4 as v4
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT / "tests" / "browser")]
+import frames  # noqa: E402
 import paper  # noqa: E402
 import slides  # noqa: E402
 from bs4 import BeautifulSoup  # noqa: E402
@@ -73,6 +75,15 @@ def test_of_a_notebook_the_chosen_cells_become_slides_with_notes_and_widgets():
         node.get("src") or node.get("href") for node in soup.select("script[src], link[href]")
     ]
     assert loaded and all(path.startswith("static/") for path in loaded)
+
+
+def test_a_slide_that_does_not_fit_is_named():
+    good = {"text": "Laws", "size": 0.8, "right": 1224.0, "bottom": 700.0}
+    assert frames.troubles([good]) == []
+    bad = [good | {"bottom": 733.2}, good | {"right": 1300.0}, good | {"size": 0.65}]
+    low, far, small = frames.troubles([*bad, *[good] * 10])
+    assert low == "slide 1, 'Laws': goes to 1224 × 733 pixels" and "1300 × 700" in far
+    assert small == "slide 3, 'Laws': is 65% of its size: divide it"
 
 
 def test_links_of_a_pdf_lead_to_files_beside_it_and_its_bytes_stay_where_they_were(tmp_path: Path):

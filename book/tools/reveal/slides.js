@@ -4,19 +4,23 @@ const paint = (theme) => { document.documentElement.dataset.theme = theme; };
 paint(dark.matches ? "dark" : "light");
 dark.addEventListener("change", () => paint(dark.matches ? "dark" : "light"));
 
-const WIDTH = 1280, HEIGHT = 720, ROOM = HEIGHT - 50; // the numbers of the slides are below
+const WIDTH = 1280, HEIGHT = 720, MARGIN = 56, ROOM = HEIGHT - 50; // the numbers of the slides are below
 const SIZES = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5];
+const SMALL = 0.75; // below it, a widget puts what is set beside what is seen
 
 /** Makes what is on a slide smaller, until all of it is seen. */
 function fit(slide) {
-  for (const size of SIZES) {
+  const fits = (size) => {
     slide.style.zoom = size;
-    const { width, height } = slide.getBoundingClientRect();
-    const scale = Reveal.getScale();
-    if (height <= ROOM * scale + 1 && slide.scrollWidth <= slide.clientWidth + 1) break;
-    // A high widget puts its pictures beside each other, if it is given all of the width.
-    if (size < 0.75) slide.classList.add("wide");
-  }
+    const scale = Reveal.getScale(), { right, height } = slide.getBoundingClientRect();
+    const within = (part) => part.getBoundingClientRect().right <= right - MARGIN * size * scale + 1;
+    return height <= ROOM * scale + 1 && slide.scrollWidth <= slide.clientWidth + 1
+      && [...slide.querySelectorAll("mjx-container[display]")].every(within);
+  };
+  const wide = slide.classList.contains("wide");
+  if (SIZES.some((size) => (wide || size >= SMALL) && fits(size)) || wide) return;
+  if (slide.querySelector(".mmrl")) slide.classList.add("wide");
+  SIZES.some(fits);
 }
 
 Reveal.initialize({
