@@ -126,9 +126,7 @@ def simplify(when: Expr, domain: Domain) -> Expr:
     context = new_context()
     known = _parametric(domain, context)
     wanted = _parametric(domain.restrict(when), context)
-    found = _condition(wanted.gist(known).coalesce(), known)
-    # The isl in islpy 2026.2.2 writes (i + T) % 2 + T <= 1 as i % 2 + T <= 1.
-    return found if _parametric(domain.restrict(found), context).is_equal(wanted) else when
+    return _condition(wanted.gist(known).coalesce(), known)
 
 
 def _names(domain: Domain, *more: Expr) -> list[str]:
@@ -201,7 +199,7 @@ def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
     alone = found.project_out_except([name], [isl.dim_type.set])
     nonempty = known.intersect(alone.params())
     lows, highs = (
-        _candidates(isl.AstBuild.from_context(nonempty).expr_from_pw_aff(edge.gist(nonempty)))
+        _candidates(written(edge.gist(nonempty), nonempty))
         for edge in (alone.dim_min(0), alone.dim_max(0))
     )
     parameters = [name or "" for name in alone.get_var_names(isl.dim_type.param)]
@@ -242,7 +240,20 @@ def _condition(wanted: isl.Set, known: isl.Set) -> Expr:
         return TRUE
     if wanted.is_empty():
         return FALSE
-    return to_expr(isl.AstBuild.from_context(known).expr_from_set(wanted))
+    return to_expr(written(wanted, known))
+
+
+def written(value: isl.Set | isl.PwAff, known: isl.Set) -> isl.AstExpr:
+    """A condition, or a number in the parameters, as isl writes it where `known` holds.
+
+    Both are given the same parameters in the same order. isl compares them by their places when it
+    looks for a % n, and would else write (i + T) % 2 + T <= 1 as i % 2 + T <= 1.
+    """
+    known = known.align_params(value.get_space())
+    value, build = value.align_params(known.get_space()), isl.AstBuild.from_context(known)
+    return (
+        build.expr_from_set(value) if isinstance(value, isl.Set) else build.expr_from_pw_aff(value)
+    )
 
 
 def to_expr(node: isl.AstExpr) -> Expr:

@@ -7,7 +7,8 @@ and the functions are toys, so that a whole program runs in a moment; the depend
 """
 
 import functools
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -45,6 +46,21 @@ def branch(sink: str, when: Expr, source: str | tuple[str, int], *index: Any) ->
 
 def graph(ops: list[Op], edges: list[Edge], bounds: tuple[str, ...], result: str) -> Graph:
     return Graph({each.name: each for each in ops}, tuple(edges), bounds, ((result, 0),))
+
+
+def remainders(number: int) -> Iterator[Expr]:
+    """So many conditions like 2 * ((i + T) % 3) + t - T <= 2, for which isl seeks remainders."""
+    choose = random.Random(0)
+
+    def linear() -> Any:
+        return sum(choose.randint(-2, 2) * symbol for symbol in (i, t, I, T))
+
+    while number:
+        rest = (linear() + choose.randint(-1, 1)) % choose.randint(2, 4)
+        value, limit = choose.choice((1, -1, 2)) * rest + linear(), choose.randint(-1, 4)
+        if value.symbols():
+            number -= 1
+            yield value == limit if choose.random() < 0.3 else value <= limit
 
 
 def where(edge: Edge, env: dict[str, int]) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 import islpy as isl
 import pytest
 
-from mmrl.pdg.graph import Graph
+from mmrl.pdg.graph import Domain, Graph
 from mmrl.pdg.schedule import Schedule, apart, explain, schedule
 from mmrl.pdg.schedule.code import Body, Event, Loop, generate, interleaves, leaves, text, trace
 from mmrl.pdg.schedule.frees import (
@@ -25,9 +25,20 @@ from mmrl.pdg.schedule.frees import (
     tensors,
     unproved,
 )
+from mmrl.pdg.sets import never
 from mmrl.pdg.verify.naive import check
 from tests.helpers import pdg_graphs
-from tests.helpers.pdg_graphs import PROGRAMS, STEPS, graph, op, ppo, reads, reinforce, tiled
+from tests.helpers.pdg_graphs import (
+    PROGRAMS,
+    STEPS,
+    graph,
+    op,
+    ppo,
+    reads,
+    reinforce,
+    remainders,
+    tiled,
+)
 
 i, t = pdg_graphs.i, pdg_graphs.t
 OBSERVATION = ("o", 0)
@@ -56,6 +67,18 @@ def run(made: Graph, swap: bool = False, steps: int = 32, proximity: str = "uppe
     report = check(made, trace(tree, **sizes), **sizes)
     assert report.ok, str(report)
     return report
+
+
+def test_loops_run_the_points_of_a_domain_whatever_its_condition():
+    sizes = [{"I": 2, "T": 5}, {"I": 5, "T": 3}, {"I": 4, "T": 4}]
+    for when in remainders(30):
+        domain = Domain.of("i", "t", when=when)
+        made = graph([op("x", domain, lambda env: (0.0,))], [], ("I", "T"), "x")
+        if not never(when, domain):
+            tree = generate(plan_memory(schedule(made)))
+            for each in sizes:
+                ran = [point for kind, _, point in trace(tree, **each) if kind == "run"]
+                assert sorted(ran) == [*domain.points(each)], f"{when} at {each}: {tree}"
 
 
 # --- how much is alive ---

@@ -276,10 +276,9 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
     waits: list[Wait] = []
 
     def add(where: isl.Set, values: isl.MultiAff) -> None:
-        build = isl.AstBuild.from_context(known)
         found = (isl.PwAff.from_aff(values.get_aff(k)) for k in range(values.dim(OUT)))
-        index = tuple(sets.to_expr(build.expr_from_pw_aff(each)) for each in found)
-        condition = build.expr_from_set(where.gist(known).coalesce())
+        index = tuple(sets.to_expr(sets.written(each, known)) for each in found)
+        condition = sets.written(where.gist(known).coalesce(), known)
         when = TRUE if known.is_subset(where) else sets.to_expr(condition)
         waits.append(Wait(index, when))
 
