@@ -47,9 +47,16 @@ def lines(cells: list[dict[str, Any]]) -> set[str]:
 
 
 def released(cell: dict[str, Any]) -> str:
-    """What nbgrader gives out of a cell."""
+    """A cell's text without its hidden test, as nbgrader gives it out."""
     hidden = r"### BEGIN HIDDEN TESTS\n.*\n### END HIDDEN TESTS"
     return re.sub(hidden, "", run.text_of(cell), flags=re.DOTALL).rstrip()
+
+
+def handed_in(slug: str, name: str) -> list[dict[str, Any]]:
+    """The answers and checks of a planted submission."""
+    given = [cell | {"source": released(cell)} for cell in MADE[slug]["cells"]]
+    cells = json.loads(run.submission(slug, {"cells": given}, run.PLANTED[name]))["cells"]
+    return [cell for cell in cells if cell["metadata"].get("nbgrader")]
 
 
 @each_chapter
@@ -123,17 +130,12 @@ def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slu
 @each_chapter
 def test_a_solution_handed_in_defines_what_the_check_asks_for(slug: str):
     """So that a right submission of `make grading` is one, of each chapter."""
-    handed_in = json.loads(run.submission(slug, MADE[slug], run.PLANTED["right"]))
-    for cell in handed_in["cells"]:
-        mark = cell["metadata"].get("nbgrader", {})
-        if mark.get("solution"):
-            answer = run.text_of(cell)
-        if mark.get("grade"):
-            asked = set(run.names(run.text_of(cell)))
-            assert asked and asked <= {
-                getattr(node, "name", None) or getattr(node, "id", None)
-                for node in ast.walk(ast.parse(answer))
-            }
+    cells = handed_in(slug, "right")
+    for answer, check in zip(cells[::2], cells[1::2], strict=True):
+        asked, tree = set(run.names(run.text_of(check))), ast.parse(run.text_of(answer))
+        assert asked and asked <= {
+            getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)
+        }
 
 
 def test_a_course_is_written_once_more_and_what_is_its_own_stays(tmp_path: Path):
@@ -263,18 +265,15 @@ def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, 
 
 def test_planted_submissions_are_what_they_say():
     slug = "05_returns_are_monoids"
-
-    def texts(name: str) -> list[str]:
-        cells = json.loads(run.submission(slug, MADE[slug], run.PLANTED[name]))["cells"]
-        return [run.text_of(c) for c in cells if c["metadata"].get("nbgrader")]
-
-    whole = texts("open")
-    assert whole == [run.text_of(c) for c in MADE[slug]["cells"] if c["metadata"].get("nbgrader")]
-    assert len(texts("gone")) == 5 and texts("edited")[3] == run.TICK
+    texts = {name: [*map(run.text_of, handed_in(slug, name))] for name in [*run.PLANTED][:-1]}
+    whole = texts["open"]
+    assert whole == [released(c) for c in MADE[slug]["cells"] if c["metadata"].get("nbgrader")]
+    assert len(texts["gone"]) == 5 and texts["edited"][3] == run.TICK
     for name, code in run.CODE.items():
-        assert texts(name)[2] == code.replace("NAME", "retrace")
-        assert texts(name)[3] == whole[3]
-    assert "mistakes[0].answer" in texts("half")[2] and texts("half")[4] == whole[4]
+        assert texts[name][2] == code.replace("NAME", "retrace") and texts[name][3] == whole[3]
+    wrong = "retrace = chapter_05.retrace.mistakes[0].answer"
+    assert all(texts[name][2].endswith(wrong) for name in ("half", "wrong", "gone", "edited"))
+    assert texts["half"][4] == whole[4]
     with pytest.raises(ValueError):
         json.loads(run.submission(slug, MADE[slug], run.PLANTED["unreadable"]))
 
