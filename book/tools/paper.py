@@ -33,7 +33,7 @@ FLAGS = (
 )
 # For a screen: tables that are wider than paper, and what docstrings say.
 LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard"}
-LEFT |= {"teach", "grading"}
+LEFT |= {"teach", "grading", "explore"}
 # Equations are drawings with an alternative text, because Chromium gives none to letters of CSS.
 MATHJAX = "mathjax@3.2.2"
 DRAWING = {
@@ -160,13 +160,15 @@ def write_pdf(html: str, target: Path) -> None:
 def relative(pdf: bytes, folder: Path) -> bytes:
     """A PDF in which links to files of this machine lead there from `folder`, wherever that is.
 
-    What is saved is filled with spaces, since a PDF counts its bytes.
+    What is saved is filled with spaces, since a PDF counts its bytes. A link that would become
+    longer stays as it is.
     """
 
     def shorter(match: re.Match[bytes]) -> bytes:
         path, mark, inside = match[1].decode().partition("#")
         found = os.path.relpath(path, folder.resolve())
-        return f"({found}{mark}{inside})".encode().ljust(len(match[0]))
+        link = f"({found}{mark}{inside})".encode()
+        return link.ljust(len(match[0])) if len(link) <= len(match[0]) else match[0]
 
     return re.sub(rb"\(file://([^()]*)\)", shorter, pdf)
 

@@ -90,6 +90,10 @@ def test_links_of_a_pdf_lead_to_files_beside_it_and_its_bytes_stay_where_they_we
     link = f"(file://{tmp_path.resolve()}/site/a.html#b)".encode()
     pdf = paper.relative(b"<</URI " + link + b">> end", tmp_path / "build")
     assert pdf.startswith(b"<</URI (../site/a.html#b) ") and len(pdf) == len(link) + 13
+    assert paper.relative(link, tmp_path / "a/b/c/d") == b"(../../../../site/a.html#b)".ljust(
+        len(link)
+    )
+    assert paper.relative(b"(file:///a)", Path("/b/c/d/e")) == b"(file:///a)"  # shorter than ../
 
 
 def test_pages_are_joined_with_links_inside_and_without_solutions(tmp_path: Path):
