@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.agents import AGENTS
+from mmrl.commands import explore as command
 from mmrl.commands import train
 from mmrl.course import links, plain
 from mmrl.course.app import explore
@@ -98,3 +99,14 @@ def test_a_link_leads_to_a_widget_with_its_settings():
     assert "show=ScanPlayer&length=12&method=blelloch" in app.share()
     assert len(gallery()) > 20 and "gain" in settings(gallery()["ScanPlayer"])
     assert App().share().endswith("?" + links.query(links.START))
+
+
+def test_a_page_that_was_closed_takes_its_kernel_with_it():
+    """Options that Voilà does not know it leaves out without a word."""
+    from jupyter_server.services.kernels.kernelmanager import MappingKernelManager
+
+    known = MappingKernelManager().traits()
+    given = [word.partition("MappingKernelManager.")[2].split("=") for word in command.words()]
+    set_to = {name: known[name].from_string(value[0]) for name, *value in given if name}
+    assert set_to["cull_idle_timeout"] > 2 * set_to["cull_interval"] > 0
+    assert not MappingKernelManager().cull_connected  # a page in view keeps its own
