@@ -57,7 +57,7 @@ OTHERS = [
     "teach",
     "grading",
 ]
-OTHERS += ["stability", "errata", "bibliography", "search", "api/index"]
+OTHERS += ["stability", "accessibility", "errata", "bibliography", "search", "api/index"]
 OTHERS += ["_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 MOST_BYTES = 1_000_000
@@ -208,7 +208,7 @@ def check_equations(source: str, tab: Page) -> None:
 
 
 PAGES = CHAPTERS + OTHERS + API
-LOOKS = [(1280, "light"), (420, "dark")]
+LOOKS = [(1280, "light"), (320, "dark")]
 
 
 def look(name: str) -> tuple[int, int, str]:

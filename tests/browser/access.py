@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,17 @@ def walk_widgets(tab: Page, folder: Path) -> list[Walked]:
     return found
 
 
-def ask_axe(tab: Page, site: Path, only: str = "") -> list[dict[str, Any]]:
+def ask_axe(tab: Page, site: Path, only: str = "") -> Iterator[dict[str, Any]]:
     """What axe finds on each page of the site: sentences, and what it leaves to a person."""
     with tempfile.TemporaryDirectory() as folder:
         for package, (digest, parts) in vendor.AXE.items():
             vendor.unpack(package, digest, parts, Path(folder))
         axe = (Path(folder) / "axe.min.js").read_text("utf-8")
-    rows = []
     for path in sorted(site.rglob("*.html")):
         name = path.relative_to(site).with_suffix("").as_posix()
         if name.startswith(("_modules", "_static")) or only not in name:
             continue
-        row: dict[str, Any] = {"page": name, "violations": [], "left": []}
+        row: dict[str, Any] = {"page": name, "date": now()[:10], "violations": [], "left": []}
         for width, theme in LOOKS:
             tab.window(width, 900, theme)
             tab.open(path.as_uri())
@@ -82,11 +82,18 @@ def ask_axe(tab: Page, site: Path, only: str = "") -> list[dict[str, Any]]:
             row["left"] = sorted({*row["left"], *(rule for rule, *_ in left)})
             if tab.run(WIDE):
                 row["violations"].append([width, theme, "reflow", "serious", 1, "the page"])
-        rows.append(row)
         print(f"  {name:48}{len(row['violations']):3} violations", flush=True)
         for one in row["violations"]:
             print("    ", *one, flush=True)
-    return rows
+        yield row
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def write(about: dict[str, Any]) -> None:
+    OUT.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def main(arguments: list[str]) -> int:
@@ -100,23 +107,22 @@ def main(arguments: list[str]) -> int:
         sys.exit("There is no Chromium (Debian: apt install chromium).")
     version = subprocess.run([chromium, "--version"], capture_output=True, text=True).stdout
     about: dict[str, Any] = json.loads(OUT.read_text("utf-8")) if OUT.exists() else {}
-    now = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "revision": revision(),
-        "browser": version.split(" built")[0].strip(),
-    }
+    by = {"date": now(), "revision": revision(), "browser": version.split(" built")[0].strip()}
     bad = 0
     with tempfile.TemporaryDirectory() as folder, browser(chromium, Path(folder)) as tab:
         if options.only != "pages":
             found = [vars(one) for one in walk_widgets(tab, Path(folder))]
-            about["widgets"] = now | {"walked": found}
+            about["widgets"] = by | {"walked": found}
+            write(about)
             bad += sum(len(one["problems"]) for one in found)
         if options.only != "widgets":
-            rows = ask_axe(tab, options.site, options.page)
-            axe = next(iter(vendor.AXE))
-            about["pages"] = now | {"axe": axe, "rules": list(TAGS), "looks": LOOKS, "asked": rows}
-            bad += sum(len(row["violations"]) for row in rows)
-    OUT.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            asked = {row["page"]: row for row in about.get("pages", {}).get("asked", [])}
+            by |= {"axe": next(iter(vendor.AXE)), "rules": list(TAGS), "looks": LOOKS}
+            for row in ask_axe(tab, options.site, options.page):  # each is kept, whatever follows
+                asked[row["page"]] = row
+                about["pages"] = by | {"asked": sorted(asked.values(), key=lambda one: one["page"])}
+                write(about)
+                bad += len(row["violations"])
     print(f"{bad} problems; all of it is in {OUT.relative_to(ROOT)}.")
     return bool(bad)
 

@@ -1,0 +1,66 @@
+"""The statement on access says what was found: no more, and no less."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "browser")]
+import access  # noqa: E402
+
+FOUND = json.loads(access.OUT.read_text("utf-8"))
+SAID = " ".join((ROOT / "book" / "accessibility.md").read_text("utf-8").split())
+FAILS = SAID.partition("## What is known to fail")[2].partition("## ")[0]
+
+
+def wrong(found: dict[str, Any], said: str, fails: str) -> list[str]:
+    """What the statement should say and does not."""
+    walked, asked = found["widgets"]["walked"], found["pages"]["asked"]
+    tried = [
+        f"{len(walked)} widgets, {sum(one['controls'] for one in walked)} controls",
+        f"{len(asked)} pages",
+        found["pages"]["axe"].replace("@", " "),
+    ]
+    for half in found.values():
+        tried.append(f"{half['date'][:10]}, {half['browser']}")
+    known = [one["name"] for one in walked if one["problems"]]
+    for row in asked:
+        known += [name for one in row["violations"] for name in (f"`{row['page']}`", one[2])]
+    known += [] if known else ["Nothing"]
+    left = {f"`{rule}`" for row in asked for rule in row["left"]}
+    missing = [text for text in (*tried, *left) if text not in said]
+    return missing + [text for text in known if text not in fails]
+
+
+def test_the_statement_agrees_with_what_was_found():
+    assert wrong(FOUND, SAID, FAILS) == []
+    assert ("Nothing" in FAILS) == (not any(row["violations"] for row in FOUND["pages"]["asked"]))
+
+
+@pytest.mark.parametrize("half", ["widgets", "pages"])
+def test_what_fails_has_to_be_named(half: str):
+    found = json.loads(json.dumps(FOUND))
+    for row in found["pages"]["asked"]:
+        row["violations"] = []
+    if half == "widgets":
+        found["widgets"]["walked"][0]["problems"] = ["no focus is seen"]
+        assert found["widgets"]["walked"][0]["name"] in wrong(found, SAID, "Nothing.")
+    else:
+        row = found["pages"]["asked"][0]
+        row["violations"] = [[320, "dark", "color-contrast", "serious", 1, "a"]]
+        assert wrong(found, SAID, "Nothing.") == [f"`{row['page']}`", "color-contrast"]
+        found["pages"]["asked"].pop()
+        assert f"{len(found['pages']['asked'])} pages" in wrong(found, SAID, "Nothing.")
+
+
+def test_every_widget_was_walked_and_every_page_asked_or_named():
+    names = {one["name"].partition(",")[0] for one in FOUND["widgets"]["walked"]}
+    assert names == {cls.__name__ for cls in access.CLASSES}
+    listed = re.findall(r"file: (\S+)", (ROOT / "book" / "_toc.yml").read_text("utf-8"))
+    never = {*listed, "intro"} - {row["page"] for row in FOUND["pages"]["asked"]}
+    untried = SAID.partition("## What nobody has tried")[2]
+    assert not [page for page in never if f"`{page}`" not in untried]
