@@ -8,6 +8,7 @@ import pytest
 from mmrl.monoid import Moments
 from mmrl.pdg.language import Program
 from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize
+from mmrl.pdg.passes.loops import summed
 from mmrl.pdg.run import compile
 
 T, N = 7, 3
@@ -235,6 +236,34 @@ def test_a_declared_monoid_is_found_inside_a_step():
         recognize(
             lambda x, z: declared((z, z, z), x), moments.identity(), r[0], monoids=(declared,)
         )
+
+
+def outer(x, y):
+    return jax.lax.dot_general(x, y, (((), ()), ((), ())))
+
+
+SUMS = {
+    "a product": outer,
+    "through what is linear": lambda x, y: 3 - 2 * outer(jnp.sin(x), y).T.reshape(-1),
+    "a fixed factor": lambda x, y: MIX @ outer(x, y) + jnp.ones((N, N)),
+    "twice the same": lambda x, y: outer(x, x) - outer(x, y),
+    "products of batches": lambda x, y: jnp.einsum(
+        "bi,bij->bj", outer(x, y), y[:, None, None] * MIX[None]
+    ),
+    "a gradient": lambda x, y: jax.grad(lambda w: jnp.tanh(w @ x) @ y)(MIX),
+    "what is none": lambda x, y: jnp.tanh(outer(x, y)) * outer(y, x),
+    "several, one of them fixed": lambda x, y: (outer(x, y), x, MIX[0], jnp.dot(x, y)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_of_products_is_the_sum_of_its_terms(name):
+    got = summed(SUMS[name], r, v)
+    want = jax.tree.map(lambda x: x.sum(0), jax.vmap(SUMS[name])(r, v))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, want)
+    made = str(jax.make_jaxpr(lambda *z: summed(SUMS[name], *z))(r, v))
+    alone = f"f32[{T},{N},{N}]" in made  # terms of a sum
+    assert alone == (name in ("what is none", "products of batches"))
 
 
 @pytest.mark.slow

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
+from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product, Sum
@@ -28,7 +30,7 @@ from mmrl.pdg.graph import Edge, Graph, Op, Output, components
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, access, arrive, shift
 from mmrl.pdg.passes.fuse import phi
-from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, describe
+from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, bind, describe
 from mmrl.pdg.sets import always, never
 from mmrl.scan import scan
 
@@ -85,15 +87,94 @@ def lift(
 
 def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) -> PyTree:
     """The state after the last step alone: a sum at once, anything else step by step."""
+    step = _traced(step, x0, *one(inputs))
     try:
         recurrence = recognize(step, x0, *one(inputs))
     except Refusal:
         recurrence = None
     if recurrence is None or set(recurrence.forms) != {"sum"}:
         return jax.lax.scan(lambda x, z: (step(x, *z), None), x0, inputs, reverse=reverse)[0]
-    elements = recurrence.read(jax.vmap(recurrence.element)(*inputs))
     way = -1 if reverse else 1  # rounding depends on the order
-    return jax.tree.map(lambda x, b: x + b[::way].sum(0), x0, elements)
+    inputs = jax.tree.map(lambda x: x[::way], inputs)
+    terms = summed(lambda *z: recurrence.read(recurrence.element(*z)), *inputs)
+    return jax.tree.map(jnp.add, x0, terms)
+
+
+def _traced(function: Callable, *like: PyTree) -> Callable:
+    """The function as its jaxpr: whoever asks what it does need not trace it once more."""
+    jaxpr, out = jax.make_jaxpr(function, return_shape=True)(*like)
+    run, tree = jaxpr_as_fun(jaxpr), jax.tree.structure(out)
+    return lambda *inputs: tree.unflatten(run(*jax.tree.leaves(inputs)))
+
+
+_ADDS = {"add", "add_any", "sub"}
+_LINEAR = {"broadcast_in_dim", "dot_general", "mul", "neg", "reshape", "squeeze", "transpose"}
+
+
+def summed(function: Callable, *inputs: PyTree) -> PyTree:
+    """Σ_k function(*inputs[k]), in which a sum of products is one product: Σ_k x_k y_kᵀ = Xᵀ Y.
+
+    The gradient of a parameter is such a sum, and no term of it is ever there: the sum goes back
+    through what is linear to the products.
+    """
+    traced, out = jax.make_jaxpr(function, return_shape=True)(*one(inputs))
+    jaxpr, length = traced.jaxpr, len(jax.tree.leaves(inputs)[0])
+    moving = set(jaxpr.invars)  # what is not the same at all points
+
+    def moves(v: Any) -> bool:
+        return not isinstance(v, Literal) and v in moving
+
+    for equation in jaxpr.eqns:
+        moving |= set(equation.outvars) if any(map(moves, equation.invars)) else set()
+    sums, wanted, through = {v: None for v in jaxpr.outvars if moves(v)}, {}, []
+    for equation in reversed(jaxpr.eqns):
+        name, parts = equation.primitive.name, [v for v in equation.invars if moves(v)]
+        product = name == "dot_general" and len(parts) == 2
+        linear = product or name in _ADDS or (name in _LINEAR and len(parts) == 1)
+        if linear and sums.keys() & set(equation.outvars):
+            through.append((equation, product))
+            (wanted if product else sums).update(dict.fromkeys(parts))
+    made = {v for equation, _ in through for v in equation.outvars}
+    every = [*jaxpr.outvars, *(v for equation, _ in through for v in equation.invars)]
+    wanted |= {v: None for v in sums if v not in made}
+    wanted |= {v: None for v in every if not isinstance(v, Literal) and v not in moving}
+    if not any(product for _, product in through):
+        return jax.tree.map(lambda x: x.sum(0), jax.vmap(function)(*inputs))
+    short, _ = partial_eval.dce_jaxpr(
+        jaxpr.replace(outvars=[*wanted]), [True] * len(wanted), instantiate=True
+    )
+    run = jaxpr_as_fun(ClosedJaxpr(short, traced.consts))
+    axes = [0 if moves(v) else None for v in wanted]
+    values = jax.vmap(run, out_axes=axes)(*jax.tree.leaves(inputs))
+    known = dict(zip(wanted, values, strict=True))  # at all points, or the same at each
+    total = {v: known[v].sum(0) for v in sums if v not in made}
+
+    def constant(v: Any) -> Any:
+        literal = isinstance(v, Literal)
+        return jnp.asarray(v.val, v.aval.dtype) if literal else known[v]  # pyright: ignore
+
+    def sum_of(v: Any) -> Any:
+        return total[v] if moves(v) else length * constant(v)
+
+    for equation, product in reversed(through):
+        if product:
+            result = _contracted(equation, *(known[v] for v in equation.invars))
+        elif equation.primitive.name in _ADDS:
+            (result,) = bind(equation, [*map(sum_of, equation.invars)])
+        else:
+            sides = [total[v] if moves(v) else constant(v) for v in equation.invars]
+            (result,) = bind(equation, sides)
+        total[equation.outvars[0]] = result
+    return jax.tree.unflatten(jax.tree.structure(out), [*map(sum_of, jaxpr.outvars)])
+
+
+def _contracted(equation: Any, a: Array, b: Array) -> Array:
+    """A product of arrays with a leading axis each, summed over it."""
+    (left, right), (also, there) = equation.params["dimension_numbers"]
+    contract = ((0, *(d + 1 for d in left)), (0, *(d + 1 for d in right)))
+    batch = (tuple(d + 1 for d in also), tuple(d + 1 for d in there))
+    more = {k: equation.params[k] for k in ("precision", "preferred_element_type")}
+    return jax.lax.dot_general(a, b, (contract, batch), **more)
 
 
 def one(inputs: PyTree) -> PyTree:
@@ -347,6 +428,12 @@ class Carried:
             return jax.tree.map(lambda n, o: jax.lax.select_n(real, o, n), new, x)
 
         return step
+
+    def start(self, reading: Access, env: Mapping[str, Any], x: Any) -> tuple[Any]:
+        """The state before the first block, of what is read there along the edge `before`."""
+        at = self.block.begin(env)
+        (walked,), reads = arrive([reading], [x], at)
+        return tuple(reads({**env, **at}, [jax.tree.map(lambda x: x[0], walked)]))
 
     def end(self, env: Mapping[str, Any], *inputs: Any, before: Any = None) -> tuple[Any]:
         """The state after a block, from the one before it; without one, from the first point on."""

@@ -23,6 +23,7 @@ its missing points are zeros, and add nothing.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -58,20 +59,24 @@ def vectorize(graph: Graph, name: str) -> tuple[Graph, list[str]]:
     summed = [op for loop in fed for op in loop.ops]
     words = [f"vectorized over {name}: {', '.join([*moved, *summed])}"]
     words += say([(ops, why) for ops, why in reasons if not set(ops) <= set(summed)])
-    graph = build(graph, block, inside, fed, [])
-    for loop in fed:
-        graph = _with_terms(graph, loop.carried[0])
-    return graph, words
+    return build(graph, block, inside, fed, []), words
 
 
-def _with_terms(graph: Graph, name: str) -> Graph:
-    """The graph in which a sum computes its terms, if all else that it reads is constant.
+def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, Carried, list[str]]:
+    """The graph in which a sum computes its terms, where nobody else reads them.
 
-    Then a gradient of parameters exists for all of d at once, and never for each point.
+    Then a gradient of parameters exists for a block at once, and never for each point.
     """
-    edges = [edge for edge in graph.inputs(name) if graph.inputs(edge.source)]
-    alone = len(edges) == 1 and straight(graph, edges[0])
-    return join(graph, edges[0].source, name)[1] if alone else graph
+    name = loop.block.name
+    for edge in loop.outside:
+        if edge.source in moved and straight(graph, edge) and graph.readers(edge.source) == (edge,):
+            joined, left = join(graph, edge.source, edge.sink)[1], [*moved]
+            left.remove(edge.source)
+            cycle = next(each for each in cycles(joined, name) if edge.sink in each.ops)
+            whole_loop = analyze(joined, cycle, whole(joined, name))
+            if adds(whole_loop) and (new := tiled(whole_loop, loop.block, left)):
+                return joined, new, left
+    return graph, loop, moved
 
 
 def _sources(loop: Carried, name: str) -> set[str]:
@@ -91,6 +96,8 @@ def build(
     graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[str]
 ) -> Graph:
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
+    for k, loop in enumerate(loops):
+        graph, loops[k], moved = _with_terms(graph, loop, moved)
     # Where the last block begins; a block of all points is at no place along d.
     end = None if block.size is None else (block.bound - 1) // block.size * block.size
     made: dict[str, Sequence[Made]]
@@ -103,10 +110,13 @@ def build(
     return move.rewire(graph, block, made, place, ends)
 
 
-def _chain(op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any) -> list[Made]:
-    """`op` as a state that goes from block to block: the first block, the next ones, a merge.
+def _chain(
+    op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any, start: Any = None
+) -> list[Made]:
+    """`op` as a state that goes from block to block, from the last one that reaches it.
 
-    `run(env, *inputs, before=…)` is the state after a block; the first has none before it.
+    `run(env, *inputs, before=…)` is the state after a block. Before the first is what `start` says,
+    a function and the edge of its input; without it, the first has none before it.
     """
     name, symbol, size = op.name, block.symbol, block.size
     domain = move.block_domain(op.domain.box(), block)
@@ -118,21 +128,39 @@ def _chain(op: Op, block: Block, run: Callable, edges: list[Edge], kind: Any) ->
         new = Op(name + suffix, "fn", domain.restrict(when), (kind,), run, params)
         return (new, move.numbered(reads)), Edge(name, new.name, here, when)
 
+    def merge(name: str, *cases: Edge) -> Made:
+        return Op(name, "merge", domain, (kind,), None, params), list(cases)
+
     def goes_on(env: Mapping[str, Any], before: Any, *inputs: Any) -> tuple[Any, ...]:
         return run(env, *inputs, before=before)
 
-    first, begins = part("_first", symbol == 0, run, edges)
-    more, goes = part("_next", symbol >= size, goes_on, [Edge(name, name, back), *edges])
-    return [first, more, (Op(name, "merge", domain, (kind,), None, params), [begins, goes])]
+    goes = Edge(name, name, back, symbol >= size)
+    if start is None:
+        first, begins = part("_first", symbol == 0, run, edges)
+        more, follows = part("_next", symbol >= size, goes_on, [goes, *edges])
+        return [first, more, merge(name, begins, follows)]
+    first, begins = part("_first", symbol == 0, start[0], [start[1]])
+    before = merge(f"{name}_before", begins, goes)
+    whole = Op(name, "fn", domain, (kind,), goes_on, params)
+    return [first, before, (whole, move.numbered([Edge(name, before[0].name, here), *edges]))]
 
 
 def _tiled_loop(loop: Carried) -> list[Made]:
     """The steps of one block, from the state before it to the state after its last point."""
     op, block = loop.graph.ops[loop.carried[0]], loop.block
     kind = op.outputs[loop.carried[1]]
-    if block.size is not None:
+    if block.size is None:
+        return [
+            (Op(op.name, "fn", move.block_domain(op.domain, block), (kind,), loop.end), loop.reads)
+        ]
+    if (edge := loop.before) is None:
         return _chain(op, block, loop.end, loop.reads, kind)
-    return [(Op(op.name, "fn", move.block_domain(op.domain, block), (kind,), loop.end), loop.reads)]
+    k = loop.outside.index(edge)
+    start = functools.partial(loop.start, loop.readings[k]), loop.reads[k]
+    outside = tuple(other for other in loop.outside if other is not edge)
+    readings = [reading for place, reading in enumerate(loop.readings) if place != k]
+    rest = dataclasses.replace(loop, outside=outside, readings=readings)
+    return _chain(op, block, rest.end, rest.reads, kind, start)
 
 
 def _tiled_sum(graph: Graph, name: str, block: Block, end: Any) -> list[Made]:

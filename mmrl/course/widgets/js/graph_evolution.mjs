@@ -200,6 +200,7 @@ function drawOp({ x, at, op }, wide, mark, chosen) {
   const bars = { acting: [[0, HIGH]], learning: [[3, 11], [18, 11]], other: [] }[op.side];
   const most = Math.floor((wide - 8) / 5.3);
   const points = op.domain.replace(/: t % (\d+) == 0.*\]/, " by $1]").replace(/: T >= t \+ (\d+)\]/, (_, far) => ` < T - ${far - 1}]`);
+  const marked = mark ? `${mark} ${points}` : points; // where it does not fit, the green frame says it alone
   const short = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   return svg("g", {},
     svg("title", {}, `${op.name}${op.domain}: ${op.kind}`),
@@ -207,7 +208,7 @@ function drawOp({ x, at, op }, wide, mark, chosen) {
     chosen ? svg("rect", { x: left - 3, y: y - 3, width: wide + 6, height: HIGH + 6, rx: round + 2, class: "f-none s-ink", "stroke-width": 1.6 }) : null,
     bars.map(([d, height]) => svg("rect", { x: left, y: y + d, width: 5, height, class: op.side === "acting" ? "f-blue" : "f-orange" })),
     svg("text", { x: x + 2, y: y + 14, "text-anchor": "middle", style: `font-size:${7.2 * op.name.length < wide - 10 ? 11 : 10}px;font-weight:${chosen || mark ? 700 : 400}` }, short(op.name)),
-    svg("text", { x: x + 2, y: y + 26, "text-anchor": "middle", class: mark ? "small" : "small dim" }, short(mark ? `${mark} ${points}` : points)));
+    svg("text", { x: x + 2, y: y + 26, "text-anchor": "middle", class: mark ? "small" : "small dim" }, short(marked.length > most ? points : marked)));
 }
 
 function drawGraph(ui, width, now) {
