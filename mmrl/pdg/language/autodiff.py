@@ -120,7 +120,7 @@ def _gather(
     @jax.jit  # one program where operations are called one by one
     def run(env: Mapping[str, Any], block: Any) -> tuple[Any]:
         def one(value: Any, *steps: jax.Array) -> Any:
-            """What one point of the box sends back; nothing if it did not read the point here."""
+            """All that one point of the box sends back; nothing if it did not read the point here."""
             fixed = {name: part.evaluate(env) for name, part in at.items() if name not in box}
             lows = (part.lo.evaluate(env) for part in box.values())
             point = {**env, **fixed, **dict(zip(box, map(operator.add, lows, steps), strict=True))}
@@ -197,13 +197,13 @@ class _Reverse:
         edges = [edge for edge in self.program.edges if edge not in self.program.detached]
 
         def after(node: Output) -> list[Output]:
-            """What is computed from a tensor in floating-point numbers."""
+            """All that is computed from a tensor in floating-point numbers."""
             sinks = {edge.sink for edge in edges if edge.tensor == node}
             nodes = [(name, k) for name in sinks for k in range(len(self.ops[name].outputs))]
             return [node for node in nodes if jax.tree.leaves(self._kind(node))]
 
         def before(node: Output) -> list[Output]:
-            """What a tensor is computed from, short of what `wrt` is computed from."""
+            """All that a tensor is computed from, short of what `wrt` is computed from."""
             return [] if node in wrt else [e.tensor for e in edges if e.sink == node[0]]
 
         relevant = reach(wrt, after) & reach([(loss.source, loss.output)], before)
