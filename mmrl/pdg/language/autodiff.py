@@ -120,7 +120,7 @@ def _gather(
     @jax.jit  # one program where operations are called one by one
     def run(env: Mapping[str, Any], block: Any) -> tuple[Any]:
         def one(value: Any, *steps: jax.Array) -> Any:
-            """All that one point of the box sends back; nothing if it did not read the point here."""
+            """All that one point of the box sends back; nothing if it did not read this one."""
             fixed = {name: part.evaluate(env) for name, part in at.items() if name not in box}
             lows = (part.lo.evaluate(env) for part in box.values())
             point = {**env, **fixed, **dict(zip(box, map(operator.add, lows, steps), strict=True))}
