@@ -38,7 +38,9 @@ SIZES: dict[str, dict[str, Any]] = {
     | {"updates": 3, "block": 2},
     "ppo": {"rollout": 18, "minibatches": 3, "epochs": 1, "block": 2, "noise_scale": True},
     "ppg": {"rollout": 16, "minibatches": 2, "policy_iterations": 2, "block": 2}
-    | {"auxiliary_minibatches": 2, "auxiliary_epochs": 1},
+    | {"auxiliary_minibatches": 2, "auxiliary_epochs": 1}
+    # Gradients that are zero but for rounding: by 1e-8, Adam makes whole steps of them.
+    | {"adam_eps": 1e-5},
     "clear": {"rollout": 16, "capacity": 2048, "block": 6},
 }
 # Where gradients are computed: PPG has two phases, and PPO also measures their noise.
