@@ -73,8 +73,8 @@ def _with_terms(graph: Graph, loop: Carried, moved: list[str]) -> tuple[Graph, C
             joined, left = join(graph, edge.source, edge.sink)[1], [*moved]
             left.remove(edge.source)
             cycle = next(each for each in cycles(joined, name) if edge.sink in each.ops)
-            whole_loop = analyze(joined, cycle, whole(joined, name))
-            if adds(whole_loop) and (new := tiled(whole_loop, loop.block, left)):
+            found = analyze(joined, cycle, whole(joined, name))
+            if adds(found) and (new := tiled(found, loop.block, left)):
                 return joined, new, left
     return graph, loop, moved
 
@@ -96,8 +96,10 @@ def build(
     graph: Graph, block: Block, moved: list[str], loops: list[Carried], sums: list[str]
 ) -> Graph:
     """The graph in which `moved`, and the loops and sums they flow into, go by blocks."""
-    for k, loop in enumerate(loops):
-        graph, loops[k], moved = _with_terms(graph, loop, moved)
+    given, loops = loops, []
+    for loop in given:
+        graph, loop, moved = _with_terms(graph, loop, moved)
+        loops.append(loop)
     # Where the last block begins; a block of all points is at no place along d.
     end = None if block.size is None else (block.bound - 1) // block.size * block.size
     made: dict[str, Sequence[Made]]
@@ -141,8 +143,8 @@ def _chain(
         return [first, more, merge(name, begins, follows)]
     first, begins = part("_first", symbol == 0, start[0], [start[1]])
     before = merge(f"{name}_before", begins, goes)
-    whole = Op(name, "fn", domain, (kind,), goes_on, params)
-    return [first, before, (whole, move.numbered([Edge(name, before[0].name, here), *edges]))]
+    every = Op(name, "fn", domain, (kind,), goes_on, params)
+    return [first, before, (every, move.numbered([Edge(name, before[0].name, here), *edges]))]
 
 
 def _tiled_loop(loop: Carried) -> list[Made]:
