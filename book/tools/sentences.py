@@ -64,6 +64,18 @@ def training_times(rows: Rows) -> str:
     )
 
 
+def more_seeds(rows: Rows) -> str:
+    at = {(row["agent"], row["seeds"]): row["env_steps_per_s"] for row in rows}
+    many = max(number for _, number in at)
+    gains = [rate / at[agent, 1] for (agent, number), rate in at.items() if number == many]
+    return (
+        f"With {many} seeds in one program, agents of {len(gains)} kinds play {span(gains)} times "
+        "as many environment steps a second as with one, learning and evaluation included "
+        "(RepeatPreviousEasy, with the settings that each has by default, the fastest of "
+        f"{each(rows, 'blocks')} blocks, on {device(rows)})."
+    )
+
+
 def ffm(rows: Rows) -> str:
     at = {(row["task"], row["form"]): row for row in rows}
     both = {task: (at[task, "code"], at[task, "printed"]) for task, _ in at}

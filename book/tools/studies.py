@@ -34,6 +34,12 @@ STUDIES = {
     "training_times": Study(
         "What a gradient step costs", "notebooks/07_train_it", sentences.training_times
     ),
+    "seeds": Study(
+        "What more seeds cost",
+        "scaling",
+        sentences.more_seeds,
+        "There is no figure, because a table of the page says it.",
+    ),
     "ffm": Study(
         "Fast and forgetful memory, coded and printed",
         "notebooks/03b_how_long_it_remembers",

@@ -1,5 +1,6 @@
 """What the guides say of measured rows, which memory to take and what to tune, is what they say."""
 
+import json
 import pathlib
 import re
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from mmrl.course.experiments.popgym import MEMORIES
+from mmrl.course.experiments.returns_timing import OURS
 from mmrl.course.results import published
 from tests.helpers.claims import ends, written
 
@@ -88,3 +90,55 @@ def test_what_a_shorter_horizon_and_a_longer_run_did():
     longer = [name for name in rows if re.fullmatch(first + r", blocks=48", name)]
     told = f"{written(rows[first])} on RepeatFirst (Easy) after 16 blocks, and at 1.00 after 48"
     assert told in PAGE and [written(rows[name]) for name in longer] == ["1.00"]
+
+
+def on(device: str, name: str) -> list[dict[str, Any]]:
+    """Rows of an experiment on the GPU, or on the processor of the published ones."""
+    folder = BOOK / "results" / ("gpu" if device == "gpu" else "")
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+SCALING = " ".join((BOOK / "scaling.md").read_text("utf-8").split())
+
+
+def test_what_a_gpu_trains_in_a_second():
+    rates = {
+        (device, row["agent"], row["seeds"]): row["env_steps_per_s"]
+        for device in ("cpu", "gpu")
+        for row in on(device, "seeds")
+    }
+    columns = [("cpu", 1), ("cpu", 16), ("gpu", 1), ("gpu", 16), ("gpu", 256)]
+    for agent, memory in (("DQN", "LRU"), ("R2D2", "LSTM"), ("PPO", "LRU"), ("CLEAR", "LRU")):
+        row = [rates.get((device, agent.lower(), n)) for device, n in columns]
+        told = " | ".join(f"{x / 1000:,.0f}" if x else "" for x in row)
+        assert f"| {agent}, {memory} | {told} |".replace("  ", " ") in SCALING
+    agents = {agent for _, agent, _ in rates}
+    gains = {n: [rates["gpu", a, n] / rates["cpu", a, n] for a in agents] for n in (1, 16)}
+    assert f"{min(gains[1]):.0f} to {max(gains[1]):.0f} times as many" in SCALING
+    readme = " ".join((BOOK.parent / "README.md").read_text("utf-8").split())
+    one, many = (f"{min(x):.0f} to {max(x):.0f} times" for x in gains.values())
+    assert f"trains {one} as fast" in readme and f"together {many};" in readme
+    longer = [16 * rates["gpu", a, 1] / rates["gpu", a, 16] for a in agents]
+    assert f"the GPU takes {min(longer):.1f} to {max(longer):.1f} times as long" in SCALING
+
+
+def test_what_a_gpu_does_with_scans_and_equations():
+    rows = {row["cell"]: row for row in on("gpu", "graphs")}
+    walk = rows["lift, discounted return, T = 4096"]["ms"]
+    assert f"takes {walk['lax.scan']:.0f} ms there as a loop" in SCALING
+    assert f"and {walk['associative']:.2f} ms by" in SCALING
+    assert f"about {1000 * walk['lax.scan'] / 4096:.0f} microseconds for each" in SCALING
+    timed = [row["ms"] for row in rows.values() if row["kind"] == "time"]
+    ratios = [min(x for name, x in ms.items() if "ours" in name) / ms["by hand"] for ms in timed]
+    said = f"takes {min(ratios):.2f} to {max(ratios):.2f} of the time"
+    assert said in SCALING and len(timed) == 8 and "in eight sizes" in SCALING
+    held = rows["swap, n = None"]["bytes"]
+    said = f"{held['swapped'] / 1000:.0f} kB on the device in place of {held['kept'] / 1e6:.1f} MB"
+    assert said in SCALING
+    calls = [row["ms"] for row in on("gpu", "returns_timing")]
+    factors = [ms["compiled call per episode"] / ms[OURS] for ms in calls]
+    assert f"{min(factors):.0f} to {max(factors):,.0f} times as fast there" in SCALING
+    errata = (BOOK / "errata.md").read_text("utf-8")
+    assert f"[{min(factors):.0f} to {max(factors):,.0f}](scaling) on an H200" in errata
+    devices = {row["device"] for name in ("seeds", "graphs") for row in on("gpu", name)}
+    assert devices == {"NVIDIA H200, 16 CPU cores"}

@@ -182,10 +182,16 @@ axe.run(document, {
 """
 # What sticks out, and where nobody could scroll to see it.
 WIDE = """
-document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [] :
-  [...document.querySelectorAll("main *")].filter((n) => n.getBoundingClientRect().right
-    > document.documentElement.clientWidth + 1).slice(0, 5).map((n) => n.outerHTML.slice(0, 120))
-    .concat("the page is wider than its window")
+(() => {
+  const edge = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= edge) return [];
+  const hidden = (n) => n && n !== document.body
+    && (getComputedStyle(n).overflowX !== "visible" || hidden(n.parentElement));
+  return [...document.querySelectorAll("body *")]
+    .filter((n) => n.getBoundingClientRect().right > edge + 1 && !hidden(n.parentElement))
+    .slice(0, 5).map((n) => n.outerHTML.slice(0, 120))
+    .concat(`the page is ${document.documentElement.scrollWidth} wide in a window of ${edge}`);
+})()
 """
 DISTORTED = """
 [...document.querySelectorAll("main img")].filter((n) => {

@@ -183,6 +183,7 @@ def double(*path: Any) -> Callable[[Rows], None]:
 CHANGES = {
     "batching": set_in(f"{CARDS}, gru, segments of 10", "interval_95", to=[0.9, 1.0]),
     "training_times": double("seconds"),
+    "seeds": double("env_steps_per_s"),
     "ffm": set_in("CountRecallEasy, ffm, tape", "interquartile_mean", to=0.1),
     "returns_timing": double("ms", "ours: one backward scan with resets"),
     "sensitivity": set_in(f"{CARDS}, lru, tape", "swap", 0, 9, to=0.0),
@@ -228,7 +229,12 @@ def build(folder: Path, outputs: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "notebooks").mkdir(parents=True)
     shutil.copytree(pages.RESULTS, folder / "results")
     (folder / "results" / "of_any_shape.jsonl").write_text('{"a": null, "b": [1, [2]]}\n{}\n')
-    for page in ("baselines", "popgym", *(f"notebooks/{x.stem}" for x in execute.chapters())):
+    for page in (
+        "baselines",
+        "popgym",
+        "scaling",
+        *(f"notebooks/{x.stem}" for x in execute.chapters()),
+    ):
         (folder / f"{page}.rst").write_text(f"Title of {page}\n{'=' * 60}\n")
     (folder / "index.rst").write_text(
         "Results\n=======\n\n.. results::\n\n.. toctree::\n   :glob:\n\n   *\n   notebooks/*\n"

@@ -73,4 +73,8 @@ def test_a_tape_has_no_staleness():
     seen = np.asarray(steps.obs).reshape(180, -1)
     alone = np.asarray(oracle.walk(net, steps.obs, steps.begin)[1]).reshape(180, -1)
     at = (drawn.steps.obs[:, None] == seen[None]).all(axis=2).argmax(axis=1)
-    assert np.asarray(delta_q(jnp.asarray(q), jnp.asarray(alone[at]))).max() < 1e-4
+    np.testing.assert_allclose(q, alone[at], rtol=1e-5, atol=1e-6)
+    # ΔQ divides by |max_a Q|: where that is next to nothing, it is of rounding alone.
+    far = np.abs(alone[at].max(axis=1)) > 0.01
+    assert far.mean() > 0.9
+    assert np.asarray(delta_q(jnp.asarray(q), jnp.asarray(alone[at])))[far].max() < 1e-4
