@@ -44,6 +44,7 @@ COMPILING = {
     "15_recurrent_tensors",
     "16_graphs_and_schedules",
     "17_compiling",
+    "18_many_devices",
 }
 
 

@@ -139,6 +139,6 @@ def test_what_a_gpu_does_with_scans_and_equations():
     factors = [ms["compiled call per episode"] / ms[OURS] for ms in calls]
     assert f"{min(factors):.0f} to {max(factors):,.0f} times as fast there" in SCALING
     errata = (BOOK / "errata.md").read_text("utf-8")
-    assert f"[{min(factors):.0f} to {max(factors):,.0f}](scaling) on an H200" in errata
+    assert f"[{min(factors):.0f} to {max(factors):,.0f}](scaling.md) on an H200" in errata
     devices = {row["device"] for name in ("seeds", "graphs") for row in on("gpu", name)}
     assert devices == {"NVIDIA H200, 16 CPU cores"}
