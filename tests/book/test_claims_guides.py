@@ -10,7 +10,7 @@ import pytest
 from mmrl.course.experiments.popgym import MEMORIES
 from mmrl.course.experiments.returns_timing import OURS
 from mmrl.course.results import published
-from tests.helpers.claims import ends, written
+from tests.helpers.claims import ends, prose, written
 
 BOOK = pathlib.Path(__file__).parents[2] / "book"
 PAGE = " ".join((BOOK / "choosing.md").read_text("utf-8").split())
@@ -92,10 +92,10 @@ def test_what_a_shorter_horizon_and_a_longer_run_did():
     assert told in PAGE and [written(rows[name]) for name in longer] == ["1.00"]
 
 
-def on(device: str, name: str) -> list[dict[str, Any]]:
-    """Rows of an experiment on the GPU, or on the processor of the published ones."""
-    folder = BOOK / "results" / ("gpu" if device == "gpu" else "")
-    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+def on_gpu(name: str) -> list[dict[str, Any]]:
+    """The rows of an experiment on a GPU, which are not among the published ones."""
+    text = (BOOK / "results" / "gpu" / f"{name}.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 SCALING = " ".join((BOOK / "scaling.md").read_text("utf-8").split())
@@ -104,11 +104,12 @@ SCALING = " ".join((BOOK / "scaling.md").read_text("utf-8").split())
 def test_what_a_gpu_trains_in_a_second():
     rates = {
         (device, row["agent"], row["seeds"]): row["env_steps_per_s"]
-        for device in ("cpu", "gpu")
-        for row in on(device, "seeds")
+        for device, rows in (("cpu", published("seeds")), ("gpu", on_gpu("seeds")))
+        for row in rows
     }
     columns = [("cpu", 1), ("cpu", 16), ("gpu", 1), ("gpu", 16), ("gpu", 256)]
-    for agent, memory in (("DQN", "LRU"), ("R2D2", "LSTM"), ("PPO", "LRU"), ("CLEAR", "LRU")):
+    for agent in ("DQN", "R2D2", "PPO", "PPG", "CLEAR"):
+        memory = "LSTM" if agent == "R2D2" else "LRU"
         row = [rates.get((device, agent.lower(), n)) for device, n in columns]
         told = " | ".join(f"{x / 1000:,.0f}" if x else "" for x in row)
         assert f"| {agent}, {memory} | {told} |".replace("  ", " ") in SCALING
@@ -118,16 +119,23 @@ def test_what_a_gpu_trains_in_a_second():
     readme = " ".join((BOOK.parent / "README.md").read_text("utf-8").split())
     one, many = (f"{min(x):.0f} to {max(x):.0f} times" for x in gains.values())
     assert f"trains {one} as fast" in readme and f"together {many};" in readme
-    longer = [16 * rates["gpu", a, 1] / rates["gpu", a, 16] for a in agents]
-    assert f"the GPU takes {min(longer):.1f} to {max(longer):.1f} times as long" in SCALING
+    own, its = ([16 * rates[d, a, 1] / rates[d, a, 16] for a in agents] for d in ("cpu", "gpu"))
+    assert f"so 16 take {min(own):.0f} to {max(own):.0f} times as long" in SCALING
+    assert f"the GPU takes {min(its):.1f} to {max(its):.1f} times as long" in SCALING
+    for device, seeds in columns:
+        slowest = min((rate, a) for (d, a, n), rate in rates.items() if (d, n) == (device, seeds))
+        assert slowest[1] == "r2d2"
 
 
 def test_what_a_gpu_does_with_scans_and_equations():
-    rows = {row["cell"]: row for row in on("gpu", "graphs")}
+    rows = {row["cell"]: row for row in on_gpu("graphs")}
     walk = rows["lift, discounted return, T = 4096"]["ms"]
-    assert f"takes {walk['lax.scan']:.0f} ms there as a loop" in SCALING
+    assert f"4,096 steps take {walk['lax.scan']:.0f} ms there as a loop" in SCALING
     assert f"and {walk['associative']:.2f} ms by" in SCALING
-    assert f"about {1000 * walk['lax.scan'] / 4096:.0f} microseconds for each" in SCALING
+    assert f"about {1000 * walk['lax.scan'] / 4096:.0f} microseconds for 64 numbers" in SCALING
+    lifted = [row["ms"] for row in rows.values() if row["kind"] == "lift"]
+    assert all(ms["associative"] < 0.1 * ms["lax.scan"] for ms in lifted) and len(lifted) == 3
+    assert "On an H200 the return's tree won." in prose("17_compiling")
     timed = [row["ms"] for row in rows.values() if row["kind"] == "time"]
     ratios = [min(x for name, x in ms.items() if "ours" in name) / ms["by hand"] for ms in timed]
     said = f"takes {min(ratios):.2f} to {max(ratios):.2f} of the time"
@@ -135,10 +143,10 @@ def test_what_a_gpu_does_with_scans_and_equations():
     held = rows["swap, n = None"]["bytes"]
     said = f"{held['swapped'] / 1000:.0f} kB on the device in place of {held['kept'] / 1e6:.1f} MB"
     assert said in SCALING
-    calls = [row["ms"] for row in on("gpu", "returns_timing")]
+    calls = [row["ms"] for row in on_gpu("returns_timing")]
     factors = [ms["compiled call per episode"] / ms[OURS] for ms in calls]
     assert f"{min(factors):.0f} to {max(factors):,.0f} times as fast there" in SCALING
     errata = (BOOK / "errata.md").read_text("utf-8")
     assert f"[{min(factors):.0f} to {max(factors):,.0f}](scaling.md) on an H200" in errata
-    devices = {row["device"] for name in ("seeds", "graphs") for row in on("gpu", name)}
+    devices = {row["device"] for name in ("seeds", "graphs") for row in on_gpu(name)}
     assert devices == {"NVIDIA H200, 16 CPU cores"}
