@@ -25,6 +25,7 @@ from beartype.roar import BeartypeCallHintParamViolation
 import mmrl
 from mmrl import _xla
 from mmrl._xla import avoid_cpu_deadlock
+from mmrl.commands.doctor import TRIED
 from mmrl.pdg import expr, graph
 from mmrl.pdg.schedule import code
 from mmrl.pdg.verify import naive
@@ -242,6 +243,14 @@ def test_an_untried_jaxlib_gets_no_flag(quiet_start: pytest.MonkeyPatch, version
     quiet_start.setattr(_xla, "_jaxlib_version", lambda: version)
     avoid_cpu_deadlock()
     assert "XLA_FLAGS" not in os.environ
+
+
+def test_only_tried_versions_of_jax_are_installed():
+    """Later ones compile some programs for ever."""
+    extras = itertools.chain.from_iterable(PROJECT["optional-dependencies"].values())
+    lines = [line for line in (*PROJECT["dependencies"], *extras) if re.match(r"jax\W", line)]
+    assert len(lines) == 2  # for a CPU, and for a GPU
+    assert all(line.endswith(">=0.10.2,<0.11") for line in lines) and TRIED == "0.10."
 
 
 def test_a_late_import_warns_with_the_remedy(monkeypatch: pytest.MonkeyPatch):
