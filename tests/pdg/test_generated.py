@@ -1,6 +1,7 @@
 """Every drawn program means one thing in every order and executor, or none of them takes it.
 
-`MMRL_PROGRAMS=500` draws that many in each part in place of the usual number.
+`MMRL_PROGRAMS=500` draws that many in each part in place of the usual number, and `MMRL_PARTS=16`
+has as many parts as there are processors, say, each with programs of its own.
 """
 
 import collections
@@ -42,6 +43,7 @@ from tests.helpers.pdg_programs import (
 )
 
 NUMBER = int(os.environ.get("MMRL_PROGRAMS", "9"))
+PARTS = int(os.environ.get("MMRL_PARTS", "2"))
 Pass = Callable[[Graph], tuple[Graph, list[str]]]
 
 
@@ -217,7 +219,7 @@ def test_numbers_have_the_residuals_of_a_trace():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_drawn_programs_agree_or_are_refused_by_all(part: int):
     COUNTS.clear()
     seed(part)(drawn_agree)()
