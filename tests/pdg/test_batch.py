@@ -131,6 +131,23 @@ def test_later_passes_and_executors_compute_the_same(order: str, then: str):
     close(tuple(made.xla(SIZES)()), by_hand(order))
 
 
+def test_a_tile_of_the_batch_computes_the_same():
+    """Two episodes of three at a time, and then one: through acting, and in a sum over b."""
+    p = Program("b", "t")
+    (b, t), (B, T) = p.symbols, p.bounds
+    h = p.tensor(b, t, name="h")
+    h[b, 0] = jnp.ones(3)
+    h[b, t + 1] = after = p.sample(cell, 0.5, h, over=(b, t), name="cell")
+    error = p.fn(lambda x: (x**2).sum(), after, name="error")
+    graph = p.graph(error[b, 0:T].discounted_sum(0.5)[0:B].sum(0))
+    tiled, said = tile(graph, "b", 2)
+    assert said[0].startswith("tiled by 2 along b: h, cell, error, ")
+    made = compile(tiled, {"steps": lambda g: vectorize(g, "t")})
+    assert made.check(B=3, T=4).ok
+    (wanted,) = execute(graph, {"B": 3, "T": 4}).values()
+    close(tuple(made.xla(B=3, T=4)()), tuple(wanted.values()))
+
+
 def test_a_sum_over_b_is_not_taken_for_one_over_t():
     p = Program("b", "t")
     (b, t), (B, T) = p.symbols, p.bounds
