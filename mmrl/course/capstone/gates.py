@@ -8,13 +8,14 @@ gradient step. All but the budget is asked of a small one.
     contract    it can be built and called, and its state has one shape for ever
     budget      numbers in its state, and trainable ones
     future      y_t does not depend on x_{t+1}, x_{t+2}, …
-    episodes    nothing crosses a `begin`, not even a NaN
-    step        step = tape = tape in two parts, and looking ahead = one more step
+    episodes    nothing crosses a `begin`, not even a NaN, whoever reads
+    step        steps = tape = looking ahead, in any order, and ahead is one more step
     laws        (a • b) • c = a • (b • c), e • a = a = a • e, of what `encode` makes
     gradients   those through 10,000 steps are finite and do not explode
     memory      the first observation can be told from a later output
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, PyTree
 
-from mmrl.course.capstone.probes import PASTS, behaved, gradients, law_errors
+from mmrl.course.capstone.probes import PASTS, READERS, behaved, gradients, law_errors
 from mmrl.envs.own import told
 from mmrl.memory import Memory
 
@@ -35,6 +36,8 @@ MOST_STATE, MOST_PARAMETERS = 512, 32_768  # all of the library fit, as they are
 LAWS, EQUAL, GROWTH, TOLD = 1e-4, 1e-4, 1e3, 0.5
 """The largest errors of laws and equalities and growth of a gradient, the least share of cues."""
 LAGS = (1, 2, 4, 8, 16, 32)
+# Who reads the first half of an episode, and who the second: first those that read both.
+WAYS = sorted(itertools.product(READERS, READERS), key=lambda way: way[0] != way[1])
 
 
 class Judged(NamedTuple):
@@ -92,10 +95,11 @@ def contract(factory: Factory) -> str:
     """Can it be built and called, and does its state keep its shape?"""
     try:
         model = eqx.filter_eval_shape(build, factory)
+        eqx.filter_eval_shape(build, factory, WIDTH)
     except Exception as error:
         return (
             "It cannot be built: it must take (input_size, output_size, *, key) and nothing else "
-            f"without a default; {told(error)}."
+            f"without a default, for sizes such as {SIZE} and {WIDTH}; {told(error)}."
         )
     missing = [n for n in ("init", "__call__", "step", "lookahead") if not hasattr(model, n)]
     if missing:
@@ -105,17 +109,22 @@ def contract(factory: Factory) -> str:
             start, ends = eqx.filter_eval_shape(_ends, build(factory), length)
         except Exception as error:
             return (
-                f"It cannot be called on a tape of {length} steps and step by step: {told(error)}."
+                f"It cannot read {length} steps over a tape, step by step and by `lookahead`: "
+                f"{told(error)}."
             )
-        for name, (end, ys) in ends.items():
+        for name, (end, *outputs) in ends.items():
             if _shapes(end) != _shapes(start):
                 return (
                     f"Its state changes its shape: {_shapes(start)} at the start, {_shapes(end)} "
                     f"after {name} of {length} steps. A state that grows with the tape is no "
                     "summary of it: keep it at one size."
                 )
-            if ys.shape[-1:] != (SIZE,):
-                return f"Its outputs must have {SIZE} features, as asked; they have {ys.shape}."
+            for ys in outputs:
+                if ys.shape != (length, SIZE):
+                    return (
+                        f"Its outputs after {name} must be [{length}, {SIZE}], a row for each "
+                        f"step; they are {list(ys.shape)}."
+                    )
     return ""
 
 
@@ -126,7 +135,11 @@ def _ends(model: Any, length: int) -> tuple[PyTree, dict[str, Any]]:
     for t in range(length):
         state, y = model.step(state, xs[t], begin[t])
         ys.append(y)
-    return start, {"a tape": model(start, xs, begin), "single steps": (state, jnp.stack(ys))}
+    return start, {
+        "a tape": model(start, xs, begin),
+        "single steps": (state, jnp.stack(ys)),
+        "`lookahead`": model.lookahead(start, xs, begin, xs),
+    }
 
 
 def _shapes(tree: PyTree) -> Any:
@@ -175,34 +188,53 @@ def future(seen: dict[str, Any]) -> str:
 
 
 def episodes(seen: dict[str, Any]) -> str:
-    """Are outputs after a `begin` the same whatever came before it?"""
-    cut = seen["cut"]
-    for name, what in PASTS.items():
-        changed = _differs(seen[name][:, cut:], seen["clean"][:, cut:])
-        if changed is not None:
-            return (
-                f"It leaks over the end of an episode: {what} changes the output {changed} steps "
-                "after a `begin`. Forget with `where`, as `Resettable` does; 0 times NaN is NaN."
-            )
+    """Are outputs after a `begin` the same whatever came before it, however it is read?"""
+    tapes = np.stack([seen[name] for name in ("clean", *PASTS)], axis=1)
+    read = {"over a tape": tapes} | {_words(*way): seen["ways"][way] for way in WAYS}
+    read["in what `lookahead` says of the next step"] = seen["next"][:, :, :-1]
+    for how, ys in read.items():
+        after = ys[:, :, seen["cut"] :]
+        for i, what in enumerate(PASTS.values(), 1):
+            changed = _differs(after[:, i], after[:, 0])
+            if changed is not None:
+                return (
+                    f"It leaks over the end of an episode: {what} changes the output {changed} "
+                    f"steps after a `begin`, {how}. Forget with `where`, as `Resettable` does; 0 "
+                    "times NaN is NaN."
+                )
     return ""
 
 
 def step(seen: dict[str, Any]) -> str:
-    """Do all ways to read a tape agree?"""
-    ways = {
-        "steps": ("clean", "step by step it gives other outputs than over the tape"),
-        "parts": ("clean", "a tape in two parts, its state carried over, gives other outputs"),
-        "ahead": ("next", "`lookahead` gives another output than one more step of the tape"),
-    }
-    for name, (whole, what) in ways.items():
-        got, want = seen[name], seen[whole]
-        error = float(np.max(np.abs(got - want)) / max(1e-6, float(np.max(np.abs(want)))))
-        if not error < EQUAL:
-            return (
-                f"Acting and learning disagree: {what}, by {error:.1g} of the largest. An agent "
-                "would be trained as somebody that it is not."
-            )
+    """Do all ways to read a tape agree, also where one goes on from another's state?"""
+    clean, cut = seen["clean"], seen["cut"]
+    for way in WAYS:
+        if (error := _apart(seen["ways"][way][:, 0], clean)) >= EQUAL:
+            return _disagree(f"{_words(*way)} it gives other outputs than over one tape", error)
+    ahead, later = (
+        np.delete(ys, cut - 1, axis=1) for ys in (seen["next"][:, 0, :-1], clean[:, 1:])
+    )
+    if (error := _apart(ahead, later)) >= EQUAL:
+        return _disagree("`lookahead` gives another output than one more step of the tape", error)
     return ""
+
+
+def _words(first: str, then: str) -> str:
+    if first == then:
+        return "over a tape in two parts" if first == "tape" else READERS[first]
+    return f"{READERS[first]} at first and then {READERS[then]}"
+
+
+def _apart(got: np.ndarray, want: np.ndarray) -> float:
+    error = float(np.max(np.abs(got - want)) / max(1e-6, float(np.max(np.abs(want)))))
+    return np.inf if np.isnan(error) else error
+
+
+def _disagree(what: str, error: float) -> str:
+    return (
+        f"Acting and learning disagree: {what}, by {error:.1g} of the largest. An agent would be "
+        "trained as somebody that it is not."
+    )
 
 
 def laws(pair: Any) -> str:

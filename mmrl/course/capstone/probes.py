@@ -5,6 +5,7 @@ compilation answers for both.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from mmrl.monoid.laws import errors
-from mmrl.scan import fold
+from mmrl.monoid.laws import errors, products
 
 LONG, END = 10_000, 100  # steps of the long tape, and how many count as early and as late
 CUES = 120  # tapes of the probe, which differ in their first observation
@@ -25,6 +25,8 @@ PASTS = {
     "state": "a state of NaN",
 }
 """What is done to an episode before a `begin`, in words."""
+READERS = {"tape": "over a tape", "steps": "step by step", "ahead": "by `lookahead`"}
+"""The ways to read an episode, in words."""
 
 
 def alike(function: Callable) -> Callable:
@@ -43,7 +45,9 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
     """Outputs [model, step, out] of all tapes and of all ways to read one, by name.
 
     An episode begins at step `cut`, but not in "whole" and "later changed". In "probe", [model,
-    tape, step, out], the first observation is one of `size` cards, whose numbers are "cues".
+    tape, step, out], the first observation is one of `size` cards, whose numbers are "cues". In
+    "ways", by who reads the first half and who the second, and in "next", the outputs of looking
+    ahead, [model, tape, step, out], tapes are the clean one and then those of `PASTS`.
     """
     rng, steps = np.random.default_rng(2), longest + 1
     clean, cut = rng.normal(size=(steps, size)).astype(np.float32), steps // 2
@@ -58,33 +62,49 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
     rows = np.concatenate([np.stack(list(xs.values())), cards])
     begins = (np.arange(steps) == cut) & (np.arange(len(rows)) < len(names) - 2)[:, None]
     spoilt = np.arange(len(rows)) == names.index("state")
-    found = jax.device_get(_behaved(pair, rows, begins, spoilt, cut))
-    tapes = found.pop("tapes")
+    tapes, ways, ahead = jax.device_get(_behaved(pair, rows, begins, spoilt))
     seen = {name: tapes[:, i] for i, name in enumerate(names)}
-    more = {"next": seen["whole"][:, 1:], "probe": tapes[:, len(names) :], "cues": cues}
-    return {**found, **seen, **more, "cut": cut}
+    more = {"probe": tapes[:, len(names) :], "cues": cues, "cut": cut}
+    return {**seen, **more, "ways": ways, "next": ahead}
 
 
-def _all(model: Any, rows: Array, begins: Array, spoilt: Array, cut: int) -> dict[str, Array]:
+def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, dict, Array]:
     """`rows` are tapes with their `begins`; a `spoilt` one starts from a state of NaN."""
-    clean, begin, never = rows[0], begins[0], jnp.zeros(rows.shape[1], bool)
-    start = jax.tree.map(jnp.asarray, model.init())
 
-    def read(xs, begin, spoilt):
-        state = jax.tree.map(
-            lambda x: jnp.where(spoilt & _real(x), jnp.full_like(x, jnp.nan), x) if _real(x) else x,
-            start,
-        )
-        return model(state, xs, begin)[1]
+    def start(spoilt):
+        state = jax.tree.map(jnp.asarray, model.init())
+        bad = lambda x: jnp.where(spoilt, jnp.full_like(x, jnp.nan), x) if _real(x) else x  # noqa: E731
+        return jax.tree.map(bad, state)
 
-    half = cut // 2  # in the middle of an episode
-    end, first = model(start, clean[:half], begin[:half])
-    return {
-        "tapes": jax.vmap(read)(rows, begins, spoilt),
-        "steps": jax.lax.scan(lambda h, x: model.step(h, *x), start, (clean, begin))[1],
-        "parts": jnp.concatenate([first, model(end, clean[half:], begin[half:])[1]]),
-        "ahead": model.lookahead(start, clean[:-1], never[:-1], clean[1:])[2],
-    }
+    starts = jax.vmap(start)(spoilt)
+    tapes = jax.vmap(lambda *row: model(*row)[1])(starts, rows, begins)
+    few = jax.tree.map(lambda x: x[: len(PASTS) + 1], (starts, rows, begins))
+    # One after the other, so that equal numbers are rounded equally.
+    return tapes, *jax.lax.map(lambda row: _ways(model, *row), few)
+
+
+def _ways(model: Any, start: PyTree, xs: Array, begin: Array) -> tuple[dict, Array]:
+    """Outputs [step, out] by who reads the first half of an episode, and who then goes on; and
+    those of looking ahead."""
+
+    def tape(state, xs, begin, _):
+        end, ys = model(state, xs, begin)
+        return end, ys, ys
+
+    def steps(state, xs, begin, _):
+        end, ys = jax.lax.scan(lambda h, x: model.step(h, *x), state, (xs, begin))
+        return end, ys, ys
+
+    half, read = len(xs) // 4, (tape, steps, model.lookahead)  # in the middle of an episode
+    halves = [(x[:half], x[half:]) for x in (xs, begin, jnp.roll(xs, -1, axis=0))]
+    first, second = zip(*halves, strict=True)
+    stack = lambda *x: jnp.stack(x)  # noqa: E731
+    ends, early, soon = jax.tree.map(stack, *(each(start, *first) for each in read))
+    ways = {}
+    for then, each in zip(READERS, read, strict=True):
+        _, late, later = jax.vmap(each, (0, None, None, None), axis_size=len(read))(ends, *second)
+        ways |= {(one, then): jnp.concatenate([early[i], late[i]]) for i, one in enumerate(READERS)}
+    return ways, jnp.concatenate([soon[-1], later[-1]])
 
 
 def _real(x: Array) -> bool:
@@ -95,24 +115,29 @@ _behaved = alike(_all)
 
 
 def law_errors(pair: Any, size: int) -> dict[str, np.ndarray]:
-    """The errors of each law, [model, triple], on products of eight encoded observations."""
+    """The errors of each law, [model, triple], on products of one to eight encoded observations."""
     rng = np.random.default_rng(3)
     xs = rng.normal(size=(3, 100, 8, size)).astype(np.float32)
     return jax.device_get(_law_errors(pair, xs))
 
 
 def _laws(model: Any, xs: Array) -> dict[str, Array]:
-    def element(xs):
-        return fold(model.monoid, jax.vmap(model.encode)(xs))
-
-    return errors(model.monoid, *(jax.vmap(element)(x) for x in xs))
+    elements = jax.vmap(jax.vmap(jax.vmap(model.encode)))(xs)
+    triples = jax.vmap(partial(products, model.monoid))(
+        elements, jax.random.split(jax.random.key(6), 3)
+    )
+    return errors(model.monoid, *(jax.tree.map(lambda x, i=i: x[i], triples) for i in range(3)))
 
 
 _law_errors = alike(_laws)
 
 
 def gradients(pair: Any, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(all finite, size of the early one, of the late one) of the end of a long tape, [model]."""
+    """(all finite, largest early slope, largest late one) of the end of a long tape, [model].
+
+    The late ones are those of its last observations, also where an episode begins with them: some
+    memories read what comes first, and nothing else.
+    """
     xs = np.random.default_rng(4).normal(size=(LONG, size)).astype(np.float32)
     finite, early, late = jax.device_get(_gradients(pair, xs))
     return finite, early, late
@@ -122,15 +147,16 @@ def _slopes(model: Any, xs: Array) -> tuple[Array, Array, Array]:
     floats, rest = eqx.partition(model, eqx.is_inexact_array)
     weights = jnp.asarray(np.random.default_rng(5).normal(size=xs.shape[1]), xs.dtype)
 
-    def end(floats, xs):
+    def end(floats, xs, begin):
         model = eqx.combine(floats, rest)
-        ys = model(model.init(), xs, jnp.zeros(len(xs), bool))[1]
+        ys = model(model.init(), xs, begin)[1]
         return jnp.sum(ys[-END:] @ weights)
 
-    grads = jax.grad(end, (0, 1))(floats, xs)
+    begins = jnp.zeros((2, LONG), bool).at[1, -END].set(True)  # one episode, and a short one last
+    grads = jax.vmap(jax.grad(end, (0, 1)), (None, None, 0))(floats, xs, begins)
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
-    sizes = jnp.linalg.norm(grads[1], axis=1)
-    return finite, jnp.max(sizes[:END]), jnp.max(sizes[-END:])
+    sizes = jnp.linalg.norm(grads[1], axis=2)
+    return finite, jnp.max(sizes[0, :END]), jnp.max(sizes[:, -END:])
 
 
 _gradients = alike(_slopes)

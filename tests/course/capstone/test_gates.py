@@ -33,6 +33,13 @@ PLANTED = {
     "stepping": ("step", "step by step it gives other outputs"),
     "carried": ("step", "a tape in two parts"),
     "forgetful": ("step", "`lookahead` gives another output"),
+    "doubled": ("step", "over a tape at first and then step by step"),
+    "ahead_now": ("step", "by `lookahead` it gives other outputs"),
+    "ahead_leaks": ("episodes", "0 steps after a `begin`, by `lookahead`"),
+    "steps": ("episodes", "a NaN in the past changes the output 0 steps after a `begin`, step"),
+    "window": ("laws", "associativity fails by"),
+    "unready": ("contract", "by `lookahead`: NotImplementedError"),
+    "narrow": ("contract", "for sizes such as 6 and 32; RuntimeError"),
     "exploding": ("gradients", "is not finite"),
     "growing": ("gradients", "its gradient explodes"),
     "constant": ("memory", "It remembers nothing"),
@@ -58,6 +65,11 @@ def test_what_is_right_passes_every_gate():
 def test_who_breaks_the_contract_is_asked_nothing_more():
     judged = gates.judge(wrong.tape)
     assert list(judged.refusals) == ["contract"] and not judged.passed
+
+
+@pytest.mark.parametrize("name", ["latch", "most"])
+def test_gradients_that_nearly_all_are_zero_do_not_explode(name: str):
+    assert refusal(getattr(wrong, name), "gradients") == ""
 
 
 @pytest.mark.slow

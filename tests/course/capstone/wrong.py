@@ -1,4 +1,4 @@
-"""Memories that are wrong, one way each; `right` is not."""
+"""Memories that are wrong, one way each; `right`, `latch` and `most` are not."""
 
 import equinox as eqx
 import jax
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from mmrl.memory import Memory, Recurrent, SequenceModel
-from mmrl.monoid import Affine, Monoid, Sum
+from mmrl.monoid import Affine, Max, Monoid, Sum
 
 
 class Trace(Memory):
@@ -165,6 +165,143 @@ class Carried(Trace):
 
 
 carried = trace(Carried)
+
+
+class AheadLeaks(Trace):
+    """It looks ahead as if no episode began."""
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto", axis=None):
+        return Trace.lookahead(self, state, xs, jnp.zeros_like(begin), next_xs)
+
+
+ahead_leaks = trace(AheadLeaks)
+
+
+class AheadNow(Trace):
+    """It looks ahead rightly, but what it says of the present is wrong."""
+
+    def lookahead(self, state, xs, begin, next_xs, *, method="auto", axis=None):
+        state, ys, next_ys = Trace.lookahead(self, state, xs, begin, next_xs)
+        return state, -ys, next_ys
+
+
+ahead_now = trace(AheadNow)
+
+
+class Steps(Trace):
+    """Single steps that reset by multiplication."""
+
+    def step(self, state, x, begin):
+        kept = jax.tree.map(lambda h: h * jnp.where(begin, 0.0, 1.0), state)
+        state = self.monoid(kept, self.encode(x))
+        return state, self.decode(state, x)
+
+
+steps = trace(Steps)
+
+
+class Doubled(Trace):
+    """A tape whose state is twice that of single steps, before it and after it."""
+
+    def __call__(self, state, xs, begin, *, method="auto", axis=None):
+        halved = jax.tree.map(lambda h: h / 2, state)
+        state, ys = Trace.__call__(self, halved, xs, begin)
+        return jax.tree.map(lambda h: 2 * h, state), ys
+
+
+doubled = trace(Doubled)
+
+
+class Latest(Monoid):
+    """The last four observations: right for one of them and for four or more, wrong between."""
+
+    size: int = eqx.field(static=True)
+
+    def identity(self):
+        return jnp.zeros((4, self.size)), jnp.zeros(())
+
+    def __call__(self, a, b):
+        (x, n), (y, m) = a, b
+        some = jnp.where(m == 0, x, jnp.concatenate([x[1:], y[-1:]]))
+        return jnp.where(m >= 4, y, some), n + m
+
+
+class Window(Memory):
+    """The sum of the last four observations."""
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Monoid
+
+    def encode(self, x):
+        return jnp.zeros((4, self.input_size)).at[-1].set(x), jnp.ones(())
+
+    def decode(self, h, x):
+        return h[0].sum(0)
+
+
+def window(input_size, output_size, *, key):
+    return Window(input_size, output_size, Latest(input_size))
+
+
+def unready(input_size, output_size, *, key):
+    """A memory that cannot look ahead."""
+
+    class Unready(Trace):
+        def lookahead(self, state, xs, begin, next_xs, *, method="auto", axis=None):
+            raise NotImplementedError("later")
+
+    return trace(Unready)(input_size, output_size, key=key)
+
+
+def narrow(input_size, output_size, *, key):
+    """A memory that can be built small only."""
+    if input_size > 16:
+        raise RuntimeError("too wide")
+    return right(input_size, output_size, key=key)
+
+
+# Two that are right, and whose gradients are zero for nearly all observations
+
+
+class First(Monoid):
+    """The first observation, and whether there was one."""
+
+    size: int = eqx.field(static=True)
+
+    def identity(self):
+        return jnp.zeros(self.size), jnp.zeros((), bool)
+
+    def __call__(self, a, b):
+        return jnp.where(a[1], a[0], b[0]), a[1] | b[1]
+
+
+class Latch(Trace):
+    """Outputs the first observation for ever."""
+
+    def encode(self, x):
+        return self.weight * x, jnp.ones((), bool)
+
+    def decode(self, h, x):
+        return h[0]
+
+
+def latch(input_size, output_size, *, key):
+    return Latch(input_size, output_size, First(input_size), jnp.ones(input_size))
+
+
+class Most(Trace):
+    """Outputs the largest observation so far."""
+
+    def encode(self, x):
+        return 0 * x, self.weight * x
+
+    def decode(self, h, x):
+        return h[1]
+
+
+def most(input_size, output_size, *, key):
+    return Most(input_size, output_size, Max((input_size,)), jnp.ones(input_size))
 
 
 class Tape(SequenceModel):
