@@ -134,6 +134,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: the garbage collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # to trace a program makes that many objects in no time
     gc.enable()
 
 

@@ -26,10 +26,9 @@ _FLAGS = (
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=300 "
     "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 )
-# As strict as tests/conftest.py, which is for the process of the tests alone.
+# Types are checked in the process of the tests alone: it takes three seconds at each start.
 _START = """
-import json, mmrl, jax, jaxtyping
-jaxtyping.install_import_hook("mmrl", "beartype.beartype")
+import json, mmrl, jax
 jax.config.update("jax_numpy_rank_promotion", "raise")
 """
 
