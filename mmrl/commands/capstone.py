@@ -10,6 +10,7 @@ from rich.console import Console
 
 from mmrl.course.capstone import entries, gates
 from mmrl.course.capstone.evaluation import FULL, NOTHING, QUICK
+from mmrl.runs import RunError
 
 REFUSED = 1
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODULE:CLASS")]
@@ -29,8 +30,9 @@ class Run:
 
     memory: Place
     """my_module:MyMemory, called with (input_size, output_size, key=…)."""
-    out: pathlib.Path = pathlib.Path("results/capstone/entry.json")
-    """The entry; the source of the memory is put beside it."""
+    out: pathlib.Path | None = None
+    """The entry; the source of the memory is put beside it. Default: results/capstone/NAME.json,
+    or quick.json of a quick look, which alone is replaced."""
     name: str = ""
     """On the leaderboard. Default: what stands after the colon."""
     tuned_on: tuple[str, ...] = ()
@@ -48,7 +50,7 @@ class Check:
     """Is an entry what it says? Looks at gates, budgets and seeds, and measures it again twice."""
 
     entry: Annotated[pathlib.Path, tyro.conf.Positional]
-    """The file of JSON, with the source of its memory beside it."""
+    """The file of JSON, with the source of its memory beside it; or a folder of such files."""
     fresh: tuple[int, ...] = ()
     """Seeds of the second measurement, to repeat a check. Default: drawn now."""
     no_rerun: bool = False
@@ -89,9 +91,11 @@ def _gates(options: Gates, say: Callable[[str], None]) -> int:
 
 
 def _run(options: Run, say: Callable[[str], None]) -> int:
+    name = "quick" if options.quick else options.name or options.memory.rpartition(":")[2]
+    out = options.out or pathlib.Path("results/capstone") / f"{name}.json"
     entry = entries.run(
         options.memory,
-        options.out,
+        out,
         name=options.name,
         oracle=options.oracle,
         tuned_on=options.tuned_on,
@@ -101,18 +105,26 @@ def _run(options: Run, say: Callable[[str], None]) -> int:
     )
     low, high = entry["interval_95"]
     say(
-        f"{options.out}: {entry['name']}, {entry['score']:.3f} [{low:.3f}, {high:.3f}] over "
+        f"{out}: {entry['name']}, {entry['score']:.3f} [{low:.3f}, {high:.3f}] over "
         f"{len(entry['seeds'])} seeds, {entry['cpu_seconds']:.0f} CPU-s."
     )
-    say(NOTHING if options.quick else f"Anybody can check it: mmrl capstone check {options.out}")
+    say(NOTHING if options.quick else f"Anybody can check it: mmrl capstone check {out}")
     return 0
 
 
 def _check(options: Check, say: Callable[[str], None]) -> int:
-    refused = entries.check(options.entry, again=not options.no_rerun, fresh=options.fresh, say=say)
+    folder = options.entry.is_dir()
+    paths = sorted(options.entry.glob("*.json")) if folder else [options.entry]
+    if not paths:
+        raise RunError(f"{options.entry} holds no entry: give a folder of files of JSON.")
+    return max(_check_one(path, options, say) for path in paths)
+
+
+def _check_one(path: pathlib.Path, options: Check, say: Callable[[str], None]) -> int:
+    refused = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
     for sentence in refused:
-        say(f"✗ {sentence}")
+        say(f"✗ {path}: {sentence}")
     if not refused:
         measured = "not measured again" if options.no_rerun else "measured again"
-        say(f"✓ {options.entry} is what it says, {measured}.")
+        say(f"✓ {path} is what it says, {measured}.")
     return REFUSED if refused else 0

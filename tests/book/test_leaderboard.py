@@ -81,8 +81,8 @@ def test_what_was_published_is_what_it_says():
     found = entries.published()
     assert {"none", "frames", "lru", "gru", "oracle"} <= {one["name"] for one in found}
     for one in found:
-        where = entries.PUBLISHED / "capstone"
-        factory, file = entries.find(one["memory"], where)
+        source = entries.PUBLISHED / "capstone" / one["source"]["file"]
+        factory, file = entries.find(one["memory"], source)
         assert entries._hash(file) == one["source"]["sha256"], one["name"]
         assert (one["state"], one["parameters"]) == gates.sizes(factory)
         assert not [*checks.stated(one, evaluation.FULL), *checks.arithmetic(one)]

@@ -1,8 +1,10 @@
 """Why an entry of the leaderboard is refused: a sentence for each thing that is wrong with it."""
 
+import ast
 import dataclasses
 import pathlib
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +17,8 @@ Entry = dict[str, Any]
 Evaluate = Callable[..., dict[str, Any]]
 MOST_BYTES = 20_000  # of a source: no weights that were trained before are in it
 SLACK = 0.02  # of a return: two scores that differ by less agree, however narrow their intervals
+SPEED = 8  # times as many CPU-seconds, or as few, may come on another machine
+IMPORTS = {"mmrl", "jax", "jaxtyping", "equinox", "numpy", *sys.stdlib_module_names}
 
 
 def described(protocol: Protocol) -> dict[str, Any]:
@@ -76,6 +80,19 @@ def short(file: pathlib.Path) -> Iterator[str]:
         )
 
 
+def alone(file: pathlib.Path) -> Iterator[str]:
+    """Does its source do with JAX, Equinox, mmrl and what they all use, and with no other file?"""
+    nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    places = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    names += ["." * node.level + (node.module or "") for node in places]
+    if others := sorted({name for name in names if name.partition(".")[0] not in IMPORTS}):
+        yield (
+            f"Its source {file.name} imports {', '.join(others)}; only JAX, Equinox, jaxtyping, "
+            "NumPy, mmrl and Python's own modules are allowed: put all of it into one file."
+        )
+
+
 def gated(name: str, judged: gates.Judged) -> list[str]:
     ignored = ("memory",) if name in baselines.CONTROLS else ()
     refusals = judged.refusals.items()
@@ -100,7 +117,7 @@ def measured(
     evaluate: Evaluate,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Measured again, on the reported seeds and on fresh ones: do the intervals meet?"""
+    """Measured again, on the reported seeds and on fresh ones: is it near what was stated?"""
     first = TUNING.first_seed + secrets.randbelow(10**9)
     fresh = fresh or range(first, first + len(protocol.seeds))
     whys = {
@@ -117,11 +134,21 @@ def measured(
             f"[{least:.3f}, {most:.3f}] came, in {found['cpu_seconds']:.0f} CPU-s "
             f"({entry['cpu_seconds']:.0f} are stated)."
         )
-        if not meet(entry["interval_95"], found["interval_95"]):
+        times = entry["cpu_seconds"] / max(found["cpu_seconds"], 1e-9)
+        if not 1 / SPEED <= times <= SPEED:
+            return [
+                f"It states {entry['cpu_seconds']:.0f} CPU-seconds, and {found['cpu_seconds']:.0f} "
+                f"came: no machine is {SPEED} times as fast; they were edited, or others computed "
+                "beside it."
+            ]
+        if not (
+            meet(entry["interval_95"], found["interval_95"])
+            and near(entry["score"], found["interval_95"])
+        ):
             return [
                 f"Its score is not what comes of the seeds {', '.join(map(str, seeds))}: "
                 f"{entry['score']:.3f} [{low:.3f}, {high:.3f}] is stated, {found['score']:.3f} "
-                f"[{least:.3f}, {most:.3f}] came, and these do not meet; {why}."
+                f"[{least:.3f}, {most:.3f}] came, and these are too far apart; {why}."
             ]
     return []
 
@@ -129,3 +156,12 @@ def measured(
 def meet(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether two intervals have a point in common, or lie less than `SLACK` apart."""
     return one[0] - SLACK <= other[1] and other[0] - SLACK <= one[1]
+
+
+def near(score: float, interval: Sequence[float]) -> bool:
+    """Whether a score lies in an interval that is made twice as wide, and by `SLACK` wider.
+
+    Who edits returns chooses the width of their own interval, and not of the one that is found.
+    """
+    more = (interval[1] - interval[0]) / 2 + SLACK
+    return interval[0] - more <= score <= interval[1] + more

@@ -1,6 +1,7 @@
 """Entries of the leaderboard: written with their provenance, checked before they are believed.
 
-An entry is a file of JSON, and beside it lies the source of its memory. `run` writes both. `check`
+An entry is a file of JSON, and beside it lies the source of its memory, under the same name.
+`run` writes both. `check`
 says in sentences why an entry is refused: its gates, budgets, seeds, arithmetic and source are
 looked at first, because that takes seconds, and then it is measured again twice. The reported seeds
 must give the reported score, which finds a score that was edited. Seeds that are drawn at the
@@ -8,16 +9,15 @@ moment must give it too, which finds a memory that was chosen because it did wel
 ones.
 """
 
-import contextlib
 import hashlib
-import os
+import importlib.util
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from mmrl.course.capstone import baselines, checks, evaluation, gates
 from mmrl.course.capstone.checks import Entry, Evaluate
-from mmrl.course.capstone.evaluation import FULL, Protocol
+from mmrl.course.capstone.evaluation import FULL, TUNING, Protocol
 from mmrl.course.results import PUBLISHED
 from mmrl.envs import own
 from mmrl.runs import RunError, provenance
@@ -26,6 +26,7 @@ from mmrl.runs.checkpoint import dumps, loads, replace, writing
 FIELDS = ("name", "memory", "sees", "source", "protocol", "seeds", "tuning", "gates", "state")
 FIELDS += (
     "parameters",
+    "remembers",
     "tasks",
     "score",
     "interval_95",
@@ -37,14 +38,15 @@ FIELDS += (
 )
 
 
-def find(place: str, folder: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
+def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
     """The class that "my_module:MyMemory" names, and the file that it is in.
 
-    The module is looked for in `folder` first, then where Python looks. Raises `ValueError` if
-    there is none.
+    The class is looked for in `source`, whatever that file is called, and if there is none where
+    Python looks for the module. Raises `ValueError` if nothing is found.
     """
-    with _first(folder, place.partition(":")[0]):
-        found = own.find(place, "memory")
+    if source is not None and source.exists():
+        place = f"{_loaded(source)}:{place.partition(':')[2]}"
+    found = own.find(place, "memory")
     module = sys.modules.get(getattr(found, "__module__", ""))
     file = getattr(module, "__file__", None) if callable(found) else None
     if file is None:
@@ -55,18 +57,21 @@ def find(place: str, folder: pathlib.Path | None = None) -> tuple[gates.Factory,
     return found, pathlib.Path(file)
 
 
-@contextlib.contextmanager
-def _first(folder: pathlib.Path | None, module: str) -> Iterator[None]:
-    """A module of a folder is found there, even if another one of its name is loaded already."""
-    before = list(sys.path)
-    if folder is not None:
-        sys.path[:0] = [str(folder.resolve()), os.getcwd()]
-        if (folder / f"{module}.py").exists():
-            sys.modules.pop(module, None)
+def _loaded(source: pathlib.Path) -> str:
+    """The name under which a file is imported: one for each content, and nobody else's."""
+    name = f"{source.stem}_{_hash(source)[:12]}"
+    spec = importlib.util.spec_from_file_location(name, source)
+    assert spec is not None and spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
     try:
-        yield
-    finally:
-        sys.path[:] = before
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ValueError(
+            f"`memory` must be in a file that can be imported by itself; {source} raised "
+            f"{own.told(error)}."
+        ) from error
+    return name
 
 
 def run(
@@ -83,13 +88,17 @@ def run(
 ) -> Entry:
     """Judge a memory, evaluate it, and write its entry to `out`, with its source beside it.
 
-    Raises `ValueError` if a gate refuses it, unless it is a control, and for tasks and seeds on
-    which nobody may tune.
+    The source is called as the entry is. Raises `ValueError` if a gate refuses the memory, unless
+    it is a control, for tasks and seeds on which nobody may tune, and before anything is replaced
+    that is not a quick look.
     """
     factory, file = find(place)
-    name = name or place.rpartition(":")[2]
+    name, source = name or place.rpartition(":")[2], file if _ours(file) else out.with_suffix(".py")
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
-    if refused := [*checks.tuned(tuning), *checks.named(name, file, oracle), *checks.short(file)]:
+    refused = [*checks.tuned(tuning), *checks.named(name, file, oracle), *checks.short(file)]
+    refused += [] if _ours(file) else checks.alone(file)
+    refused += [] if protocol.quick else _taken(out, source, file)
+    if refused:
         raise ValueError(" ".join(refused))
     judged = gates.judge(factory)
     if refused := checks.gated(name, judged):
@@ -100,7 +109,7 @@ def run(
         "name": name,
         "memory": place,
         "sees": "state" if oracle else "observation",
-        "source": {"file": file.name, "sha256": _hash(file)},
+        "source": {"file": source.name, "sha256": _hash(file)},
         "protocol": checks.described(protocol),
         "seeds": list(protocol.seeds),
         "tuning": tuning,
@@ -112,10 +121,20 @@ def run(
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
         replace(out, dumps(entry, indent=1).encode() + b"\n")
-        beside = out.parent / file.name
-        if not _ours(file) and beside.resolve() != file.resolve():
-            replace(beside, file.read_bytes())
+        if source.resolve() != file.resolve():
+            replace(source, file.read_bytes())
     return entry
+
+
+def _taken(out: pathlib.Path, source: pathlib.Path, file: pathlib.Path) -> Iterator[str]:
+    """Complaints about files that an entry, or its source, would replace."""
+    for path in (out, source):
+        same = path == source and path.exists() and path.read_bytes() == file.read_bytes()
+        if path.exists() and not same:
+            yield (
+                f"`out` must be a new file; got {out}, and {path} is there already: choose another "
+                "name, or remove it."
+            )
 
 
 def check(
@@ -131,8 +150,13 @@ def check(
 
     With `again` it is measured again, unless it is refused already: on the reported seeds, and on
     as many `fresh` ones, which are drawn if they are not given. Raises `RunError` if it cannot be
-    read.
+    read, and `ValueError` for seeds that are not fresh.
     """
+    if fresh and (len({*fresh}) != len(protocol.seeds) or min(fresh) < TUNING.first_seed):
+        raise ValueError(
+            f"`fresh` must be {len(protocol.seeds)} different seeds, from {TUNING.first_seed} on; "
+            f"got {', '.join(map(str, fresh))}."
+        )
     entry = read(path)
     if missing := [field for field in FIELDS if field not in entry]:
         return [f"It lacks {', '.join(missing)}: write it by `mmrl capstone run`."]
@@ -145,10 +169,12 @@ def check(
     except (KeyError, TypeError, AttributeError) as error:
         return [f"It was not written by `mmrl capstone run` of this version: {error!r}."]
     try:
-        factory, file = find(entry["memory"], path.parent)
+        source = path.parent / pathlib.Path(entry["source"]["file"]).name
+        factory, file = find(entry["memory"], source)
     except ValueError as error:
         return [*refused, f"Its memory is not there: {error}"]
     refused += [*checks.named(entry["name"], file, entry["sees"] == "state"), *checks.short(file)]
+    refused += [] if _ours(file) else checks.alone(file)
     if _hash(file) != entry["source"]["sha256"]:
         refused.append(
             f"Its source has changed: {file.name} is not the file that was evaluated (sha256 "
@@ -156,7 +182,7 @@ def check(
         )
     judged = gates.judge(factory)
     refused += checks.gated(entry["name"], judged)
-    for size in ("state", "parameters"):
+    for size in ("state", "parameters", "remembers"):
         if not refused and entry[size] != getattr(judged, size):
             refused.append(f"It says {size} {entry[size]}; its memory has {getattr(judged, size)}.")
     if again and not refused:

@@ -59,7 +59,7 @@ def test_an_honest_entry_says_where_it_comes_from_and_is_accepted(path: Path):
     entry = entries.read(path)
     assert set(entries.FIELDS) <= set(entry) and entry["name"] == "right"
     assert entry["seeds"] == list(FULL.seeds) and set(entry["tasks"]) == set(HELD_OUT)
-    assert (path.parent / "mine.py").read_text() == SOURCE
+    assert (path.parent / "in.py").read_text() == SOURCE  # called as the entry is
     assert entry["score"] == pytest.approx(0.52, abs=1e-6)
     assert refused(path) == ""
     (path.parent.parent / "mine.py").write_text("right = None")  # goes on being changed
@@ -84,6 +84,42 @@ def test_edited_returns_are_refused_because_they_do_not_come_again(path: Path):
     edit(path, tasks=tasks, **evaluation.summary(tasks))
     said = refused(path)
     assert "not what comes of the seeds 0, 1, 2, 3, 4" in said and "it was edited" in said
+
+
+def test_who_widens_an_interval_until_it_meets_the_true_one_is_refused(path: Path):
+    """Two seeds at the least that there is, and three at the most."""
+    tasks = json.loads(path.read_text())["tasks"]
+    for one in tasks.values():
+        one["returns"] = [0.1, 0.1, 0.95, 0.95, 0.95]
+    edit(path, tasks=tasks, **evaluation.summary(tasks))
+    low, high = json.loads(path.read_text())["interval_95"]
+    assert low < 0.5 < high
+    assert "too far apart; it was edited" in refused(path)
+
+
+def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
+    with pytest.raises(ValueError, match=r"`out` must be a new file; got .*in\.json"):
+        entries.run("mine:right", path, evaluate=scored)
+    (path.parent / "own.py").write_text("mine")
+    with pytest.raises(ValueError, match=r"own\.py is there already"):
+        entries.run("mine:right", path.with_name("own.json"), evaluate=scored)
+    for _ in range(2):
+        entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=scored)
+    entries.run("mine:growing", path.with_name("other.json"), evaluate=scored)
+    assert refused(path) == refused(path.with_name("other.json")) == ""
+
+
+def test_a_source_stands_alone(path: Path, tmp_path: Path):
+    (tmp_path / "weights.py").write_text("W = 1")
+    (tmp_path / "two.py").write_text(f"{SOURCE}\ndef build(*_, **__):\n    import weights\n")
+    with pytest.raises(ValueError, match=r"Its source two\.py imports weights"):
+        entries.run("two:build", path.with_name("new.json"), evaluate=scored)
+
+
+@pytest.mark.parametrize("fresh", [(0, 1, 2, 3, 4), (7001,), (7001, 7001, 7002, 7003, 7004)])
+def test_fresh_seeds_are_as_many_and_nobody_s(path: Path, fresh: tuple[int, ...]):
+    with pytest.raises(ValueError, match="`fresh` must be 5 different seeds, from 100 on; got"):
+        entries.check(path, fresh=fresh, evaluate=scored)
 
 
 def test_who_tuned_on_reported_seeds_or_held_out_tasks_is_refused(path: Path):
@@ -118,7 +154,7 @@ def test_a_memory_that_a_gate_refuses_gets_no_entry(
     judged = gates.Judged({gate: f"It {said}."}, 64, 32, 32)
     monkeypatch.setattr(gates, "judge", lambda factory: judged)
     with pytest.raises(ValueError, match=said):
-        entries.run(f"mine:{memory}", path, evaluate=scored)
+        entries.run(f"mine:{memory}", path.with_name("new.json"), evaluate=scored)
     edit(path, memory=f"mine:{memory}")
     assert f"[{gate}] It {said}" in refused(path)
 
@@ -127,17 +163,24 @@ def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     entry = json.loads(path.read_text())
     edit(path, parameters=31)
     assert "It says parameters 31; its memory has 32." in refused(path)
+    edit(path, **entry | {"remembers": 10_000})
+    assert "It says remembers 10000; its memory has 32." in refused(path)
+    tasks = {k: v | {"cpu_seconds": 0.1} for k, v in entry["tasks"].items()}
+    edit(path, **{**entry, "tasks": tasks, **evaluation.summary(tasks)})
+    assert "It states 0 CPU-seconds, and 40 came" in refused(path)
     edit(path, **entry | {"seeds": [0, 1, 2]})
     assert "It must report the seeds (0, 1, 2, 3, 4)" in refused(path)
     tasks = {k: v | {"env_steps": 10 * v["env_steps"]} for k, v in entry["tasks"].items()}
     edit(path, **{**entry, "tasks": tasks})
     assert f"the budget is {FULL.env_steps}" in refused(path)
     edit(path, **entry)
-    (path.parent / "mine.py").write_text(SOURCE + "# 0.123\n" * 3000)
+    (path.parent / "in.py").write_text(SOURCE + "# 0.123\n" * 3000)
     assert "at most 20,000 are allowed" in refused(path)
-    (path.parent / "mine.py").write_text(SOURCE + "\n")
-    assert "Its source has changed: mine.py" in refused(path)
-    (path.parent / "mine.py").unlink()
+    (path.parent / "in.py").write_text(SOURCE + "\n")
+    assert "Its source has changed: in.py" in refused(path)
+    (path.parent / "in.py").write_text("import nowhere_else\nright = None")
+    assert "in.py raised ModuleNotFoundError" in refused(path)
+    (path.parent / "in.py").unlink()
     edit(path, memory="nowhere:Mine")
     assert "Its memory is not there" in refused(path)
 
@@ -182,15 +225,26 @@ def test_the_command_judges_writes_and_checks(
     assert "✓ laws" in capsys.readouterr().out
     assert main(["capstone", "run", "mine:right", "--out", "a/b.json", "--name", "Mine"]) == 0
     assert "Anybody can check it: mmrl capstone check a/b.json" in capsys.readouterr().out
-    assert main(["capstone", "check", "a/b.json", "--fresh", "900", "901"]) == 0
+    assert (
+        main(["capstone", "check", "a/b.json", "--fresh", *["900", "901", "902", "903", "904"]])
+        == 0
+    )
     said = capsys.readouterr().out
-    assert "seeds 900, 901" in said and "✓ a/b.json is what it says, measured again." in said
+    assert "seeds 900, 901," in said and "✓ a/b.json is what it says, measured again." in said
     edit(tmp_path / "a" / "b.json", score=0.99)
+    assert main(["capstone", "run", "mine:right"]) == 0
+    (tmp_path / "results" / "capstone" / "right.json").rename(tmp_path / "a" / "c.json")
+    (tmp_path / "results" / "capstone" / "right.py").rename(tmp_path / "a" / "right.py")
+    capsys.readouterr()
+    assert main(["capstone", "check", "a", "--no-rerun"]) == 1
+    said = capsys.readouterr().out
+    assert "✗ a/b.json: Its score was edited" in said and "✓ a/c.json is what it says" in said
+    assert main(["capstone", "check", "results"]) == 2
     assert main(["capstone", "check", "a/b.json", "--no-rerun"]) == 1
-    assert "✗ Its score was edited" in capsys.readouterr().out
+    assert "✗ a/b.json: Its score was edited" in capsys.readouterr().out
     judged = gates.Judged({"laws": "It is none."}, 0, 0, 0)
     monkeypatch.setattr(gates, "judge", lambda factory: judged)
     assert main(["capstone", "gates", "mine:right"]) == 1
     assert "✗ laws       It is none." in capsys.readouterr().out
-    assert main(["capstone", "run", "mine:no", "--out", "a/c.json"]) == 2
+    assert main(["capstone", "run", "mine:no", "--out", "a/d.json"]) == 2
     assert "`memory` must name something in mine" in capsys.readouterr().err
