@@ -44,8 +44,13 @@ class Bounded(preprocessors.Execute):
             why = DIED
         for index, cell in enumerate(nb.cells):
             if _points_of(cell):
-                # To nbgrader a warning is a mistake, and a cell that printed and died is right.
-                cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+                # To nbgrader a warning is a mistake, a cell that printed and died is right, and a
+                # value is points: a check has none, but an answer that it calls may show one.
+                cell.outputs = [
+                    out
+                    for out in cell.outputs
+                    if out.get("name") != "stderr" and out.output_type != "execute_result"
+                ]
                 cell.outputs += [] if index in self.ended else [_error(why)]
         return nb, resources
 

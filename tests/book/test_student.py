@@ -205,6 +205,11 @@ class Execute(HasTraits):
             cell.outputs.append(v4.new_output("stream", text="✓ printed\n"))
         if "warn" in cell.source:
             cell.outputs.append(v4.new_output("stream", name="stderr", text="warned\n"))
+        if "value" in cell.source:
+            data = {"text/plain": "1.0"}
+            cell.outputs.append(v4.new_output("execute_result", data=data, execution_count=1))
+        if "fail" in cell.source:
+            cell.outputs.append(v4.new_output("error", ename="NotYet", evalue="wrong"))
         if "die" in cell.source:
             raise DeadKernelError
         if "hang" in cell.source:
@@ -247,6 +252,8 @@ def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> lis
     says = settings["_last_line"]
     outputs = [cell.outputs for cell in notebook.cells]
     assert all(0 < given <= min(60, seconds) for given in bounded.seconds)
+    # It takes the first value for the points, whatever comes later.
+    assert not any(out.output_type == "execute_result" for each in outputs for out in each)
     return ["✗ " * any(map(wrong, each)) + says(each) for each in outputs]
 
 
@@ -257,6 +264,7 @@ def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, 
     assert outcomes(settings, "print", "print, die", "print") == [told, died, died]
     assert outcomes(settings, "print", "print, hang", "print") == [told, slow, slow]
     assert outcomes(settings, "print", "skip", "print") == [told, skipped, told]
+    assert outcomes(settings, "value", "value, fail") == ["", "✗ wrong"]
     assert outcomes(settings, "print", "print", seconds=0) == [slow, slow]
 
 

@@ -46,6 +46,8 @@ CODE = {
     "dead": "import os\n\nos._exit(1)",
     "boast": f"import os\n\n\ndef NAME(*_):\n    {TICK[:-1]}, flush=True)\n    os._exit(0)",
     "garbled": "def NAME(:",
+    # nbgrader takes the first value that a cell shows for its points.
+    "claim": "def NAME(*_):\n    get_ipython().displayhook(1.0)\n    return 0.0",
 }
 
 
@@ -75,6 +77,7 @@ PLANTED = {
     "deaf": amid("deaf", SLOW, last=SLOW),
     "dead": amid("dead", DIED, last=DIED),
     "boast": amid("boast", DIED, last=DIED),
+    "claim": amid("claim", "Exercise"),
     "garbled": amid("garbled", UNDEFINED),
     "gone": amid("gone", "Exercise"),
     "edited": amid("edited", "Exercise"),

@@ -269,11 +269,23 @@ def test_the_last_runs_of_an_environment_stay_beside_a_new_one(slow, monkeypatch
     assert len(shown.trials) == 5
 
 
-def test_what_would_not_fit_a_laptop_is_not_begun(monkeypatch: pytest.MonkeyPatch):
+def test_runs_of_other_seeds_and_blocks_have_other_names(slow):
+    slow.gate.release(1000)
+    shown = explorer(blocks=1)
+    for numbers in ({}, {"seeds": 1}, {"seeds": 3}, {"seeds": 2, "blocks": 2}, {"blocks": 1}):
+        shown.run(**numbers)
+    names = [name for _, name in shown.trials]
+    assert names == ["lru, 1 seed", "lru, 3 seeds", "lru, 2 blocks", "lru"]  # the last one again
+
+
+def test_what_would_not_fit_a_laptop_is_not_begun(slow, monkeypatch: pytest.MonkeyPatch):
+    slow.gate.release(1000)
+    shown = explorer(blocks=1, keep=1)
+    shown.run("the first")
     monkeypatch.setattr(links, "NUMBERS", 1000)
-    shown = explorer()
     press(shown, "Train")
-    until(lambda: "must keep at most 1,000 numbers here; got " in status(shown))
+    assert "must keep at most 1,000 numbers here; got " in status(shown)
+    assert [name for _, name in shown.trials] == ["the first"]
     monkeypatch.setattr(links, "STEPS", 10)
     press(shown, "Train")
     assert "must be at most 10 steps here; got 16" in status(shown)

@@ -14,7 +14,7 @@ import traitlets
 
 from mmrl.agents import AGENTS, find
 from mmrl.course import plain
-from mmrl.course.links import MOST, check_sizes, worded
+from mmrl.course.links import MOST, check_room, check_sizes, worded
 from mmrl.course.widgets.training.live import Curve, LiveCurves
 from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
@@ -66,6 +66,7 @@ class TrainingExplorer(ipywidgets.VBox):
         self._configs = {name: config}
         self.news: list[Callable[[], None]] = []  # called, in any thread, after every change
         self._first = {key: getattr(self, key) for key in ("gamma", "learning_rate")}
+        self._made = {key: getattr(self, key) for key in ("seeds", "blocks")}
         self.trials: dict[tuple[str, str], Trial] = {}  # by environment and name
         self._current: Trial | None = None
         self.png, self._figure, self._shown = b"", LiveCurves(), 0.0
@@ -220,6 +221,9 @@ class TrainingExplorer(ipywidgets.VBox):
         for key, symbol in (("gamma", "γ"), ("learning_rate", "lr")):
             if getattr(self, key) != self._first[key]:
                 parts.append(f"{symbol} {getattr(self, key):g}")
+        for key, first in self._made.items():
+            if (number := getattr(self, key)) != first:
+                parts.append(f"{number} {key if number > 1 else key[:-1]}")
         for key, value in vars(config).items():
             if key not in in_view and value != getattr(self.config, key):
                 parts.append(f"{key} {worded(value)}")
@@ -232,6 +236,7 @@ class TrainingExplorer(ipywidgets.VBox):
                     f"{self._current.curve.name} is being trained: wait, or press Stop first."
                 )
             setup = self.setup
+            check_room(Run(setup))  # before an older run leaves
             key = (self.env, self.name.strip() or self._auto_name(setup.config))
             self._drop(key)
             older = [key for key in self.trials if key[0] == self.env]

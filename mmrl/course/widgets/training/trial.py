@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mmrl.course.links import check_room
 from mmrl.course.widgets.training.live import Curve
 from mmrl.runs import Report, Run, RunError, Setup
 
@@ -57,7 +56,6 @@ class Trial:
     def _work(self) -> None:
         try:
             self.run = Run(self.setup)
-            check_room(self.run)
             for report in self.run:
                 if not self._count(report):
                     break
