@@ -64,3 +64,11 @@ def test_every_widget_was_walked_and_every_page_asked_or_named():
     never = {*listed, "intro"} - {row["page"] for row in FOUND["pages"]["asked"]}
     untried = SAID.partition("## What nobody has tried")[2]
     assert not [page for page in never if f"`{page}`" not in untried]
+
+
+def test_without_a_site_nothing_is_said_of_its_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(access, "find_chromium", lambda: "chromium")
+    with pytest.raises(SystemExit, match="There is no site in .*: run `make book` first"):
+        access.main(["--site", str(tmp_path)])

@@ -105,6 +105,8 @@ def main(arguments: list[str]) -> int:
     chromium = find_chromium()
     if not chromium:
         sys.exit("There is no Chromium (Debian: apt install chromium).")
+    if options.only != "widgets" and not (options.site / "intro.html").exists():
+        sys.exit(f"There is no site in {options.site}: run `make book` first.")
     version = subprocess.run([chromium, "--version"], capture_output=True, text=True).stdout
     about: dict[str, Any] = json.loads(OUT.read_text("utf-8")) if OUT.exists() else {}
     by = {"date": now(), "revision": revision(), "browser": version.split(" built")[0].strip()}
