@@ -70,5 +70,5 @@ def test_without_a_site_nothing_is_said_of_its_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(access, "find_chromium", lambda: "chromium")
-    with pytest.raises(SystemExit, match="There is no site in .*: run `make book` first"):
+    with pytest.raises(SystemExit, match=r"There is no site in .*: run `make book` first"):
         access.main(["--site", str(tmp_path)])
