@@ -318,8 +318,8 @@ MENDED = (
     ),
     # An arrow says nothing.
     (r'<summary>(<span class="toctree-toggle")', r'<summary aria-label="Pages below">\1'),
-    # What a list holds are list items; the entries of a bibliography have a role of their own.
-    (r'<div role="list" class="citation-list">', '<div class="citation-list">'),
+    # What a list holds are list items: the role that docutils gives those of a bibliography is gone.
+    (r'(<div class="citation"[^>]*) role="doc-biblioentry"', r'\1 role="listitem"'),
     # A parameter is nobody's definition.
     (r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>', r"<div>\n\1</div>"),
     (r'<dd>(<em class="sig-param">.*)</dd>', r'<div class="parameter">\1</div>'),
