@@ -318,7 +318,7 @@ MENDED = (
     ),
     # An arrow says nothing.
     (r'<summary>(<span class="toctree-toggle")', r'<summary aria-label="Pages below">\1'),
-    # What a list holds are list items: the role that docutils gives those of a bibliography is gone.
+    # What a list holds are list items; the role that entries of a bibliography had is deprecated.
     (r'(<div class="citation"[^>]*) role="doc-biblioentry"', r'\1 role="listitem"'),
     # A parameter is nobody's definition.
     (r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>', r"<div>\n\1</div>"),
