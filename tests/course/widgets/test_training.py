@@ -291,6 +291,19 @@ def test_what_would_not_fit_a_laptop_is_not_begun(slow, monkeypatch: pytest.Monk
     assert "must be at most 10 steps here; got 16" in status(shown)
 
 
+def test_what_cannot_be_built_is_told_and_costs_no_run(slow, monkeypatch: pytest.MonkeyPatch):
+    def broken(_):
+        raise TypeError("no such board")
+
+    slow.gate.release(1000)
+    shown = explorer(blocks=1, keep=1)
+    shown.run("the first")
+    monkeypatch.setattr("mmrl.course.widgets.training.explorer.Run", broken)
+    press(shown, "Train")
+    assert "TypeError: no such board" in status(shown)
+    assert [name for _, name in shown.trials] == ["the first"]
+
+
 # The agent at play
 
 

@@ -91,8 +91,10 @@ class TrainingExplorer(ipywidgets.VBox):
         """Start a run with the settings in view; returns at once. Troubles are told in a line."""
         try:
             self._begin()
-        except ValueError as error:
+        except (ValueError, RunError) as error:
             self._say(str(error))
+        except Exception as error:  # a button's callback would hide it
+            self._say(f"{type(error).__name__}: {error}")
 
     def run(self, name: str = "", **settings: Any) -> Run:
         """Train with `settings` on top of those in view, and return the run once it is done.
