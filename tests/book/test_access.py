@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "browser")]
 import access  # noqa: E402
+import pages  # noqa: E402
 
 FOUND = json.loads(access.OUT.read_text("utf-8"))
 SAID = " ".join((ROOT / "book" / "accessibility.md").read_text("utf-8").split())
@@ -72,3 +73,11 @@ def test_without_a_site_nothing_is_said_of_its_pages(
     monkeypatch.setattr(access, "find_chromium", lambda: "chromium")
     with pytest.raises(SystemExit, match=r"There is no site in .*: run `make book` first"):
         access.main(["--site", str(tmp_path)])
+
+
+def test_entries_of_a_bibliography_are_items_of_its_list():
+    entries = "".join(f'<div class="citation" id="id{i}" role="doc-biblioentry">' for i in (1, 2))
+    text = f'<div role="list" class="citation-list">{entries}'
+    for written, right in pages.MENDED:
+        text = re.sub(written, right, text)
+    assert re.findall('role="(.*?)"', text) == ["list", "listitem", "listitem"]
