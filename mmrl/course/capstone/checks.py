@@ -153,6 +153,18 @@ def measured(
     return []
 
 
+def ask_fresh(fresh: Sequence[int], protocol: Protocol, tuned: Sequence[int]) -> None:
+    """Raise `ValueError` unless seeds, if any, are as many as the reported ones, and nobody's."""
+    count, used = len(protocol.seeds), {*fresh} & {*tuned}
+    many = len(fresh) == len({*fresh}) == count
+    if fresh and (not many or used or min(fresh) < TUNING.first_seed):
+        of = f" and none of {', '.join(map(str, tuned))}, on which it was tuned" if tuned else ""
+        raise ValueError(
+            f"`fresh` must be {count} different seeds, from {TUNING.first_seed} on{of}; "
+            f"got {', '.join(map(str, fresh))}: leave it out, and they are drawn."
+        )
+
+
 def meet(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether two intervals have a point in common, or lie less than `SLACK` apart."""
     return one[0] - SLACK <= other[1] and other[0] - SLACK <= one[1]

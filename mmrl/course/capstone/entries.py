@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from mmrl.course.capstone import baselines, checks, evaluation, gates
 from mmrl.course.capstone.checks import Entry, Evaluate
-from mmrl.course.capstone.evaluation import FULL, TUNING, Protocol
+from mmrl.course.capstone.evaluation import FULL, Protocol
 from mmrl.course.results import PUBLISHED
 from mmrl.envs import own
 from mmrl.runs import RunError, provenance
@@ -152,11 +152,6 @@ def check(
     as many `fresh` ones, which are drawn if they are not given. Raises `RunError` if it cannot be
     read, and `ValueError` for seeds that are not fresh.
     """
-    if fresh and (len({*fresh}) != len(protocol.seeds) or min(fresh) < TUNING.first_seed):
-        raise ValueError(
-            f"`fresh` must be {len(protocol.seeds)} different seeds, from {TUNING.first_seed} on; "
-            f"got {', '.join(map(str, fresh))}."
-        )
     entry = read(path)
     if missing := [field for field in FIELDS if field not in entry]:
         return [f"It lacks {', '.join(missing)}: write it by `mmrl capstone run`."]
@@ -168,6 +163,7 @@ def check(
         ]
     except (KeyError, TypeError, AttributeError) as error:
         return [f"It was not written by `mmrl capstone run` of this version: {error!r}."]
+    checks.ask_fresh(fresh, protocol, entry["tuning"]["seeds"])
     try:
         source = path.parent / pathlib.Path(entry["source"]["file"]).name
         factory, file = find(entry["memory"], source)

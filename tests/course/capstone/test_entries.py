@@ -116,9 +116,18 @@ def test_a_source_stands_alone(path: Path, tmp_path: Path):
         entries.run("two:build", path.with_name("new.json"), evaluate=scored)
 
 
-@pytest.mark.parametrize("fresh", [(0, 1, 2, 3, 4), (7001,), (7001, 7001, 7002, 7003, 7004)])
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        (0, 1, 2, 3, 4),
+        (7001,),
+        (7001, 7001, 7002, 7003, 7004),
+        (7001, 7001, 7002, 7003, 7004, 7005),
+        (100, 7001, 7002, 7003, 7004),  # the entry was tuned on 100
+    ],
+)
 def test_fresh_seeds_are_as_many_and_nobody_s(path: Path, fresh: tuple[int, ...]):
-    with pytest.raises(ValueError, match="`fresh` must be 5 different seeds, from 100 on; got"):
+    with pytest.raises(ValueError, match="5 different seeds, from 100 on and none of 100, on whi"):
         entries.check(path, fresh=fresh, evaluate=scored)
 
 
