@@ -117,11 +117,16 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
     paths = sorted(options.entry.glob("*.json")) if folder else [options.entry]
     if not paths:
         raise RunError(f"{options.entry} holds no entry: give a folder of files of JSON.")
-    return max(_check_one(path, options, say) for path in paths)
+    return max(_check_one(path, options, say, folder) for path in paths)
 
 
-def _check_one(path: pathlib.Path, options: Check, say: Callable[[str], None]) -> int:
-    refused = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
+def _check_one(path: pathlib.Path, options: Check, say: Callable[[str], None], folder: bool) -> int:
+    try:
+        refused = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
+    except (RunError, ValueError) as error:
+        if not folder:
+            raise
+        refused = [str(error)]  # and the others are still checked
     for sentence in refused:
         say(f"✗ {path}: {sentence}")
     if not refused:

@@ -248,6 +248,11 @@ def test_the_command_judges_writes_and_checks(
     assert main(["capstone", "check", "a", "--no-rerun"]) == 1
     said = capsys.readouterr().out
     assert "✗ a/b.json: Its score was edited" in said and "✓ a/c.json is what it says" in said
+    (tmp_path / "a" / "a.json").write_text("no")
+    assert main(["capstone", "check", "a", "--no-rerun"]) == 1
+    said = capsys.readouterr().out
+    assert "✗ a/a.json: a/a.json is not JSON" in said and "✓ a/c.json is what it says" in said
+    assert main(["capstone", "check", "a/a.json", "--no-rerun"]) == 2
     assert main(["capstone", "check", "results"]) == 2
     assert main(["capstone", "check", "a/b.json", "--no-rerun"]) == 1
     assert "✗ a/b.json: Its score was edited" in capsys.readouterr().out
