@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from mmrl.course.capstone import baselines, checks, evaluation, gates
 from mmrl.course.capstone.checks import Entry, Evaluate
-from mmrl.course.capstone.evaluation import FULL, Protocol
+from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
 from mmrl.course.results import PUBLISHED
 from mmrl.envs import own
 from mmrl.runs import RunError, provenance
@@ -89,15 +89,15 @@ def run(
     """Judge a memory, evaluate it, and write its entry to `out`, with its source beside it.
 
     The source is called as the entry is. Raises `ValueError` if a gate refuses the memory, unless
-    it is a control, for tasks and seeds on which nobody may tune, and before anything is replaced
-    that is not a quick look.
+    it is a control, for tasks and seeds on which nobody may tune, and before anything is replaced;
+    a quick look replaces another one.
     """
     factory, file = find(place)
     name, source = name or place.rpartition(":")[2], file if _ours(file) else out.with_suffix(".py")
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
     refused = [*checks.tuned(tuning), *checks.named(name, file, oracle), *checks.short(file)]
     refused += [] if _ours(file) else checks.alone(file)
-    refused += [] if protocol.quick else _taken(out, source, file)
+    refused += [*_written(place, file), *_taken(out, source, file, protocol.quick)]
     if refused:
         raise ValueError(" ".join(refused))
     judged = gates.judge(factory)
@@ -126,15 +126,43 @@ def run(
     return entry
 
 
-def _taken(out: pathlib.Path, source: pathlib.Path, file: pathlib.Path) -> Iterator[str]:
+def _written(place: str, file: pathlib.Path) -> Iterator[str]:
+    """Is a memory written in the module that is named, so that its file alone has the name?"""
+    module = place.partition(":")[0]
+    here = getattr(sys.modules.get(module), "__file__", None)
+    ours = _ours(file) and module.partition(".")[0] == "mmrl"
+    if not ours and (here is None or pathlib.Path(here).resolve() != file.resolve()):
+        yield (
+            f"`memory` must be written in the module that is named; got {place!r}, which is "
+            f"written in {file}: name it there, or write a class of your own."
+        )
+
+
+def _taken(
+    out: pathlib.Path, source: pathlib.Path, file: pathlib.Path, quick: bool
+) -> Iterator[str]:
     """Complaints about files that an entry, or its source, would replace."""
+    if out.suffix == ".py":
+        yield f"`out` must not end in .py, as the source beside it does; got {out}: write .json."
+    looked = _looked(out) if quick else {}
     for path in (out, source):
         same = path == source and path.exists() and path.read_bytes() == file.read_bytes()
+        same = same or (path in looked and looked[path] in ("", _hash(path)))
         if path.exists() and not same:
             yield (
                 f"`out` must be a new file; got {out}, and {path} is there already: choose another "
                 "name, or remove it."
             )
+
+
+def _looked(out: pathlib.Path) -> dict[pathlib.Path, str]:
+    """The files of an earlier quick look and their hashes; the entry itself has none."""
+    try:
+        entry = read(out)
+        wrote = {out: "", out.parent / entry["source"]["file"]: entry["source"]["sha256"]}
+        return wrote if entry["protocol"]["name"] == QUICK.name else {}
+    except (RunError, KeyError, TypeError):
+        return {}
 
 
 def check(

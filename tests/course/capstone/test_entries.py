@@ -109,6 +109,47 @@ def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
     assert refused(path) == refused(path.with_name("other.json")) == ""
 
 
+def test_a_quick_look_replaces_a_quick_look_alone(path: Path, tmp_path: Path):
+    """Neither an entry nor a file of the student's, wherever it is told to write."""
+    (tmp_path / "precious.py").write_text("mine")
+    for out in (path, tmp_path / "precious.json"):
+        before = {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
+        with pytest.raises(ValueError, match="is there already"):
+            entries.run("mine:right", out, protocol=QUICK, evaluate=scored)
+        assert before == {file: file.read_bytes() for file in before}
+    quick = tmp_path / "quick.json"
+    for more in ("", "# changed"):
+        (tmp_path / "mine.py").write_text(SOURCE + more)
+        entries.run("mine:right", quick, protocol=QUICK, evaluate=scored)
+    assert quick.with_suffix(".py").read_text() == SOURCE + more
+    quick.with_suffix(".py").write_text("edited")  # no longer what the quick look wrote
+    with pytest.raises(ValueError, match=r"quick\.py is there already"):
+        entries.run("mine:right", quick, protocol=QUICK, evaluate=scored)
+    with pytest.raises(ValueError, match=r"`out` must not end in \.py"):
+        entries.run("mine:right", tmp_path / "new.py", evaluate=scored)
+
+
+def test_an_entry_names_the_file_in_which_its_memory_is_written(path: Path, tmp_path: Path):
+    """Of what was imported from elsewhere a peer would get the wrong file, or none."""
+    (tmp_path / "borrowed.py").write_text("from mine import right as other\n")
+    (tmp_path / "alias.py").write_text("from mmrl.memory import LRU as Mine\n")
+    for place, file in {"borrowed:other": "mine", "alias:Mine": "lru"}.items():
+        with pytest.raises(ValueError, match=rf"got '{place}', which is written in .*{file}\.py"):
+            entries.run(place, path.with_name("new.json"), evaluate=scored)
+    entries.run("mmrl.memory:LRU", path.with_name("lru.json"), evaluate=scored)
+    assert refused(path.with_name("lru.json")) == ""
+
+
+def test_a_memory_in_a_folder_is_checked_without_it(path: Path, tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "memory.py").write_text(SOURCE)
+    entries.run("folder.memory:right", path.with_name("dotted.json"), evaluate=scored)
+    (tmp_path / "folder").rename(tmp_path / "gone")
+    for name in ("folder.memory", "folder"):
+        sys.modules.pop(name, None)
+    assert refused(path.with_name("dotted.json")) == ""
+
+
 def test_a_source_stands_alone(path: Path, tmp_path: Path):
     (tmp_path / "weights.py").write_text("W = 1")
     (tmp_path / "two.py").write_text(f"{SOURCE}\ndef build(*_, **__):\n    import weights\n")
