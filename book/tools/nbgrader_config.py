@@ -22,24 +22,31 @@ CELL_SECONDS = 120
 NOTEBOOK_SECONDS = 600
 
 SLOW = f"it took longer than a cell ({CELL_SECONDS} s) or the notebook ({NOTEBOOK_SECONDS} s) may."
+LATE = f"cells of the course itself took the notebook's {NOTEBOOK_SECONDS} s: grade this again."
 DIED = "it did not end, because the notebook's process had died by then."
 SKIPPED = "it was not run, because its tags say so."
 MISSING = "the cell that checks it is not in the notebook."
 UNREAD = "the notebook was not there, or could not be read: see what `nbgrader autograde` said."
+ABSENT = "nothing was handed in."
 
 
 class Bounded(preprocessors.Execute):
-    """Run a notebook within its time; a check that was stopped, or never run, earns nothing."""
+    """Run a notebook within its time; a check that was stopped, or never run, earns nothing.
+
+    An answer and a check have the seconds of a cell, a cell of the course what the notebook has
+    left: on a busy machine, these may be slow without a fault of the student.
+    """
 
     notebook_timeout = Integer(NOTEBOOK_SECONDS, help="seconds for a notebook").tag(config=True)
 
     def preprocess(self, nb: Any, resources: Any = None, km: Any = None) -> Any:
         self.deadline, self.ended = time.monotonic() + self.notebook_timeout, set()
+        self.taken = 0.0  # seconds of answers and checks
         why = SKIPPED
         try:
             preprocessors.Execute.preprocess(self, nb, resources, km)
         except CellTimeoutError:
-            why = SLOW
+            why = SLOW if self.theirs or self.taken > self.notebook_timeout / 2 else LATE
         except DeadKernelError:
             why = DIED
         for index, cell in enumerate(nb.cells):
@@ -55,28 +62,46 @@ class Bounded(preprocessors.Execute):
         return nb, resources
 
     def preprocess_cell(self, cell: Any, resources: Any, index: int) -> Any:
-        left = int(self.deadline - time.monotonic())
+        began = time.monotonic()
+        left = int(self.deadline - began)
         if left < 1:
+            self.theirs = False
             raise CellTimeoutError(SLOW)
-        self.timeout_func = lambda _: min(self.timeout, left)
-        return preprocessors.Execute.preprocess_cell(self, cell, resources, index)
+        self.theirs = "nbgrader" in cell.metadata
+        self.timeout_func = lambda _: min(self.timeout, left) if self.theirs else left
+        try:
+            return preprocessors.Execute.preprocess_cell(self, cell, resources, index)
+        finally:
+            self.taken += self.theirs * (time.monotonic() - began)
 
     def on_cell_executed(self, **about: Any) -> None:
         preprocessors.Execute.on_cell_executed(self, **about)
         self.ended.add(about["cell_index"])
 
 
+class Restored(preprocessors.OverwriteCells):
+    """Put back what a student must not change, without a warning for each hidden test put back."""
+
+    def report_change(self, name: str, attr: str, old: Any, new: Any) -> None:
+        if attr != "checksum":
+            preprocessors.OverwriteCells.report_change(self, name, attr, old, new)
+
+
 class Points(ExportPlugin):
-    """A row for each exercise of each submission, as CSV or, if the file is called so, as JSON."""
+    """A row for each exercise and student, as CSV or, if the file is called so, as JSON.
+
+    Of a chapter that nobody has handed in there are none.
+    """
 
     def export(self, gradebook: Gradebook) -> None:
         rows = [
             row
             for assignment in gradebook.assignments
             if not self.assignment or assignment.name in self.assignment
-            for submission in assignment.submissions
-            if not self.student or submission.student.id in self.student
-            for row in self.rows(submission)
+            if assignment.submissions
+            for student in gradebook.students
+            if not self.student or student.id in self.student
+            for row in self.rows(assignment, student.id)
         ]
         target = Path(self.to or "points.csv")
         with target.open("w", newline="", encoding="utf-8") as file:
@@ -87,25 +112,37 @@ class Points(ExportPlugin):
                 table = csv.DictWriter(file, heads)
                 table.writeheader()
                 table.writerows(rows)
-        print(
-            f"{target}: {len(rows)} exercises of {len({row['student'] for row in rows})} students"
-        )
+        students = {row["student"] for row in rows}
+        print(f"{target}: {len(rows)} exercises of {len(students)} students")
+        late = {(row["student"], row["chapter"]) for row in rows if row["said"] == LATE}
+        for student, chapter in sorted(late):
+            print(
+                f"Not graded to the end: nbgrader autograde --force --student {student} {chapter}"
+            )
 
-    def rows(self, submission: Any) -> list[dict[str, Any]]:
-        chapter, student = submission.assignment.name, submission.student.id
+    def rows(self, assignment: Any, student: str) -> list[dict[str, Any]]:
+        """The exercises of a chapter, as one student has answered them."""
+        handed_in = {
+            notebook.name: {grade.cell.name: grade.score for grade in notebook.grades}
+            for submission in assignment.submissions
+            if submission.student.id == student
+            for notebook in submission.notebooks
+        }
         rows = []
-        for notebook in submission.notebooks:
-            path = Path("autograded", student, chapter, f"{notebook.name}.ipynb")
-            said = _said(path)
-            for grade in sorted(notebook.grades, key=lambda grade: grade.cell.name):
+        for notebook in assignment.notebooks:
+            path = Path("autograded", student, assignment.name, f"{notebook.name}.ipynb")
+            points = handed_in.get(notebook.name)
+            said = {} if points is None else _said(path)
+            nothing = ABSENT if points is None else MISSING if said else UNREAD
+            for cell in sorted(notebook.grade_cells, key=lambda cell: cell.name):
                 rows.append(
                     {
                         "student": student,
-                        "chapter": chapter,
-                        "exercise": grade.cell.name.replace("-", "."),
-                        "points": grade.score or 0.0,
-                        "of": grade.max_score,
-                        "said": said.get(grade.cell.name, MISSING if said else UNREAD),
+                        "chapter": assignment.name,
+                        "exercise": cell.name.replace("-", "."),
+                        "points": (points or {}).get(cell.name) or 0.0,
+                        "of": cell.max_score,
+                        "said": said.get(cell.name, nothing),
                     }
                 )
         return rows
@@ -164,6 +201,13 @@ c.Autograde.autograde_preprocessors = [
     preprocessors.LimitOutput,
     preprocessors.SaveAutoGrades,
     preprocessors.AssignLatePenalties,
+    preprocessors.CheckCellMetadata,
+]
+c.Autograde.sanitize_preprocessors = [
+    preprocessors.ClearOutput,
+    preprocessors.DeduplicateIds,
+    preprocessors.OverwriteKernelspec,
+    Restored,
     preprocessors.CheckCellMetadata,
 ]
 c.Bounded.timeout = CELL_SECONDS

@@ -125,8 +125,27 @@ def release(folder: Path) -> None:
     subprocess.run(command, cwd=folder, env=os.environ | {"PATH": path}, check=True)
 
 
+def install(folder: Path) -> str:
+    """Put what students install into a folder: the library as a wheel, whose name is returned, and
+    the lock."""
+    shutil.rmtree(folder, ignore_errors=True)
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*wheel, str(folder), str(ROOT)], check=True)
+    shutil.copy(ROOT / "requirements.lock", folder)
+    (name,) = (path.name for path in folder.glob("*.whl"))
+    return name
+
+
+NEXT = """
+Give out {folder}/release, the notebooks, and {folder}/install, with which a student types
+    python3 -m venv course
+    course/bin/pip install -c requirements.lock '{wheel}[notebooks]'
+What comes back belongs into {folder}/submitted/STUDENT/CHAPTER/CHAPTER.ipynb; then
+    . .venv/bin/activate && cd {folder} && nbgrader autograde CHAPTER && nbgrader export
+"""
+
 if __name__ == "__main__":
     FOLDER = Path(sys.argv[1])
     write(FOLDER)
     release(FOLDER)
-    print(f"Notebooks for students are in {FOLDER / 'release'}.")
+    print(NEXT.format(folder=FOLDER, wheel=install(FOLDER / "install")))

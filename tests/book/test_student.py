@@ -10,16 +10,19 @@ import os
 import re
 import runpy
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode, v4
 from traitlets import HasTraits
 from traitlets.config import Config
 
+import mmrl
 from mmrl.course.exercises import Exercise
 from tests.grading import run
 
@@ -241,17 +244,24 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> list[str]:
-    """What is said last in graded cells of these sources; ✗ where they earn nothing."""
+    """What is said last in graded cells of these sources; ✗ where they earn nothing.
+
+    A source that begins with "lesson" is a cell of the course.
+    """
     mark = {"nbgrader": {"grade": True, "points": 1}}
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(text, metadata=mark) for text in sources])
+    marks = [{} if text.startswith("lesson") else mark for text in sources]
+    cells = zip(sources, marks, strict=True)
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(text, metadata=m) for text, m in cells])
     bounded = settings["Bounded"]()
     bounded.notebook_timeout = seconds
     bounded.preprocess(notebook)
     # As nbgrader's `determine_grade` does.
     wrong = lambda out: out.output_type == "error" or out.get("name") == "stderr"  # noqa: E731
     says = settings["_last_line"]
-    outputs = [cell.outputs for cell in notebook.cells]
-    assert all(0 < given <= min(60, seconds) for given in bounded.seconds)
+    outputs = [cell.outputs for cell in notebook.cells if cell.metadata]
+    for given, its in zip(bounded.seconds, marks, strict=False):
+        assert 0 < given <= (min(60, seconds) if its else seconds)
+        assert its or given > 60 or seconds < 60
     # It takes the first value for the points, whatever comes later.
     assert not any(out.output_type == "execute_result" for each in outputs for out in each)
     return ["✗ " * any(map(wrong, each)) + says(each) for each in outputs]
@@ -265,7 +275,80 @@ def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, 
     assert outcomes(settings, "print", "print, hang", "print") == [told, slow, slow]
     assert outcomes(settings, "print", "skip", "print") == [told, skipped, told]
     assert outcomes(settings, "value", "value, fail") == ["", "✗ wrong"]
-    assert outcomes(settings, "print", "print", seconds=0) == [slow, slow]
+    assert outcomes(settings, "hang", "print") == [slow, slow]
+
+
+def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(settings: dict[str, Any]):
+    late, slow = ("✗ " + settings[name] for name in ("LATE", "SLOW"))
+    assert outcomes(settings, "lesson", "print", seconds=500) == ["✓ printed"]
+    assert outcomes(settings, "print", "lesson, hang", "print") == ["✓ printed", late]
+    assert outcomes(settings, "print", "print", seconds=0) == [late, late]
+    bounded = settings["Bounded"]
+    given = bounded.on_cell_executed
+    # The second cell, and then the first, takes all the time there is.
+    for slowest, why in (("lesson", late), ("print", slow)):
+
+        def slowly(self: Any, slowest: str = slowest, **about: Any) -> None:
+            given(self, **about)
+            if slowest == ("print", "lesson")[about["cell_index"]]:
+                time.sleep(1.2)
+
+        bounded.on_cell_executed = slowly
+        assert outcomes(settings, "print", "lesson", "print", seconds=2)[1] == why
+
+
+class Row(types.SimpleNamespace):
+    """A row of nbgrader's tables, with what is asked of it here."""
+
+
+def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
+    settings: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    cells = [Row(name=f"5-{i}", max_score=1.0) for i in (1, 2)]
+    students = [Row(id=name) for name in ("absent", "late", "right", "unread")]
+
+    def submission(student: Row, score: float | None, *said: str) -> Row:
+        grades = [Row(cell=cell, score=score) for cell in cells]
+        if said:
+            mark = [{"nbgrader": {"grade": True, "points": 1, "grade_id": c.name}} for c in cells]
+            made = [v4.new_code_cell("", metadata=m) for m in mark]
+            for cell, line in zip(made, said, strict=True):
+                cell.outputs = [v4.new_output("stream", text=line)]
+            folder = tmp_path / "autograded" / student.id / "05"
+            folder.mkdir(parents=True)
+            nbformat.write(v4.new_notebook(cells=made), folder / "05.ipynb")
+        return Row(student=student, notebooks=[Row(name="05", grades=grades)])
+
+    handed_in = [
+        submission(students[1], 0.0, settings["LATE"], settings["LATE"]),
+        submission(students[2], 1.0, "✓ right", "✓ right"),
+        submission(students[3], None),
+    ]
+    notebooks = [Row(name="05", grade_cells=cells)]
+    book = Row(
+        students=students,
+        assignments=[
+            Row(name="05", submissions=handed_in, notebooks=notebooks),
+            Row(name="06", submissions=[], notebooks=notebooks),
+        ],
+    )
+    points = settings["Points"]()
+    points.assignment, points.student, points.to = [], [], "points.json"
+    points.export(book)
+    rows = json.loads((tmp_path / "points.json").read_text("utf-8"))
+    says = {"absent": settings["ABSENT"], "late": settings["LATE"], "right": "✓ right"}
+    says["unread"] = settings["UNREAD"]
+    assert [(row["student"], row["said"]) for row in rows] == [
+        (name, said) for name, said in says.items() for _ in cells
+    ]
+    assert [row["points"] for row in rows] == [0, 0, 0, 0, 1, 1, 0, 0]
+    assert [row["exercise"] for row in rows[:2]] == ["5.1", "5.2"]
+    told = capsys.readouterr().out
+    assert told.count("--force") == 1 and "autograde --force --student late 05\n" in told
 
 
 # What is planted
@@ -301,4 +384,5 @@ def test_the_page_for_lecturers_says_what_each_planted_submission_gets():
     seconds = re.findall(
         r"^(\w+_SECONDS) = (\d+)$", (TOOLS / "nbgrader_config.py").read_text("utf-8"), re.MULTILINE
     )
-    assert f"A cell has {seconds[0][1]} seconds and a notebook {seconds[1][1]}," in page
+    assert f"check has {seconds[0][1]} seconds and a notebook {seconds[1][1]}," in page
+    assert f"'mmrl_jax-{mmrl.__version__}-py3-none-any.whl[notebooks]'" in page
