@@ -18,7 +18,8 @@ Evaluate = Callable[..., dict[str, Any]]
 MOST_BYTES = 20_000  # of a source: no weights that were trained before are in it
 SLACK = 0.02  # of a return: two scores that differ by less agree, however narrow their intervals
 SPEED = 8  # times as many CPU-seconds, or as few, may come on another machine
-IMPORTS = {"mmrl", "jax", "jaxtyping", "equinox", "numpy", *sys.stdlib_module_names}
+LOADERS = {"__import__", "exec", "eval", "importlib", "runpy", "pkgutil", "zipimport"}
+IMPORTS = {"mmrl", "jax", "jaxtyping", "equinox", "numpy", *sys.stdlib_module_names} - LOADERS
 
 
 def described(protocol: Protocol) -> dict[str, Any]:
@@ -86,10 +87,12 @@ def alone(file: pathlib.Path) -> Iterator[str]:
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     places = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     names += ["." * node.level + (node.module or "") for node in places]
+    names += [node.id for node in nodes if isinstance(node, ast.Name) and node.id in LOADERS]
     if others := sorted({name for name in names if name.partition(".")[0] not in IMPORTS}):
         yield (
             f"Its source {file.name} imports {', '.join(others)}; only JAX, Equinox, jaxtyping, "
-            "NumPy, mmrl and Python's own modules are allowed: put all of it into one file."
+            "NumPy, mmrl and Python's own modules are allowed, and none that loads others: put all "
+            "of it into one file."
         )
 
 
