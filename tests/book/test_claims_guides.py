@@ -136,9 +136,8 @@ def test_what_a_gpu_does_with_scans_and_equations():
     assert f"about {1000 * walk['lax.scan'] / 4096:.0f} microseconds for 64 numbers" in SCALING
     lifted = [row["ms"] for row in rows.values() if row["kind"] == "lift"]
     assert all(ms["associative"] < 0.1 * ms["lax.scan"] for ms in lifted) and len(lifted) == 8
-    won = {row["step"].split()[-1] for row in rows.values() if row["kind"] == "lift"}
-    assert won == {"return", "average", "LRU"}
-    assert "H200 the trees of the return, the average and the LRU won." in prose("17_compiling")
+    won = {row["step"] for row in rows.values() if row["kind"] == "lift"}
+    assert len(won) == 3 and "On an H200 three trees won." in prose("17_compiling")
     ratios = collections.defaultdict(list)
     for row in rows.values():
         ms = row.get("ms", {})
