@@ -47,12 +47,17 @@ def find(env_id: str, argument: str = "env_id") -> Any:
     value: Any = (module := _module(env_id, place, argument))
     for part in name.split("."):
         if not hasattr(value, part):
-            own = [k for k, x in vars(module).items() if not isinstance(x, ModuleType)]
-            own = [k for k in own if not k.startswith("_")]
+            own = [
+                k
+                for k, x in vars(module).items()
+                if not k.startswith("_") and not isinstance(x, ModuleType)
+                if getattr(x, "__module__", place) == module.__name__
+            ]
             nearest = difflib.get_close_matches(name, own, n=3, cutoff=0.3) or own[:3] or ["none"]
             raise ValueError(
                 f"`{argument}` must name something in {place} after the colon, got {env_id!r}: "
-                f"there is no {part!r} in it. Nearest: {', '.join(nearest)}."
+                f"there is {f'no {part!r} in it' if part else 'none'}. "
+                f"Nearest: {', '.join(nearest)}."
             )
         value = getattr(value, part)
     return value
