@@ -3,9 +3,11 @@
 `make student` puts a copy of this file into the folder that it makes, where you may change it.
 """
 
+import copy
 import csv
 import json
 import os
+import shlex
 import time
 import warnings
 from pathlib import Path
@@ -18,6 +20,7 @@ from nbgrader.api import Gradebook
 from nbgrader.plugins import ExportPlugin
 from traitlets import Integer
 
+COURSE = Path.cwd()
 CELL_SECONDS = 120
 NOTEBOOK_SECONDS = 600
 
@@ -30,18 +33,54 @@ UNREAD = "the notebook was not there, or could not be read: see what `nbgrader a
 ABSENT = "nothing was handed in."
 
 
+def _given_out(resources: Any) -> list[Any]:
+    """The cells of the notebook that a submission was made of, with hidden tests."""
+    name = resources["nbgrader"]
+    path = COURSE / "source" / name["assignment"] / f"{name['notebook']}.ipynb"
+    return nbformat.read(path, 4).cells
+
+
+class Marked(preprocessors.NbGraderPreprocessor):
+    """Give each answer and check the mark that it had: nbgrader stops at one that is twice there,
+    of another chapter, edited or gone. Cells are known by their marks, and otherwise by their ids.
+    """
+
+    def preprocess(self, nb: Any, resources: Any) -> Any:
+        known = {c.metadata.nbgrader.grade_id: c for c in _given_out(resources) if _mark(c)}
+        names, found = {cell.id: name for name, cell in known.items()}, {}
+        for index, cell in enumerate(nb.cells):
+            name = cell.metadata.pop("nbgrader", {}).get("grade_id")
+            name = name if name in known else names.get(cell.get("id"))
+            if name in known and cell.cell_type == "code":
+                found.setdefault(name, index)
+        for name, index in found.items():
+            nb.cells[index].metadata["nbgrader"] = copy.deepcopy(known[name].metadata.nbgrader)
+        place = min(found.values(), default=len(nb.cells))
+        for name, cell in known.items():
+            if name in found:
+                place = found[name] + 1
+                continue
+            cell = copy.deepcopy(cell)
+            cell.source = cell.source if cell.metadata.nbgrader.grade else ""
+            nb.cells.insert(place, cell)
+            found = {other: at + (at >= place) for other, at in found.items()}
+            place += 1
+        return nb, resources
+
+
 class Bounded(preprocessors.Execute):
     """Run a notebook within its time; a check that was stopped, or never run, earns nothing.
 
-    An answer and a check have the seconds of a cell, a cell of the course what the notebook has
-    left: on a busy machine, these may be slow without a fault of the student.
+    A check, and what a student has written, has the seconds of a cell. A cell of the course has
+    what is left of the notebook's: on a busy machine it may be slow without a fault of theirs.
     """
 
     notebook_timeout = Integer(NOTEBOOK_SECONDS, help="seconds for a notebook").tag(config=True)
 
     def preprocess(self, nb: Any, resources: Any = None, km: Any = None) -> Any:
         self.deadline, self.ended = time.monotonic() + self.notebook_timeout, set()
-        self.taken = 0.0  # seconds of answers and checks
+        self.course = {cell.id: cell.source for cell in _given_out(resources) if not _mark(cell)}
+        self.taken = 0.0  # seconds of what is not the course's
         why = SKIPPED
         try:
             preprocessors.Execute.preprocess(self, nb, resources, km)
@@ -67,8 +106,8 @@ class Bounded(preprocessors.Execute):
         if left < 1:
             self.theirs = False
             raise CellTimeoutError(SLOW)
-        self.theirs = "nbgrader" in cell.metadata
-        self.timeout_func = lambda _: min(self.timeout, left) if self.theirs else left
+        self.theirs = self.course.get(cell.get("id")) != cell.source
+        self.timeout_func = lambda _: self.timeout if self.theirs else left
         try:
             return preprocessors.Execute.preprocess_cell(self, cell, resources, index)
         finally:
@@ -116,9 +155,8 @@ class Points(ExportPlugin):
         print(f"{target}: {len(rows)} exercises of {len(students)} students")
         late = {(row["student"], row["chapter"]) for row in rows if row["said"] == LATE}
         for student, chapter in sorted(late):
-            print(
-                f"Not graded to the end: nbgrader autograde --force --student {student} {chapter}"
-            )
+            name = shlex.quote(student)
+            print(f"Grade again: nbgrader autograde --force --student {name} {chapter}")
 
     def rows(self, assignment: Any, student: str) -> list[dict[str, Any]]:
         """The exercises of a chapter, as one student has answered them."""
@@ -140,7 +178,7 @@ class Points(ExportPlugin):
                         "student": student,
                         "chapter": assignment.name,
                         "exercise": cell.name.replace("-", "."),
-                        "points": (points or {}).get(cell.name) or 0.0,
+                        "points": (points.get(cell.name) or 0.0) if points and said else 0.0,
                         "of": cell.max_score,
                         "said": said.get(cell.name, nothing),
                     }
@@ -148,8 +186,12 @@ class Points(ExportPlugin):
         return rows
 
 
+def _mark(cell: Any) -> Any:
+    return cell.metadata.get("nbgrader", {})
+
+
 def _points_of(cell: Any) -> float:
-    mark = cell.metadata.get("nbgrader", {})
+    mark = _mark(cell)
     return mark.get("points", 0) if mark.get("grade") else 0
 
 
@@ -205,7 +247,7 @@ c.Autograde.autograde_preprocessors = [
 ]
 c.Autograde.sanitize_preprocessors = [
     preprocessors.ClearOutput,
-    preprocessors.DeduplicateIds,
+    Marked,
     preprocessors.OverwriteKernelspec,
     Restored,
     preprocessors.CheckCellMetadata,

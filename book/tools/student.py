@@ -147,5 +147,6 @@ What comes back belongs into {folder}/submitted/STUDENT/CHAPTER/CHAPTER.ipynb; t
 if __name__ == "__main__":
     FOLDER = Path(sys.argv[1])
     write(FOLDER)
+    WHEEL = install(FOLDER / "install")
     release(FOLDER)
-    print(NEXT.format(folder=FOLDER, wheel=install(FOLDER / "install")))
+    print(NEXT.format(folder=FOLDER, wheel=WHEEL))

@@ -4,6 +4,7 @@ How nbgrader gives them out, runs and grades them is seen by `make grading`, whi
 """
 
 import ast
+import copy
 import importlib
 import json
 import os
@@ -225,8 +226,9 @@ class Execute(HasTraits):
 
 
 @pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The settings of a course, where nbgrader is not installed."""
+def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """The settings of a course in this folder, where nbgrader is not installed."""
+    monkeypatch.chdir(tmp_path)
     names = ("preprocessors", "api", "plugins")
     modules = {name: types.ModuleType(f"nbgrader.{name}") for name in names}
     for module in modules.values():
@@ -243,25 +245,35 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return runpy.run_path(path, init_globals={"get_config": Config})
 
 
+def give_out(*cells: NotebookNode) -> dict[str, Any]:
+    """Makes these cells a chapter of the course, and names it as nbgrader does."""
+    folder = Path("source", "05")
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(v4.new_notebook(cells=list(cells)), folder / "05.ipynb")
+    return {"nbgrader": {"assignment": "05", "notebook": "05"}}
+
+
 def outcomes(settings: dict[str, Any], *sources: str, seconds: int = 100) -> list[str]:
     """What is said last in graded cells of these sources; ✗ where they earn nothing.
 
-    A source that begins with "lesson" is a cell of the course.
+    A source that begins with "lesson" is a cell of the course, with "own" one of the student's.
     """
     mark = {"nbgrader": {"grade": True, "points": 1}}
-    marks = [{} if text.startswith("lesson") else mark for text in sources]
+    marks = [{} if text.startswith(("lesson", "own")) else mark for text in sources]
     cells = zip(sources, marks, strict=True)
     notebook = v4.new_notebook(cells=[v4.new_code_cell(text, metadata=m) for text, m in cells])
     bounded = settings["Bounded"]()
     bounded.notebook_timeout = seconds
-    bounded.preprocess(notebook)
+    given = [cell for cell in notebook.cells if cell.source.startswith("lesson")]
+    bounded.preprocess(notebook, give_out(*given))
     # As nbgrader's `determine_grade` does.
     wrong = lambda out: out.output_type == "error" or out.get("name") == "stderr"  # noqa: E731
     says = settings["_last_line"]
     outputs = [cell.outputs for cell in notebook.cells if cell.metadata]
-    for given, its in zip(bounded.seconds, marks, strict=False):
-        assert 0 < given <= (min(60, seconds) if its else seconds)
-        assert its or given > 60 or seconds < 60
+    for text, limit in zip(sources, bounded.seconds, strict=False):
+        # What is the student's always has its seconds, and no more.
+        assert 0 < limit <= seconds if text.startswith("lesson") else limit == 60
+        assert limit > 60 or seconds < 60 or not text.startswith("lesson")
     # It takes the first value for the points, whatever comes later.
     assert not any(out.output_type == "execute_result" for each in outputs for out in each)
     return ["✗ " * any(map(wrong, each)) + says(each) for each in outputs]
@@ -282,6 +294,7 @@ def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(settings: dict[str
     late, slow = ("✗ " + settings[name] for name in ("LATE", "SLOW"))
     assert outcomes(settings, "lesson", "print", seconds=500) == ["✓ printed"]
     assert outcomes(settings, "print", "lesson, hang", "print") == ["✓ printed", late]
+    assert outcomes(settings, "print", "own, hang", "print") == ["✓ printed", slow]
     assert outcomes(settings, "print", "print", seconds=0) == [late, late]
     bounded = settings["Bounded"]
     given = bounded.on_cell_executed
@@ -297,6 +310,63 @@ def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(settings: dict[str
         assert outcomes(settings, "print", "lesson", "print", seconds=2)[1] == why
 
 
+NAMES = ["5-1-answer", "5-1", "5-2-answer", "5-2"]
+SOURCE = [
+    v4.new_code_cell(
+        f"source of {name}",
+        id=name.replace("5-", "id-"),
+        metadata={"nbgrader": {"grade_id": name, "grade": not name.endswith("answer")}},
+    )
+    for name in NAMES
+]
+
+
+def without(index: int) -> NotebookNode:
+    cell = copy.deepcopy(SOURCE[index])
+    return NotebookNode(cell | {"metadata": NotebookNode()})
+
+
+def bearing(name: str, text: str = "own", **fields: Any) -> NotebookNode:
+    mark = {"grade_id": name, "grade": False} | fields
+    return v4.new_code_cell(text, metadata={"nbgrader": mark})
+
+
+@pytest.mark.parametrize(
+    ("cells", "texts"),
+    {
+        "as given out": (SOURCE, SOURCE),
+        "split": ([SOURCE[0], bearing(NAMES[0]), *SOURCE[1:]], [SOURCE[0], "own", *SOURCE[1:]]),
+        "copied": (
+            [*SOURCE[:2], bearing("5-1", "copy", grade=True), *SOURCE[2:]],
+            [*SOURCE[:2], "copy", *SOURCE[2:]],
+        ),
+        "of another chapter": ([bearing("4-1-answer"), *SOURCE], ["own", *SOURCE]),
+        "both gone": (SOURCE[:2], [*SOURCE[:2], "", SOURCE[3]]),
+        "the first two gone": (SOURCE[2:], ["", *SOURCE[1:]]),
+        "all gone": ([], ["", SOURCE[1], "", SOURCE[3]]),
+        "a check gone": ([SOURCE[0], *SOURCE[2:]], SOURCE),
+        "stripped": ([without(i) for i in range(4)], SOURCE),
+        "forged": ([*SOURCE[:3], bearing("5-2", "own", solution=True)], [*SOURCE[:3], "own"]),
+        "turned into words": (
+            [*SOURCE[:3], v4.new_markdown_cell("own", metadata=SOURCE[3].metadata)],
+            [*SOURCE[:3], SOURCE[3], "own"],
+        ),
+    }.values(),
+)
+def test_marks_are_as_they_were_given_out(
+    settings: dict[str, Any], cells: list[NotebookNode], texts: list[Any]
+):
+    """Each once, in its order; a submission loses nothing by one that is twice there, or gone."""
+    resources = give_out(*SOURCE)
+    notebook = v4.new_notebook(cells=copy.deepcopy(list(cells)))
+    made, _ = settings["Marked"]().preprocess(notebook, resources)
+    assert [cell.source for cell in made.cells] == [
+        text if isinstance(text, str) else text.source for text in texts
+    ]
+    marks = [cell.metadata.nbgrader for cell in made.cells if "nbgrader" in cell.metadata]
+    assert marks == [cell.metadata.nbgrader for cell in SOURCE]
+
+
 class Row(types.SimpleNamespace):
     """A row of nbgrader's tables, with what is asked of it here."""
 
@@ -304,12 +374,10 @@ class Row(types.SimpleNamespace):
 def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
     settings: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    monkeypatch.chdir(tmp_path)
     cells = [Row(name=f"5-{i}", max_score=1.0) for i in (1, 2)]
-    students = [Row(id=name) for name in ("absent", "late", "right", "unread")]
+    students = [Row(id=name) for name in ("absent", "late", "right", "un read")]
 
     def submission(student: Row, score: float | None, *said: str) -> Row:
         grades = [Row(cell=cell, score=score) for cell in cells]
@@ -326,7 +394,7 @@ def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
     handed_in = [
         submission(students[1], 0.0, settings["LATE"], settings["LATE"]),
         submission(students[2], 1.0, "✓ right", "✓ right"),
-        submission(students[3], None),
+        submission(students[3], 1.0),  # the points of an earlier one, which could be read
     ]
     notebooks = [Row(name="05", grade_cells=cells)]
     book = Row(
@@ -341,7 +409,7 @@ def test_points_name_who_handed_in_nothing_and_who_is_to_be_graded_again(
     points.export(book)
     rows = json.loads((tmp_path / "points.json").read_text("utf-8"))
     says = {"absent": settings["ABSENT"], "late": settings["LATE"], "right": "✓ right"}
-    says["unread"] = settings["UNREAD"]
+    says["un read"] = settings["UNREAD"]
     assert [(row["student"], row["said"]) for row in rows] == [
         (name, said) for name, said in says.items() for _ in cells
     ]

@@ -55,7 +55,8 @@ CODE = {
 class Planted:
     """A submission: an answer for each exercise, and points and words that it must get."""
 
-    # "right", "mistake", "open", "gone" and "edited" (the check, of a mistake), or a key of CODE
+    # "right", "mistake", "open", "gone" and "edited" (the check, of a mistake), "bothgone", right
+    # with marks that are "split", "pasted" or "stripped", or a key of CODE
     answers: tuple[str, ...]
     points: tuple[int, ...]
     said: tuple[str, ...]
@@ -80,6 +81,10 @@ PLANTED = {
     "claim": amid("claim", "Exercise"),
     "garbled": amid("garbled", UNDEFINED),
     "gone": amid("gone", "Exercise"),
+    "bothgone": amid("bothgone", UNDEFINED),
+    "split": Planted(("right", "split", "right"), (1, 1, 1), (RIGHT,) * 3),
+    "pasted": Planted(("right", "pasted", "right"), (1, 1, 1), (RIGHT,) * 3),
+    "stripped": Planted(("stripped",) * 3, (1, 1, 1), (RIGHT,) * 3),
     "edited": amid("edited", "Exercise"),
     "unreadable": Planted(("no notebook",) * 3, (0, 0, 0), ("could not be read",) * 3),
 }
@@ -97,11 +102,19 @@ def submission(chapter: str, released: dict[str, Any], planted: Planted) -> str:
         mark = cell["metadata"].get("nbgrader", {})
         if mark.get("solution"):
             answer, solution = next(wanted)
+            if answer == "bothgone":
+                continue
             if answer != "open":
                 cell = cell | {"source": answered(answer, text_of(following), solution)}
+            if answer in ("split", "pasted"):  # a cell of its mark, or one of another chapter's
+                name = mark | ({"grade_id": "99-1-answer"} if answer == "pasted" else {})
+                twin = {"source": "", "id": "another", "metadata": {"nbgrader": name}}
+                cells.append(cell | twin)
         if mark.get("grade") and answer == "edited":
             cell = cell | {"source": TICK}
-        if not (mark.get("grade") and answer == "gone"):
+        if answer == "stripped":
+            cell = cell | {"metadata": {}}
+        if not (mark.get("grade") and answer in ("gone", "bothgone")):
             cells.append(cell)
     return json.dumps(released | {"cells": cells})
 
@@ -112,7 +125,7 @@ def text_of(cell: dict[str, Any]) -> str:
 
 def answered(answer: str, check: str, solution: str) -> str:
     """The code of an answer to what a cell checks."""
-    if answer == "right":
+    if answer in ("right", "split", "pasted", "stripped"):
         return right(check, solution)
     if answer in CODE:
         return CODE[answer].replace("NAME", names(check)[0])
