@@ -54,7 +54,9 @@ class Expr:
     symbol: ClassVar[str] = ""
     tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
 
-    @property
+    _structure = functools.cached_property(repr)
+
+    @functools.cached_property
     def terms(self) -> tuple["Expr", ...]:
         values = (getattr(self, field.name) for field in dataclasses.fields(self))
         return tuple(value for value in values if isinstance(value, Expr))
@@ -98,10 +100,10 @@ class Expr:
 
     def same(self, other: object) -> bool:
         """Is `other` built alike?"""
-        return isinstance(other, Expr) and repr(self) == repr(other)
+        return isinstance(other, Expr) and self._structure == other._structure
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        return hash(self._structure)
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -256,9 +256,16 @@ class Graph:
     bounds: tuple[str, ...]
     results: tuple[tuple[str, int], ...] = ()
 
+    @functools.cached_property
+    def _inputs(self) -> dict[str, tuple[Edge, ...]]:
+        found: dict[str, tuple[Edge, ...]] = {}
+        for edge in sorted(self.edges, key=lambda edge: edge.input):
+            found[edge.sink] = (*found.get(edge.sink, ()), edge)
+        return found
+
     def inputs(self, sink: str) -> tuple[Edge, ...]:
         """The edges into `sink`, by argument; a merge has several into argument 0."""
-        return tuple(sorted((e for e in self.edges if e.sink == sink), key=lambda e: e.input))
+        return self._inputs.get(sink, ())
 
     def readers(self, source: str) -> tuple[Edge, ...]:
         """The edges along which others read `source`."""

@@ -51,9 +51,11 @@ def reads(
     dense: bool = False,
 ) -> isl.UnionMap:
     """{ sink[p] -> source[q] : q in φ(p), ψ(p) }, of all edges or of some.  §5.1"""
-    parts = [_reads(graph, edge, dense) for edge in (graph.edges if edges is None else edges)]
-    relation = isl.UnionMap(_braces(graph.bounds, parts), context=context)
-    return relation.intersect_range(domains(graph, context, dense=dense))
+    several = graph.edges if edges is None else list(edges)
+    text = _braces(graph.bounds, [_reads(graph, edge, dense) for edge in several])
+    sources = graph.replace(ops={edge.source: graph.ops[edge.source] for edge in several})
+    relation = isl.UnionMap(text, context=context)
+    return relation.intersect_range(domains(sources, context, dense=dense))
 
 
 def read(graph: Graph, edge: Edge, source: isl.Set) -> isl.Map:

@@ -240,9 +240,10 @@ def _typed(
     name: str,
 ) -> tuple[Any, ...]:
     """The types, if `known` sizes are numbers and the other ragged ones may be anything."""
-    rounds = [dict(zip(unsure, trial, strict=False)) | known for trial in _TRIALS]
-    found = map(shapes, rounds)
     texts = [text for text in unsure if text not in known]
+    trials = _TRIALS if texts else _TRIALS[:1]
+    rounds = [dict(zip(unsure, trial, strict=False)) | known for trial in trials]
+    found = map(shapes, rounds)
     unknown = [(unsure[text], [sizes[text] for sizes in rounds]) for text in texts]
 
     def combine(*kinds: jax.ShapeDtypeStruct) -> ArrayType:

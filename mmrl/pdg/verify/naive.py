@@ -10,6 +10,7 @@ the list of events and numbers for the bounds.
 
 import collections
 import dataclasses
+import functools
 import graphlib
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -106,17 +107,17 @@ def take(
     widths = [part.width() for part in edge.slices]
     room = [domain.largest(width, bounds) for width in widths]
     counts = [max(0, int(width.evaluate(env))) for width in widths]
-
-    def pad(kind: Any, *leaves: Any) -> jax.Array:
-        # With numpy: JAX would compile one program for each length.
-        block = np.zeros((*room, *kind.shape), kind.dtype)
-        if leaves:
-            part = np.stack([np.asarray(leaf) for leaf in leaves])
-            block[tuple(map(slice, counts))] = part.reshape((*counts, *kind.shape))
-        return jnp.asarray(block)
-
     kind = graph.ops[edge.source].types(bounds)[edge.output]
-    return jax.tree.map(pad, kind, *found)
+    return jax.tree.map(functools.partial(_pad, room, counts), kind, *found)
+
+
+def _pad(room: Sequence[int], counts: Sequence[int], kind: Any, *leaves: Any) -> jax.Array:
+    # With numpy: JAX would compile one program for each length.
+    block = np.zeros((*room, *kind.shape), kind.dtype)
+    if leaves:
+        part = np.stack([np.asarray(leaf) for leaf in leaves])
+        block[tuple(map(slice, counts))] = part.reshape((*counts, *kind.shape))
+    return jnp.asarray(block)
 
 
 def _thunk(op: Op, bounds: Mapping[str, int], jit: bool) -> Callable[..., tuple[Any, ...]]:
