@@ -1,6 +1,6 @@
 """A batch dimension b: many episodes side by side, written as if there were one."""
 
-import itertools
+import functools
 import zlib
 from typing import Any
 
@@ -20,7 +20,7 @@ from mmrl.pdg.run import compile
 from mmrl.pdg.verify.naive import execute
 
 SIZES = {"I": 2, "B": 3, "T": 4}
-ORDERS = ["".join(order) for order in itertools.permutations("ibt")]
+ORDERS = ["bti", "tbi", "itb"]  # b comes first, in the middle and last
 FIRST = jnp.array([0.5, -0.2, 0.1])
 
 
@@ -40,6 +40,7 @@ class Written:
         return tuple(parts.get(name, self.symbol[name]) for name in x.domain.names)
 
 
+@functools.cache
 def program(order: str) -> Graph:
     """Acting from a constant, a mean over b at each step, discounted sums, and their gradient.
 
@@ -62,10 +63,18 @@ def program(order: str) -> Graph:
     return o.p.graph(w[I - 1], loss)
 
 
+@functools.cache
+def moved(order: str) -> tuple[Graph, list[str]]:
+    return vectorize(program(order), "b")
+
+
+@functools.cache
 def by_hand(order: str) -> tuple:
     """The same with `jax.vmap` and `jax.grad`, and the keys of the same points."""
     tag, domain = zlib.crc32(b"cell"), Domain.of(*order)
 
+    @jax.jit
+    @jax.value_and_grad
     def loss(w: Any, i: int) -> Any:
         h, errors = jnp.ones((SIZES["B"], 3)), []
         for t in range(SIZES["T"]):
@@ -79,14 +88,14 @@ def by_hand(order: str) -> tuple:
 
     w, losses = FIRST, []
     for i in range(SIZES["I"]):
-        value, slope = jax.value_and_grad(loss)(w, i)
+        value, slope = loss(w, i)
         losses.append(value)
         w, last = w - 0.1 * slope, w
     return last, jnp.stack(losses)
 
 
 def values(graph: Graph) -> tuple:
-    last, losses = (list(x.values()) for x in execute(graph, SIZES).values())
+    last, losses = (list(x.values()) for x in execute(graph, SIZES, jit=True).values())
     return last[-1], np.stack(losses)
 
 
@@ -97,7 +106,7 @@ def close(found: Any, wanted: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 def test_acting_moves_as_by_hand_in_every_order(order: str):
-    graph, said = vectorize(program(order), "b")
+    graph, said = moved(order)
     assert {"h", "cell", "error", "v"} <= set(
         said[0].removeprefix("vectorized over b: ").split(", ")
     )
@@ -107,7 +116,7 @@ def test_acting_moves_as_by_hand_in_every_order(order: str):
 
 
 def test_a_branch_that_does_not_line_up_is_put_in_order_before_it_is_taken():
-    graph, _ = vectorize(program("ibt"), "b")
+    graph, _ = moved("itb")
     assert [str(e) for e in graph.inputs("h")][1] == "h <- cell[i, t - 1] if t >= 1"
     first, _ = graph.inputs("v")
     assert (first.source, str(graph.ops[first.source].domain)) == ("v_error", "[i, t: t + 1 == T]")
@@ -118,7 +127,7 @@ def test_a_branch_that_does_not_line_up_is_put_in_order_before_it_is_taken():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "then"),
-    [("itb", "nothing"), ("bti", "lift"), ("itb", "vectorize"), ("bti", "tile"), ("itb", "tile")],
+    [("itb", "nothing"), ("bti", "lift"), ("itb", "vectorize"), ("bti", "tile")],
 )
 def test_later_passes_and_executors_compute_the_same(order: str, then: str):
     passes = {
@@ -126,9 +135,8 @@ def test_later_passes_and_executors_compute_the_same(order: str, then: str):
         "vectorize": lambda g: vectorize(g, "t"),
         "tile": lambda g: tile(g, "t", 3),
     }
-    batch = {"batch": lambda g: vectorize(g, "b")}
     more = {} if then == "nothing" else {then: passes[then], "fuse": fuse}
-    made = compile(program(order), batch | more)
+    made = compile(moved(order)[0], more)
     assert made.check(**SIZES).ok
     close(tuple(made.xla(SIZES)()), by_hand(order))
 
