@@ -1,5 +1,6 @@
 """Programs that are given values when they run, and that call Python while they do."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from mmrl.pdg import Program, compile, gradient
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.run.interpreter import Interpreter
 from mmrl.pdg.verify import naive
 
 STEPS = 6
@@ -27,6 +29,7 @@ def made(graph: Graph, passes: str) -> Any:
     return compile(graph, {} if passes == "none" else {passes: PASSES[passes]})
 
 
+@functools.cache
 def filtered() -> Graph:
     """Σ_t h[t], h[t] = rate h[t - 1] + <x[t], w>, and its gradients with respect to inputs."""
     p = Program("t")
@@ -37,6 +40,13 @@ def filtered() -> Graph:
     h[t + 1] = y = p.fn(lambda h, x, w, r: h * r + (x * w["a"]).sum(), h, x, w, rate, name="y")
     loss = y[0:T].sum()
     return p.graph(loss, gradient(loss, w), gradient(loss, rate))
+
+
+@functools.cache
+def plain() -> tuple[Any, Interpreter]:
+    """That program with no pass: one XLA program, and one interpreter."""
+    program = made(filtered(), "none")
+    return program.xla(T=STEPS), Interpreter(program, {"T": STEPS})
 
 
 def by_hand(w: dict, rate: Any, x: Any) -> Any:
@@ -52,18 +62,26 @@ def values(seed: int) -> dict[str, Any]:
     return {"x": jax.random.normal(a, (STEPS, 3)), "w": {"a": jax.random.normal(b, (3,))}}
 
 
+@functools.cache
+def expected(seed: int, rate: float) -> tuple:
+    w, x = values(seed)["w"], values(seed)["x"]
+    loss, slopes = jax.jit(jax.value_and_grad(by_hand, (0, 1)))(w, rate, x)
+    return loss, *slopes
+
+
 @pytest.mark.parametrize("passes", ["none", "lift", "tile"])
 def test_one_program_serves_all_values(passes: str):
     graph, traced = filtered(), []
     program = made(graph, passes)
-    one = program.xla(T=STEPS)
+    one, other = program.xla(T=STEPS), Interpreter(program, {"T": STEPS})
     inner, one._run = one._run, lambda inputs: (traced.append(1), inner(inputs))[1]
     one._jitted = jax.jit(one._run)
     for seed, rate in ((0, 0.5), (1, -0.9)):
-        given = {**values(seed), "rate": rate}
-        wanted = by_hand(**given), *jax.grad(by_hand, (0, 1))(given["w"], rate, given["x"])
-        found = [one(**given), program.interpret(T=STEPS, **given).results]
-        found.append(tuple(v[()] for v in naive.execute(graph, {"T": STEPS}, **given).values()))
+        given, wanted = {**values(seed), "rate": rate}, expected(seed, rate)
+        found = [one(**given), other(**given).results]
+        if passes == "none":
+            points = naive.execute(graph, {"T": STEPS}, jit=True, **given)
+            found.append(tuple(v[()] for v in points.values()))
         for results in found:
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-5), results, wanted)
     assert len(traced) == 1
@@ -90,13 +108,12 @@ def test_a_key_is_given_alike():
     ],
 )
 def test_wrong_inputs_are_named(change: dict, message: str):
-    graph = filtered()
     given = {k: v for k, v in {**values(0), "rate": 0.5, **change}.items() if v is not None}
-    program = made(graph, "none")
+    one, other = plain()
     for run in (
-        lambda: program.xla(T=STEPS)(**given),
-        lambda: program.interpret(T=STEPS, **given),
-        lambda: naive.execute(graph, {"T": STEPS}, **given),
+        lambda: one(**given),
+        lambda: other(**given),
+        lambda: naive.execute(filtered(), {"T": STEPS}, **given),
     ):
         with pytest.raises(ValueError, match=message):
             run()
@@ -180,7 +197,7 @@ def test_inputs_that_are_alike_stay_apart_through_all_passes():
 
 
 def test_one_program_is_a_function_of_its_inputs():
-    one, given = made(filtered(), "none").xla(T=STEPS), values(0)
+    (one, _), given = plain(), values(0)
     rates = jnp.array([0.5, -0.9])
     many = jax.vmap(lambda rate: one(rate=rate, **given)[2])(rates)
     through = jax.jacfwd(lambda rate: one(rate=rate, **given)[0])
@@ -259,10 +276,19 @@ def grown(w: Any, limit: float, most: int) -> Any:
     return total, (y, steps)
 
 
+RATES = np.array([2.0, 1.5, 1.1], np.float32)
+
+
+@functools.cache
+def all_grown(limit: float) -> np.ndarray:
+    slopes = [jax.value_and_grad(grown, has_aux=True)(x, limit, 9) for x in RATES]
+    return np.array([(y, n, total, slope) for (total, (y, n)), slope in slopes]).T
+
+
 @pytest.mark.parametrize("way", ["none", "over i", "fuse"])
 def test_data_decide_how_many_steps_there_are(way: str):
     calls, runs, bounds = [], [], {"I": 3, "T": 9}
-    graph, w = growing(calls, runs), jnp.array([2.0, 1.5, 1.1])
+    graph = growing(calls, runs)
     batched = {"i": lambda graph: vectorize(graph, "i")}
     program = compile(graph, batched) if way == "over i" else made(graph, way)
     ways: list[Callable[..., Any]] = [program.xla(bounds)]
@@ -274,10 +300,8 @@ def test_data_decide_how_many_steps_there_are(way: str):
     for run, limit in [(run, 5.0) for run in ways] + [(ways[0], 50.0)]:
         calls.clear()
         runs.clear()
-        results = run(w=w, limit=limit)
+        results, wanted = run(w=RATES, limit=limit), all_grown(limit)
         jax.effects_barrier()
-        by_hand = [jax.value_and_grad(grown, has_aux=True)(x, limit, 9) for x in w]
-        wanted = np.array([(y, n, total, slope) for (total, (y, n)), slope in by_hand]).T
         np.testing.assert_allclose(np.stack(results[:4]), wanted, rtol=1e-5)
         live = [(i, t) for i, n in enumerate(wanted[1]) for t in range(int(n))]
         assert calls == live  # in order, though the naive run is in any
