@@ -22,9 +22,13 @@ T, SPLIT, IN, OUT = 14, 7, 5, 3  # a tree over T + 1 steps has one level less th
 STARTS = (0, SPLIT, 8)  # an episode of one step, which begins where tapes are split
 LATER = 8  # the last episode
 MIXED = ("ffm", "gru")
-MODELS = (*memory.NAMES, "ffm printed", "lru x 2", "ffm + gru")
+MONOIDS = (*filter(is_monoid, memory.NAMES), "ffm printed")
+MODELS = (*MONOIDS, *(n for n in memory.NAMES if not is_monoid(n)), "lru x 2", "ffm + gru")
 
-every_model = pytest.mark.parametrize("name", MODELS)
+# Of the module, so that all tests of a model follow one another, and one worker compiles for them.
+# The models that both have are the first ones of both: pytest groups them by their numbers.
+every_model = pytest.mark.parametrize("name", MODELS, scope="module")
+every_monoid = pytest.mark.parametrize("name", MONOIDS, scope="module")
 twice = pytest.mark.parametrize("perturbed", [False, True], ids=["built", "perturbed"])
 
 
@@ -57,10 +61,6 @@ def perturb(model):
         jnp.asarray(x + 0.3 * rng.normal(size=x.shape), x.dtype) for x in map(np.asarray, leaves)
     ]
     return eqx.combine(jax.tree.unflatten(structure, moved), rest)
-
-
-MONOIDS = (*filter(is_monoid, memory.NAMES), "ffm printed")
-every_monoid = pytest.mark.parametrize("name", MONOIDS)
 
 
 def methods(name):
