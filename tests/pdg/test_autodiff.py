@@ -1,6 +1,6 @@
 """Gradients of programs: every index pattern, recurrences, and REINFORCE, against `jax.grad`."""
 
-import re
+import functools
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +66,7 @@ ORACLES = {name: _oracle(f) for name, f in FUNCTIONS.items()}
 
 
 def _stack(found: dict[tuple[int, ...], Any]) -> Any:
-    return jax.tree.map(lambda *xs: jnp.stack(xs), *[found[p] for p in sorted(found)])
+    return jax.tree.map(lambda *xs: np.stack(xs), *[found[p] for p in sorted(found)])
 
 
 def _only(graph: Any, bounds: dict[str, int], **options: Any) -> Any:
@@ -88,7 +88,7 @@ def test_every_pattern_of_reads_has_its_gradient(pattern: str, function: str):
     x = p.fn(lambda t: DATA[t], p.value(t), name="x")
     c = p.value(t).astype("float32") * 0.1 + 0.3
     y = f(x[phi(t, T)], c, p.constant(MATRIX))
-    got = _stack(_only(p.graph(gradient(y, x)), {"T": STEPS}))
+    got = _stack(_only(p.graph(gradient(y, x)), {"T": STEPS}, jit=True))
 
     # Every read as a row of the data or of zeros, so that all patterns share one compiled oracle.
     rows = np.full((STEPS, STEPS), STEPS)
@@ -113,7 +113,7 @@ def test_a_recurrence_is_differentiated_through_time(reverse: bool):
     h[i, t + shift] = p.fn(lambda w, h, x: jnp.tanh(w * h + x), w, h, x)
     loss = p.fn(lambda h: (h**3).sum(), h)
     graph = p.graph(*gradient(loss, w, x))
-    got_w, got_x = (_stack(found) for found in execute(graph, {"I": 2, "T": 5}).values())
+    got_w, got_x = (_stack(found) for found in execute(graph, {"I": 2, "T": 5}, jit=True).values())
 
     def oracle(ws: Any, xs: Any) -> Any:
         total = 0.0
@@ -125,7 +125,7 @@ def test_a_recurrence_is_differentiated_through_time(reverse: bool):
         return total
 
     ws = jnp.stack([MATRIX[:, 0], 2.0 * MATRIX[:, 0]])
-    want_w, want_x = jax.grad(oracle, (0, 1))(ws, DATA[:5])
+    want_w, want_x = jax.jit(jax.grad(oracle, (0, 1)))(ws, DATA[:5])
     np.testing.assert_allclose(got_w, want_w, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(got_x, want_x, rtol=1e-5, atol=1e-6)
 
@@ -210,7 +210,8 @@ def descend(w: Any, gradient: Any) -> Any:
     return jax.tree.map(lambda x, g: x - RATE * g, w, gradient)
 
 
-def reinforce(n: int | None) -> tuple[Program, Tensor]:
+@functools.cache
+def reinforce(n: int | None) -> Graph:
     """Alg. 1: change `n` and only one index changes."""
     p = Program("i", "t", seed=7)
     (i, t), (last, T) = p.symbols, p.bounds
@@ -224,7 +225,7 @@ def reinforce(n: int | None) -> tuple[Program, Tensor]:
     loss = (-p.fn(log_prob, w, obs, action) * returns.detach())[i, 0:T].mean()
     after = p.fn(descend, w, gradient(loss, w))
     w[i + 1] = after
-    return p, after[last - 1]
+    return p.graph(after[last - 1])
 
 
 def by_hand(n: int, iterations: int, steps: int) -> Any:
@@ -235,6 +236,12 @@ def by_hand(n: int, iterations: int, steps: int) -> Any:
         for number in point:
             key = jax.random.fold_in(key, number)
         return key
+
+    @jax.jit
+    @jax.grad
+    def slope(w: Any, tape: Any, returns: Any) -> Any:
+        terms = [-log_prob(w, o, a) * g for (o, a, _), g in zip(tape, returns, strict=True)]
+        return jnp.stack(terms).mean()
 
     w = init()
     for i in range(iterations):
@@ -249,19 +256,13 @@ def by_hand(n: int, iterations: int, steps: int) -> Any:
         returns = [
             sum(GAMMA ** (k - t) * rewards[k] for k in range(t, ends[t])) for t in range(steps)
         ]
-
-        def loss(w: Any, tape: Any = tape, returns: Any = returns) -> Any:
-            terms = [-log_prob(w, o, a) * g for (o, a, _), g in zip(tape, returns, strict=True)]
-            return jnp.stack(terms).mean()
-
-        w = descend(w, jax.grad(loss)(w))
+        w = descend(w, slope(w, tape, returns))
     return w
 
 
 @pytest.mark.slow
 def test_reinforce_equals_a_program_written_by_hand():
-    program, last = reinforce(2)
-    got = _only(program.graph(last), {"I": 3, "T": 5}, jit=True)[()]
+    got = _only(reinforce(2), {"I": 3, "T": 5}, jit=True)[()]
     want = by_hand(2, 3, 5)
     for name in want:
         np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-6)
@@ -269,17 +270,15 @@ def test_reinforce_equals_a_program_written_by_hand():
 
 @pytest.mark.slow
 def test_every_legal_order_gives_the_same_bits():
-    program, last = reinforce(2)
-    graph = program.graph(last)
-    first, *others = [_only(graph, {"I": 2, "T": 3}, seed=seed)[()] for seed in range(3)]
+    bounds = {"I": 2, "T": 3}
+    first, *others = [_only(reinforce(2), bounds, seed=seed, jit=True)[()] for seed in range(3)]
     for other in others:
         jax.tree.map(np.testing.assert_array_equal, first, other)
 
 
 def test_a_step_learns_from_its_window_alone():
     """Nothing between acting and learning waits for the whole episode: it may interleave."""
-    program, last = reinforce(2)
-    graph = program.graph(last)
+    graph = reinforce(2)
     gradient = next(name for name in graph.ops if name.startswith("vjp_log_prob"))
     whole = [e for e in graph.edges for part in e.slices if str(part) == "0:T"]
     assert whole == []
@@ -290,8 +289,7 @@ def test_a_step_learns_from_its_window_alone():
 @pytest.mark.parametrize("n", [3, None])
 def test_one_changed_index_changes_what_is_kept(n: int | None):
     """n observations are alive at most, or all of them; and nothing is used after it is freed."""
-    program, last = reinforce(n)
-    graph = program.graph(last)
+    graph = reinforce(n)
     tree = generate(plan_memory(schedule(graph)))
     for steps in (8, 20):
         bounds = {"T": steps, "I": 2}
@@ -321,28 +319,31 @@ def recurrent(recompute: bool) -> Graph:
     return p.graph(loss, gradient(loss, w, recompute=recompute))
 
 
+@jax.jit
+@jax.value_and_grad
+def unrolled(w: Any, x: jax.Array) -> Any:
+    def step(h, x):
+        h = gated(w, h, x)
+        return h, h[0] ** 2
+
+    return jax.lax.scan(step, jnp.full(4, 0.3), x)[1].sum()
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 def test_residuals_replace_a_second_forward_pass(recompute: bool):
-    def by_hand(w, x):
-        def step(h, x):
-            h = gated(w, h, x)
-            return h, h[0] ** 2
-
-        return jax.lax.scan(step, jnp.full(4, 0.3), x)[1].sum()
-
     w, x = {"A": jax.random.normal(jax.random.key(0), (4, 4)) / 2}, jnp.ones((7, 4)) / 3
     made = compile(recurrent(recompute))
     program = made.xla(T=7)
     for found in (program(w=w, x=x), made.interpret(T=7, w=w, x=x).results):
-        wanted = jax.value_and_grad(by_hand)(w, x)
+        wanted = unrolled(w, x)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), found, wanted)
     stored = [program.slots()[name, k] for name, k in program.slots() if name == "cell"]
     # Gates and derivatives are kept, and neither A, which is the same at all t, nor its transpose.
     assert ("cell", 1) in program.slots() or recompute
     sizes = [size for (name, _), size in program.ring_bytes().items() if name == "cell"]
     assert len(stored) == len(sizes) and max(sizes, default=0) <= 7 * 4 * 4
-    text = program.lower(w=w, x=x).compile().as_text()
-    assert len(re.findall(r"= \S+ tanh\(", text)) == 1 + recompute
+    # Before XLA optimizes: on a GPU it computes some things twice rather than store them.
+    assert program.lower(w=w, x=x).as_text().count("stablehlo.tanh") == 1 + recompute
 
 
 def test_gradients_of_parameters_are_summed_as_the_loop_goes_back():
@@ -368,5 +369,5 @@ def test_a_gradient_through_time_is_differentiated_again():
         step = lambda h, _: (jnp.tanh(a * h), jnp.tanh(a * h))  # noqa: E731
         return jax.lax.scan(step, jnp.ones(()), length=4)[1].sum()
 
-    wanted = jax.grad(lambda a: jax.grad(loss)(a) ** 2)(0.7)
+    wanted = jax.jit(jax.grad(lambda a: jax.grad(loss)(a) ** 2))(0.7)
     np.testing.assert_allclose(found[0], wanted, 1e-5)

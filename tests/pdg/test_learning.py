@@ -91,11 +91,11 @@ def ends(found: Array, count: int) -> tuple[float, float]:
 
 @pytest.mark.slow
 def test_proximal_policies_learn_catch():
-    """Chance is about -0.5, a perfect player 1. Of eight seeds none ended below 0.82."""
+    """Chance is about -0.5, a perfect player 1. Of eight seeds none ended below 0.77."""
     env, size, actions = game("Catch-bsuite")
     critic = network(size, actions, 16)
-    graph = programs.ppo(env, critic, optax.adam(1e-2))
-    first, last = ends(scores(graph, I=50, K=4, T=9), 20)
+    graph = programs.ppo(env, critic, optax.adam(1.5e-2))
+    first, last = ends(scores(graph, I=32, K=4, T=9), 10)
     assert first < -0.2 and last > 0.6
 
 
@@ -103,10 +103,10 @@ def test_proximal_policies_learn_catch():
 def test_a_linear_recurrent_unit_recalls():
     """Say the suit shown three steps ago. Chance is about -0.5, perfect recall 1.
 
-    Each of eight seeds ended at 1.00; of a policy without memory, between -0.50 and -0.49.
+    Of eight seeds none ended below 0.66; of a policy without memory, each at -0.50 or -0.49.
     """
     env, size, actions = game("popgym-RepeatPreviousEasy-v0")
-    optimizer, bounds = optax.adam(5e-3), {"I": 60, "T": 51}
+    optimizer, bounds = optax.adam(1e-2), {"I": 40, "T": 51}
     graph = programs.remember(env, memory(size, actions, 16), optimizer, gamma=0.0)
-    first, last = ends(scores(graph, **bounds), 10)
+    first, last = ends(scores(graph, **bounds), 6)
     assert first < -0.2 and last > 0.6

@@ -44,7 +44,8 @@ def execute(
     sizes = fitting(graph, bounds)
     more = given(graph, sizes, key, inputs)
     values: dict[Instance, tuple[Any, ...]] = {}
-    runs = {name: _thunk(op, sizes, jit) for name, op in graph.ops.items() if op.run is not None}
+    numbers = tuple(sizes.items())
+    runs = {name: _thunk(op, numbers, jit) for name, op in graph.ops.items() if op.run is not None}
     for name, point in legal_order(graph, sizes, seed):
         op = graph.ops[name]
         arguments = [
@@ -120,12 +121,15 @@ def _pad(room: Sequence[int], counts: Sequence[int], kind: Any, *leaves: Any) ->
     return jnp.asarray(block)
 
 
-def _thunk(op: Op, bounds: Mapping[str, int], jit: bool) -> Callable[..., tuple[Any, ...]]:
+@functools.lru_cache(256)  # so that all orders of one program share what is compiled
+def _thunk(
+    op: Op, bounds: tuple[tuple[str, int], ...], jit: bool
+) -> Callable[..., tuple[Any, ...]]:
     run = op.run
     assert run is not None
 
     def thunk(counters: dict[str, Any], more: dict[str, Any], *values: Any) -> tuple[Any, ...]:
-        return run({**counters, **bounds, **more}, *values)
+        return run({**counters, **dict(bounds), **more}, *values)
 
     return jax.jit(thunk) if jit else thunk
 
