@@ -226,5 +226,13 @@ age = Exercise(
             "You divide by 1/(1 - β), the sum of all weights that there will ever be. So far they "
             "add up to less, so divide by their own sum.",
         ),
+        Mistake(
+            lambda center, steps: np.average(
+                np.arange(steps + 1),
+                weights=_weights(center, steps) * np.append(np.ones(steps), 1 + center),
+            ),
+            "The first parameters have all the weight that is left over, as in an average that "
+            "starts with them. Here each has the weight β^age, over the sum of these.",
+        ),
     ),
 )

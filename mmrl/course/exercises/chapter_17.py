@@ -146,6 +146,11 @@ def _counted(scores, values):
         return np.cumsum(np.exp(scores) * values) / np.arange(1, len(values) + 1)
 
 
+def _begun(scores, values):
+    """A sum of weights that begins with 1 instead of 0."""
+    return _softmax(np.append(0, scores), np.append(0, values))[1:]
+
+
 average = Exercise(
     "17.3",
     wanted=_softmax,
@@ -182,6 +187,11 @@ average = Exercise(
             _unscaled,
             "The new value has the right weight. The average before it must lose weight as the "
             "sum of weights grows: multiply it by exp(L[t - 1] - L[t]).",
+        ),
+        Mistake(
+            _begun,
+            "Your logarithm begins with 0, so the sum of weights begins with e⁰ = 1, as if there "
+            "had been a value 0 of score 0. No weights add up to 0, of which the logarithm is −∞.",
         ),
         Mistake(
             _counted,

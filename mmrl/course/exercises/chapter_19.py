@@ -42,6 +42,11 @@ combine = Exercise(
             "compare with ≥.",
         ),
         Mistake(
+            lambda a, b: _later(a, b) if b[0] >= a[0] else (a[0], a[1] + 1, a[2] + b[2]),
+            "The age grows by 1, as if the later stretch were a single step. It may have many: add "
+            "the steps of b.",
+        ),
+        Mistake(
             lambda a, b: (*_later(a, b)[:2], b[2]),
             "The result stands for both stretches: its steps are those of a and of b.",
         ),
