@@ -228,7 +228,7 @@ def test_continuous_actions_are_refused():
 
 PROBING = dataclasses.replace(plain.R2D2,
     memory="lru", width=32, length=6, overlap=2, burn_in=2, environments=8, rollout=8, updates=4,
-    capacity=1024, block=30, blocks=3, episodes=64, target_period=20, actor_period=4,
+    capacity=1024, block=12, blocks=3, episodes=64, target_period=20, actor_period=4,
     learning_rate=3e-3, adam_eps=1e-5, gamma=0.8, epsilon_exponent=1.0, n_step=3,
 )  # fmt: skip
 
