@@ -25,9 +25,13 @@ def made() -> Compiled:
     return compiled("3-step")
 
 
-def test_both_executors_agree(made: Compiled):
-    executed = made.interpret(SIZES)
-    for one, other in zip(executed.results, made.xla(SIZES)(), strict=True):
+@pytest.fixture(scope="module")
+def results(made: Compiled) -> Any:
+    return made.xla(SIZES)()
+
+
+def test_both_executors_agree(made: Compiled, results: Any):
+    for one, other in zip(made.interpret(SIZES).results, results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
@@ -42,12 +46,12 @@ def test_it_prints_as_python(made: Compiled):
 
 
 @pytest.mark.slow
-def test_passes_are_kept_with_their_words(made: Compiled):
+def test_passes_are_kept_with_their_words(results: Any):
     tiled = compile(reinforce(3), {"tile": lambda graph: tile(graph, "t", 4), "fuse": fuse})
     assert [stage.name for stage in tiled.stages] == ["program", "tile", "fuse"]
     assert tiled.stages[1].words
     assert tiled.check(**SIZES).ok
-    for one, other in zip(tiled.interpret(SIZES).results, made.xla(SIZES)(), strict=True):
+    for one, other in zip(tiled.interpret(SIZES).results, results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
@@ -207,8 +211,8 @@ def test_a_tile_may_be_longer_than_the_dimension(made: Compiled, tiled: Compiled
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_nothing_is_fused_that_would_read_its_own_future(made: Compiled):
+def test_nothing_is_fused_that_would_read_its_own_future(made: Compiled, results: Any):
     fused = compile(reinforce(3), {"fuse": fuse})
     assert len(fused.graph.ops) < len(made.graph.ops) and fused.check(**SIZES).ok
-    for one, other in zip(fused.interpret(SIZES).results, made.xla(SIZES)(), strict=True):
+    for one, other in zip(fused.interpret(SIZES).results, results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)

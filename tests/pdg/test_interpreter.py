@@ -17,6 +17,7 @@ from mmrl.pdg.run.account import DEVICE, HOST, Account, ReadTable
 from mmrl.pdg.run.interpreter import (
     HOST_MEMORY,
     BlockStore,
+    Execution,
     HostStore,
     Interpreter,
     PointStore,
@@ -89,8 +90,13 @@ def test_n_steps_hold_n_observations():
     assert done.stores[OBS] == "point"
 
 
+@functools.cache
+def monte_carlo() -> Execution:
+    return interpret(compiled("Monte-Carlo"), {"I": 2, "T": 12})
+
+
 def test_monte_carlo_holds_the_whole_episode():
-    done = interpret(compiled("Monte-Carlo"), {"I": 2, "T": 12})
+    done = monte_carlo()
     assert done.account.peak(OBS) == done.account.peak(REWARD) == 12 * 4
     assert done.stores[REWARD] == "block"
 
@@ -104,8 +110,7 @@ def test_swapped_observations_wait_on_the_host():
     done = interpret(compile(reinforce(), swap=(OBS,)), {"I": 2, "T": 12})
     assert done.account.peak(OBS) == 4
     assert done.account.peak(OBS, HOST) >= 11 * 4
-    plain = interpret(compiled("Monte-Carlo"), {"I": 2, "T": 12})
-    np.testing.assert_array_equal(done.results, plain.results)
+    np.testing.assert_array_equal(done.results, monte_carlo().results)
 
 
 def moves(events: Any, kind: str) -> dict[Any, int]:
@@ -143,7 +148,7 @@ def test_all_that_waits_long_may_be_swapped():
     bounds = {"I": 2, "T": 12}
     made = compile(reinforce(), swap=Swap(idle=8, ahead=2))
     assert made.check(bounds).ok
-    done, plain = interpret(made, bounds), interpret(compiled("Monte-Carlo"), bounds)
+    done, plain = interpret(made, bounds), monte_carlo()
     np.testing.assert_array_equal(done.results, plain.results)
     assert {tensor for tensor, _ in moves(made.trace(bounds), "fetch")} >= {OBS, ("a", 0), REWARD}
     assert 2 * done.account.peak() < plain.account.peak() < done.account.peak(place=HOST) + 40
