@@ -37,19 +37,19 @@ ONLINE, TARGET = eqx.filter_jit(net)(0), eqx.filter_jit(net)(1)
 
 def steps(lengths: list[int], seed: int = 0) -> Transition:
     """Whole episodes one after the other, of noise; every second one ends by a time limit."""
-    time = sum(lengths)
-    keys = jax.random.split(jax.random.key(seed), 4)
-    last = jnp.zeros(time, bool).at[jnp.cumsum(jnp.array(lengths)) - 1].set(True)
-    limit = jnp.cumsum(last) % 2 == 0
-    return Transition(
-        obs=jax.random.normal(keys[0], (time, OBS)),
-        action=jax.random.randint(keys[1], (time,), 0, ACTIONS),
-        reward=jax.random.normal(keys[2], (time,)),
-        next_obs=jax.random.normal(keys[3], (time, OBS)),
-        begin=jnp.concatenate([jnp.ones(1, bool), last[:-1]]),
+    rng, time = np.random.default_rng(seed), sum(lengths)  # JAX would compile for each length
+    last = np.isin(1 + np.arange(time), np.cumsum(lengths))
+    limit = np.cumsum(last) % 2 == 0
+    rollout = Transition(
+        obs=np.float32(rng.normal(size=(time, OBS))),
+        action=np.int32(rng.integers(ACTIONS, size=time)),
+        reward=np.float32(rng.normal(size=time)),
+        next_obs=np.float32(rng.normal(size=(time, OBS))),
+        begin=np.append(True, last[:-1]),
         terminated=last & ~limit,
         truncated=last & limit,
     )
+    return jax.tree.map(jnp.asarray, rollout)
 
 
 def batch_of(rollout: Transition, mask: Any = None) -> tape.Sample:

@@ -78,18 +78,17 @@ def batch() -> Unrolls:
     """Unrolls with ends of both kinds, of a policy and values that are not those of the network."""
     state = begin(TINY)
     _, unrolls = act(TINY, state, jax.random.key(1))
-    keys = jax.random.split(jax.random.key(2), 5)
-    shape = unrolls.steps.reward.shape
+    rng, shape = np.random.default_rng(2), unrolls.steps.reward.shape
+    logits, values, rewards = (
+        jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((*shape, 3), shape, shape)
+    )
     return eqx.tree_at(
         lambda u: (u.steps.extras, u.steps.reward, u.steps.terminated, u.steps.truncated),
         unrolls,
         (
-            vtrace.Acted(
-                jax.random.normal(keys[0], (*shape, 3)), jax.random.normal(keys[1], shape)
-            ),
-            jax.random.normal(keys[2], shape),
-            jax.random.bernoulli(keys[3], 0.2, shape),
-            jax.random.bernoulli(keys[4], 0.2, shape),
+            vtrace.Acted(logits, values),
+            rewards,
+            *(jnp.asarray(rng.random(shape) < 0.2) for _ in range(2)),
         ),
     )
 
@@ -97,7 +96,10 @@ def batch() -> Unrolls:
 @pytest.fixture(scope="module")
 def net() -> Any:
     """A network with opinions: a fresh one is uniform."""
-    return jax.tree.map(lambda x: 1.5 * x + 0.1 if eqx.is_array(x) else x, begin(TINY).net)
+    # With NumPy: JAX would compile two programs for each shape.
+    floats, rest = eqx.partition(begin(TINY).net, eqx.is_array)
+    moved = jax.tree.map(lambda x: jnp.asarray(1.5 * np.asarray(x) + 0.1, x.dtype), floats)
+    return eqx.combine(moved, rest)
 
 
 def oracle(config: clear.Config) -> Any:

@@ -67,11 +67,15 @@ def prepare(config: ppo.Config, net: Any, rollout: ppo.Rollout) -> learner.Batch
     return learner.prepare(config, net, 3 * (jnp.zeros(()),), rollout)[1]
 
 
+update_average, estimate = jax.jit(learner.update_average), jax.jit(learner.estimate)
+
+
 def stray(net: Any) -> Any:
     """Other parameters of the policy."""
+    rng = np.random.default_rng(2)  # with NumPy: JAX would compile one program for each shape
 
     def move(x):
-        return x + 0.5 * jax.random.normal(jax.random.key(2), x.shape)
+        return jnp.asarray(np.asarray(x) + 0.5 * rng.normal(size=x.shape), x.dtype)
 
     trained, rest = eqx.partition(net.policy, eqx.is_inexact_array)
     return eqx.tree_at(lambda n: n.policy, net, eqx.combine(jax.tree.map(move, trained), rest))
@@ -146,9 +150,9 @@ def test_an_average_of_one_step_clips_nothing(strayed):
     """β_prox = 0 is the importance-sampled policy gradient, and so is ε = ∞; PPO is another."""
     net, batch = strayed
     config = change(BARE, proximal="ewma", prox_center=0.0, importance_max=0.0)
-    average = learner.update_average(learner.Average(jnp.ones(()), net), net, config.prox_center)
-    moved = learner.update_average(
-        learner.Average(jnp.ones(()), jax.tree.map(jnp.zeros_like, net)), net, config.prox_center
+    average = update_average(learner.Average(jnp.ones(()), net), net, config.prox_center)
+    moved = update_average(
+        learner.Average(jnp.ones(()), jax.tree.map(np.zeros_like, net)), net, config.prox_center
     )
     assert distance(average.net, net) == 0 == distance(moved.net, net) and moved.weight == 1
 
@@ -172,11 +176,12 @@ def test_an_average_of_one_step_clips_nothing(strayed):
 @pytest.mark.slow
 def test_objectives_are_what_the_losses_say(strayed):
     net, batch = strayed
+    outputs = jax.jit(jax.vmap(net))(batch.state, batch.obs, batch.begin)[1]
+    policy, log_prob = jax.device_get((outputs.policy, outputs.policy.log_prob(batch.action)))
     for objective in ("clip", "kl", "kl_sampled"):
         config = change(BARE, objective=objective, kl_weight=0.5, entropy_weight=0.0)
         slope, measures = gradient(config, net, None, batch)
-        policy = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1].policy
-        ratio = np.exp(policy.log_prob(batch.action) - batch.log_prob)
+        ratio = np.exp(log_prob - batch.log_prob)
         p = np.asarray(jax.nn.softmax(batch.proximal.logits))
         log = np.log(p) - np.asarray(jax.nn.log_softmax(policy.logits))
         held = np.clip(ratio, 0.8, 1.2) * batch.advantages
@@ -380,7 +385,7 @@ def test_advantages_use_the_actors_values_and_todays_bootstrap():
         truncated=jnp.asarray(truncated),
         extras=learner.Acted(None, jnp.asarray(values)),
     )
-    ours, targets = learner.estimate(config, net, learner.Rollout(net.init(), steps))
+    ours, targets = estimate(config, net, learner.Rollout(net.init(), steps))
     future = np.asarray(net(net.init(), steps.next_obs, steps.begin)[1].value)
     wanted, ahead = np.zeros(time), 0.0
     for t in reversed(range(time)):
@@ -414,11 +419,16 @@ def test_what_the_actors_values_explain(estimator: str):
     config, state = change(BARE, estimator=estimator), begin(BARE)
     _, rollout = act(BARE, state, jax.random.key(7))
     net = jax.tree.map(lambda x: 1.5 * x + 0.1 if eqx.is_array(x) else x, state.net)
-    _, batch, (_, explained) = learner.prepare(config, net, state.advantages, rollout)
+
+    @jax.jit
+    def both(config, net, rollout):
+        raw, _ = jax.vmap(partial(learner.estimate, config, net))(rollout)
+        return raw, *learner.prepare(config, net, state.advantages, rollout)[1:]
+
+    raw, batch, (_, explained) = jax.device_get(both(config, net, rollout))
     targets = np.asarray(batch.targets, float).reshape(4, 7)
     left = targets - np.asarray(rollout.steps.extras.value)
     np.testing.assert_allclose(explained, 1 - left.var() / targets.var(), rtol=1e-4, atol=1e-5)
-    raw = np.asarray(jax.vmap(partial(learner.estimate, config, net))(rollout)[0])
     assert (raw.var() == pytest.approx(left.var(), rel=1e-3)) == (estimator == "gae")
 
 
@@ -438,7 +448,7 @@ def test_vtrace_corrects_what_another_policy_did_later():
         *map(jnp.asarray, (obs, action, rewards, next_obs, begins, terminated, truncated)),
         extras=learner.Acted(behavior, jnp.zeros(time)),
     )
-    ours, targets = learner.estimate(config, net, learner.Rollout(net.init(), steps))
+    ours, targets = estimate(config, net, learner.Rollout(net.init(), steps))
 
     now = net(net.init(), steps.obs, begins)[1]
     values = np.asarray(now.value)
