@@ -42,7 +42,7 @@ from tests.helpers.pdg_programs import (
     large,
 )
 
-NUMBER = int(os.environ.get("MMRL_PROGRAMS", "8"))
+NUMBER = int(os.environ.get("MMRL_PROGRAMS", "6"))
 PARTS = int(os.environ.get("MMRL_PARTS", "2"))
 Pass = Callable[[Graph], tuple[Graph, list[str]]]
 
