@@ -16,6 +16,8 @@ from mmrl.nets import ActorCritic, Categorical, Net
 from mmrl.replay import sequences
 from mmrl.rollout import Transition
 
+usual = eqx.filter_jit(learner.loss)
+
 
 def batch_of(state: Any, proximal: Any, log_prob: Any, obs: Any, action: Any) -> learner.Batch:
     ones = jnp.ones(action.shape)
@@ -36,7 +38,7 @@ def test_an_arm_has_the_loss_of_its_proximal_policy(name: str):
     own = batch_of(net.init(), near, said.log_prob(action), obs, action)
     given = batch_of(net.init(), recent, acted.log_prob(action), obs, action)
     loss = arms.proximal(jnp.array(arms.PROXIMAL[name])).keywords["loss"]
-    want = eqx.filter_jit(learner.loss)(net, None, own, config, both)
+    want = usual(net, None, own, config, both)
     got = eqx.filter_jit(loss)(net, None, given, config, both)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 

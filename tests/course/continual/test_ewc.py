@@ -106,15 +106,15 @@ def test_information_is_that_of_a_softmax():
     net = Softmax(jnp.array([0.5, -1.0, 0.2]), jnp.array(0.3))
     rows, time = 4000, 5
     steps = Transition(
-        obs=jnp.zeros((rows, time, 1)),
-        action=jnp.zeros((rows, time), jnp.int32),
-        reward=jnp.zeros((rows, time)),
-        next_obs=jnp.zeros((rows, time, 1)),
-        begin=jnp.zeros((rows, time), bool),
-        terminated=jnp.zeros((rows, time), bool),
-        truncated=jnp.zeros((rows, time), bool),
+        obs=np.zeros((rows, time, 1), np.float32),
+        action=np.zeros((rows, time), np.int32),
+        reward=np.zeros((rows, time), np.float32),
+        next_obs=np.zeros((rows, time, 1), np.float32),
+        begin=np.zeros((rows, time), bool),
+        terminated=np.zeros((rows, time), bool),
+        truncated=np.zeros((rows, time), bool),
     )
-    found = ewc.information(net, Unrolls((), steps), jax.random.key(0))
+    found = jax.jit(ewc.information)(net, Unrolls((), steps), jax.random.key(0))
     p = jax.nn.softmax(net.theta)
     np.testing.assert_allclose(found.theta, p * (1 - p), rtol=0.1)
     np.testing.assert_allclose(found.bias, 1.0, rtol=0.1)
