@@ -68,7 +68,8 @@ ROUNDED := -m slow --deselect tests/book/test_site.py --deselect tests/book/test
 	--deselect tests/book/test_address.py --durations 40
 
 # Tests compile quickly (tests/conftest.py), and a user's programs do not: sums are rounded otherwise.
-QUICK := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+QUICK := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
+	--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE
 
 roundings: $(VENV)/dev ## Run the slow tests under each instruction set, compiled quickly and well
 	@grep -qi ' sse4_2' /proc/cpuinfo || { echo "Only Linux on x86-64 lets itself be asked."; exit 1; }

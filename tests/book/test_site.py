@@ -213,7 +213,7 @@ def check_equations(source: str, tab: Page) -> None:
     assert tab.run(f"{boxes}.every((box) => getComputedStyle(box).overflowX === 'auto')")
 
 
-PAGES = CHAPTERS + OTHERS + API
+PAGES = CHAPTERS + OTHERS + API[:4]  # others are of the same form: `make access` looks at all
 LOOKS = [(1280, "light"), (320, "dark")]
 
 
@@ -259,7 +259,7 @@ def test_every_widget_is_moved_by_keyboard_and_mouse(
 ):
     tab.window(1280, 900, "light")
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
-    found = drive(tab)
+    found = drive(tab, most=2)  # controls of each: all of them are tried in JupyterLab
     check(found, capsys)
     # One of a chapter's asks before it shows.
     assert opened == "intro" or any(one.asked for one in found)

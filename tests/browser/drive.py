@@ -1,4 +1,4 @@
-"""Move every control of the widgets on a page, by keys and by mouse, and see whether it changes.
+"""Move controls of the widgets on a page, by keys and by mouse, and see whether they change it.
 
 The page may be one of the site, or JupyterLab: both show the same roots, `.mmrl`.
 """
@@ -99,13 +99,13 @@ class Driven:
         )
 
 
-def drive(page: Page) -> list[Driven]:
-    """Every widget of the page that is open."""
+def drive(page: Page, most: int = 99) -> list[Driven]:
+    """Every widget of the page that is open, with its first controls, `most` at most."""
     page.run(SCRIPT + "null")
-    return [_widget(page, i) for i in range(page.run("mm.count()"))]
+    return [_widget(page, i, most) for i in range(page.run("mm.count()"))]
 
 
-def _widget(page: Page, i: int) -> Driven:
+def _widget(page: Page, i: int, most: int) -> Driven:
     driven = Driven(page.run(f"mm.title({i})"))
     if page.run(f"mm.asks({i})"):
         driven.asked = True
@@ -117,7 +117,7 @@ def _widget(page: Page, i: int) -> Driven:
     page.run(f"mm.watch({i})")
     # What is shown depends on choices made on the way, so the list is asked for again.
     j = 0
-    while j < len(found := page.run(f"mm.list({i})")):
+    while j < min(most, len(found := page.run(f"mm.list({i})"))):
         kind, name = found[j]
         tried = (_by_keys, _by_mouse) if kind != "g" and kind != "rect" else (_by_mouse,)
         for attempt in tried:
