@@ -3,7 +3,6 @@
 import gc
 import importlib.metadata
 import importlib.util
-import inspect
 import os
 import runpy
 import signal
@@ -55,7 +54,7 @@ gc.disable()  # until all tests are collected: what is imported stays
 
 import mmrl  # noqa: E402, I001  first of all: it sets a flag that jax reads only once
 
-from collections.abc import Callable, Iterator  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from importlib.machinery import ModuleSpec, PathFinder  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -63,17 +62,6 @@ import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 from beartype.claw import beartype_packages  # noqa: E402
-
-_jaxtyped = jaxtyping.jaxtyped
-
-
-def _annotated(**options: Any) -> Callable[[Any], Any]:
-    """Without what has nothing to check: a function in a function is decorated at each call."""
-    decorate = _jaxtyped(**options)
-    return lambda x: x if inspect.isfunction(x) and not x.__annotations__ else decorate(x)
-
-
-jaxtyping.jaxtyped = _annotated  # which the hook writes before every function
 
 # From here on every annotation in mmrl is checked whenever a function of it is called.
 jaxtyping.install_import_hook("mmrl", "beartype.beartype")
