@@ -103,10 +103,10 @@ def test_proximal_policies_learn_catch():
 def test_a_linear_recurrent_unit_recalls():
     """Say the suit shown three steps ago. Chance is about -0.5, perfect recall 1.
 
-    Of eight seeds none ended below 0.66; of a policy without memory, each at -0.50 or -0.49.
+    Each of eight seeds ended at 1.00; of a policy without memory, between -0.50 and -0.49.
     """
     env, size, actions = game("popgym-RepeatPreviousEasy-v0")
-    optimizer, bounds = optax.adam(1e-2), {"I": 40, "T": 51}
+    optimizer, bounds = optax.adam(5e-3), {"I": 60, "T": 51}
     graph = programs.remember(env, memory(size, actions, 16), optimizer, gamma=0.0)
-    first, last = ends(scores(graph, **bounds), 6)
+    first, last = ends(scores(graph, **bounds), 10)
     assert first < -0.2 and last > 0.6
