@@ -79,6 +79,7 @@ def test_coupled_is_ppo(problem: Problem):
     )
 
 
+@pytest.mark.slow
 def test_decoupled_is_the_papers_formula(problem: Problem):
     p = problem
     assert_same(

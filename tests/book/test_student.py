@@ -290,6 +290,7 @@ def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, 
     assert outcomes(settings, "hang", "print") == [slow, slow]
 
 
+@pytest.mark.slow
 def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(settings: dict[str, Any]):
     late, slow = ("✗ " + settings[name] for name in ("LATE", "SLOW"))
     assert outcomes(settings, "lesson", "print", seconds=500) == ["✓ printed"]

@@ -62,6 +62,7 @@ def test_all_meet_and_the_port_is_free_again():
     assert together(3, [0, 1, 2], port) == ["", "", ""]
 
 
+@pytest.mark.slow
 def test_those_that_do_not_come_are_named_to_all_others():
     first, other = together(4, [0, 2], free_port(), seconds=3)
     assert first == other and "these did not come to localhost" in first

@@ -329,6 +329,7 @@ def unrolled(w: Any, x: jax.Array) -> Any:
     return jax.lax.scan(step, jnp.full(4, 0.3), x)[1].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", [False, True])
 def test_residuals_replace_a_second_forward_pass(recompute: bool):
     w, x = {"A": jax.random.normal(jax.random.key(0), (4, 4)) / 2}, jnp.ones((7, 4)) / 3

@@ -211,6 +211,7 @@ def drawn_agree(drawn: Drawn, order: int, steps: list[tuple[str, str]]) -> None:
     one(drawn, order, {f"{k}: {step} {d}": PASSES[step](d) for k, (step, d) in enumerate(steps)})
 
 
+@pytest.mark.slow
 def test_numbers_have_the_residuals_of_a_trace():
     """A program that was drawn: where JAX knew the numbers, there was one residual more."""
     packed, later = Pair("pack", 0, 0), Pair("step", 4, 0)

@@ -70,6 +70,7 @@ def expected(seed: int, rate: float) -> tuple:
     return loss, *slopes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", ["none", "lift", "tile"])
 def test_one_program_serves_all_values(passes: str):
     graph, traced = filtered(), []
@@ -289,6 +290,7 @@ def all_grown(limit: float) -> np.ndarray:
     return np.array([(y, n, total, slope) for (total, (y, n)), slope in slopes]).T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["none", "over i", "fuse"])
 def test_data_decide_how_many_steps_there_are(way: str):
     calls, runs, bounds = [], [], {"I": 3, "T": 9}

@@ -53,6 +53,7 @@ def kept(path: pathlib.Path) -> bytes:
     return checkpoint.read(path / "best")[1]
 
 
+@pytest.mark.slow
 def test_the_best_of_each_seed_is_its_network_after_that_block(finished: Any):
     path, nets = finished
     best = reopen(path, best=True).best

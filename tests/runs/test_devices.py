@@ -238,6 +238,7 @@ def test_shards_have_one_network_whatever_its_fields_are_called(agent: str):
     assert jax.tree.leaves(nets[0]) == jax.tree.leaves(nets[1])
 
 
+@pytest.mark.slow
 def test_a_gradient_is_that_of_all_shards():
     """One minibatch in four shards: PPO's step is that on all rollouts at once, and clipped so."""
     ppo: Any = find("ppo")
@@ -266,6 +267,7 @@ def test_actors_of_all_shards_explore_as_those_of_one_agent():
     np.testing.assert_allclose(own.ravel(), actors.epsilons(whole), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_importance_weights_know_how_likely_a_sequence_was_in_its_shard():
     """Exactly N P_i with P_i = p_i / (n S_d), over the least of all; shard 2 has nothing yet."""
     example = {"last": jnp.array(False)}

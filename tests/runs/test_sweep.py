@@ -39,6 +39,7 @@ def test_a_grid_is_one_program_and_each_lane_is_a_run(swept: tuple[Sweep, int]):
         next(iter(Run(setup(seeds=(100, 101), learning_rate=1e38))))
 
 
+@pytest.mark.slow
 def test_a_lane_that_diverges_stops_no_other(swept: tuple[Sweep, int]):
     sweep, _ = swept
     assert np.isnan(sweep.curves[2]).all() and np.isfinite(sweep.curves[:2]).all()

@@ -194,6 +194,7 @@ def test_with_a_horizon_a_prolonged_run_is_an_unbroken_one(tmp_path: pathlib.Pat
         assert (payload(whole) == payload(parts)) == bool(horizon)
 
 
+@pytest.mark.slow
 def test_runs_of_before_the_horizon_go_on(tmp_path: pathlib.Path):
     """Theirs was that of the run."""
     next(iter(Run(setup("ppo"), tmp_path)))

@@ -287,6 +287,7 @@ def test_replay_fraction_0_leaves_no_trace():
     assert distance(plain.net, run(TINY, 5).net) > 1e-4
 
 
+@pytest.mark.slow
 def test_without_replay_the_gradient_is_that_of_plain_vtrace_bit_for_bit(net, batch):
     """Operation by operation, so that no compiler rounds the two differently."""
     config = change(TINY, policy_cloning=3.0, value_cloning=3.0)

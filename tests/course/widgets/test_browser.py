@@ -107,6 +107,7 @@ report.answer = traits.answer;
 """
 
 
+@pytest.mark.slow
 def test_a_widget_with_a_question_shows_nothing_until_it_is_answered(tmp_path: Path):
     question = "After how many steps is half left?"
     shown = [widgets.MemoryExplorer(question=question), widgets.ScanPlayer(question=question)]
