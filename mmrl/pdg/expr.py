@@ -54,7 +54,7 @@ class Expr:
     symbol: ClassVar[str] = ""
     tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
 
-    _structure = functools.cached_property(repr)
+    _structure = functools.cached_property(repr)  # which asks all parts: once is enough
 
     @functools.cached_property
     def terms(self) -> tuple["Expr", ...]:

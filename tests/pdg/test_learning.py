@@ -91,11 +91,11 @@ def ends(found: Array, count: int) -> tuple[float, float]:
 
 @pytest.mark.slow
 def test_proximal_policies_learn_catch():
-    """Chance is about -0.5, a perfect player 1. Of eight seeds none ended below 0.77."""
+    """Chance is about -0.5, a perfect player 1. Of eight seeds none ended below 0.82."""
     env, size, actions = game("Catch-bsuite")
     critic = network(size, actions, 16)
-    graph = programs.ppo(env, critic, optax.adam(1.5e-2))
-    first, last = ends(scores(graph, I=32, K=4, T=9), 10)
+    graph = programs.ppo(env, critic, optax.adam(1e-2))
+    first, last = ends(scores(graph, I=50, K=4, T=9), 20)
     assert first < -0.2 and last > 0.6
 
 

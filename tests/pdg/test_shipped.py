@@ -149,13 +149,13 @@ def meaning(program: str, seed: int) -> tuple:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["PPO", "LRU"])
+@pytest.mark.parametrize("program", ["2-step", "PPO", "LRU"])
 def test_every_legal_order_gives_the_same_bits(program: str):
     jax.tree.map(np.testing.assert_array_equal, meaning(program, 1), meaning(program, 0))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["A2C", "LRU"])
+@pytest.mark.parametrize("program", ["2-step", "A2C", "LRU"])
 def test_a_batch_that_moves_is_one_environment_after_another(program: str):
     one_by_one = values(PROGRAMS[program](), bounds(program), 0)
     far = jax.tree.map(lambda a, b: np.abs(a - b).max(), one_by_one, meaning(program, 0))

@@ -245,10 +245,11 @@ def test_a_sum_is_the_mean_of_all_steps_times_their_number(net, batch):
 
 
 @pytest.mark.slow
-def test_new_unrolls_are_on_policy():
+# Without a memory, there is no state to be stored.
+@pytest.mark.parametrize("memory", ["lru", "gru"])
+def test_new_unrolls_are_on_policy(memory: str):
     """From the stored state, the network says again what the actor said, in mid-episode too."""
-    # Without a memory, there is no state to be stored; test_ppo.py has another one.
-    config = change(TINY, memory="gru", width=4)
+    config = change(TINY, memory=memory, width=4)
 
     @jax.jit
     def again(key):

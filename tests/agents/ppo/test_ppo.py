@@ -84,8 +84,8 @@ def stray(net: Any) -> Any:
 # Three policies
 
 
-# Every memory's step is its tape, see tests/memory/test_laws.py; and test_clear.py has a "gru".
-@pytest.mark.parametrize("memory", ["none", "lru"])
+# One of each kind: every memory's step is its tape, see tests/memory/test_laws.py.
+@pytest.mark.parametrize("memory", ["none", "lru", "gru"])
 def test_all_ratios_are_one_before_the_first_step(memory: str):
     """What the actor computed step by step is what learning computes on the tape."""
     config = change(TINY, memory=memory, memory_sizes=())

@@ -6,6 +6,7 @@ The agent is a stub whose columns always press the same button, so that no score
 
 import dataclasses
 import types
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,6 @@ import numpy as np
 import pytest
 
 from mmrl.agents.clear import of_task
-from mmrl.agents.clear.vtrace import sampled
 from mmrl.agents.common import score
 from mmrl.course import plain
 from mmrl.course.continual import cycles
@@ -66,7 +66,28 @@ def leave(config: Any, env: Any, params: Any, state: State) -> State:
 STUB: Any = types.SimpleNamespace(init=init, enter=enter, iterate=iterate, leave=leave)
 play = jax.jit(lambda net, key: cycles.evaluate(net, FAMILY, PARAMS, 2, key, CONFIG.episodes))
 KEY = jax.random.key(0)
-SAMPLED = {"sampled": sampled}  # each policy that is named is one more program
+
+
+@jax.jit
+def alone(net: Player, task: Any, key: Any) -> dict[str, Any]:
+    """Each policy's mean return in one game."""
+    params = of_task(PARAMS, task)
+    return {
+        name: score(net, FAMILY, params, key, CONFIG.episodes, policy).returns.mean()
+        for name, policy in cycles.POLICIES.items()
+    }
+
+
+@cache
+def cycled() -> dict[str, cycles.Played]:
+    plan = np.repeat(np.array(ORDER, np.int32)[:, None], CONFIG.environments, axis=1)
+    whole = jax.jit(lambda key: cycles.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, key))
+    return whole(KEY)[1].played
+
+
+@cache
+def toured() -> dict[str, cycles.Played]:
+    return cycles.tour(STUB, CONFIG, GAMES, ORDER, KEY)[1].played
 
 
 def by_hand(evaluate: Any) -> np.ndarray:
@@ -87,34 +108,24 @@ def by_hand(evaluate: Any) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_in_a_cycle_a_task_is_scored_before_it_is_left():
-    plan = np.repeat(np.array(ORDER, np.int32)[:, None], CONFIG.environments, axis=1)
-
-    @jax.jit
-    def cycled(key: Any) -> Any:
-        return cycles.cycle(STUB, CONFIG, FAMILY, PARAMS, plan, 2, key, SAMPLED)[1].played
-
+@pytest.mark.parametrize("name", cycles.POLICIES)
+def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     stages = jax.random.split(jax.random.split(KEY, 3)[2], len(ORDER))
     keys = [jax.random.split(stage, CONFIG.blocks) for stage in stages]
-    wanted = by_hand(lambda net, s, b: play(net, keys[s][b])["sampled"])
-    np.testing.assert_array_equal(cycled(KEY)["sampled"].scores, wanted)
+    wanted = by_hand(lambda net, s, b: play(net, keys[s][b])[name])
+    np.testing.assert_array_equal(cycled()[name].scores, wanted)
 
 
 @pytest.mark.slow
-def test_in_a_tour_a_game_is_scored_before_it_is_left():
+@pytest.mark.parametrize("name", cycles.POLICIES)
+def test_in_a_tour_a_game_is_scored_before_it_is_left(name: str):
     key = jax.random.split(KEY)[1]
-
-    @jax.jit
-    def alone(net: Player, task: Any, key: Any) -> Any:
-        params = of_task(PARAMS, task)
-        return score(net, FAMILY, params, key, CONFIG.episodes, sampled).returns.mean()
 
     def evaluate(net: Player, stage: int, block: int) -> np.ndarray:
         now = jax.random.fold_in(key, stage * CONFIG.blocks + block)
-        return np.array([alone(net, task, now) for task in range(2)])
+        return np.array([alone(net, task, now)[name] for task in range(2)])
 
-    toured = cycles.tour(STUB, CONFIG, GAMES, ORDER, KEY, policies=SAMPLED)[1].played
-    np.testing.assert_array_equal(toured["sampled"].scores, by_hand(evaluate))
+    np.testing.assert_array_equal(toured()[name].scores, by_hand(evaluate))
 
 
 def test_whoever_evaluates_says_by_which_policies():
