@@ -22,11 +22,12 @@ COURSE ?= build/student
 LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab explore book slides print student access test fast mutants roundings grading
+.PHONY: help demo lab explore book slides print student access test test-all fast mutants roundings
+.PHONY: grading
 .PHONY: lint bench lock address release clean style
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/runtime ## Train agents that remember, and one that cannot
 	$(BIN)/python -m mmrl demo
@@ -54,11 +55,14 @@ print: $(VENV)/book ## Print the course as one PDF, by Chromium: build/course.pd
 student: $(VENV)/grading ## Make notebooks without solutions, and a course of nbgrader's: build/student
 	$(BIN)/python book/tools/student.py $(COURSE)
 
-test: style ## Check style and run every test, of which one checks types
+test: style ## Check style and types, and run the first tier of tests, with one chapter and its page
+	$(PYTEST) -m "not full"
+
+test-all: style ## Run every test: also all notebooks, the whole site, and long training
 	$(PYTEST)
 
-fast: $(VENV)/dev ## Run the quick tests, and of those that compile one case each
-	$(PYTEST) -m "not slow" --one-case
+fast: $(VENV)/dev ## Run the quick tests; where each case compiles a program, only the first case
+	$(PYTEST) -m "not slow and not full" --one-case
 
 mutants: $(VENV)/dev ## Plant mistakes, one at a time, and see that tests find each of them
 	$(BIN)/python tests/mutants/run.py --jobs 2

@@ -1,7 +1,10 @@
-"""Build the site: fetch what pages load, run the notebooks that need it, then Sphinx.
+"""Build the site: fetch the files that pages load, run the notebooks that changed, then run Sphinx.
 
-`make book` runs this, and the tests of the site call `build`. Whatever did not change is kept: a
-second call takes no time, and a change of text some seconds.
+    python book/tools/build.py                         the whole site; `make book` runs this
+    python book/tools/build.py 02_monoids_and_scans    the page of one chapter, to look at it
+
+The tests call `build` and `page`. Unchanged parts are kept: a second call takes no time, and a
+change of text takes some seconds.
 """
 
 import hashlib
@@ -28,24 +31,49 @@ class NotBuilt(Exception):
 
 
 def build() -> Path:
-    """The folder of the finished site. Raises `NotBuilt` if there is none."""
+    """Return the folder of the finished site. Raises `NotBuilt` if it cannot be built."""
+    _prepare(execute.chapters())
+    with lock(BOOK / "_build" / "lock"):
+        key = _key()
+        if not (STAMP.exists() and STAMP.read_text() == key):
+            STAMP.unlink(missing_ok=True)
+            shutil.rmtree(SITE, ignore_errors=True)  # removes pages whose sources are gone
+            api.write()
+            _sphinx("-W", "--keep-going")
+            STAMP.write_text(key)
+    return SITE
+
+
+def page(chapter: str) -> Path:
+    """Return the folder of a site that consists of one chapter. Raises `NotBuilt` as `build` does.
+
+    Links to other pages lead nowhere in it, so Sphinx's warnings are not errors here.
+    """
+    notebook = execute.NOTEBOOKS / f"{chapter}.ipynb"
+    if not notebook.exists():
+        known = ", ".join(path.stem for path in execute.chapters())
+        raise NotBuilt(f"`chapter` must be one of {known}; got {chapter!r}.")
+    _prepare([notebook])
+    folder = BOOK / "_build" / "page" / chapter
+    with lock(folder.parent / "lock"):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        contents = folder / "_toc.yml"
+        contents.write_text(f"format: jb-book\nroot: notebooks/{chapter}\n", "utf-8")
+        _sphinx("--toc", str(contents), "--path-output", str(folder))
+    return folder / "_build" / "html"
+
+
+def _prepare(notebooks: list[Path]) -> None:
+    """Fetch the files that pages load, and run `notebooks` where they changed."""
     if found := [name for name in FAST if os.environ.get(name)]:
         raise NotBuilt(f"The site shows full runs only: unset {', '.join(found)}.")
     try:
         vendor.vendor()
         print("Running the notebooks", flush=True)
-        execute.execute_all()
+        execute.execute_all(notebooks)
     except (vendor.Unreachable, execute.Failed) as error:
         raise NotBuilt(str(error)) from None
-    with lock(BOOK / "_build" / "lock"):
-        key = _key()
-        if not (STAMP.exists() and STAMP.read_text() == key):
-            STAMP.unlink(missing_ok=True)
-            shutil.rmtree(SITE, ignore_errors=True)  # with pages that are gone from the sources
-            api.write()
-            _sphinx()
-            STAMP.write_text(key)
-    return SITE
 
 
 def _key() -> str:
@@ -61,9 +89,9 @@ def _key() -> str:
     return digest.hexdigest()
 
 
-def _sphinx() -> None:
+def _sphinx(*options: str) -> None:
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    command = [*program, "build", str(BOOK), "--all", "-q", "-W", "--keep-going"]
+    command = [*program, "build", str(BOOK), "--all", "-q", *options]
     done = subprocess.run(
         command, env=execute.environment(computing=False), capture_output=True, text=True
     )
@@ -74,6 +102,7 @@ def _sphinx() -> None:
 
 if __name__ == "__main__":
     try:
-        print(f"The site is finished. Open {build() / 'index.html'} in a browser.")
+        site = page(sys.argv[1]) if sys.argv[1:] else build()
+        print(f"The site is finished. Open {site / 'index.html'} in a browser.")
     except NotBuilt as error:
         sys.exit(f"The site could not be built.\n{error}")

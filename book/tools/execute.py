@@ -91,16 +91,17 @@ def execute(path: Path) -> bool:
     return True
 
 
-def execute_all() -> None:
-    """Run every notebook that was not run yet. Raises `Failed` with all reports at once.
+def execute_all(paths: list[Path] | None = None) -> None:
+    """Run each notebook of `paths` (default: every chapter) that has changed.
 
-    Runs of a notebook that has another name now, or none, are removed.
+    Raises `Failed` with all reports at once. Runs of a notebook that was renamed or removed are
+    deleted.
     """
     reports, names = [], {path.stem for path in chapters()}
     for runs in CACHE.glob("[0-9]*/"):
         if runs.name not in names:
             shutil.rmtree(runs)
-    for path in chapters():
+    for path in chapters() if paths is None else paths:
         print(f"  {path.name:40}", end="", flush=True)
         try:
             print("run" if execute(path) else "unchanged", flush=True)
