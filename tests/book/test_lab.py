@@ -36,7 +36,7 @@ def test_every_kind_of_control_answers_in_jupyterlab(tmp_path: Path, capsys: pyt
         page.window(1280)
         run_all(page, address, "all.ipynb")
         drawn = '[...document.querySelectorAll(".mmrl")].filter(n => n.querySelector("svg"))'
-        page.wait(f"{drawn}.length >= {len(NAMES)}", 90)
+        page.wait(f"{drawn}.length >= {len(NAMES)}")
         cell = (
             "[...document.querySelectorAll('.jp-Cell')].findIndex(n => n.matches('.jp-mod-active'))"
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import websocket
-from page import FLAGS
+from page import FLAGS, HUNG
 
 CODES = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35}
 CODES |= {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34}
@@ -29,7 +29,7 @@ class Page:
     def __init__(self, address: str):
         # What comes is UTF-8: to see that of every byte would take longer than all else.
         self.socket = websocket.create_connection(
-            address, timeout=60, suppress_origin=True, max_size=None, skip_utf8_validation=True
+            address, timeout=HUNG, suppress_origin=True, max_size=None, skip_utf8_validation=True
         )
         self.count = 0
         self.requests: list[str] = []
@@ -42,7 +42,7 @@ class Page:
         """One command of the protocol, and what it returned."""
         self.count += 1
         self.socket.send(json.dumps({"id": self.count, "method": method, "params": parameters}))
-        end = time.monotonic() + 90
+        end = time.monotonic() + HUNG
         while time.monotonic() < end:
             message = json.loads(self.socket.recv())
             if message.get("id") == self.count:
@@ -76,7 +76,7 @@ class Page:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
-    def wait(self, condition: str, seconds: float = 30) -> None:
+    def wait(self, condition: str, seconds: float = HUNG) -> None:
         """Until a JavaScript expression is true."""
         end = time.monotonic() + seconds
         while not self._holds(condition):
@@ -95,7 +95,7 @@ class Page:
         self.wait("location.href === 'about:blank'")
         self.requests, self.problems = [], []
         self.call("Page.navigate", url=url)
-        self.wait("location.href !== 'about:blank' && document.readyState === 'complete'", 60)
+        self.wait("location.href !== 'about:blank' && document.readyState === 'complete'")
         self.wait(condition)
 
     def window(self, width: int, height: int = 900, theme: str = "light") -> None:
@@ -159,12 +159,12 @@ def browser(chromium: str, folder: Path) -> Iterator[Page]:
             page.socket.close()
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=HUNG)
 
 
 def _port(path: Path, process: subprocess.Popen, log: Path) -> str:
     """Chromium writes the port that it chose into its profile."""
-    for _ in range(300):
+    for _ in range(10 * HUNG):
         if path.exists() and (lines := path.read_text().split("\n"))[0]:
             return lines[0]
         assert process.poll() is None, log.read_text()[-2000:]
@@ -175,6 +175,6 @@ def _port(path: Path, process: subprocess.Popen, log: Path) -> str:
 def _tab(port: str) -> str:
     import urllib.request
 
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=HUNG) as answer:
         tabs = json.load(answer)
     return next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")

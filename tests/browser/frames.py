@@ -55,7 +55,7 @@ def measure(tab: Page, path: Path) -> list[str]:
     """What is wrong with the slides of one chapter, in sentences."""
     tab.window(WIDTH, HEIGHT)
     tab.open(path.as_uri(), "globalThis.Reveal?.isReady()")
-    tab.wait(MOUNTED, 60)
+    tab.wait(MOUNTED)
     found = tab.run(MEASURE)
     print(f"  {path.stem:40}{len(found):3} slides, {min(x['size'] for x in found):.0%}", flush=True)
     return [*troubles(found), *tab.problems]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chrome import Page
+from page import HUNG
 
 SETTINGS = {
     # Cells that are out of sight stay on the page.
@@ -39,7 +40,7 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
         yield _address(own / "RUNTIME_DIR", server, folder / "lab.log")
     finally:
         server.send_signal(signal.SIGTERM)  # it ends its kernels
-        server.wait(timeout=30)
+        server.wait(timeout=HUNG)
 
 
 def _address(runtime: Path, server: subprocess.Popen, log: Path) -> str:
@@ -58,7 +59,7 @@ def run_all(page: Page, address: str, notebook: str) -> None:
     tree = f"/lab/workspaces/test/tree/{notebook}?reset&"
     page.open(address.replace("/lab?", tree), "globalThis.jupyterapp")
     page.run("jupyterapp.restored.then(() => null)")
-    page.wait('document.querySelector(".jp-Notebook .jp-CodeCell")', 60)
+    page.wait('document.querySelector(".jp-Notebook .jp-CodeCell")')
     # Before its kernel is there, JupyterLab would ask for one.
     kernel = "shown.find((w) => w.sessionContext)?.sessionContext.session?.kernel?.status"
     page.wait(f"((shown) => {kernel} === 'idle')([...jupyterapp.shell.widgets('main')])", 60)

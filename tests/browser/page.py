@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
+# Seconds after which a browser is taken to hang. No working one comes near, on any machine.
+HUNG = 300
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The last three keep Chromium itself from looking up addresses when it starts.
 FLAGS = (
@@ -65,7 +67,7 @@ def visit(chromium: str, html: str, folder: Path) -> list[dict[str, Any]]:
     address.write_text(html, "utf-8")
     command = [chromium, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1280,900"]
     command += ["--dump-dom", "--virtual-time-budget=100000", address.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
     report = done.stdout.partition('<script type="application/json" id="report">')[2]
     assert report, f"the page reported nothing: {done.stderr[-2000:]}"
     found = json.loads(report.partition("</script>")[0])
