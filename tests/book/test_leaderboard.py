@@ -1,4 +1,4 @@
-"""The page of the leaderboard, made of entries, and what chapter 19 says of them."""
+"""The page of the leaderboard, built from entries."""
 
 import json
 import re
@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from docutils import nodes
 
@@ -16,7 +15,6 @@ import leaderboard  # noqa: E402
 
 from mmrl.course.capstone import baselines, checks, entries, evaluation, gates  # noqa: E402
 from mmrl.course.figures import capstone  # noqa: E402
-from tests.helpers.claims import prose, written  # noqa: E402
 
 
 def entry(
@@ -89,35 +87,6 @@ def test_what_was_published_is_what_it_says():
         assert not [*checks.tuned(one["tuning"])]
         assert one["revision"] and not one["revision"].endswith("+"), one["name"]
         assert entries.control(one) == (one["name"] in baselines.CONTROLS)
-
-
-def test_what_chapter_19_says_of_the_leaderboard():
-    text, found = (
-        prose("19_design_your_own_monoid"),
-        {one["name"]: one for one in entries.published()},
-    )
-    tasks = {
-        name: [written(float(np.mean(task["returns"]))) for task in one["tasks"].values()]
-        for name, one in found.items()
-    }
-    rest = {
-        name: written(float(np.mean([task["returns"] for task in list(one["tasks"].values())[1:]])))
-        for name, one in found.items()
-    }
-    assert list(found["lru"]["tasks"]) == list(evaluation.HELD_OUT)
-    said = f"there the LRU reaches {tasks['lru'][0]}, while the GRU ({tasks['gru'][0]}) and four "
-    assert f"{said}frames ({tasks['frames'][0]}) stay at what guessing pays" in text
-    assert f"would be {rest['lru']} for the LRU and {rest['gru']} for the GRU" in text
-    times = found["gru"]["cpu_seconds"] / found["lru"]["cpu_seconds"]
-    assert f"The GRU also took {times:.1f} times the CPU-seconds of the LRU" in text
-    oracle = tasks["oracle"]
-    assert (
-        f"oracle, which reaches {oracle[0]} on the first task and {oracle[2]} on the third" in text
-    )
-    own, middle = tasks["TwoSpeeds"], written(found["TwoSpeeds"]["score"])
-    assert f"**Our example** scores {middle}. On the first task it has {own[0]}, as its" in text
-    assert f"On the other tasks it reaches {own[1]}, {own[2]} and {own[3]}." in text
-    assert f"but {oracle[1]} on the bandit and {oracle[3]} on the mines" in text
 
 
 def test_the_page_of_no_entries_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,359 @@
+"""Tables of measured rows, and what the expressions of `tests/book/claims.toml` compute of them."""
+
+import functools
+import random
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from mmrl import memory
+from mmrl.agents import AGENTS
+from mmrl.course import scaling
+from mmrl.course.capstone import evaluation
+from mmrl.course.continual.cycles import forward_transfer
+from mmrl.course.experiments import popgym as grid
+from mmrl.course.experiments import stratified
+from mmrl.course.experiments.baselines import LEVELS
+from mmrl.course.experiments.returns_timing import OURS
+from mmrl.course.figures.clear import FIGURE_8, first_lessons
+from mmrl.course.figures.forgetting import in_its_stage, sampled
+from mmrl.runs import interquartile_mean, interval
+from mmrl.runs.checkpoint import loads
+
+BOOK = Path(__file__).parents[2] / "book"
+CHANCE = -0.6  # the mean return of a random policy on Catch
+AGENTS = tuple(AGENTS)
+CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
+EVERY = stratified.EVERY
+NEEDED = 9  # steps, the age of the card that CARDS needs
+HELD = 4  # of five seeds, which have learned and stayed
+MEMORIES = grid.MEMORIES
+HELD_OUT = evaluation.HELD_OUT
+Row = dict[str, Any]
+
+
+class Rows(list[Row]):
+    """Rows of one file, also by cell: `rows["CartPole-v1, dqn, lru"]`."""
+
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, str):
+            return super().__getitem__(which)
+        (row,) = (row for row in self if which in (row.get("cell"), row.get("name")))
+        return row
+
+    def __call__(self, **fields: Any) -> "Rows":
+        """Return the rows with these fields."""
+        wanted = fields.items()
+        return Rows(row for row in self if all(row.get(k) == value for k, value in wanted))
+
+    def one(self, **fields: Any) -> Row:
+        """Return the only row with these fields."""
+        (row,) = self(**fields)
+        return row
+
+
+@functools.cache
+def read() -> dict[str, list[Row]]:
+    """Read all rows, by the name of their file; `gpu_` begins the names of a GPU's."""
+    found = {}
+    for path in sorted(BOOK.glob("results/**/*.jsonl")):
+        name = f"gpu_{path.stem}" if path.parent.name == "gpu" else path.stem
+        found[name] = [loads(line) for line in path.read_text("utf-8").splitlines()]
+    entries = sorted(BOOK.glob("results/capstone/*.json"))
+    return found | {"capstone": [loads(path.read_text("utf-8")) for path in entries]}
+
+
+def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
+    """The names of tables in expressions; rows of forgetting are those of sampled actions."""
+    return {
+        name: Rows(map(sampled, each) if name == "forgetting" else each)
+        for name, each in rows.items()
+    }
+
+
+def sentence(study: str) -> str:
+    """The sentences that the site computes from published rows."""
+    sys.path[:0] = [str(BOOK / "tools")] * (str(BOOK / "tools") not in sys.path)
+    import popgym_table
+    from studies import STUDIES
+
+    say, rows = STUDIES[study].sentence, read()[study]
+    assert say
+    more = popgym_table.so_far({row["cell"]: row for row in rows}) if study == "popgym" else ""
+    return f"{say(rows)} {more}"
+
+
+class Noise:
+    """Changes every number of these types in a value at random."""
+
+    def __init__(self, *types: type):
+        self.types, self.draw = types, random.Random(0).uniform
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self(each) for each in value]
+        if type(value) not in self.types:
+            return value
+        moved = value + (2 * abs(value) + 0.5) * self.draw(-1, 1)
+        return round(moved) if isinstance(value, int) else moved
+
+
+def shorter(value: Any) -> Any:
+    """Drop the last entry of a list or a dictionary."""
+    if isinstance(value, dict):
+        return dict([*value.items()][:-1])
+    return value[:-1] if isinstance(value, list) else value
+
+
+# Numbers in the form of a passage
+
+
+def listed(values: Iterable[float], form: str = ".2f") -> str:
+    """Several numbers of one form."""
+    return " | ".join(format(value, form) for value in values)
+
+
+def span(values: Iterable[float], form: str = ".2f") -> str:
+    """The smallest and the largest of some numbers."""
+    low, *_, high = sorted([*values] * 2)
+    return listed((low, high), form)
+
+
+def percent(shares: float | Iterable[float]) -> str:
+    """Shares as percentages."""
+    values = shares if isinstance(shares, Iterable) else [shares]
+    return " | ".join(f"{100 * share:.0f} %" for share in values)
+
+
+# A row of a learning agent
+
+
+def end(row: Row) -> float:
+    """The interquartile mean over seeds of the last return."""
+    return row["interquartile_mean"]
+
+
+def last(row: Row) -> float:
+    """The mean of the middle half of the seeds' last returns."""
+    returns = sorted(curve[-1] for curve in row["returns"])
+    cut = len(returns) // 4
+    return float(np.mean(returns[cut:-cut]))
+
+
+def areas(row: Row) -> tuple[float, float, float]:
+    """The interquartile mean over seeds of the mean over a run, and its interval."""
+    return interval(np.mean(row["returns"], axis=1))
+
+
+def area(row: Row) -> float:
+    """The first of `areas`."""
+    return float(interquartile_mean(np.mean(row["returns"], axis=1)))
+
+
+def apart(low: Row, high: Row) -> bool:
+    """True if the interval of one row lies below the other's."""
+    return low["interval_95"][1] < high["interval_95"][0]
+
+
+def overlap(one: Row, other: Row) -> bool:
+    """True if the intervals of two rows overlap."""
+    return not apart(one, other) and not apart(other, one)
+
+
+# Chapters 03b to 09b
+
+
+def segments(batching: Rows) -> list[tuple[Row, Row]]:
+    """Each row of segments without quirks, with the tape of the same task and memory."""
+    tapes = batching(segment_length=0, quirks=[])
+    cut = [row for row in batching(quirks=[]) if row["segment_length"]]
+    return [(row, tapes.one(task=row["task"], memory=row["memory"])) for row in cut]
+
+
+def gaps(r2d2: Rows, place: str, **fields: Any) -> np.ndarray:
+    """[start, agent], ΔQ in the order that the source expects, the largest first."""
+    names = ("zero", "burn_in", "stored", "stored_burn_in")
+    rows = [row["delta_q"] for row in r2d2(**fields) if row["delta_q"]]
+    return np.array([np.concatenate([row[name][place] for row in rows]) for name in names])
+
+
+def factors(rows: Rows, name: str, other: str = OURS) -> list[float]:
+    """How many times as long as another way one way to compute returns takes, in each batch."""
+    return [row["ms"][name] / row["ms"][other] for row in rows]
+
+
+def share(row: Row, measure: str, age: int) -> float:
+    """The part of a card of this age in the sum over all cards, in the mean over seeds."""
+    sizes = np.array(row[measure])
+    return float(np.mean(sizes[:, age] / sizes.sum(axis=1)))
+
+
+# Chapters 11 to 12b
+
+
+def stale(staleness: Rows, task: str, proximal: str, late: int, rate: float = 0) -> float:
+    """The area at a learning rate; at 0, of the rate that the tuning seeds chose."""
+    row = staleness.one(task=task, proximal=proximal, staleness=late)
+    return row["interquartile_mean"][row["rates"].index(rate or row["learning_rate"])]
+
+
+def as_good(staleness: Rows, task: str, late: int, rate: float = 0) -> bool:
+    """True if the intervals of decoupled and behavior overlap."""
+    rows = (staleness.one(task=task, proximal=x, staleness=late) for x in ("decoupled", "behavior"))
+    ends = [row["interval_95"][row["rates"].index(rate or row["learning_rate"])] for row in rows]
+    (low, high), (other_low, other_high) = ends
+    return low <= other_high and other_low <= high
+
+
+def pairs(invariance: Rows) -> list[tuple[str, str]]:
+    """The pairs of task and agent."""
+    return list(dict.fromkeys((row["task"], row["agent"]) for row in invariance))
+
+
+def by_factor(invariance: Rows, task: str, agent: str, condition: str) -> dict[int, Row]:
+    """Rows by what the batch is divided by."""
+    return stratified.select(invariance, agent, condition)[task]
+
+
+def final(invariance: Rows, task: str, agent: str, condition: str, c: int) -> float:
+    """The mean final return."""
+    return float(stratified.final(by_factor(invariance, task, agent, condition)[c]).mean())
+
+
+def spread(
+    invariance: Rows, task: str, agent: str, condition: str, figure: Any = stratified.final
+) -> float:
+    """How far final returns spread over batches."""
+    return stratified.spread(by_factor(invariance, task, agent, condition), figure)
+
+
+def less(invariance: Rows, task: str, agent: str, condition: str) -> list[float]:
+    """The final return that is lost without a rule, at ÷ 4, 16 and 64."""
+    both = [[final(invariance, task, agent, x, c) for c in (4, 16, 64)] for x in (EVERY, condition)]
+    return list(np.subtract(*both))
+
+
+def z(invariance: Rows, agent: str, condition: str, c: int) -> float:
+    """Van Elteren's Z of the final returns that a rule saves."""
+    return stratified.effect(invariance, agent, condition, c, stratified.final).z
+
+
+# Chapters 13 and 14
+
+
+def kept(row: Row) -> float:
+    """The mean share over seeds that is left of a gain."""
+    return float(np.mean(row["retained"]))
+
+
+def cumulative(row: Row, above: float = 0) -> float:
+    """The mean cumulative performance, above another score."""
+    return float(np.mean(row["cumulative"])) - above
+
+
+def above(row: Row, other: Row) -> np.ndarray:
+    """[task], cumulative performance above chance as a share of another's."""
+    mine, theirs = (np.mean(x["cumulative"], axis=0) - CHANCE for x in (row, other))
+    return mine / theirs
+
+
+def most(row: Row) -> float:
+    """The cumulative performance of a perfect learner, who waits 1, 7 and 13 evaluations."""
+    waits, begin = np.array([1, 7, 13]), np.array(row["scores"])[:, 0].mean(0)
+    return float(np.mean((begin * waits + 73 - waits) / 73))
+
+
+def left(row: Row, stages: Sequence[int], evaluations: int = 12) -> float:
+    """The share of the gains of these stages that is left so many evaluations after their ends."""
+    scores, blocks = np.array(row["scores"]), 6
+    gained = remains = 0.0
+    for stage in stages:
+        task, stop = row["order"][stage], (stage + 1) * blocks
+        gained += np.sum(scores[:, stop, task] - scores[:, 0, task])
+        remains += np.sum(scores[:, stop + evaluations, task] - scores[:, 0, task])
+    return remains / gained
+
+
+def at_ends(row: Row) -> np.ndarray:
+    """[stage], the mean score of each stage's task when it ends."""
+    scores = np.mean(row["scores"], axis=0)[6::6]
+    return np.array([scores[stage, task] for stage, task in enumerate(row["order"])])
+
+
+def lessons(row: Row) -> float:
+    """The mean score in first stages."""
+    return float(np.mean(first_lessons(row)))
+
+
+def probed(forgetting: Rows, method: str) -> list[Row]:
+    """Rows of a probe that is trained after 0, 3, 6 and 9 stages."""
+    return [forgetting[f"Catch, probed at {at}, {method}"] for at in (0, 3, 6, 9)]
+
+
+def learned(row: Row) -> float:
+    """The mean score on a probe while it is trained."""
+    return float(in_its_stage(row).mean())
+
+
+def transfer(row: Row, fresh: Row) -> float:
+    """Forward transfer to a probe."""
+    return float(forward_transfer(in_its_stage(row).ravel(), in_its_stage(fresh).ravel(), 1.0))
+
+
+def at_an_end(row: Row) -> set[str]:
+    """The settings whose best value is the smallest or the largest that was tried."""
+    tried = {name: {x[name] for x in row["tuning"]} for name in row["chosen"]}
+    return {k for k, x in tried.items() if row["chosen"][k] in (min(x), max(x))}
+
+
+def paper(name: str, other: str) -> np.ndarray:
+    """[task], cumulative performance in Figure 8 of Rolnick et al., as a share of another's."""
+    return np.divide(FIGURE_8[name][2], FIGURE_8[other][2])
+
+
+def freeway(row: Row) -> int:
+    """The number of seeds that learned Freeway."""
+    return int(np.sum(np.max(np.array(row["scores"])[:, :, 2], axis=1) > 5))
+
+
+def other_games(row: Row) -> list[float]:
+    """By seed, the mean share that is left of the gains on the two other games."""
+    stages = [stage for stage, task in enumerate(row["order"][:4]) if task != 2]
+    return [float(np.nanmean([seed[stage] for stage in stages])) for seed in row["shares"]]
+
+
+# Chapters 17 and 18, and the guides
+
+
+def by_hand(row: Row, unit: str = "ms", other: str = "by hand") -> dict[str, float]:
+    """Each way to run a program, as a multiple of the program by hand."""
+    return {name: x / row[unit][other] for name, x in row[unit].items()}
+
+
+@functools.cache
+def element(name: str, **sizes: int) -> int:
+    """The bytes of one element of a memory's monoid."""
+    model = eqx.filter_eval_shape(lambda: memory.make(name, 8, 8, **sizes, key=jax.random.key(0)))
+    return sum(scaling.leaf_bytes(model))
+
+
+def scan_cost(size: int, log_steps: int, devices: int) -> Any:
+    """What a scan over devices costs on paper."""
+    return scaling.cost([size], 2**log_steps, devices)
+
+
+def default(baselines: Rows, task: str, agent: str) -> str:
+    """The ends of an agent's defaults with an LRU and a GRU, as the README writes them."""
+    names = [f"{task}, {agent}, {memory}" for memory in ("lru", "gru")]
+    rows = [baselines[name] for name in names]
+    places = 0 if LEVELS[task][1] > 1 else 2
+    held = [row["learned_and_stayed"] >= HELD for row in rows]
+    texts = [f"{end(row):.{places}f}" for row in rows]
+    return ", ".join(x if good else f"*{x}*" for x, good in zip(texts, held, strict=True))
