@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mmrl import collectives
-from mmrl.monoid import Affine, Moments
+from mmrl.monoid import Affine, LongMoments, Moments
 from mmrl.scan import scan_and_last
 
 Scalar = float | Float[Array, ""]
-Averages = tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
-"""(n, μ, M₂): an element of `Moments`."""
+Averages = tuple[Float[Array, ""], ...]
+"""(n, μ, M₂): an element of `Moments`, or of `LongMoments`, which agents keep."""
 
 
 class RewardScale(eqx.Module):
@@ -30,9 +30,8 @@ class RewardScale(eqx.Module):
 
 def reward_scale(environments: int) -> RewardScale:
     """No rewards seen, and a variance of 1 that weighs as much as 1/10 000 of a reward."""
-    return RewardScale(
-        jnp.zeros(environments), (jnp.float32(1e-4), jnp.float32(0), jnp.float32(1e-4))
-    )
+    prior = jnp.float32(1e-4), jnp.float32(0), jnp.float32(1e-4)
+    return RewardScale(jnp.zeros(environments), (*prior, *Moments().identity()))
 
 
 def rewards_of(config: Any) -> RewardScale | None:
@@ -54,7 +53,7 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
         return past, last
 
     past, last = jax.vmap(sums)(scale.sums, steps.reward, steps.begin)
-    return RewardScale(last, Moments()(scale.moments, sample(past)))
+    return RewardScale(last, _merged(scale.moments, sample(past)))
 
 
 def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
@@ -73,16 +72,22 @@ def standardize(
 ) -> tuple[Averages, Float[Array, "*shape"]]:
     """(x - μ) / (σ + 1e-8), with the moments of x and, faded by `decay` per call, of those before.
 
-    With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls.
+    With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls. Of equal
+    numbers all are 0, and σ is never below the rounding of μ.
     """
-    count, mean, square = moments
-    moments = Moments()((decay * count, mean, decay * square), sample(x))
-    return moments, (x - moments[1]) / (jnp.sqrt(variance(moments)) + 1e-8)
+    means = slice(1, None, 3)
+    faded = [decay * number for number in moments]
+    faded[means] = moments[means]
+    moments = _merged(tuple(faded), sample(x))
+    mean, rounding = moments[1], 8 * jnp.finfo(x.dtype).eps
+    deviation = jnp.sqrt(variance(moments) + (rounding * mean) ** 2)
+    return moments, (x - mean) / (deviation + 1e-8)
 
 
 def sample(x: Float[Array, "*shape"]) -> Averages:
-    """The moments of all numbers in an array, and in those of all other shards."""
-    mean = jnp.mean(x)
+    """The moments of all numbers in an array, and in those of all other shards: of `Moments`."""
+    rough = jnp.mean(x)
+    mean = rough + jnp.mean(x - rough)  # of equal numbers, that number
     own = jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
     return collectives.fold(Moments(), own)
 
@@ -90,3 +95,10 @@ def sample(x: Float[Array, "*shape"]) -> Averages:
 def variance(moments: Averages) -> Float[Array, ""]:
     """M₂ / n."""
     return moments[2] / moments[0]
+
+
+def _merged(moments: Any, new: Any) -> Averages:
+    """`moments` with those of a `sample`."""
+    if len(moments) == len(new):
+        return Moments()(moments, new)
+    return LongMoments()(moments, (*new, *Moments().identity()))

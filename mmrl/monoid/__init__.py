@@ -6,13 +6,24 @@
 
 from mmrl.monoid.core import Affine, Monoid, Product, Resettable, Sum
 from mmrl.monoid.laws import laws, products
-from mmrl.monoid.more import EWMA, Decay, LogSumExp, MatrixAffine, Max, Moments, TopK, Window
+from mmrl.monoid.more import (
+    EWMA,
+    Decay,
+    LogSumExp,
+    LongMoments,
+    MatrixAffine,
+    Max,
+    Moments,
+    TopK,
+    Window,
+)
 
 __all__ = [
     "EWMA",
     "Affine",
     "Decay",
     "LogSumExp",
+    "LongMoments",
     "MatrixAffine",
     "Max",
     "Moments",

@@ -6,6 +6,7 @@
 | `Decay` | fast and forgetful memory |
 | `Max`, `LogSumExp` | a maximum that fades, and its soft form |
 | `Moments`, `EWMA` | the mean and variance of advantages, the average of parameters |
+| `LongMoments` | the mean and variance of all rewards of a run |
 | `TopK`, `Window` | a reservoir, a stack of frames |
 
 Read `core.py` first.
@@ -21,6 +22,7 @@ from mmrl.monoid.core import Monoid
 # What the elements are, in the words of each monoid's equation.
 Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
 Triple = tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]
+Pairs = tuple[Float[Array, "*h"], ...]
 Matrices = tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]
 Trace = tuple[Complex[Array, "trace context"], Float[Array, ""]]
 Largest = tuple[Float[Array, " k"], PyTree[Shaped[Array, "k ..."]]]
@@ -107,7 +109,8 @@ class Moments(Monoid):
     """(n, μ, M₂) of two samples from those of each: mean and variance that merge.
 
     Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0); variance = M₂ / n. n may be any
-    non-negative weight.
+    non-negative weight. A float32 n has room for 2²⁴ samples of weight 1. What rounding takes from
+    it counts in μ and M₂ neither, so that the variance stays right. `LongMoments` counts further.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -119,9 +122,48 @@ class Moments(Monoid):
     def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
         count = a_count + b_count
-        share = b_count / jnp.where(count > 0, count, 1)
+        later = b_count > a_count
+        added = jnp.where(later, b_count, count - a_count)  # the weight of b that n has room for
+        part = added / jnp.where(b_count > 0, b_count, 1)
+        share = added / jnp.where(count > 0, count, 1)
         step = b_mean - a_mean
-        return count, a_mean + share * step, a_square + b_square + a_count * share * step**2
+        # From the mean of the larger sample, which stays as it is if the other has no weight.
+        mean = jnp.where(later, b_mean - (1 - share) * step, a_mean + share * step)
+        return count, mean, a_square + part * b_square + a_count * share * step**2
+
+
+class LongMoments(Monoid):
+    """(n, μ, M₂, n', μ', M₂'): `Moments` of up to 2⁴⁸ samples.
+
+    Behind each number stands what rounding took from it: n + n' is the count. f(x) = (1, x, 0, 0,
+    0, 0); variance = M₂ / n.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> Pairs:
+        return (jnp.zeros(self.shape),) * 6
+
+    def __call__(self, a: Pairs, b: Pairs) -> Pairs:
+        a_count, a_mean, a_square = zip(a[:3], a[3:], strict=True)
+        b_count, b_mean, b_square = zip(b[:3], b[3:], strict=True)
+        count = _add(a_count, b_count)
+        later = b_count[0] > a_count[0]
+        share = b_count[0] / jnp.where(count[0] > 0, count[0], 1)
+        step = (b_mean[0] - a_mean[0]) + (b_mean[1] - a_mean[1])
+        larger = tuple(jnp.where(later, y, x) for x, y in zip(a_mean, b_mean, strict=True))
+        mean = _add(larger, (jnp.where(later, share - 1, share) * step, 0))
+        square = _add(_add(a_square, b_square), (a_count[0] * share * step**2, 0))
+        return tuple(x for part in zip(count, mean, square, strict=True) for x in part)
+
+
+def _add(a, b):
+    """(x, x') + (y, y') as such a pair.  TwoSum, Knuth 1969."""
+    total = a[0] + b[0]
+    back = total - a[0]
+    lost = (a[0] - (total - back)) + (b[0] - back) + (a[1] + b[1])
+    rounded = total + lost
+    return rounded, lost - (rounded - total)
 
 
 class EWMA(Monoid):

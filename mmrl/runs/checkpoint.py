@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,8 @@ from mmrl.runs.hosts import told
 # Settings of agents that files of earlier versions lack, and what those versions did.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}
 EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
+# Arrays of a state that files of earlier versions lack: zeros.
+LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 
@@ -77,11 +80,24 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
             leaves = [file[name] for name in file.files]
     except (ValueError, EOFError, zipfile.BadZipFile):
         raise RunError(f"{path} does not hold arrays; it was not written by mmrl.") from None
-    shapes, structure = jax.tree.flatten(jax.eval_shape(unwrap_keys, like))
+    named, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(unwrap_keys, like))
+    leaves, shapes = _complete(leaves, named), [x for _, x in named]
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in shapes]:
         raise RunError(f"{path} holds other arrays than this version of mmrl expects.")
     arrays = jax.tree.unflatten(structure, [jnp.asarray(x) for x in leaves])
     return header, wrap_keys(arrays, like)
+
+
+def _complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.ndarray]:
+    """The leaves of a file, with zeros for those in `LATER` if it was written without them."""
+    new = [bool(LATER.search(jax.tree_util.keystr(path))) for path, _ in named]
+    if len(leaves) != len(named) - sum(new):
+        return leaves
+    stored = iter(leaves)
+    return [
+        np.zeros(x.shape, x.dtype) if added else next(stored)
+        for added, (_, x) in zip(new, named, strict=True)
+    ]
 
 
 def earlier(setup: dict[str, Any]) -> dict[str, Any]:

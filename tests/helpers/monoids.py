@@ -12,6 +12,7 @@ from mmrl.monoid import (
     Affine,
     Decay,
     LogSumExp,
+    LongMoments,
     MatrixAffine,
     Max,
     Moments,
@@ -96,6 +97,10 @@ MADE: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
     "moments": lambda draw: (
         Moments((4,)),
         (1 + 0 * draw.normal(4), draw.normal(4), 0 * draw.normal(4)),
+    ),
+    "long_moments": lambda draw: (
+        LongMoments((4,)),
+        (1 + 0 * draw.normal(4), draw.normal(4), *[0 * draw.normal(4) for _ in range(4)]),
     ),
     "ewma": lambda draw: (
         EWMA((4,)),

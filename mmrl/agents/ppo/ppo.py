@@ -43,6 +43,7 @@ from mmrl.agents.ppo import learner
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
 from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
+from mmrl.monoid import LongMoments
 from mmrl.nets import ActorCritic
 from mmrl.rollout import Carry, collect, start
 
@@ -164,7 +165,7 @@ def init(
     begin = partial(start, env, params, net.init())
     state = State(
         learner=learner.new(config, net),
-        advantages=(jnp.zeros(()), jnp.zeros(()), jnp.zeros(())),
+        advantages=LongMoments().identity(),
         rewards=normalize.reward_scale(config.environments),
         carries=jax.vmap(begin)(jax.random.split(env_key, config.environments)),
         waiting=None,
