@@ -107,7 +107,7 @@ def test_the_lock_pins_every_dependency_and_names_no_index():
     assert "://" not in lock
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_imported_package_is_declared():
     runtime, extras = dependencies()
     for path, tree in {**parsed("mmrl"), **parsed("tests")}.items():
@@ -173,7 +173,7 @@ def test_first_lines_of_docstrings_can_be_read_alone():
 # What an import costs
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_import_brings_no_more_than_it_needs():
     """Nor does it start XLA, whose threads do not survive a fork."""
     code = """
@@ -278,7 +278,7 @@ def examples() -> list[str]:
     return [part.split("```")[0] for part in readme.split("```python\n")[1:]]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_examples_in_the_readme_run_and_its_own_memory_trains(
     capsys: pytest.CaptureFixture[str],
 ):

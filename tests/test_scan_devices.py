@@ -288,7 +288,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return json.loads(answers.read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tape_on_four_devices_is_scanned_as_on_one(name, reverse, found):

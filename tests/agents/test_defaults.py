@@ -15,7 +15,7 @@ BLOCKS = {"r2d2": 10, "ppo": 2}  # others take three
 LEVEL, STAYED = 0.9, 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("agent", AGENTS)
 def test_defaults_learn_and_stay(agent: str):
     """Catch, of which chance is about -0.6, in some blocks of a whole run."""

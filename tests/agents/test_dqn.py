@@ -167,7 +167,7 @@ def samples(rollout: Transition, on_tape: int, on_segments: int, length: int):
     return drawn, segments.sample(memory, key, on_segments, length)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("lengths", "batch", "length", "fill"),
     [

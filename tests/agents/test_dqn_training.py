@@ -64,6 +64,7 @@ def assert_close(a: Any, b: Any, tolerance: float) -> None:
     )
 
 
+@pytest.mark.full
 def test_scalars_do_not_recompile(program: runs.Program):
     state, _ = train(program, TINY, 0, 1)
     compiled = program.block._cache_size(), program.init._cache_size()
@@ -171,10 +172,12 @@ def check_probes(config: dqn.Config, *names: str) -> None:
     check_learned(dqn, config, *names, policy=at_random, values=values)
 
 
+@pytest.mark.full
 def test_probes_are_learned_to_their_values():
     # Truncation needs no memory: its values continue beyond what is seen.
     check_probes(PROBING, "Constant", "Observation", "Delay", "Truncation", "Choice", "Match")
 
 
+@pytest.mark.full
 def test_a_memory_is_learned_to_its_values():
     check_probes(dataclasses.replace(PROBING, memory="lru"), "Memory")

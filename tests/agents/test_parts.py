@@ -163,7 +163,7 @@ def setup(agent: str, parts: bool = False, **changes: Any) -> Setup:
     return Setup(env=ENV, agent=agent, seeds=(0, 1), config=config, **own)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("agent", AGENTS)
 def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_path: pathlib.Path):
     """And what was interrupted goes on exactly."""
@@ -240,7 +240,7 @@ def test_train_takes_the_same_parts_as_a_run(agent: str):
     assert metrics.returns.shape == (3, 4)  # not one for each of a block's two iterations
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("agent", USUAL)
 def test_the_usual_network_is_one_of_its_parts(agent: str):
     """Traced, because what is computed in the same way is the same."""

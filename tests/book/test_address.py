@@ -183,7 +183,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return next(folder.glob("*.whl"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("version", ["3.11", "3.13"])
 def test_the_cell_installs_the_course_in_a_fresh_environment(
     version: str, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -208,7 +208,7 @@ def test_the_cell_installs_the_course_in_a_fresh_environment(
     assert call(python.parent / "mmrl", "--version", folder=tmp_path) == f"mmrl {mmrl.__version__}"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_cell_installs_the_course_from_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -68,7 +68,7 @@ def test_the_steps_shown_are_those_of_the_defaults():
     assert shown == [each, 2 * each, 3 * each] and "--rollout 32" in COMMANDS[0]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_commands_train_go_on_and_evaluate(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -88,13 +88,13 @@ def test_the_commands_train_go_on_and_evaluate(
     assert both[0] == both[1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_contracts_are_checked(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("contracts.py")
     assert "All contracts hold." in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_whether_a_memory_is_used(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("used.py")
     shown = re.findall(r"```text\n(as trained:.*?)```", DEBUGGING, flags=re.DOTALL)
@@ -104,7 +104,7 @@ def test_whether_a_memory_is_used(capsys: pytest.CaptureFixture[str]):
     assert all(abs(a - b) < 0.03 for a, b in zip(*numbers, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_probe_is_tried(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     """One of the seven, which all are learned in tests/agents/test_dqn_training.py."""
     path = folder / "probes.py"

@@ -19,7 +19,7 @@ NAMES = ("ScanPlayer", "ResetExplorer")
 KINDS = {"range", "radio", "checkbox", "BUTTON", "g"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 def test_every_kind_of_control_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.CaptureFixture):
     # To import it takes longer than most tests.

@@ -41,7 +41,7 @@ def tables(name: str, head: str) -> list[list[str]]:
     return rows(found[0])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", TINY)
 def test_a_file_runs(
     name: str,

@@ -65,7 +65,7 @@ PAGES = CHAPTERS + OTHERS + API
 MOST_BYTES = 1_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_to_its_end(name: str):
     execute.execute(execute.NOTEBOOKS / f"{name}.ipynb")
@@ -86,24 +86,24 @@ def html(site: Path, name: str) -> str:
 # The files of the site
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_page_is_there_and_small(site: Path):
     large = {name for name in PAGES if len(html(site, name).encode()) >= MOST_BYTES}
     assert large == set()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_first_page_leads_to_the_introduction(site: Path):
     assert 'url=intro.html"' in html(site, "index")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_notebook_is_in_the_table_of_contents(site: Path):
     linked = set(re.findall(r'href="(notebooks/\w+)\.html"', html(site, "intro")))
     assert linked == set(CHAPTERS)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_page_loads_anything_from_elsewhere(site: Path):
     loads = re.compile(
         r"<(?:script|img|iframe|source|video|embed)\b[^>]*\bsrc=\"(?:https?:)?//[^\"]*|"
@@ -121,7 +121,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path):
     assert not found
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_chapter_can_be_read_before_its_scripts_are_there(site: Path):
     scripts = re.compile(r'<script(?![^>]*\b(?:defer|async)\b)[^>]*\bsrc="([^"?]+)')
     for name in CHAPTERS:
@@ -130,7 +130,7 @@ def test_a_chapter_can_be_read_before_its_scripts_are_there(site: Path):
         assert "<h1>" in text, name
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_result_is_shown_with_where_it_comes_from(site: Path):
     text = html(site, "results")
     for path in execute.ROOT.glob("book/results/*.jsonl"):
@@ -172,7 +172,7 @@ def opened(request: pytest.FixtureRequest, site: Path, tab: Page) -> str:
     return request.param
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @in_chromium
 @pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
 def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
@@ -183,7 +183,7 @@ def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
     assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @in_chromium
 @pytest.mark.parametrize("opened", MOVING, indirect=True, scope="module")
 def test_every_widget_is_moved_by_keyboard_and_mouse(
@@ -311,13 +311,13 @@ def test_old_addresses_lead_on(tmp_path: Path):
     assert "course.html#mmrl.course.figures.batching" in html(tmp_path, "api/show")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_name_that_has_moved_is_on_its_new_page(site: Path):
     for new in moved.MOVED.values():
         assert f'id="{new}' in html(site, f"api/{new.split('.')[1]}"), new
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @in_chromium
 def test_a_link_to_what_has_moved_leads_there(site: Path, tab: Page):
     reader.visit(tab, site / "api/show.html", 1280, "light")

@@ -227,7 +227,7 @@ def test_a_chapter_without_its_picture_is_warned_of(
     assert re.findall(r"shows no picture of the rows of (\w+)", warnings) == wanted
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_site_shows_the_pictures_of_its_chapters_and_gives_away_all_rows():
     site = make.build()
     text = (site / "results.html").read_text("utf-8")

@@ -196,7 +196,7 @@ class Late(Short):
         return self.inner.lookahead(state, xs, begin, next_xs)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_networks_of_ours_pass_and_a_late_memory_does_not():
     env, params = make("probe-Memory-v0")
     (size,) = env.observation_space(params).shape

@@ -248,7 +248,7 @@ def test_a_learning_rate_that_falls_sooner_is_said(
     assert capsys.readouterr().out == said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_r2d2_from_the_command_line(run: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     """Its first line, its folder, and a resumption that knows whose options it takes."""
     words = ["--agent", "r2d2", *SEEDS, *arguments(R2D2.config)]
@@ -309,7 +309,7 @@ def test_ctrl_c_says_how_to_go_on(
     assert f"mmrl train --resume --out {run}" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ctrl_c_ends_a_process_at_once(here: pathlib.Path):
     command = [sys.executable, "-m", "mmrl", "train", ENV, *ARGUMENTS, "--blocks", "100000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

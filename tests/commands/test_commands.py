@@ -135,7 +135,7 @@ def test_an_interrupted_demo_of_other_settings_is_left_alone(plan: course.Plan):
 # doctor
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_doctor_finds_a_healthy_machine(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out

@@ -39,7 +39,7 @@ def test_the_original_shows_what_the_port_shows(env: str):
 READERS = {module.greedy: name for name, module in reversed(AGENTS.items())}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("agent", READERS.values())
 def test_every_agent_plays_what_its_greedy_policy_plays(
     agent: str, monkeypatch: pytest.MonkeyPatch

@@ -32,7 +32,7 @@ def test_tuning_seeds_are_not_those_that_are_reported():
     assert not {*SEEDS} & {*Setup.seeds} and sweep.Options.seeds == SEEDS
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_sweep_is_stopped_resumed_and_judged(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -43,7 +43,7 @@ def test_an_arm_has_the_loss_of_its_proximal_policy(name: str):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("start", ["stored", "zero"])
 def test_states_that_count_nothing_are_a_start_from_zero(start: str):
     net = Net.make("lstm", 3, 2, width=4, key=jax.random.key(0))

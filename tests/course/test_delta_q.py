@@ -26,6 +26,7 @@ measure = jax.jit(replay_delta_q, static_argnums=(2, 3))
 COUNT, PREFIX = 24, 6
 
 
+@pytest.mark.full
 def test_delta_q_equals_a_loop():
     state, key = game().state, jax.random.key(4)
     drifted = dataclasses.replace(state, net=game().other)

@@ -38,7 +38,7 @@ def network(name: str) -> Net:
     return jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, net)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["lru", "ffm", "linear_attention", "gru"])
 def test_derivatives_are_differences(name: str):
     net, (obs, actions, begin) = network(name), episode()
@@ -126,7 +126,7 @@ class Untrained(Run):
         yield from self.history
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_experiment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(experiment, "Run", Untrained)
     monkeypatch.setattr(experiment, "EPISODES", 2)

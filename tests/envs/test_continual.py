@@ -141,7 +141,7 @@ def test_sharing_takes_the_largest_of_each():
         assert env.reset(jax.random.key(0), params)[0].shape == (max(sizes),)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("game", ["Asterix", "Breakout", "SpaceInvaders"])
 def test_minatar_games_share_ten_channels_and_six_actions(game: str):
     env, params = continual.minatar(game)
@@ -188,7 +188,7 @@ def test_popgym_tasks_that_look_alike_are_told_apart_by_places():
     assert places[0] != places[1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_popgym_tasks_are_toured():
     """One network with a memory learns from one after the other and is evaluated in both."""
     config = dataclasses.replace(

@@ -104,7 +104,7 @@ def close(found: Any, wanted: Any) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6), found, wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("order", ORDERS)
 def test_acting_moves_as_by_hand_in_every_order(order: str):
     graph, said = moved(order)
@@ -125,7 +125,7 @@ def test_a_branch_that_does_not_line_up_is_put_in_order_before_it_is_taken():
     assert str(graph.ops[repeated.source]).endswith("read: float32[B, 3]")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("order", "then"),
     [("itb", "nothing"), ("bti", "lift"), ("itb", "vectorize"), ("bti", "tile"), ("itb", "tile")],

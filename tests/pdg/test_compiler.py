@@ -169,7 +169,7 @@ WIDE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("steps", "passes"), [(9, "vectorized"), (2, "as it is")])
 def test_a_window_arrives_with_its_full_width(steps: int, passes: str):
     """Padded with zeros, also where the whole dimension is shorter than the window."""

@@ -219,7 +219,7 @@ def test_numbers_have_the_residuals_of_a_trace():
     one(Drawn("t", nodes, (5, 0), {"T": 5}), 2, {})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(PARTS))
 def test_drawn_programs_agree_or_are_refused_by_all(part: int):
     COUNTS.clear()

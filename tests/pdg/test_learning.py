@@ -89,7 +89,7 @@ def ends(found: Array, count: int) -> tuple[float, float]:
     return found[:, :5].mean(), found[:, -count:].mean()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_proximal_policies_learn_catch():
     """Chance is about -0.5, a perfect player 1. Of eight seeds none ended below 0.82."""
     env, size, actions = game("Catch-bsuite")
@@ -99,7 +99,7 @@ def test_proximal_policies_learn_catch():
     assert first < -0.2 and last > 0.6
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_linear_recurrent_unit_recalls():
     """Say the suit shown three steps ago. Chance is about -0.5, perfect recall 1.
 

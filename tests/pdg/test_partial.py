@@ -117,7 +117,7 @@ def test_a_definition_from_a_value_that_exists_elsewhere_is_refused():
     del x
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_adds_up_to_zero():
     p, t, T, x = line()
     weights = p.value(t + 2).astype("float32")

@@ -148,13 +148,13 @@ def meaning(program: str, seed: int) -> tuple:
     return values(graph(program), bounds(program), seed)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("program", ["2-step", "PPO", "LRU"])
 def test_every_legal_order_gives_the_same_bits(program: str):
     jax.tree.map(np.testing.assert_array_equal, meaning(program, 1), meaning(program, 0))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("program", ["2-step", "A2C", "LRU"])
 def test_a_batch_that_moves_is_one_environment_after_another(program: str):
     one_by_one = values(PROGRAMS[program](), bounds(program), 0)
@@ -162,7 +162,7 @@ def test_a_batch_that_moves_is_one_environment_after_another(program: str):
     assert max(jax.tree.leaves(far)) < 1e-6, far
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @COMBINED
 def test_it_computes_what_the_program_means(program: str, names: tuple[str, ...]):
     """Half of what passes made in any order of execution, the other half by an executor."""
@@ -260,7 +260,7 @@ def test_a_planted_mistake_is_found_wherever_it_is(program: str, mutant: str):
         assert not report.ok, f"{mutant}: {events[place]}"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_dropped_dependence_is_found(program: str):
     """Of every twelfth operation the last one is kept from the scheduler. Some others imply.

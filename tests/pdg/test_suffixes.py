@@ -53,7 +53,7 @@ def test_a_loop_folds_as_the_sum_did(kind, length):
         np.testing.assert_allclose(values(other, bounds), values(graph, bounds), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", FOLDS)
 def test_compiled_both_ways_it_stays_the_same(kind):
     graph, bounds = program(FOLDS[kind]), {"I": 2, "T": 7}

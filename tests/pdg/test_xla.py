@@ -261,7 +261,7 @@ def wide(n: int | None) -> Graph:
     return vectorize(graph, "b")[0]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("n", "m"), [(8, 16), (None, 1), (None, 64)])
 def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
     graph, key, T = wide(n), jax.random.key(0), 64

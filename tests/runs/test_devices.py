@@ -92,7 +92,7 @@ def worst(tree: Any, other: Any, relative: bool = False) -> float:
     return float(max(apart))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("agent", SIZES)
 def test_shards_are_a_setting_and_devices_are_not(agent: str):
     found = call(shards, agent)
@@ -155,7 +155,7 @@ class Count:
         return sum(f"Compiling jit({name})" in text for text in self.names)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_seeds_train_on_whichever_device_as_if_alone():
     found = call(seeds)
     assert found["compiled"] == 1

@@ -110,7 +110,7 @@ def whole(path: str) -> list[bool]:
     return [rows[0] == rows[1], all(np.array_equal(x, y, equal_nan=True) for x, y in states)]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_are_stopped_killed_and_gone_on_with(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

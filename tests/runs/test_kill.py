@@ -95,7 +95,7 @@ class Victim:
         assert self.process.exitcode == -9
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_kills_at_random_moments_change_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -198,7 +198,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> str:
     return "Broken-v0"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_reward_that_is_nan_ends_the_run_and_keeps_the_checkpoint(
     broken: str, tmp_path: pathlib.Path
 ):

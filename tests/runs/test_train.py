@@ -79,7 +79,7 @@ def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
         return agent.train(run.setup.config, program.env, program.params, jax.random.key(0))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_is_what_train_does(monkeypatch: pytest.MonkeyPatch):
     """Bit for bit, with every schedule on."""
     run = Run(setup("ppo"))

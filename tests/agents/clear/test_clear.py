@@ -244,7 +244,7 @@ def test_a_sum_is_the_mean_of_all_steps_times_their_number(net, batch):
     assert distance(jax.tree.map(lambda x: 24 * x, mean), total) < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.full
 # Without a memory, there is no state to be stored.
 @pytest.mark.parametrize("memory", ["lru", "gru"])
 def test_new_unrolls_are_on_policy(memory: str):
@@ -274,7 +274,7 @@ def test_new_unrolls_are_on_policy(memory: str):
 # Replay
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_replay_fraction_0_leaves_no_trace():
     """Neither what is stored nor weights of cloning change a bit; no reservoir, nothing at all."""
     off = run(change(TINY, replay_fraction=0.0, policy_cloning=0.0, value_cloning=0.0), 5)
@@ -288,7 +288,7 @@ def test_replay_fraction_0_leaves_no_trace():
     assert distance(plain.net, run(TINY, 5).net) > 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_without_replay_the_gradient_is_that_of_plain_vtrace_bit_for_bit(net, batch):
     """Operation by operation, so that no compiler rounds the two differently."""
     config = change(TINY, policy_cloning=3.0, value_cloning=3.0)
@@ -367,7 +367,7 @@ def test_a_type_that_rounds_observations_is_refused():
     clear.check(change(TINY, stored="float16"), env, params)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_whole_numbers_may_be_stored_as_such():
     plain, small = run(TINY, 4), run(change(TINY, stored="uint8"), 4)
     seen = plain.reservoir.unrolls.steps.obs

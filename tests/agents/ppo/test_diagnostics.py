@@ -46,7 +46,7 @@ def last_batch(config: ppo.Config, state: ppo.State) -> tuple[learner.Batch, jax
     return learner.prepare(config, state.net, acted.advantages, rollout)[1], learn_key
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_noise_is_that_of_a_blocks_last_batch():
     """Before it is learned from; and nothing else changes."""
     first = jax.jit(partial(ppo.init, PPO, ENV, PARAMS))(jax.random.key(0))
@@ -76,7 +76,7 @@ def numbers(tree: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("agent, config", [(ppo, PPO), (ppg, PPG)], ids=["ppo", "ppg"])
 def test_seeds_side_by_side_measure_it_once_too(agent: Any, config: Any):
     """A condition that differed between seeds would be computed in every iteration."""

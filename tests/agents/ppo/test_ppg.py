@@ -60,7 +60,7 @@ def phase(config: ppg.Config, state: ppg.State) -> Any:
 # The policy phase
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_policy_phase_is_ppo():
     """With as many epochs for both, an iteration is PPO's."""
     state = begin(TINY)
@@ -97,7 +97,7 @@ def test_separate_epochs_train_the_value_first():
     np.testing.assert_allclose(weight, 1 + beta + beta**2, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_average_starts_anew_with_every_policy_phase():
     config = change(TINY, prox_center=1e6)  # so that it remembers all that it has seen
     state, _ = phase(config, begin(config))
@@ -196,7 +196,7 @@ def test_a_policy_phase_is_kept_whole_for_the_auxiliary_one():
 # Runs
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_is_finite_and_reports():
     """The noise, too, which is not a number in all but the last iteration of the last phase."""
     config = change(TINY, value_epochs=2, objective="kl", noise_scale=True)

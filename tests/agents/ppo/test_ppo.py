@@ -398,7 +398,7 @@ def test_advantages_use_the_actors_values_and_todays_bootstrap():
     np.testing.assert_allclose(targets, wanted + values, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("config", [TINY, BARE], ids=["lru", "none"])
 def test_the_estimators_agree_on_what_todays_policy_did(config: ppo.Config):
     state = begin(config)
@@ -473,7 +473,7 @@ def test_vtrace_corrects_what_another_policy_did_later():
 # Staleness
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_learning_waits_for_the_ring_and_then_lags():
     config = change(BARE, staleness=2)
     states = [begin(config)]
@@ -533,7 +533,7 @@ def test_plain_descent_is_the_rate_times_the_clipped_gradient():
     assert metrics.returns.shape == (config.blocks, config.episodes)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_continuous_actions():
     env, params = make("Pendulum-v1")
     config = change(BARE, objective="kl")

@@ -40,6 +40,7 @@ def test_probes_are_learned_to_their_values():
     check_probes(PROBING, "Constant", "Observation", "Delay", "Truncation", "Choice", "Match")
 
 
+@pytest.mark.full
 def test_a_memory_is_learned_to_its_values():
     # A seed may settle for one answer to both cues, at which no gradient is left: at 3e-3 two of
     # twelve did, here none of sixteen, of which one was off in a value.
@@ -47,5 +48,6 @@ def test_a_memory_is_learned_to_its_values():
     check_probes(config, "Memory", seeds=3, failures=1)
 
 
+@pytest.mark.full
 def test_another_objective_learns_from_what_is_stale():
     check_probes(dataclasses.replace(PROBING, **OTHER), "Match")

@@ -233,6 +233,7 @@ PROBING = dataclasses.replace(plain.R2D2,
 )  # fmt: skip
 
 
+@pytest.mark.full
 def test_probes_are_learned_to_their_values():
     def values(net: Any, seen: Any) -> Any:
         return returns.unrescale(net(net.init(), seen.obs, seen.begin)[1])
@@ -250,6 +251,7 @@ REMEMBERING = dataclasses.replace(plain.R2D2,
 )  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_stored_state_reaches_beyond_the_sequence():
     """The cue is in an episode's first sequence of 4 steps, and the question in its second."""
     env, config = probes.Memory(8), REMEMBERING

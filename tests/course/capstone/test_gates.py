@@ -72,7 +72,7 @@ def test_gradients_that_nearly_all_are_zero_do_not_explode(name: str):
     assert refusal(getattr(wrong, name), "gradients") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", memory.NAMES)
 def test_the_memories_of_the_library_pass(name: str):
     """All of them but the control, which remembers nothing."""

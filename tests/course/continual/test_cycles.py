@@ -65,6 +65,7 @@ def side_by_side() -> tuple[Any, cycles.Curves]:
     return jax.device_get(protocols(TINY, PLANS, KEYS))
 
 
+@pytest.mark.full
 def test_one_program_serves_all_protocols_and_seeds():
     _, curves = side_by_side()
     scores, begin = curves.played["greedy"]
@@ -76,6 +77,7 @@ def test_one_program_serves_all_protocols_and_seeds():
     np.testing.assert_array_equal(begin, begin.round(2))  # of 8 episodes: quarters
 
 
+@pytest.mark.full
 def test_neither_company_nor_evaluation_touches_training():
     together, _ = side_by_side()
     alone = train(TINY, PLANS[0], KEYS[1])
@@ -103,6 +105,7 @@ def test_a_schedule_must_fit():
         cycles.cycle(clear, TINY, FAMILY, PARAMS, PLANS[0][:, :2], 3, jax.random.key(0))
 
 
+@pytest.mark.full
 def test_different_games_are_toured():
     """One network plays two games of other sizes, one after the other, and is evaluated in both."""
     games = tasks.share(
@@ -143,6 +146,7 @@ LEARNING = dataclasses.replace(
 )
 
 
+@pytest.mark.full
 def test_sequential_training_forgets_and_clear_does_not():
     """In the mean of two seeds; CLEAR ends almost as if it had trained on all tasks at once."""
     env, params = tasks.permuted_catch(3, rows=7)

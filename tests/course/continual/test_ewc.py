@@ -157,6 +157,7 @@ def leave(config: Any, state: Any) -> Any:
     return ewc.leave(config, FAMILY, PARAMS, state)
 
 
+@pytest.mark.full
 def test_the_first_task_is_learned_as_without_it():
     fields = {f.name: getattr(TINY, f.name) for f in dataclasses.fields(clear.Config)}
     first = begin(TINY)
@@ -188,6 +189,7 @@ def test_what_mattered_is_held():
     assert measures.penalty > 0
 
 
+@pytest.mark.full
 def test_it_goes_through_a_cycle():
     plan = schedules.sequential(range(3), 1, 3)
     state, curves = jax.jit(lambda c, k: cycles.cycle(ewc, c, FAMILY, PARAMS, plan, 3, k, {}))(

@@ -51,6 +51,7 @@ def leave(config: Any, state: Any) -> Any:
     return progress.leave(config, FAMILY, PARAMS, state)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("memory", ["none", "lru"])
 def test_a_step_is_the_tape(memory: str):
     """Both columns, and the lookahead: where the next observation is the tape's own."""
@@ -72,6 +73,7 @@ def test_a_step_is_the_tape(memory: str):
     np.testing.assert_allclose(ahead.value[same], tape.value[same + 1], atol=1e-5)
 
 
+@pytest.mark.full
 def test_progress_moves_the_active_column_alone():
     state = begin(LONG)
     after, _ = iterate(LONG, state)

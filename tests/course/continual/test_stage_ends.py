@@ -107,7 +107,7 @@ def by_hand(evaluate: Any) -> np.ndarray:
     return np.reshape(found, (len(ORDER), CONFIG.blocks, 2))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", cycles.POLICIES)
 def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     stages = jax.random.split(jax.random.split(KEY, 3)[2], len(ORDER))
@@ -116,7 +116,7 @@ def test_in_a_cycle_a_task_is_scored_before_it_is_left(name: str):
     np.testing.assert_array_equal(cycled()[name].scores, wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", cycles.POLICIES)
 def test_in_a_tour_a_game_is_scored_before_it_is_left(name: str):
     key = jax.random.split(KEY)[1]

@@ -227,7 +227,7 @@ def by_itself(cell: Cell, config: Any, seed: int) -> list[Curves]:
     return [one(config, plan, jax.random.key(seed)) for plan in cell.plans]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_agents_side_by_side_are_those_that_train_alone(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -49,7 +49,7 @@ def test_every_row_is_published_once():
     assert all(row["seeds"] == [0] and not row["quick"] for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_are_written_once(tmp_path: Path):
     said = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
     rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]

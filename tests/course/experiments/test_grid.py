@@ -154,7 +154,7 @@ def test_of_two_rows_of_a_cell_the_last_is_revised(tmp_path: pathlib.Path):
     assert path.read_text().splitlines() == [*lines[:2], '{"cell": "a1", "n": 4, "date": "today"}']
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Path):
     study: Grid = importlib.import_module(f"mmrl.course.experiments.{name}").GRID

@@ -154,7 +154,7 @@ def test_van_elteren_is_standardized_over_all_ways_to_deal_the_values():
     assert two == pytest.approx(math.sqrt(2) * one) and one > 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_has_phases_has_the_same_measures():
     """PPG is traced; that the experiment runs is asked of PPO."""
     keys, found = jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32)), []
@@ -169,7 +169,7 @@ def test_what_has_phases_has_the_same_measures():
     assert found[0] == found[1] and found[0][0].returns.shape == (2,)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_experiment_goes_on_where_it_stopped(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

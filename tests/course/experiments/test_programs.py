@@ -6,7 +6,7 @@ import pytest
 from mmrl.course.experiments import programs
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_programs_are_dropped_where_they_are_many():
     if not programs.MAPPINGS.exists():
         pytest.skip("only Linux tells how many mappings a process holds")

@@ -94,7 +94,7 @@ def test_published_rows_are_of_these_cells():
         assert row["learning_rate"] == float(max(row["tuning"], key=lambda r: row["tuning"][r]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_is_said_of_what_was_not_learned_from(monkeypatch: pytest.MonkeyPatch):
     """Two blocks of an iteration each: with S = 1 the first is spent on waiting."""
     monkeypatch.setattr(staleness, "RATES", (1e-3,))

@@ -390,7 +390,7 @@ needs_processes = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @needs_processes
 def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.Path):
     """One job dies with the submitter; the other one goes on, and the same command waits for it."""
@@ -422,7 +422,7 @@ def test_kill_9_of_a_job_and_of_who_submitted_it(start: Any, tmp_path: pathlib.P
     assert (tmp_path / "tiny.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @needs_processes
 @pytest.mark.parametrize("everybody", [True, False], ids=["of a terminal", "of one process"])
 def test_ctrl_c_stops_all_jobs_and_says_how_to_go_on(

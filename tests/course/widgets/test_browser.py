@@ -305,7 +305,7 @@ report.left = Object.values(listeners).flat().length;
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_what_is_seen_is_said_and_fits(theme: str, tmp_path: Path):
     paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 25, 29)"}[theme]

@@ -446,7 +446,7 @@ def test_save_writes_what_is_shown_and_overwrites_nothing(slow, tmp_path: Path):
 # The real thing, small
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_trains_and_sliders_do_not_recompile(tmp_path: Path):
     shown = explorer()
     run = shown.run("first")

@@ -295,7 +295,7 @@ def test_sequences_are_those_of_the_replay():
     np.testing.assert_array_equal(rows, np.column_stack([wanted[:, 2:5], starts]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_schedules_shown_are_legal_and_as_code_do_what_they_say():
     shown = graphs.schedules()
     assert len(json.dumps(shown)) < 20_000
