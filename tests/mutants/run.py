@@ -1,8 +1,8 @@
-"""Plant one mistake at a time in a copy of the repository: do its tests notice?
+"""Plant one mistake at a time in a copy of the repository, and run the tests that must notice it.
 
-    python tests/mutants/run.py                  all of tests/mutants/*.toml
-    python tests/mutants/run.py --only pdg       those whose name holds a text
-    python tests/mutants/run.py --again          those that were caught before, too
+    python tests/mutants/run.py                  every mutant of tests/mutants/*.toml
+    python tests/mutants/run.py --only pdg       mutants whose name, file or tests contain a text
+    python tests/mutants/run.py --again          also mutants that were caught before
 
 A mutant is a table of one of these files:
 
@@ -11,11 +11,14 @@ A mutant is a table of one of these files:
     file = "mmrl/pdg/expr.py"
     old = "return self.hi - self.lo"             # stands in the file exactly once
     new = "return self.hi - self.lo + 1"
-    tests = ["tests/pdg/test_expr.py"]           # what pytest selects; some of it must fail
+    tests = ["tests/pdg/test_expr.py"]           # tests to run; at least one must fail
 
-What was caught is remembered in `.cache/mutants.jsonl` until the library or its tests change, so
-that an interrupted run goes on where it was. The exit status is 1 if a mutant survives or does not
-apply.
+The tests of the first tier run first (`make test`), and those marked `full` only if the first tier
+does not notice the mistake. The summary counts how many mistakes each tier catches.
+
+Mutants that were caught are recorded in `.cache/mutants.jsonl` until the library or its tests
+change, so an interrupted run continues where it stopped. The exit status is 1 if a mutant survives
+or does not apply.
 """
 
 import argparse
@@ -45,6 +48,7 @@ resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]), resource.RLIM_INFINIT
 os.execv(sys.argv[2], sys.argv[2:])
 """
 FIELDS = {"file", "old", "new", "tests"}
+FIRST, SECOND = "not full", "full"  # expressions of marks: the tests of each tier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,10 +120,12 @@ def state(mutant: Mutant) -> str:
     return digest.hexdigest()
 
 
-def pytest(copy: Path, selection: Sequence[str], limit: int = LIMIT) -> tuple[int, str]:
-    """The exit status of pytest in a copy, and the last line that it wrote."""
+def pytest(
+    copy: Path, selection: Sequence[str], marks: str = "", limit: int = LIMIT
+) -> tuple[int, str]:
+    """Run the selected tests with these marks; return pytest's exit status and its last line."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p"]
-    command += ["no:xdist", "--no-header", "--tb=no", *selection]
+    command += ["no:xdist", "--no-header", "--tb=no", "-m", marks, *selection]
     environment = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")} | dict(os.environ)
     environment["PYTHONPATH"] = str(copy)
     done = subprocess.run(
@@ -140,32 +146,38 @@ def copied(parent: Path) -> Path:
 
 
 def verdict(mutant: Mutant, copy: Path) -> tuple[str, str]:
-    """ "caught", "survived" or "does not apply", and what pytest or the mutant says."""
+    """Return "caught", "caught by full tests", "survived" or "does not apply", with details."""
     if wrong := flaws(mutant, copy):
         return "does not apply", wrong
     path = copy / mutant.file
     before = path.read_text("utf-8")
     path.write_text(mutant.planted(copy), "utf-8")
     try:
-        status, said = pytest(copy, mutant.tests)
+        for marks, caught in ((FIRST, "caught"), (SECOND, "caught by full tests")):
+            status, line = pytest(copy, mutant.tests, marks)
+            if status == 1:
+                return caught, line
+            if status not in (0, 5):  # 5: no test of this tier is selected
+                return "does not apply", f"pytest: {line}"
     finally:
         path.write_text(before, "utf-8")
-    known = {0: "survived", 1: "caught"}
-    return (known[status], said) if status in known else ("does not apply", f"pytest: {said}")
+    return "survived", line
 
 
-def remembered() -> set[str]:
-    """The states of those that were caught."""
+def remembered() -> dict[str, str]:
+    """Return the verdict of each state of a mutant that was caught before."""
     if not DONE.exists():
-        return set()
-    return {json.loads(line)["state"] for line in DONE.read_text("utf-8").splitlines()}
+        return {}
+    rows = map(json.loads, DONE.read_text("utf-8").splitlines())
+    return {row["state"]: row.get("verdict", "caught") for row in rows}
 
 
-def remember(mutant: Mutant, was: str) -> None:
-    """Write down that a mutant was caught, in the state in which it was copied."""
+def remember(mutant: Mutant, was: str, verdict: str) -> None:
+    """Record that a mutant was caught, in the state in which it was copied."""
     DONE.parent.mkdir(exist_ok=True)
     with DONE.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"name": mutant.name, "state": was}) + "\n")
+        row = {"name": mutant.name, "state": was, "verdict": verdict}
+        file.write(json.dumps(row) + "\n")
 
 
 def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
@@ -180,7 +192,7 @@ def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
             copies.put(copied(Path(temporary) / str(job)))
         first = copies.get()
         selection = dict.fromkeys(test for mutant in states for test in mutant.tests)
-        status, said = pytest(first, list(selection), 10 * LIMIT)
+        status, said = pytest(first, list(selection), limit=10 * LIMIT)
         copies.put(first)
         if status:
             raise ValueError(f"the tests fail without a mutant: {said}")
@@ -195,34 +207,36 @@ def run(wanted: Iterable[Mutant], jobs: int) -> dict[str, str]:
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             for mutant, found, said, seconds in pool.map(one, states):
                 verdicts[mutant.name] = found
-                print(f"{found:14}  {mutant.name}  ({seconds:.0f} s)  {said}", flush=True)
-                if found == "caught":
-                    remember(mutant, states[mutant])
+                print(f"{found:20}  {mutant.name}  ({seconds:.0f} s)  {said}", flush=True)
+                if found.startswith("caught"):
+                    remember(mutant, states[mutant], found)
     return verdicts
 
 
 def main() -> int:
-    """Run what is asked for, and say what survived."""
-    parser = argparse.ArgumentParser(description="Plant mistakes, and see that tests find them.")
-    parser.add_argument("--only", default="", help="those whose name, file or tests hold this text")
-    parser.add_argument("--again", action="store_true", help="those that were caught before, too")
-    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
+    """Run the mutants that the command line selects, and print which of them survived."""
+    parser = argparse.ArgumentParser(description="Plant mistakes, and check that tests find them.")
+    parser.add_argument("--only", default="", help="mutants whose name, file or tests contain this")
+    parser.add_argument("--again", action="store_true", help="also mutants that were caught before")
+    parser.add_argument("--jobs", type=int, default=1, help="number of mutants at a time")
     given = parser.parse_args()
-    known = set() if given.again else remembered()
-    asked = [
+    known = {} if given.again else remembered()
+    wanted = [
         mutant
         for mutant in mutants()
         if any(given.only in text for text in (mutant.name, mutant.file, *mutant.tests))
     ]
-    waiting = [mutant for mutant in asked if state(mutant) not in known]
-    print(f"{len(asked)} mutants, of which {len(asked) - len(waiting)} were caught before")
+    before = {mutant.name: known[key] for mutant in wanted if (key := state(mutant)) in known}
+    waiting = [mutant for mutant in wanted if mutant.name not in before]
+    print(f"{len(wanted)} mutants, of which {len(before)} were caught before")
     try:
-        verdicts = run(waiting, given.jobs) if waiting else {}
+        verdicts = before | (run(waiting, given.jobs) if waiting else {})
     except ValueError as error:
         print(error)
         return 1
-    bad = {name: found for name, found in verdicts.items() if found != "caught"}
-    print(f"{len(asked) - len(bad)} of {len(asked)} caught")
+    first = sum(verdict == "caught" for verdict in verdicts.values())
+    bad = {name: found for name, found in verdicts.items() if not found.startswith("caught")}
+    print(f"{len(wanted) - len(bad)} of {len(wanted)} caught, {first} of them by the first tier")
     for name, found in bad.items():
         print(f"{found}: {name}")
     return int(bool(bad))
