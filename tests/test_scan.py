@@ -149,6 +149,7 @@ def test_the_chunk_length_does_not_matter(chunk):
     assert_close(run(xs), map_loop(xs, MAPS.identity(), reverse=False))
 
 
+@pytest.mark.slow
 def test_complex_elements_agree_with_a_loop_in_double_precision():
     rng = np.random.default_rng(0)
     turn = 0.99 * np.exp(1j * rng.uniform(0, 2 * np.pi, 4))

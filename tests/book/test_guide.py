@@ -45,6 +45,7 @@ def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.Capture
     assert str(raised.value) == MESSAGES[0]
 
 
+@pytest.mark.slow
 def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     runpy.run_path("agent.py")
     assert "replays what it acted" in capsys.readouterr().out

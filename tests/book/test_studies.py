@@ -172,6 +172,7 @@ def drawn(name: str) -> tuple[str, str]:
     raise AssertionError(f"{STUDIES[name].page} draws no rows of {name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_has_its_figure_or_says_why_not(name: str, built: Path):
     text, study = section(built, name), STUDIES[name]

@@ -147,6 +147,7 @@ def test_a_mistake_is_named(name: str):
         checks.functions(**given, env=ENV, steps=24)
 
 
+@pytest.mark.slow
 def test_where_no_episode_is_cut_off_the_clock_is_set():
     often = type("Often", (Good,), {"step_env": change(3, lambda x: ~x)})()  # nine ends in ten
     mine = often.default_params.replace(max_steps_in_episode=1000)

@@ -69,6 +69,7 @@ def test_a_bad_link_is_told_in_a_sentence(link: str, said: str):
     assert app.explorer.setup == links.START and app.widget is None
 
 
+@pytest.mark.slow
 def test_links_in_the_book_can_be_followed():
     pages = [page.read_text("utf-8") for page in BOOK.glob("*.md")]
     found = {link for page in pages for link in re.findall(r"localhost:8866/[^)`\s]+", page)}

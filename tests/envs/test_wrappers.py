@@ -181,6 +181,7 @@ def test_state_observation():
     np.testing.assert_array_equal(got.next_obs[..., newest], want.next_obs)
 
 
+@pytest.mark.slow
 def test_noise():
     """All that this environment shows is whole numbers, so rounding removes the noise."""
     noisy = rolled(wrappers.NoisyObservation(TAGGED, 0.1, clip=False))

@@ -100,6 +100,7 @@ def test_lru_equals_a_loop():
     close(run(model, xs), diagonal_loop(gain, drive, read, skip))
 
 
+@pytest.mark.slow
 def test_lru_equals_memax_with_the_same_parameters():
     from memax.equinox.semigroups.lru import LRU
 
@@ -229,6 +230,7 @@ def test_ffm_as_printed_equals_a_loop():
     close(run(model, xs), ffm_as_printed(model, xs))
 
 
+@pytest.mark.slow
 def test_ffm_equals_memax_with_the_same_parameters():
     from memax.equinox.semigroups.ffm import FFM
 

@@ -128,6 +128,7 @@ def tape() -> tuple[jax.Array, jax.Array, jax.Array]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "form"),
     [
@@ -197,6 +198,7 @@ def test_what_is_shared(tape):
     np.testing.assert_array_equal(outputs.value, outputs.aux_value)
 
 
+@pytest.mark.slow
 def test_an_mlp_is_two_layers_of_tanh_that_start_orthogonal():
     net = mlp(6, 3, width=16, key=jax.random.key(8))
     x = jax.random.normal(jax.random.key(9), (6,))

@@ -356,6 +356,7 @@ def test_gradients_of_parameters_are_summed_as_the_loop_goes_back():
         )  # T + 1 states, and A has 16 numbers
 
 
+@pytest.mark.slow
 def test_a_gradient_through_time_is_differentiated_again():
     """d|dL/da|²/da, where L is a sum over h[t] = tanh(a h[t - 1])."""
     p = Program("t")

@@ -142,6 +142,7 @@ def test_later_passes_and_executors_compute_the_same(order: str, then: str):
     close(tuple(made.xla(SIZES)()), by_hand(order))
 
 
+@pytest.mark.slow
 def test_a_tile_of_the_batch_computes_the_same():
     """Two episodes of three at a time, and then one: through acting, and in a sum over b."""
     p = Program("b", "t")

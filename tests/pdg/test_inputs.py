@@ -183,6 +183,7 @@ def test_the_host_is_not_called_where_it_has_no_inputs():
         p.host(print, x[t - 1])
 
 
+@pytest.mark.slow
 def test_inputs_that_are_alike_stay_apart_through_all_passes():
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741

@@ -144,6 +144,7 @@ def test_what_is_not_worth_it_stays_and_the_rest_comes_back_ahead_of_use():
         compile(reinforce(), swap=Swap(ahead=-1))
 
 
+@pytest.mark.slow
 def test_all_that_waits_long_may_be_swapped():
     bounds = {"I": 2, "T": 12}
     made = compile(reinforce(), swap=Swap(idle=8, ahead=2))

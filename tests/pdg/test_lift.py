@@ -219,6 +219,7 @@ def declared_moments():
     return moments, declared
 
 
+@pytest.mark.slow
 def test_a_declared_monoid_is_found_inside_a_step():
     moments, declared = declared_moments()
 

@@ -141,6 +141,7 @@ def test_nothing_adds_up_to_zero():
         same(compiled, *wanted, T=size)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_an_empty_sum_is_zero():
     p, t, T, x = line()
     y = x[t + 1 : T].sum() ** 2

@@ -71,6 +71,7 @@ def test_sampled_rows_are_rows_of_the_dataset(length):
     assert (seen["padded"] > 0) == (length > 1) and (seen["full"] > 0) == (length < 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_every_segment_is_as_likely(alpha, monkeypatch):
     """P(row) ∝ priority^α, whatever the lengths: chi-square, from a tree of several levels."""

@@ -172,6 +172,7 @@ def test_seeds_under_vmap_are_seeds_alone():
     assert len({x.tobytes() for x in np.asarray(together[0].available)}) == 4
 
 
+@pytest.mark.slow
 def test_a_loop_copies_nothing_of_the_capacity():
     """add, sample and set_priority in a loop write in place: no copy in the compiled program."""
     capacity, shape = 1 << 17, (16, 16)

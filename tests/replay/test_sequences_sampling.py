@@ -138,6 +138,7 @@ def test_priority_of_a_batch(eta):
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_empty_storage_gives_an_empty_batch():
     """For one seed of two: the other has stored something."""
     t = jax.jit(lambda: sequences.init(EXAMPLE, STATE, 32, **SMALL))()

@@ -144,6 +144,7 @@ def test_evaluate_plays_the_best_and_says_of_which_blocks(
     assert [int(block) for block in blocks] == [*BLOCKS, 3, 3]
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_does_not_hide_the_best(
     copy: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -222,6 +222,7 @@ def test_only_the_network_has_the_same_key_in_all_shards():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", SIZES)
 def test_shards_have_one_network_whatever_its_fields_are_called(agent: str):
     """Linear attention has a `key`, which is not that of the state."""

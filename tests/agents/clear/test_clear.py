@@ -412,6 +412,7 @@ def test_entering_a_task_begins_episodes_and_changes_nothing_else():
 # The scale of rewards, and the rate
 
 
+@pytest.mark.slow
 def test_rewards_are_divided_where_they_are_learned_from_and_the_rate_falls():
     """A loss that is the mean reward and the sum of θ shows both: Adam moves θ by the rate."""
     config = change(TINY, normalize_rewards=True, learning_rate=0.1, anneal=0.75, horizon=4.0)

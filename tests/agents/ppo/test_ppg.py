@@ -144,6 +144,7 @@ def test_the_auxiliary_loss_is_the_formula(kept: ppg.Kept):
     np.testing.assert_allclose(value, wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_cloning_holds_the_policy_while_the_values_learn(kept: ppg.Kept):
     config = change(TINY, auxiliary_epochs=20, auxiliary_rate=1e-2)
     # A policy that has opinions: a fresh one is uniform, whatever happens below its head.

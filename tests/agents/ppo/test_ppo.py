@@ -85,6 +85,7 @@ def stray(net: Any) -> Any:
 
 
 # One of each kind: every memory's step is its tape, see tests/memory/test_laws.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["none", "lru", "gru"])
 def test_all_ratios_are_one_before_the_first_step(memory: str):
     """What the actor computed step by step is what learning computes on the tape."""
@@ -508,6 +509,7 @@ def test_a_ring_gives_back_what_it_was_given():
 # Runs
 
 
+@pytest.mark.slow
 def test_scalars_do_not_recompile_and_the_rate_falls():
     state = begin(BARE)
     iterate(BARE, state)

@@ -47,12 +47,14 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_wrong_memory_is_refused_by_name(name: str):
     gate, said = PLANTED[name]
     assert said.lower() in refusal(getattr(wrong, name), gate).lower()
 
 
+@pytest.mark.slow
 def test_what_is_right_passes_every_gate():
     judged = gates.judge(wrong.right)
     assert judged.passed, judged.refusals

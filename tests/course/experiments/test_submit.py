@@ -90,6 +90,7 @@ def told(rows: Sequence[Row]) -> list[Row]:
     return [{name: row[name] for name in ("cell", "quick")} for row in rows]
 
 
+@pytest.mark.slow
 def test_jobs_write_and_say_what_a_run_does(tmp_path: pathlib.Path):
     alone, jobs = tmp_path / "alone", tmp_path / "jobs"
     some = grid(program=lambda cell: cell.name[0], most=2)
