@@ -5,7 +5,7 @@ end. Anything else raises `NotYet`: one calm line that names the mistake.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -125,7 +125,8 @@ def _result(answer: Any, case: Arguments) -> Any:
     # An answer may work in place; what it was given must stay as it was.
     case = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, case)
     try:
-        return answer(*case)
+        result = answer(*case)
+        return list(result) if isinstance(result, Iterator) else result
     except Exception as error:
         words = " ".join(str(error).split())
         words = words if len(words) <= LONGEST else f"{words[:LONGEST]} …"
@@ -141,15 +142,20 @@ def _open(result: Any) -> bool:
 
 def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
     """How a result differs from the wanted one, in words; None if it does not."""
-    leaves, targets = (jax.tree.leaves(x, is_leaf=lambda x: x is None) for x in (result, wanted))
-    if isinstance(result, list | tuple) and not isinstance(wanted, list | tuple | dict):
-        leaves = [result]  # a list of numbers is as good as an array
-    if result is None and len(targets) > 1:
+    if not isinstance(wanted, list | tuple):
+        return _leaf(result, wanted, tolerance)
+    if result is None:
         return "it gives None: does the function return what it found?"
-    if len(leaves) != len(targets):
-        return f"it gives {_several(len(leaves))}; wanted {_several(len(targets))}"
-    parts = zip(leaves, targets, strict=True)
-    return next(filter(None, (_leaf(*part, tolerance) for part in parts)), None)
+    parts = _parts(result)
+    if len(parts) != len(wanted):
+        return f"it gives {_several(len(parts))}; wanted {_several(len(wanted))}"
+    pairs = zip(parts, wanted, strict=True)
+    return next(filter(None, (_difference(*pair, tolerance) for pair in pairs)), None)
+
+
+def _parts(result: Any) -> list[Any]:
+    """The entries of a list or a tuple, the rows of an array, or the result by itself."""
+    return list(result) if isinstance(result, list | tuple) or np.ndim(result) else [result]
 
 
 def _several(count: int) -> str:
@@ -160,7 +166,7 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
     if result is None:
         return "it gives None, as a function without a `return` does"
     try:
-        result, wanted = np.asarray(result), np.asarray(wanted)
+        result, wanted = _array(result), np.asarray(wanted)
     except Exception:  # rows of unequal length, a tracer, a key
         return f"it gives {type(result).__name__}, which is no number or array"
     exact, numeric = wanted.dtype.kind in "biuU", result.dtype.kind in "biufc"
@@ -187,6 +193,12 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f" at index {list(where)}" if where else ""
     return f"it gives {_short(result[where])}{place}; wanted is {_short(wanted[where])}"
+
+
+def _array(x: Any) -> np.ndarray:
+    """`x` as an array, with fractions and the like as floats."""
+    array = np.asarray(x)
+    return array if array.dtype.kind in "biufcU" else array.astype(float)
 
 
 def _short(value: np.generic) -> str:

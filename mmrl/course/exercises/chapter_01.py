@@ -4,7 +4,7 @@ import numpy as np
 
 from mmrl.course.exercises.answers import Exercise, Mistake
 
-Summary = tuple[np.ndarray, float]
+Summary = tuple[np.ndarray, float | np.floating]
 
 
 def _normalized(x: np.ndarray) -> np.ndarray:

@@ -130,7 +130,7 @@ bank = Exercise(
             "has without it.",
         ),
     ),
-    tolerance=1e-6,
+    tolerance=1e-5,
 )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from mmrl.course.exercises.answers import Exercise, Mistake
 
@@ -151,10 +152,10 @@ class Memory:
     gain: float
     shift: int | None = dataclasses.field(repr=False)
 
-    def __call__(self, xs: np.ndarray, begin: Flags) -> np.ndarray:
-        resets = np.zeros(len(xs), bool) if self.shift is None else np.roll(begin, self.shift)
+    def __call__(self, xs: ArrayLike, begin: Flags) -> np.ndarray:
+        resets = np.zeros(len(begin), bool) if self.shift is None else np.roll(begin, self.shift)
         h, states = 0.0, []
-        for x, reset in zip(np.asarray(xs), resets, strict=True):
+        for x, reset in zip(np.asarray(xs, float), resets, strict=True):
             h = self.gain * (0.0 if reset else h) + x
             states.append(h)
         return np.array(states)
@@ -197,7 +198,8 @@ def _memories(rng: np.random.Generator) -> list[Case]:
     def draw(shift: Any) -> Case:
         lengths = rng.integers(3, 8, 4)
         begin = np.concatenate([np.arange(n) == 0 for n in lengths])
-        return Memory(float(rng.uniform(0.8, 0.95)), shift), rng.normal(size=len(begin)), begin
+        xs = rng.normal(size=len(begin)).astype(np.float32)  # JAX and NumPy see the same numbers
+        return Memory(float(rng.uniform(0.8, 0.95)), shift), xs.astype(float), begin
 
     return [draw(shift) for shift in (*SHIFTS.values(), *SHIFTS.values())]
 

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from mmrl.course.exercises.answers import Counted, Exercise, Mistake
 
 Point = tuple[str, int]  # an operation at a step
@@ -102,9 +104,9 @@ def judged(theta: Theta) -> Callable[[int], Any]:
     def judge(T: int) -> Any:
         reads = advantages(T)
         times = {point: theta(*point, T) for point in reads}
-        if ... in times.values() or None in times.values():
-            return ... if ... in times.values() else None
-        times = {point: tuple(time) for point, time in times.items()}
+        if unset := [time for time in times.values() if time is None or time is ...]:
+            return unset[0]
+        times = {point: tuple(np.ravel(time).tolist()) for point, time in times.items()}
         early = Counter(p[0] for p in reads for q in reads[p] if times[q] >= times[p])
         different = len(set(times.values()))
         order = sorted(times, key=times.__getitem__)
@@ -225,7 +227,7 @@ def followed(schedule: Callable[[Reads], Any]) -> Callable[[str, int], Any]:
         order = schedule({point: list(values) for point, values in reads.items()})
         if order is None or order is ...:
             return order
-        order = list(order)
+        order = list(map(tuple, order))
         there = len(reads.keys() & set(order))
         if there < len(reads) or len(order) > there:
             return there, (len(order) - there) * (there == len(reads)), 0, 0

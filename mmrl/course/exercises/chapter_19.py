@@ -74,7 +74,7 @@ def _outputs(rng: np.random.Generator) -> list[tuple]:
     return [
         (ys, changed(5, np.nan), 3),
         (ys, changed(1, np.nan), 3),
-        (ys, changed(4, 1e-7), 3),
+        (ys, changed(4, 1e-6), 3),
         (ys, changed(3, 5.0), 3),
         (ys, changed(2, 100.0), 3),
         (ys, ys.copy(), 3),

@@ -1,0 +1,117 @@
+"""Three right answers to each exercise of chapters 18 to 19, by different algorithms."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def _before_product(gains, sums, start, reverse):
+    """What came before each device, composed afresh for every device."""
+    maps = list(zip(gains, sums, strict=True))
+
+    def then(a, b):
+        return b[0] * a[0], b[0] * a[1] + b[1]
+
+    def earlier(d):
+        return maps[:d:-1] if reverse else maps[:d]
+
+    return np.array([functools.reduce(then, [start, *earlier(d)]) for d in range(len(gains))]).T
+
+
+def _before_scan(gains, sums, start, reverse):
+    def step(past, x):
+        return (x[0] * past[0], x[0] * past[1] + x[1]), past
+
+    xs = jnp.float32(gains), jnp.float32(sums)
+    return jax.lax.scan(step, jax.tree.map(jnp.float32, start), xs, reverse=reverse)[1]
+
+
+def _before_in_place(gains, sums, start, reverse):
+    order = slice(None, None, -1 if reverse else None)
+    gains, sums = gains[order], sums[order]
+    found = [start]
+    for k in range(len(gains) - 1):
+        found.append((gains[k] * found[k][0], gains[k] * found[k][1] + sums[k]))
+    return [list(column)[order] for column in zip(*found, strict=True)]
+
+
+def _applied_loop(sums, counts, longest):
+    mean = [sum(column) / sum(counts) for column in zip(*sums, strict=True)]
+    length = math.hypot(*mean)
+    return [x * longest / length for x in mean] if length > longest else mean
+
+
+def _applied_jax(sums, counts, longest):
+    mean = jnp.sum(sums, 0) / jnp.sum(counts)
+    return mean / jnp.maximum(1, jnp.linalg.norm(mean) / longest)
+
+
+def _applied_by_device(sums, counts, longest):
+    means = sums / np.maximum(counts, 1)[:, None]
+    mean = np.average(means, axis=0, weights=counts)
+    return np.where(np.linalg.norm(mean) > longest, longest * mean / np.linalg.norm(mean), mean)
+
+
+def _weights_loop(priorities, beta):
+    chances = [p / own.sum() for own in priorities for p in own]
+    return [(min(chances) / chance) ** beta for chance in chances]
+
+
+def _weights_repeat(priorities, beta):
+    p = np.concatenate(priorities)
+    chance = p / np.repeat([own.sum() for own in priorities], [len(own) for own in priorities])
+    return (chance / chance.min()) ** -beta
+
+
+def _weights_jax(priorities, beta):
+    n, N = len(priorities), sum(len(p) for p in priorities)
+    w = jnp.concatenate([(N * jnp.asarray(p) / jnp.sum(p) / n) ** -beta for p in priorities])
+    return w / jnp.max(w)
+
+
+def _trimmed(returns):
+    seeds = sorted(sum(column) / len(column) for column in zip(*returns.tolist(), strict=True))
+    for _ in range(len(seeds) // 4):
+        seeds = seeds[1:-1]
+    return sum(seeds) / len(seeds)
+
+
+def _masked(returns):
+    seeds = returns.mean(0)
+    rank, cut = seeds.argsort().argsort(), len(seeds) // 4
+    return seeds[(rank >= cut) & (rank < len(seeds) - cut)].mean()
+
+
+SOLUTIONS = {
+    "18.1": (_before_product, _before_scan, _before_in_place),
+    "18.2": (_applied_loop, _applied_jax, _applied_by_device),
+    "18.3": (_weights_loop, _weights_repeat, _weights_jax),
+    "19.1": (
+        lambda a, b: (max(a[0], b[0]), b[1] if b[0] >= a[0] else a[1] + b[2], a[2] + b[2]),
+        lambda a, b: np.where(b[0] < a[0], [a[0], a[1] + b[2], a[2] + b[2]], [*b[:2], a[2] + b[2]]),
+        lambda a, b: [
+            jnp.maximum(a[0], b[0]),
+            jnp.where(a[0] > b[0], a[1] + b[2], b[1]),
+            int(a[2] + b[2]),
+        ],
+    ),
+    "19.2": (
+        lambda clean, spoiled, start: not (clean == spoiled)[start:].all(),
+        lambda clean, spoiled, start: any(
+            x != y
+            for a, b in zip(clean[start:], spoiled[start:], strict=True)
+            for x, y in zip(a, b, strict=True)
+        ),
+        lambda clean, spoiled, start: ~jnp.array_equal(clean[start:], spoiled[start:]),
+    ),
+    "19.3": (
+        _trimmed,
+        _masked,
+        lambda returns: jnp.mean(
+            jnp.sort(jnp.mean(returns, 0))[(n := returns.shape[1] // 4) : returns.shape[1] - n]
+        ),
+    ),
+}

@@ -1,0 +1,63 @@
+"""Right answers that differ in algorithm, precision and type pass every check.
+
+Each module of `solutions` holds three answers per exercise, in plain Python, NumPy and JAX.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.course.exercises import Exercise
+from tests.course.exercises import solutions
+from tests.course.exercises.test_exercises import ALL, each_exercise, right
+
+SOLUTIONS = {
+    name: answers
+    for module in pkgutil.iter_modules(solutions.__path__, f"{solutions.__name__}.")
+    for name, answers in importlib.import_module(module.name).SOLUTIONS.items()
+}
+
+
+@each_exercise
+def test_right_answers_are_accepted_whatever_their_algorithm(exercise: Exercise):
+    answers = SOLUTIONS[exercise.name]
+    assert len(answers) >= 3
+    for answer in answers:
+        exercise.graded(answer)
+
+
+def test_every_solution_belongs_to_an_exercise():
+    assert sorted(SOLUTIONS) == sorted(parameter.values[0].name for parameter in ALL)
+
+
+def single(x: Any) -> Any:
+    """The same number in 32 bits."""
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fc":
+        return x.astype(np.complex64 if x.dtype.kind == "c" else np.float32)
+    return x
+
+
+AS = (
+    lambda x: np.asarray(x).tolist(),
+    np.float32,
+    jnp.asarray,
+    lambda x: np.asarray(x).astype(object),
+)
+
+
+@each_exercise
+@pytest.mark.parametrize("change", AS, ids=("lists", "float32", "JAX", "objects"))
+def test_results_of_other_types_are_accepted(exercise: Exercise, change: Callable[[Any], Any]):
+    exercise.graded(right(exercise, lambda leaf: leaf if isinstance(leaf, str) else change(leaf)))
+
+
+@each_exercise
+def test_single_precision_is_enough(exercise: Exercise):
+    if exercise.cases is not None:
+        exercise.graded(lambda *case: exercise.wanted(*jax.tree.map(single, case)))
