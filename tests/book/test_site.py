@@ -200,13 +200,12 @@ def test_every_widget_is_moved_by_keyboard_and_mouse(
 
 
 def check(widgets: list[Driven], capsys: pytest.CaptureFixture) -> None:
-    """Everything moved, and fast. The best time is asserted: the others wait for other programs."""
+    """Assert that every control of every widget changes what is shown."""
     assert widgets
     with capsys.disabled():
         print("", *widgets, sep="\n  ")
     for widget in widgets:
         assert widget.controls and not widget.unmoved, widget
-        assert min(widget.times) < 50, widget
 
 
 # What the pages are made of

@@ -11,7 +11,6 @@ import os
 import re
 import runpy
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -290,22 +289,25 @@ def test_what_did_not_end_earns_nothing_whatever_it_printed(settings: dict[str, 
     assert outcomes(settings, "hang", "print") == [slow, slow]
 
 
-@pytest.mark.slow
-def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(settings: dict[str, Any]):
+def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
     late, slow = ("✗ " + settings[name] for name in ("LATE", "SLOW"))
     assert outcomes(settings, "lesson", "print", seconds=500) == ["✓ printed"]
     assert outcomes(settings, "print", "lesson, hang", "print") == ["✓ printed", late]
     assert outcomes(settings, "print", "own, hang", "print") == ["✓ printed", slow]
     assert outcomes(settings, "print", "print", seconds=0) == [late, late]
     bounded = settings["Bounded"]
-    given = bounded.on_cell_executed
+    given, clock = bounded.on_cell_executed, [0.0]
+    stub = types.SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setitem(bounded.preprocess.__globals__, "time", stub)
     # The second cell, and then the first, takes all the time there is.
     for slowest, why in (("lesson", late), ("print", slow)):
 
         def slowly(self: Any, slowest: str = slowest, **about: Any) -> None:
             given(self, **about)
             if slowest == ("print", "lesson")[about["cell_index"]]:
-                time.sleep(1.2)
+                clock[0] += 1.2
 
         bounded.on_cell_executed = slowly
         assert outcomes(settings, "print", "lesson", "print", seconds=2)[1] == why

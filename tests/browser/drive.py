@@ -3,7 +3,6 @@
 The page may be one of the site, or JupyterLab: both show the same roots, `.mmrl`.
 """
 
-import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,24 +55,6 @@ globalThis.mm = (() => {
       return !shown(roots()[i].querySelector(".mmrl-stage"));
     },
     uncovered: (i) => shown(roots()[i].querySelector(".mmrl-stage")),
-    // From a key's own time to the first moment after the picture that follows the change.
-    watch(i) {
-      globalThis.mmTimes = [];
-      const root = roots()[i];
-      let pressed = null;
-      root.addEventListener("keydown", (event) => { pressed = event.timeStamp; }, true);
-      new MutationObserver(() => {
-        if (pressed === null) return;
-        const start = pressed;
-        pressed = null;
-        requestAnimationFrame(() => {
-          const { port1, port2 } = new MessageChannel();
-          port1.onmessage = () => mmTimes.push(performance.now() - start);
-          port2.postMessage(null);
-        });
-      }).observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
-    },
-    times: () => mmTimes,
   };
 })();
 """
@@ -88,15 +69,9 @@ class Driven:
     controls: int = 0
     asked: bool = False  # was it covered until an answer was given?
     unmoved: list[str] = field(default_factory=list)  # what changed nothing, and how it was tried
-    times: list[float] = field(default_factory=list)  # milliseconds from a key to the new picture
 
     def __str__(self) -> str:
-        times = sorted(self.times)
-        return (
-            f"{self.title[:48]:50}{self.controls:3} controls, key to picture "
-            f"{statistics.median(times):5.1f} ms (best {times[0]:.1f}, worst {times[-1]:.1f}, "
-            f"n = {len(times)})"
-        )
+        return f"{self.title[:48]:50}{self.controls:3} controls"
 
 
 def drive(page: Page, most: int = 99) -> list[Driven]:
@@ -114,7 +89,6 @@ def _widget(page: Page, i: int, most: int) -> Driven:
         if not page.run(f"mm.uncovered({i})"):
             driven.unmoved.append("the answer uncovers nothing")
             return driven
-    page.run(f"mm.watch({i})")
     # What is shown depends on choices made on the way, so the list is asked for again.
     j = 0
     while j < min(most, len(found := page.run(f"mm.list({i})"))):
@@ -125,7 +99,6 @@ def _widget(page: Page, i: int, most: int) -> Driven:
                 driven.unmoved.append(f"{name} ({kind}) {attempt.__name__.removeprefix('_')}")
         driven.controls += 1
         j += 1
-    driven.times = page.run("mm.times()")
     return driven
 
 

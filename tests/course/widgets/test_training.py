@@ -70,7 +70,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Slow]]:
     yield Slow
     Slow.gate.release(1000)
     for thread in set(threading.enumerate()) - before:  # else it takes the next test's blocks
-        thread.join(30)
+        thread.join(600)
 
 
 def explorer(**settings) -> TrainingExplorer:
@@ -90,9 +90,9 @@ def press(shown: TrainingExplorer, name: str) -> None:
 
 
 def until(true: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 600
     while not true():
-        assert time.monotonic() < limit, "waited for half a minute"
+        assert time.monotonic() < limit, "waited for ten minutes"
         time.sleep(0.005)
 
 
