@@ -56,6 +56,38 @@ merge_means = Exercise(
             "a little more in the denominator avoids 0/0, but makes every mean too small. Divide "
             "by the count itself, and by 1 where both counts are 0.",
         ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], _merge((b[0], a[1]), (a[0], b[1]))[1]),
+            "the weights are exchanged: each mean has the weight of its own count, n · x + m · y.",
+        ),
+        Mistake(
+            lambda a, b: _merge(a, (1.0, b[1])),
+            "`b` is counted as a single number. It stands for m of them, so its mean has the "
+            "weight m.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], a[1] + b[1]),
+            "means do not add up: the mean of both lies between them. Weigh each with its count, "
+            "and divide by n + m.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], (a[0] * a[1] + b[0] * b[1]) / 2),
+            "the sum is right, but it belongs to n + m numbers. Divide by their count, not by 2.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], _merge(a, b)[1] if a[0] and b[0] else 0.0),
+            "if only one of the samples is empty, the mean of the other must stay. Only two empty "
+            "samples give 0.",
+        ),
+        Mistake(
+            lambda a, b: (a[0] + b[0], a[1]) if a[0] else b,
+            "this keeps the mean of `a`, and that of `b` only where `a` is empty. Both count, each "
+            "with its number of items.",
+        ),
+        Mistake(
+            lambda a, b: _merge(a, b)[::-1],
+            "both numbers are right, but their order is not: the count comes first.",
+        ),
     ),
     stops=(
         (
@@ -167,16 +199,24 @@ def _element(flag: bool) -> Run:
     return 1, int(flag), int(flag), int(flag)
 
 
-def _join(a: Run, b: Run, *, seam: bool = True, whole: bool = True) -> Run:
+def _join(a: Run, b: Run, *, seam: bool = True, grows: tuple[bool, bool] = (True, True)) -> Run:
     """(length, run at the start, run at the end, longest run) of a stretch and the next one."""
     (n, a_start, a_end, a_best), (m, b_start, b_end, b_best) = a, b
-    start = a_start + (b_start if whole and a_start == n else 0)
-    end = b_end + (a_end if whole and b_end == m else 0)
+    start = a_start + (b_start if grows[0] and a_start == n else 0)
+    end = b_end + (a_end if grows[1] and b_end == m else 0)
     return n + m, start, end, max(a_best, b_best, a_end + b_start if seam else 0)
 
 
-def _wrong(**flaws: bool) -> Callable[[np.ndarray], np.ndarray]:
-    return scanned(_element, lambda a, b: _join(a, b, **flaws), lambda h: h[3])
+def _ends_exchanged(a: Run, b: Run) -> Run:
+    """The run across the seam from the outer ends of `a` and `b`."""
+    n, start, end, _ = _join(a, b)
+    return n, start, end, max(a[3], b[3], a[1] + b[2])
+
+
+def _wrong(
+    combine: Callable[[Run, Run], Run] = _join, read: int = 3, **flaws: Any
+) -> Callable[[np.ndarray], np.ndarray]:
+    return scanned(_element, lambda a, b: combine(a, b, **flaws), lambda h: h[read])
 
 
 def _flags(rng: np.random.Generator) -> list[tuple[np.ndarray]]:
@@ -196,13 +236,37 @@ longest_streak = Exercise(
             "the run at the end of `a` plus the run at the start of `b`.",
         ),
         Mistake(
-            _wrong(whole=False),
+            _wrong(grows=(False, False)),
             "a stretch that is one streak from end to end lengthens the runs of its neighbor. "
             "Compare a run with the length of its stretch.",
         ),
         Mistake(
+            _wrong(grows=(False, True)),
+            "the run at the start never grows. If all of `a` is one streak, the run at the start "
+            "of `b` continues it.",
+        ),
+        Mistake(
+            _wrong(grows=(True, False)),
+            "the run at the end never grows. If all of `b` is one streak, it continues the run at "
+            "the end of `a`.",
+        ),
+        Mistake(
+            _wrong(_ends_exchanged),
+            "at the seam two runs meet, the one at the end of `a` and the one at the start of `b`. "
+            "You add the outer two.",
+        ),
+        Mistake(
+            _wrong(read=1),
+            "`decode` reads the run at the start. The longest one is a separate entry.",
+        ),
+        Mistake(
+            _wrong(read=0),
+            "`decode` reads the number of steps, not the longest streak among them.",
+        ),
+        Mistake(
             lambda flags: np.cumsum(flags),
-            "that counts all the flags so far, but a streak ends where a flag is False.",
+            "that counts all the flags so far, but a streak ends where a flag is False. A run "
+            "grows over the seam only if it is as long as its stretch; a False has a length too.",
         ),
         Mistake(
             _runs,

@@ -1,5 +1,6 @@
 """Exercises of chapter 05: returns are monoids too."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,31 @@ def _flawed(**flaws: Any) -> Any:
     return lambda *case: _retrace(*case, **flaws)
 
 
+def _terms(gain: Callable[..., Any], add: Callable[..., Any]) -> Any:
+    """Targets from g_t and x_t, functions of (r, γ, q, v', c q), where c and q are of t + 1."""
+
+    def answer(*case: Any) -> np.ndarray:
+        rewards, discount, values, next_values, last, ratio, lam = case
+        c = np.append(lam * np.minimum(1, ratio[1:]), 0)
+        known = np.where(last, 0, c * np.append(values[1:], 0))
+        x = add(rewards, discount, values, next_values, known)
+        targets, after = np.zeros(len(x)), 0.0
+        for t in reversed(range(len(x))):
+            targets[t] = after = x[t] + (0 if last[t] else gain(discount, c)[t] * after)
+        return targets
+
+    return answer
+
+
+def _addend(r: Any, discount: Any, q: Any, next_v: Any, known: Any) -> Any:
+    return r + discount * (next_v - known)
+
+
+def _forward(rewards: np.ndarray, discount: np.ndarray, *rest: Any) -> np.ndarray:
+    *arrays, lam = rest
+    return _retrace(rewards[::-1], discount[::-1], *(x[::-1] for x in arrays), lam)[::-1]
+
+
 def _tapes(rng: np.random.Generator) -> list[Tape]:
     def draw(steps: int, lam: float) -> Tape:
         rewards, values, next_values = rng.normal(size=(3, steps))
@@ -153,6 +179,50 @@ retrace = Exercise(
             _flawed(leak="multiply"),
             "on healthy numbers this is right, but a NaN gets from one episode into the one "
             "before, because 0 · NaN is NaN. Select the whole product c q with `where`.",
+        ),
+        Mistake(
+            _terms(lambda discount, c: c, _addend),
+            "γ is missing in the gain. G of the next step is one step away, so its gain is γ c.",
+        ),
+        Mistake(
+            _terms(np.multiply, lambda r, γ, q, v, known: r + γ * v - known),
+            "γ is missing before c q. Multiply out the whole bracket: γ v' - γ c q.",
+        ),
+        Mistake(
+            _terms(lambda discount, c: c, lambda r, γ, q, v, known: r + γ * v - known),
+            "γ is missing before the correction. The whole bracket of Eq. 5.7 is discounted, and "
+            "not only v'.",
+        ),
+        Mistake(
+            _terms(np.multiply, lambda r, γ, q, v, known: r + v - γ * known),
+            "v' is not discounted. The whole bracket of Eq. 5.7 is multiplied by γ.",
+        ),
+        Mistake(
+            _terms(np.multiply, lambda r, γ, q, v, known: r - γ * known),
+            "v' is missing: a target bootstraps from γ v' at every step, and the trace only "
+            "corrects it.",
+        ),
+        Mistake(
+            _terms(np.multiply, lambda r, γ, q, v, known: r + γ * (v + known)),
+            "the sign of c q is wrong. G - q is a difference: q of the next action is subtracted.",
+        ),
+        Mistake(
+            _terms(lambda discount, c: discount, _addend),
+            "c is missing in the gain. G of the next step counts with γ c, as q does.",
+        ),
+        Mistake(
+            lambda *case: _retrace(*case) - case[2],
+            "these are the corrections G - q. The target is G itself.",
+        ),
+        Mistake(
+            _forward,
+            "this runs forward in time. A target is computed from that of the next step, so begin "
+            "at the end: `backward` does.",
+        ),
+        Mistake(
+            lambda *case: _terms(np.multiply, lambda *x: case[0] + 0 * _addend(*x))(*case),
+            "these are sums of rewards, discounted and cut by the traces. The values are missing: "
+            "v' of this step, and q of the next action.",
         ),
     ),
 )

@@ -121,6 +121,54 @@ kept = Exercise(
             "Your lot to beat is below 0 while there is room. Then every lot is good enough, so it "
             "is 0.",
         ),
+        Mistake(
+            _changed(2, lambda places, came: 0.0 if came <= places else 1 - places / (came + 1)),
+            "Just when all places are taken, there is no more room: the next unroll must beat the "
+            "smallest lot, which is 1/(n + 1) on average.",
+        ),
+        Mistake(
+            _changed(2, lambda places, came: max(0.0, 1 - (places + 1) / (came + 1))),
+            "The lot to beat is one place too low. The k-th from above has k gaps above it, and "
+            "not k + 1.",
+        ),
+        Mistake(
+            _changed(2, lambda places, came: 1 / (came + 1)),
+            "That is the smallest of all lots. The lot to beat is the smallest of those that are "
+            "kept, the k-th from above.",
+        ),
+        Mistake(
+            _changed(1, lambda places, came: max(0.0, 1 - places / came)),
+            "That is the chance that an unroll is gone. Asked is the chance that it is still "
+            "there.",
+        ),
+        Mistake(
+            _changed(1, lambda places, came: 1 / places),
+            "That is the chance to be drawn from a full part. The chance to be kept there is the "
+            "number of places per unroll that came.",
+        ),
+        Mistake(
+            _changed(1, lambda places, came: min(1.0, places / (came + 1))),
+            "The unrolls that came are counted once too often in the chance: k places for n "
+            "unrolls, k/n. Only the gaps between lots are n + 1.",
+        ),
+        Mistake(
+            lambda *case: (lambda places, chance, lot: (places, lot, chance))(*_kept(*case)),
+            "The numbers are right, but their order is not: places, chance, lot.",
+        ),
+        Mistake(
+            lambda capacity, actors, unroll, steps: _told(
+                capacity // (actors * unroll), steps // unroll
+            ),
+            "The places are right. But the unrolls of all actors do not come to each part: divide "
+            "the steps by `actors`, too.",
+        ),
+        Mistake(
+            lambda capacity, actors, unroll, steps: _told(
+                capacity // (actors * unroll), steps // actors
+            ),
+            "The places are right. But you count the steps that came to each part, not its "
+            "unrolls: divide the steps by `unroll`, too.",
+        ),
     ),
     tolerance=1e-6,
 )
