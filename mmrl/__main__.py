@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _overview(arguments)
         if arguments[0] == "train":  # before it is imported, because that starts JAX
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
-        return importlib.import_module(f"mmrl.commands.{arguments[0]}").main(arguments[1:])
+        command = importlib.import_module(f"mmrl.commands.{arguments[0]}")
+        importlib.import_module("mmrl._random").compile_quickly()
+        return command.main(arguments[1:])
     except KeyboardInterrupt as stopped:
         _say(str(stopped) or "Stopped.")
         return _leave(INTERRUPTED)

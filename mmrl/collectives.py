@@ -2,7 +2,8 @@
 
 A shard has environments, storage and draws of its own; the network is that of all. Shards are lanes
 of a `jax.vmap`, or devices of a `jax.shard_map`, or both, whose axes have the names in `AXES`.
-Outside of these an agent is whole, and every function here gives back what it is given:
+An axis of any other name divides no agent. Outside of these an agent is whole, and every function
+here gives back what it is given:
 
     mean(gradient)            # before it is clipped, and before the optimizer sees it
     fold(Moments(), own)      # any monoid: an all-reduce is a fold
@@ -16,12 +17,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, Shaped
 
-from mmrl import scan
+from mmrl import _random, scan
 from mmrl.monoid import Monoid
 
-DEVICES = "shard_device"
+DEVICES = "mmrl.collectives.DEVICES"
 """The axis of the devices among which shards are divided."""
-SHARDS = "shard"
+SHARDS = "mmrl.collectives.SHARDS"
 """The axis of the shards of one device."""
 AXES = (DEVICES, SHARDS)
 """Both: shard i of device d is number d · (shards of each) + i."""
@@ -54,8 +55,8 @@ def index() -> Int[Array, ""] | int:
 
 
 def split(key: PRNGKeyArray, number: int) -> Key[Array, " number"]:
-    """`jax.random.split`, where only the first key is the same in all shards."""
-    keys = jax.random.split(key, number)
+    """`jax.random.split` of `one_key`, where only the first key is the same in all shards."""
+    keys = jax.random.split(_random.one_key(key), number)
     if not axes():
         return keys
     own = jax.vmap(jax.random.fold_in, (0, None))(keys[1:], index())

@@ -84,6 +84,10 @@ beartype_packages(PLAIN)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+from mmrl import _random  # noqa: E402
+
+_random.compile_quickly()  # as commands and runs do
+
 
 # Here each case of a test compiles programs of its own; elsewhere cases are quick, and hundreds.
 _COMPILED = {"agents", "checks", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}

@@ -12,7 +12,7 @@ from pathlib import Path
 FROM = ("mmrl.agents.dqn", "mmrl.memory.lru")
 MOST_FILES, MOST_LINES = 10, 1500
 BESIDE = {
-    "mmrl._random": "the random numbers of JAX, compiled sooner",
+    "mmrl._random": "keys, and the random numbers of JAX compiled sooner",
     "mmrl.collectives": "an agent in shards; of one that is whole, nothing",
     "mmrl.agents.checks": "settings that are refused",
     "mmrl.agents.descent": "a step of Adam, at a rate that falls",

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import collectives
+from mmrl import _random, collectives
 from mmrl.nets import Net
 from mmrl.rollout import Evaluation, Policy, evaluate
 
@@ -50,12 +50,13 @@ def scan_learning(
     marks = jax.tree.map(lambda _: True, changed(state))
     marks = eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)
     learner, held = eqx.partition(state, marks)
+    words, key_of = _random.as_words(keys)
 
-    def step(learner, key):
-        state, values = learn(eqx.combine(learner, held), key)
+    def step(learner, words):
+        state, values = learn(eqx.combine(learner, held), key_of(words))
         return eqx.filter(state, marks), values
 
-    learner, values = jax.lax.scan(step, learner, keys)
+    learner, values = jax.lax.scan(step, learner, words)
     return eqx.combine(learner, held), values
 
 

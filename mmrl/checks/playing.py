@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-import mmrl._random  # noqa: F401  (playing draws often)
+from mmrl import _random
 from mmrl.checks.tracing import action_shape, own_step, random_action, traced
 from mmrl.envs.own import told
 
@@ -88,7 +88,7 @@ def _program(call: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, lis
 def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
     count = min(int(params.max_steps_in_episode) + 2, steps)
     keys = jax.random.split(jax.random.key(0), SIDE_BY_SIDE)
-    play = jax.jit(jax.vmap(lambda key: _play(env, params, key, count)))
+    play = jax.jit(jax.vmap(lambda key: _play(env, params, jax.random.clone(key), count)))
     try:
         saw, again = jax.device_get(play(keys)), jax.device_get(play(keys))
     except Exception as error:
@@ -150,13 +150,16 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
     obs, first = env.reset(reset_key, params)
     spaces = env.observation_space(params), env.action_space(params)
 
-    def step(carry, key):
+    words, key_of = _random.as_words(jax.random.split(key, count))
+
+    def step(carry, words):
         state, before = carry
-        keys = jax.random.split(key)
-        action = random_action(spaces[1], keys[0])
-        obs, after, reward, terminated, truncated, info = env.step(keys[1], state, action, params)
+        action_key, key = jax.random.split(key_of(words))
+        action = random_action(spaces[1], action_key)
+        obs, after, reward, terminated, truncated, info = env.step(key, state, action, params)
         final, last = info["final_observation"], terminated | truncated
-        alone = env.step_env(keys[1], state, action, params)
+        # The same numbers again, on purpose.
+        alone = env.step_env(jax.random.clone(key), state, action, params)
         seen = jnp.stack([obs, final]).astype(jnp.float32)
         told = {
             "reward": reward,
@@ -169,14 +172,14 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
             "last": last,
             "swapped": jnp.all(final == obs) & jnp.any(alone[0] != obs),
             "reset": last & (alone[1].time != state.time + 1),
-            "clocked": ~alone[3] & _by_clock(env, keys[1], state, action, params),
+            "clocked": ~alone[3] & _by_clock(env, key, state, action, params),
             "kept": last & jnp.any(final != obs),
             "length": before + 1,
         }
         return (after, jnp.where(last, 0, before + 1)), told
 
     start = jax.tree.map(jnp.asarray, first), jnp.int32(0)
-    _, told = jax.lax.scan(step, start, jax.random.split(key, count))
+    _, told = jax.lax.scan(step, start, words)
     told["outside"] = told["outside"].at[0].set(told["outside"][0] | ~_inside(spaces[0], obs))
     return told
 
@@ -188,7 +191,7 @@ def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any)
 
     def ends(limit: Any, params: Any = params) -> Any:
         limited = dataclasses.replace(params, max_steps_in_episode=limit)
-        return env.step_env(key, state, action, limited)[3]
+        return env.step_env(jax.random.clone(key), state, action, limited)[3]
 
     return ends(jnp.maximum(state.time, 1)) | ends(state.time + 1)
 

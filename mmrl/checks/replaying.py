@@ -97,7 +97,8 @@ def functions(
     with jax.default_matmul_precision("highest"):
         played = _played(init, step, env, params, key, steps)
         if not _cut_off(played[0]) and dataclasses.is_dataclass(params):
-            played = _played(init, step, env, _shorter(params, played[0]), key, steps)
+            again = jax.random.clone(key)
+            played = _played(init, step, env, _shorter(params, played[0]), again, steps)
         tape, acted, right, wrong, wanted, wrong_ahead = jax.device_get(played)
         replayed = eqx.filter_jit(replay)(init, played[0])
         said = None if ahead is None else eqx.filter_jit(ahead)(init, played[0])

@@ -237,4 +237,5 @@ def random_action(space: Any, key: PRNGKeyArray) -> Any:
     bounded = jnp.isfinite(low) & jnp.isfinite(high)
     low, high = jnp.where(bounded, low, 0), jnp.where(bounded, high, 1)
     inside = jax.random.uniform(key, space.shape, minval=low, maxval=high)
-    return jnp.where(bounded, inside, jax.random.normal(key, space.shape)).astype(space.dtype)
+    anywhere = jax.random.normal(jax.random.fold_in(key, 0), space.shape)
+    return jnp.where(bounded, inside, anywhere).astype(space.dtype)

@@ -102,9 +102,7 @@ class Tanh(eqx.Module):
     linear: eqx.nn.Linear
 
     def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray):
-        self.linear = _orthogonal(
-            eqx.nn.Linear(input_size, output_size, key=key), math.sqrt(2), key
-        )
+        self.linear = _orthogonal(input_size, output_size, math.sqrt(2), key)
 
     def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
         return jnp.tanh(dense(self.linear, jnp.ravel(x)))
@@ -115,10 +113,10 @@ def mlp(obs_size: int, outputs: int, *, width: int = 64, key: PRNGKeyArray) -> N
 
     A tape is so many single steps, in any order. The head starts orthogonal with gain 1.
     """
-    keys = jax.random.split(key, 3)
-    encoder = Stack((Tanh(obs_size, width, key=keys[0]), Tanh(width, width, key=keys[1])))
-    head = LinearHead(width, outputs, key=keys[2])
-    head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(head.linear, 1.0, keys[2]))
+    first, second, last = jax.random.split(key, 3)
+    encoder = Stack((Tanh(obs_size, width, key=first), Tanh(width, width, key=second)))
+    head = eqx.filter_eval_shape(LinearHead, width, outputs, key=last)
+    head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(width, outputs, 1.0, last))
     return Net(encoder, Nothing(width), Stack((head,)))
 
 
@@ -235,7 +233,9 @@ class ActorCritic(eqx.Module):
         return Outputs(policy, aux_value if values is None else values[..., 0], aux_value)
 
 
-def _orthogonal(layer: eqx.nn.Linear, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:
+def _orthogonal(inputs: int, outputs: int, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:
+    # The layer's shapes only: its random weights would draw from the same key.
+    layer = eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, key=key)
     # One by one under `vmap`. LAPACK gives the matrices of a batch to the threads on which it
     # runs: where several devices of a CPU do so at once, jaxlib 0.10.2 can wait for ever.
     matrix = jax.custom_batching.sequential_vmap(

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from mmrl import _random
 from mmrl.replay import ring, tree
 from mmrl.replay.ring import Rollout
 
@@ -29,20 +30,14 @@ class Tape(eqx.Module):
 
     # D. Worker w's ring is the rows w · depth to (w + 1) · depth - 1.
     steps: PyTree[Shaped[Array, "capacity ..."]]
-    # I. The steps of the whole episode that begins in this row, 0 if none does.
-    length: Int[Array, " capacity"]
-    # Of the episode that begins in this row.
-    priority: Float[Array, " capacity"]
+    length: Int[Array, " capacity"]  # I: steps of the whole episode that begins in this row, or 0
+    priority: Float[Array, " capacity"]  # of the episode that begins in this row
     # Sums of w = priority^α and of w · (length - 1) over the episodes of I: two columns.
     sums: tree.Tree
-    # α: 0 draws episodes uniformly, 1 in proportion to their priority.
-    alpha: Float[Array, ""]
-    # The highest priority set so far, which new episodes get.
-    peak: Float[Array, ""]
-    # The place in every ring that is written next.
-    cursor: Int[Array, ""]
-    # Steps so far of the episode in progress, at most depth.
-    unfinished: Int[Array, " worker"]
+    alpha: Float[Array, ""]  # α: 0 draws episodes uniformly, 1 in proportion to their priority
+    peak: Float[Array, ""]  # the highest priority set so far, which new episodes get
+    cursor: Int[Array, ""]  # the place in every ring that is written next
+    unfinished: Int[Array, " worker"]  # steps so far of the episode in progress, at most depth
 
     @property
     def workers(self) -> int:
@@ -189,6 +184,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     short = min(most, -(-batch // SHORT))
     now, later = jax.random.split(key)
     noise = tree.noise(tape.sums, now, short)
+    words, key_of = _random.as_words(later)
 
     def drawn(noise: tree.Noise, count: int) -> tuple[Int[Array, " episode"], Bool[Array, ""]]:
         rows, times = tree.race(tape.sums, noise, count)
@@ -199,10 +195,10 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
 
     def longer(state: tuple) -> tuple:
         # The key comes with the state and changes: XLA would run a constant body before the loop.
-        more = tree.noise(tape.sums, state[2], most - short)
-        return drawn(tree.extend(noise, more), most)[0], jnp.array(True), now
+        more = tree.noise(tape.sums, key_of(state[2]), most - short)
+        return drawn(tree.extend(noise, more), most)[0], jnp.array(True), ~state[2]
 
-    first = (*drawn(noise, short), later)
+    first = (*drawn(noise, short), words)
     return first[0] if short == most else jax.lax.while_loop(lambda s: ~s[1], longer, first)[0]
 
 

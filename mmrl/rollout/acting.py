@@ -12,7 +12,6 @@ log-probability, a value, the state it acted from.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree, Shaped
 
-import mmrl._random  # noqa: F401  (acting draws often)
+from mmrl import _random
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 """`(policy_state, obs, begin, key) -> (policy_state, action[, extras])`."""
@@ -80,7 +79,7 @@ def collect(
     """
     if steps < 1:
         raise ValueError(f"`steps` must be at least 1, got {steps}: say how long to act.")
-    return unroll(policy, env, params, carry, jax.random.split(key, (steps, 2)))
+    return unroll(policy, env, params, carry, jax.random.split(_random.one_key(key), (steps, 2)))
 
 
 def unroll(
@@ -91,7 +90,8 @@ def unroll(
     `unroll` over keys[:n], then over keys[n:] from the carry it returned, equals one `unroll` over
     all of them.
     """
-    return jax.lax.scan(partial(act, policy, env, params), carry, keys)
+    words, key_of = _random.as_words(keys)
+    return jax.lax.scan(lambda c, w: act(policy, env, params, c, key_of(w)), carry, words)
 
 
 def act(

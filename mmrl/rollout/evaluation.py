@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl import _random
 from mmrl.rollout.acting import Carry, Policy, Transition, act, start
 
 
@@ -42,7 +43,7 @@ def evaluate(
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1, got {value}.")
-    key, key_start = jax.random.split(key)
+    key, key_start = jax.random.split(_random.one_key(key))
     carries = jax.vmap(lambda k: start(env, params, policy_state, k))(
         jax.random.split(key_start, episodes)
     )

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Key, PyTree
 
-from mmrl import collectives
+from mmrl import _random, collectives
 from mmrl.agents import resized
 from mmrl.runs.devices import ONE, Devices
 
@@ -35,8 +35,10 @@ def side_by_side(
 
     `agent` is a module as those of `mmrl.agents.AGENTS` are. A number of `config` is one for all
     lanes, or an array with one for each: see `with_numbers`. If there are several shards, what
-    `agent.OWN` names has an axis of them behind that of lanes.
+    `agent.OWN` names has an axis of them behind that of lanes. From here on the process compiles
+    random numbers by `mmrl._random.compile_quickly`.
     """
+    _random.compile_quickly()
     own_net = {} if make is None else {"make": make}
     own_step = {} if learn is None else {"learn": learn}
 

@@ -211,6 +211,20 @@ def test_shards_of_many_devices_are_numbered_device_by_device():
     np.testing.assert_array_equal(size, 6)
 
 
+@pytest.mark.parametrize("name", ["shard", "shard_device", "lane", "i"])
+def test_an_axis_of_the_user_divides_nothing(name: str):
+    mask = jnp.array([[True, False, False], [True, True, True]])
+
+    def parts(mask):
+        moments = normalize.sample(jnp.where(mask, 3.0, 1.0))
+        loss = losses.masked_mean(jnp.ones(3), mask)
+        keys = collectives.split(jax.random.key(0), 3)
+        return moments, loss, jax.random.key_data(keys), collectives.gather(loss)
+
+    got = jax.vmap(parts, axis_name=name)(mask)
+    jax.tree.map(np.testing.assert_array_equal, got, jax.vmap(parts)(mask))
+
+
 def test_only_the_network_has_the_same_key_in_all_shards():
     keys = over_shards(lambda _: collectives.split(jax.random.key(0), 3))(jnp.zeros(4))
     words = np.asarray(jax.random.key_data(keys))

@@ -68,11 +68,7 @@ def evaluate(
     """Each policy's mean return in each task of a family."""
 
     def one(task, key):
-        here = of_task(params, task)
-        return {
-            name: score(net, env, here, key, episodes, policy=policy).returns.mean()
-            for name, policy in policies.items()
-        }
+        return _scores(net, env, of_task(params, task), key, episodes, policies)
 
     return jax.vmap(one)(jnp.arange(tasks), jax.random.split(key, tasks))
 
@@ -113,7 +109,8 @@ def cycle(
         learned = evaluate(state.net, env, params, tasks, key, config.episodes, policies)
         if left.kept is left.net:
             return learned
-        kept = evaluate(left.kept, env, params, tasks, key, config.episodes, policies)
+        again = jax.random.clone(key)  # both play the same episodes
+        kept = evaluate(left.kept, env, params, tasks, again, config.episodes, policies)
         own = jnp.isin(jnp.arange(tasks), state.tasks)
         return jax.tree.map(partial(jnp.where, own), learned, kept)
 
@@ -159,7 +156,8 @@ def tour(
 
     def scores(state, left, now, key):
         nets = [state.net if game == now else left.kept for game in range(len(games))]
-        each = [play(net, key) for net, (_, _, _, play) in zip(nets, jit, strict=True)]
+        plays = zip(nets, jit, strict=True)
+        each = [play(net, jax.random.clone(key)) for net, (_, _, _, play) in plays]
         return jax.tree.map(lambda *x: np.array(x), *each)
 
     begin, rows, measures, finite = scores(state, state, order[0], key), [], [], []
@@ -181,6 +179,14 @@ def tour(
     found = _stack(rows)
     played = {name: Played(found[name], begin[name]) for name in policies}
     return state, Curves(played, _stack(measures), np.asarray(all(finite)))
+
+
+def _scores(net, env, params, key, episodes, policies) -> dict[str, Float[Array, ""]]:
+    """Return each policy's mean return in the same episodes."""
+    return {
+        name: score(net, env, params, jax.random.clone(key), episodes, policy=policy).returns.mean()
+        for name, policy in policies.items()
+    }
 
 
 def _stack(trees: Sequence[PyTree]) -> PyTree:
@@ -207,10 +213,7 @@ def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies)
 
     @jax.jit
     def play(net, key):
-        return {
-            name: score(net, env, params, key, config.episodes, policy=policy).returns.mean()
-            for name, policy in policies.items()
-        }
+        return _scores(net, env, params, key, config.episodes, policies)
 
     return enter, block, leave, play
 

@@ -1,0 +1,46 @@
+"""Agents trace under JAX's settings: checks for the reuse of keys."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import pytest
+
+from mmrl.agents import AGENTS, find
+from mmrl.envs import make
+
+SIZES: dict[str, dict[str, Any]] = {
+    "dqn": {"rollout": 4, "updates": 2},
+    "r2d2": {"rollout": 4, "updates": 2, "length": 4, "burn_in": 2, "n_step": 2, "capacity": 80},
+    "ppo": {"rollout": 8, "minibatches": 2, "epochs": 1},
+    "ppg": {"rollout": 8, "minibatches": 2, "epochs": 1, "policy_iterations": 1}
+    | {"auxiliary_minibatches": 2},
+    "clear": {"rollout": 4, "capacity": 80},
+}
+# What each agent has besides its defaults: other ways of batching, networks, measurements.
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    *((agent, {}) for agent in AGENTS),
+    ("dqn", {"batching": "segments", "batch": 40}),
+    ("ppo", {"memory": "none", "shared": True, "noise_scale": True}),
+    ("ppo", {"proximal": "ewma", "staleness": 1, "memory": "ffm"}),
+    ("ppg", {"memory": "none", "value_epochs": 2}),
+]
+
+
+def training(agent: str, **settings: Any) -> Callable[[Any], Any]:
+    """A whole run of one block, of a key."""
+    env, params = make("probe-Match-v0")
+    sizes = {"environments": 2, "block": 1, "blocks": 1, "episodes": 2, "width": 4}
+    sizes |= {"auxiliary_minibatches": 2} if agent == "ppg" else {}
+    config = find(agent).Config(**{**sizes, **SIZES[agent], **settings})
+    return partial(find(agent).train, config, env, params)
+
+
+@pytest.mark.parametrize(("agent", "settings"), OTHERS, ids=str)
+def test_no_key_is_used_twice(agent: str, settings: dict[str, Any]):
+    """JAX checks as it traces, also where seeds are side by side."""
+    keys = jax.random.split(jax.random.key(0))
+    with jax.debug_key_reuse(True):
+        jax.jit(jax.vmap(training(agent, **settings))).trace(keys)
+        jax.jit(training(agent, **settings)).trace(keys[0])
