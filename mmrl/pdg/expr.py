@@ -13,7 +13,6 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
-import dis
 import functools
 import itertools
 import operator
@@ -47,8 +46,9 @@ def _sum(own: int, others: int) -> Callable[..., Any]:
 class Expr:
     """An expression; immutable. `==` builds a comparison, `same` compares the structure.
 
-    A set, a dictionary or a tuple may ask whether a comparison by `==` is true: it is if both sides
-    are the same. For an `if`, and else, expressions have no truth value.
+    A comparison has a truth value only if its sides differ by a constant: `t == t + 1` is false,
+    and `bool(t == 0)` raises `TypeError`. Sets and dictionaries of expressions work, because they
+    compare only what has the same hash; for tuples use `structure`.
     """
 
     symbol: ClassVar[str] = ""
@@ -110,7 +110,7 @@ class Expr:
             f"`{self}` has no truth value before its symbols have values: for `min`, `max`, `and`, "
             f"`or`, `not` write `min_`, `max_`, and `&`, `|`, `~` between brackets; for `x if t == "
             f"0 else y` write `(p.value(t) == 0).where(x, y)`; a function at a point gets them, as "
-            f"in `p.fn(f, x, p.value(t))`, and asks `jnp.where(t == 0, …)`"
+            f"in `p.fn(f, x, p.value(t))`, where `jnp.where(t == 0, …)` works"
         )
 
     __add__ = __radd__ = _sum(1, 1)
@@ -130,6 +130,28 @@ class Expr:
     __array__ = __float__ = __index__ = lambda self, *_, **__: refuse(self)
     __jax_array__ = property(lambda self: offer(self))
     __array_priority__ = 1  # so that numpy leaves `number + t` to the expression
+
+
+def structure(value: Any) -> Any:
+    """A hashable key of an expression, or of a tuple that holds some: equal if built alike."""
+    if isinstance(value, tuple):
+        return tuple(map(structure, value))
+    return value._structure if isinstance(value, Expr) else value
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Structural:
+    """Base of frozen dataclasses that hold expressions: equal if all fields are built alike."""
+
+    @functools.cached_property
+    def _structure(self) -> tuple[Any, ...]:
+        return tuple(structure(getattr(self, field.name)) for field in dataclasses.fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._structure == other._structure
+
+    def __hash__(self) -> int:
+        return hash(self._structure)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -226,8 +248,6 @@ class Compare(Binary):
 
     def compute(self, *terms: Any) -> Any:
         return COMPARE[self.op][0](*terms)
-
-    __bool__ = lambda self: alike(self, sys._getframe(1))  # noqa: E731
 
 
 class Add(Binary):
@@ -343,26 +363,12 @@ is_at_a_point = _AT_A_POINT.get
 
 @contextlib.contextmanager
 def at_a_point() -> Iterator[None]:
-    """Where a user's function runs: `if t == 0` asks there for a value, and not for structure."""
+    """Mark that a user's function runs at a point, where no tensors are built."""
     token = _AT_A_POINT.set(True)
     try:
         yield
     finally:
         _AT_A_POINT.reset(token)
-
-
-def alike(comparison: Any, asking: Any) -> bool:
-    """Whether `==` or `!=` holds between structures; refused where a value is wanted.
-
-    So it is at a point, and where the code that asks branches, as `if` does: a set does not. (Nor
-    can that be seen from Python 3.13 on, where `if a == b` compares in one instruction.)
-    """
-    same, code = comparison.left.same(comparison.right), asking.f_code
-    name = dis.opname[code.co_code[asking.f_lasti]]
-    branches = "JUMP" in name or name == "UNARY_NOT"
-    if comparison.op not in ("==", "!=") or _AT_A_POINT.get() or (branches and not same):
-        return Expr.__bool__(comparison)
-    return same == (comparison.op == "==")
 
 
 def is_truth(value: Expr) -> bool:
@@ -434,8 +440,7 @@ def compare(op: str, left: Expr, right: object) -> Any:
         return no_index(left, right)
     other = as_expr(right)
     if is_truth(left) or is_truth(other):
-        alike = left.same(other)
-        return {"==": alike, "!=": not alike}.get(op, NotImplemented)
+        return equivalent(op, left, other) if op in ("==", "!=") else NotImplemented
     difference = left - other
     if isinstance(difference, Const):
         return TRUE if COMPARE[op][0](difference.value, 0) else FALSE
@@ -517,6 +522,13 @@ def join(kind: type[Binary], left: Expr, right: Expr) -> Expr:
     if final.same(left) or neutral.same(right) or left.same(right):
         return left
     return right if neutral.same(left) or final.same(right) else kind(left, right)
+
+
+def equivalent(op: str, left: Expr, right: Expr) -> Expr:
+    """`left == right` or `left != right` of two conditions."""
+    if left.same(right):
+        return TRUE if op == "==" else FALSE
+    return (left & right) | (~left & ~right) if op == "==" else (left & ~right) | (~left & right)
 
 
 def negate(term: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Sym
+from mmrl.pdg.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Structural, Sym
 
 Output = tuple[str, int]  # an operation, and which of its outputs
 
@@ -28,8 +28,8 @@ Point = tuple[int, ...]
 _HUGE = 2**40  # more than any bound
 
 
-@dataclasses.dataclass(frozen=True)
-class Dim:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dim(Structural):
     """0 <= symbol < bound. `rank` is its place in the program's order of dimensions."""
 
     symbol: Sym
@@ -44,8 +44,8 @@ class Dim:
         return f"0 <= {self.symbol} < {self.bound}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Domain:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Domain(Structural):
     """Ω, the points of a box where `when` holds; no dimensions, one point: an ordinary tensor."""
 
     dims: tuple[Dim, ...] = ()
@@ -169,8 +169,8 @@ def shape(sizes: Sequence[int | Expr]) -> tuple[int | Expr, ...]:
     return tuple(int(n.value) if isinstance(n, Const) else n for n in sizes)
 
 
-@dataclasses.dataclass(frozen=True)
-class ArrayType:
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArrayType(Structural):
     """Shape and dtype of an array; an entry of the shape may depend on the point ("T - t").
 
     Such a ragged array is stored at the largest size it has in the domain, padded with zeros.
@@ -214,8 +214,8 @@ class Op:
         return f"{self.name}{self.domain} = {self.kind}: {outputs}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Edge:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Edge(Structural):
     """The `sink` at p reads the `source` at φ(p) = `index`, where ψ(p) = `when`.  §5.1
 
     `index` has a point expression or a `Slice` for each dimension of the *source*. Points of a

@@ -11,7 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
-from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Max, Min, Slice, Sym, as_expr, max_, min_
+from mmrl.pdg.expr import (
+    FALSE,
+    TRUE,
+    Const,
+    Expr,
+    Max,
+    Min,
+    Slice,
+    Structural,
+    Sym,
+    as_expr,
+    max_,
+    min_,
+)
 from mmrl.pdg.graph import Domain, Edge, Graph
 
 _Kind = isl.ast_expr_type
@@ -150,8 +163,8 @@ def _parametric(domain: Domain, context: isl.Context) -> isl.Set:
     return isl.Set(_braces(_names(domain), [f": {within(domain)}"]), context=context)
 
 
-@dataclasses.dataclass(frozen=True)
-class Inverse:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inverse(Structural):
     """φ⁻¹: which points of the sink read a point of the source, in the *source's* symbols.  §5.1
 
     `index` has a point or a slice for every dimension of the sink, `when` says which points of the

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice, Sym, as_expr, max_, min_
-from mmrl.pdg.graph import Domain, reads
+from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice, Sym, as_expr, max_, min_, structure
+from mmrl.pdg.graph import Dim, Domain, Edge, array_type, reads
+from mmrl.pdg.passes.access import Block
 from mmrl.pdg.sets import always, invert, simplify
+from tests.helpers.branches import BRANCHES
 from tests.helpers.pdg_graphs import remainders
 
 i, t, T = Sym("i"), Sym("t"), Sym("T")
@@ -96,12 +98,59 @@ def test_equality_builds_a_comparison_and_still_serves_python():
     assert (t == 0).evaluate({"t": 0}) is True
     assert t.same(Sym("t")) and not t.same(T)
     assert {t: 1, T: 2}[Sym("t")] == 1
-    assert (t, T + 1) == (Sym("t"), Sym("T") + 1) and (t, T) != (T, t)
-    assert Domain.of("t", when=t >= 1) == Domain.of("t", when=t >= 1)
-    with pytest.raises(TypeError, match="has no truth value"):
-        bool(t < T)
+    assert (t, T + 1) == (Sym("t"), Sym("T") + 1) and len({t, T, Sym("t"), t + 0}) == 2
+    assert structure((t, (T,))) == structure((Sym("t"), (T,))) != structure((T, (t,)))
     with pytest.raises(TypeError, match=r"`T < t` has no truth value .* write `min_`, `max_`"):
         min(t, T)
+
+
+@pytest.mark.parametrize("use", BRANCHES)
+def test_no_branch_is_taken_by_a_comparison_of_symbols(use: str):
+    for symbol in (t, t + 1, t % 2, T - t):
+        with pytest.raises(TypeError, match="has no truth value"):
+            BRANCHES[use](symbol, 0)
+
+
+@pytest.mark.parametrize("use", [use for use in BRANCHES if use != "match"])
+def test_a_comparison_that_is_decided_has_a_truth_value(use: str):
+    """The branch is the one that integers take."""
+    for symbol, other, like in ((t + 1, t, 1), (t - 1, t, -1), (T - T, 0, 0), (t, t + 0, 0)):
+
+        def found(a: Any, b: Any, use: str = use) -> Any:
+            try:
+                return BRANCHES[use](a, b)
+            except (AssertionError, ValueError) as error:
+                return type(error)
+
+        result, wanted = found(symbol, other), found(like, 0)
+        numbers = (type(wanted) is list and use != "stored") or use in ("max", "min")
+        assert numbers or bool(result) == bool(wanted)
+
+
+def test_conditions_are_compared_as_conditions():
+    one, other = t > 0, t < 3
+    for op, same in ((operator.eq, True), (operator.ne, False)):
+        both = op(one, other)
+        for k in (-1, 1, 5):
+            assert both.evaluate({"t": k}) == ((one.evaluate({"t": k}) == (k < 3)) == same)
+        with pytest.raises(TypeError, match="has no truth value"):
+            bool(both)
+        assert bool(op(one, t > 0)) == same and op(one, True).same(one if same else ~one)
+        with pytest.raises(ValueError, match="which is no condition"):
+            op(one, 1)
+
+
+def test_what_holds_expressions_is_compared_by_structure():
+    def each(start: Any) -> list[Any]:
+        line = Domain.of("t", when=t >= start)
+        index = (slice(start, T),)
+        edge = Edge("y", "x", tuple(map(as_expr, index)), t >= start)
+        kinds = [array_type((T - start, 2), "float32"), Dim(t, T - start)]
+        return [line, edge, *kinds, invert(line, line.box(), edge.index), Block("t", T - start)]
+
+    for a, again, b in zip(each(i), each(i), each(t), strict=True):
+        assert a == again and hash(a) == hash(again) and a in [b, again] and len({a, again}) == 1
+        assert a != b and not a == b and a != "a" and b not in [a, again]  # noqa: SIM201
 
 
 def test_traced_values_stay_arrays():

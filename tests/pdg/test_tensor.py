@@ -1,7 +1,6 @@
 """Recurrent tensors as a learner writes them: definitions, reads, operations, randomness."""
 
 import math
-import sys
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +17,7 @@ from mmrl.pdg.language.autodiff import gradient
 from mmrl.pdg.language.tensor import Tensor
 from mmrl.pdg.run import compile
 from mmrl.pdg.verify.naive import execute, legal_order
+from tests.helpers.branches import BRANCHES
 
 
 def values(tensor: Tensor, **bounds: int) -> dict[tuple[int, ...], Any]:
@@ -298,6 +298,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
             lambda: np.sum(x[0:T], dtype=int),
             "an `axis` and nothing else, got .*int",
         ),
+        "if t ==": (lambda: x if t == 0 else u, r"no truth value .*`\(p.value\(t\) == 0\).where\("),
         "if ==": (lambda: 1 if x == 1 else 2, "equal.* has no truth value .* use `where`, and `&`"),
         "closed over": (lambda: p.fn(lambda a: a + u, x), "name each tensor .* among the inputs"),
         "no function": (lambda: fn(x, x), r"`f` must be a function, got Tensor\(cast"),  # pyright: ignore
@@ -328,12 +329,13 @@ NUMBERS: list[Any] = [jnp.tanh, jax.nn.softmax, jnp.asarray, np.tanh, np.asarray
 NUMBERS += [lambda x: jnp.maximum(x, 0), lambda x: jax.jit(jnp.add)(x, 1), lambda x: range(x)]
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="`if a == b` is one instruction there")
-def test_an_if_on_a_symbol_has_no_truth_value():
-    _, t, T, x = line()
-    for choose in (lambda: x if t == 0 else None, lambda: x if t != T else None):
-        with pytest.raises(TypeError, match=r"no truth value .*`\(p.value\(t\) == 0\).where\("):
-            choose()
+@pytest.mark.parametrize("use", BRANCHES)
+def test_no_branch_is_taken_by_a_comparison_in_a_program(use: str):
+    p, t, _, x = line()
+    outside = lambda a: BRANCHES[use](t, 0)  # noqa: E731 # a symbol of the program, at a point
+    for act in (lambda: BRANCHES[use](t, 0), lambda: p.fn(outside, x), lambda: BRANCHES[use](x, 0)):
+        with pytest.raises(TypeError, match="no truth value"):
+            act()
 
 
 @pytest.mark.parametrize("use", NUMBERS)

@@ -23,7 +23,7 @@ from mmrl.pdg.graph import Dim, Domain, conjuncts
 from mmrl.pdg.sets import always, never, simplify
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Subscript:
     """An index sorted out: φ of each symbolic dimension, a condition, and indices of axes."""
 

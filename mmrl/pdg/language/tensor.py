@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, describe, offer, refuse
+from mmrl.pdg.expr import TRUE, Expr, Slice, describe, offer, refuse, structure
 from mmrl.pdg.graph import ArrayType, Domain, ragged, shape, type_text
 from mmrl.pdg.language.indexing import composes, defined, stays, subscript, width
 
@@ -87,7 +87,7 @@ class Tensor:
     def is_whole(self) -> bool:
         """Is it an output as it is, with no index?"""
         domain = self.program.ops[self.source].domain
-        return self.domain == domain and self.index == domain.symbols
+        return self.domain == domain and structure(self.index) == structure(domain.symbols)
 
     @property
     def is_reindexed(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import Const, Expr, Slice, Sym, max_, min_
+from mmrl.pdg.expr import Const, Expr, Slice, Structural, Sym, max_, min_
 from mmrl.pdg.graph import Domain, Edge, Graph, components
 from mmrl.pdg.passes.fuse import composed, phi
 from mmrl.pdg.sets import always, never
@@ -27,8 +27,8 @@ from mmrl.pdg.sets import always, never
 ZERO = Const(0)
 
 
-@dataclasses.dataclass(frozen=True)
-class Block:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block(Structural):
     """The points of d that one run computes: all of them, or `size` from the one that names it."""
 
     name: str
@@ -64,8 +64,8 @@ class Block:
         return Slice(first, last if always(last <= bound, box) else min_(last, bound))
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step(Structural):
     """The fate of one axis that arrives: it stays (`take` is None), or φ is taken from it.
 
     The axis holds the points from `base` on.
@@ -75,8 +75,8 @@ class Step:
     base: Expr = ZERO
 
 
-@dataclasses.dataclass(frozen=True)
-class Access:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Access(Structural):
     """An edge after the move: the new φ, and how to find in what arrives what used to arrive.
 
     `steps` are for the axes in the order of the source's dimensions. `stored` is the place among

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, Slice
+from mmrl.pdg.expr import TRUE, Expr, Slice, structure
 from mmrl.pdg.graph import Edge, Graph, Op, Output, ragged, reach
 from mmrl.pdg.language.indexing import composes
 from mmrl.pdg.language.ops import TABLE, plus
@@ -216,7 +216,7 @@ def straight(graph: Graph, edge: Edge) -> bool:
 
 
 def _here(graph: Graph, edge: Edge) -> bool:
-    return edge.index == graph.ops[edge.source].domain.symbols
+    return structure(edge.index) == structure(graph.ops[edge.source].domain.symbols)
 
 
 def _parts(op: Op) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, Slice
+from mmrl.pdg.expr import TRUE, Expr, Slice, structure
 from mmrl.pdg.graph import Edge, Graph, Op
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import Block, cycles
@@ -52,16 +52,18 @@ def _is_suffix_fold(graph: Graph, op: Op, block: Block) -> bool:
         return False
     source = graph.ops[edges[0].source]
     total = TRUE.same(op.domain.when) and TRUE.same(source.domain.when)
-    suffix = Slice(block.symbol, block.bound)
+    suffix = structure(edges[0].slices) == structure((Slice(block.symbol, block.bound),))
     # A sum of flags is a number: there one fold is not the type of the other.
     same = source.outputs[edges[0].output] == op.outputs[0]
-    return total and same and edges[0].slices == (suffix,) and block.name in op.domain.names
+    return total and same and suffix and block.name in op.domain.names
 
 
 def _loop(graph: Graph, name: str, block: Block) -> list[Made]:
     op, (edge,) = graph.ops[name], graph.inputs(name)
     symbol, end = block.symbol, block.bound - 1
-    here: tuple[Expr, ...] = tuple(symbol if part in edge.slices else part for part in edge.index)
+    here: tuple[Expr, ...] = tuple(
+        symbol if isinstance(part, Slice) else part for part in edge.index
+    )
     after = tuple(s + 1 if s.same(symbol) else s for s in op.domain.symbols)
     earlier: Any = symbol < end
     last: Any = symbol == end

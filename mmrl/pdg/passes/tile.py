@@ -260,9 +260,11 @@ def _sums(graph: Graph, block: Block) -> list[str]:
         edges = graph.inputs(op.name)
         if op.kind != "sum" or op.params.get("axis") != 0 or len(edges) != 1:
             continue
-        source, slices = graph.ops[edges[0].source].domain, edges[0].slices
-        all_of_it = slices == (Slice(ZERO, block.bound),)
-        if all_of_it and source.names[edges[0].index.index(slices[0])] == block.name:
+        names, whole = graph.ops[edges[0].source].domain.names, Slice(ZERO, block.bound)
+        sliced = [
+            n for n, part in zip(names, edges[0].index, strict=True) if isinstance(part, Slice)
+        ]
+        if sliced == [block.name] and edges[0].slices[0].same(whole):
             found.append(op.name)
     return found
 

@@ -33,7 +33,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, Const, Expr, Sym, as_expr
+from mmrl.pdg.expr import TRUE, Const, Expr, Structural, Sym, as_expr
 from mmrl.pdg.graph import Op, Output
 from mmrl.pdg.run.account import Read, ReadTable
 from mmrl.pdg.run.layout import Layout
@@ -43,8 +43,8 @@ Step = tuple[int, int]
 """A group of a loop's statements, and the value of the counter that it runs for."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table(Structural):
     """A number for every round, looked up."""
 
     values: tuple[int, ...]
@@ -78,7 +78,7 @@ class Rounds:
         return Column(start, step, number, int(counts.max()), only)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Column:
     """The runs of one group, by round."""
 
@@ -255,7 +255,7 @@ Known = dict[Key, Key]
 ZERO, ONE = Const(0), Const(1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Do:
     """Compute `op` at `point`; a read with a key is of a value at hand, any other of a ring."""
 
@@ -265,7 +265,7 @@ class Do:
     keys: tuple[Key, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Repeat:
     """`body`, for `number` values of `counter`: `start`, `start + step`, …
 

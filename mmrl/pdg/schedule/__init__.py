@@ -24,7 +24,7 @@ from typing import Literal
 import islpy as isl
 
 from mmrl.pdg import sets
-from mmrl.pdg.expr import TRUE, Const, Expr
+from mmrl.pdg.expr import TRUE, Const, Expr, Structural, structure
 from mmrl.pdg.graph import Edge, Graph, Output
 
 Proximity = Literal["none", "all", "upper"]
@@ -157,7 +157,7 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
 
 def _later(edge: Edge, other: Edge) -> bool:
     """Does `other` lead between the same operations, and surely to a later point?"""
-    if (edge.sink, edge.source, edge.when) != (other.sink, other.source, other.when):
+    if edge.sink != other.sink or edge.source != other.source or not edge.when.same(other.when):
         return False
     ahead = [b - a for a, b in zip(edge.index, other.index, strict=True)]
     moved = next((step for step in ahead if not Const(0).same(step)), Const(0))
@@ -168,7 +168,7 @@ def _between_tiles(graph: Graph, edge: Edge) -> bool:
     """From one strided point to another?"""
     sink, source = graph.ops[edge.sink].domain, graph.ops[edge.source].domain
     strided = all(not TRUE.same(d.when) and d.dense() != d for d in (sink, source))
-    return strided and edge.index != source.symbols
+    return strided and structure(edge.index) != structure(source.symbols)
 
 
 def context(graph: Graph, least: int, isl_context: isl.Context) -> isl.Set:
@@ -227,8 +227,8 @@ def lengthened(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
 PARAM = isl.dim_type.param
 
 
-@dataclasses.dataclass(frozen=True)
-class Wait:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Wait(Structural):
     """Where `when` holds, the last point waited for is `index`."""
 
     index: tuple[Expr, ...]
