@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import tyro
 
 import mmrl
+from mmrl.commands.encoding import replace_unknown
 
 # What each command of `mmrl.commands` does; their modules are slow to import, this one is not.
 COMMANDS = {
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A user's mistake ends in one message without a traceback; MMRL_TRACEBACK=1 shows it.
     """
+    replace_unknown()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         if arguments[:1] == ["--version"]:
@@ -52,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if message is None or os.environ.get("MMRL_TRACEBACK"):
             raise
         _say(message)
-        return _leave(BAD_INPUT, at_once=_lost(error))
+        # JAX would wait for processes that are lost.
+        return _leave(BAD_INPUT, at_once=isinstance(error, _hosts("Lost")))
 
 
 def _overview(arguments: list[str]) -> int:
@@ -75,11 +78,11 @@ def _overview(arguments: list[str]) -> int:
 
 
 def _message(error: Exception) -> str | None:
-    """The message about an error that is the user's to mend; None for one of ours."""
-    from mmrl.runs import RunError
-
-    if isinstance(error, ValueError | RunError) or _lost(error):
+    """Return the message about an error that the user can fix; None for one of ours."""
+    if isinstance(error, (ValueError, _hosts("RunError"), _hosts("Lost"))):
         return str(error)
+    if isinstance(error, RuntimeError | AssertionError) and (message := _no_device()):
+        return message
     if isinstance(error, OSError):
         return f"{error.filename or 'A file'}: {error.strerror or error}."
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
@@ -91,11 +94,25 @@ def _say(message: str) -> None:
     print(f"mmrl: {message}", file=sys.stderr, flush=True)
 
 
-def _lost(error: Exception) -> bool:
-    """Whether other processes of the run are gone: JAX would wait for them before it ends."""
-    from mmrl.runs.hosts import Lost
+def _no_device() -> str | None:
+    """Return a sentence on `JAX_PLATFORMS`, or None if JAX can start what it names."""
+    import jax
 
-    return isinstance(error, Lost)
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".")
+        return (
+            "`JAX_PLATFORMS` must name a platform that JAX can start on this machine; got "
+            f"{jax.config.jax_platforms!r}{': ' * bool(reason)}{reason}. Set JAX_PLATFORMS=cpu, or "
+            "leave it unset to use the best device that JAX finds."
+        )
+    return None
+
+
+def _hosts(name: str) -> type[Exception] | tuple[()]:
+    """Return an exception of `mmrl.runs.hosts`, which is not imported if JAX cannot start."""
+    return getattr(sys.modules.get("mmrl.runs.hosts"), name, ())
 
 
 def _leave(code: int, at_once: bool = False) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
+from mmrl.commands.console import Path, called, open_console
 from mmrl.course.capstone import entries, gates
 from mmrl.course.capstone.evaluation import FULL, NOTHING, QUICK
 from mmrl.runs import RunError
@@ -30,7 +30,7 @@ class Run:
 
     memory: Place
     """my_module:MyMemory, called with (input_size, output_size, key=…)."""
-    out: pathlib.Path | None = None
+    out: Path | None = None
     """The entry; the source of the memory is put beside it. Default: results/capstone/NAME.json,
     or quick.json of a quick look, which alone is replaced."""
     name: str = ""
@@ -49,7 +49,7 @@ class Run:
 class Check:
     """Is an entry what it says? Looks at gates, budgets and seeds, and measures it again twice."""
 
-    entry: Annotated[pathlib.Path, tyro.conf.Positional]
+    entry: Annotated[Path, tyro.conf.Positional]
     """The file of JSON, with the source of its memory beside it; or a folder of such files."""
     fresh: tuple[int, ...] = ()
     """Seeds of the second measurement, to repeat a check. Default: drawn now."""
@@ -68,10 +68,10 @@ def main(arguments: Sequence[str]) -> int:
         prog="mmrl capstone",
         description="A memory of your own: through gates, within a budget, on the leaderboard.",
     )
-    console = Console()
+    console = open_console()
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.print(line, highlight=False, soft_wrap=True)
 
     if isinstance(options, Gates):
         return _gates(options, say)
@@ -108,7 +108,8 @@ def _run(options: Run, say: Callable[[str], None]) -> int:
         f"{out}: {entry['name']}, {entry['score']:.3f} [{low:.3f}, {high:.3f}] over "
         f"{len(entry['seeds'])} seeds, {entry['cpu_seconds']:.0f} CPU-s."
     )
-    say(NOTHING if options.quick else f"Anybody can check it: mmrl capstone check {out}")
+    check = called("capstone", "check", out)
+    say(NOTHING if options.quick else f"Anybody can check it: {check}")
     return 0
 
 

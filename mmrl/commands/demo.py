@@ -13,8 +13,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from mmrl.commands.terminal import called, duration, in_background, sparkline
+from mmrl.commands.console import Path, called, open_console
+from mmrl.commands.terminal import duration, in_background, sparkline
 from mmrl.course.demo import (
     BEST,
     CHANCE,
@@ -39,7 +41,7 @@ class Options:
     Every demo gets a folder of its own; one that was interrupted is taken up again.
     """
 
-    out: pathlib.Path = pathlib.Path("results/demo")
+    out: Path = pathlib.Path("results/demo")
     """Where the folders, and the results of all demos, are kept."""
     seeds: int = 5
     """Independent agents of each kind."""
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
     """Train all of `plan`; returns the folder with the curves and the runs."""
-    console, began = Console(), time.perf_counter()
+    console, began = open_console(), time.perf_counter()
     folder = _folder(out, plan)
     try:
         runs = _train(plan, folder, threads, console)
@@ -143,7 +145,7 @@ def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> T
 def _heading(table: Table, plan: Iterable[Names], names: Names) -> None:
     """A row with the task's name above its first agent."""
     if names == next(other for other in plan if other[0] == names[0]):
-        table.add_row(f"[bold]{names[0]}[/]")
+        table.add_row(Text(names[0], "bold"))
 
 
 def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
@@ -175,9 +177,9 @@ def _next_steps(
     if all(learned):
         console.print(f"{first}: every seed remembered what it had to, on every task.")
     else:
-        console.print(f"[yellow]{first}: not every seed reached {LEARNED}; see the lowest.[/]")
+        console.print(f"{first}: not every seed reached {LEARNED}; see the lowest.", style="yellow")
     console.print(f"  the curves        {folder / CURVES}")
     console.print(f"  every number      {out / RESULTS}")
-    play = called(f"evaluate {folder / _name(rows[0]['task'], first)}")
+    play = called("evaluate", folder / _name(rows[0]["task"], first))
     console.print(f"  watch one play    {play}", soft_wrap=True)
-    console.print(f"  train your own    {called('train --help')}")
+    console.print(f"  train your own    {called('train', '--help')}")

@@ -15,16 +15,17 @@ from typing import Any
 import jax
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import mmrl
 from mmrl.agents import AGENTS
+from mmrl.commands.console import open_console
 from mmrl.commands.terminal import in_background
 from mmrl.runs import Run, Setup
 
 SICK = 1  # exit code
-MARKS = {"good": "[green]✓[/]", "note": "[yellow]![/]", "bad": "[red]✗[/]"}
+MARKS = {"good": Text("✓", "green"), "note": Text("!", "yellow"), "bad": Text("✗", "red")}
 TRIED = "0.10."  # versions of jax with which mmrl is tested
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # Compiled so, the tiny programs here take a third of the time; XLA stops at names it does not know.
@@ -69,7 +70,7 @@ class Options:
 def main(arguments: Sequence[str]) -> int:
     """Print all findings; the exit code is 1 if one is bad."""
     tyro.cli(Options, args=arguments, prog="mmrl doctor")
-    console, sick = Console(), False
+    console, sick = open_console(), False
     for finding in findings():
         sick = sick or finding.state == "bad"
         row = Table.grid(padding=(0, 1))

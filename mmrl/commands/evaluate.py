@@ -1,7 +1,6 @@
 """`mmrl evaluate`: what a trained agent is worth, of a run, of a file, or of the zoo."""
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -9,10 +8,11 @@ import jax
 import numpy as np
 import tyro
 from jaxtyping import Float, PyTree
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mmrl.agents import find
+from mmrl.commands.console import Path, open_console
 from mmrl.commands.terminal import tell_lost
 from mmrl.rollout import evaluate
 from mmrl.runs import Run, RunError, interval, reopen, zoo
@@ -27,7 +27,7 @@ class Options:
     `mmrl evaluate zoo` lists trained agents that come with mmrl, zoo/NAME is one of them.
     """
 
-    path: Annotated[pathlib.Path, tyro.conf.Positional]
+    path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run, file of `mmrl export`, zoo/NAME, or zoo."""
     episodes: int = 100
     """Episodes per network."""
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         _evaluate_file(options)
         return 0
     run = reopen(options.path, options.best)
-    tell_lost(run, options.path, Console())
+    tell_lost(run, options.path, open_console())
     net = run.best.net if options.best and run.best else run.state.net
     if options.original:
         from mmrl.commands.original import play
@@ -84,7 +84,7 @@ def greedy_returns(
 
 def _list_zoo() -> None:
     """Print the agents of the zoo, whose names are task, agent and memory, and how they did."""
-    console, table = Console(), Table("name", "seed", "after block", "return", "kB")
+    console, table = open_console(), Table("name", "seed", "after block", "return", "kB")
     damaged = []
     for name in zoo.names():
         try:
@@ -109,9 +109,10 @@ def _evaluate_file(options: Options) -> None:
     for name in ("best", "original"):
         if getattr(options, name):
             raise ValueError(f"`--{name}` is for a run's folder; {options.path} is one policy.")
-    policy, console = zoo.load(options.path), Console()
+    policy, console = zoo.load(options.path), open_console()
     about, returns = policy.about, file_returns(policy, options.episodes, options.seed)
-    console.print(f"[bold]{about['env']}[/] in mmrl, {options.episodes} greedy episodes")
+    words = f" in mmrl, {options.episodes} greedy episodes"
+    console.print(Text.assemble((about["env"], "bold"), words))
     table = Table("agent", "memory", "mean return", "lowest", "highest", "in training")
     row = (returns.mean(), returns.min(), returns.max(), about["return"])
     table.add_row(about["agent"], about["memory"], *(f"{value:.3f}" for value in row))
@@ -132,9 +133,10 @@ def file_returns(policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, 
 
 
 def _show(run: Run, returns: Float[np.ndarray, "seed episodes"], options: Options) -> None:
-    setup, console = run.setup, Console()
+    setup, console = run.setup, open_console()
     where = "the original popgym" if options.original else "mmrl"
-    console.print(f"[bold]{setup.env}[/] in {where}, {options.episodes} greedy episodes each")
+    words = f" in {where}, {options.episodes} greedy episodes each"
+    console.print(Text.assemble((setup.env, "bold"), words))
     blocks = run.best.block if options.best and run.best else [len(run.history)] * len(returns)
     table = Table("seed", "mean return", "lowest", "highest", "after block")
     for seed, episodes, block in zip(setup.seeds, returns, blocks, strict=True):

@@ -8,8 +8,8 @@ from collections.abc import Generator, Sequence
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 
+from mmrl.commands.console import Path, open_console
 from mmrl.commands.terminal import in_background
 from mmrl.course import experiments
 from mmrl.course.experiments import cluster, parts
@@ -26,7 +26,7 @@ class Options:
 
     name: Annotated[str, tyro.conf.Positional] = ""
     """Which one. Without a name they are listed."""
-    out: pathlib.Path = pathlib.Path("results/experiments")
+    out: Path = pathlib.Path("results/experiments")
     """The folder of the results, one file of JSON lines per experiment. The book's own are in
     book/results of the repository."""
     minutes: float = float("inf")
@@ -57,7 +57,7 @@ class Options:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, with a line for each result."""
-    options, console = tyro.cli(Options, args=arguments, prog="mmrl experiment"), Console()
+    options, console = tyro.cli(Options, args=arguments, prog="mmrl experiment"), open_console()
     if not options.name:
         for name, what in experiments.EXPERIMENTS.items():
             console.print(f"{name:16s}{what}", highlight=False)

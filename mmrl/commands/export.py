@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
+from mmrl.commands.console import Path, open_console
 from mmrl.commands.terminal import tell_lost
 from mmrl.runs import reopen
 from mmrl.runs.export import export
@@ -20,13 +20,13 @@ class Options:
     The file `mmrl/runs/player.py` plays it, and can be copied out of mmrl.
     """
 
-    path: Annotated[pathlib.Path, tyro.conf.Positional]
+    path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     seed: int | None = None
     """Whose network: one of the run's seeds. Default: that with the highest return."""
     best: bool = False
     """The network after the seed's best block in training, in place of the last one."""
-    out: pathlib.Path = pathlib.Path("policy.npz")
+    out: Path = pathlib.Path("policy.npz")
     """The new file."""
 
 
@@ -34,9 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     """Export, and say what the file holds. Raises `RunError` and `ValueError`."""
     options = tyro.cli(Options, args=arguments, prog="mmrl export")
     run = reopen(options.path, options.best)
-    tell_lost(run, options.path, Console())
+    tell_lost(run, options.path, open_console())
     about = export(run, options.out, options.seed, options.best)
-    Console().print(
+    open_console().print(
         f"{options.out}, {options.out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
         f"{about['memory']} on {about['env']}, seed {about['seed']} after block {about['block']}, "
         f"return {about['return']:.3f}.\n"

@@ -13,9 +13,11 @@ import tyro
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
+from mmrl.commands.console import Path, called, open_console
 from mmrl.commands.folders import RESULTS, new_folder, newest
-from mmrl.commands.terminal import called, in_background, sparkline, tell_fewer, tell_preset
+from mmrl.commands.terminal import in_background, sparkline, tell_fewer, tell_preset
 from mmrl.commands.train import (
     AGENT,
     OF_A_SETUP,
@@ -25,7 +27,10 @@ from mmrl.commands.train import (
     in_words_of_help,
 )
 from mmrl.runs import SEEDS, Report, RunError, Scored, Setup, Sweep, saved_sweep
+from mmrl.runs.checkpoint import expanded
 from mmrl.runs.tuning import CLOSE
+
+_EXAMPLE = "--over learning-rate 1e-3 3e-3 1e-2"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Options:
     agent: Annotated[str, tyro.conf.arg(help=AGENT)] = Setup.agent
     preset: str = ""
     """Settings of a paper, such as paper; other options win over them."""
-    out: pathlib.Path | None = None
+    out: Path | None = None
     """Folder of the sweep. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
     """Go on with the sweep in --out, with its settings; more --blocks prolong it."""
@@ -78,9 +83,9 @@ def main(arguments: Sequence[str]) -> int:
             sweep = Sweep(options.setup, over, path, options.resume, options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
-    console, many = Console(), len(sweep.settings)
+    console, many = open_console(), len(sweep.settings)
     words, _ = described(options.agent, options.config)
-    console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
+    console.print(Text.assemble((options.env, "bold"), f"  {words}  →  {path}"), soft_wrap=True)
     tell_preset(options, console, sweep.over)
     seeds = f"{many} settings with {len(options.seeds)} seeds each, {min(options.seeds)} to "
     console.print(f"{seeds}{max(options.seeds)}. Report what is chosen on others.")
@@ -92,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _watch(sweep, console)
     except KeyboardInterrupt:
-        done, resume = len(sweep.history), called(f"sweep --resume --out {path}")
+        done, resume = len(sweep.history), called("sweep", "--resume", "--out", path)
         kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
         raise KeyboardInterrupt(f"Stopped. {kept} {path}; go on with: {resume}") from None
     console.print(_table(sweep))
@@ -185,7 +190,7 @@ def _options(arguments: Sequence[str]) -> tuple[Options, dict[str, Any], pathlib
     """The options, on top of those of the sweep to resume, what is swept, and the folder."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", nargs="?")
-    parser.add_argument("--out", nargs="?", type=pathlib.Path)
+    parser.add_argument("--out", nargs="?", type=expanded)
     parser.add_argument("--resume", action="store_true")
     named, others = parser.parse_known_args(arguments)
     path = named.out or (_latest() if named.resume else None)
@@ -199,7 +204,7 @@ def _options(arguments: Sequence[str]) -> tuple[Options, dict[str, Any], pathlib
                 f"There is no sweep in {path}: nothing to resume. Leave --resume out to begin one."
             )
         if not options.env:
-            example = called("sweep popgym-RepeatFirstEasy-v0 --over learning-rate 1e-3 3e-3 1e-2")
+            example = called("sweep", "popgym-RepeatFirstEasy-v0", *_EXAMPLE.split())
             raise ValueError(f"Say which ENVIRONMENT, such as `{example}`.")
         name = f"{described(agent, options.config)[1]}-sweep"
         path = path or new_folder(options.env, name)

@@ -1,9 +1,6 @@
 """Parts of all commands: training seen from a terminal, and work that Ctrl-C can leave."""
 
-import os
 import queue
-import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -65,19 +62,6 @@ def in_background(
                 yield index, item
     finally:
         left.set()
-
-
-def called(words: str) -> str:
-    """`mmrl` and these words, so that a shell in this folder finds the same program.
-
-    Where its environment is not activated, a path such as `.venv/bin/mmrl` leads there.
-    """
-    ours = Path(sys.executable).with_name("mmrl")
-    found = shutil.which("mmrl")
-    if not ours.exists() or (found and Path(found).samefile(ours)):
-        return f"mmrl {words}"
-    near = Path(os.path.relpath(ours))
-    return f"{ours if near.parts[:2] == ('..', '..') else near} {words}"
 
 
 def watch(run: Run, console: Console, reports: Iterable[Report] | None = None) -> None:

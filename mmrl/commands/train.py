@@ -12,17 +12,19 @@ from typing import Annotated, Any, Literal
 import jax
 import numpy as np
 import tyro
-from rich.console import Console
+from rich.text import Text
 
 from mmrl import memory
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.agents.presets import PRESETS, find_preset
 from mmrl.commands.connect import Hosts
+from mmrl.commands.console import Path, called, open_console
 from mmrl.commands.folders import RESULTS, new_folder, newest
-from mmrl.commands.terminal import called, going_on, tell_fewer, tell_preset, watch
+from mmrl.commands.terminal import going_on, tell_fewer, tell_preset, watch
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
+from mmrl.runs.checkpoint import expanded
 from mmrl.runs.hosts import told, until_preempted
 from mmrl.runs.writers import check_writers, logged
 
@@ -51,7 +53,7 @@ class Options:
     agent: Annotated[str, tyro.conf.arg(help=AGENT)] = Setup.agent
     preset: str = ""
     """Settings of a paper, such as paper; other options win over them. --presets lists all."""
-    out: pathlib.Path | None = None
+    out: Path | None = None
     """Folder of the run. Default: a new one under results/; with --resume the latest there."""
     resume: bool = False
     """Go on with the run in --out, with its settings; more --blocks prolong it."""
@@ -136,10 +138,10 @@ def main(arguments: Sequence[str]) -> int:
             run = Run(options.setup, path, resume=options.resume, devices=options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
-    console, blocks = Console(quiet=jax.process_index() > 0), options.config.blocks
+    console, blocks = open_console(quiet=jax.process_index() > 0), options.config.blocks
     words, _ = described(options.agent, options.config)
     words += run.program.devices.words
-    console.print(f"[bold]{options.env}[/]  {words}  →  {path}", soft_wrap=True)
+    console.print(Text.assemble((options.env, "bold"), f"  {words}  →  {path}"), soft_wrap=True)
     log = told(lambda: going_on(options, path, console))
     reports = until_preempted(logged(run, *log))
     tell_preset(options, console)
@@ -147,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
     for warning in said:
         console.print(str(warning.message), soft_wrap=True)
     if len(run.history) >= blocks:
-        longer = called(f"train --resume --out {path} --blocks {2 * len(run.history)}")
+        longer = called("train", "--resume", "--out", path, "--blocks", 2 * len(run.history))
         console.print(
             f"Complete after block {len(run.history)}. To go on: {longer}", soft_wrap=True
         )
@@ -167,9 +169,9 @@ def main(arguments: Sequence[str]) -> int:
     console.print(_course(run.history), end="")
     if run.best is not None and (run.best.returns > run.history[-1]["returns"]).any():
         score = interquartile_mean(run.best.returns)
-        play = called(f"evaluate {path} --best")
+        play = called("evaluate", path, "--best")
         console.print(f"Each seed's best (IQM {score:.2f}) is kept: {play}", soft_wrap=True)
-    watch_it = called(f"evaluate {path}")
+    watch_it = called("evaluate", path)
     console.print(f"Done. See how well it plays: {watch_it}", soft_wrap=True)
     return 0
 
@@ -217,8 +219,8 @@ def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
     if not options.resume:
         if not options.env:
             raise ValueError(
-                f"Say which ENVIRONMENT, such as `{called('train popgym-RepeatFirstEasy-v0')}`; "
-                f"`{called('train --list')}` names all."
+                f"Say which ENVIRONMENT, such as `{called('train', 'popgym-RepeatFirstEasy-v0')}`; "
+                f"`{called('train', '--list')}` names all."
             )
         name = described(options.agent, options.config)[1]
         return options, options.out or new_folder(options.env, name)
@@ -252,7 +254,7 @@ def _agent(arguments: Sequence[str]) -> str:
     """The agent that is named, or that of the run to resume: the other options depend on it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", nargs="?")
-    parser.add_argument("--out", nargs="?", type=pathlib.Path)
+    parser.add_argument("--out", nargs="?", type=expanded)
     parser.add_argument("--resume", action="store_true")
     named, others = parser.parse_known_args(arguments)
     agent = named.agent
@@ -311,7 +313,7 @@ def _latest(env: str, agent: str) -> pathlib.Path:
 
 
 def _farewell(run: Run, path: pathlib.Path) -> str:
-    done, resume = len(run.history), called(f"train --resume --out {path}")
+    done, resume = len(run.history), called("train", "--resume", "--out", path)
     kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
     if jax.process_count() > 1:
         resume = "the same command and --resume, in each process"

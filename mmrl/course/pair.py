@@ -43,7 +43,7 @@ def kill_one(
         finally:
             for process in both:
                 process.kill()
-    last = " ".join(_said(path, 0).read_text("utf-8").split("\n\n")[-1].split())
+    last = " ".join(_said(path, 0).read_text("utf-8", "replace").split("\n\n")[-1].split())
     if not came:
         return f"The two did not train two blocks within {limit:g} s. Process 0 said last: {last}"
     return f"Process 1 was killed after block {blocks(path)}. Process 0 said last: {last}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from mmrl.course.experiments.tuning import outdated
 from mmrl.runs import provenance
-from mmrl.runs.checkpoint import dumps, loads, replace, writing
+from mmrl.runs.checkpoint import dumps, expanded, loads, replace, writing
 from mmrl.runs.results import whole_lines
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
@@ -60,7 +60,7 @@ def revise(
     A row that has a date keeps its provenance: it was measured then. Raises `RunError` if it cannot
     be written, and `ValueError` if there is no such line.
     """
-    path = pathlib.Path(path)
+    path = expanded(path)
     lines = whole_lines(path.read_bytes()).splitlines()
     places = [i for i, line in enumerate(lines) if cell_of(loads(line)) == cell_of(row)]
     if not places:

@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import re
+import shlex
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -61,9 +62,10 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
         raise RunError(f"{path} is not a checkpoint of this version of mmrl.")
     checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
     if checksum + b"\n" != _checksum(content):
+        folder = shlex.quote(str(path.parent))
         raise RunError(
             f"{path} is damaged or cut short: start again in another folder. If the file `best` "
-            f"beside it is whole, `mmrl evaluate {path.parent} --best` still plays that."
+            f"beside it is whole, `mmrl evaluate {folder} --best` still plays that."
         )
     header, _, payload = content.partition(b"\n")
     return loads(header), payload
@@ -153,6 +155,11 @@ def replace(path: pathlib.Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)  # on a full disk it would only be in the way
         raise
     os.replace(partial, path)
+
+
+def expanded(path: str | os.PathLike) -> pathlib.Path:
+    """Return a path in which a `~` at the front is the user's home, as in a shell."""
+    return pathlib.Path(os.path.expanduser(path))
 
 
 @contextlib.contextmanager

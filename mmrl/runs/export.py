@@ -2,7 +2,6 @@
 
 import io
 import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from mmrl.memory import GRU, LRU, Memoryless, Nothing
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
-from mmrl.runs.checkpoint import RunError, dumps, replace, writing
+from mmrl.runs.checkpoint import RunError, dumps, expanded, replace, writing
 from mmrl.runs.player import FORMAT
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
@@ -33,7 +32,7 @@ def export(
     run's, and `RunError` for a file that exists, one that cannot be written, and a network of which
     a part is not known to the player.
     """
-    path, seeds = pathlib.Path(path), run.setup.seeds
+    path, seeds = expanded(path), run.setup.seeds
     if run.best is None if best else not run.history:
         raise ValueError("`run` must have networks to export, of a block at least; got none.")
     if path.suffix != ".npz":

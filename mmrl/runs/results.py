@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl import __version__
-from mmrl.runs.checkpoint import dumps, writing
+from mmrl.runs.checkpoint import dumps, expanded, writing
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
@@ -84,7 +84,7 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     kill left of a line is dropped. Raises `RunError` if it cannot be written; nothing of the
     line is kept then.
     """
-    path = pathlib.Path(path)
+    path = expanded(path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b", buffering=0) as file:

@@ -14,7 +14,7 @@ from mmrl import checks, envs
 from mmrl.agents import find, repeatable
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.best import BEST, better, read_best
-from mmrl.runs.checkpoint import RunError, read
+from mmrl.runs.checkpoint import RunError, expanded, read
 from mmrl.runs.devices import ONE, Devices, share
 from mmrl.runs.hosts import agree, told
 from mmrl.runs.lanes import check, side_by_side
@@ -142,7 +142,7 @@ def reopen(path: str | os.PathLike, best: bool = False) -> Run:
     they can be seen if the checkpoint is lost; `state` is None then, and `history` empty. Raises
     `RunError` if there is no checkpoint, or a damaged one, and the same for `best`.
     """
-    path = pathlib.Path(path)
+    path = expanded(path)
     if path.is_file():
         raise RunError(f"{path} is a file: give the folder of the run, {path.parent}.")
     run = Run.__new__(Run)
@@ -180,5 +180,5 @@ def saved(path: str | os.PathLike) -> Setup | None:
 
     Raises `RunError` if the run cannot be read, or has parts that are not of mmrl.
     """
-    there = described(pathlib.Path(path))
+    there = described(expanded(path))
     return None if there is None else restore(there)

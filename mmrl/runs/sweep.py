@@ -4,7 +4,6 @@ import dataclasses
 import difflib
 import itertools
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from jaxtyping import Float
 
 from mmrl.agents import find, repeatable
 from mmrl.runs import tuning
-from mmrl.runs.checkpoint import RunError
+from mmrl.runs.checkpoint import RunError, expanded
 from mmrl.runs.devices import share
 from mmrl.runs.lanes import check, with_numbers
 from mmrl.runs.results import interval
@@ -158,7 +157,7 @@ def saved_sweep(path: str | os.PathLike) -> tuple[Setup, Grid] | None:
 
     Raises `RunError` if it cannot be read, is a run, or has parts that are not of mmrl.
     """
-    there = described(pathlib.Path(path))
+    there = described(expanded(path))
     if there is None:
         return None
     if "over" not in there:

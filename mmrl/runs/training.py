@@ -13,7 +13,17 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from mmrl.runs.best import BEST, Best, better, read_best, write
-from mmrl.runs.checkpoint import RunError, dumps, load, loads, read, replace, save, writing
+from mmrl.runs.checkpoint import (
+    RunError,
+    dumps,
+    expanded,
+    load,
+    loads,
+    read,
+    replace,
+    save,
+    writing,
+)
 from mmrl.runs.devices import ONE, Devices
 from mmrl.runs.hosts import together, told
 from mmrl.runs.lanes import keys
@@ -151,7 +161,7 @@ class Training(abc.ABC):
         Raises `RunError` if it holds a run already, if it cannot be written, and before the first
         block.
         """
-        path = pathlib.Path(path)
+        path = expanded(path)
         if not self.history:
             raise RunError(f"There is nothing to save in {path} before the first block is done.")
         if described(path) is not None:
@@ -254,7 +264,7 @@ def folder(path: str | os.PathLike | None, resume: bool) -> pathlib.Path | None:
     """The path of a folder. Raises `ValueError` if there is none to resume."""
     if resume and path is None:
         raise ValueError("`path` must name the folder of the run to `resume`; got None.")
-    return None if path is None else pathlib.Path(path)
+    return None if path is None else expanded(path)
 
 
 def _kind(told: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Shaped
 
 from mmrl import envs
 from mmrl.rollout import act, start
-from mmrl.runs.checkpoint import RunError
+from mmrl.runs.checkpoint import RunError, expanded
 from mmrl.runs.player import Policy
 from mmrl.runs.player import load as load_file
 
@@ -55,7 +55,7 @@ def load(path: str | os.PathLike) -> Policy:
 
     Raises `ValueError` for a name that is not in the zoo, and `RunError` for a damaged file.
     """
-    file = pathlib.Path(path)
+    file = expanded(path)
     if (of_zoo := named(file)) and file.name not in names():
         raise ValueError(f"The zoo has no {file.name!r}: it has {', '.join(names())}.")
     remedy = "install mmrl again" if of_zoo else "export it again"

@@ -179,8 +179,8 @@ class Grid:
 
     def again(self, out: pathlib.Path, quick: bool, only: str = "") -> str:
         """The command that measures what remains."""
-        some = f" --only {shlex.quote(only)}" if only else ""
-        return f"mmrl experiment {self.name} --out {out}{' --quick' * quick}{some}"
+        words = ["mmrl", "experiment", self.name, "--out", str(out), *["--quick"] * quick]
+        return shlex.join([*words, *["--only", only] * bool(only)])
 
     def _turn(self, cell: Any, found: Rows) -> int:
         if cell.name not in found:

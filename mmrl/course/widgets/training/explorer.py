@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
 from mmrl.runs import Run, RunError, Setup, describe, provenance
-from mmrl.runs.checkpoint import dumps, replace, writing
+from mmrl.runs.checkpoint import dumps, expanded, replace, writing
 from mmrl.show import STYLES
 
 REFRESH = 0.2  # seconds between two pictures, at least
@@ -155,7 +156,7 @@ class TrainingExplorer(ipywidgets.VBox):
         trials = [trial for trial in self.in_view() if trial.reports]
         if not trials:
             return self._say("Nothing to save yet: train first.")
-        folder = _free(pathlib.Path(self._panel.folder.value.strip() or "results/explorer"))
+        folder = _free(expanded(self._panel.folder.value.strip() or "results/explorer"))
         rows = [
             {
                 "name": trial.curve.name,
@@ -181,7 +182,9 @@ class TrainingExplorer(ipywidgets.VBox):
             return self._say(str(error))
         one = folder / _slug(trials[-1].curve.name)
         runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
-        self._say(f"Saved {runs} in {folder.resolve()}. To play: mmrl evaluate {one}")
+        self._say(
+            f"Saved {runs} in {folder.resolve()}. To play: mmrl evaluate {shlex.quote(str(one))}"
+        )
         return folder
 
     @property

@@ -1,0 +1,35 @@
+"""Output on terminals whose encoding lacks some of our characters, such as cp1252 and ASCII."""
+
+import codecs
+import io
+import sys
+import unicodedata
+
+# One column each, so that tables and curves keep their form.
+_LIKENESS = dict(zip("▁▂▃▄▅▆▇█→←…·•✓✗─≤≥×−", "12345678><..*+x-<>x-", strict=True))
+
+
+def replace_unknown() -> None:
+    """Replace characters that stdout and stderr cannot encode, in place of raising an error."""
+    codecs.register_error("mmrl", _replacement)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="mmrl")
+
+
+def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return the ASCII text, or the byte of an undecoded argument, for the first bad character."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character, end = error.object[error.start], error.start + 1
+    if 0xDC80 <= ord(character) <= 0xDCFF:  # PEP 383
+        return bytes([ord(character) - 0xDC00]), end
+    return _LIKENESS.get(character) or _ascii(character) or "?", end
+
+
+def _ascii(character: str) -> str:
+    """Return a letter without its accents, a digit, or the name of a Greek letter, or nothing."""
+    name = unicodedata.name(character, "")
+    if name.startswith("GREEK"):
+        return name.split()[-1].lower().replace("lamda", "lambda")
+    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
