@@ -37,7 +37,8 @@ LADDER["course"] = set(LADDER)
 # Programs stand on the top rung: they may import everything, nothing below may import them.
 PROGRAMS = {"__main__", "commands"}
 # What runs before everything else, and imports nothing of mmrl.
-FOUNDATION = {"__init__", "_xla", "_random"}
+SHARED = {"_random", "_own"}  # every rung may import these
+FOUNDATION = {"__init__", "_xla", *SHARED}
 
 # Packages that only these rungs, or a program, may import.
 CONFINED = {
@@ -79,7 +80,7 @@ def complaint(rung: str, module: str) -> str | None:
         return f"only {' and '.join(sorted(CONFINED[top]))} may import {top}"
     if top != "mmrl" or rung in PROGRAMS or rest == "__version__":
         return None
-    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung, "_random"}
+    allowed = {"_xla"} if rung == "__init__" else LADDER.get(rung, set()) | {rung, *SHARED}
     target = rest.partition(".")[0] or "mmrl itself"
     return None if target in allowed else f"{rung} may not import {target}"
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl import collectives
+from mmrl.envs.wrappers.base import action_count
 
 _KINDS = {
     bool: (bool, "True or False"),
@@ -55,11 +56,8 @@ def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] =
 
 
 def check_discrete(env: Any, params: Any) -> None:
-    """Raises `ValueError` unless the environment has a finite number of actions."""
-    if not hasattr(env.action_space(params), "n"):
-        raise ValueError(
-            "`env` must have discrete actions for Q-learning; got a continuous action space."
-        )
+    """Raise `ValueError` unless the environment has a finite number of actions."""
+    action_count(env, params)
 
 
 def fit_storage(config: Any, params: Any) -> Any:

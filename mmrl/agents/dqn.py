@@ -68,7 +68,7 @@ class Config(eqx.Module):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
     traced: a change of them never recompiles, and one compiled program serves a sweep."""
 
-    memory: str = static(default="lru")  # any name of `mmrl.memory`, none too
+    memory: str = static(default="lru")  # of `mmrl.memory`, none too, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = static(default=64)  # features between encoder, memory and head

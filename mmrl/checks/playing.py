@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from mmrl import _random
+from mmrl._own import told
 from mmrl.checks.tracing import action_shape, own_step, random_action, traced
-from mmrl.envs.own import told
 
 SIDE_BY_SIDE = 4  # environments
 PURE = (

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from mmrl._own import told
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Resetting
-from mmrl.envs.own import told
 from mmrl.envs.wrappers.base import bounds
 
 METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")

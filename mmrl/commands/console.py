@@ -44,6 +44,12 @@ def called(*words: object) -> str:
     return shlex.join([program, *map(_word, words)])
 
 
+def to_resume(command: str, options: Any, path: pathlib.Path, *more: object) -> str:
+    """Return the command that continues a run or a sweep, on as many devices as before."""
+    devices = [] if options.devices is None else ["--devices", options.devices]
+    return called(command, "--resume", "--out", path, *devices, *more)
+
+
 def _word(word: object) -> str:
     """Return a word of a command; a path is one also if it looks like an option or a home."""
     text = str(word)

@@ -15,17 +15,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mmrl.commands.console import Path, called, open_console
+from mmrl.commands.console import Path, called, open_console, to_resume
 from mmrl.commands.folders import RESULTS, new_folder, newest
+from mmrl.commands.outcome import at_chance
 from mmrl.commands.terminal import in_background, sparkline, tell_fewer, tell_preset
 from mmrl.commands.train import (
     AGENT,
     OF_A_SETUP,
     check_options,
-    described,
     first_setup,
-    in_words_of_help,
 )
+from mmrl.commands.words import described, in_words_of_help, option, options_of
 from mmrl.runs import SEEDS, Report, RunError, Scored, Setup, Sweep, saved_sweep
 from mmrl.runs.checkpoint import expanded
 from mmrl.runs.tuning import CLOSE
@@ -97,11 +97,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _watch(sweep, console)
     except KeyboardInterrupt:
-        done, resume = len(sweep.history), called("sweep", "--resume", "--out", path)
+        done, resume = len(sweep.history), to_resume("sweep", options, path)
         kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
         raise KeyboardInterrupt(f"Stopped. {kept} {path}; go on with: {resume}") from None
     console.print(_table(sweep))
-    console.print(_verdict(sweep), highlight=False, soft_wrap=True)
+    console.print(_verdict(sweep, options.devices), highlight=False, soft_wrap=True)
+    returns = sweep.curves[sweep.settings.index(sweep.verdict().winner.setting)].T
+    longer = to_resume("sweep", options, path, "--blocks", 2 * len(sweep.history))
+    if np.isfinite(returns).all():
+        console.print(at_chance(sweep, returns, longer), end="", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -151,7 +155,7 @@ def _numbers(one: Scored) -> tuple[str, ...]:
     return f"{one.final:.3f}", f"{low:.3f} to {high:.3f}", f"{one.best:.3f}", f"{one.area:.3f}"
 
 
-def _verdict(sweep: Sweep) -> str:
+def _verdict(sweep: Sweep, devices: int | None = None) -> str:
     """The winner in words, and what to doubt about it."""
     winner, edges, equals, tied = sweep.verdict()
     if not np.isfinite(winner.final):
@@ -171,11 +175,17 @@ def _verdict(sweep: Sweep) -> str:
     if edges:
         names = " and ".join(map(_option, edges))
         lines.append(f"On an edge of the values that were tried: {names}. Try some beyond it.")
-    setup, own = sweep.setup, f" --agent {sweep.setup.agent}" * (sweep.setup.agent != Setup.agent)
-    chosen = " ".join(f"--{_option(name)} {value:g}" for name, value in winner.setting.items())
-    train = called(f"train {setup.env}{own} {chosen}")
-    lines.append(f"Train it on other seeds, with your other options: {train}")
+    lines.append(f"Train it on other seeds: {_train(sweep.setup, winner.setting, devices)}")
     return "\n".join(lines)
+
+
+def _train(setup: Setup, setting: Mapping[str, float], devices: int | None) -> str:
+    """Return the command that trains a setting of the sweep on the seeds of `mmrl train`."""
+    chosen = [word for name, value in setting.items() for word in option(name, value)]
+    fixed = {name: getattr(type(setup.config)(), name) for name in setting}
+    others = dataclasses.replace(setup, config=dataclasses.replace(setup.config, **fixed))
+    places = [] if devices is None else ["--devices", devices]
+    return called("train", setup.env, *chosen, *options_of(others), *places)
 
 
 def _words(setting: Mapping[str, float]) -> str:

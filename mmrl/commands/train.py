@@ -4,24 +4,25 @@ import argparse
 import dataclasses
 import inspect
 import pathlib
-import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 import tyro
+from rich.console import Console
 from rich.text import Text
 
 from mmrl import memory
-from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2
-from mmrl.agents.ppo import ppg
+from mmrl.agents import AGENTS, find
 from mmrl.agents.presets import PRESETS, find_preset
 from mmrl.commands.connect import Hosts
-from mmrl.commands.console import Path, called, open_console
+from mmrl.commands.console import Path, called, open_console, to_resume
 from mmrl.commands.folders import RESULTS, new_folder, newest
+from mmrl.commands.outcome import FILL, at_chance, course
 from mmrl.commands.terminal import going_on, tell_fewer, tell_preset, watch
+from mmrl.commands.words import described, in_words_of_help
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
 from mmrl.runs.checkpoint import expanded
@@ -41,6 +42,10 @@ class Options:
 
     Every block ends with an evaluation and a checkpoint. Stop with Ctrl-C whenever you like and go
     on with --resume: the result is bit for bit that of an unbroken run.
+
+    It prints a line per block: environment steps per seed; each seed's return, a mean over the
+    episodes of the evaluation; IQM, the mean of the middle half of the seeds; the loss; fill, the
+    share of real steps in a batch, whose rest is padding; and seconds.
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
@@ -80,49 +85,6 @@ class Options:
         return Setup(**{name: getattr(self, name) for name in OF_A_SETUP})
 
 
-def _dqn(config: dqn.Config) -> tuple[str, str]:
-    length = config.segment_length
-    words = "a tape" if config.batching == "tape" else f"segments of {length} steps"
-    return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
-
-
-def _r2d2(config: r2d2.Config) -> tuple[str, str]:
-    words = f"{config.memory}, {config.start} state, burn-in {config.burn_in}"
-    return words, f"r2d2-{config.memory}-{config.start}"
-
-
-def _ppo(config: ppo.Config) -> tuple[str, str]:
-    words = f"{config.memory}, {config.objective}, proximal policy: {config.proximal}"
-    return words, f"ppo-{config.memory}-{config.proximal}"
-
-
-def _ppg(config: ppg.Config) -> tuple[str, str]:
-    words, name = _ppo(config)
-    return f"{words}, phases of {config.policy_iterations}", name.replace("ppo", "ppg", 1)
-
-
-def _clear(config: clear.Config) -> tuple[str, str]:
-    share = f"{100 * config.replay_fraction:g}"
-    if config.replay_fraction == 0:
-        return f"{config.memory}, V-trace without replay", f"vtrace-{config.memory}"
-    return f"{config.memory}, {share} % of each batch replayed", f"clear-{config.memory}-{share}"
-
-
-_NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {
-    "dqn": _dqn,
-    "r2d2": _r2d2,
-    "ppo": _ppo,
-    "ppg": _ppg,
-    "clear": _clear,
-}
-
-
-def described(agent: str, config: Any) -> tuple[str, str]:
-    """An agent's settings in words, and in the name of a folder: those that tell runs apart."""
-    name = _NAMES.get(agent, lambda config: (config.memory, f"{agent}-{config.memory}"))
-    return name(config)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
     if "--list" in arguments:
@@ -149,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     for warning in said:
         console.print(str(warning.message), soft_wrap=True)
     if len(run.history) >= blocks:
-        longer = called("train", "--resume", "--out", path, "--blocks", 2 * len(run.history))
+        longer = to_resume("train", options, path, "--blocks", 2 * len(run.history))
         console.print(
             f"Complete after block {len(run.history)}. To go on: {longer}", soft_wrap=True
         )
@@ -160,20 +122,31 @@ def main(arguments: Sequence[str]) -> int:
     try:
         watch(run, console, reports)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_farewell(run, path)) from None
+        raise KeyboardInterrupt(_farewell(run, options, path)) from None
     if len(run.history) < blocks:
-        console.print(_farewell(run, path), soft_wrap=True)
+        console.print(_farewell(run, options, path), soft_wrap=True)
         return PREEMPTED
-    if not any(max(row["fill"]) for row in run.history):
+    if not console.quiet:
+        _tell_outcome(run, options, path, console)
+    return 0
+
+
+def _tell_outcome(run: Run, options: Options, path: pathlib.Path, console: Console) -> None:
+    """Print what the run has reached, and the commands that continue from there."""
+    returns = np.array([row["returns"] for row in run.history])
+    console.print(FILL)
+    if any(max(row["fill"]) for row in run.history):
+        longer = to_resume("train", options, path, "--blocks", 2 * len(run.history))
+        console.print(at_chance(run, returns, longer), end="", soft_wrap=True)
+    else:
         console.print("It has learned nothing: too few steps were played to fill any batch.")
-    console.print(_course(run.history), end="")
-    if run.best is not None and (run.best.returns > run.history[-1]["returns"]).any():
+    console.print(course(run.history), end="")
+    if run.best is not None and (run.best.returns > returns[-1]).any():
         score = interquartile_mean(run.best.returns)
         play = called("evaluate", path, "--best")
         console.print(f"Each seed's best (IQM {score:.2f}) is kept: {play}", soft_wrap=True)
     watch_it = called("evaluate", path)
     console.print(f"Done. See how well it plays: {watch_it}", soft_wrap=True)
-    return 0
 
 
 def _names() -> str:
@@ -191,25 +164,6 @@ def _sources() -> str:
             lines += [f"--agent {agent} --preset {name}: {preset.source}", f"  {settings}"]
             lines += [f"  - {note}" for note in preset.notes]
     return "\n".join(lines)
-
-
-def in_words_of_help(message: str, config: Any) -> str:
-    """Translate an error of a function deep down into the names of `mmrl train --help`."""
-    for field in dataclasses.fields(config):  # a remedy such as batch=831
-        option = f"--{field.name.replace('_', '-')}"
-        message = re.sub(rf"\b{field.name}='?([\w.]+\b)'?", rf"{option} \1", message)
-    words = {"env": "ENVIRONMENT", "env_id": "ENVIRONMENT"}
-    words |= {"name": "`memory`", "sizes": "`memory_sizes`"}
-    return re.sub(r"^`(\w+)`", lambda found: words.get(found[1], found[0]), message)
-
-
-def _course(history: Sequence[dict[str, Any]]) -> str:
-    """A line if the last block was not the best one, by the column IQM."""
-    scores = [float(interquartile_mean(np.array(row["returns"]))) for row in history]
-    best = int(np.argmax(scores))
-    if scores[best] == scores[-1]:
-        return ""
-    return f"Best after block {best + 1}: {scores[best]:.2f}; at the end {scores[-1]:.2f}.\n"
 
 
 def _options(arguments: Sequence[str]) -> tuple[Options, pathlib.Path]:
@@ -256,6 +210,7 @@ def _agent(arguments: Sequence[str]) -> str:
     parser.add_argument("--agent", nargs="?")
     parser.add_argument("--out", nargs="?", type=expanded)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--memory", nargs="?")  # whose my_module:Mine is no environment
     named, others = parser.parse_known_args(arguments)
     agent = named.agent
     if agent is None and named.resume:
@@ -283,7 +238,8 @@ def check_options(options: Sequence[str], agent: str) -> None:
 def _parse(arguments: Sequence[str], default: Setup) -> Options:
     options = Options(**{name: getattr(default, name) for name in OF_A_SETUP})
     own = "" if default.agent == Setup.agent else f" --agent {default.agent}"
-    words = f"{inspect.getdoc(Options)}\n\nMemories: {', '.join(memory.NAMES)}."
+    names = f"{', '.join(memory.NAMES)}, or my_module:MyMemory of your own"
+    words = f"{inspect.getdoc(Options)}\n\nMemories: {names}."
     return tyro.cli(
         Options, args=arguments, default=options, prog=f"mmrl train{own}", description=words
     )
@@ -312,8 +268,8 @@ def _latest(env: str, agent: str) -> pathlib.Path:
     )
 
 
-def _farewell(run: Run, path: pathlib.Path) -> str:
-    done, resume = len(run.history), called("train", "--resume", "--out", path)
+def _farewell(run: Run, options: Options, path: pathlib.Path) -> str:
+    done, resume = len(run.history), to_resume("train", options, path)
     kept = f"At least blocks 1 to {done} are saved in" if done else "No block is complete of"
     if jax.process_count() > 1:
         resume = "the same command and --resume, in each process"

@@ -36,7 +36,27 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
             "called my_module:MyEnv."
         )
     own.check_arguments(env_id, gymnax.registration._registry[env_id], kwargs)
-    return gymnax.make(env_id, **kwargs)
+    return _of_gymnax(env_id, kwargs)
+
+
+def _of_gymnax(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Return a registered environment, with what gymnax's own lack to be trained."""
+    from mmrl.envs._gymnax import gymnax
+    from mmrl.envs.deep_sea import DeepSea
+
+    try:
+        env, params = gymnax.make(env_id, **kwargs)
+    except OSError as error:  # of MNIST, which is downloaded
+        raise ValueError(
+            f"`env_id` must name an environment that can be built here; {env_id} downloads a file: "
+            f"{error}. Connect to the network once, or choose another environment."
+        ) from error
+    if env_id == "DeepSea-bsuite":
+        env = DeepSea(**kwargs)
+    steps = params.max_steps_in_episode
+    if isinstance(steps, float) and steps.is_integer():  # of BernoulliBandit
+        params = params.replace(max_steps_in_episode=int(steps))
+    return env, params
 
 
 def registered() -> list[str]:

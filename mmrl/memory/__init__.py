@@ -7,12 +7,15 @@
 """
 
 import difflib
+import functools
 import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 from jaxtyping import PRNGKeyArray
 
+from mmrl._own import find, told
 from mmrl.memory.base import Memory, SequenceModel
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.ffm import FFM
@@ -65,6 +68,7 @@ _MODELS = {
     "none": Memoryless,
 }
 NAMES = tuple(_MODELS)
+_CALLS = ("init", "__call__", "step", "lookahead")
 
 
 def make(
@@ -76,21 +80,26 @@ def make(
     layers: int = 1,
     **sizes: Any,
 ) -> SequenceModel:
-    """The model called `name`, one of `NAMES`; with several `layers`, a `Residual` stack of it.
+    """Return the model called `name`, one of `NAMES`; with several `layers`, a `Residual` stack.
 
     `sizes` are the keyword arguments of the model's own constructor, such as `state_size`. The
-    layers of a stack are `output_size` wide.
+    layers of a stack are `output_size` wide. A memory of your own is called "my_module:MyMemory":
+    a class or a function in my_module.py, in the current folder or on PYTHONPATH, that is called
+    with (input_size, output_size, key=key, **sizes). The module is imported, so its code runs.
 
-    Raises `ValueError` for an unknown name, an unknown keyword and a size below 1.
+    Raises `ValueError` for an unknown name, an unknown keyword, a size below 1, and for a module
+    or a memory of your own that fails, or that lacks a call of a `SequenceModel`.
     """
-    if name not in _MODELS:
+    model = _own(name) if ":" in str(name) else _MODELS.get(name)
+    if model is None:
         near = difflib.get_close_matches(str(name).lower(), NAMES, n=3, cutoff=0.5)
         advice = f"Did you mean {_list(near)}?" if near else f"They are {_list(NAMES)}."
+        advice += " One of your own is called my_module:MyMemory."
         raise ValueError(f"`name` must be a memory; got {name!r}. {advice}")
-    model = _MODELS[name]
-    allowed = set(inspect.signature(model).parameters) - {"input_size", "output_size", "key"}
+    parameters = inspect.signature(model).parameters
+    allowed = set(parameters) - {"input_size", "output_size", "key"}
     unknown = sorted(set(sizes) - allowed)
-    if unknown:
+    if unknown and not any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
         raise ValueError(
             f"`sizes` of {name!r} must be among {_list(sorted(allowed)) or 'none at all'}; "
             f"got {_list(unknown)}."
@@ -103,5 +112,30 @@ def make(
     return Residual(input_size, output_size, memories, key=stack_key)
 
 
-def _list(names) -> str:
+def _own(name: str) -> Callable[..., Any]:
+    """Return the constructor of a memory of the user's own; its errors name it."""
+    own = find(name, "name")
+    if not callable(own):
+        raise ValueError(f"`name` must name a class or a function; got {name!r}, which is {own!r}.")
+
+    @functools.wraps(own, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        try:
+            model = own(*args, **kwargs)
+        except Exception as error:
+            raise ValueError(
+                "`name` must name what builds a memory when called with (input_size, output_size, "
+                f"key=key); got {name!r}, which raised {told(error)}."
+            ) from error
+        if lacking := [call for call in _CALLS if not callable(getattr(model, call, None))]:
+            raise ValueError(
+                f"`name` must name what builds a memory, which has {_list(_CALLS)}; got {name!r}, "
+                f"which built a {type(model).__name__} without {_list(lacking)}."
+            )
+        return model
+
+    return build
+
+
+def _list(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -310,18 +309,41 @@ def test_ctrl_c_says_how_to_go_on(
 
 
 @pytest.mark.full
-def test_ctrl_c_ends_a_process_at_once(here: pathlib.Path):
+def test_ctrl_c_ends_a_process(here: pathlib.Path):
     command = [sys.executable, "-m", "mmrl", "train", ENV, *ARGUMENTS, "--blocks", "100000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         while not re.match(rb" +3 ", process.stdout.readline()):
             assert process.poll() is None
-        pressed = time.monotonic()
         process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
-        assert process.wait(20) == 130 and time.monotonic() - pressed < 10
+        assert process.wait() == 130
     assert re.fullmatch(r"mmrl: Stopped\. At least blocks 1 to \d+ are saved in results/.*\n", said)
     assert len(reopen("results/probe-Memory-lru-tape-1").history) >= 3
+
+
+ENDLESS = """
+import threading
+from mmrl.__main__ import main
+from mmrl.commands import terminal, train
+
+def block():
+    print("computing", flush=True)
+    threading.Event().wait()
+    yield
+
+train.main = lambda _: list(terminal.in_background([block]))
+raise SystemExit(main(["train"]))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_does_not_wait_for_a_block():
+    """The block never ends, so only a process that leaves it behind comes to an end."""
+    with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"computing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(600) == 130  # the timeout only ends a test that hangs
 
 
 def test_the_latest_run_is_one_of_the_environment_that_is_named(here: pathlib.Path):

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mmrl.__main__ import main
 from mmrl.agents import AGENTS
-from mmrl.commands import demo, doctor, terminal, train
+from mmrl.commands import demo, doctor, outcome, terminal
 from mmrl.course import demo as course
 from mmrl.runs import Report, Run, Setup
 from tests.helpers.runs import SETUP, payload, setup
@@ -244,5 +244,5 @@ def test_a_run_is_watched(capsys: pytest.CaptureFixture[str]):
 
 def test_a_run_that_ended_below_its_best_says_so():
     history = [{"returns": [score] * 4} for score in (0.0, 1.0, 0.25)]
-    assert train._course(history) == "Best after block 2: 1.00; at the end 0.25.\n"
-    assert train._course(history[:2]) == ""
+    assert outcome.course(history) == "Best after block 2: 1.00; at the end 0.25.\n"
+    assert outcome.course(history[:2]) == ""

@@ -1,7 +1,9 @@
 """`mmrl sweep` and `mmrl train --preset`: words become settings, and outcomes words."""
 
+import dataclasses
 import json
 import pathlib
+import shlex
 import warnings
 from typing import Any
 
@@ -83,6 +85,18 @@ def words(curves: Any) -> str:
     one = Sweep(Setup(ENV, seeds=(1, 2)), {"gamma": (0.3, 0.5, 0.9)})
     one.history = [{"returns": x.tolist()} for x in np.reshape(curves, (6, -1)).T.astype(float)]
     return sweep._verdict(one)
+
+
+def test_the_last_command_repeats_the_whole_setup():
+    own = ["--agent", "r2d2", "--preset", "paper", "--capacity", "10240", "--no-rescale"]
+    own += ["--memory", "gru", "--memory-sizes", "state_size", "4", "--observes"]
+    options, over, _ = sweep._options([ENV, *own, "--shards", "2", "--over", "eta", ".1", ".2"])
+    command = shlex.split(sweep._train(options.setup, {"eta": 0.1 + 0.2}, 2))
+    assert command[:5] == ["mmrl", "train", ENV, "--eta", "0.30000000000000004"]
+    trained = train._options(command[2:])[0]
+    config = dataclasses.replace(options.config, eta=0.1 + 0.2)
+    assert trained.setup == dataclasses.replace(options.setup, config=config, seeds=Setup.seeds)
+    assert trained.devices == 2 and over == {"eta": (".1", ".2")}
 
 
 def test_an_edge_and_equals_are_told():

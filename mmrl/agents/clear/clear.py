@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives
 from mmrl.agents import normalize
-from mmrl.agents.checks import check_net, check_numbers
+from mmrl.agents.checks import check_discrete, check_net, check_numbers
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
 from mmrl.agents.common import Make, Metrics, end_block, repeat
 from mmrl.agents.descent import annealed, descend, trained
@@ -52,7 +52,7 @@ class Config(eqx.Module):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
     traced: a change of them never recompiles."""
 
-    memory: str = static(default="lru")  # any name of `mmrl.memory`; none: an MLP
+    memory: str = static(default="lru")  # of `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = static(default=64)  # features between encoder, memory and head
     shared: bool = static(default=False)  # one network for policy and value
@@ -133,8 +133,7 @@ def check(
         raise ValueError(
             f"`replay_fraction` must be 0 without a reservoir; got {replays}. Set `capacity`."
         )
-    if not hasattr(env.action_space(params), "n"):
-        raise ValueError("`env` must have discrete actions for CLEAR; got a continuous space.")
+    check_discrete(env, params)
     if "int" in config.stored and not _is_whole(config, env, params):
         raise ValueError(
             f"`stored` must be a type that holds observations as they are; got {config.stored!r}, "

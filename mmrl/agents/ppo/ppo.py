@@ -60,7 +60,7 @@ class Config(eqx.Module):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
     traced: a change of them never recompiles. `mmrl.agents.presets` has the paper's."""
 
-    memory: str = static(default="lru")  # any name of `mmrl.memory`; none: an MLP
+    memory: str = static(default="lru")  # of `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = static(default=64)  # features between encoder, memory and head
     shared: bool = static(default=False)  # one network for policy and value

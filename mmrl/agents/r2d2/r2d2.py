@@ -61,7 +61,7 @@ class Config(eqx.Module):
     traced: a change of them never recompiles. Sizes are for a laptop.
     """
 
-    memory: str = static(default="lstm")  # any name of `mmrl.memory`, none too
+    memory: str = static(default="lstm")  # of `mmrl.memory`, none too, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = static(default=64)  # features between encoder, memory and head

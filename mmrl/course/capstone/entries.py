@@ -15,11 +15,12 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
+from mmrl._own import find as find_own
+from mmrl._own import told
 from mmrl.course.capstone import baselines, checks, evaluation, gates
 from mmrl.course.capstone.checks import Entry, Evaluate
 from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
 from mmrl.course.results import PUBLISHED
-from mmrl.envs import own
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads, replace, writing
 
@@ -46,7 +47,7 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
     """
     if source is not None and source.exists():
         place = f"{_loaded(source)}:{place.partition(':')[2]}"
-    found = own.find(place, "memory")
+    found = find_own(place, "memory")
     module = sys.modules.get(getattr(found, "__module__", ""))
     file = getattr(module, "__file__", None) if callable(found) else None
     if file is None:
@@ -69,7 +70,7 @@ def _loaded(source: pathlib.Path) -> str:
         del sys.modules[name]
         raise ValueError(
             f"`memory` must be in a file that can be imported by itself; {source} raised "
-            f"{own.told(error)}."
+            f"{told(error)}."
         ) from error
     return name
 

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, PyTree
 
+from mmrl._own import told
 from mmrl.course.capstone.probes import PASTS, READERS, behaved, gradients, law_errors
-from mmrl.envs.own import told
 from mmrl.memory import Memory
 
 Factory = Callable[..., Any]

@@ -188,9 +188,12 @@ def vector_size(env: Any, wrapper: str) -> int:
     return int(space.shape[0])
 
 
-def action_count(env: Any) -> int:
-    """How many actions there are; `ValueError` if they cannot be counted."""
-    space = env.action_space(env.default_params)
+def action_count(env: Any, params: Any = None) -> int:
+    """Return the number of actions. Raises `ValueError` if they are not discrete."""
+    space = env.action_space(env.default_params if params is None else params)
     if not isinstance(space, spaces.Discrete):
-        raise ValueError(f"`env` must have a Discrete action space, got {space!r}.")
+        raise ValueError(
+            f"`env` must have discrete actions; got {space!r}. Where actions are vectors of "
+            "numbers, train the agent `ppo` or `ppg`, without `previous_action` among `observes`."
+        )
     return int(space.n)

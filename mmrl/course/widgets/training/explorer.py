@@ -180,11 +180,9 @@ class TrainingExplorer(ipywidgets.VBox):
                     trial.kept.save(_free(folder / _slug(trial.curve.name)))
         except RunError as error:
             return self._say(str(error))
-        one = folder / _slug(trials[-1].curve.name)
-        runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
-        self._say(
-            f"Saved {runs} in {folder.resolve()}. To play: mmrl evaluate {shlex.quote(str(one))}"
-        )
+        one = shlex.quote(str(folder / _slug(trials[-1].curve.name)))
+        runs = f"{len(rows)} run{'s' * (len(rows) > 1)}"
+        self._say(f"Saved {runs} in {folder.resolve()}. To play: mmrl evaluate {one}")
         return folder
 
     @property

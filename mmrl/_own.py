@@ -1,0 +1,76 @@
+"""Find environments, memories and other parts of the user's own: "my_module:MyEnv"."""
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Of an error's way through these a user need not know: mmrl, and what comes with Python.
+_NOT_OWN = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}", "<frozen")
+
+
+def find(path: str, argument: str) -> Any:
+    """Return the object called "my_module:name".
+
+    Raises `ValueError`, about `argument`, if there is none.
+    """
+    place, _, name = path.partition(":")
+    value: Any = (module := _module(path, place, argument))
+    for part in name.split("."):
+        if not hasattr(value, part):
+            own = [
+                k
+                for k, x in vars(module).items()
+                if not k.startswith("_") and not isinstance(x, ModuleType)
+                if getattr(x, "__module__", place) == module.__name__
+            ]
+            nearest = difflib.get_close_matches(name, own, n=3, cutoff=0.3) or own[:3] or ["none"]
+            raise ValueError(
+                f"`{argument}` must name something in {place} after the colon, got {path!r}: "
+                f"there is {f'no {part!r} in it' if part else 'none'}. "
+                f"Nearest: {', '.join(nearest)}."
+            )
+        value = getattr(value, part)
+    return value
+
+
+def _module(path: str, place: str, argument: str) -> ModuleType:
+    # As `python -m` has it; it stays, for what the module imports later.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()  # it may have been written a moment ago
+    try:
+        return importlib.import_module(place)
+    except (Exception, SystemExit) as error:
+        absent = f"{error.name}." if isinstance(error, ModuleNotFoundError) else ":"
+        named = f"{place}.".startswith(absent)  # and not what the module imports
+        if place and not place.startswith(".") and not named:
+            raise ValueError(
+                f"`{argument}` must name a module that can be imported, got {path!r}: {place} "
+                f"raised {told(error)}."
+            ) from error
+        near = difflib.get_close_matches(place, [file.stem for file in Path().glob("*.py")], n=3)
+        advice = f" Nearest here: {', '.join(near)}." if near else ""
+        raise ValueError(
+            f"`{argument}` must name a module before the colon, got {path!r}: there is no "
+            f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder "
+            "that holds it, or put that folder on PYTHONPATH; write it as after `import`, "
+            "folder.module, without .py."
+        ) from None
+
+
+def told(error: BaseException) -> str:
+    """An error in one line: its kind, what it says first, and the line of the user that led to it.
+
+    For errors of code that is not ours, which mmrl calls.
+    """
+    trace = traceback.extract_tb(error.__traceback__)
+    frames = [x for x in trace if not x.filename.startswith(_NOT_OWN)]
+    frames = [x for x in frames if "site-packages" not in x.filename]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    says = f"{error}".strip().split("\n")[0].rstrip(".")
+    return f"{type(error).__name__}{f': {says}' if says else ''}{place}"

@@ -1,0 +1,68 @@
+"""Compare what a run has reached with its best block and with random actions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.rollout import evaluate
+from mmrl.runs import interquartile_mean
+from mmrl.runs.training import Training
+
+EPISODES = 256  # of random actions
+FILL = "fill is the share of real steps in a batch, the rest is padding; at 0 % nothing is learned."
+
+Returns = Float[np.ndarray, "block seed"]
+
+
+def course(history: Sequence[dict[str, Any]]) -> str:
+    """Return a line if the last block was not the best one, by the column IQM."""
+    scores = [float(interquartile_mean(np.array(row["returns"]))) for row in history]
+    best = int(np.argmax(scores))
+    if scores[best] == scores[-1]:
+        return ""
+    return f"Best after block {best + 1}: {scores[best]:.2f}; at the end {scores[-1]:.2f}.\n"
+
+
+def at_chance(run: Training, returns: Returns, longer: str) -> str:
+    """Return a line if training has not come above random actions, which are played for it.
+
+    It compares the last quarter of the blocks with the first and, if it has not risen, with random
+    actions. `longer` is the command that continues the run.
+    """
+    quarter = max(1, len(returns) // 4)
+    last = np.ravel(returns[-quarter:])
+    if len(returns) > 1 and _above(last, np.ravel(returns[:quarter])):
+        return ""
+    chance = random_returns(run)
+    if not np.isfinite(chance).all() or _above(last, chance):
+        return ""
+    steps = run.history[-1]["env_steps"]
+    return (
+        f"Still at chance: {np.mean(last):.2f} in the last {quarter} of {len(returns)} blocks, and "
+        f"{np.mean(chance):.2f} by random actions. {steps:,} steps per seed may be too "
+        f"few; to continue: {longer}\n"
+    )
+
+
+def random_returns(run: Training, seed: int = 0) -> Float[np.ndarray, " episodes"]:
+    """Return the undiscounted returns of uniformly random actions."""
+    env, params, *_ = run.program
+    space, steps = env.action_space(params), params.max_steps_in_episode
+
+    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
+        return state, space.sample(key)
+
+    @jax.jit
+    def play(key: Any) -> Any:
+        return evaluate(policy, env, params, (), key, EPISODES, steps).returns
+
+    return np.asarray(play(jax.random.key(seed)))
+
+
+def _above(high: np.ndarray, low: np.ndarray) -> bool:
+    """True if the mean of `high` is larger than that of `low` by two standard errors (Welch)."""
+    error = np.sqrt(np.var(high) / len(high) + np.var(low) / len(low))
+    return bool(np.mean(high) - np.mean(low) > 2 * error)

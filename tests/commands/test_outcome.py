@@ -1,0 +1,48 @@
+"""What is said of a run that ends: is it above chance, and what does each column mean?"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmrl.commands import outcome
+from mmrl.runs import Run, Setup
+
+
+@pytest.fixture(scope="module")
+def run() -> Any:
+    """A run in an environment where random actions earn about 0, and the right ones 1."""
+    run = Run(Setup("probe-Match-v0", seeds=(0, 1, 2)))
+    run.history = [{"env_steps": 1234}]
+    return run
+
+
+def test_random_actions_earn_chance(run: Run):
+    returns = outcome.random_returns(run)
+    assert set(np.unique(returns)) == {-1.0, 1.0}
+    np.testing.assert_allclose(returns.mean(), 0.0, atol=4 / np.sqrt(len(returns)))
+    assert (returns != outcome.random_returns(run, seed=1)).any()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 16])
+@pytest.mark.parametrize(("level", "chance"), [(0.0, True), (-1.0, True), (0.9, False)])
+def test_returns_that_do_not_rise_are_compared_with_random_actions(
+    run: Run, blocks: int, level: float, chance: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outcome, "random_returns", lambda _: np.tile([-1.0, 1.0], 128))
+    returns = level + np.random.default_rng(0).uniform(-0.05, 0.05, (blocks, 3))
+    last = returns[-max(1, blocks // 4) :]
+    said = outcome.at_chance(run, returns, "mmrl train --resume")
+    assert bool(said) == chance
+    if chance:
+        assert f"{np.mean(last):.2f}" in said and "1,234 steps" in said and "--resume" in said
+
+
+def test_returns_that_rise_need_no_comparison(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outcome, "random_returns", None)
+    assert outcome.at_chance(run, np.linspace(-1, 0, 16)[:, None] + np.zeros(3), "") == ""
+
+
+def test_unbounded_actions_are_not_compared(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outcome, "random_returns", lambda _: np.array([np.nan]))
+    assert outcome.at_chance(run, np.zeros((16, 3)), "") == ""

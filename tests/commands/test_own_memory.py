@@ -1,0 +1,106 @@
+"""`--memory my_module:MyMemory`: a memory of the user's own in every command."""
+
+import pathlib
+
+import jax
+import pytest
+
+from mmrl import memory
+from mmrl.__main__ import main
+from mmrl.commands import sweep, train
+from mmrl.commands.words import described
+from mmrl.runs import Run, Setup, reopen
+from tests.helpers.runs import CONFIG, arguments
+
+ENV = "probe-Memory-v0"
+SOURCE = """
+import equinox as eqx
+from mmrl.memory import LRU
+
+class Mine(LRU):
+    pass
+
+def build(input_size, output_size, *, key, **sizes):
+    return LRU(input_size, output_size, key=key, **sizes)
+
+class Short(eqx.Module):
+    def __init__(self, input_size, output_size, *, key): ...
+    def init(self): ...
+
+def broken(input_size, output_size, *, key):
+    raise KeyError("inside")
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_memories.py").write_text(SOURCE, "utf-8")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", ["Mine", "build"])
+def test_an_own_memory_is_built_as_ours_are(name: str, layers: int):
+    built, ours = (
+        memory.make(x, 3, 4, key=jax.random.key(0), layers=layers, state_size=2)
+        for x in (f"own_memories:{name}", "lru")
+    )
+    own = jax.tree.leaves(built), jax.tree.leaves(ours)
+    assert all((x == y).all() for x, y in zip(*own, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_memories:Short", "without `__call__`, `step`, `lookahead`"),
+        ("own_memories:broken", r"raised KeyError: 'inside' \(own_memories.py, line 16\)"),
+        ("own_memories:number", "which is 3"),
+        ("own_memories:Mime", "Nearest: Mine"),
+        ("nowhere:Mine", "there is no 'nowhere'"),
+        (":Mine", "before the colon"),
+    ],
+)
+def test_what_is_no_memory_is_refused(name: str, message: str):
+    with pytest.raises(ValueError, match=f"^`name` .*{message}"):
+        memory.make(name, 3, 4, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("name", ["Mine", "build"])
+def test_sizes_that_an_own_memory_lacks_are_refused(name: str):
+    with pytest.raises(ValueError, match=r"`hidden`|'hidden'"):
+        memory.make(f"own_memories:{name}", 3, 4, key=jax.random.key(0), hidden=2)
+
+
+def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.CaptureFixture[str]):
+    words = [ENV, *arguments(CONFIG), "--memory", "own_memories:Mine"]
+    options, path = train._options([*words, "--blocks", "1"])
+    assert path == pathlib.Path("results/probe-Memory-Mine-tape-1")
+    Run(options.setup, path)
+    for more in ([], ["--memory", "own_memories:Mine"], ["--memory=own_memories:Mine"]):
+        again, found = train._options(["--resume", *more])
+        assert again.setup == options.setup and found == path
+    assert main(["train", "--resume", "--memory", "own_memories:build"]) == 2
+    assert "memory was 'own_memories:Mine'" in capsys.readouterr().err
+    over = ["--over", "gamma", "0.5", "0.9"]
+    assert sweep._options([*words, *over])[0].config.memory == "own_memories:Mine"
+    assert main(["train", ENV, "--memory", "own_memories:Short"]) == 2
+    assert "`memory` must name what builds a memory" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_own_memory_is_trained_and_reopened():
+    words = ["--seeds", "0", "--memory", "own_memories:Mine", "--blocks", "1", "--out", "own"]
+    assert main(["train", ENV, *arguments(CONFIG), *words]) == 0
+    assert len(reopen("own").history) == 1
+    assert main(["evaluate", "own", "--episodes", "2"]) == 0
+    assert main(["train", "--resume", "--out", "own", "--blocks", "2"]) == 0
+    assert len(reopen("own").history) == 2
+
+
+def test_a_folder_is_named_by_the_class():
+    config = Setup(ENV, agent="r2d2").config
+    config = type(config)(memory="own.memories:Mine")
+    assert described("r2d2", config)[1] == "r2d2-Mine-stored"

@@ -1,0 +1,47 @@
+"""Environments of gymnax that need more than gymnax's own `make` to be trained."""
+
+from urllib.error import URLError
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnax.environments.bsuite import deep_sea
+from gymnax.utils import load_mnist
+
+from mmrl import checks, envs
+from mmrl.runs import Run, Setup
+
+
+def test_deep_sea_steps_as_gymnax_has_it():
+    (env, params), theirs = envs.make("DeepSea-bsuite", size=3), deep_sea.DeepSea(3)
+    key = jax.random.key(0)
+    (obs, state), (expected, their_state) = env.reset(key, params), theirs.reset(key, params)
+    for step in range(7):  # two episodes, and one more step
+        np.testing.assert_array_equal(obs, expected)
+        key, action = jax.random.fold_in(key, step), jnp.int32(step % 2)
+        obs, state, *ours = env.step(key, state, action, params)
+        expected, their_state, *other = theirs.step(key, their_state, action, params)
+        for x, y in zip(ours[:3], other[:3], strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_a_number_of_steps_is_whole():
+    env, params = envs.make("BernoulliBandit-misc")
+    checks.environment(env, params, steps=0)
+    assert params.max_steps_in_episode == 100
+
+
+def test_an_environment_that_cannot_be_downloaded_is_named(monkeypatch: pytest.MonkeyPatch):
+    def fail() -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr(load_mnist, "load_mnist", fail)
+    with pytest.raises(ValueError, match="MNISTBandit-bsuite downloads a file: .*no network"):
+        envs.make("MNISTBandit-bsuite")
+
+
+def test_deep_sea_can_be_trained():
+    env, params = envs.make("DeepSea-bsuite")
+    checks.environment(env, params, steps=0)
+    Run(Setup("DeepSea-bsuite"))
