@@ -40,23 +40,19 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
 
 
 def _of_gymnax(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return a registered environment, with what gymnax's own lack to be trained."""
+    """Return a registered environment and its default parameters."""
     from mmrl.envs._gymnax import gymnax
-    from mmrl.envs.deep_sea import DeepSea
+    from mmrl.envs.repaired import REPAIRED
 
     try:
-        env, params = gymnax.make(env_id, **kwargs)
+        if env_id in REPAIRED:
+            return (env := REPAIRED[env_id](**kwargs)), env.default_params
+        return gymnax.make(env_id, **kwargs)
     except OSError as error:  # of MNIST, which is downloaded
         raise ValueError(
             f"`env_id` must name an environment that can be built here; {env_id} downloads a file: "
             f"{error}. Connect to the network once, or choose another environment."
         ) from error
-    if env_id == "DeepSea-bsuite":
-        env = DeepSea(**kwargs)
-    steps = params.max_steps_in_episode
-    if isinstance(steps, float) and steps.is_integer():  # of BernoulliBandit
-        params = params.replace(max_steps_in_episode=int(steps))
-    return env, params
 
 
 def registered() -> list[str]:

@@ -37,7 +37,7 @@ def test_an_environment_that_cannot_be_downloaded_is_named(monkeypatch: pytest.M
         raise URLError("no network")
 
     monkeypatch.setattr(load_mnist, "load_mnist", fail)
-    with pytest.raises(ValueError, match="MNISTBandit-bsuite downloads a file: .*no network"):
+    with pytest.raises(ValueError, match=r"MNISTBandit-bsuite downloads a file: .*no network"):
         envs.make("MNISTBandit-bsuite")
 
 

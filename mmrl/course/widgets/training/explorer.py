@@ -162,9 +162,8 @@ class TrainingExplorer(ipywidgets.VBox):
                 "name": trial.curve.name,
                 "setup": describe(trial.setup),
                 "env_steps": [point.env_steps for point in trial.curve.points],
-                "returns": np.array(
-                    [p.returns for p in trial.curve.points]
-                ).T.tolist(),  # [seed, block]
+                # [seed, block]
+                "returns": np.array([p.returns for p in trial.curve.points]).T.tolist(),
                 "seconds": [round(report.seconds, 3) for report in trial.reports],
             }
             for trial in trials
@@ -181,7 +180,7 @@ class TrainingExplorer(ipywidgets.VBox):
         except RunError as error:
             return self._say(str(error))
         one = shlex.quote(str(folder / _slug(trials[-1].curve.name)))
-        runs = f"{len(rows)} run{'s' * (len(rows) > 1)}"
+        runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
         self._say(f"Saved {runs} in {folder.resolve()}. To play: mmrl evaluate {one}")
         return folder
 
