@@ -17,8 +17,6 @@ ALLOWED = {
     "test_clocks.py": "names the clocks",
     "conftest.py": "spaces out how often programs are counted",
     "browser/chrome.py": "ends a hung wait",
-    "commands/test_cli.py": "ends a hung wait",
-    "commands/test_connect.py": "ends a hung wait",
     "course/experiments/test_grid.py": "sets a clock by hand",
     "course/experiments/test_submit.py": "ends a hung wait; sets a clock by hand",
     "course/widgets/test_training.py": "ends a hung wait",

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl import collectives
-from mmrl.envs.wrappers.base import action_count
 
 _KINDS = {
     bool: (bool, "True or False"),
@@ -57,6 +56,8 @@ def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] =
 
 def check_discrete(env: Any, params: Any) -> None:
     """Raise `ValueError` unless the environment has a finite number of actions."""
+    from mmrl.envs.wrappers.base import action_count  # which imports gymnax
+
     action_count(env, params)
 
 

@@ -1,10 +1,14 @@
-"""Environments of gymnax that could not be trained as gymnax has them."""
+"""Environments of gymnax that cannot be trained as gymnax has them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
 
 from mmrl.envs._gymnax import environment, gymnax
+from mmrl.envs.base import Step
+from mmrl.envs.wrappers.base import Wrapper
 
 
 class DeepSea(gymnax.environments.bsuite.DeepSea):
@@ -17,21 +21,25 @@ class DeepSea(gymnax.environments.bsuite.DeepSea):
     step = environment.Environment.step
 
 
-class BernoulliBandit(gymnax.environments.misc.BernoulliBandit):
-    """A bandit with two arms; gymnax has its steps as a float and its reward as a whole number."""
+class WholeSteps(Wrapper):
+    """An environment with a whole number of steps and a real reward, around one that swaps them."""
 
     @property
     def default_params(self) -> Any:
-        params = super().default_params
+        params = self.env.default_params
         return params.replace(max_steps_in_episode=int(params.max_steps_in_episode))
 
-    def observation_space(self, params: Any) -> Any:
-        steps = float(params.max_steps_in_episode)
-        return super().observation_space(params.replace(max_steps_in_episode=steps))
+    def inner_params(self, params: Any) -> Any:
+        return params.replace(max_steps_in_episode=1.0 * params.max_steps_in_episode)
 
-    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        obs, state, reward, *others = super().step_env(key, state, action, params)
-        return obs, state, jnp.float32(reward), *others
+    def after_step(
+        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
+    ) -> Step:
+        obs, state, reward, *ends = step
+        return obs, state, jnp.float32(reward), *ends
 
 
-REPAIRED = {"DeepSea-bsuite": DeepSea, "BernoulliBandit-misc": BernoulliBandit}
+REPAIRED: dict[str, Callable[..., Any]] = {
+    "DeepSea-bsuite": DeepSea,
+    "BernoulliBandit-misc": lambda: WholeSteps(gymnax.environments.misc.BernoulliBandit()),
+}

@@ -337,7 +337,7 @@ raise SystemExit(main(["train"]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ctrl_c_does_not_wait_for_a_block():
     """The block never ends, so only a process that leaves it behind comes to an end."""
     with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE) as process:
