@@ -277,3 +277,30 @@ def test_nothing_to_do_is_an_error(call, name):
     carry = rollout.start(ENV, PARAMS, jnp.int32(0), jax.random.key(0))
     with pytest.raises(ValueError, match=f"`{name}`"):
         call(carry)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (-0.5, 0.5, [-0.5, 0.25]),
+        (100.0, 200.0, [100.0, 100.0]),
+        (np.array([-1.0, 3.0]), np.array([1.0, np.inf]), [-1.0, 3.0]),
+        (-np.inf, np.inf, [-7.0, 0.25]),
+    ],
+)
+def test_environments_receive_the_nearest_legal_action(low, high, wanted):
+    """The transition keeps the action of the policy."""
+
+    class Echo(Diary):
+        def step_env(self, key, state, action, params):
+            return action, state.replace(time=state.time + 1), 0.0, jnp.array(False), {}
+
+        def action_space(self, params=None):
+            return spaces.Box(low, high, (2,), jnp.float32)
+
+    env, action = Echo(), jnp.array([-7.0, 0.25])
+    carry = rollout.start(env, PARAMS, (), jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1))
+    _, step = rollout.act(lambda *_: ((), action), env, PARAMS, carry, keys)
+    np.testing.assert_array_equal(step.next_obs, wanted)
+    np.testing.assert_array_equal(step.action, action)

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl import collectives
+from mmrl.envs.spaces import disorder, holds, limits, misfit
+from mmrl.rollout import collect, start
 
 _KINDS = {
     bool: (bool, "True or False"),
@@ -27,7 +29,7 @@ def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] =
     `shares` lies between 0 and 1, one in `from_zero` between 0 and ∞; all others are positive and
     finite.
     """
-    others = {"key", "continuous", *vars(config)}
+    others = {"key", "continuous", "bounds", *vars(config)}
     if taken := others & dict(getattr(config, "memory_sizes", ())).keys():
         raise ValueError(
             f"`memory_sizes` must name sizes of the memory alone; got {min(taken)}, which is set "
@@ -138,6 +140,7 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
                 f"`make` must build a network whose leaves are arrays; got {leaf!r} at "
                 f"{jax.tree_util.keystr(path)}. Mark it with `equinox.field(static=True)`."
             )
+    check_observations(env, params)
     shape, (actions, continuous) = env.observation_space(params).shape, action_size(env, params)
     obs, begin = jnp.zeros((2, *shape)), jnp.array([True, False])
     calls: dict[str, Callable[[], Any]] = {
@@ -172,10 +175,77 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
 
 
 def action_size(env: Any, params: Any) -> tuple[int, bool]:
-    """How many actions there are, or real numbers in one; and whether it is these."""
-    space = env.action_space(params)
+    """How many actions there are, or real numbers in one; and whether it is these.
+
+    Raises `ValueError` for a space that is neither, and for a box without an inside.
+    """
+    space = _space(env, params, "action")
     if hasattr(space, "n"):
         return int(space.n), False
     if len(getattr(space, "shape", None) or ()) != 1:
         raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")
+    if fault := disorder(space, open_interval=True):
+        raise ValueError(f"`action_space` of `env` {fault}. Drop an action that cannot vary.")
     return int(space.shape[0]), True
+
+
+def action_bounds(env: Any, params: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """The bounds of continuous actions; None for discrete ones, and where they are traced."""
+    space = _space(env, params, "action")
+    if hasattr(space, "n") or (ends := limits(space)) is None:
+        return None
+    low, high = (tuple(map(float, x)) for x in ends)
+    return low, high
+
+
+def check_observations(env: Any, params: Any) -> None:
+    """Raises `ValueError` for observations of a type that cannot hold all of their space."""
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
+    if fault := misfit(_space(env, params, "observation"), obs.dtype):
+        raise ValueError(
+            f"the observations of `env` {fault}. Convert them, or correct `observation_space`."
+        )
+
+
+def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
+    """Raises `ValueError` if observations would change when they are stored as a type.
+
+    The bounds of their space must fit, and so must the numbers of `steps` random steps. A float
+    may be rounded, but not become infinite.
+    """
+    if kept := holds(_space(env, params, "observation"), stored):
+        with jax.ensure_compile_time_eval():
+            seen = _random_observations(env, params, steps)
+            cast = [np.asarray(x.astype(stored), np.float64) for x in seen]
+        pairs = [(x, np.asarray(y, np.float64)) for x, y in zip(cast, seen, strict=True)]
+        exact = "int" in stored
+        kept = all(
+            np.all((x == y) if exact else np.isfinite(x) | ~np.isfinite(y)) for x, y in pairs
+        )
+    if not kept:
+        raise ValueError(
+            f"`stored` must be a type that holds observations as they are; got {stored!r}, which "
+            "rounds those of this environment, or is too narrow for them. Take 'float32'."
+        )
+
+
+def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
+    """The observations of `steps` steps of random discrete actions, and those that follow them."""
+    space = env.action_space(params)
+
+    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
+        return state, jax.random.randint(key, (), 0, space.n)
+
+    @jax.jit
+    def play(key: Any) -> tuple[Any, Any]:
+        carry = start(env, params, (), key)
+        tape = collect(policy, env, params, carry, key, steps)[1]
+        return tape.obs, tape.next_obs
+
+    return play(jax.random.key(0))
+
+
+def _space(env: Any, params: Any, kind: str) -> Any:
+    """A space whose bounds are numbers, also while an agent is traced."""
+    with jax.ensure_compile_time_eval():
+        return getattr(env, f"{kind}_space")(params)

@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from mmrl.agents.checks import action_size
+from mmrl.agents.checks import action_bounds, action_size
 from mmrl.nets import ActorCritic
 from mmrl.rollout import Policy
 
@@ -15,7 +15,8 @@ def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Actor
     size = math.prod(env.observation_space(params).shape)
     actions, continuous = action_size(env, params)
     kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
-    return ActorCritic.make(config.memory, size, actions, continuous=continuous, key=key, **kind)
+    kind |= {"continuous": continuous, "bounds": action_bounds(env, params)}
+    return ActorCritic.make(config.memory, size, actions, key=key, **kind)
 
 
 def mode(net: Any) -> Policy:

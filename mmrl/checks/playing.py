@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 from mmrl import _random
 from mmrl._own import told
 from mmrl.checks.tracing import action_shape, own_step, random_action, traced
+from mmrl.envs.spaces import misfit
 
 SIDE_BY_SIDE = 4  # environments
 PURE = (
@@ -54,11 +55,8 @@ def _kinds(env: Any, params: Any) -> Iterator[str]:
     obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
     action = action_shape(env, params)
     step = jax.eval_shape(env.step_env, jax.random.key(0), state, action, params)
-    wanted = jnp.dtype(env.observation_space(params).dtype)
-    if obs.dtype != wanted:
-        yield (
-            f"observations must be of the dtype of `observation_space`, {wanted}; got {obs.dtype}"
-        )
+    if fault := misfit(env.observation_space(params), obs.dtype):
+        yield f"observations {fault}"
     if not jnp.issubdtype(step[2].dtype, jnp.floating):
         yield f"`reward` must be a float; got {step[2].dtype}: write jnp.float32(reward)"
     truncated = jax.eval_shape(env.is_truncated, state, params)

@@ -13,6 +13,7 @@ from mmrl._own import told
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Resetting
+from mmrl.envs.spaces import disorder, misfit
 from mmrl.envs.wrappers.base import bounds
 
 METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")
@@ -77,7 +78,8 @@ def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
     """The rule of one of the spaces."""
     name = f"{kind}_space"
     try:
-        space = getattr(env, name)(params)
+        with jax.ensure_compile_time_eval():
+            space = getattr(env, name)(params)
     except Exception as error:
         yield f"`{name}(params)` must return a space; it raised {told(error)}"
         return
@@ -92,6 +94,8 @@ def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
         yield f"`{name}` must be a Box of vectors, or Discrete; got the shape {shape}"
     elif not all(np.shape(x) in ((), (1,), shape) for x in (space.low, space.high)):
         yield f"`{name}` must have bounds of its shape {shape}, or one number; got {space!r}"
+    elif fault := disorder(space, kind == "action") or misfit(space, space.dtype):
+        yield f"`{name}` {fault}"
 
 
 _COMPOSED = (spaces.Dict, spaces.Tuple)

@@ -76,8 +76,9 @@ class Permuted(ObservationWrapper):
         return (action + params.task) % self.actions
 
     def observation_space(self, params: Any) -> spaces.Box:
-        low, high = bounds(self.env.observation_space(self.inner_params(params)))
-        return box(jnp.full_like(low, low.min()), jnp.full_like(high, high.max()))
+        space = self.env.observation_space(self.inner_params(params))
+        low, high = bounds(space)
+        return box(jnp.full_like(low, low.min()), jnp.full_like(high, high.max()), space.dtype)
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
         return obs[jnp.asarray(self.orders())[params.task]]

@@ -14,11 +14,17 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl.memory import Nothing
 from mmrl.memory.base import dense
 from mmrl.nets.base import LinearHead, Net, Stack
+
+Bounds = tuple[tuple[float, ...], tuple[float, ...]]
+"""The lowest and the highest value of each number of an action; ±∞ without a bound."""
+COVERED = 1.0, 4.0
+"""Bounds at 1 to 4 standard deviations: N(0, 1) covers such a box as it is."""
 
 
 class Categorical(eqx.Module):
@@ -61,11 +67,14 @@ class Categorical(eqx.Module):
 class Gaussian(eqx.Module):
     """π(a) = N(a; μ, diag σ²): a vector of independent real actions.
 
-    The numbers of one step, or of every step of a tape: all methods read the last axis.
+    The numbers of one step, or of every step of a tape: all methods read the last axis. A sample
+    may lie outside of `bounds`, and all densities are those of samples: environments receive the
+    nearest action inside (`mmrl.rollout`).
     """
 
     mean: Float[Array, "*time action"]
     log_std: Float[Array, "*time action"]
+    bounds: Bounds | None = eqx.field(static=True, default=None)
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "*time action"]:
         """a ~ π."""
@@ -73,8 +82,11 @@ class Gaussian(eqx.Module):
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> Float[Array, "*time action"]:
-        """μ."""
-        return self.mean
+        """μ, or the nearest action within the bounds."""
+        if self.bounds is None:
+            return self.mean
+        ends = (jnp.asarray(x, self.mean.dtype) for x in self.bounds)
+        return jnp.clip(self.mean, *(jnp.broadcast_to(x, self.mean.shape) for x in ends))
 
     def log_prob(self, action: Float[Array, "*time action"]) -> Float[Array, "*time"]:
         """log of the density at a."""
@@ -94,6 +106,22 @@ class Gaussian(eqx.Module):
 
 
 Distribution = Categorical | Gaussian
+
+
+def unit(bounds: Bounds) -> tuple[Float[np.ndarray, " action"], Float[np.ndarray, " action"]]:
+    """Return (c, s): a network's output x stands for the action c + s x.
+
+    x = ±1 are the ends of a finite box, so that a fresh policy reaches the whole of it. Where
+    N(0, 1) covers the box already (`COVERED`), x is the action. Without a bound on one side s is 1,
+    and c is the number nearest to 0.
+    """
+    low, high = (np.asarray(x, np.float64) for x in bounds)
+    nearest, farthest = np.minimum(-low, high), np.maximum(-low, high)
+    covered = (nearest >= COVERED[0]) & (farthest <= COVERED[1])
+    scaled = np.isfinite(high - low) & ~covered
+    low, high = (np.where(scaled, x, np.clip(0, low, high)) for x in (low, high))
+    center, scale = low / 2 + high / 2, np.where(scaled, high / 2 - low / 2, 1)
+    return center.astype(np.float32), scale.astype(np.float32)
 
 
 class Tanh(eqx.Module):
@@ -143,12 +171,14 @@ class ActorCritic(eqx.Module):
     `policy` has an output for each action, or each number of a continuous one, and behind them an
     auxiliary value: the "dual" architecture of Cobbe et al. 2021 (PPG). `critic` has one output,
     the value; without it the auxiliary value is the value. `log_std` is given if actions are
-    continuous. `ActorCritic.make` builds the usual ones.
+    continuous, and in the units of `unit` if they have `bounds`. `ActorCritic.make` builds the
+    usual ones.
     """
 
     policy: Net
     critic: Net | None
     log_std: Float[Array, " action"] | None = None
+    bounds: Bounds | None = eqx.field(static=True, default=None)
 
     @staticmethod
     def make(
@@ -157,6 +187,7 @@ class ActorCritic(eqx.Module):
         actions: int,
         *,
         continuous: bool = False,
+        bounds: Bounds | None = None,
         width: int = 64,
         shared: bool = False,
         key: PRNGKeyArray,
@@ -168,7 +199,8 @@ class ActorCritic(eqx.Module):
         memory, for comparison, is a "frame_stack" with `frames` = 1.
 
         The policy starts almost uniform (or at mean 0), since the head's rows for it start a
-        hundred times smaller; the standard deviation of a `continuous` action starts at 1.
+        hundred times smaller; the standard deviation of a `continuous` action starts at 1. With
+        `bounds`, which hold for all steps, both are in the units of `unit`.
         """
         policy_key, critic_key = jax.random.split(key)
         make = partial(body, name, obs_size, width=width, **memory_sizes)
@@ -182,6 +214,7 @@ class ActorCritic(eqx.Module):
             policy,
             None if shared else make(1, key=critic_key),
             jnp.zeros(actions) if continuous else None,
+            bounds,
         )
 
     def init(self) -> tuple[PyTree, PyTree]:
@@ -229,8 +262,16 @@ class ActorCritic(eqx.Module):
         if self.log_std is None:
             policy = Categorical(own)
         else:
-            policy = Gaussian(own, jnp.broadcast_to(self.log_std, own.shape))
+            policy = self._gaussian(own, jnp.broadcast_to(self.log_std, own.shape))
         return Outputs(policy, aux_value if values is None else values[..., 0], aux_value)
+
+    def _gaussian(self, mean, log_std) -> Gaussian:
+        if self.bounds is None:
+            return Gaussian(mean, log_std)
+        center, scale = (
+            jnp.broadcast_to(jnp.asarray(x, mean.dtype), mean.shape) for x in unit(self.bounds)
+        )
+        return Gaussian(center + scale * mean, log_std + jnp.log(scale), self.bounds)
 
 
 def _orthogonal(inputs: int, outputs: int, gain: float, key: PRNGKeyArray) -> eqx.nn.Linear:

@@ -1,14 +1,10 @@
-"""Acting: a policy meets an environment, and what happened comes back as arrays.
-
-Everything here is about **one** environment and has no batch axis; batch with `jax.vmap`. A policy
-is any function
+"""Acting in **one** environment; batch with `jax.vmap`. A policy is any function
 
     (policy_state, obs, begin, key) -> (policy_state, action)   or   (policy_state, action, extras)
 
-so a rollout knows nothing about networks. `begin` says that `obs` is the first of an episode. The
-rollout never resets the policy state: a memory does that itself, from `begin`, before it absorbs
-the observation. `extras` is any pytree that the policy wants to keep beside its action: a
-log-probability, a value, the state it acted from.
+`begin` marks the first observation of an episode. The rollout never resets the policy state: a
+memory does so itself, from `begin`, before it absorbs the observation. `extras` is any pytree to
+keep next to the action: a log-probability, a value, the state that was acted from.
 """
 
 from collections.abc import Callable
@@ -23,7 +19,6 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree, Shaped
 from mmrl import _random
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
-"""`(policy_state, obs, begin, key) -> (policy_state, action[, extras])`."""
 Recorded = Array | np.ndarray
 """On a device, or fetched from it to be drawn or counted."""
 
@@ -33,8 +28,7 @@ class Transition(eqx.Module):
 
     `next_obs` is what the action led to, also on the last step of an episode, where the environment
     has already been reset and the following `obs` belongs to the next episode. `begin` goes with
-    `obs`; `terminated` and `truncated` go with `next_obs`, and both may be true at once. `extras`
-    is what the policy returned beside its action, None if nothing.
+    `obs`; `terminated` and `truncated` go with `next_obs`, and both may be true at once.
     """
 
     obs: PyTree[Shaped[Recorded, "..."]]
@@ -85,11 +79,7 @@ def collect(
 def unroll(
     policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "time 2"]
 ) -> tuple[Carry, Transition]:
-    """`collect` with its randomness spelled out: `keys[t]` = (the policy's key, the environment's).
-
-    `unroll` over keys[:n], then over keys[n:] from the carry it returned, equals one `unroll` over
-    all of them.
-    """
+    """`collect` with explicit randomness: `keys[t]` = (the policy's key, the environment's)."""
     words, key_of = _random.as_words(keys)
     return jax.lax.scan(lambda c, w: act(policy, env, params, c, key_of(w)), carry, words)
 
@@ -99,11 +89,11 @@ def act(
 ) -> tuple[Carry, Transition]:
     """One step: the policy acts on (obs, begin); the environment answers and may reset itself.
 
-    `keys` are those of one step in `unroll`.
+    The environment receives the nearest `legal` action; the transition keeps that of the policy.
     """
     policy_state, action, *extras = policy(carry.policy_state, carry.obs, carry.begin, keys[0])
     obs, env_state, reward, terminated, truncated, info = env.step(
-        keys[1], carry.env_state, action, params
+        keys[1], carry.env_state, legal(env.action_space(params), action), params
     )
     transition = Transition(
         obs=carry.obs,
@@ -116,3 +106,12 @@ def act(
         extras=extras[0] if extras else None,
     )
     return Carry(env_state, obs, transition.last, policy_state), transition
+
+
+def legal(space: Any, action: Any) -> Any:
+    """Return the nearest action in a `Box`, of its dtype; other spaces leave it as it is."""
+    if not hasattr(space, "low"):
+        return action
+    low, high = (jnp.full(space.shape, x, jnp.float32) for x in (space.low, space.high))
+    nearest = jnp.rint if jnp.issubdtype(space.dtype, jnp.integer) else jnp.asarray
+    return nearest(jnp.clip(action, low, high)).astype(space.dtype)

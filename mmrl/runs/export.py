@@ -11,6 +11,7 @@ import numpy as np
 
 from mmrl.memory import GRU, LRU, Memoryless, Nothing
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
+from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps, expanded, replace, writing
 from mmrl.runs.player import FORMAT
 from mmrl.runs.results import provenance
@@ -91,9 +92,21 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     if isinstance(net, ActorCritic):  # its last output is an auxiliary value
         last = f"head.{len(about['head']) - 1}"
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
+        arrays |= _bounded(net, arrays, last)
     continuous = isinstance(net, ActorCritic) and net.log_std is not None
     about = {"memory": memory, "continuous": continuous, **about}
     return about, {name: np.asarray(x) for name, x in arrays.items()}
+
+
+def _bounded(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
+    """The last layer in the units of the actions, and their bounds."""
+    if net.bounds is None:
+        return {}
+    center, scale = unit(net.bounds)
+    weight, bias = arrays[f"{last}.weight"], arrays[f"{last}.bias"]
+    scaled = {f"{last}.weight": scale[:, None] * weight, f"{last}.bias": center + scale * bias}
+    low, high = (np.asarray(x, np.float32) for x in net.bounds)
+    return {**scaled, "low": low, "high": high}
 
 
 def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:

@@ -10,6 +10,7 @@ import json
 import numpy as np
 
 FORMAT = "mmrl policy 2"
+ENDS = {"low": -np.inf, "high": np.inf}  # of a continuous action, unless the file has others
 
 
 class Policy:
@@ -17,6 +18,7 @@ class Policy:
 
     def __init__(self, about: dict, arrays: dict):
         self.about, self.arrays = about, arrays
+        self.low, self.high = (arrays.get(name, end) for name, end in ENDS.items())
 
     def init(self) -> tuple:
         """The state before the first observation: what is remembered, and no action."""
@@ -38,11 +40,14 @@ class Policy:
         return outputs if self.about["continuous"] else int(np.argmax(outputs))
 
     def outputs(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
-        """(state, outputs of the network): Q(s, ·), logits, or the mean of a continuous action."""
+        """(state, outputs of the network): Q(s, ·), logits, or a continuous action.
+
+        That is the mean, or the nearest action within the bounds."""
         h, action = self.init() if begin else state
         x = self._layers("encoder", self._shown(obs, action, 0.0 if begin else reward, begin))
         h = self._remember(h, x)
-        return (h, action), self._layers("head", np.concatenate([h.view(np.float32), x]))
+        outputs = self._layers("head", np.concatenate([h.view(np.float32), x]))
+        return (h, action), np.clip(outputs, self.low, self.high)
 
     def _shown(self, obs, action, reward, begin) -> np.ndarray:
         size = self.about["observation"]

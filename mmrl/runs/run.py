@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from mmrl import checks, envs
 from mmrl.agents import find, repeatable
+from mmrl.agents.checks import check_observations
 from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
 from mmrl.runs.best import BEST, better, read_best
 from mmrl.runs.checkpoint import RunError, expanded, read
@@ -77,6 +78,7 @@ def _environment(env: Any) -> tuple[Any, Any]:
         found = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
     if env not in envs.registered():
         checks.environment(*found, steps=0)
+        check_observations(*found)
     return found
 
 

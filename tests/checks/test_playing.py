@@ -14,7 +14,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 
 from mmrl import checks
-from mmrl.agents import dqn
+from mmrl.agents import AGENTS, dqn
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, TimeLimit
 from mmrl.runs import Run, Setup, program
@@ -147,6 +147,22 @@ TRACED: dict[str, tuple[dict[str, Any], str]] = {
         {"observation_space": space(spaces.Box(jnp.zeros(3), 1, (2,)))},
         r"bounds of its shape \(2,\)",
     ),
+    "bounds beyond the dtype": (
+        {"observation_space": space(spaces.Box(0, 1000, (2,), jnp.uint8))},
+        r"dtype that holds the bounds of Box\(low=0, high=1000, .*; uint8 holds 0 to 255",
+    ),
+    "bounds upside down": (
+        {"observation_space": space(spaces.Box(1, 0, (2,)))},
+        "`observation_space` must have low <= high",
+    ),
+    "a bound that is no number": (
+        {"action_space": space(spaces.Box(0, np.array([1, np.nan]), (2,)))},
+        "`action_space` must have low < high .*, without NaN; got low=0 and high=nan at index 1",
+    ),
+    "an action that cannot vary": (
+        {"action_space": space(spaces.Box(1, 1, (2,)))},
+        "`action_space` must have low < high",
+    ),
     "no action": ({"action_space": space(spaces.Discrete(0))}, "Discrete of at least one"),
     "matrices of actions": ({"action_space": space(spaces.Box(0, 1, (2, 2)))}, "Box of vectors"),
     "no reset": (
@@ -276,6 +292,13 @@ PLAYED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "dtype of `observation_space`, float32; got int32",
     ),
+    "pixels that wrap": (
+        {
+            "look": lambda self, state: (255 * jnp.stack([state.cue] * 2)).astype(jnp.int8),
+            "observation_space": space(spaces.Box(0, 255, (2,), jnp.uint8)),
+        },
+        "dtype of `observation_space`, uint8; got int8",
+    ),
     "whole reward": ({"step_env": change(2, jnp.int32)}, "`reward` must be a float; got int32"),
     "end in numbers": ({"step_env": change(3, jnp.int32)}, "`terminated` must be a bool"),
     "a counter of its own": ({"step_env": count}, "`step_env`: the same key, .* `self`"),
@@ -345,4 +368,15 @@ def test_a_run_says_so_before_it_writes(tmp_path: pathlib.Path):
     for name in ("four values", "no length", "no observation space"):
         with pytest.raises(ValueError, match="`env` must keep the rules of an environment"):
             Run(Setup(env=broken(TRACED[name][0]), config=dqn.Config()), tmp_path / "run")
+    for name in ("whole numbers seen", "pixels that wrap"):
+        with pytest.raises(ValueError, match="the observations of `env` must be of "):
+            Run(Setup(env=broken(PLAYED[name][0]), config=dqn.Config()), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_agent_begins_with_observations_that_their_type_cannot_hold(agent: str):
+    module, env = AGENTS[agent], broken(PLAYED["whole numbers seen"][0])
+    init = partial(module.init, module.Config(memory="none"), env, env.default_params)
+    with pytest.raises(ValueError, match=r"the observations of `env` must be .*; got int32"):
+        jax.eval_shape(init, jax.random.key(0))

@@ -510,3 +510,30 @@ def test_registering_twice_changes_nothing():
     assert envs.registered() == before and len(set(before)) == len(before)
     assert gymnax.make("popgym-RepeatFirstEasy-v0")[0] == envs.make("popgym-RepeatFirstEasy-v0")[0]
     assert {"CartPole-v1", "probe-Memory-v0", "popgym-RepeatPreviousPaper-v0"} <= set(before)
+
+
+@pytest.mark.parametrize("stored", ["uint8", "int32", "bool", "float16"])
+def test_observations_have_the_dtype_of_their_space(stored: str):
+    """Also behind a wrapper that appends to them, or adds noise."""
+
+    class Pixels(Tagged):
+        def observe(self, *given):
+            return Tagged.observe(self, *given).astype(stored)
+
+        def observation_space(self, params):
+            return spaces.Box(0, 1, (2,), jnp.dtype(stored))
+
+    env = Pixels()
+    for wrap in (
+        *(wrappers.BeginFlag, wrappers.PreviousAction, wrappers.PreviousReward),
+        *(wrappers.StateObservation, wrappers.FlattenObservation),
+        functools.partial(wrappers.MaskObservation, indices=[1]),
+        *(
+            functools.partial(wrappers.NoisyObservation, sigma=0.1, clip=clip)
+            for clip in (True, False)
+        ),
+    ):
+        wrapped = wrap(env)
+        obs, _ = jax.eval_shape(wrapped.reset_env, jax.random.key(0), env.default_params)
+        space = wrapped.observation_space(wrapped.default_params)
+        assert (obs.shape, obs.dtype) == (space.shape, space.dtype), wrap

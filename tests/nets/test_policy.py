@@ -13,6 +13,7 @@ import scipy.stats
 
 from mmrl.memory import Nothing
 from mmrl.nets import ActorCritic, Categorical, Gaussian, Net, Tanh, mlp
+from mmrl.nets.policy import unit
 
 TIME, OBS, ACTIONS = 16, (3, 2), 4
 
@@ -79,6 +80,60 @@ def test_a_policy_does_not_diverge_from_itself(kind: type, logits: jax.Array):
     gradient = jax.jit(jax.grad(lambda other: policy.kl(other).sum()))(policy)
     for leaf in jax.tree.leaves(gradient):
         np.testing.assert_allclose(leaf, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "center", "scale"),
+    [
+        (-0.1, 0.1, 0, 0.1),
+        (100, 200, 150, 50),
+        (-100, 100, 0, 100),
+        (0, 1, 0.5, 0.5),
+        (-1, 1, 0, 1),
+        (-2, 2, 0, 1),  # N(0, 1) covers these
+        (-1, 4, 0, 1),
+        (-0.5, 1, 0.25, 0.75),
+        (-np.inf, np.inf, 0, 1),
+        (0, np.inf, 0, 1),
+        (100, np.inf, 100, 1),
+        (-np.inf, -3, -3, 1),
+        (-3e34, 3e34, 0, 3e34),
+        (-1e-30, 1e-30, 0, 1e-30),
+    ],
+)
+def test_a_policy_s_unit_is_the_box_that_it_has_to_reach(
+    low: float, high: float, center: float, scale: float
+):
+    c, s = unit(((float(low), -1.0), (float(high), 1.0)))
+    np.testing.assert_allclose(c, [center, 0], rtol=1e-6)
+    np.testing.assert_allclose(s, [scale, 1], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_scaled_policy_is_the_plain_one_in_other_units():
+    """Its density is divided by the size of the unit."""
+    low, high = (-0.1, 100.0, -3e34, -1e-30, -np.inf), (0.1, 200.0, 3e34, 1e-30, np.inf)
+    _, s = unit((low, high))
+    net = ActorCritic.make("none", 2, 5, continuous=True, bounds=(low, high), key=jax.random.key(0))
+    plain = ActorCritic(net.policy, net.critic, net.log_std)
+
+    @jax.jit
+    @jax.value_and_grad
+    def density(net: ActorCritic, scale: Any) -> Any:
+        policy: Any = net.step(net.init(), jnp.array([0.5, -2.0]), jnp.array(True))[1].policy
+        return policy.log_prob(policy.mean + 0.5 * scale)
+
+    (value, wanted), (scaled, gradient) = density(plain, jnp.ones(5)), density(net, jnp.array(s))
+    np.testing.assert_allclose(scaled, value - np.log(s.astype(float)).sum(), rtol=1e-4)
+    for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(wanted), strict=True):
+        assert np.isfinite(x).all()
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+
+
+def test_the_mode_lies_in_the_box():
+    bounds = (-1.0, 0.0, 0.0), (1.0, 5.0, np.inf)
+    policy = Gaussian(jnp.array([[-7.0, 7.0, 7.0]]), jnp.zeros((1, 3)), bounds)
+    np.testing.assert_array_equal(policy.mode(), [[-1, 5, 7]])
 
 
 def test_samples_are_as_frequent_as_they_are_likely():

@@ -27,11 +27,12 @@ from tests.helpers.runs import SETUP
 
 SIZES: dict[str, Any] = {"width": 8, "environments": 4, "rollout": 4, "block": 2, "episodes": 2}
 STEPS = 120
+CONTINUOUS = ("Pendulum-v1", "PointRobot-misc")
 
 
 def drawn(env: str, agent: str, memory: str, **settings: Any) -> Run:
     """A run of one block whose networks have any weights."""
-    observes = SHOWN if env != "Pendulum-v1" else ("begin_flag",)
+    observes = SHOWN if env not in CONTINUOUS else ("begin_flag",)
     config = find(agent).Config(memory=memory, **SIZES, **settings)
     run = Run(Setup(env, config=config, agent=agent, seeds=(3, 5), observes=observes))
     make = q_net if agent in ("dqn", "r2d2") else actor_critic
@@ -67,6 +68,7 @@ CASES = [
     ("probe-Memory-v0", "r2d2", "gru", {"batch": 4, "length": 4, "overlap": 2, "burn_in": 2}),
     ("popgym-RepeatFirstEasy-v0", "clear", "gru", {"capacity": 64}),
     ("Pendulum-v1", "ppo", "lru", {}),
+    ("PointRobot-misc", "ppo", "none", {}),  # whose actions have a unit
     ("probe-Memory-v0", "ppo", "none", {}),
     ("probe-Memory-v0", "dqn", "none", {"batch": 16, "capacity": 64, "dueling": False}),
 ]
@@ -84,7 +86,7 @@ def test_the_player_plays_as_the_network(
     policy = player.load(tmp_path / "policy.npz")
     assert policy.about == json.loads(checkpoint.dumps(about)) and about["seed"] == 5
     state, reward = policy.init(), np.nan  # which is not read at a start
-    assert steps.begin.sum() > 1 or env == "Pendulum-v1"
+    assert steps.begin.sum() > 1 or env in CONTINUOUS
     for t in range(STEPS):
         obs = steps.obs[t][: about["observation"]]
         _, outputs = policy.outputs(state, obs, bool(steps.begin[t]), float(reward))

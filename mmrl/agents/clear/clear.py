@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives
 from mmrl.agents import normalize
-from mmrl.agents.checks import check_discrete, check_net, check_numbers
+from mmrl.agents.checks import check_discrete, check_net, check_numbers, check_stored
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
 from mmrl.agents.common import Make, Metrics, end_block, repeat
 from mmrl.agents.descent import annealed, descend, trained
@@ -134,18 +134,8 @@ def check(
             f"`replay_fraction` must be 0 without a reservoir; got {replays}. Set `capacity`."
         )
     check_discrete(env, params)
-    if "int" in config.stored and not _is_whole(config, env, params):
-        raise ValueError(
-            f"`stored` must be a type that holds observations as they are; got {config.stored!r}, "
-            "which rounds those of this environment. Take 'float32' or 'float16'."
-        )
-
-
-def _is_whole(config: Config, env: Any, params: Any) -> bool:
-    """Is an episode's first observation, at least, the same number in the type that is stored?"""
-    with jax.ensure_compile_time_eval():
-        obs = env.reset(jax.random.key(0), params)[0]
-        return bool(jnp.all(obs.astype(config.stored) == obs))
+    if config.stored != "float32":
+        check_stored(config.stored, env, params)
 
 
 _NAMES = {

@@ -15,7 +15,8 @@ Implementation details
   o'_t. Only termination has no future.
 - Advantages are normalized over the whole iteration, not per minibatch.
 - The value loss is (V - y)², without a half and without a clip.
-- Actions of a continuous policy go to the environment as they are: gymnax's cut them to size.
+- Continuous actions are learned from as they were sampled; the environment receives the nearest one
+  in its space (`mmrl.rollout`). A finite box sets the unit of the policy (`mmrl.nets.policy.unit`).
 
 CartPole-v1 with rates and norms of PureJaxRL, but 64 environments: memory="none", block=61,
 blocks=1, environments=64, learning_rate=2.5e-4, adam_eps=1e-5, value_weight=0.5. After these 61

@@ -172,9 +172,11 @@ def bounds(space: Any) -> tuple[Float[Array, "*obs"], Float[Array, "*obs"]]:
     return low, jnp.broadcast_to(jnp.asarray(space.high, jnp.float32), space.shape)
 
 
-def box(low: Float[Array, " obs"], high: Float[Array, " obs"]) -> spaces.Box:
+def box(
+    low: Float[Array, " obs"], high: Float[Array, " obs"], dtype: Any = jnp.float32
+) -> spaces.Box:
     """The Box of vectors between `low` and `high`."""
-    return spaces.Box(low, high, low.shape, jnp.float32)
+    return spaces.Box(low, high, low.shape, dtype)
 
 
 def vector_size(env: Any, wrapper: str) -> int:

@@ -45,8 +45,9 @@ class MaskObservation(ObservationWrapper):
         return obs[jnp.array(self.indices)]
 
     def observation_space(self, params: Any) -> spaces.Box:
-        low, high = bounds(self.env.observation_space(params))
-        return box(low[jnp.array(self.indices)], high[jnp.array(self.indices)])
+        space, indices = self.env.observation_space(params), jnp.array(self.indices)
+        low, high = bounds(space)
+        return box(low[indices], high[indices], space.dtype)
 
 
 class NoisyObservation(ObservationWrapper):
@@ -68,13 +69,21 @@ class NoisyObservation(ObservationWrapper):
         return key, key_noise
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
-        noisy = obs + self.sigma * jax.random.normal(key, obs.shape, obs.dtype)
+        noise = jax.random.normal(key, obs.shape, _real(obs.dtype))
+        noisy = obs + self.sigma * noise
         space = self.env.observation_space(params)
-        return jnp.clip(noisy, *bounds(space)) if self.clip else noisy
+        low, high = (x.astype(noisy.dtype) for x in bounds(space))
+        return jnp.clip(noisy, low, high) if self.clip else noisy
 
     def observation_space(self, params: Any) -> spaces.Box:
-        low, high = bounds(self.env.observation_space(params))
-        return box(low, high) if self.clip else _unbounded(low.size)
+        space = self.env.observation_space(params)
+        low, high = bounds(space)
+        whole = (
+            (low, high)
+            if self.clip
+            else (jnp.full_like(low, -jnp.inf), jnp.full_like(low, jnp.inf))
+        )
+        return box(*whole, _real(space.dtype))
 
 
 class StateObservation(ObservationWrapper):
@@ -132,11 +141,11 @@ class PreviousReward(ObservationWrapper):
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
         reward = 0.0 if cause is None else self.scale * cause[1]
-        real = jnp.result_type(obs, float)  # whole numbers would lose the reward
-        return jnp.concatenate([obs, jnp.asarray(reward, real)[None]])
+        return jnp.concatenate([obs, jnp.asarray(reward, _real(obs.dtype))[None]])
 
     def observation_space(self, params: Any) -> spaces.Box:
-        return _append(self.env.observation_space(params), 1, -jnp.inf, jnp.inf)
+        space = self.env.observation_space(params)
+        return _append(space, 1, -jnp.inf, jnp.inf, _real(space.dtype))
 
 
 class BeginFlag(ObservationWrapper):
@@ -173,8 +182,14 @@ def _unbounded(width: int) -> spaces.Box:
     return box(jnp.full(width, -jnp.inf), jnp.full(width, jnp.inf))
 
 
-def _append(space: Any, count: int, low: float, high: float) -> spaces.Box:
+def _append(space: Any, count: int, low: float, high: float, dtype: Any = None) -> spaces.Box:
     """The space with `count` further elements, each between `low` and `high`."""
     lows, highs = bounds(space)
     more = jnp.ones(count)
-    return box(jnp.concatenate([lows, low * more]), jnp.concatenate([highs, high * more]))
+    lows, highs = jnp.concatenate([lows, low * more]), jnp.concatenate([highs, high * more])
+    return box(lows, highs, space.dtype if dtype is None else dtype)
+
+
+def _real(dtype: Any) -> Any:
+    """The type for noise or rewards next to numbers of `dtype`: whole numbers would lose them."""
+    return jnp.result_type(dtype, float)

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnax.environments import spaces
 
 from mmrl import losses
 from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
 from mmrl.agents.descent import trained
 from mmrl.course import plain
-from mmrl.envs import continual, make
+from mmrl.envs import continual, make, probes
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Unrolls
 
@@ -365,6 +366,35 @@ def test_a_type_that_rounds_observations_is_refused():
     with pytest.raises(ValueError, match="got 'uint8', which rounds those of this environment"):
         clear.check(change(TINY, stored="uint8"), env, params)
     clear.check(change(TINY, stored="float16"), env, params)
+
+
+@pytest.mark.parametrize(
+    ("stored", "high", "last"),
+    [
+        ("int8", 255.0, 0.0),  # by the bounds alone
+        ("uint8", 1000.0, 0.0),
+        ("float16", 1e5, 0.0),
+        ("uint8", 1.0, 0.5),  # by the numbers of later steps
+        ("uint8", np.inf, 300.0),
+        ("float16", np.inf, 1e5),
+    ],
+)
+def test_a_type_that_cannot_hold_later_observations_is_refused(
+    stored: str, high: float, last: float
+):
+    """The first observation is 0, and all others are `last`."""
+
+    class Rising(probes.Memory):
+        def look(self, state: Any, params: Any) -> Any:
+            return jnp.where(state.time == 0, 0.0, last) * jnp.ones(self.obs_size)
+
+        def observation_space(self, params: Any = None) -> Any:
+            return spaces.Box(0.0, high, (self.obs_size,), jnp.float32)
+
+    env = Rising()
+    with pytest.raises(ValueError, match=f"`stored` .* got '{stored}', .* Take 'float32'"):
+        clear.check(change(TINY, stored=stored), env, env.default_params)
+    clear.check(TINY, env, env.default_params)
 
 
 @pytest.mark.full

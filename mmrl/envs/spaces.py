@@ -1,0 +1,91 @@
+"""The bounds of a space, and the types of arrays that can hold it.
+
+A space with `n` is a `Discrete`, one with `low` a `Box`: gymnax, which is slow to import, is not
+needed here.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+Bounds = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
+
+
+def limits(space: Any) -> Bounds | None:
+    """Return the bounds of a `Box` as float64 arrays of its shape, or None if they are traced.
+
+    Bounds near the end of float32 count as infinite: its last number is how gymnax writes them.
+    """
+    with jax.ensure_compile_time_eval():
+        try:
+            ends = [np.asarray(x, np.float64) for x in (space.low, space.high)]
+        except jax.errors.TracerArrayConversionError:
+            return None
+    low, high = (np.broadcast_to(x, space.shape) for x in ends)
+    most = float(jnp.finfo(jnp.float32).max) / 1000
+    low = np.where(low <= -most, -np.inf, low)
+    return low, np.where(high >= most, np.inf, high)
+
+
+def disorder(space: Any, open_interval: bool = False) -> str:
+    """Return why the bounds of a `Box` are not an interval in each dimension, or "".
+
+    With `open_interval`, an interval of a single number is a fault, too.
+    """
+    if (ends := limits(space)) is None:
+        return ""
+    low, high = ends
+    good = (low < high) if open_interval else (low <= high)
+    if good.all():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(~good)[0])
+    place = f" at index {at[0] if len(at) == 1 else at}" if at else ""
+    return (
+        f"must have low {'<' if open_interval else '<='} high in every dimension, without NaN; "
+        f"got low={low[at]:g} and high={high[at]:g}{place}"
+    )
+
+
+def misfit(space: Any, dtype: Any) -> str:
+    """Return why arrays of `dtype` do not hold every value of a space, or "".
+
+    They must have the dtype of a `Box`, or its 64-bit form, and hold its finite bounds. A
+    `Discrete` may have any integer type that holds its numbers.
+    """
+    dtype, wanted = jnp.dtype(dtype), jnp.dtype(space.dtype)
+    fits = dtype == wanted or (dtype.itemsize == 8 and dtype.kind == wanted.kind)
+    if hasattr(space, "n"):
+        fits = jnp.issubdtype(dtype, jnp.integer)
+    if not fits:
+        return f"must be of the dtype of `observation_space`, {wanted}; got {dtype}"
+    if holds(space, dtype):
+        return ""
+    least, most = _range(dtype)
+    return (
+        f"must be of a dtype that holds the bounds of {space!r}; {dtype} holds {least:g} to "
+        f"{most:g}"
+    )
+
+
+def holds(space: Any, dtype: Any) -> bool:
+    """True if no finite bound of a space lies outside of the range of a dtype."""
+    if hasattr(space, "n"):
+        ends: Any = np.float64(0), np.float64(space.n - 1)
+    else:
+        ends = limits(space) or ()
+    least, most = _range(jnp.dtype(dtype))
+    return not any(np.any(np.isfinite(x) & ((x < least) | (x > most))) for x in ends)
+
+
+def _range(dtype: Any) -> tuple[float, float]:
+    """The least and the greatest number of a type."""
+    if dtype == jnp.bool_:
+        return 0.0, 1.0
+    info: Any = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)
+    least, most = float(info.min), float(info.max)
+    if dtype.itemsize == 4:  # bounds may be rounded to float32, where 2³¹ - 1 is 2³¹
+        return float(np.float32(least)), float(np.float32(most))
+    return least, most
