@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from mmrl.envs._gymnax import environment, gymnax
-from mmrl.envs.base import Step
-from mmrl.envs.wrappers.base import Wrapper
+from mmrl.envs.base import Obs, Step
+from mmrl.envs.wrappers.base import ObservationWrapper, Wrapper
 
 
 class DeepSea(gymnax.environments.bsuite.DeepSea):
@@ -39,7 +39,15 @@ class WholeSteps(Wrapper):
         return obs, state, jnp.float32(reward), *ends
 
 
+class Typed(ObservationWrapper):
+    """An environment whose observations have the dtype of their space, around another one."""
+
+    def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        return jnp.asarray(obs, self.env.observation_space(params).dtype)
+
+
 REPAIRED: dict[str, Callable[..., Any]] = {
     "DeepSea-bsuite": DeepSea,
     "BernoulliBandit-misc": lambda: WholeSteps(gymnax.environments.misc.BernoulliBandit()),
+    "FourRooms-misc": lambda **sizes: Typed(gymnax.environments.misc.FourRooms(**sizes)),
 }

@@ -32,6 +32,14 @@ def test_a_number_of_steps_is_whole():
     assert params.max_steps_in_episode == 100
 
 
+@pytest.mark.parametrize("sizes", [{}, {"use_visual_obs": True}])
+def test_observations_have_the_dtype_of_their_space(sizes: dict[str, bool]):
+    env, params = envs.make("FourRooms-misc", **sizes)
+    checks.environment(env, params, steps=0)
+    obs, _ = jax.eval_shape(env.reset_env, jax.random.key(0), params)
+    assert obs.dtype == env.observation_space(params).dtype == jnp.float32
+
+
 def test_an_environment_that_cannot_be_downloaded_is_named(monkeypatch: pytest.MonkeyPatch):
     def fail() -> None:
         raise URLError("no network")
