@@ -104,8 +104,8 @@ def _no_device() -> str | None:
         reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".")
         return (
             "`JAX_PLATFORMS` must name a platform that JAX can start on this machine; got "
-            f"{jax.config.jax_platforms!r}{': ' * bool(reason)}{reason}. Set JAX_PLATFORMS=cpu, or "
-            "leave it unset to use the best device that JAX finds."
+            f"{os.environ.get('JAX_PLATFORMS')!r}{': ' * bool(reason)}{reason}. "
+            "Set JAX_PLATFORMS=cpu, or leave it unset to use the best device that JAX finds."
         )
     return None
 

@@ -14,7 +14,7 @@ from mmrl.runs.checkpoint import expanded
 
 
 def open_console(**options: Any) -> Console:
-    """Return a console that prints every string as it is: brackets and colons are no markup."""
+    """Return a console that prints every string as it is: brackets and colons have no meaning."""
     return Console(markup=False, emoji=False, **options)
 
 

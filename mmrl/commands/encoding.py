@@ -28,7 +28,7 @@ def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def _ascii(character: str) -> str:
-    """Return a letter without its accents, a digit, or the name of a Greek letter, or nothing."""
+    """Return the letter without accents, the digit or the Greek name, else an empty string."""
     name = unicodedata.name(character, "")
     if name.startswith("GREEK"):
         return name.split()[-1].lower().replace("lamda", "lambda")

@@ -12,7 +12,7 @@ from mmrl.runs import interquartile_mean
 from mmrl.runs.training import Training
 
 EPISODES = 256  # of random actions
-FILL = "fill is the share of real steps in a batch, the rest is padding; at 0 % nothing is learned."
+FILL = "fill: the share of real steps in a batch, the rest is padding; 0 % before learning starts."
 
 Returns = Float[np.ndarray, "block seed"]
 
@@ -63,6 +63,6 @@ def random_returns(run: Training, seed: int = 0) -> Float[np.ndarray, " episodes
 
 
 def _above(high: np.ndarray, low: np.ndarray) -> bool:
-    """True if the mean of `high` is larger than that of `low` by two standard errors (Welch)."""
+    """True if `high` exceeds `low` in the mean by more than two standard errors (Welch)."""
     error = np.sqrt(np.var(high) / len(high) + np.var(low) / len(low))
     return bool(np.mean(high) - np.mean(low) > 2 * error)

@@ -35,8 +35,8 @@ class WholeSteps(Wrapper):
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
-        obs, state, reward, *ends = step
-        return obs, state, jnp.float32(reward), *ends
+        obs, state, reward, terminated, info = step
+        return obs, state, jnp.float32(reward), terminated, info
 
 
 class Typed(ObservationWrapper):

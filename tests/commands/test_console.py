@@ -81,10 +81,10 @@ def test_a_stopped_run_names_its_folder(
 
     monkeypatch.setattr(module, "watch" if module is train else "_watch", stop)
     command = module.__name__.rpartition(".")[2]
-    assert main([command, ENV, *ARGUMENTS, *words, "--out", f"{name} 1"]) == 130
+    assert main([command, ENV, *ARGUMENTS, *words, "--out", f"{name} 1", "--devices=1"]) == 130
     printed = capsys.readouterr()
     assert f"→  {name} 1\n" in printed.out
-    assert f"--out {shlex.quote(f'{name} 1')}" in printed.err
+    assert f"--out {shlex.quote(f'{name} 1')} --devices 1\n" in printed.err
 
 
 # Paths

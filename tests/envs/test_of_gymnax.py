@@ -10,6 +10,7 @@ from gymnax.environments.bsuite import deep_sea
 from gymnax.utils import load_mnist
 
 from mmrl import checks, envs
+from mmrl.agents import AGENTS, ppo
 from mmrl.runs import Run, Setup
 
 
@@ -53,3 +54,30 @@ def test_deep_sea_can_be_trained():
     env, params = envs.make("DeepSea-bsuite")
     checks.environment(env, params, steps=0)
     Run(Setup("DeepSea-bsuite"))
+
+
+def refusal(agent: str, env: str, observes: tuple[str, ...] | None = None) -> str:
+    try:
+        Run(Setup(env, agent=agent, observes=observes))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_one_sentence_names_the_agents_for_continuous_actions():
+    said = {agent: refusal(agent, "Pendulum-v1") for agent in AGENTS}
+    others = {agent for agent, text in said.items() if not text}
+    (sentence,) = {text for text in said.values() if text}
+    assert {agent for agent in AGENTS if f"`{agent}`" in sentence} == others == {"ppo", "ppg"}
+    assert refusal("ppo", "Pendulum-v1", ("previous_action",)) == sentence
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("env", envs.registered())
+def test_every_listed_environment_can_be_trained(env: str, monkeypatch: pytest.MonkeyPatch):
+    digits = np.zeros((4, 28, 28)), np.zeros(4, int)
+    monkeypatch.setattr(load_mnist, "load_mnist", lambda: (digits, digits))
+    config = ppo.Config(memory="none", width=2, environments=2, rollout=2, block=1, epochs=1)
+    run = Run(Setup(env, config, (0,), "ppo"))
+    _, metrics = jax.eval_shape(run.program.block, run._config, jax.eval_shape(run.begin))
+    assert metrics.returns.shape[0] == 1
