@@ -31,6 +31,27 @@ WIDE = """
     .concat(`the page is ${document.documentElement.scrollWidth} wide in a window of ${edge}`);
 })()
 """
+# Formulas within a line that scroll, and tables or formulas that end where no box scrolls.
+CUT = """
+(() => {
+  const overflow = (n) => getComputedStyle(n).overflowX;
+  const scrolls = (n) => ["auto", "scroll"].includes(overflow(n));
+  const edge = document.documentElement.clientWidth;
+  const cut = (part, box = part.parentElement) => {
+    const right = part.getBoundingClientRect().right - 1;
+    if (!box || box.matches(".bd-article")) return right > edge;
+    const end = overflow(box) === "visible" ? Infinity : box.getBoundingClientRect().right;
+    return !scrolls(box) && (right > end || cut(part, box.parentElement));
+  };
+  const formulas = [...document.querySelectorAll(".bd-article span.math")];
+  const bars = formulas.flatMap((n) => [n, ...n.querySelectorAll("*")])
+    .filter((n) => scrolls(n) && n.scrollWidth > n.clientWidth);
+  const parts = [...document.querySelectorAll(".bd-article :is(table, span.math mjx-math)")];
+  return [...bars, ...parts.filter((n) => cut(n))]
+    .slice(0, 5).map((n) => `${n.tagName}: ${n.textContent.trim().slice(0, 80)}`);
+})()
+"""
+PHONES = (360, 390)
 DISTORTED = """
 [...document.querySelectorAll("main img")].filter((n) => {
   const [style, px] = [getComputedStyle(n), Number.parseFloat];
@@ -61,8 +82,8 @@ def visit(tab: Page, path: Path, width: int, theme: str) -> None:
 def flaws(tab: Page, path: Path, other_width: int, theme: str, rules: str, contrast: bool) -> dict:
     """Return the flaws of the page that is open, by kind; `rules` is the source of axe-core.
 
-    The page is measured in its present width and in `other_width`. Each value is empty, False or
-    zero on a flawless page.
+    The page is measured in its present width, in `other_width` and in the widths of phones. Each
+    value is empty, False or zero on a flawless page.
     """
     source = path.read_text("utf-8")
     local = ("file:", "data:", "blob:")
@@ -84,4 +105,9 @@ def flaws(tab: Page, path: Path, other_width: int, theme: str, rules: str, contr
     tab.run(rules + "; null")
     found["axe"] = tab.run(VIOLATIONS.replace("CONTRAST", str(contrast).lower()))
     tab.window(other_width, 900, theme)
-    return found | {"too wide in the other width": tab.run(WIDE)}
+    found["too wide in the other width"] = tab.run(WIDE)
+    for width in PHONES:
+        tab.window(width, 800, theme)
+        found[f"too wide or cut off in {width} pixels"] = tab.run(WIDE) + tab.run(CUT)
+    tab.window(other_width, 900, theme)
+    return found
