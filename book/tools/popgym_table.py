@@ -139,9 +139,8 @@ def so_far(rows: Rows) -> str:
     named = "; ".join(f"{where} ({', '.join(names)})" for where, names in below.items())
     return (
         f"{measured} of {len(asked)} cells of 3 million steps have been measured so far. Of the "
-        f"{len(compared)} that compare, {reached} are at or above the best of the paper."
-        + f" Below it: {named}."
-        * bool(below)
+        f"{len(compared)} that compare, {reached} are at or above the best score of the paper "
+        "that we have, at second hand." + f" Below it: {named}." * bool(below)
     )
 
 

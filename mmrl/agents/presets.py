@@ -78,6 +78,7 @@ _R2D2 = _preset(
         "Table 2, of 400 steps": {"actor_period": 8},
         "Section 2.3": {"n_step": 5, "overlap": 40, "eta": 0.9},
         "Section 2.3, of 260 steps in 1/5 s": {"rollout": 52, "updates": 1},
+        "Schrittwieser et al. 2020, Table 1": {"block": 2160, "blocks": 1000},
         "Section 3": {"start": "stored"},
         "Appendix": {
             "memory": "lstm",
@@ -97,12 +98,14 @@ _R2D2 = _preset(
         "Its actors and its learner run side by side. Here they take turns: an actor makes 52 "
         "steps for each gradient step, as 260 steps and 5 gradient steps in a second come to, and "
         "gets new parameters every 8 gradient steps, which are 416 of its steps, not 400.",
+        "A run has 2.16 million gradient steps, five days at 5 a second, as Schrittwieser et al. "
+        "2020 (MuZero) list it; an evaluation after every 2160 is ours.",
         "Each actor's part of the storage is whole periods of 40 steps, so it is 4 003 840 in all.",
         "Ape-X, of which R2D2 takes over what its table does not name, has a squared error, where "
         "ours is Huber's, and waits for 50 000 steps before it learns.",
         "On a smaller machine: `--environments 16 --capacity 64000 --batch 32 --width 64 "
         "--memory-sizes state_size 64 --rollout 16`, and, since runs are shorter, "
-        "`--target-period 100 --learning-rate 1e-3 --adam-eps 1e-5`.",
+        "`--block 10 --blocks 64 --target-period 100 --learning-rate 1e-3 --adam-eps 1e-5`.",
     ),
     ("previous_action", "previous_reward"),
 )
@@ -136,7 +139,9 @@ _SHARED: dict[str, dict[str, Any]] = {
         "reward_clip": 10.0,
     },
 }
+_RUN = "Appendix B, of 100 million steps"
 _PPO = _SHARED | {
+    _RUN: {"block": 14, "blocks": 109},
     "Table 2": {"epochs": 3},
     "Section 2, π_old": {"proximal": "behavior"},
     "Section 5.3, footnote 2": {"shared": True},  # a pass of one network, where PPG has two
@@ -151,6 +156,7 @@ _PPG = _SHARED | {
         "clone_weight": 1.0,
     },
     "Table 1, α": {"auxiliary_rate": 5e-4},
+    _RUN: {"blocks": 48},
     "Table 3, of a phase": {"block": 32},
     "Section 2, π_old": {"proximal": "behavior"},
 }
@@ -163,8 +169,9 @@ _PROCGEN = (
     "features, without a memory; here the network is an MLP of that width.",
     "The network is shown the observation alone, without a flag at the start of an episode.",
     "Its 256 environments are 4 workers with 64 each, whose gradients are averaged: one batch.",
-    "On a smaller machine: `--environments 64 --rollout 128 --minibatches 4`, and `--gamma 0.99` "
-    "where episodes are short; for a task that needs a memory, `--memory lru`.",
+    "A run has 100 million steps, rounded up to whole blocks.",
+    "On a smaller machine: `--environments 64 --rollout 128 --minibatches 4 --blocks 16`, and "
+    "`--gamma 0.99` where episodes are short; for a task that needs a memory, `--memory lru`.",
 )
 _CENTER = (
     "β_prox = 0.889 is the center of mass 8 that the appendix derives it from, the number of "
@@ -184,6 +191,7 @@ _CLEAR = _preset(
         },
         "Section 3": {"replay_fraction": 0.5},
         "Section 4.4": {"capacity": 450_000_000},
+        "Section 4.4, of 900 million steps": {"block": 1_250, "blocks": 1_125},
         "Espeholt, Table G.1": {
             "rollout": 20,
             "environments": 32,
@@ -211,10 +219,9 @@ _CLEAR = _preset(
         "Rewards are cut to ±1 there, and here left as they are.",
         "Its actors act with parameters that lag behind; ours with today's.",
         "The decay of RMSProp is not in the table; ours is that of IMPALA's published code.",
-        "Its reservoir of 450 million frames is half of the 900 million that it plays; here it "
-        "counts steps, each of which may be several frames. No machine of ours holds it: take half "
-        "of the steps that you play, "
-        "`--capacity 100000` for 200 000.",
+        "Its reservoir of 450 million frames is half of the 900 million that it plays; here both "
+        "count steps, each of which may be several frames. No machine of ours holds it: take half "
+        "of the steps that you play, `--blocks 5 --block 63 --capacity 100000` for 200 000.",
     ),
     (),
 )

@@ -19,13 +19,13 @@ HILTON = {  # Appendix B, Tables 1 to 4
     "entropy coefficient": 0.01, "clipping": 0.2, "discount": 0.999, "GAE bootstrapping": 0.95,
     "PPO epochs": 3, "policy iterations": 32, "policy epochs": 1, "value epochs": 1,
     "auxiliary epochs": 6, "auxiliary minibatches per policy iteration": 16, "cloning": 1,
-    "EWMA decay": 0.889,
+    "EWMA decay": 0.889, "environment steps": 100e6,
 }  # fmt: skip
 R2D2 = {  # Table 2 and Section 2.3
     "actors": 256, "update interval": 400, "m": 80, "l": 40, "overlap": 40, "n": 5,
     "replay": 4e6, "priority exponent": 0.9, "eta": 0.9, "importance exponent": 0.6,
     "discount": 0.997, "minibatch": 64, "Adam": (1e-4, 1e-3), "target interval": 2500,
-    "rescaling": 1e-3, "LSTM": 512, "updates per second": 5, "steps per second": 260,
+    "rescaling": 1e-3, "LSTM": 512, "updates per second": 5, "steps per second": 260, "days": 5,
 }  # fmt: skip
 CLEAR = {  # Rolnick et al., Sections 3, 4.4 and A.4; Espeholt et al., Table G.1
     "policy cloning": 0.01, "value cloning": 0.005, "value": 0.5, "entropy": 0.005,
@@ -69,6 +69,11 @@ def test_a_preset_does_without_what_is_ours():
             assert not getattr(config, name, 0)
 
 
+@pytest.mark.parametrize(("agent", "name"), ALL)
+def test_preset_has_a_run_length_with_a_source(agent: str, name: str):
+    assert {"block", "blocks"} <= {*PRESETS[agent][name].places}
+
+
 def test_every_agent_has_the_papers_settings():
     assert PRESETS.keys() == AGENTS.keys() and all("paper" in each for each in PRESETS.values())
 
@@ -84,7 +89,10 @@ def test_settings_of_hilton_et_al(agent: str):
     assert c.normalize_rewards and c.normalize_advantages and c.proximal == "behavior"
     assert c.epochs == paper["PPO epochs" if agent == "ppo" else "policy epochs"]
     assert c.anneal == 0 and c.max_grad_norm == float("inf")  # the code has neither
+    steps = c.block * c.blocks * c.rollout * c.environments
+    assert paper["environment steps"] <= steps < 1.01 * paper["environment steps"]
     ewma = PRESETS[agent]["ewma"].config
+    assert (ewma.block, ewma.blocks) == (c.block, c.blocks)
     assert ewma.proximal == "ewma"
     assert 1 - 1 / (1 + ewma.prox_center) == pytest.approx(paper["EWMA decay"], abs=5e-4)
     if agent == "ppg":
@@ -108,6 +116,8 @@ def test_settings_of_kapturowski_et_al():
     assert c.rollout / c.updates == paper["steps per second"] / paper["updates per second"]
     assert c.actor_period * c.rollout == pytest.approx(paper["update interval"], abs=c.rollout / 2)
     assert shown == ("previous_action", "previous_reward") and c.rescale and c.dueling
+    seconds = 86_400 * paper["days"]  # 2.16 million updates, says Table 1 of MuZero's paper
+    assert c.block * c.blocks * c.updates == paper["updates per second"] * seconds == 2_160_000
 
 
 def test_settings_of_rolnick_et_al():
@@ -116,6 +126,7 @@ def test_settings_of_rolnick_et_al():
     assert (c.value_weight, c.entropy_weight) == (paper["value"], paper["entropy"])
     assert c.replay_fraction == paper["replayed"] and c.capacity == paper["frames"] / 2
     assert (c.rollout, c.environments) == (paper["unroll"], paper["batch"])
+    assert c.block * c.blocks * c.rollout * c.environments == paper["frames"] == 2 * c.capacity
     assert (c.gamma, c.learning_rate) == (paper["discount"], paper["learning rate"])
     assert (c.rms_eps, c.max_grad_norm) == (paper["epsilon"], paper["norm"])
     assert (c.optimizer, c.reduction, c.shared) == ("rmsprop", "sum", True)

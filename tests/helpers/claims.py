@@ -27,7 +27,7 @@ class Claim(NamedTuple):
     id: str
     page: str  # a file, by its path in the repository
     section: str  # a heading of it, or a heading's part before a colon
-    row: str  # the first cells of a row of a table, if the numbers are its other cells
+    row: str  # the begin of a row of a table, if the numbers are its other cells
     let: str  # Python statements that name things
     holds: list[str]  # Python expressions
     numbers: list[str]  # f-strings, each of one number or of several with | between them
@@ -120,9 +120,9 @@ def passage(page: str, section: str, row: str = "") -> str:
     )
     if not row:
         return normal(found[0])
-    lines = [line for line in found[0].splitlines() if line.startswith(f"| {row} |")]
+    lines = re.findall(rf"^\| {re.escape(row)}(?: [^|]*)?\|(.*)\|$", found[0], re.MULTILINE)
     assert len(lines) == 1, f"{page}, section “{section}”, must have one row “{row}”; got {lines}."
-    return normal(lines[0].removeprefix(f"| {row} |").removesuffix("|"))
+    return normal(lines[0])
 
 
 @functools.cache

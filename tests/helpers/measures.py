@@ -106,10 +106,10 @@ class Noise:
 
 
 def shorter(value: Any) -> Any:
-    """Drop the last entry of a list or a dictionary."""
+    """Drop the last entry of a list or a dictionary, or the last letter of a text."""
     if isinstance(value, dict):
         return dict([*value.items()][:-1])
-    return value[:-1] if isinstance(value, list) else value
+    return value[:-1] if isinstance(value, list | str) else value
 
 
 # Numbers in the form of a passage
