@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.passages import lacking, normal
+
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "browser")]
 import access  # noqa: E402
@@ -21,19 +23,17 @@ FAILS = SAID.partition("## What is known to fail")[2].partition("## ")[0]
 def wrong(found: dict[str, Any], said: str, fails: str) -> list[str]:
     """What the statement should say and does not."""
     walked, asked = found["widgets"]["walked"], found["pages"]["asked"]
-    tried = [
-        f"{len(walked)} widgets, {sum(one['controls'] for one in walked)} controls",
-        f"{len(asked)} pages",
-        found["pages"]["axe"].replace("@", " "),
-    ]
+    numbers = len(walked), sum(one["controls"] for one in walked), len(asked)
+    tried = [found["pages"]["axe"].replace("@", " ")]
     for half in found.values():
-        tried.append(f"{half['date'][:10]}, {half['browser']}")
+        tried += [half["date"][:10], half["browser"]]
     known = [one["name"] for one in walked if one["problems"]]
     for row in asked:
         known += [name for one in row["violations"] for name in (f"`{row['page']}`", one[2])]
     known += [] if known else ["Nothing"]
     left = {f"`{rule}`" for row in asked for rule in row["left"]}
-    missing = [text for text in (*tried, *left) if text not in said]
+    missing = lacking([*map(str, numbers)], normal(said))
+    missing += [text for text in (*tried, *left) if text not in said]
     return missing + [text for text in known if text not in fails]
 
 
@@ -55,7 +55,7 @@ def test_what_fails_has_to_be_named(half: str):
         row["violations"] = [[320, "dark", "color-contrast", "serious", 1, "a"]]
         assert wrong(found, SAID, "Nothing.") == [f"`{row['page']}`", "color-contrast"]
         found["pages"]["asked"].pop()
-        assert f"{len(found['pages']['asked'])} pages" in wrong(found, SAID, "Nothing.")
+        assert str(len(found["pages"]["asked"])) in wrong(found, SAID, "Nothing.")
 
 
 def test_every_widget_was_walked_and_every_page_asked_or_named():

@@ -4,53 +4,50 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import claims, measures
+from tests.helpers import claims, passages
 from tests.helpers.claims import Claim
+from tests.helpers.tables import read, tables
 
 CLAIMS = claims.claims()
-READS = [(claim, table) for claim in CLAIMS for table in claims.read_by(claim, measures.read())]
+READS = [(claim, table) for claim in CLAIMS for table in claims.read_by(claim, read())]
 
 
 @pytest.fixture(scope="module")
-def tables() -> dict[str, Any]:
-    return measures.tables(measures.read())
+def rows() -> dict[str, Any]:
+    return tables(read())
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
-def test_claim_holds(claim: Claim, tables: dict[str, Any]):
+def test_claim_holds(claim: Claim, rows: dict[str, Any]):
     try:
-        wrong = claims.complaints(claim, tables)
+        wrong = claims.complaints(claim, rows)
     except Exception as error:
         error.add_note(claims.message(claim, ["cannot be evaluated: is a row missing?"]))
         raise
     assert not wrong, claims.message(claim, wrong)
 
 
-def fails(claim: Claim, tables: dict[str, Any]) -> bool:
+def fails(claim: Claim, rows: dict[str, Any]) -> bool:
     """True if a claim was evaluated, and is wrong."""
     try:
-        return bool(claims.complaints(claim, tables))
+        return bool(claims.complaints(claim, rows))
     except Exception:  # a key that was changed selects no row
         return False
 
 
 @pytest.mark.parametrize(("claim", "table"), READS, ids=lambda x: getattr(x, "id", x))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_claim_fails_if_its_rows_change(claim: Claim, table: str, tables: dict[str, Any]):
-    others = (measures.tables({table: rows}) for rows in claims.changed(measures.read()[table]))
-    assert any(fails(claim, tables | other) for other in others)
+def test_claim_fails_if_its_rows_change(claim: Claim, table: str, rows: dict[str, Any]):
+    others = (tables({table: other}) for other in claims.changed(read()[table]))
+    assert any(fails(claim, rows | other) for other in others)
 
 
-def test_message_names_claim_passage_and_numbers(tables: dict[str, Any]):
+def test_message_names_claim_passage_and_numbers(rows: dict[str, Any]):
     (claim,) = (claim for claim in CLAIMS if claim.id == "10: what a carried state is worth")
     cell = "RepeatPreviousPaper, lru, 16 steps forgotten"
-    rows = [
-        row | {"interquartile_mean": 0.123, "interval_95": [0.1, 1.0]}
-        if row["cell"] == cell
-        else row
-        for row in tables["ppo"]
-    ]
-    wrong = claims.complaints(claim, tables | measures.tables({"ppo": rows}))
+    change = {"interquartile_mean": 0.123, "interval_95": [0.1, 1.0]}
+    other = [row | change if row["cell"] == cell else row for row in rows["ppo"]]
+    wrong = claims.complaints(claim, rows | tables({"ppo": other}))
     text = claims.message(claim, wrong)
     for part in (claim.id, claim.page, "Measured", "`apart(forgotten, carried)` is false"):
         assert part in text
@@ -61,7 +58,7 @@ def test_message_names_claim_passage_and_numbers(tables: dict[str, Any]):
 def test_numbers_of_a_passage_have_one_form():
     text = "by 12 000 and 1,500 (-0.5 to 0.3), 7%, a fifth, Two thirds, half, none of four, 1.1-1.7"
     wanted = "by 12000 and 1500 (−0.5 to 0.3), 7 %, 1/5, 2/3, 1/2, 0 of 4, 1.1-1.7"
-    assert claims.normal(text) == wanted
+    assert passages.normal(text) == wanted
 
 
 def test_number_is_not_part_of_another_number():

@@ -1,10 +1,7 @@
-"""Tables of measured rows, and what the expressions of `tests/book/claims.toml` compute of them."""
+"""Measures of rows: what the expressions of `tests/book/claims.toml` may use."""
 
 import functools
-import random
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -20,12 +17,12 @@ from mmrl.course.experiments import popgym as grid
 from mmrl.course.experiments import stratified
 from mmrl.course.experiments.baselines import LEVELS
 from mmrl.course.experiments.returns_timing import OURS
+from mmrl.course.experiments.tuning import outdated
 from mmrl.course.figures.clear import FIGURE_8, first_lessons
-from mmrl.course.figures.forgetting import in_its_stage, sampled
+from mmrl.course.figures.forgetting import in_its_stage
 from mmrl.runs import interquartile_mean, interval
-from mmrl.runs.checkpoint import loads
+from tests.helpers.tables import Row, Rows
 
-BOOK = Path(__file__).parents[2] / "book"
 CHANCE = -0.6  # the mean return of a random policy on Catch
 AGENTS = tuple(AGENTS)
 CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
@@ -34,82 +31,6 @@ NEEDED = 9  # steps, the age of the card that CARDS needs
 HELD = 4  # of five seeds, which have learned and stayed
 MEMORIES = grid.MEMORIES
 HELD_OUT = evaluation.HELD_OUT
-Row = dict[str, Any]
-
-
-class Rows(list[Row]):
-    """Rows of one file, also by cell: `rows["CartPole-v1, dqn, lru"]`."""
-
-    def __getitem__(self, which: Any) -> Any:
-        if not isinstance(which, str):
-            return super().__getitem__(which)
-        (row,) = (row for row in self if which in (row.get("cell"), row.get("name")))
-        return row
-
-    def __call__(self, **fields: Any) -> "Rows":
-        """Return the rows with these fields."""
-        wanted = fields.items()
-        return Rows(row for row in self if all(row.get(k) == value for k, value in wanted))
-
-    def one(self, **fields: Any) -> Row:
-        """Return the only row with these fields."""
-        (row,) = self(**fields)
-        return row
-
-
-@functools.cache
-def read() -> dict[str, list[Row]]:
-    """Read all rows, by the name of their file; `gpu_` begins the names of a GPU's."""
-    found = {}
-    for path in sorted(BOOK.glob("results/**/*.jsonl")):
-        name = f"gpu_{path.stem}" if path.parent.name == "gpu" else path.stem
-        found[name] = [loads(line) for line in path.read_text("utf-8").splitlines()]
-    entries = sorted(BOOK.glob("results/capstone/*.json"))
-    return found | {"capstone": [loads(path.read_text("utf-8")) for path in entries]}
-
-
-def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
-    """The names of tables in expressions; rows of forgetting are those of sampled actions."""
-    return {
-        name: Rows(map(sampled, each) if name == "forgetting" else each)
-        for name, each in rows.items()
-    }
-
-
-def sentence(study: str) -> str:
-    """The sentences that the site computes from published rows."""
-    sys.path[:0] = [str(BOOK / "tools")] * (str(BOOK / "tools") not in sys.path)
-    import popgym_table
-    from studies import STUDIES
-
-    say, rows = STUDIES[study].sentence, read()[study]
-    assert say
-    more = popgym_table.so_far({row["cell"]: row for row in rows}) if study == "popgym" else ""
-    return f"{say(rows)} {more}"
-
-
-class Noise:
-    """Changes every number of these types in a value at random."""
-
-    def __init__(self, *types: type):
-        self.types, self.draw = types, random.Random(0).uniform
-
-    def __call__(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: self(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [self(each) for each in value]
-        if type(value) not in self.types:
-            return value
-        moved = value + (2 * abs(value) + 0.5) * self.draw(-1, 1)
-        return round(moved) if isinstance(value, int) else moved
-
-
-def shorter(value: Any) -> Any:
-    """Drop the last entry of a list or a dictionary, or the last letter of a text."""
-    if isinstance(value, dict):
-        return dict([*value.items()][:-1])
-    return value[:-1] if isinstance(value, list | str) else value
 
 
 # Numbers in the form of a passage
@@ -165,6 +86,17 @@ def apart(low: Row, high: Row) -> bool:
 def overlap(one: Row, other: Row) -> bool:
     """True if the intervals of two rows overlap."""
     return not apart(one, other) and not apart(other, one)
+
+
+def older(rows: Rows) -> list[Row]:
+    """The rows whose learning rate an earlier rule chose."""
+    return [row for row in rows if outdated(row)]
+
+
+def at_bound(row: Row) -> bool:
+    """True if the learning rate is the smallest or the largest that was tried."""
+    tried = [*map(float, row["tuning"])]
+    return row["learning_rate"] in (min(tried), max(tried))
 
 
 # Chapters 03b to 09b
