@@ -102,6 +102,7 @@ def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
         yield (
             f"observations must lie in `observation_space`, {space!r}; got numbers from "
             f"{saw['low'].min():.4g} to {saw['high'].max():.4g}, first {_when(saw, 'outside')}"
+            f"{_unreal(saw)}"
         )
     if saw["infinite"].any():
         yield f"`reward` must be finite; got NaN or infinity, first {_when(saw, 'infinite')}"
@@ -136,6 +137,18 @@ def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
         )
 
 
+def _unreal(saw: Any) -> str:
+    """Which observations are NaN or infinite, and whether agents learn from them."""
+    if saw["harmful"].any():
+        return f". NaN or infinity is what agents learn from {_when(saw, 'harmful')}"
+    if saw["unreal"].any():
+        return (
+            ". NaN or infinity occurs only where episodes terminate, first "
+            f"{_when(saw, 'unreal')}: harmless in training, because no agent bootstraps there"
+        )
+    return ""
+
+
 def _when(saw: Any, name: str) -> str:
     """The first step at which that is so."""
     time, which = np.argwhere(saw[name].T)[0]
@@ -162,6 +175,8 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
         told = {
             "reward": reward,
             "outside": ~(_inside(spaces[0], obs) & _inside(spaces[0], final)),
+            "unreal": ~(_real(obs) & _real(final)),
+            "harmful": ~_real(obs) | (~_real(final) & ~terminated),
             "low": seen.min(),
             "high": seen.max(),
             "infinite": ~jnp.isfinite(reward),
@@ -178,7 +193,8 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
 
     start = jax.tree.map(jnp.asarray, first), jnp.int32(0)
     _, told = jax.lax.scan(step, start, words)
-    told["outside"] = told["outside"].at[0].set(told["outside"][0] | ~_inside(spaces[0], obs))
+    for name, bad in (("outside", ~_inside(spaces[0], obs)), ("harmful", ~_real(obs))):
+        told[name] = told[name].at[0].set(told[name][0] | bad)
     return told
 
 
@@ -195,5 +211,10 @@ def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any)
 
 
 def _inside(space: Any, obs: Any) -> Any:
-    """Whether an observation lies in its space, and is no NaN."""
-    return jnp.asarray(space.contains(obs)) & jnp.all(obs == obs)
+    """Whether an observation lies in its space, and is finite."""
+    return jnp.asarray(space.contains(obs)) & _real(obs)
+
+
+def _real(obs: Any) -> Any:
+    """Whether an observation has no NaN and no infinity."""
+    return jnp.all(jnp.isfinite(obs))

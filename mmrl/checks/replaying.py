@@ -6,7 +6,9 @@ mistakes would make, because each of them gives numbers of its own.
 """
 
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from mmrl.checks.tracing import random_action
+from mmrl.envs.wrappers.observation import SHOWN, shown
 from mmrl.rollout import Transition, collect, start
 
 LATE = "the begin flag comes one step late, with the second observation of an episode"
@@ -44,12 +47,20 @@ AHEAD = (NEXT, VALUE, FRESH)
 
 
 def agent(
-    net: Any, env: Any, params: Any = None, key: PRNGKeyArray | None = None, *, steps: int = 256
+    net: Any,
+    env: Any,
+    params: Any = None,
+    key: PRNGKeyArray | None = None,
+    *,
+    observes: Collection[str] | None = None,
+    steps: int = 256,
 ) -> None:
     """`functions` of a `Net`, an `ActorCritic`, or what is called as one.
 
-    `env` is what the network sees: of a run, `run.program.env`. Raises `ValueError` as `functions`
-    does, and for a network that lacks a call.
+    The network sees what a run shows it: one vector, one-hot if the observation is discrete, and
+    then what `observes` names, as in `mmrl.runs.Setup`. By default that is what fits the network:
+    the observation as it is, the vector, or the vector with some of the additions. Raises
+    `ValueError` as `functions` does, and for a network that lacks a call or fits none of these.
     """
     calls = ("init", "step", "__call__", "lookahead")
     if lacking := [name for name in calls if not callable(getattr(net, name, None))]:
@@ -64,7 +75,30 @@ def agent(
     def ahead(state: PyTree, tape: Transition) -> Any:
         return net.lookahead(state, tape.obs, tape.begin, tape.next_obs)[2]
 
+    params = env.default_params if params is None else params
+    env = _seen(net, env, params, observes)
     functions(net.init(), net.step, replay, env, params, key, ahead=ahead, steps=steps)
+
+
+def _seen(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> Any:
+    """The environment as the network sees it."""
+    if observes is not None:
+        return shown(env, params, observes)
+    orders = itertools.chain.from_iterable(itertools.combinations(SHOWN, n) for n in range(4))
+    reasons = []
+    for see in (lambda: env, *(partial(shown, env, params, names) for names in orders)):
+        try:
+            seen = see()
+            obs = jax.eval_shape(seen.reset_env, jax.random.key(0), params)[0]
+            jax.eval_shape(lambda obs: net.step(net.init(), obs, jnp.array(True)), obs)
+        except (TypeError, ValueError) as error:
+            reasons.append(f"{error}".strip().split("\n")[0])
+            continue
+        return seen
+    raise ValueError(
+        "`net` must read the observation of `env`, as it is or as a vector, with or without "
+        f"{', '.join(SHOWN)}; the observation as it is gave: {reasons[0]}"
+    )
 
 
 def functions(

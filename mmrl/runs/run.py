@@ -13,7 +13,7 @@ from jaxtyping import Float
 from mmrl import checks, envs
 from mmrl.agents import find, repeatable
 from mmrl.agents.checks import check_observations
-from mmrl.envs.wrappers import BeginFlag, FlattenObservation, PreviousAction, PreviousReward
+from mmrl.envs.wrappers.observation import shown
 from mmrl.runs.best import BEST, better, read_best
 from mmrl.runs.checkpoint import RunError, expanded, read
 from mmrl.runs.devices import ONE, Devices, share
@@ -21,8 +21,6 @@ from mmrl.runs.hosts import agree, told
 from mmrl.runs.lanes import check, side_by_side
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
 from mmrl.runs.training import CHECKPOINT, Program, Training, described, folder, origin
-
-WRAPPERS = dict(zip(SHOWN, (PreviousAction, PreviousReward, BeginFlag), strict=True))
 
 
 def program(
@@ -59,10 +57,7 @@ def _program(
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
-    space = env.observation_space(params)
-    env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
-    for name in observes:
-        env = WRAPPERS[name](env)
+    env = shown(env, params, observes)
     both = side_by_side(module, env, params, make, learn, devices)
     return Program(env, params, *both, devices)
 

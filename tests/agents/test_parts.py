@@ -140,7 +140,8 @@ def patient(agent: str) -> Any:
 
     γ may be traced, so that one program serves both.
     """
-    own = default(AGENTS[agent].learn, "loss")
+    module: Any = AGENTS[agent]
+    own = module.loss
 
     def mine(*arguments: Any) -> Any:
         (config,) = (x for x in arguments if isinstance(x, AGENTS[agent].Config))
@@ -149,6 +150,15 @@ def patient(agent: str) -> Any:
         )
 
     return mine
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_usual_loss_is_public(agent: str):
+    """So that one of the user's can call it, with the same arguments."""
+    module: Any = AGENTS[agent]
+    assert module.loss is default(module.learn, "loss")
+    assert len(inspect.signature(module.loss).parameters) >= 4
+    assert module.loss.__doc__
 
 
 ENV = Recall()

@@ -90,6 +90,13 @@ def test_the_commands_train_go_on_and_evaluate(
 
 
 @pytest.mark.full
+def test_a_loss_is_replaced(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
+    change(folder / "loss.py", "rollout=32, blocks=1", f"{TINY}, blocks=1")
+    runpy.run_path("loss.py")
+    assert capsys.readouterr().out.startswith("1 [")
+
+
+@pytest.mark.full
 def test_the_contracts_are_checked(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("contracts.py")
     assert "All contracts hold." in capsys.readouterr().out

@@ -227,6 +227,20 @@ def test_all_rules_that_are_broken_are_told_at_once():
         checks.environment(broken(changes))
 
 
+def crash(after: Callable[[Any, Any], Any], by: float) -> Callable[..., Any]:
+    """A step whose observation is `by` where `after` (terminated, state) is true."""
+
+    def step_env(self: Any, *given: Any) -> Any:
+        obs, state, reward, terminated, info = Good.step_env(self, *given)
+        obs = jnp.where(after(terminated, state), by, obs)
+        return obs, state, reward, terminated, info
+
+    return step_env
+
+
+ANY = {"observation_space": space(spaces.Box(-jnp.inf, jnp.inf, (2,), jnp.float32))}
+
+
 def count(self: Any, *given: Any) -> Any:
     """A bonus that grows whenever it is traced."""
     self.calls = getattr(self, "calls", 0) + 1
@@ -309,6 +323,26 @@ PLAYED: dict[str, tuple[dict[str, Any], str]] = {
         r"lie in `observation_space`, Box.*; got numbers from -0\.\d+ .* first in step 1 ",
     ),
     "no number": ({"step_env": change(0, lambda x: x * jnp.nan)}, "must lie .* from nan to nan"),
+    "a crash at the end": (
+        {"step_env": crash(lambda terminated, state: terminated, np.nan)},
+        "must lie .*nan.*NaN or infinity occurs only where episodes terminate, .* harmless",
+    ),
+    "infinity at the end": (
+        {"step_env": crash(lambda terminated, state: terminated, np.inf), **ANY},
+        "must lie .* inf, .*NaN or infinity occurs only where episodes terminate, .* harmless",
+    ),
+    "a crash where time is up": (
+        {"step_env": crash(lambda terminated, state: state.time == 4, np.inf), **ANY},
+        "NaN or infinity is what agents learn from in step 4 of an episode",
+    ),
+    "infinity on the way": (
+        {"step_env": crash(lambda terminated, state: state.time == 2, -np.inf), **ANY},
+        "NaN or infinity is what agents learn from in step 2 of an episode",
+    ),
+    "no number at first": (
+        {"reset_env": lambda self, *x: (jnp.full(2, jnp.nan), Good.reset_env(self, *x)[1])},
+        "NaN or infinity is what agents learn from in step 1 of an episode",
+    ),
     "infinite": ({"step_env": change(2, lambda r: r / 0)}, "`reward` must be finite; .* in step 1"),
     "no clock": (
         {"step_env": change(1, lambda s: s.replace(time=s.time * 0))},

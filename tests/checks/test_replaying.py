@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from mmrl import checks
+from mmrl.checks import replaying
 from mmrl.envs import make
 from mmrl.nets import ActorCritic, Net
 from mmrl.rollout import Transition
-from mmrl.runs import Run, Setup
-from tests.checks.test_playing import Good, change
+from mmrl.runs import Run, Setup, program
+from tests.checks.test_playing import COUNTED, Good, broken, change
 
 ENV = type("Cut", (Good,), {"step_env": change(3, lambda x: x & False)})()  # after 4 steps
 W, U, V = (np.random.default_rng(0).normal(size=(3, k)).astype(np.float32) for k in (2, 3, 4))
@@ -206,6 +207,42 @@ def test_networks_of_ours_pass_and_a_late_memory_does_not():
     planted = eqx.tree_at(lambda net: net.critic.memory, net, replace_fn=Late)
     with pytest.raises(ValueError, match=r"`replay` .* as if the begin flag comes one step late"):
         checks.agent(planted, env, params, steps=24)
+
+
+@pytest.mark.parametrize(
+    ("more", "observes"),
+    [
+        (0, None),
+        (1, None),  # the begin flag
+        (2, ("begin_flag", "previous_reward")),
+        (4, None),  # all three
+        (2, ("previous_action",)),
+    ],
+)
+def test_a_network_sees_what_training_shows_it(
+    more: int, observes: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A discrete observation is one-hot, and what fits the network follows."""
+    env, seen = broken(COUNTED), []
+    monkeypatch.setattr(replaying, "functions", lambda *given, **rest: seen.append(given[3]))
+    net = Net.make("none", 2 + more, 2, width=4, key=jax.random.key(0))
+    checks.agent(net, env, observes=observes)
+    obs, _ = jax.eval_shape(seen[0].reset_env, jax.random.key(0), env.default_params)
+    assert obs.shape == (2 + more,)
+    if observes is not None:
+        trained = program("dqn", env, observes).env
+        assert repr(seen[0]) == repr(trained)
+
+
+def test_a_network_of_another_size_is_refused():
+    with pytest.raises(ValueError, match=r"`net` must read the observation of `env`, .*begin_flag"):
+        net = Net.make("none", 9, 2, width=4, key=jax.random.key(0))
+        checks.agent(net, broken(COUNTED))
+
+
+@pytest.mark.slow
+def test_a_network_for_a_discrete_observation_passes():
+    checks.agent(Net.make("none", 3, 2, width=4, key=jax.random.key(0)), broken(COUNTED), steps=24)
 
 
 def test_a_network_that_lacks_a_call_is_named(tmp_path: Any):

@@ -19,13 +19,17 @@ from mmrl.agents.clear.clear import (
     pair,
     train,
 )
+from mmrl.agents.clear.vtrace import Measures, loss
+from mmrl.replay.reservoir import Unrolls
 
 __all__ = [
     "OBSERVES",
     "OWN",
     "Config",
+    "Measures",
     "State",
     "Tasks",
+    "Unrolls",
     "act",
     "block",
     "check",
@@ -35,6 +39,7 @@ __all__ = [
     "iterate",
     "learn",
     "leave",
+    "loss",
     "of_task",
     "pair",
     "train",

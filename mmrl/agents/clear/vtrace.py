@@ -104,7 +104,12 @@ def loss(
     batch: Unrolls,
     replayed: Bool[Array, " env"],
 ) -> tuple[Float[Array, ""], Measures]:
-    """Σ (policy gradient + weights · (value, -entropy)), and cloning where replayed: Section 3."""
+    """Σ (policy gradient + weights · (value, -entropy)), and cloning where replayed: Section 3.
+
+    `batch.state` is that of the memory before each unroll, [env]; `batch.steps` is a `Transition`,
+    [env, time], with the rewards that are learned from and, in `extras`, `Acted`. `replayed` is
+    True for unrolls from the reservoir.
+    """
     outputs, log_prob, targets, ratio = jax.vmap(partial(trace, config, net))(batch)
     acted, policy = batch.steps.extras, outputs.policy
     terms = Measures(

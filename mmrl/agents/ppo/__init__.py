@@ -3,6 +3,7 @@
 `learner` is what both have in common, `normalize` and `diagnostics` what they estimate and report.
 """
 
+from mmrl.agents.ppo.learner import Average, Batch, Measures, loss
 from mmrl.agents.ppo.ppo import (
     OBSERVES,
     OWN,
@@ -28,9 +29,12 @@ from mmrl.agents.ppo.ppo import (
 __all__ = [
     "OBSERVES",
     "OWN",
+    "Average",
+    "Batch",
     "Config",
     "Diagnostics",
     "Flag",
+    "Measures",
     "Rollout",
     "State",
     "act",
@@ -43,6 +47,7 @@ __all__ = [
     "init",
     "iterate",
     "learn",
+    "loss",
     "stochastic",
     "train",
 ]

@@ -67,16 +67,19 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The data of gradient steps, [row, time]."""
+    """The data of gradient steps, [row, time]: what a `loss` reads.
 
-    state: PyTree  # the memory's before each row, [row]
-    obs: Float[Array, "row time *obs"]
-    begin: Bool[Array, "row time"]
-    action: PyTree
-    log_prob: Float[Array, "row time"]  # of the behavior policy
-    proximal: Distribution  # unless it is an average
-    advantages: Float[Array, "row time"]
-    targets: Float[Array, "row time"]  # of the value
+    A row is a rollout of one environment, or a single step (time = 1) of a network without memory.
+    """
+
+    state: PyTree  # of the memory before each row, [row]
+    obs: Float[Array, "row time *obs"]  # what the network sees, with what the run shows it
+    begin: Bool[Array, "row time"]  # True at the first observation of an episode
+    action: PyTree  # as sampled: continuous ones may lie outside of their bounds
+    log_prob: Float[Array, "row time"]  # of the action, by the behavior policy
+    proximal: Distribution  # the proximal policy at each step, unless it is an average
+    advantages: Float[Array, "row time"]  # normalized if the config says so
+    targets: Float[Array, "row time"]  # of the value, in units of the learned rewards
 
 
 class Measures(NamedTuple):
@@ -209,8 +212,10 @@ def loss(
 ) -> tuple[Float[Array, ""], Measures]:
     """mean of the policy's objective - entropy bonus, plus the value's squared error.
 
-    `terms` says which of "policy" and "value" count. The proximal policy is the batch's, or the
-    average's on this batch.
+    `terms` are the parts that count: "policy", "value", or both. The proximal policy is that of
+    `average` on this batch, or that of the batch if `average` is None. A loss of your own has the
+    same arguments, returns a scalar and `Measures`, and goes into a run as
+    `learn=partial(ppo.learn, loss=yours)`, or `ppg.learn`.
     """
     outputs = jax.vmap(net)(batch.state, batch.obs, batch.begin)[1]
     policy: Any = outputs.policy

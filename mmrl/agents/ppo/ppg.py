@@ -33,7 +33,7 @@ from mmrl.agents.ppo import learner, ppo
 from mmrl.nets import ActorCritic, Distribution
 
 static = partial(eqx.field, static=True)
-OBSERVES, greedy = ppo.OBSERVES, ppo.greedy
+OBSERVES, greedy, loss = ppo.OBSERVES, ppo.greedy, learner.loss
 OWN = tuple(f"policy.{name}" for name in ppo.OWN)  # what each shard has of its own
 
 

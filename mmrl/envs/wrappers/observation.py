@@ -1,6 +1,6 @@
 """Wrappers that change what the agent sees: hide, disturb, reveal, or remind."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -176,6 +176,23 @@ def paper_stack(env: Any, previous_action: bool = True) -> BeginFlag:
     """
     inner = PreviousAction(env, null="action0") if previous_action else env
     return BeginFlag(inner, one_hot=True)
+
+
+SHOWN = {
+    "previous_action": PreviousAction,
+    "previous_reward": PreviousReward,
+    "begin_flag": BeginFlag,
+}
+"""What a network may see behind the observation, in this order: a_{t-1}, r_{t-1}, b_t."""
+
+
+def shown(env: Any, params: Any, observes: Collection[str]) -> Any:
+    """Return the environment as runs show it to a network: a vector, and what `observes` names."""
+    space = env.observation_space(params)
+    env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
+    for name in SHOWN:
+        env = SHOWN[name](env) if name in observes else env
+    return env
 
 
 def _unbounded(width: int) -> spaces.Box:
