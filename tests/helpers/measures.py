@@ -169,7 +169,8 @@ def spread(
 def less(invariance: Rows, task: str, agent: str, condition: str) -> list[float]:
     """The final return that is lost without a rule, at ÷ 4, 16 and 64."""
     both = [[final(invariance, task, agent, x, c) for c in (4, 16, 64)] for x in (EVERY, condition)]
-    return list(np.subtract(*both))
+    without, whole = np.array(both[1]), np.array(both[0])
+    return list(whole - without)
 
 
 def z(invariance: Rows, agent: str, condition: str, c: int) -> float:
