@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 # Of an error's way through these a user need not know: mmrl, and what comes with Python.
-_NOT_OWN = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}", "<frozen")
+NOT_OWN = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}", "<frozen")
 
 
 def find(path: str, argument: str) -> Any:
@@ -69,7 +69,7 @@ def told(error: BaseException) -> str:
     For errors of code that is not ours, which mmrl calls.
     """
     trace = traceback.extract_tb(error.__traceback__)
-    frames = [x for x in trace if not x.filename.startswith(_NOT_OWN)]
+    frames = [x for x in trace if not x.filename.startswith(NOT_OWN)]
     frames = [x for x in frames if "site-packages" not in x.filename]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     says = f"{error}".strip().split("\n")[0].rstrip(".")

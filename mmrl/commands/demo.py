@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mmrl.commands.console import Path, called, open_console
+from mmrl.commands.folders import made
 from mmrl.commands.terminal import duration, in_background, sparkline
 from mmrl.course.demo import (
     BEST,
@@ -28,8 +30,9 @@ from mmrl.course.demo import (
     outcome,
     setups,
 )
-from mmrl.runs import Run, Setup, append, saved
+from mmrl.runs import Run, RunError, Setup, append, saved
 from mmrl.runs.checkpoint import replace, writing
+from mmrl.runs.claims import Claim, claim
 
 RESULTS, CURVES = "results.jsonl", "curves.png"
 
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
     """Train all of `plan`; returns the folder with the curves and the runs."""
     console, began = open_console(), time.perf_counter()
-    folder = _folder(out, plan)
+    folder, _claim = _folder(out, plan)
     try:
         runs = _train(plan, folder, threads, console)
     except KeyboardInterrupt:
@@ -81,17 +84,24 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
     return folder
 
 
-def _folder(out: pathlib.Path, plan: Plan) -> pathlib.Path:
+def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
     """The folder of the last demo if it was interrupted, or else a new one with the next number."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        numbers = [int(path.name) for path in out.iterdir() if path.name.isdecimal()]
-        last = out / str(max(numbers, default=0))
-        if numbers and not (last / "complete").exists() and _fits(last, plan):
-            return last
-        new = out / str(max(numbers, default=0) + 1)
-        new.mkdir()
-    return new
+        last = max((int(path.name) for path in out.iterdir() if path.name.isdecimal()), default=1)
+        claims = (_claimed(out / str(number), plan) for number in itertools.count(last))
+        return next(filter(None, claims))
+
+
+def _claimed(folder: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim] | None:
+    """Claim a new folder or that of an interrupted demo; None for one that is in use or done."""
+    new = made(folder)
+    try:
+        own = claim(folder)
+    except RunError:
+        return None
+    going = new or (not (folder / "complete").exists() and _fits(folder, plan))
+    return (folder, own) if going else None
 
 
 def _fits(folder: pathlib.Path, plan: Plan) -> bool:

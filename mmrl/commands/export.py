@@ -1,13 +1,13 @@
 """`mmrl export`: a trained policy as one file that NumPy plays."""
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
 
 from mmrl.commands.console import Path, open_console
+from mmrl.commands.folders import new_file
 from mmrl.commands.terminal import tell_lost
 from mmrl.runs import reopen
 from mmrl.runs.export import export
@@ -26,8 +26,8 @@ class Options:
     """Whose network: one of the run's seeds. Default: that with the highest return."""
     best: bool = False
     """The network after the seed's best block in training, in place of the last one."""
-    out: Path = pathlib.Path("policy.npz")
-    """The new file."""
+    out: Path | None = None
+    """The new file. Default: one under results/ that is named after the run."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,9 +35,10 @@ def main(arguments: Sequence[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="mmrl export")
     run = reopen(options.path, options.best)
     tell_lost(run, options.path, open_console())
-    about = export(run, options.out, options.seed, options.best)
+    out = options.out or new_file(f"{options.path.resolve().name}-policy", ".npz")
+    about = export(run, out, options.seed, options.best)
     open_console().print(
-        f"{options.out}, {options.out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
+        f"{out}, {out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
         f"{about['memory']} on {about['env']}, seed {about['seed']} after block {about['block']}, "
         f"return {about['return']:.3f}.\n"
         "Play it with mmrl/runs/player.py, which needs NumPy alone.",

@@ -1,20 +1,49 @@
 """Folders of runs and sweeps, where the command line names none."""
 
+import contextlib
+import itertools
 import pathlib
 from collections.abc import Iterator
+
+from mmrl.runs.checkpoint import writing
 
 RESULTS = pathlib.Path("results")
 
 
 def new_folder(env: str, name: str) -> pathlib.Path:
-    """results/<task>-<name>-<number>, the first number that is free."""
+    """Make results/<task>-<name>-<number> with the first number that is free."""
     task = env.rpartition(":")[2]  # of my_module:MyEnv
     task = task.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
-    stem = f"{task}-{name}"
-    number = 1
-    while (RESULTS / f"{stem}-{number}").exists():
-        number += 1
-    return RESULTS / f"{stem}-{number}"
+    with writing(RESULTS):
+        RESULTS.mkdir(exist_ok=True)
+        return next(filter(made, (RESULTS / f"{task}-{name}-{n}" for n in itertools.count(1))))
+
+
+def new_file(stem: str, suffix: str) -> pathlib.Path:
+    """Return results/<stem>-<number><suffix> with the first number that is free."""
+    paths = (RESULTS / f"{stem}-{n}{suffix}" for n in itertools.count(1))
+    return next(path for path in paths if not path.exists())
+
+
+def made(path: pathlib.Path) -> bool:
+    """Make a folder; False if the path exists already, for example because another run made it."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def unless_empty(path: pathlib.Path) -> Iterator[None]:
+    """Remove the new folder of a run that cannot begin."""
+    try:
+        yield
+    except BaseException:
+        for folder in (path, RESULTS) if path.parent == RESULTS else ():
+            with contextlib.suppress(OSError):  # it holds something
+                folder.rmdir()
+        raise
 
 
 def newest() -> Iterator[pathlib.Path]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mmrl.commands.console import Path, called, open_console, to_resume
-from mmrl.commands.folders import RESULTS, new_folder, newest
+from mmrl.commands.folders import RESULTS, new_folder, newest, unless_empty
 from mmrl.commands.outcome import at_chance
 from mmrl.commands.terminal import in_background, sparkline, tell_fewer, tell_preset
 from mmrl.commands.train import (
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     """Sweep as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
     options, over, path = _options(arguments)
     try:
-        with warnings.catch_warnings(record=True, action="always") as said:
+        with warnings.catch_warnings(record=True, action="always") as said, unless_empty(path):
             sweep = Sweep(options.setup, over, path, options.resume, options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
@@ -216,9 +216,9 @@ def _options(arguments: Sequence[str]) -> tuple[Options, dict[str, Any], pathlib
         if not options.env:
             example = called("sweep", "popgym-RepeatFirstEasy-v0", *_EXAMPLE.split())
             raise ValueError(f"Say which ENVIRONMENT, such as `{example}`.")
-        name = f"{described(agent, options.config)[1]}-sweep"
+        name, over = f"{described(agent, options.config)[1]}-sweep", _over(options.over)
         path = path or new_folder(options.env, name)
-        return dataclasses.replace(options, resume=False), _over(options.over), path
+        return dataclasses.replace(options, resume=False), over, path
     setup, over = there
     options = _parse(arguments, setup)
     if (options.env, options.agent) != (setup.env, setup.agent):

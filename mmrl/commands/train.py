@@ -19,7 +19,7 @@ from mmrl.agents import AGENTS, find
 from mmrl.agents.presets import PRESETS, find_preset
 from mmrl.commands.connect import Hosts
 from mmrl.commands.console import Path, called, open_console, to_resume
-from mmrl.commands.folders import RESULTS, new_folder, newest
+from mmrl.commands.folders import RESULTS, new_folder, newest, unless_empty
 from mmrl.commands.outcome import FILL, at_chance, course
 from mmrl.commands.terminal import going_on, tell_fewer, tell_preset, watch
 from mmrl.commands.words import described, in_words_of_help
@@ -94,9 +94,9 @@ def main(arguments: Sequence[str]) -> int:
         print(_sources())
         return 0
     options, path = _options(arguments)
-    check_writers(options.log)
     try:
-        with warnings.catch_warnings(record=True, action="always") as said:
+        with warnings.catch_warnings(record=True, action="always") as said, unless_empty(path):
+            check_writers(options.log)
             run = Run(options.setup, path, resume=options.resume, devices=options.devices)
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None

@@ -8,6 +8,7 @@ from typing import Any
 from mmrl.course.experiments.tuning import outdated
 from mmrl.runs import provenance
 from mmrl.runs.checkpoint import dumps, expanded, loads, replace, writing
+from mmrl.runs.claims import alone
 from mmrl.runs.results import whole_lines
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
@@ -61,10 +62,10 @@ def revise(
     be written, and `ValueError` if there is no such line.
     """
     path = expanded(path)
-    lines = whole_lines(path.read_bytes()).splitlines()
-    places = [i for i, line in enumerate(lines) if cell_of(loads(line)) == cell_of(row)]
-    if not places:
-        raise ValueError(f"`row` must be of a cell that {path} has; got {cell_of(row)!r}.")
-    lines[places[-1]] = dumps(row if "date" in row else {**row, **provenance()}).encode()
-    with writing(path.parent):
+    with writing(path.parent), alone(path):
+        lines = whole_lines(path.read_bytes()).splitlines()
+        places = [i for i, line in enumerate(lines) if cell_of(loads(line)) == cell_of(row)]
+        if not places:
+            raise ValueError(f"`row` must be of a cell that {path} has; got {cell_of(row)!r}.")
+        lines[places[-1]] = dumps(row if "date" in row else {**row, **provenance()}).encode()
         replace(path, b"\n".join(lines) + b"\n")

@@ -359,7 +359,8 @@ def named_here(kind: str) -> str:
     if frame is None or ours:
         return kind
     place = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
-    names = _targets(frame.f_code.co_filename)
+    linecache.checkcache(file := frame.f_code.co_filename)  # it may have been edited meanwhile
+    names = _targets("".join(linecache.getlines(file)))
     return (names.get(place) or names.get(place[1::2], "{}")).format(kind)
 
 
@@ -369,16 +370,16 @@ def _is_between(module: str, file: str) -> bool:
     return own or module.startswith(("jaxtyping", "beartype")) or file.startswith("<@beartype")
 
 
-@functools.cache
-def _targets(file: str) -> dict[tuple[int, ...], str]:
-    """By its place in a file, what is assigned to a variable; by its end, each part of it.
+@functools.lru_cache(64)
+def _targets(source: str) -> dict[tuple[int, ...], str]:
+    """By its place in a source, what is assigned to a variable; by its end, each part of it.
 
     A place is the first and the last line, and the first and the last column. Where a part begins
     does not count: to Python, a method that is called on a line of its own begins there.
     """
     found: dict[tuple[int, ...], str] = {}
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse(source)
     except SyntaxError:
         return found
     for statement in ast.walk(tree):

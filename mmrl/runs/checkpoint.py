@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from mmrl.runs.claims import alone
 from mmrl.runs.hosts import RunError as RunError
 from mmrl.runs.hosts import told
 
@@ -146,15 +147,27 @@ def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
 def replace(path: pathlib.Path, content: bytes) -> None:
     """Put a whole new file in the place of the old one: after a crash it is one or the other."""
     partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
+    with alone(partial) as file:
+        try:
+            file.truncate(0)
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
             os.fsync(file.fileno())
-    except OSError:
-        partial.unlink(missing_ok=True)  # on a full disk it would only be in the way
+        except OSError:
+            partial.unlink(missing_ok=True)  # on a full disk it would only be in the way
+            raise
+        os.replace(partial, path)
+
+
+def create(path: pathlib.Path, content: bytes) -> None:
+    """Write a new file. Raises `FileExistsError` if there is one, which stays as it is."""
+    path.open("xb").close()
+    try:
+        replace(path, content)
+    except BaseException:
+        path.unlink()
         raise
-    os.replace(partial, path)
 
 
 def expanded(path: str | os.PathLike) -> pathlib.Path:

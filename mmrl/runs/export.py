@@ -12,7 +12,7 @@ import numpy as np
 from mmrl.memory import GRU, LRU, Memoryless, Nothing
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
 from mmrl.nets.policy import unit
-from mmrl.runs.checkpoint import RunError, dumps, expanded, replace, writing
+from mmrl.runs.checkpoint import RunError, create, dumps, expanded, writing
 from mmrl.runs.player import FORMAT
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
@@ -38,8 +38,6 @@ def export(
         raise ValueError("`run` must have networks to export, of a block at least; got none.")
     if path.suffix != ".npz":
         raise ValueError(f"`path` must end in .npz; got {path}.")
-    if path.exists():
-        raise RunError(f"{path} exists already: choose another file, or move it away.")
     if best and run.best is not None:
         net, blocks, returns = run.best
     else:
@@ -58,7 +56,12 @@ def export(
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, buffer.getvalue())
+        try:
+            create(path, buffer.getvalue())
+        except FileExistsError:
+            raise RunError(
+                f"{path} exists already: choose another file, or move it away."
+            ) from None
     return about
 
 

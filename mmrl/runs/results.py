@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from mmrl import __version__
 from mmrl.runs.checkpoint import dumps, expanded, writing
+from mmrl.runs.claims import alone
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000
@@ -87,7 +88,7 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     path = expanded(path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b", buffering=0) as file:
+        with alone(path) as file:
             file.seek(0)
             kept = whole_lines(file.read())
             known = {} if "date" in row else provenance()

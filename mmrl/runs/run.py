@@ -1,11 +1,14 @@
 """One training run over several seeds, block by block."""
 
+import collections
 import contextlib
+import copy
 import functools
 import os
 import pathlib
-from collections.abc import Callable
-from typing import Any
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,11 +19,15 @@ from mmrl.agents.checks import check_observations
 from mmrl.envs.wrappers.observation import shown
 from mmrl.runs.best import BEST, better, read_best
 from mmrl.runs.checkpoint import RunError, expanded, read
+from mmrl.runs.content import content, own_parts
 from mmrl.runs.devices import ONE, Devices, share
+from mmrl.runs.files import CHECKPOINT, described, folder, origin
 from mmrl.runs.hosts import agree, told
 from mmrl.runs.lanes import check, side_by_side
 from mmrl.runs.setup import SHOWN, Setup, describe, restore
-from mmrl.runs.training import CHECKPOINT, Program, Training, described, folder, origin
+from mmrl.runs.training import Program, Training
+
+MOST = 16  # programs; each takes some 50 MB
 
 
 def program(
@@ -31,22 +38,63 @@ def program(
     learn: Callable | None = None,
     devices: Devices = ONE,
 ) -> Program:
-    """Built once for each of these, so that a second run, or a slider, finds it compiled.
+    """Return the compiled program of an agent in an environment.
 
+    It is built once for equal contents of these, so that a second run, or a slider, finds it
+    compiled. The `MOST` programs that were used last are kept, each while its environment exists.
     The arguments are those of `Setup`. The network is shown o_t, as one vector, and what `observes`
     names, in the order of `SHOWN`. Only `config`'s static fields lead to another compilation.
     """
     observes = find(agent).OBSERVES if observes is None else observes
-    return _program(agent, env, tuple(x for x in SHOWN if x in observes), make, learn, devices)
+    observes = tuple(x for x in SHOWN if x in observes)
+    own = content(env), content((make, learn))
+    return _kept(own, agent, env, observes, make, learn, devices)
+
+
+class Kept(NamedTuple):
+    """A program, and the environments of this content that exist, by their identity."""
+
+    program: Program
+    users: dict[int, weakref.finalize]
+
+
+def _kept(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
+    """Return the program for parts whose content is `own`, built when it is first used."""
+    key = (own, agent, *rest)
+    if key not in _PROGRAMS:
+        _PROGRAMS[key] = Kept(_program(agent, env, *rest), {})
+    _PROGRAMS.move_to_end(key)
+    while len(_PROGRAMS) > MOST:
+        _PROGRAMS.popitem(last=False)
+    _keep_while_used(key, env)
+    return _PROGRAMS[key].program
+
+
+_PROGRAMS: collections.OrderedDict[Hashable, Kept] = collections.OrderedDict()
+
+
+def _keep_while_used(key: Hashable, env: Any) -> None:
+    """Drop a program when the last environment of its content does not exist any more."""
+    game, users = env[0] if isinstance(env, tuple) else env, _PROGRAMS[key].users
+    if isinstance(game, str) or id(game) in users:
+        return
+
+    def drop(user: int) -> None:
+        users.pop(user, None)
+        if not users and key in _PROGRAMS and _PROGRAMS[key].users is users:
+            del _PROGRAMS[key]
+
+    with contextlib.suppress(TypeError):  # without weak references it is one of `MOST`
+        users[id(game)] = weakref.finalize(game, drop, id(game))
 
 
 def built(setup: Setup, devices: Devices | None = None) -> Program:
     """The program of a setup, by default on one device."""
     devices = Devices(setup.shards) if devices is None else devices
-    return program(setup.agent, setup.env, setup.observes, setup.make, setup.learn, devices)
+    parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
+    return _kept(own_parts(setup), *parts, devices)
 
 
-@functools.cache  # of a call that always looks the same
 def _program(
     agent: str,
     env_or_id: Any,
@@ -57,6 +105,8 @@ def _program(
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
+    with contextlib.suppress(TypeError):  # it cannot be copied
+        env = copy.copy(env)  # as it is now, and so that the program does not keep it
     env = shown(env, params, observes)
     both = side_by_side(module, env, params, make, learn, devices)
     return Program(env, params, *both, devices)
@@ -98,8 +148,7 @@ class Run(Training):
         described = describe(setup)
         agree(described.pop("config") | described | {"path": str(path), "devices": devices})
         self._prepare(setup, began, share(devices, len(setup.seeds), setup.shards))
-        if self.path is not None:
-            self._open(self.path, resume)
+        self._start(resume)
 
     def _prepare(self, setup: Setup, began: bool, devices: Devices | None = None) -> None:
         """Build all but what is on disk; the settings of a run that `began` were accepted."""
@@ -108,7 +157,7 @@ class Run(Training):
             check(find(setup.agent), setup.config, made.env, made.params, setup.shards)
         self._set_up(setup, made, repeatable(setup.config), setup.seeds)
 
-    @property
+    @functools.cached_property  # as it was when the run was set up
     def description(self) -> dict[str, Any]:
         return describe(self.setup)
 

@@ -4,8 +4,12 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import itertools
 import json
+import pathlib
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -137,8 +141,7 @@ def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
     if differing := _differences(old, new):
         raise RunError(
             f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
-            "started with, or choose another folder. (Parts of your own are known by their module: "
-            "those of `__main__` to their script alone.)"
+            "started with, or choose another folder. (Your own parts are found by their module.)"
         )
 
 
@@ -178,7 +181,16 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         for x in (old, new)
     )
     names = sorted(old.keys() | new.keys())
-    return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names if old.get(k) != new.get(k)]
+    names = [k for k in names if old.get(k) not in (new.get(k), _of_main(new.get(k)))]
+    return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names]
+
+
+def _of_main(text: Any) -> Any:
+    """Name the parts of a script as earlier versions did."""
+    name = script()
+    if name is None or not isinstance(text, str):
+        return text
+    return re.sub(rf"\b{re.escape(name)}\.", "__main__.", text)
 
 
 def _name(part: Any) -> str | None:
@@ -193,7 +205,7 @@ def _name(part: Any) -> str | None:
     if isinstance(part, set | frozenset):  # whose order is another one tomorrow
         return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
     if hasattr(part, "__qualname__"):
-        return f"{part.__module__}.{part.__qualname__}"
+        return f"{_module(part)}.{part.__qualname__}"
     if isinstance(part, np.ndarray | jax.Array):
         numbers = np.asarray(unwrap_keys(part))  # of many, NumPy shows the ends alone
         many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
@@ -202,7 +214,37 @@ def _name(part: Any) -> str | None:
         return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # which is another one tomorrow
     parts = sorted(vars(part).items())
     given = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
-    return f"{type(part).__module__}.{type(part).__qualname__}({', '.join(given)})"
+    return f"{_module(type(part))}.{type(part).__qualname__}({', '.join(given)})"
+
+
+def _module(part: Any) -> str:
+    """Return the module of a part as other programs import it, also if it is run as a script."""
+    main = part.__module__ in ("__main__", "__mp_main__")
+    return (main and script()) or str(part.__module__)
+
+
+def script() -> str | None:
+    """Return the name by which `__main__` can be imported; None in a notebook and at a prompt."""
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:
+        return spec.name
+    if getattr(main, "__file__", None) is None:
+        return None
+    path = pathlib.Path(str(main.__file__)).resolve()
+    packages = itertools.takewhile(lambda x: (x / "__init__.py").exists(), path.parents)
+    return ".".join(reversed([path.stem, *(x.name for x in packages)]))
+
+
+def warn_of_main(path: Any, data: dict[str, Any]) -> None:
+    """Warn, before a run begins, of parts that no other program can import."""
+    parts = [name for name, text in data.get("own", {}).items() if "__main__." in text]
+    if parts and path is not None:
+        warnings.warn(
+            f"Of this run, {' and '.join(f'`{x}`' for x in parts)} can be found only here, in "
+            "`__main__`, so that no other program can resume it. To avoid that, define "
+            f"{'it' if len(parts) == 1 else 'them'} in a module, and import that.",
+            stacklevel=4,
+        )
 
 
 def _tuples(data: Any) -> Any:

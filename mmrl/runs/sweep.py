@@ -14,11 +14,12 @@ from mmrl.agents import find, repeatable
 from mmrl.runs import tuning
 from mmrl.runs.checkpoint import RunError, expanded
 from mmrl.runs.devices import share
+from mmrl.runs.files import CHECKPOINT, described, folder
 from mmrl.runs.lanes import check, with_numbers
 from mmrl.runs.results import interval
 from mmrl.runs.run import built
 from mmrl.runs.setup import Setup, describe, restore
-from mmrl.runs.training import CHECKPOINT, Training, described, folder
+from mmrl.runs.training import Training
 from mmrl.runs.tuning import CLOSE, Setting, Tried
 
 Grid = Mapping[str, Sequence[Any]]  # of numbers, by the names of settings
@@ -83,8 +84,7 @@ class Sweep(Training):
         numbers = {name: [getattr(config, name) for config in each] for name in self.over}
         config = with_numbers(repeatable(setup.config), numbers)
         self._set_up(setup, made, config, setup.seeds * len(self.settings))
-        if self.path is not None:
-            self._open(self.path, resume)
+        self._start(resume)
 
     @property
     def description(self) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """Training block by block, which ends each block with a checkpoint: what runs and sweeps share."""
 
 import abc
+import contextlib
 import dataclasses
+import math
 import os
 import pathlib
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,25 +15,22 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from mmrl.runs.best import BEST, Best, better, read_best, write
-from mmrl.runs.checkpoint import (
-    RunError,
-    dumps,
-    expanded,
-    load,
-    loads,
-    read,
-    replace,
-    save,
-    writing,
-)
+from mmrl.runs.best import Best, better, read_best, write
+from mmrl.runs.checkpoint import RunError, dumps, expanded, load, replace, save, writing
+from mmrl.runs.content import own_parts
 from mmrl.runs.devices import ONE, Devices
+from mmrl.runs.files import CHECKPOINT as CHECKPOINT
+from mmrl.runs.files import RESULTS, Claim, claimed, described, kind, origin, stamp
 from mmrl.runs.hosts import together, told
 from mmrl.runs.lanes import keys
 from mmrl.runs.results import provenance
-from mmrl.runs.setup import Setup, check_same
+from mmrl.runs.room import check_room, naming_storage
+from mmrl.runs.setup import Setup, check_same, warn_of_main
 
-CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
+CHANGED = (
+    "The environment, or another part of your own, was changed, but this run trains with it as it "
+    "was when the run was set up. Make a new `Run` to train with what it is now."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,18 +95,39 @@ class Training(abc.ABC):
         self.best: Best | None = None
         self.trained: dict[str, Any] = {}  # the provenance of `history`; `commands` has all of it
         self._read = 0  # blocks of it that were read from disk
+        self._trained = own_parts(setup)
+        self._claim: Claim | None = None  # until the first block
+        self._stamp: tuple[int, int] | None = None  # of the checkpoint that this object left
         self.planned = setup.config.blocks  # or what the run in the folder was to have before
 
     def __iter__(self) -> Iterator[Report]:
-        while len(self.history) < self.setup.config.blocks:
-            with together():
-                report = self._block()
-            yield report
+        blocks = self.setup.config.blocks
+        with self._alone() if len(self.history) < blocks else contextlib.nullcontext():
+            while len(self.history) < blocks:
+                with naming_storage(self.setup, self._shapes), together():
+                    report = self._block()
+                yield report
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Claim the folder, which must be as this object left it, until the last block."""
+        own, self._claim = self._claim, None
+        if (path := self.path) is not None:
+            own = own or claimed(path)
+            if told(lambda: stamp(path) not in (None, self._stamp)):
+                raise RunError(
+                    f"{path} was changed by another run since this one opened it. Open it again, "
+                    "with `resume=True` or `--resume`."
+                )
+        yield
 
     def _block(self) -> Report:
         """Train one block, and keep it."""
+        if own_parts(self.setup) != self._trained:
+            warnings.warn(CHANGED, stacklevel=2)
         began = time.perf_counter()
-        state = self.begin() if self.state is None else self.state
+        # Waiting here raises an error of the allocation; the block would wait for it forever.
+        state = jax.block_until_ready(self.begin()) if self.state is None else self.state
         state, metrics = self.program.block(self._config, state)
         metrics = jax.device_get(self.program.devices.whole(metrics))
         report = Report(
@@ -120,6 +141,7 @@ class Training(abc.ABC):
         )
         row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
         self._keep(state, [*self.history, row])
+        self._trained = own_parts(self.setup)  # tracing may have changed it
         return report
 
     def begin(self) -> PyTree:
@@ -128,7 +150,8 @@ class Training(abc.ABC):
 
     def _env_steps(self, blocks: int) -> int:
         config = self.setup.config
-        return blocks * config.block * config.rollout * config.environments
+        sizes = config.block, config.rollout, config.environments
+        return blocks * math.prod(map(int, sizes))  # of Python, which do not overflow
 
     def _keep(self, state: PyTree, history: list[dict[str, Any]]) -> None:
         """Make a block count: on disk first, so that memory is never ahead of it."""
@@ -137,8 +160,11 @@ class Training(abc.ABC):
         if (path := self.path) is not None:
             new = best if best is not self.best else None
             header = {"setup": self.description, **trained}
-            with writing(path):
-                told(lambda: self._put(path, header, history, whole, new))
+            try:
+                with writing(path):
+                    told(lambda: self._put(path, header, history, whole, new))
+            finally:
+                self._stamp = stamp(path)
         self.state, self.history, self.best, self.trained = state, history, best, trained
 
     def _put(
@@ -164,31 +190,43 @@ class Training(abc.ABC):
         path = expanded(path)
         if not self.history:
             raise RunError(f"There is nothing to save in {path} before the first block is done.")
+        whole, own = self.program.devices.whole(self.state), claimed(path)
         if described(path) is not None:
             raise RunError(f"{path} already holds a run. Choose another folder.")
-        whole = self.program.devices.whole(self.state)
-
-        def on_disk() -> None:
-            path.mkdir(parents=True, exist_ok=True)
-            self._put(path, self._header(), self.history, whole, self.best)
-
         with writing(path):
-            told(on_disk)
+            told(lambda: self._put(path, self._header(), self.history, whole, self.best))
+        del own
 
-    def _open(self, path: pathlib.Path, resume: bool) -> None:
+    def _there(self, path: pathlib.Path, resume: bool) -> dict[str, Any] | None:
+        """Return the setup in a folder, or raise `RunError` if this run cannot be there."""
         there = described(path)
         if not resume and there is not None:
             raise RunError(
-                f"{path} already holds a {_kind(there)}. Resume it (`resume=True`, or `--resume`) "
+                f"{path} already holds a {kind(there)}. Resume it (`resume=True`, or `--resume`) "
                 "or choose another folder."
             )
         if resume and there is None:
             raise RunError(
-                f"There is no {_kind(self.description)} in {path}: nothing to resume. Leave "
+                f"There is no {kind(self.description)} in {path}: nothing to resume. Leave "
                 "`resume=True`, or `--resume`, out to start one."
             )
         if there is not None:
             check_same(path, there, self.description)
+        return there
+
+    def _start(self, resume: bool) -> None:
+        """Open the folder, if there is one, of a run that fits into memory."""
+        check_room(self.setup, self._shapes)
+        warn_of_main(self.path, self.description)
+        if self.path is not None:
+            with naming_storage(self.setup, self._shapes):
+                self._open(self.path, resume)
+
+    def _open(self, path: pathlib.Path, resume: bool) -> None:
+        self._there(path, resume)  # before anything is written
+        own = claimed(path)
+        there = self._there(path, resume)  # now that no other process can change it
+        if there is not None:
             self.planned = there["config"]["blocks"]
         if resume and told((path / CHECKPOINT).exists):
             self._load(path)
@@ -200,13 +238,11 @@ class Training(abc.ABC):
                 header = self._header() | {"history": self.history}
                 with writing(path):
                     told(lambda: save(path / CHECKPOINT, header, self.state))
-
-        def on_disk() -> None:
-            path.mkdir(parents=True, exist_ok=True)
-            self._write(path, self._header(), self.history)
-
         with writing(path):
-            told(on_disk)
+            told(lambda: self._write(path, self._header(), self.history))
+        self._stamp = stamp(path)
+        if len(self.history) < self.setup.config.blocks:
+            self._claim = own
 
     def _load(self, path: pathlib.Path) -> None:
         header, self.state = load(path / CHECKPOINT, self._shapes)
@@ -240,32 +276,3 @@ class Training(abc.ABC):
             former = [{"after_block": None, **self.trained}] * bool(self.trained)
         kept = [each for each in former if each["after_block"] != self._read]
         return {**now, "commands": [*kept, {"after_block": self._read, **now}]}
-
-
-def described(path: pathlib.Path) -> dict[str, Any] | None:
-    """The setup in a run's folder, as `describe` has it. Raises `RunError` if it is no such."""
-    checkpoint, results = path / CHECKPOINT, path / RESULTS
-    try:
-        if told(checkpoint.exists):
-            return read(checkpoint)[0]["setup"]
-        return dict(loads(told(results.read_bytes))["setup"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
-
-
-def origin(header: dict[str, Any]) -> dict[str, Any]:
-    """The provenance in the header of a file."""
-    return {k: v for k, v in header.items() if k not in ("setup", "history", BEST)}
-
-
-def folder(path: str | os.PathLike | None, resume: bool) -> pathlib.Path | None:
-    """The path of a folder. Raises `ValueError` if there is none to resume."""
-    if resume and path is None:
-        raise ValueError("`path` must name the folder of the run to `resume`; got None.")
-    return None if path is None else expanded(path)
-
-
-def _kind(told: dict[str, Any]) -> str:
-    return "sweep" if "over" in told else "run"

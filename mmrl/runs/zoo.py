@@ -9,7 +9,7 @@ for step in play(policy, episodes=100, seed=0):     # side by side, until all ha
 import functools
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Shaped
 from mmrl import envs
 from mmrl.rollout import act, start
 from mmrl.runs.checkpoint import RunError, expanded
+from mmrl.runs.content import content
 from mmrl.runs.player import Policy
 from mmrl.runs.player import load as load_file
 
@@ -76,9 +77,10 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
     """
     if episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
-    begin, answer, longest = _environment(policy.about["env"])
+    env_id = policy.about["env"]
+    begin, answer, longest = _environment(env_id, content(env_id))
     key = jax.random.key(seed)
-    carries = begin(jax.random.split(jax.random.fold_in(key, longest), episodes))
+    carries = begin(jax.random.split(jax.random.fold_in(key, longest % 2**32), episodes))
     states, outputs = [policy.init()] * episodes, [np.zeros(0)] * episodes
     actions: list[Any] = [None] * episodes
     reward, running = np.zeros(episodes), np.ones(episodes, bool)
@@ -99,9 +101,12 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
             return
 
 
-@functools.cache  # so that an environment is compiled once
-def _environment(env_id: str) -> tuple[Callable, Callable, int]:
-    """(keys -> carries, (carries, actions, key) -> (carries, transitions), longest episode)."""
+@functools.lru_cache(8)  # so that an environment is compiled once
+def _environment(env_id: str, _: Hashable) -> tuple[Callable, Callable, int]:
+    """Return (keys -> carries, (carries, actions, key) -> (carries, transitions), longest episode).
+
+    The second argument is the content of the environment.
+    """
     env, params = envs.make(env_id)
 
     @jax.jit

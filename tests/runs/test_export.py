@@ -113,21 +113,25 @@ def test_the_command_says_what_it_wrote_and_how_to_play_it(
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(trained), "--seed", "1", "--best"]) == 0
     printed = capsys.readouterr().out
-    told = player.load("policy.npz").about
+    file = pathlib.Path("results") / f"{trained.name}-policy-1.npz"
+    assert str(file) in printed
+    told = player.load(file).about
     history = json.loads((trained / "results.json").read_text())["history"]
     returns = [row["returns"][1] for row in history]
     assert told["return"] == max(returns) and told["block"] == 1 + returns.index(max(returns))
     assert f"seed 1 after block {told['block']}" in printed and "player.py" in printed
     assert told["env"] == SETUP.env and told["versions"] and told["setup"]["config"]["width"] == 8
     for arguments, message in (
-        ([], "policy.npz exists already: choose another"),
+        (["--out", str(file)], "policy-1.npz exists already: choose another"),
         (["--seed", "7", "--out", "new.npz"], "`seed` must be one of the run's, [0, 1]; got 7"),
         (["--out", "new"], "`path` must end in .npz; got new"),
-        (["--out", "policy.npz/new.npz"], "Cannot write to policy.npz"),
+        (["--out", f"{file}/new.npz"], f"Cannot write to {file}"),
     ):
         assert main(["export", str(trained), *arguments]) == 2
         assert message in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["policy.npz"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["results", file.name]
+    assert main(["export", str(trained)]) == 0
+    assert file.with_name(f"{trained.name}-policy-2.npz").exists()
 
 
 @pytest.mark.parametrize("words", [["export"], ["evaluate"], ["train", "--resume", "--out"]])

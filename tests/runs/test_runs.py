@@ -168,6 +168,15 @@ def test_settings_may_be_numbers_of_any_kind():
     assert (told.learning_rate, told.block) == (0.5, 2)
 
 
+def test_steps_are_counted_beyond_32_bits():
+    config = dataclasses.replace(SETUP.config)
+    for name in ("block", "rollout", "environments"):
+        object.__setattr__(config, name, np.int32(getattr(config, name)))
+    run = Run(SETUP)
+    run.setup = dataclasses.replace(SETUP, config=config)
+    assert run._env_steps(2**30) == 2**35 and type(run._env_steps(1)) is int
+
+
 def test_flags_of_an_earlier_setup_are_what_it_observes():
     flags = {"previous_action": True, "previous_reward": False, "begin_flag": True}
     wanted = {"env": "x", "observes": ["previous_action", "begin_flag"]}

@@ -22,7 +22,7 @@ from mmrl.course.capstone.checks import Entry, Evaluate
 from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
 from mmrl.course.results import PUBLISHED
 from mmrl.runs import RunError, provenance
-from mmrl.runs.checkpoint import dumps, loads, replace, writing
+from mmrl.runs.checkpoint import create, dumps, loads, replace, writing
 
 FIELDS = ("name", "memory", "sees", "source", "protocol", "seeds", "tuning", "gates", "state")
 FIELDS += (
@@ -101,7 +101,7 @@ def run(
     refused += [*_written(place, file), *_taken(out, source, file, protocol.quick)]
     if refused:
         raise ValueError(" ".join(refused))
-    judged = gates.judge(factory)
+    new, judged = not out.exists(), gates.judge(factory)
     if refused := checks.gated(name, judged):
         raise ValueError(" ".join(refused))
     evaluate = evaluate or evaluation.evaluate
@@ -121,7 +121,7 @@ def run(
     }
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
-        replace(out, dumps(entry, indent=1).encode() + b"\n")
+        (create if new else replace)(out, dumps(entry, indent=1).encode() + b"\n")
         if source.resolve() != file.resolve():
             replace(source, file.read_bytes())
     return entry

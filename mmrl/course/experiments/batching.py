@@ -149,7 +149,7 @@ def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequenc
     return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)
 
 
-@functools.cache
+@functools.lru_cache(4)  # whose programs take memory
 def _fleet(name: str, quirky: tuple[str, ...]) -> Fleet:
     env, params, *_ = program("dqn", f"popgym-{name}-v0", TASKS[name].observes)
     return Fleet(dqn, env, params, quirks.learn(quirky) if quirky else None)

@@ -1,5 +1,6 @@
 """Agents that train side by side in one program, each with numbers and a key of its own."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -73,5 +74,5 @@ def told(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]
 
 def env_steps(config: Any) -> list[int]:
     """Steps of an agent up to each of its evaluations."""
-    steps = config.block * config.rollout * config.environments
+    steps = math.prod(map(int, (config.block, config.rollout, config.environments)))
     return [steps * (i + 1) for i in range(config.blocks)]

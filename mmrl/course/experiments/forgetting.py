@@ -155,7 +155,7 @@ def train(
     return jax.tree.map(lambda x: x.reshape(*size, *x.shape[1:]), curves), seconds
 
 
-@functools.cache
+@functools.lru_cache(4)  # whose programs take memory
 def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[int, ...]):
     """The program of whole cycles, in `shape` = (lanes, stages, environments)."""
     env, params = family(name, count)

@@ -15,6 +15,7 @@ import fcntl
 import pathlib
 import shlex
 import time
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -97,16 +98,24 @@ class Grid:
             if started + longest > began + 60 * minutes:
                 break
             together = self.units(waiting)[0]
-            measured = self.measured(out, together, found, quick)
-            seconds = time.monotonic() - started
-            longest = max(longest, seconds)
+            yield from self._rows(out, together, quick)
+            longest = max(longest, time.monotonic() - started)
+            left = [cell for cell in left if cell not in together]
+            found = self.read(out, quick)
+        yield from self.ending(out, quick, only)
+
+    def _rows(self, out: pathlib.Path, together: Sequence[Any], quick: bool) -> Iterator[str]:
+        """Measure and write those cells that no other process has measured; a line for each."""
+        with self.claimed(out, [cell.name for cell in together]):
+            found = self.read(out, quick)
+            lacking = [cell for cell in together if self.lacks(cell.name, found)]
+            began = time.monotonic()
+            measured = self.measured(out, lacking, found, quick) if lacking else []
+            seconds = time.monotonic() - began
             for row in measured:
                 with self.locked(out):
                     self.write(out, row)
                 yield self.tell(row, seconds / len(measured))
-            left = [cell for cell in left if cell not in together]
-            found = self.read(out, quick)
-        yield from self.ending(out, quick, only)
 
     def chosen(self, quick: bool, only: str = "") -> list[Any]:
         """The cells of a run that have `only` in their names. Raises `ValueError` without any."""
@@ -153,6 +162,20 @@ class Grid:
         with file:
             with writing(out):
                 fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def claimed(self, out: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
+        """Be the only process that measures these cells; wait while another one measures one."""
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            file = (out / f".{self.name}.claims").open("ab")
+        with file:
+            # A byte stands for a cell; two cells of one byte would only wait in vain. All claim in
+            # ascending order, so that no two processes wait for each other.
+            for byte in sorted({zlib.crc32(name.encode()) for name in names}):
+                with writing(out):
+                    fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
             yield
 
     def write(self, out: pathlib.Path, row: Row) -> None:

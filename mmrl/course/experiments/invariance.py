@@ -277,7 +277,7 @@ def train(
     return jax.tree.map(lambda *x: np.stack(x), *done), scales, seconds
 
 
-@functools.cache
+@functools.lru_cache(4)  # whose programs take memory
 def _compiled(task: str, agent: str):
     """`init`, `block` and `noise` of many agents that differ in config and key."""
     env, params = make(TASKS[task].env)

@@ -7,12 +7,9 @@ wants it too waits, finds its row, and measures nothing. So every cell is measur
 line, whatever is killed and however often anything is repeated.
 """
 
-import contextlib
-import fcntl
 import pathlib
 import time
 import urllib.parse
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -45,7 +42,7 @@ def measure(
     known = {cell.name: cell for cell in grid.chosen(quick)}
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"`unit` must name cells, like {next(iter(known))!r}; got {unknown[0]!r}.")
-    with _claimed(folder(grid, out), names):
+    with grid.claimed(out, names):
         found = grid.read(out, quick)
         written = [part.row for part in _parts(grid, out)]
         found |= {grid.cell_of(row): row for row in written if quick or not row.get("quick")}
@@ -58,6 +55,7 @@ def measure(
                 whole = row if "date" in row else {**row, **provenance()}
                 path = folder(grid, out) / f"{_file(grid.cell_of(row))}.json"
                 with writing(path.parent):
+                    path.parent.mkdir(exist_ok=True)
                     replace(path, dumps({"row": whole, "seconds": seconds}).encode())
                 yield grid.tell(row, seconds)
             forget_programs()
@@ -120,18 +118,3 @@ def _read(path: pathlib.Path) -> Part | None:
 
 def _file(name: str) -> str:
     return urllib.parse.quote(name, safe=" ,=")
-
-
-@contextlib.contextmanager
-def _claimed(jobs: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
-    """Be the only process that measures these cells; wait while another one measures one."""
-    with writing(jobs):
-        jobs.mkdir(parents=True, exist_ok=True)
-        file = (jobs / "claims").open("ab")
-    with file:
-        # A byte stands for a cell; two cells of one byte would only wait in vain. Everybody claims
-        # in ascending order, so that nobody waits for those who wait for him.
-        for byte in sorted({zlib.crc32(name.encode()) for name in names}):
-            with writing(jobs):
-                fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
-        yield

@@ -133,7 +133,7 @@ def train(cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequenc
     return _fleet(cell.task, cell.start).train(config, {"learning_rate": rates}, seeds)
 
 
-@functools.cache
+@functools.lru_cache(4)  # whose programs take memory
 def _fleet(task: str, start: str) -> Fleet:
     env, params = make(task if task == POLE else f"popgym-{task}-v0")
     if task != POLE:

@@ -76,7 +76,7 @@ TASKS = {
 }
 
 
-@functools.cache
+@functools.lru_cache(4)  # whose programs take memory
 def agents(name: str, task: str) -> Fleet:
     """Agents of this name that train side by side on a task."""
     found = TASKS[task]

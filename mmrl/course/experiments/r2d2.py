@@ -189,7 +189,7 @@ def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
     return {start: {"first": one, "last": two} for start, one, two in pairs}
 
 
-@functools.cache
+@functools.lru_cache(4)  # whose programs take memory
 def _fleet(name: str, on_tape: bool) -> Fleet:
     task = TASKS[name]
     env, params = make(f"popgym-{task.level or name}-v0", **dict(task.sizes))

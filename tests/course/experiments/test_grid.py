@@ -1,6 +1,7 @@
 """The loop of every experiment: what is measured, what is kept, and what the book has already."""
 
 import dataclasses
+import fcntl
 import importlib
 import json
 import pathlib
@@ -55,6 +56,26 @@ def test_some_cells_may_be_asked_for_by_a_part_of_their_names(tmp_path: pathlib.
     assert written(tmp_path) == ["a1", "a2", "a3"]
     with pytest.raises(ValueError, match="`only` must be in a name, like 'a1'; got 'c'"):
         next(grid().run(tmp_path, 9.0, False, "c"))
+
+
+def test_a_cell_that_another_process_measures_is_not_measured_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its row is there once its claim is free."""
+    real, found = fcntl.lockf, list[str]()
+
+    def wait(*lock: Any) -> None:
+        if not written(tmp_path):
+            runs.append(tmp_path / "x.jsonl", {"cell": "a1", "again": True})
+        real(*lock)
+
+    def measure(cell: Cell, quick: bool, row: Row | None) -> Row:
+        found.append(cell.name)
+        return measured(cell)
+
+    monkeypatch.setattr(fcntl, "lockf", wait)
+    list(grid(cells=CELLS[:2], measure=alone(measure)).run(tmp_path, 9.0, False))
+    assert found == ["a2"] and written(tmp_path) == ["a1", "a2"]
 
 
 def test_a_quick_run_may_have_cells_of_its_own(tmp_path: pathlib.Path):

@@ -21,7 +21,7 @@ from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
 from mmrl.runs import Run, RunError, Setup, describe, provenance
-from mmrl.runs.checkpoint import dumps, expanded, replace, writing
+from mmrl.runs.checkpoint import create, dumps, expanded, replace, writing
 from mmrl.show import STYLES
 
 REFRESH = 0.2  # seconds between two pictures, at least
@@ -172,7 +172,7 @@ class TrainingExplorer(ipywidgets.VBox):
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 content = dumps({**provenance(), "runs": rows}, indent=1)
-                replace(folder / "results.json", content.encode())
+                create(folder / "results.json", content.encode())
                 replace(folder / "curves.png", self.png)
             for trial in trials:
                 if trial.kept is not None:

@@ -1,0 +1,75 @@
+"""Claims: each folder and each file is written by one process at a time.
+
+The operating system holds a claim for as long as the process lives, so a kill releases it and a
+file that was left behind blocks no later run.
+"""
+
+import contextlib
+import fcntl
+import io
+import os
+import pathlib
+import weakref
+from collections.abc import Iterator
+
+from mmrl.runs.hosts import RunError
+
+
+class Claim:
+    """The right to write to a folder, which no other process has while this object exists."""
+
+    def __init__(self, file: int | None):
+        if file is not None:
+            weakref.finalize(self, os.close, file)
+
+
+_CLAIMS: weakref.WeakValueDictionary[tuple[int, int], Claim] = weakref.WeakValueDictionary()
+
+
+def claim(folder: pathlib.Path) -> Claim:
+    """Claim an existing folder; the callers of one process share a claim.
+
+    Raises `RunError` if another process has claimed it.
+    """
+    place = folder.stat()
+    identity = place.st_dev, place.st_ino
+    if (shared := _CLAIMS.get(identity)) is not None:
+        return shared
+    _CLAIMS[identity] = new = Claim(_locked(folder))
+    return new
+
+
+def _locked(folder: pathlib.Path) -> int | None:
+    """Return a locked descriptor, or None on a disk without locks.
+
+    NFS locks only files that are open for writing, and so not the folder itself.
+    """
+    for path, flags in ((folder, os.O_RDONLY), (folder / ".lock", os.O_RDWR | os.O_CREAT)):
+        file = os.open(path, flags, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            os.close(file)
+            raise RunError(
+                f"Another process is writing to {folder}: wait until it ends, or choose another "
+                "folder."
+            ) from None
+        except OSError:
+            os.close(file)
+    return None
+
+
+@contextlib.contextmanager
+def alone(path: pathlib.Path) -> Iterator[io.FileIO]:
+    """Open a file, new or not, that no other process writes within this block; wait for it."""
+    while True:
+        file = io.FileIO(path, "a+")
+        with contextlib.suppress(OSError):  # a disk without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+        file.close()  # another process has replaced it meanwhile
+    with file:
+        yield file

@@ -1,0 +1,63 @@
+"""The folder of a run or a sweep: its files, its setup and its claim."""
+
+import os
+import pathlib
+from typing import Any
+
+from mmrl.runs.best import BEST
+from mmrl.runs.checkpoint import RunError, expanded, loads, read, writing
+from mmrl.runs.claims import Claim, claim
+from mmrl.runs.hosts import told
+
+CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
+
+
+def described(path: pathlib.Path) -> dict[str, Any] | None:
+    """The setup in a run's folder, as `describe` has it. Raises `RunError` if it is no such."""
+    checkpoint, results = path / CHECKPOINT, path / RESULTS
+    try:
+        if told(checkpoint.exists):
+            return read(checkpoint)[0]["setup"]
+        return dict(loads(told(results.read_bytes))["setup"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
+
+
+def claimed(path: pathlib.Path) -> Claim | None:
+    """Make and claim a folder for all processes of a run, of which the first holds the claim."""
+    own: list[Claim] = []
+
+    def on_disk() -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        own.append(claim(path))
+
+    with writing(path):
+        told(on_disk)
+    return next(iter(own), None)
+
+
+def stamp(path: pathlib.Path) -> tuple[int, int] | None:
+    """Return what every replacement of a folder's checkpoint changes, or None without one."""
+    try:
+        file = (path / CHECKPOINT).stat()
+    except OSError:
+        return None
+    return file.st_ino, file.st_mtime_ns
+
+
+def origin(header: dict[str, Any]) -> dict[str, Any]:
+    """The provenance in the header of a file."""
+    return {k: v for k, v in header.items() if k not in ("setup", "history", BEST)}
+
+
+def folder(path: str | os.PathLike | None, resume: bool) -> pathlib.Path | None:
+    """The path of a folder. Raises `ValueError` if there is none to resume."""
+    if resume and path is None:
+        raise ValueError("`path` must name the folder of the run to `resume`; got None.")
+    return None if path is None else expanded(path)
+
+
+def kind(told: dict[str, Any]) -> str:
+    return "sweep" if "over" in told else "run"

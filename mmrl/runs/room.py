@@ -1,0 +1,85 @@
+"""Room for a run: the memory that its state takes, and one sentence where there is not enough."""
+
+import contextlib
+import pathlib
+import resource
+from collections.abc import Iterator
+
+import jax
+from jaxtyping import PyTree
+
+from mmrl.agents import find
+from mmrl.runs.hosts import RunError
+from mmrl.runs.setup import Setup
+
+STATES = 2  # in memory while a block is trained: the one before it stays whole
+
+
+def check_room(setup: Setup, state: PyTree) -> None:
+    """Raise `ValueError` if training cannot fit into the memory that is free now.
+
+    `state` has the shapes of all lanes. Other devices than CPUs report for themselves, and so do
+    several processes, of which one must not stop alone.
+    """
+    alone = jax.process_count() == 1 and jax.default_backend() == "cpu"
+    free = free_bytes() if alone else None
+    if free is not None and STATES * _bytes(state) > free:
+        raise ValueError(_sentence(setup, state, f"; {_said(free)} are free"))
+
+
+@contextlib.contextmanager
+def naming_storage(setup: Setup, state: PyTree) -> Iterator[None]:
+    """Turn an error of an allocation into a `RunError` that names the largest storage."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        more = f"; JAX reports: {str(error).splitlines()[0]}" if str(error) else ""
+        raise RunError(_sentence(setup, state, more)) from error
+
+
+def free_bytes() -> int | None:
+    """Return the bytes that this process may still allocate, or None if that is unknown."""
+    known = []
+    with contextlib.suppress(OSError, ValueError):
+        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+        kilobytes = {
+            name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
+        }
+        known.append(1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"]))
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(OSError):
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+        if limit != resource.RLIM_INFINITY:
+            known.append(max(limit - pages * resource.getpagesize(), 0))
+    with contextlib.suppress(OSError, ValueError):  # of a container: "max" is no limit
+        group = pathlib.Path("/sys/fs/cgroup")
+        most, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
+        rows = map(str.split, (group / "memory.stat").read_text().splitlines())
+        known.append(max(most - used + {name: int(n) for name, n in rows}["file"], 0))
+    return min(known, default=None)
+
+
+def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
+    storages = {name: 0 for name in find(setup.agent).OWN}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        place = jax.tree_util.keystr(path, simple=True, separator=".")
+        name = next((x for x in storages if f"{place}.".startswith(f"{x}.")), place.split(".")[0])
+        storages[name] = storages.get(name, 0) + _bytes(leaf)
+    largest = max(storages, key=lambda name: storages[name])
+    sizes = [x for x in ("capacity", "environments", "rollout") if hasattr(setup.config, x)]
+    return (
+        f"There is not enough memory: `{largest}`, the largest storage of this run, takes "
+        f"{_said(storages[largest])}, and the whole state takes {_said(_bytes(state))}, "
+        f"{STATES} times while a block is trained{free}. Lower "
+        f"{', '.join(f'`{x}`' for x in sizes)} or the number of seeds."
+    )
+
+
+def _bytes(state: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
+def _said(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"

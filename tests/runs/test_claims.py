@@ -1,0 +1,151 @@
+"""Folders and files that two processes want at once: each holds one whole run, row or content."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mmrl import runs
+from mmrl.commands import folders
+from mmrl.course.results import revise
+from mmrl.runs import Run, RunError, checkpoint, claims
+from tests.helpers.runs import SETUP, setup
+
+
+@contextlib.contextmanager
+def held(folder: pathlib.Path) -> Iterator[None]:
+    """Lock a folder as another process does."""
+    file = os.open(folder, os.O_RDONLY)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(file)  # as a kill does, too
+
+
+def at_once(*jobs: Callable[[], object]) -> list[BaseException]:
+    """Start each of some jobs at the same moment; return what they raised."""
+    gate, raised = threading.Barrier(len(jobs)), []
+
+    def work(job: Callable[[], object]) -> None:
+        gate.wait()
+        try:
+            job()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=work, args=[job]) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
+    run = Run(SETUP, tmp_path / "run")
+    next(iter(run))
+    before = (tmp_path / "run" / "checkpoint").read_bytes()
+    (tmp_path / "new").mkdir()
+    with held(tmp_path / "run"), held(tmp_path / "new"):
+        for attempt in (
+            lambda: Run(SETUP, tmp_path / "run", resume=True),
+            lambda: Run(SETUP, tmp_path / "new"),
+            lambda: next(iter(run)),
+            lambda: run.save(tmp_path / "new"),
+        ):
+            with pytest.raises(RunError, match="Another process is writing to"):
+                attempt()
+    assert (tmp_path / "run" / "checkpoint").read_bytes() == before
+    assert [*(tmp_path / "new").iterdir()] == []
+    assert [report.block for report in Run(SETUP, tmp_path / "run", resume=True)] == [2, 3]
+
+
+def test_a_run_holds_its_folder_until_it_is_done(tmp_path: pathlib.Path):
+    run = Run(setup(blocks=2), tmp_path)
+
+    def is_free() -> bool:
+        file = os.open(tmp_path, os.O_RDONLY)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(file)
+            return True
+        os.close(file)
+        return False
+
+    assert not is_free()
+    assert [is_free() for _ in run] == [False, False]
+    assert is_free() and list(run) == [] and is_free()
+    Run(setup(blocks=2), tmp_path, resume=True)
+    again = Run(setup(blocks=3), tmp_path, resume=True)
+    assert not is_free()
+    next(iter(again))
+    assert is_free()
+
+
+def test_a_run_does_not_go_on_from_before_what_another_one_wrote(tmp_path: pathlib.Path):
+    first = Run(SETUP, tmp_path)
+    next(iter(first))
+    assert [report.block for report in Run(SETUP, tmp_path, resume=True)] == [2, 3]
+    whole = (tmp_path / "checkpoint").read_bytes()
+    with pytest.raises(RunError, match="was changed by another run"):
+        next(iter(first))
+    assert (tmp_path / "checkpoint").read_bytes() == whole
+
+
+def test_disks_without_locks_can_be_written_to(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    claims.claim(tmp_path)
+    runs.append(tmp_path / "rows.jsonl", {"date": "", "x": 1})
+    assert (tmp_path / "rows.jsonl").read_text().count("\n") == 1
+
+
+def test_names_are_taken_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    taken: list[pathlib.Path] = []
+    names = [lambda: taken.append(folders.new_folder("probe-Match-v0", "none"))] * 8
+    assert at_once(*names) == []
+    wanted = sorted(pathlib.Path("results") / f"probe-Match-none-{n}" for n in range(1, 9))
+    assert sorted(taken) == wanted and all(path.is_dir() for path in wanted)
+
+
+def test_rows_of_several_writers_are_whole(tmp_path: pathlib.Path):
+    path = tmp_path / "rows.jsonl"
+
+    def write(name: str) -> None:
+        for i in range(20):
+            runs.append(path, {"date": "", "cell": f"{name}{i}", "fill": "x" * 5000})
+            revise(path, {"date": "", "cell": f"{name}{i}", "fill": name})
+
+    assert at_once(*(lambda name=name: write(name) for name in "abc")) == []
+    rows = [checkpoint.loads(line) for line in path.read_text().splitlines()]
+    assert sorted(row["cell"] for row in rows) == sorted(
+        f"{x}{i}" for x in "abc" for i in range(20)
+    )
+    assert all(row["fill"] == row["cell"][0] for row in rows)
+
+
+def test_a_file_of_several_writers_is_that_of_one(tmp_path: pathlib.Path):
+    contents = [bytes([i]) * (200_000 + i) for i in range(6)]
+    jobs = [lambda x=x: checkpoint.replace(tmp_path / "file", x) for x in contents]
+    for _ in range(5):
+        assert at_once(*jobs) == []
+        assert (tmp_path / "file").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_new_file_is_written_once(tmp_path: pathlib.Path):
+    contents = [bytes([i]) * 1000 for i in range(6)]
+    jobs = [lambda x=x: checkpoint.create(tmp_path / "file", x) for x in contents]
+    errors = at_once(*jobs)
+    assert [type(error) for error in errors] == [FileExistsError] * 5
+    assert (tmp_path / "file").read_bytes() in contents

@@ -1,0 +1,139 @@
+"""Environments by content: a changed one is compiled anew, and none is kept for ever."""
+
+import dataclasses
+import gc
+import importlib
+import pathlib
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl import runs
+from mmrl.envs.probes import Memory
+from mmrl.runs import Run, Setup
+from mmrl.runs import run as programs
+from mmrl.runs.content import content
+from tests.helpers.runs import SETUP
+
+SCALE = 1.0
+
+
+class Scaled(Memory):
+    """Compared by identity, as environments of users are."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale, self.more = scale, {"table": np.zeros(3)}
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, self.scale * SCALE * reward, terminated, info
+
+
+@pytest.fixture
+def game(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """A module of a user's, with an environment."""
+    (tmp_path / "game_of_a_user.py").write_text(
+        "from mmrl.envs.probes import Memory\nREWARD = 1\nclass Game(Memory):\n"
+        "    def step_env(self, *rest):\n        *step, info = super().step_env(*rest)\n"
+        "        step[2] = REWARD * step[2]\n        return *step, info\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("game_of_a_user")
+    del sys.modules["game_of_a_user"]
+
+
+def test_content_changes_with_attributes():
+    env, other = Scaled(1.0), Scaled(1.0)
+    assert content(env) == content(other)
+    for name, value in (("scale", 2.0), ("scale", 1), ("new", ()), ("more", {"table": np.ones(3)})):
+        other.__dict__ = {**vars(env), name: value}
+        assert content(env) != content(other)
+    before = content(env)
+    env.more["table"][1] = 1
+    assert content(env) != before
+    assert content((env, 1)) != content((env, 2)) and content(jnp.ones(2)) != content(jnp.ones(2))
+
+
+def test_content_changes_with_code(monkeypatch: pytest.MonkeyPatch):
+    before = content(Scaled(1.0))
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 2.0)
+    assert content(Scaled(1.0)) != before
+    monkeypatch.undo()
+    assert content(Scaled(1.0)) == before
+    monkeypatch.setattr(Scaled, "step_env", lambda self, *rest: Memory.step_env(self, *rest))
+    assert content(Scaled(1.0)) != before
+
+    def closed(x: Any) -> Any:
+        return lambda: x
+
+    assert content(closed(1)) == content(closed(1)) != content(closed(2))
+
+
+def test_a_program_is_that_of_the_environment_as_it_is():
+    env = Scaled(1.0)
+    first = runs.program("dqn", env)
+    assert runs.program("dqn", env) is first is runs.program("dqn", Scaled(1.0))
+    env.scale = 2.0
+    second = runs.program("dqn", env)
+    assert second is not first and (first.env.env.scale, second.env.env.scale) == (1.0, 2.0)
+
+
+def test_a_module_that_was_edited_and_loaded_again_is_compiled_anew(game: types.ModuleType):
+    first, made = runs.program("dqn", "game_of_a_user:Game"), runs.program("dqn", game.Game())
+    assert runs.program("dqn", "game_of_a_user:Game") is first
+    file = pathlib.Path(str(game.__file__))
+    file.write_text(file.read_text().replace("REWARD = 1", "REWARD = 20"))
+    importlib.invalidate_caches()
+    importlib.reload(game)
+    assert runs.program("dqn", "game_of_a_user:Game") is not first
+    assert runs.program("dqn", game.Game()) is not made
+
+
+def test_a_run_warns_that_its_environment_was_changed():
+    env = Scaled(1.0)
+    run = Run(dataclasses.replace(SETUP, env=env))
+    told = run.description
+    run.program = run.program._replace(init=None)  # nothing is to be trained
+    warned: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda message, **_: warned.append(message))
+        for scale, count in ((1.0, 0), (2.0, 1)):
+            env.scale = scale
+            with pytest.raises(TypeError):
+                next(iter(run))
+            assert len(warned) == count
+    assert run.description == told != Run(Setup(env, SETUP.config, SETUP.seeds)).description
+
+
+def test_programs_are_freed_with_their_environments():
+    env, same = Scaled(1.0), Scaled(1.0)
+    program = weakref.ref(runs.program("dqn", env).block)
+    assert runs.program("dqn", same).block is program()
+    del env
+    gc.collect()
+    assert runs.program("dqn", same).block is program()
+    del same
+    gc.collect()
+    assert program() is None
+
+
+def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(programs, "MOST", 3)
+    envs = [Scaled(float(i)) for i in range(6)]
+    blocks = [weakref.ref(runs.program("dqn", env).block) for env in envs]
+    for name in ("probe-Memory-v0", "probe-Match-v0"):
+        runs.program("dqn", name)
+    gc.collect()
+    assert len(programs._PROGRAMS) == 3 and [ref() is None for ref in blocks] == [True] * 5 + [
+        False
+    ]

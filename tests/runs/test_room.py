@@ -1,0 +1,68 @@
+"""Storage that does not fit into memory: one sentence names it and its size, before and after."""
+
+import dataclasses
+import pathlib
+
+import jax
+import pytest
+
+from mmrl.agents import AGENTS, find
+from mmrl.runs import Run, RunError, Setup, Sweep, room
+from tests.helpers.runs import SETUP, setup
+
+STORAGE = {"dqn": "tape", "r2d2": "sequences", "clear": "reservoir"}
+STORAGE |= {"ppo": "carries", "ppg": "policy.carries"}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_storage_that_does_not_fit_is_named(
+    agent: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = find(agent).Config()
+    monkeypatch.setattr(room, "free_bytes", lambda: 0)
+    sizes = {"capacity": 64_000_000} if hasattr(config, "capacity") else {"environments": 65_536}
+    wanted = Setup("probe-Memory-v0", dataclasses.replace(config, **sizes), (0, 1), agent)
+    (size,) = sizes
+    message = rf"`{STORAGE[agent]}`.* takes [\d,.]+ GB.*0\.0 MB are free\. Lower `{size}`"
+    with pytest.raises(ValueError, match=message):
+        Run(wanted, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_state_is_in_memory_twice(monkeypatch: pytest.MonkeyPatch):
+    run = Run(setup(capacity=4_000))
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(run._shapes))
+    for free, fits in ((2 * size, True), (2 * size - 1, False)):
+        monkeypatch.setattr(room, "free_bytes", lambda free=free: free)
+        for make in (lambda: Run(run.setup), lambda: Sweep(SETUP, {"gamma": (0.5, 0.9)})):
+            if fits:
+                make()
+        if not fits:
+            with pytest.raises(ValueError, match="There is not enough memory: `tape`"):
+                Run(run.setup)
+
+
+def test_an_allocation_that_fails_is_explained():
+    run = Run(SETUP)
+    for error in (MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")):
+
+        def fail(*_: object, error: Exception = error) -> None:
+            raise error
+
+        run.program = run.program._replace(init=fail)
+        with pytest.raises(RunError, match=r"`\w+`, the largest storage.* takes .* MB"):
+            next(iter(run))
+    run.program = run.program._replace(init=lambda *_: jax.numpy.zeros(1).reshape(2))
+    with pytest.raises(TypeError):
+        next(iter(run))
+
+
+def test_free_memory_is_that_of_the_tightest_limit(monkeypatch: pytest.MonkeyPatch):
+    free = room.free_bytes()
+    if free is None:
+        pytest.skip("This system does not report its memory.")
+    assert 0 < free < 2**50
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    limit = (pages + 10) * room.resource.getpagesize()
+    monkeypatch.setattr(room.resource, "getrlimit", lambda _: (limit, -1))
+    assert room.free_bytes() < 2**24
