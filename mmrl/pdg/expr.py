@@ -329,7 +329,7 @@ class Slice(Expr):
 
 def is_index(value: object) -> bool:
     """An expression, or a number that may stand in one?"""
-    return isinstance(value, Expr | int | np.integer)
+    return isinstance(value, Expr | int | np.integer | np.bool_)
 
 
 def as_expr(value: Any) -> Expr:
@@ -342,7 +342,7 @@ def as_expr(value: Any) -> Expr:
         raise ValueError(f"`{value}` is no index: wanted an int, a symbol or an expression of them")
     if isinstance(value, Expr):
         return value
-    return Const(value if isinstance(value, bool) else int(value))
+    return Const(bool(value) if isinstance(value, bool | np.bool_) else int(value))
 
 
 def min_(*values: Any) -> Any:
@@ -436,6 +436,8 @@ def divide(kind: type[Binary], left: Expr, right: Any) -> Any:
 
 def compare(op: str, left: Expr, right: object) -> Any:
     """`left op right`, decided at once where the sides differ by a number."""
+    if isinstance(right, np.ndarray | jnp.ndarray):  # Python would fall back to `is`
+        return refuse(left)
     if not is_index(right):
         return no_index(left, right)
     other = as_expr(right)

@@ -6,6 +6,7 @@ from typing import Any
 
 import islpy as isl
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -135,7 +136,7 @@ def test_conditions_are_compared_as_conditions():
             assert both.evaluate({"t": k}) == ((one.evaluate({"t": k}) == (k < 3)) == same)
         with pytest.raises(TypeError, match="has no truth value"):
             bool(both)
-        assert bool(op(one, t > 0)) == same and op(one, True).same(one if same else ~one)
+        assert bool(op(one, t > 0)) == same and op(one, np.True_).same(one if same else ~one)
         with pytest.raises(ValueError, match="which is no condition"):
             op(one, 1)
 
@@ -172,6 +173,8 @@ def test_traced_values_stay_arrays():
         (lambda: t & 1, r"`\(t\) & \(1\)` joins `t`, which is no condition.* `t % 2 == 1`"),
         (lambda: (t > 1) | i, r"joins `i`, which is no condition: put comparisons in brackets"),
         (lambda: as_expr(slice(0, 8, 2)), "no step"),
+        (lambda: t == jnp.array(0), r"`t` has no numbers .*`p.fn\(jnp.tanh, x\)`"),
+        (lambda: np.zeros(1, int) != t + 1, r"`t \+ 1` has no numbers"),
         (lambda: t.evaluate({"T": 3}), "`t` has no value"),
         (lambda: Slice(t, T).isl(), "many points"),
     ],
