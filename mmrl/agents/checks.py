@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl import collectives
-from mmrl.envs.spaces import disorder, holds, limits, misfit
+from mmrl.envs.spaces import disorder, holds, limits, misfit, offset
 from mmrl.rollout import collect, start
 
 _KINDS = {
@@ -181,6 +181,8 @@ def action_size(env: Any, params: Any) -> tuple[int, bool]:
     """
     space = _space(env, params, "action")
     if hasattr(space, "n"):
+        if fault := offset(space):
+            raise ValueError(f"`action_space` of `env` {fault}.")
         return int(space.n), False
     if len(getattr(space, "shape", None) or ()) != 1:
         raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")

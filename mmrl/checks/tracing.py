@@ -13,8 +13,9 @@ from mmrl._own import told
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Resetting
-from mmrl.envs.spaces import disorder, misfit
+from mmrl.envs.spaces import disorder, misfit, offset
 from mmrl.envs.wrappers.base import bounds
+from mmrl.rollout.acting import legal
 
 METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")
 METHODS += ("observation_space", "action_space")
@@ -85,6 +86,8 @@ def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
         return
     shape = getattr(space, "shape", None)
     if isinstance(space, spaces.Discrete) and space.n > 0:
+        if fault := offset(space):
+            yield f"`{name}` {fault}"
         return
     if not isinstance(space, spaces.Box) or not isinstance(shape, tuple):
         kinds = "a Box whose `shape` is a tuple, or a Discrete of at least one"
@@ -234,12 +237,13 @@ def action_shape(env: Any, params: Any) -> Any:
 
 
 def random_action(space: Any, key: PRNGKeyArray) -> Any:
-    """An action at random; of numbers without bounds, a normal one."""
+    """An action at random; without two bounds, a normal one around the number nearest to 0."""
     if isinstance(space, spaces.Discrete):
         return space.sample(key)
     low, high = bounds(space)
+    nearest = jnp.clip(0, low, high)
     bounded = jnp.isfinite(low) & jnp.isfinite(high)
     low, high = jnp.where(bounded, low, 0), jnp.where(bounded, high, 1)
     inside = jax.random.uniform(key, space.shape, minval=low, maxval=high)
     anywhere = jax.random.normal(jax.random.fold_in(key, 0), space.shape)
-    return jnp.where(bounded, inside, anywhere).astype(space.dtype)
+    return legal(space, jnp.where(bounded, inside, nearest + anywhere))

@@ -49,13 +49,20 @@ def disorder(space: Any, open_interval: bool = False) -> str:
     )
 
 
+def offset(space: Any) -> str:
+    """Return why the numbers of a `Discrete` do not begin at 0, or ""."""
+    if (start := getattr(space, "start", 0)) == 0:
+        return ""
+    return f"must begin at 0; got start={start}. Add it in the environment"
+
+
 def misfit(space: Any, dtype: Any) -> str:
     """Return why arrays of `dtype` do not hold every value of a space, or "".
 
     They must have the dtype of a `Box`, or its 64-bit form, and hold its finite bounds. A
     `Discrete` may have any integer type that holds its numbers.
     """
-    dtype, wanted = jnp.dtype(dtype), jnp.dtype(space.dtype)
+    dtype, wanted = jnp.dtype(dtype), jax.dtypes.canonicalize_dtype(space.dtype)
     fits = dtype == wanted or (dtype.itemsize == 8 and dtype.kind == wanted.kind)
     if hasattr(space, "n"):
         fits = jnp.issubdtype(dtype, jnp.integer)

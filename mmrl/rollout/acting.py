@@ -114,4 +114,4 @@ def legal(space: Any, action: Any) -> Any:
         return action
     low, high = (jnp.full(space.shape, x, jnp.float32) for x in (space.low, space.high))
     nearest = jnp.rint if jnp.issubdtype(space.dtype, jnp.integer) else jnp.asarray
-    return nearest(jnp.clip(action, low, high)).astype(space.dtype)
+    return nearest(jnp.clip(action, low, high)).astype(jax.dtypes.canonicalize_dtype(space.dtype))

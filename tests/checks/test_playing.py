@@ -15,6 +15,7 @@ from gymnax.environments import environment, spaces
 
 from mmrl import checks
 from mmrl.agents import AGENTS, dqn
+from mmrl.checks.tracing import random_action
 from mmrl.envs import make
 from mmrl.envs.wrappers import BeginFlag, TimeLimit
 from mmrl.runs import Run, Setup, program
@@ -125,6 +126,10 @@ def forgetful(self: Any, *given: Any) -> Any:
     return *step, {k: v for k, v in info.items() if k != "final_observation"}
 
 
+class FromOne(spaces.Discrete):
+    start = 1
+
+
 TRACED: dict[str, tuple[dict[str, Any], str]] = {
     "no length": ({"default_params": params(struct.dataclass(type("P", (), {}))())}, "`max_steps"),
     "inherited length": (
@@ -162,6 +167,10 @@ TRACED: dict[str, tuple[dict[str, Any], str]] = {
     "an action that cannot vary": (
         {"action_space": space(spaces.Box(1, 1, (2,)))},
         "`action_space` must have low < high",
+    ),
+    "actions from one": (
+        {"action_space": space(FromOne(2))},
+        "`action_space` must begin at 0; got start=1. Add it in the environment",
     ),
     "no action": ({"action_space": space(spaces.Discrete(0))}, "Discrete of at least one"),
     "matrices of actions": ({"action_space": space(spaces.Box(0, 1, (2, 2)))}, "Box of vectors"),
@@ -409,8 +418,27 @@ def test_a_run_says_so_before_it_writes(tmp_path: pathlib.Path):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
+def test_no_agent_takes_actions_that_do_not_begin_at_zero(agent: str):
+    module, env = AGENTS[agent], broken(TRACED["actions from one"][0])
+    init = partial(module.init, module.Config(memory="none"), env, env.default_params)
+    with pytest.raises(ValueError, match=r"`action_space` of `env` must begin at 0; got start=1"):
+        jax.eval_shape(init, jax.random.key(0))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_no_agent_begins_with_observations_that_their_type_cannot_hold(agent: str):
     module, env = AGENTS[agent], broken(PLAYED["whole numbers seen"][0])
     init = partial(module.init, module.Config(memory="none"), env, env.default_params)
     with pytest.raises(ValueError, match=r"the observations of `env` must be .*; got int32"):
         jax.eval_shape(init, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(100.0, np.inf), (-np.inf, -3.0), (np.array([-1.0, 5.0]), np.array([1, np.inf]))],
+)
+def test_random_actions_are_legal(low: Any, high: Any):
+    box = spaces.Box(low, high, (2,), jnp.float32)
+    draw = jax.vmap(partial(random_action, box))
+    draws = np.asarray(draw(jax.random.split(jax.random.key(0), 20)))
+    assert (draws >= low).all() and (draws <= high).all() and (np.ptp(draws, 0) > 0).all()

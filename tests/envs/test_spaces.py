@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -31,13 +32,14 @@ def box(low: Any, high: Any, dtype: Any = jnp.float32, size: int = 2) -> spaces.
         (box(0, 5, jnp.int32), [2.6, 9.0], [3, 5]),
         (box(-1, 1, jnp.float16), [0.5, 9.0], [0.5, 1.0]),
         (box(-1.0, 1.0), [np.nan, 9.0], [np.nan, 1.0]),
+        (box(-1.0, 1.0, np.float64), [-2.0, 0.5], [-1.0, 0.5]),
         (spaces.Discrete(3), [7], [7]),
     ],
 )
 def test_the_nearest_action_in_a_space(space: Any, action: list[float], wanted: list[float]):
     action = np.asarray(action, np.float32 if isinstance(space, spaces.Box) else np.int32)
     played = legal(space, action)
-    assert played.dtype == space.dtype
+    assert played.dtype == jax.dtypes.canonicalize_dtype(space.dtype)
     np.testing.assert_array_equal(played, np.asarray(wanted, space.dtype))
     np.testing.assert_array_equal(legal(space, played), played)
 
@@ -83,6 +85,10 @@ def test_bounds_are_intervals(low: Any, high: Any, closed: str, open_interval: s
         (box(0, 1, jnp.bool_), "bool", True),
         (box(0, 2, jnp.bool_), "bool", False),
         (box(0, 1), "float64", True),
+        (box(0, 1, float), "float32", True),  # which is float64 for NumPy
+        (box(0, 1, np.float64), "float32", True),
+        (box(0, 9, int), "int32", True),
+        (box(0, 1, float), "int32", False),
         (box(0, 1, jnp.int32), "int64", True),
         (box(-1e5, 1e5, jnp.float16), "float16", False),
         (box(-6e4, 6e4, jnp.float16), "float16", True),

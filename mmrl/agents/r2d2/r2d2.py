@@ -225,7 +225,6 @@ def loss(
     """Mean over trained steps of w_i huber(y_t - Q(s_t, a_t)), and the errors y_t - Q(s_t, a_t).
 
     y_t = h(Σ_k γ^k r_{t+k} + γ^n h⁻¹(Q⁻(s_{t+n}, argmax_a Q(s_{t+n}, a)))).
-    `sample` is a `mmrl.replay.sequences.Sample`; `unroll` gives its steps after the burn-in.
     """
     steps, q = unroll(config, net, sample)
     _, q_target = unroll(config, target, sample)
