@@ -6,12 +6,13 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
+from rich.console import Console
 
 from mmrl.rollout import evaluate
 from mmrl.runs import interquartile_mean
 from mmrl.runs.training import Training
 
-EPISODES = 256  # of random actions
+EPISODES = 64  # of random actions, or four evaluations if that is more
 FILL = "fill: the share of real steps in a batch, the rest is padding; 0 % before learning starts."
 
 Returns = Float[np.ndarray, "block seed"]
@@ -26,11 +27,18 @@ def course(history: Sequence[dict[str, Any]]) -> str:
     return f"Best after block {best + 1}: {scores[best]:.2f}; at the end {scores[-1]:.2f}.\n"
 
 
-def at_chance(run: Training, returns: Returns, longer: str) -> str:
-    """Return a line if training has not come above random actions, which are played for it.
+def tell_chance(run: Training, returns: Returns, longer: str, console: Console) -> None:
+    """Print that training is still at chance, if it is, and `longer`, the command to continue."""
+    if line := at_chance(run, returns):
+        console.print(line)
+        console.print(f"To continue: {longer}", soft_wrap=True)
+
+
+def at_chance(run: Training, returns: Returns) -> str:
+    """Return a sentence if training has not come above random actions, which are played for it.
 
     It compares the last quarter of the blocks with the first and, if it has not risen, with random
-    actions. `longer` is the command that continues the run.
+    actions.
     """
     quarter = max(1, len(returns) // 4)
     last = np.ravel(returns[-quarter:])
@@ -42,8 +50,7 @@ def at_chance(run: Training, returns: Returns, longer: str) -> str:
     steps = run.history[-1]["env_steps"]
     return (
         f"Still at chance: {np.mean(last):.2f} in the last {quarter} of {len(returns)} blocks, and "
-        f"{np.mean(chance):.2f} by random actions. {steps:,} steps per seed may be too "
-        f"few; to continue: {longer}\n"
+        f"{np.mean(chance):.2f} by random actions. {steps:,} steps per seed may be too few."
     )
 
 
@@ -51,13 +58,14 @@ def random_returns(run: Training, seed: int = 0) -> Float[np.ndarray, " episodes
     """Return the undiscounted returns of uniformly random actions."""
     env, params, *_ = run.program
     space, steps = env.action_space(params), params.max_steps_in_episode
+    episodes = max(EPISODES, 4 * run.setup.config.episodes)
 
     def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
         return state, space.sample(key)
 
     @jax.jit
     def play(key: Any) -> Any:
-        return evaluate(policy, env, params, (), key, EPISODES, steps).returns
+        return evaluate(policy, env, params, (), key, episodes, steps).returns
 
     return np.asarray(play(jax.random.key(seed)))
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from mmrl.commands.console import Path, called, open_console, to_resume
 from mmrl.commands.folders import RESULTS, new_folder, newest, unless_empty
-from mmrl.commands.outcome import at_chance
+from mmrl.commands.outcome import tell_chance
 from mmrl.commands.terminal import in_background, sparkline, tell_fewer, tell_preset
 from mmrl.commands.train import (
     AGENT,
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     returns = sweep.curves[sweep.settings.index(sweep.verdict().winner.setting)].T
     longer = to_resume("sweep", options, path, "--blocks", 2 * len(sweep.history))
     if np.isfinite(returns).all():
-        console.print(at_chance(sweep, returns, longer), end="", highlight=False, soft_wrap=True)
+        tell_chance(sweep, returns, longer, console)
     return 0
 
 

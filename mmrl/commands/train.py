@@ -20,7 +20,7 @@ from mmrl.agents.presets import PRESETS, find_preset
 from mmrl.commands.connect import Hosts
 from mmrl.commands.console import Path, called, open_console, to_resume
 from mmrl.commands.folders import RESULTS, new_folder, newest, unless_empty
-from mmrl.commands.outcome import FILL, at_chance, course
+from mmrl.commands.outcome import FILL, course, tell_chance
 from mmrl.commands.terminal import going_on, tell_fewer, tell_preset, watch
 from mmrl.commands.words import described, in_words_of_help
 from mmrl.envs import registered
@@ -135,11 +135,11 @@ def _tell_outcome(run: Run, options: Options, path: pathlib.Path, console: Conso
     """Print what the run has reached, and the commands that continue from there."""
     returns = np.array([row["returns"] for row in run.history])
     console.print(FILL)
-    if any(max(row["fill"]) for row in run.history):
-        longer = to_resume("train", options, path, "--blocks", 2 * len(run.history))
-        console.print(at_chance(run, returns, longer), end="", soft_wrap=True)
-    else:
+    if not any(max(row["fill"]) for row in run.history):
         console.print("It has learned nothing: too few steps were played to fill any batch.")
+    elif jax.process_count() == 1:  # several would wait for the one that plays
+        longer = to_resume("train", options, path, "--blocks", 2 * len(run.history))
+        tell_chance(run, returns, longer, console)
     console.print(course(run.history), end="")
     if run.best is not None and (run.best.returns > returns[-1]).any():
         score = interquartile_mean(run.best.returns)

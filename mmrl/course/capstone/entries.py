@@ -22,7 +22,7 @@ from mmrl.course.capstone.checks import Entry, Evaluate
 from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
 from mmrl.course.results import PUBLISHED
 from mmrl.runs import RunError, provenance
-from mmrl.runs.checkpoint import create, dumps, loads, replace, writing
+from mmrl.runs.checkpoint import create, dumps, expanded, loads, replace, writing
 
 FIELDS = ("name", "memory", "sees", "source", "protocol", "seeds", "tuning", "gates", "state")
 FIELDS += (
@@ -94,6 +94,7 @@ def run(
     a quick look replaces another one.
     """
     factory, file = find(place)
+    out = expanded(out)
     name, source = name or place.rpartition(":")[2], file if _ours(file) else out.with_suffix(".py")
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
     refused = [*checks.tuned(tuning), *checks.named(name, file, oracle), *checks.short(file)]
@@ -181,6 +182,7 @@ def check(
     as many `fresh` ones, which are drawn if they are not given. Raises `RunError` if it cannot be
     read, and `ValueError` for seeds that are not fresh.
     """
+    path = expanded(path)
     entry = read(path)
     if missing := [field for field in FIELDS if field not in entry]:
         return [f"It lacks {', '.join(missing)}: write it by `mmrl capstone run`."]
