@@ -174,7 +174,7 @@ def test_what_options_change_of_a_preset_is_said(
 
     monkeypatch.setattr(command, "watch" if command is train else "_watch", stop)
     swept = "Your options change eta=(0.5, 0.75) (from 0.9)." if command is sweep else ""
-    same = said("--gamma", "0.997", "--blocks", "3")  # as there, and what the paper does not say
+    same = said("--gamma", "0.997", "--episodes", "3")  # as there, and what the paper does not say
     assert swept in same and ("Your options change" in same) == bool(swept)
     other = said("--gamma", ".9", "--capacity", "102400", "--observes", "begin_flag")
     assert "Your options change gamma=0.9 (from 0.997), capacity=102400 (from 4003840), " in other

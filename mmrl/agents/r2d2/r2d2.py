@@ -3,8 +3,7 @@
 Kapturowski et al. 2019. What it adds to DQN on segments: the recurrent state that the actor had is
 stored with each sequence; a burn-in prefix refreshes it with today's parameters; sequences may
 overlap and are drawn by priority; targets are n-step double Q. Our defaults are not the paper's
-(`presets.PRESETS["r2d2"]["paper"]`): n is 20, sequences do not overlap, and rewards are divided by
-the deviation of their sums and cut to ±10, without the value rescaling h.
+(`presets.PRESETS["r2d2"]["paper"]`): n is 20, no overlap, no h; rewards normalized, cut to ±10.
 
     iteration:  act `rollout` steps in `environments` environments, each with an ε of its own, by
                 parameters that lag behind → `sequences`, with the actors' own priorities,
