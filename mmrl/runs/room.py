@@ -43,20 +43,20 @@ def free_bytes() -> int | None:
     """Return the bytes that this process may still allocate, or None if that is unknown."""
     known = []
     with contextlib.suppress(OSError, ValueError):
-        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+        lines = pathlib.Path("/proc/meminfo").read_text("utf-8").splitlines()
         kilobytes = {
             name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
         }
         known.append(1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"]))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     with contextlib.suppress(OSError):
-        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+        pages = int(pathlib.Path("/proc/self/statm").read_text("utf-8").split()[0])
         if limit != resource.RLIM_INFINITY:
             known.append(max(limit - pages * resource.getpagesize(), 0))
     with contextlib.suppress(OSError, ValueError):  # of a container: "max" is no limit
         group = pathlib.Path("/sys/fs/cgroup")
-        most, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
-        rows = map(str.split, (group / "memory.stat").read_text().splitlines())
+        most, used = (int((group / f"memory.{x}").read_text("utf-8")) for x in ("max", "current"))
+        rows = map(str.split, (group / "memory.stat").read_text("utf-8").splitlines())
         known.append(max(most - used + {name: int(n) for name, n in rows}["file"], 0))
     return min(known, default=None)
 
