@@ -15,8 +15,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from mmrl._own import find as find_own
-from mmrl._own import told
+from mmrl import _own
 from mmrl.course.capstone import baselines, checks, evaluation, gates
 from mmrl.course.capstone.checks import Entry, Evaluate
 from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
@@ -47,7 +46,7 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
     """
     if source is not None and source.exists():
         place = f"{_loaded(source)}:{place.partition(':')[2]}"
-    found = find_own(place, "memory")
+    found = _own.find(place, "memory")
     module = sys.modules.get(getattr(found, "__module__", ""))
     file = getattr(module, "__file__", None) if callable(found) else None
     if file is None:
@@ -70,7 +69,7 @@ def _loaded(source: pathlib.Path) -> str:
         del sys.modules[name]
         raise ValueError(
             f"`memory` must be in a file that can be imported by itself; {source} raised "
-            f"{told(error)}."
+            f"{_own.told(error)}."
         ) from error
     return name
 
@@ -250,4 +249,4 @@ def _hash(file: pathlib.Path) -> str:
 
 def _ours(file: pathlib.Path) -> bool:
     """Whether a file comes with mmrl, so that everybody has it."""
-    return file.resolve().is_relative_to(pathlib.Path(own.__file__).resolve().parents[1])
+    return file.resolve().is_relative_to(pathlib.Path(_own.__file__).resolve().parent)
