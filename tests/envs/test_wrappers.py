@@ -352,7 +352,7 @@ def test_episode_statistics(env):
         (lambda: wrappers.NoisyObservation(TASK, -1.0), "`sigma`"),
         (lambda: wrappers.NoisyObservation(TASK, float("nan")), "`sigma`"),
         (lambda: wrappers.PreviousAction(TASK, "one"), "`null`"),
-        (lambda: wrappers.PreviousAction(gymnax.make("Pendulum-v1")[0]), "Discrete action"),
+        (lambda: wrappers.PreviousAction(gymnax.make("Pendulum-v1")[0]), "discrete actions"),
         (lambda: wrappers.StateObservation(gymnax.make("CartPole-v1")[0]), "state_obs"),
         (lambda: wrappers.TimeLimit(TASK, 0), "`steps`"),
         (lambda: wrappers.VmapAutoReset(TASK, 0), "`num_envs`"),
