@@ -73,6 +73,9 @@ def test_content_changes_with_code(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Scaled, "step_env", lambda self, *rest: Memory.step_env(self, *rest))
     assert content(Scaled(1.0)) != before
 
+    one, two = (lambda: 1), (lambda: 2)
+    assert content(one) == content(one) != content(two)
+
     def closed(x: Any) -> Any:
         return lambda: x
 
