@@ -12,6 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from reading import load
+
 ROOT = Path(__file__).parent.parent.parent
 PUBLISHED = """\
 import sys
@@ -86,7 +88,7 @@ def _project(root: Path) -> dict[str, Any]:
 
 
 def _notebook(path: Path, source: str) -> str:
-    data = json.loads(path.read_text("utf-8"))
+    data = load(path)
     (setup,) = (c for c in data["cells"] if "setup" in c["metadata"].get("tags", []))
     setup["source"] = source.splitlines(keepends=True)
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

@@ -7,6 +7,7 @@ mmrl nor one of a picture's alt text.
 """
 
 import hashlib
+import json
 import os
 import shutil
 from collections import defaultdict
@@ -14,10 +15,11 @@ from functools import cache
 from modulefinder import ModuleFinder
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from locks import lock
+from reading import NotRead, load, loads
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -74,12 +76,12 @@ def execute(path: Path) -> bool:
 
     Raises `Failed` with the cell and its traceback if it stops, or takes too long.
     """
-    import nbformat  # takes two seconds, which not every test has to wait
-
     runs = CACHE / path.stem / _flags_key(path.stem)
     with lock(CACHE / f"{path.stem}.lock"):
         try:
-            target = runs / f"{_key(nbformat.read(path, 4))}.ipynb"
+            target = runs / f"{_key(node(path))}.ipynb"
+        except NotRead as error:
+            raise Failed(str(error)) from error
         except SyntaxError as error:
             raise Failed(f"{path.name} is not Python: {error}") from error
         runs.mkdir(parents=True, exist_ok=True)
@@ -112,18 +114,27 @@ def execute_all(paths: list[Path] | None = None) -> None:
         raise Failed("\n".join(reports))
 
 
-def read(text: str) -> "NotebookNode":
+def node(path: Path) -> "NotebookNode":
+    """The notebook of a file; raises `NotRead`, which names the file."""
+    return _node(load(path))
+
+
+def _node(notebook: dict[str, Any]) -> "NotebookNode":
+    import nbformat  # takes two seconds, which not every test has to wait
+
+    return nbformat.reads(json.dumps(notebook), 4)
+
+
+def read(text: str, name: str = "the notebook") -> "NotebookNode":
     """A notebook as MyST-NB wants it: as it stands in its file, with the outputs of its run.
 
     Runs of another state of mmrl were removed when `execute` was called.
     """
-    import nbformat
-
-    notebook = nbformat.reads(text, 4)
+    notebook = _node(loads(text, name))
     for path in CACHE.glob(f"*/*/{_code_key(notebook)}-*.ipynb"):
         if path.parent.name != _flags_key(path.parents[1].name):
             continue
-        run = nbformat.read(path, 4)
+        run = node(path)
         for cell, ran in zip(_code(notebook), _code(run), strict=True):
             cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
         notebook.metadata |= {k: v for k, v in run.metadata.items() if k == "widgets"}
@@ -217,7 +228,7 @@ def _nbmake(path: Path, target: Path) -> None:
     for attempt in (1, 2):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        copy = Path(shutil.copy(path, work))
+        nbformat.write(node(path), copy := work / path.name)
         variables = environment(computing=path.stem not in COMPILING) | {"IPYTHONDIR": str(work)}
         # Not the user's own profile. Only errors are logged, not that sockets are not encrypted.
         profile = work / "profile_default"

@@ -15,6 +15,7 @@ from typing import Any
 
 import nbformat
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbconvert.exporters import NotebookExporter
 from nbgrader import preprocessors
 from nbgrader.api import Gradebook
 from nbgrader.plugins import ExportPlugin
@@ -38,6 +39,40 @@ def _given_out(resources: Any) -> list[Any]:
     name = resources["nbgrader"]
     path = COURSE / "source" / name["assignment"] / f"{name['notebook']}.ipynb"
     return nbformat.read(path, 4).cells
+
+
+class Lenient(NotebookExporter):
+    """Read what Colab, an editor or a kernel that died saved, as far as it can be graded."""
+
+    def from_file(self, file_stream: Any, resources: Any = None, **options: Any) -> Any:
+        try:
+            saved = json.loads(file_stream.read().removeprefix("\ufeff"))
+            cells = list(saved["cells"])
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{getattr(file_stream, 'name', 'A file')} is not a notebook."
+            ) from None
+        for number, cell in enumerate(cells, 1):
+            cell["source"] = "".join(cell.get("source") or "").replace("\r\n", "\n")
+            cell["metadata"] = cell.get("metadata") or {}
+            cell.setdefault("id", f"cell-{number}")
+            if cell["cell_type"] == "code":
+                cell |= {"outputs": [], "execution_count": None}
+        saved["metadata"] = saved.get("metadata") or {}
+        saved["metadata"].pop("widgets", None)  # of another run, and sometimes without its state
+        saved |= {"nbformat": 4, "nbformat_minor": 5}
+        notebook = nbformat.reads(json.dumps(saved), 4)
+        return self.from_notebook_node(notebook, resources, **options)
+
+
+class Stateless(preprocessors.NbGraderPreprocessor):
+    """Forget a state of widgets that holds no `state`, at which a page of feedback would stop."""
+
+    def preprocess(self, nb: Any, resources: Any) -> Any:
+        states = nb.metadata.get("widgets") or {}
+        if not all("state" in (state or {}) for state in states.values()):
+            del nb.metadata["widgets"]
+        return nb, resources
 
 
 class Marked(preprocessors.NbGraderPreprocessor):
@@ -251,6 +286,12 @@ c.Autograde.sanitize_preprocessors = [
     preprocessors.OverwriteKernelspec,
     Restored,
     preprocessors.CheckCellMetadata,
+]
+c.Autograde.exporter_class = Lenient
+c.GenerateFeedback.preprocessors = [
+    Stateless,
+    preprocessors.GetGrades,
+    "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
 ]
 c.Bounded.timeout = CELL_SECONDS
 c.Bounded.iopub_timeout = 30  # seconds until a cell that cannot be interrupted ends its notebook

@@ -77,7 +77,7 @@ def join(site: Path, names: list[str]) -> str:
         soup = BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
         head = head or soup
         if found := soup.find("script", type=STATE):
-            state |= json.loads(found.string)["state"]
+            state |= json.loads(found.string).get("state", {})
         article = soup.select_one("article.bd-article")
         _settle(article, name, set(names), here)
         bodies.append(

@@ -5,7 +5,6 @@ were. `tests/book/test_notebooks.py` holds every chapter to it.
 """
 
 import argparse
-import json
 import re
 import statistics
 import subprocess
@@ -13,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from reading import load, loads
 
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -171,7 +172,7 @@ def unnamed(notebook: dict[str, Any], names: dict[str, str]) -> Iterator[str]:
 def _chapters(revision: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     if revision is None:
         for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-            yield path.stem, json.loads(path.read_text("utf-8"))
+            yield path.stem, load(path)
         return
     git = ["git", "-C", str(ROOT)]
     listed = subprocess.check_output(
@@ -180,7 +181,7 @@ def _chapters(revision: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in listed.split():
         if name.endswith(".ipynb"):
             text = subprocess.check_output([*git, "show", f"{revision}:{name}"], text=True)
-            yield Path(name).stem, json.loads(text)
+            yield Path(name).stem, loads(text, name)
 
 
 def main() -> None:

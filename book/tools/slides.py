@@ -29,7 +29,8 @@ BLOCK = re.compile(
     r"(?:```.*?```|\$\$.*?\$\$|<details>.*?</details>|.+?)(?=\n\s*\n|\Z)", flags=re.DOTALL
 )
 ITEM = re.compile(r"\n(?=(?:[-*]|\d+\.)\s)")
-DRAWN = {"image/png", "application/vnd.jupyter.widget-view+json"}
+WIDGET = "application/vnd.jupyter.widget-view+json"
+DRAWN = {"image/png", WIDGET}
 ORIGIN = re.compile(r"^Seeds? .*\n(?:Measured on .*\n(?: {4}.*\n)*)?", flags=re.MULTILINE)
 PAGE = """\
 <!DOCTYPE html>
@@ -58,7 +59,7 @@ def build() -> Path:
         shutil.copy(path, static)
     rows = []
     for path in execute.chapters():
-        notebook = execute.read(path.read_text("utf-8"))
+        notebook = execute.read(path.read_text("utf-8"), path.name)
         title = notebook.cells[0].source.partition("\n")[0].removeprefix("# ")
         (SLIDES / f"{path.stem}.html").write_text(page(notebook, title), "utf-8")
         rows.append(f'<li><a href="{path.stem}.html">{title}</a></li>')

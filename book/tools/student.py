@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from reading import load
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 POINTS = 1  # of each exercise
@@ -111,7 +113,7 @@ def write(folder: Path) -> None:
         (chapter / "figures").mkdir(parents=True)
         for picture in (NOTEBOOKS / "figures").glob(f"{number}_*.svg"):
             shutil.copy(picture, chapter / "figures")
-        made = for_students(json.loads(path.read_text("utf-8")), number)
+        made = for_students(load(path), number)
         text = json.dumps(made, indent=1, ensure_ascii=False)
         (chapter / path.name).write_text(f"{text}\n", "utf-8")
 

@@ -1,7 +1,6 @@
 """A Sphinx extension: each file of results with what it shows, its figure, and its rows."""
 
 import base64
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import execute
 import pages
 import sentences
 from docutils import nodes
+from reading import load
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -176,7 +176,7 @@ def readers(name: str) -> list[str]:
     """The chapters whose code reads a file of results."""
     found = []
     for path in execute.chapters():
-        cells = json.loads(path.read_text("utf-8"))["cells"]
+        cells = load(path)["cells"]
         if any(_reads(name, "".join(c["source"])) for c in cells if c["cell_type"] == "code"):
             found.append(f"{execute.NOTEBOOKS.name}/{path.stem}")
     return found

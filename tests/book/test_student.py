@@ -6,6 +6,7 @@ How nbgrader gives them out, runs and grades them is seen by `make grading`, whi
 import ast
 import copy
 import importlib
+import io
 import json
 import os
 import re
@@ -59,7 +60,8 @@ def released(cell: dict[str, Any]) -> str:
 def handed_in(slug: str, name: str) -> list[dict[str, Any]]:
     """The answers and checks of a planted submission."""
     given = [cell | {"source": released(cell)} for cell in MADE[slug]["cells"]]
-    cells = json.loads(run.submission(slug, {"cells": given}, run.PLANTED[name]))["cells"]
+    text = run.submission(slug, {"cells": given}, run.PLANTED[name]).removeprefix("\ufeff")
+    cells = json.loads(text)["cells"]
     return [cell for cell in cells if cell["metadata"].get("nbgrader")]
 
 
@@ -312,6 +314,27 @@ def test_a_slow_cell_of_the_course_is_no_fault_of_the_student(
 
         bounded.on_cell_executed = slowly
         assert outcomes(settings, "print", "lesson", "print", seconds=2)[1] == why
+
+
+def test_what_other_programs_saved_is_graded(settings: dict[str, Any]):
+    sources = [MADE["05_returns_are_monoids"]["cells"][i] for i in (0, 1)]
+    for kind in ("right", "colab", "bare"):
+        text = run.saved(kind, {"cells": sources})
+        read, _ = settings["Lenient"]().from_file(io.StringIO(text))
+        notebook = nbformat.reads(read, 4)
+        assert [c.source for c in notebook.cells] == [*map(run.text_of, sources)]
+        assert "widgets" not in notebook.metadata and all(cell.id for cell in notebook.cells)
+    for text in ("", "no notebook", "[]", '{"a": 1}', '{"cells": 3}'):
+        with pytest.raises(ValueError, match="is not a notebook"):
+            settings["Lenient"]().from_file(io.StringIO(text))
+
+
+def test_feedback_forgets_a_widget_state_without_its_state(settings: dict[str, Any]):
+    kind = "application/vnd.jupyter.widget-state+json"
+    for state, kept in (({}, False), (None, False), ({"state": {}}, True)):
+        notebook = v4.new_notebook(metadata={"widgets": {kind: state}})
+        settings["Stateless"]().preprocess(notebook, {})
+        assert ("widgets" in notebook.metadata) == kept
 
 
 NAMES = ["5-1-answer", "5-1", "5-2-answer", "5-2"]

@@ -55,6 +55,7 @@ CODE = {
 class Planted:
     """A submission: an answer for each exercise, and points and words that it must get."""
 
+    # "colab" and "bare" (right, as other programs save it),
     # "right", "mistake", "open", "gone" and "edited" (the check, of a mistake), "bothgone", right
     # with marks that are "split", "pasted" or "stripped", or a key of CODE
     answers: tuple[str, ...]
@@ -85,6 +86,8 @@ PLANTED = {
     "split": Planted(("right", "split", "right"), (1, 1, 1), (RIGHT,) * 3),
     "pasted": Planted(("right", "pasted", "right"), (1, 1, 1), (RIGHT,) * 3),
     "stripped": Planted(("stripped",) * 3, (1, 1, 1), (RIGHT,) * 3),
+    "colab": Planted(("colab",) * 3, (1, 1, 1), (RIGHT,) * 3),
+    "bare": Planted(("bare",) * 3, (1, 1, 1), (RIGHT,) * 3),
     "edited": amid("edited", "Exercise"),
     "unreadable": Planted(("no notebook",) * 3, (0, 0, 0), ("could not be read",) * 3),
 }
@@ -116,7 +119,22 @@ def submission(chapter: str, released: dict[str, Any], planted: Planted) -> str:
             cell = cell | {"metadata": {}}
         if not (mark.get("grade") and answer in ("gone", "bothgone")):
             cells.append(cell)
-    return json.dumps(released | {"cells": cells})
+    return saved(planted.answers[0], released | {"cells": cells})
+
+
+def saved(kind: str, notebook: dict[str, Any]) -> str:
+    """The text of a notebook as JupyterLab saves it, or Colab, or a program of Windows."""
+    if kind == "colab":
+        widgets = {"application/vnd.jupyter.widget-state+json": {}}
+        notebook["metadata"] = notebook.get("metadata", {}) | {"widgets": widgets}
+    if kind == "bare":
+        notebook = {"cells": [without(cell, "id", "outputs") for cell in notebook["cells"]]}
+        return "\ufeff" + json.dumps(notebook | {"nbformat": 4}, indent=1).replace("\n", "\r\n")
+    return json.dumps(notebook)
+
+
+def without(cell: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in cell.items() if name not in names}
 
 
 def text_of(cell: dict[str, Any]) -> str:
@@ -125,7 +143,7 @@ def text_of(cell: dict[str, Any]) -> str:
 
 def answered(answer: str, check: str, solution: str) -> str:
     """The code of an answer to what a cell checks."""
-    if answer in ("right", "split", "pasted", "stripped"):
+    if answer in ("right", "split", "pasted", "stripped", "colab", "bare"):
         return right(check, solution)
     if answer in CODE:
         return CODE[answer].replace("NAME", names(check)[0])
@@ -199,6 +217,7 @@ def grade(course: Path, chapter: str, who: Sequence[str], python: Path) -> list[
         nbgrader(python, course, "autograde", chapter, "--student", name, *bounds)
         print(f"{chapter}, {name}: {time.monotonic() - began:.0f} s", flush=True)
     nbgrader(python, course, "export")
+    nbgrader(python, course, "generate_feedback", chapter)
     with (course / "points.csv").open(encoding="utf-8") as file:
         return [row for row in csv.DictReader(file) if row["chapter"] == chapter]
 
@@ -258,6 +277,8 @@ def main() -> None:
             for row in rows:
                 print(*row.values(), sep=" · ")
             wrong += complaints(rows, given.only)
+            pages = {path.parts[-3] for path in course.glob(f"feedback/*/{chapter}/*.html")}
+            wrong += [f"{name}: no feedback" for name in {*given.only} - pages - {"unreadable"}]
             print(f"{chapter}: {len(given.only)} submissions, {time.monotonic() - began:.0f} s")
     sys.exit("\n".join(wrong))
 

@@ -1,0 +1,73 @@
+"""Read notebooks that any program saved: JupyterLab, Colab, an editor, or a kernel that died."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+WIDGETS = "application/vnd.jupyter.widget-state+json"
+
+
+class NotRead(ValueError):
+    """A file is not a notebook; the message names the file and what is wrong, in one sentence."""
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the notebook in a file as `loads` does; raises `NotRead`."""
+    return loads(path.read_bytes(), path.name)
+
+
+def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
+    """Return a notebook of format 4.5 or later as JSON, with all fields that tools rely on.
+
+    A byte order mark, CRLF, missing ids, metadata and outputs, and a widget state without `state`
+    are repaired. Raises `NotRead`, which begins with `name`.
+    """
+    notebook = _parsed(data, name)
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
+        old = isinstance(notebook, dict) and "worksheets" in notebook
+        why = "a notebook of format 3: save it in JupyterLab" if old else "JSON without `cells`"
+        raise NotRead(f"{name} must be a notebook of format 4; it is {why}.")
+    for number, cell in enumerate(notebook["cells"], 1):
+        if not isinstance(cell, dict) or cell.get("cell_type") not in ("code", "markdown", "raw"):
+            raise NotRead(
+                f"{name} must hold cells of code, Markdown or text; cell {number} is not."
+            )
+        _complete(cell, number)
+    notebook["nbformat"] = 4
+    notebook["nbformat_minor"] = max(notebook.get("nbformat_minor") or 0, 5)
+    notebook["metadata"] = notebook.get("metadata") or {}
+    forget_widgets(notebook["metadata"])
+    return notebook
+
+
+def forget_widgets(metadata: dict[str, Any]) -> None:
+    """Remove a widget state that holds no `state`: nbconvert stops at it."""
+    state = (metadata.get("widgets") or {}).get(WIDGETS) or {}
+    if "state" not in state:
+        metadata.pop("widgets", None)
+
+
+def _parsed(data: bytes | str, name: str) -> Any:
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8-sig")
+        text = text.removeprefix("\ufeff")
+        if not text.strip():
+            raise NotRead(f"{name} must be a notebook; it is empty.")
+        return json.loads(text)
+    except UnicodeDecodeError as error:
+        raise NotRead(f"{name} must be a notebook in UTF-8; byte {error.start} is not.") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise NotRead(f"{name} must be a notebook; it is not JSON: {error}.") from None
+
+
+def _complete(cell: dict[str, Any], number: int) -> None:
+    """Add what a cell lacks; line ends become \\n."""
+    source = cell.get("source") or ""
+    lines = "".join(source).replace("\r\n", "\n").splitlines(keepends=True)
+    cell["source"] = "".join(lines) if isinstance(source, str) else lines
+    cell["metadata"] = cell.get("metadata") or {}
+    cell.setdefault("id", f"cell-{number}")
+    if cell["cell_type"] == "code":
+        outputs = cell.get("outputs") or []
+        cell["outputs"] = [out for out in outputs if isinstance(out, dict) and "output_type" in out]
+        cell.setdefault("execution_count", None)

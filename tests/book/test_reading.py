@@ -1,0 +1,126 @@
+"""Notebooks that other programs saved are read; what is not a notebook is named in one sentence."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
+import execute  # noqa: E402
+import readability  # noqa: E402
+import slides  # noqa: E402
+import student  # noqa: E402
+from reading import WIDGETS, NotRead, load  # noqa: E402
+
+DRAWN = {
+    "output_type": "display_data",
+    "metadata": {},
+    "data": {"application/x-odd": {"a": 1}, "text/plain": "x"} | {slides.WIDGET: {"model_id": "m"}},
+}
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "id": "a", "metadata": {}, "source": "# Title\n\nTwo words."},
+        {
+            "cell_type": "code",
+            "id": "b",
+            "metadata": {"slideshow": {"slide_type": "slide"}},
+            "source": "print(1)",
+            "outputs": [DRAWN],
+            "execution_count": 1,
+        },
+        {
+            "cell_type": "code",
+            "id": "c",
+            "metadata": {"tags": ["exercise"]},
+            "source": "x = ...\ncheck.guess(x)",
+            "outputs": [],
+            "execution_count": None,
+        },
+    ],
+    "metadata": {},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+def saved(change: Callable[[Any], Any]) -> bytes:
+    notebook = json.loads(json.dumps(NOTEBOOK))
+    change(notebook)
+    return json.dumps(notebook).encode()
+
+
+def bare(notebook: Any) -> None:
+    notebook["cells"][0].pop("metadata")
+    for cell in notebook["cells"]:
+        for name in ("id", "outputs", "execution_count"):
+            cell.pop(name, None)
+    for name in ("metadata", "nbformat_minor"):
+        notebook.pop(name)
+
+
+READ = {
+    "as it is": saved(lambda notebook: None),
+    "a widget state without `state`": saved(lambda n: n["metadata"].update(widgets={WIDGETS: {}})),
+    "no widget state": saved(lambda n: n["metadata"].update(widgets={})),
+    "widgets that are null": saved(lambda n: n["metadata"].update(widgets=None)),
+    "no ids, no metadata, no outputs": saved(bare),
+    "format 4.4": saved(lambda n: n.update(nbformat_minor=4)),
+    "an output without a type": saved(lambda n: n["cells"][1]["outputs"].append({"data": {}})),
+    "a byte order mark": b"\xef\xbb\xbf" + saved(lambda notebook: None),
+    "CRLF": json.dumps(NOTEBOOK, indent=1).replace("\n", "\r\n").encode(),
+    "CRLF in sources": saved(lambda n: n["cells"][2].update(source="x = ...\r\ncheck.guess(x)")),
+    "lists of lines": saved(lambda n: n["cells"][2].update(source=["x = ...\n", "check.guess(x)"])),
+}
+
+
+@pytest.mark.parametrize("data", READ.values(), ids=READ)
+def test_notebooks_of_other_programs_are_read(data: bytes, tmp_path: Path):
+    path = tmp_path / "00_one.ipynb"
+    path.write_bytes(data)
+    assert "widgets" not in load(path)["metadata"]
+    made = student.for_students(load(path), "00")
+    assert [cell["cell_type"] for cell in made["cells"]] == ["markdown", "code", "code", "code"]
+    assert made["cells"][3]["id"].endswith("-check")
+    assert readability.minutes(load(path))[1] == readability.EXERCISE
+    node = execute.read(path.read_text("utf-8"), path.name)
+    assert [cell.source for cell in node.cells] == [c["source"] for c in NOTEBOOK["cells"]]  # type: ignore[index]
+    assert "<section" in slides.page(node, "one")
+
+
+def test_a_widget_state_is_kept(tmp_path: Path):
+    state = {WIDGETS: {"state": {"m": {}}, "version_major": 2}}
+    path = tmp_path / "one.ipynb"
+    path.write_bytes(saved(lambda n: n["metadata"].update(widgets=state)))
+    assert load(path)["metadata"]["widgets"] == state
+
+
+REFUSED = {
+    "nothing": b"",
+    "spaces": b" \n",
+    "no JSON": b"no notebook",
+    "half a file": saved(lambda notebook: None)[:200],
+    "a list": b"[]",
+    "null": b"null",
+    "JSON of another kind": b'{"a": 1}',
+    "cells that are a number": b'{"cells": 3}',
+    "a cell that is a text": b'{"cells": ["x"]}',
+    "a cell without a type": b'{"cells": [{"source": "x"}]}',
+    "format 3": b'{"worksheets": [], "nbformat": 3}',
+    "Latin-1": "{'café'}".encode("latin-1"),
+    "UTF-16": saved(lambda notebook: None).decode().encode("utf-16"),
+    "a picture": b"\x89PNG\r\n\x1a\n",
+}
+
+
+@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_a_notebook_is_named_in_one_sentence(data: bytes, tmp_path: Path):
+    path = tmp_path / "00_one.ipynb"
+    path.write_bytes(data)
+    with pytest.raises(NotRead, match=r"^00_one\.ipynb must .*\.$") as refused:
+        load(path)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(execute.Failed, match=r"^00_one\.ipynb must "):
+        execute.execute(path)
