@@ -20,8 +20,8 @@ one order, each with one entry per step t of the tape, except the scalars at the
 
 At a termination γ_t = 0, so nothing is added to r_t. At a truncation, and at the end of a tape
 that stops within an episode, the target bootstraps: v'_t stands for all that was not seen. Nothing
-of the next episode is read, not even a NaN. Targets are not wrapped in `stop_gradient`. The
-scalars γ, λ, ρ̄ and c̄ may be traced. A length that differs raises `ValueError`.
+of the next episode is read, not even a NaN, nor a v'_t where γ_t = 0. Targets are not wrapped in
+`stop_gradient`. The scalars γ, λ, ρ̄ and c̄ may be traced. A length that differs raises `ValueError`.
 """
 
 from typing import Any, NamedTuple
@@ -44,6 +44,12 @@ def discounts(gamma: Scalar, terminated: Flags) -> Steps:
     return jnp.where(terminated, 0.0, gamma)
 
 
+def bootstrap(discount: Steps, values: Steps) -> Steps:
+    """γ_t v'_t, which is 0 where γ_t = 0, even if v'_t is NaN or infinite."""
+    unread = (discount == 0) & ~jnp.isfinite(values)
+    return discount * jnp.where(unread, 0, values)
+
+
 def discounted(
     rewards: Steps, discount: Steps, next_values: Steps | None = None, last: Flags | None = None
 ) -> Steps:
@@ -56,7 +62,7 @@ def discounted(
     flags = jnp.zeros(rewards.shape, bool) if last is None else last
     flags = _ends(flags, rewards=rewards, discount=discount, **given)
     if next_values is not None:
-        rewards = rewards + jnp.where(flags, discount * next_values, 0)
+        rewards = rewards + bootstrap(jnp.where(flags, discount, 0), next_values)
     if last is None:
         return scan(Affine(), (discount, rewards), reverse=True)[1]
     return _backward(((discount, rewards), flags))
@@ -74,9 +80,9 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     if n < 1:
         raise ValueError(f"`n` must be at least 1 step; got {n}.")
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
-    total = rewards + jnp.where(last, discount * next_values, 0)
+    total = rewards + bootstrap(jnp.where(last, discount, 0), next_values)
     (gain, total), ended = _windows(((discount, total), last), n)
-    return total + gain * jnp.where(ended, 0, _shift(next_values, n - 1, 0))
+    return total + bootstrap(jnp.where(ended, 0, gain), _shift(next_values, n - 1, 0))
 
 
 def lambda_return(
@@ -88,7 +94,7 @@ def lambda_return(
     """
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
     seen = jnp.where(last, 1, 1 - lam)
-    return _backward(((discount * lam, rewards + discount * seen * next_values), last))
+    return _backward(((discount * lam, rewards + bootstrap(discount * seen, next_values)), last))
 
 
 def gae(
@@ -99,7 +105,7 @@ def gae(
     A_t + v_t is the λ-return. λ = 0 gives the TD error δ_t, λ = 1 the return less the value.
     """
     last = _ends(last, rewards=rewards, discount=discount, values=values, next_values=next_values)
-    return _backward(((discount * lam, rewards + discount * next_values - values), last))
+    return _backward(((discount * lam, rewards + bootstrap(discount, next_values) - values), last))
 
 
 class VTrace(NamedTuple):
@@ -136,10 +142,10 @@ def vtrace(
         ratio=ratio,
     )
     rho, c = jnp.minimum(rho_max, ratio), lam * jnp.minimum(c_max, ratio)
-    delta = rewards + discount * next_values - values
+    delta = rewards + bootstrap(discount, next_values) - values
     targets = values + _backward(((discount * c, rho * delta), last))
     ahead = jnp.where(last, next_values, _shift(targets, 1, 0))
-    return VTrace(targets, rho * (rewards + discount * ahead - values))
+    return VTrace(targets, rho * (rewards + bootstrap(discount, ahead) - values))
 
 
 def retrace(
@@ -166,7 +172,8 @@ def retrace(
     )
     c = lam * jnp.minimum(1, jnp.where(last, 0, _shift(ratio, 1, 0)))
     q_ahead = jnp.where(last, 0, _shift(values, 1, 0))
-    return _backward(((discount * c, rewards + discount * (next_values - c * q_ahead)), last))
+    corrected = bootstrap(discount, next_values - c * q_ahead)
+    return _backward(((discount * c, rewards + corrected), last))
 
 
 def rescale(x: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*shape"]:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl import returns
+from mmrl.losses import double_q_target
 
 GAMMA, LAM, RHO_MAX, C_MAX = 0.97, 0.9, 1.3, 0.8
 WINDOWS = (1, 2, 3, 5, 8, 13, 200)
@@ -503,3 +504,37 @@ def test_r2d2_target_is_the_n_step_return_between_h_and_its_inverse(x64):
 def test_errors_name_the_argument(argument, call, unchecked):
     with pytest.raises(ValueError, match=f"`{argument}` must"):
         call(jnp.ones(4), jnp.zeros(4, bool))
+
+
+# Values behind an end
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_read_may_be_anything(poison: float):
+    tape = arrays(random_tape(12, terminated=np.arange(12) % 4 == 3, seed=3), np.float32)
+    spoiled = tape._replace(next_values=jnp.where(tape.terminated, poison, tape.next_values))
+    assert_same(computed(spoiled), computed(tape), 0)
+    nothing = tape._replace(next_values=jnp.full(12, poison))
+    assert_same(computed(nothing, gamma=0.0), computed(tape, gamma=0.0), 0)
+
+
+def test_a_value_behind_an_end_has_no_gradient():
+    ends = jnp.array([False, True])
+
+    def total(v_next, gamma):
+        discount, r, v = returns.discounts(gamma, ends), jnp.array([1.0, 2.0]), jnp.array([0, 0.25])
+        targets = [
+            returns.discounted(r, discount, v_next, ends),
+            returns.lambda_return(r, discount, v_next, ends, 1.0),
+            returns.gae(r, discount, v, v_next, ends, 1.0) + v,
+            returns.n_step(r, discount, v_next, ends, 3),
+            double_q_target(r, discount, v_next[:, None], v_next[:, None]),
+        ]
+        return jnp.sum(jnp.stack(targets)), targets
+
+    (_, targets), gradients = jax.value_and_grad(total, (0, 1), has_aux=True)(
+        jnp.array([0.25, jnp.nan]), 0.9
+    )
+    np.testing.assert_allclose(targets[:4], np.tile([2.8, 2.0], (4, 1)), rtol=1e-6)
+    np.testing.assert_allclose(targets[4], [1.225, 2], rtol=1e-6)
+    assert gradients[0][1] == 0 and np.isfinite(gradients[1]) and gradients[1] > 0

@@ -304,3 +304,28 @@ def test_environments_receive_the_nearest_legal_action(low, high, wanted):
     _, step = rollout.act(lambda *_: ((), action), env, PARAMS, carry, keys)
     np.testing.assert_array_equal(step.next_obs, wanted)
     np.testing.assert_array_equal(step.action, action)
+
+
+class Crash(Diary):
+    """All that an episode shows last is NaN."""
+
+    def observe(self, key, state, action, params):
+        obs = super().observe(key, state, action, params)
+        return jnp.where(state.time >= state.length, jnp.nan, obs)
+
+
+def test_observations_that_are_not_finite():
+    """Behind a termination they are 0, behind a truncation they stay."""
+    env = Crash()
+    carry = rollout.start(env, PARAMS, jnp.zeros(()), jax.random.key(0))
+    keep = functools.partial(rollout.collect, policy, env, PARAMS, carry, steps=40)
+    _, steps = jax.jit(keep)(key=jax.random.key(1))
+    assert steps.terminated.any() and steps.truncated.any()
+    assert np.isnan(steps.next_obs[steps.truncated]).all()
+    np.testing.assert_array_equal(steps.next_obs[steps.terminated], 0)
+    assert np.isfinite(steps.next_obs[~steps.last]).all() and np.isfinite(steps.obs).all()
+    played = jax.jit(lambda key: rollout.evaluate(policy, env, PARAMS, jnp.zeros(()), key, 8, 9))(
+        jax.random.key(2)
+    )
+    odd = np.asarray(played.observed)
+    assert odd.any() and not odd.all() and played.ended.all()

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mmrl import _random, collectives
 from mmrl.nets import Net
 from mmrl.rollout import Evaluation, Policy, evaluate
+from mmrl.rollout.evaluation import all_finite
 
 Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
 """(loss, share of real steps, are rewards and loss finite) of an iteration."""
@@ -28,6 +29,9 @@ class Metrics(eqx.Module):
     fill: Float[Array, "*blocks"]  # share of real steps in a batch
     finite: Bool[Array, "*blocks"]  # were all rewards and losses finite, in the evaluation too?
     diagnostics: PyTree = None  # what else an agent measures
+    # were all observations finite that were looked at, apart from the last of an episode that
+    # terminated: those of the evaluation and the present ones?
+    observed: Bool[Array, "*blocks"] | bool = True
 
 
 def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
@@ -118,6 +122,7 @@ def end_block(
     key, eval_key = jax.random.split(state.key)
     played = score(state.net, env, params, eval_key, config.episodes, policy)
     finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))
+    observed = jnp.all(played.observed) & jnp.all(all_finite(state.carries.obs))
     means = collectives.mean((jnp.mean(loss), jnp.mean(jnp.asarray(fill)), diagnostics))
     metrics = Metrics(
         returns=jnp.ravel(collectives.gather(played.returns)),
@@ -126,5 +131,6 @@ def end_block(
         fill=means[1],
         finite=jnp.all(collectives.gather(finite)),
         diagnostics=means[2],
+        observed=jnp.all(collectives.gather(observed)),
     )
     return eqx.tree_at(lambda s: s.key, state, key), metrics

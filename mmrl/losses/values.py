@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mmrl import collectives
+from mmrl import collectives, returns
 
 
 def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:
@@ -34,7 +34,7 @@ def double_q_target(
     judges; γ_t = γ (1 - terminated_t).
     """
     best = taken(next_q_target, jnp.argmax(next_q, axis=-1))
-    return jax.lax.stop_gradient(rewards + discount * best)
+    return jax.lax.stop_gradient(rewards + returns.bootstrap(discount, best))
 
 
 def taken(q: Float[Array, "time action"], actions: Int[Array, " time"]) -> Float[Array, " time"]:

@@ -27,7 +27,8 @@ class Transition(eqx.Module):
     """(o_t, a_t, r_t, o_{t+1}) and three flags; `collect` returns one with a leading time axis.
 
     `next_obs` is what the action led to, also on the last step of an episode, where the environment
-    has already been reset and the following `obs` belongs to the next episode. `begin` goes with
+    has already been reset and the following `obs` belongs to the next episode. Where the episode
+    terminated, numbers that are not finite are 0: no target depends on them. `begin` goes with
     `obs`; `terminated` and `truncated` go with `next_obs`, and both may be true at once.
     """
 
@@ -95,13 +96,14 @@ def act(
     obs, env_state, reward, terminated, truncated, info = env.step(
         keys[1], carry.env_state, legal(env.action_space(params), action), params
     )
+    terminated = jnp.asarray(terminated, bool)
     transition = Transition(
         obs=carry.obs,
         action=jax.tree.map(jnp.asarray, action),
         reward=jnp.asarray(reward, jnp.float32),
-        next_obs=info["final_observation"],
+        next_obs=jax.tree.map(partial(_last, terminated), info["final_observation"]),
         begin=carry.begin,
-        terminated=jnp.asarray(terminated, bool),
+        terminated=terminated,
         truncated=jnp.asarray(truncated, bool),
         extras=extras[0] if extras else None,
     )
@@ -115,3 +117,10 @@ def legal(space: Any, action: Any) -> Any:
     low, high = (jnp.full(space.shape, x, jnp.float32) for x in (space.low, space.high))
     nearest = jnp.rint if jnp.issubdtype(space.dtype, jnp.integer) else jnp.asarray
     return nearest(jnp.clip(action, low, high)).astype(jax.dtypes.canonicalize_dtype(space.dtype))
+
+
+def _last(terminated: Bool[Array, ""], x: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    # A simulation that crashed may end in NaN, which would reach gradients through a network.
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return x
+    return jnp.where(terminated & ~jnp.isfinite(x), jnp.zeros((), x.dtype), x)

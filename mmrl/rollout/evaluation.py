@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
 from mmrl.rollout.acting import Carry, Policy, Transition, act, start
@@ -16,12 +16,14 @@ class Evaluation(eqx.Module):
     """The first episode of each of several environments, undiscounted.
 
     `lengths` counts steps; `ended` is False where `max_steps` cut the episode, whose return is then
-    partial.
+    partial. `observed` is False where an observation was not finite, except the last of an episode
+    that terminated.
     """
 
     returns: Float[Array, " episodes"]
     lengths: Int[Array, " episodes"]
     ended: Bool[Array, " episodes"]
+    observed: Bool[Array, " episodes"]
 
 
 def evaluate(
@@ -51,6 +53,7 @@ def evaluate(
         returns=jnp.zeros(episodes, jnp.float32),
         lengths=jnp.zeros(episodes, jnp.int32),
         ended=jnp.zeros(episodes, bool),
+        observed=jnp.ones(episodes, bool),
     )
 
     def running(loop: tuple[Array, Carry, Evaluation]) -> Array:
@@ -68,8 +71,16 @@ def evaluate(
 
 def _count(so_far: Evaluation, transition: Transition) -> Evaluation:
     """Add one step to every episode that has not ended; with `where`, so that no NaN leaks in."""
+    seen = all_finite((transition.obs, transition.next_obs))
     return Evaluation(
         returns=so_far.returns + jnp.where(so_far.ended, 0.0, transition.reward),
         lengths=so_far.lengths + jnp.where(so_far.ended, 0, 1),
         ended=so_far.ended | transition.last,
+        observed=so_far.observed & (so_far.ended | seen),
     )
+
+
+def all_finite(tree: PyTree[Shaped[Array, "rows ..."]]) -> Bool[Array, " rows"]:
+    """Are all numbers in each row finite, over all leaves?"""
+    rows = [jnp.isfinite(x).reshape(len(x), -1).all(axis=1) for x in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(rows), axis=0)

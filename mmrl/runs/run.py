@@ -163,18 +163,24 @@ class Run(Training):
 
     def _returns(self, metrics: Any) -> Float[np.ndarray, " seed"]:
         if not metrics.finite.all():
-            raise self._not_finite(metrics.finite)
+            raise self._not_finite(metrics.finite, np.all(metrics.observed))
         return metrics.returns.mean(-1)
 
-    def _not_finite(self, finite: np.ndarray) -> RunError:
+    def _not_finite(self, finite: np.ndarray, observed: np.bool_) -> RunError:
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
         kept = f" The checkpoint of block {len(self.history)} is kept." if self.history else ""
         parts = (told := self.description) | told.get("own", {})
         own = f" and {parts['learn']} a finite loss" if self.setup.learn else ""
+        ended = "only the last observation of a terminated episode may be NaN"
+        advice = f"Check that {parts['env']} returns finite observations: {ended}."
+        if observed:
+            advice = (
+                f"Check that {parts['env']} returns finite rewards{own}, and finite observations "
+                f"({ended}), or lower `learning_rate` (now {self.setup.config.learning_rate})."
+            )
         return RunError(
-            f"A reward or loss became NaN or infinite in block {len(self.history) + 1}, seeds {bad}"
-            f".{kept if self.path else ''} Check that {parts['env']} returns finite rewards{own}, "
-            f"or lower `learning_rate` (now {self.setup.config.learning_rate})."
+            f"{'A reward or loss' if observed else 'An observation'} became NaN or infinite in "
+            f"block {len(self.history) + 1}, seeds {bad}.{kept if self.path else ''} {advice}"
         )
 
     def _written(self, history: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import gymnax
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ import scipy.stats
 
 from mmrl import runs
 from mmrl.__main__ import main
+from mmrl.agents import find
 from mmrl.commands import evaluate
 from mmrl.course import plain
 from mmrl.course.experiments import grid
 from mmrl.envs import probes
-from mmrl.runs import Run, RunError, checkpoint
+from mmrl.runs import Run, RunError, Setup, checkpoint
 from tests.helpers.runs import payload, setup, write
 
 
@@ -214,3 +216,43 @@ def test_a_reward_that_is_nan_ends_the_run_and_keeps_the_checkpoint(
     assert "Broken-v0 returns finite rewards" in str(raised.value)
     assert payload(tmp_path / "run") == before
     assert len(runs.reopen(tmp_path / "run").history) == done
+
+
+# Observations that are no numbers
+
+
+class Crashing(probes.Memory):
+    """Shows NaN: behind every termination, or always."""
+
+    always = False
+
+    def step_and_reset(self, key: Any, state: Any, action: Any, params: Any):
+        (obs, *rest), reset = super().step_and_reset(key, state, action, params)
+        return (jnp.where(rest[2] | self.always, jnp.nan, obs), *rest), reset
+
+
+class Blind(Crashing):
+    always = True
+
+
+# Sizes of each agent with which two blocks see many ends.
+SMALL: dict[str, dict[str, Any]] = {
+    "dqn": {},
+    "r2d2": dict(length=4, burn_in=2, n_step=2, capacity=256, batch=4),
+    "ppo": dict(rollout=16, minibatches=2),
+    "ppg": dict(rollout=16, minibatches=2, policy_iterations=2, auxiliary_minibatches=2),
+    "clear": dict(rollout=16, capacity=256),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", SMALL)
+def test_an_observation_that_is_nan_behind_a_termination_does_no_harm(agent: str):
+    sizes = dict(width=8, block=2, blocks=2, episodes=4, environments=4, memory="gru")
+    config = find(agent).Config(**sizes, memory_sizes=(("state_size", 4),), **SMALL[agent])
+    for report in (run := Run(Setup(Crashing(), agent=agent, config=config, seeds=(0,)))):
+        assert np.isfinite(report.loss).all() and np.isfinite(report.returns).all()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(run.state.net))
+    if agent == "dqn":
+        with pytest.raises(RunError, match=r"An observation .* in block 1.*finite observations"):
+            next(iter(Run(Setup(Blind(), agent=agent, config=config, seeds=(0,)))))

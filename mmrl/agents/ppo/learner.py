@@ -166,7 +166,7 @@ def estimate(
     policy, behavior = now.policy, steps.extras.policy
     ratio = jnp.exp(policy.log_prob(steps.action) - behavior.log_prob(steps.action))
     targets, _ = returns.vtrace(*given, ratio, lam=config.lam)
-    error = steps.reward + discount * following - values
+    error = steps.reward + returns.bootstrap(discount, following) - values
     gained = jnp.where(steps.last, 0, jnp.append((targets - values)[1:], 0))
     return error + discount * config.lam * gained, targets
 
