@@ -22,12 +22,20 @@ _KINDS = {
 }
 
 
+# Values with which no agent learns anything: a gradient, a reward or a target that never changes.
+_OFF = {"max_grad_norm": 0, "clip": 0, "reward_clip": 0, "rho_max": 0, "tau": 0}
+_OFF |= {"beta1": 1, "beta2": 1}
+# Where ∞ means that there is no limit.
+_UNLIMITED = ("max_grad_norm", "clip", "reward_clip", "importance_max", "rho_max", "c_max")
+_UNLIMITED += ("horizon", "prox_center")
+
+
 def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:
     """Raises `ValueError` for a setting of another type or out of range; what is traced passes.
 
     A whole number is at least 1, or 0 if it is in `from_zero`, and fits into 32 bits; a scalar in
-    `shares` lies between 0 and 1, one in `from_zero` between 0 and ∞; all others are positive and
-    finite.
+    `shares` lies between 0 and 1, one in `from_zero` is at least 0; all others are positive. All
+    are finite unless ∞ means no limit, and none switches learning off. They count as float32.
     """
     others = {"key", "continuous", "bounds", *vars(config)}
     if taken := others & dict(getattr(config, "memory_sizes", ())).keys():
@@ -45,15 +53,28 @@ def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] =
             raise ValueError(f"`{name}` must be at least {least}; got {value}.")
         if field.type is int and value >= 2**31:
             raise ValueError(f"`{name}` must be below 2³¹; got {value}.")
-        if field.type is not float or not isinstance(value, int | float):
-            continue
-        fits, wanted = 0 < value < math.inf, "positive and finite"
-        if name in shares:
-            fits, wanted = 0 <= value <= 1, "between 0 and 1"
-        elif name in from_zero:
-            fits, wanted = value >= 0, "at least 0"
-        if not fits:
-            raise ValueError(f"`{name}` must be {wanted}; got {value}.")
+        if field.type is float and not isinstance(value, jax.core.Tracer):
+            _check_scalar(name, value, name in shares, name in from_zero)
+
+
+def _check_scalar(name: str, value: Any, share: bool, from_zero: bool) -> None:
+    """Raise `ValueError` for a number out of range, or for any of an array of them."""
+    with np.errstate(over="ignore"):
+        x = np.asarray(value, np.float32)
+    fits, wanted = (x > 0) & (x < math.inf), "positive and finite"
+    if share:
+        fits, wanted = (x >= 0) & (x <= 1), "between 0 and 1"
+    elif from_zero:
+        fits, wanted = (x >= 0) & (x <= math.inf), "at least 0"
+        if name not in _UNLIMITED:
+            fits, wanted = fits & (x < math.inf), "at least 0 and finite"
+    if not fits.all():
+        raise ValueError(f"`{name}` must be {wanted}; got {value}.")
+    if (x == _OFF.get(name, math.nan)).any():
+        side = "below" if _OFF[name] else "above"
+        raise ValueError(
+            f"`{name}` must be {side} {_OFF[name]}; got {value}, with which nothing is learned."
+        )
 
 
 def check_discrete(env: Any, params: Any) -> None:

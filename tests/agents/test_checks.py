@@ -1,0 +1,83 @@
+"""Settings that no agent can learn with are refused, by all agents alike."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.agents import AGENTS
+from mmrl.agents.checks import check_numbers
+from mmrl.envs import make
+
+ENV = make("probe-Memory-v0")
+# Values of scalars, and the scalars for which each is refused.
+ZERO = {"learning_rate", "auxiliary_rate", "max_grad_norm", "clip", "reward_clip", "rho_max", "tau"}
+UNLIMITED = {"max_grad_norm", "clip", "reward_clip", "importance_max", "rho_max", "c_max"}
+UNLIMITED |= {"horizon", "prox_center"}
+
+
+def scalars(agent: str) -> list[str]:
+    return [f.name for f in dataclasses.fields(AGENTS[agent].Config) if f.type is float]
+
+
+def refused(agent: str, **values: Any) -> bool:
+    config = AGENTS[agent].Config(**values)
+    try:
+        AGENTS[agent].check(config, *ENV)
+    except ValueError as error:
+        assert f"`{next(iter(values))}`" in str(error)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_scalars_that_switch_learning_off_are_refused(agent: str):
+    assert not refused(agent)
+    for name in scalars(agent):
+        for value in (math.nan, -1.0, -math.inf):
+            assert refused(agent, **{name: value}), (name, value)
+        unlimited = not refused(agent, **{name: math.inf})
+        assert not unlimited or name in UNLIMITED, name
+        assert unlimited == (not refused(agent, **{name: 1e39})), name  # ∞ in float32
+        # The least positive float64 is 0 in float32.
+        for zero in (0.0, 5e-324) if name in ZERO else ():
+            assert refused(agent, **{name: zero}), (name, zero)
+        if name in ("beta1", "beta2"):
+            assert refused(agent, **{name: 1.0}) and refused(agent, **{name: 1 - 1e-9})
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_counts_below_one_are_refused(agent: str):
+    may_be_zero = {"staleness", "overlap", "burn_in"}
+    may_be_zero |= {"capacity"} if agent in ("dqn", "clear") else set()
+    may_be_zero |= {"batch"} if agent == "dqn" else set()
+    for field in dataclasses.fields(AGENTS[agent].Config):
+        if field.type is int:
+            assert refused(agent, **{field.name: -1})
+            assert refused(agent, **{field.name: 0}) or field.name in may_be_zero, field.name
+
+
+@dataclasses.dataclass
+class Settings:
+    """Of any type, as for users: the annotations of an agent's are enforced in tests."""
+
+    rate: float
+    max_grad_norm: float = 1.0
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, jnp.float32, lambda x: np.array([1, x])])
+def test_numbers_of_any_type_are_checked(kind: Any):
+    for bad in (0.0, math.nan, -1.0):
+        with pytest.raises(ValueError, match="`rate` must be positive and finite"):
+            check_numbers(Settings(kind(bad)), shares=())
+    check_numbers(Settings(kind(1e-3)), shares=())
+    with pytest.raises(ValueError, match="`max_grad_norm` must be above 0"):
+        check_numbers(Settings(1.0, kind(0.0)), (), from_zero=("max_grad_norm",))
+
+
+def test_traced_settings_pass():
+    jax.eval_shape(lambda x: check_numbers(Settings(x), shares=()), jnp.zeros(()))
