@@ -18,6 +18,7 @@ BESIDE = {
     "mmrl.agents.descent": "a step of Adam, at a rate that falls",
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
     "mmrl.memory": "the other memories by name",
+    "mmrl.memory.bounds": "exp without 0 and ∞; no norm of a single feature",
     "mmrl.memory.checks": "arrays that are refused",
     "mmrl.replay.ring": "rows are written and read around a ring",
     "mmrl.replay.segments": "the other way of batching",

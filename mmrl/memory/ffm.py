@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
+from mmrl.memory.bounds import bounded_exp, normalized
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Decay
 
@@ -77,7 +78,7 @@ class FFM(Memory):
     @property
     def monoid(self) -> Decay:
         """`Decay` with the present α and ω."""
-        return Decay(jnp.exp(self.log_alpha), jnp.exp(self.log_omega))
+        return Decay(bounded_exp(self.log_alpha), bounded_exp(self.log_omega, 16.0))
 
     def encode(self, x) -> PyTree:
         u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
@@ -92,6 +93,6 @@ class FFM(Memory):
 
     def _gated(self, z, gate):
         if self.mlp is None:
-            return self.norm(z * gate)
+            return normalized(self.norm, z * gate)
         first, second = self.mlp
-        return dense(second, jax.nn.gelu(dense(first, self.norm(z)))) * gate
+        return dense(second, jax.nn.gelu(dense(first, normalized(self.norm, z)))) * gate

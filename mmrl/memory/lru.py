@@ -1,11 +1,14 @@
 """The linear recurrent unit, Orvieto et al. 2023: complex leaky integrators."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import Memory, dense
+from mmrl.memory.bounds import bounded_exp
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
 
@@ -44,13 +47,15 @@ class LRU(Memory):
         low, high = decay
         if not 0 <= low < high < 1:
             raise ValueError(f"`decay` must be 0 ≤ low < high < 1, a range of |λ|; got {decay}.")
-        if phase <= 1e-4:
+        if not 1e-4 < phase < math.inf:
             raise ValueError(f"`phase` must be positive, in radians per step; got {phase}.")
         keys = jax.random.split(key, 5)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((state_size,), jnp.complex64)
         modulus_squared = jax.random.uniform(keys[0], (state_size,), minval=low**2, maxval=high**2)
-        self.nu = jnp.log(-0.5 * jnp.log(jnp.maximum(modulus_squared, 1e-6)))
+        fade = -0.5 * jnp.log(jnp.maximum(modulus_squared, 1e-6))
+        # A |λ|² that float32 rounds to 1 never fades: take the slowest of `decay` instead.
+        self.nu = jnp.log(jnp.where(fade > 0, fade, -math.log(high)))
         self.theta = jnp.log(jax.random.uniform(keys[1], (state_size,), minval=1e-4, maxval=phase))
         self.read_in = jax.random.normal(keys[2], (2, state_size, input_size)) / jnp.sqrt(
             2.0 * input_size
@@ -63,10 +68,11 @@ class LRU(Memory):
     @property
     def eigenvalues(self) -> Complex[Array, " h"]:
         """λ, one per unit; |λ|^t is how much of an observation is left after t steps."""
-        return jnp.exp(-jnp.exp(self.nu) + 1j * jnp.exp(self.theta))
+        # A float32 has no digits left for phases beyond exp(16).
+        return jnp.exp(-bounded_exp(self.nu) + 1j * bounded_exp(self.theta, 16.0))
 
     def encode(self, x) -> PyTree:
-        gain = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(self.nu)))  # exact where 1 - |λ|² cancels
+        gain = jnp.sqrt(-jnp.expm1(-2 * bounded_exp(self.nu)))  # exact where 1 - |λ|² cancels
         real, imag = gain[None, :, None] * self.read_in
         return self.eigenvalues, jax.lax.complex(x @ real.T, x @ imag.T)
 

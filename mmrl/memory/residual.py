@@ -7,6 +7,7 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl.memory.base import SequenceModel, dense
+from mmrl.memory.bounds import normalized
 from mmrl.memory.checks import check_call, check_sizes
 
 _along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
@@ -32,8 +33,8 @@ class Block(eqx.Module):
         self.gate = eqx.nn.Linear(width, width, key=gate_key)
 
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
-        """LN(x), what the memory reads."""
-        return self.norm(x)
+        """LN(x), what the memory reads; x itself if its width is 1."""
+        return normalized(self.norm, x)
 
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
         """The block's output, from its input x and the memory's output y."""

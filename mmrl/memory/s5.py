@@ -76,7 +76,7 @@ class S5(Memory):
         return jnp.exp(self._rate())
 
     def encode(self, x) -> PyTree:
-        rate, step = self._rate(), jnp.exp(self.log_step)
+        rate, step = self._rate(), self._step()
         hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), exact for short steps
         held = hold[:, None] * jax.lax.complex(*self.read_in)
         return jnp.exp(rate), jax.lax.complex(x @ held.real.T, x @ held.imag.T)
@@ -86,7 +86,12 @@ class S5(Memory):
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)
 
     def _rate(self):
-        return (-jnp.exp(self.log_decay) + 1j * self.frequency) * jnp.exp(self.log_step)
+        # Bounded so that ΛΔ and the square of its inverse are neither 0 nor ∞.
+        decay, frequency = jnp.clip(self.log_decay, -20, 20), jnp.clip(self.frequency, -1e8, 1e8)
+        return (-jnp.exp(decay) + 1j * frequency) * self._step()
+
+    def _step(self):
+        return jnp.exp(jnp.clip(self.log_step, -20, 20))
 
 
 def hippo(size: int) -> Float64[np.ndarray, "size size"]:

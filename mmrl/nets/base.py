@@ -20,12 +20,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import memory
 from mmrl.memory.base import dense
+from mmrl.memory.bounds import normalized
 
 
 class Dense(eqx.Module):
     """leaky_relu(norm(W x + b)): a linear layer, layer norm without parameters, a nonlinearity.
 
-    An x of any shape is flattened.
+    An x of any shape is flattened. A layer of width 1 has no norm.
     """
 
     linear: eqx.nn.Linear
@@ -36,7 +37,7 @@ class Dense(eqx.Module):
         self.norm = eqx.nn.LayerNorm(output_size, use_weight=False, use_bias=False)
 
     def __call__(self, x: Float[Array, "*in"]) -> Float[Array, " out"]:
-        return jax.nn.leaky_relu(self.norm(dense(self.linear, jnp.ravel(x))))
+        return jax.nn.leaky_relu(normalized(self.norm, dense(self.linear, jnp.ravel(x))))
 
 
 class Stack(eqx.Module):
