@@ -25,6 +25,7 @@ BESIDE = {
     "mmrl.replay.tree": "rows are drawn by weight in O(log capacity)",
     "mmrl.returns": "λ-returns are a scan of Affine",
     "mmrl.rollout.evaluation": "a policy is scored, and nothing learned from it",
+    "mmrl.rollout.limits": "actions that are clipped, and NaN behind a crash",
     "mmrl.schedules": "scans that teach, and one for long tapes on a GPU",
 }
 

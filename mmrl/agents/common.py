@@ -29,8 +29,7 @@ class Metrics(eqx.Module):
     fill: Float[Array, "*blocks"]  # share of real steps in a batch
     finite: Bool[Array, "*blocks"]  # were all rewards and losses finite, in the evaluation too?
     diagnostics: PyTree = None  # what else an agent measures
-    # were all observations finite that were looked at, apart from the last of an episode that
-    # terminated: those of the evaluation and the present ones?
+    # are the observations of the evaluation, and the present ones, finite?
     observed: Bool[Array, "*blocks"] | bool = True
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
+from mmrl.rollout.limits import legal, shown_last
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 Recorded = Array | np.ndarray
@@ -101,26 +102,10 @@ def act(
         obs=carry.obs,
         action=jax.tree.map(jnp.asarray, action),
         reward=jnp.asarray(reward, jnp.float32),
-        next_obs=jax.tree.map(partial(_last, terminated), info["final_observation"]),
+        next_obs=shown_last(info["final_observation"], terminated),
         begin=carry.begin,
         terminated=terminated,
         truncated=jnp.asarray(truncated, bool),
         extras=extras[0] if extras else None,
     )
     return Carry(env_state, obs, transition.last, policy_state), transition
-
-
-def legal(space: Any, action: Any) -> Any:
-    """Return the nearest action in a `Box`, of its dtype; other spaces leave it as it is."""
-    if not hasattr(space, "low"):
-        return action
-    low, high = (jnp.full(space.shape, x, jnp.float32) for x in (space.low, space.high))
-    nearest = jnp.rint if jnp.issubdtype(space.dtype, jnp.integer) else jnp.asarray
-    return nearest(jnp.clip(action, low, high)).astype(jax.dtypes.canonicalize_dtype(space.dtype))
-
-
-def _last(terminated: Bool[Array, ""], x: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-    # A simulation that crashed may end in NaN, which would reach gradients through a network.
-    if not jnp.issubdtype(x.dtype, jnp.inexact):
-        return x
-    return jnp.where(terminated & ~jnp.isfinite(x), jnp.zeros((), x.dtype), x)

@@ -1,0 +1,33 @@
+"""Limits between a policy and an environment: legal actions, and what an episode shows last."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree, Shaped
+
+
+def legal(space: Any, action: Any) -> Any:
+    """Return the nearest action in a `Box`, of its dtype; other spaces leave it as it is."""
+    if not hasattr(space, "low"):
+        return action
+    low, high = (jnp.full(space.shape, x, jnp.float32) for x in (space.low, space.high))
+    nearest = jnp.rint if jnp.issubdtype(space.dtype, jnp.integer) else jnp.asarray
+    return nearest(jnp.clip(action, low, high)).astype(jax.dtypes.canonicalize_dtype(space.dtype))
+
+
+def shown_last(
+    obs: PyTree[Shaped[Array, "..."]], terminated: Bool[Array, ""]
+) -> PyTree[Shaped[Array, "..."]]:
+    """Return what an action led to, with 0 for NaN and ∞ where the episode terminated.
+
+    A simulation that crashed may show them. No target depends on the numbers, but the gradients of
+    a network that reads them would be NaN.
+    """
+
+    def finite(x: Array) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x
+        return jnp.where(terminated & ~jnp.isfinite(x), jnp.zeros((), x.dtype), x)
+
+    return jax.tree.map(finite, obs)
