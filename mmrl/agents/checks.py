@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from mmrl import collectives
 from mmrl.envs.spaces import disorder, holds, limits, misfit, offset
@@ -53,7 +54,7 @@ def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] =
             raise ValueError(f"`{name}` must be at least {least}; got {value}.")
         if field.type is int and value >= 2**31:
             raise ValueError(f"`{name}` must be below 2³¹; got {value}.")
-        if field.type is float and not isinstance(value, jax.core.Tracer):
+        if field.type is float and not isinstance(value, Tracer):
             _check_scalar(name, value, name in shares, name in from_zero)
 
 
