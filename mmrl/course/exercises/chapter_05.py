@@ -106,9 +106,9 @@ def _addend(r: Any, discount: Any, q: Any, next_v: Any, known: Any) -> Any:
     return r + discount * (next_v - known)
 
 
-def _forward(rewards: np.ndarray, discount: np.ndarray, *rest: Any) -> np.ndarray:
-    *arrays, lam = rest
-    return _retrace(rewards[::-1], discount[::-1], *(x[::-1] for x in arrays), lam)[::-1]
+def _forward(*case: Any) -> np.ndarray:
+    *arrays, lam = case
+    return _retrace(*(x[::-1] for x in arrays), lam=lam)[::-1]
 
 
 def _tapes(rng: np.random.Generator) -> list[Tape]:
