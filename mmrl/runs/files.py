@@ -25,8 +25,8 @@ def described(path: pathlib.Path) -> dict[str, Any] | None:
         raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
 
 
-def claimed(path: pathlib.Path) -> Claim | None:
-    """Make and claim a folder for all processes of a run, of which the first holds the claim."""
+def claimed(path: pathlib.Path) -> Claim:
+    """Make and claim a folder for all processes of a run, of which the first holds the lock."""
     own: list[Claim] = []
 
     def on_disk() -> None:
@@ -35,7 +35,7 @@ def claimed(path: pathlib.Path) -> Claim | None:
 
     with writing(path):
         told(on_disk)
-    return next(iter(own), None)
+    return next(iter(own), Claim(None))  # in each process, so that all of them go the same way
 
 
 def stamp(path: pathlib.Path) -> tuple[int, int] | None:
