@@ -69,7 +69,7 @@ def one_key(key: Any) -> Key[Array, ""]:
 
     Raises `ValueError` for what is not one key.
     """
-    typed = jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key)
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     words = jax.random.key_data(key) if typed else key
     shape, kind = getattr(words, "shape", None), getattr(words, "dtype", None)
     if kind != jnp.uint32 or (jnp.ndim(key) > 0 if typed else shape not in ((2,), (4,))):
