@@ -21,7 +21,8 @@ one order, each with one entry per step t of the tape, except the scalars at the
 At a termination γ_t = 0, so nothing is added to r_t. At a truncation, and at the end of a tape
 that stops within an episode, the target bootstraps: v'_t stands for all that was not seen. Nothing
 of the next episode is read, not even a NaN, nor a v'_t where γ_t = 0. Targets are not wrapped in
-`stop_gradient`. The scalars γ, λ, ρ̄ and c̄ may be traced. A length that differs raises `ValueError`.
+`stop_gradient`. The scalars γ, λ, ρ̄ and c̄ may be traced. Arrays may be lists or have any type; they
+are converted to one floating-point type. A length that differs raises `ValueError`.
 """
 
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
+from mmrl._dtypes import converting, floats
 from mmrl.monoid import Affine, Resettable
 from mmrl.scan import scan
 
@@ -39,6 +41,7 @@ Steps = Float[Array, " time"]
 Flags = Bool[Array, " time"]
 
 
+@converting()
 def discounts(gamma: Scalar, terminated: Flags) -> Steps:
     """γ_t = γ (1 - terminated_t). A truncated step keeps its discount: it has a future, unseen."""
     return jnp.where(terminated, 0.0, gamma)
@@ -50,6 +53,7 @@ def bootstrap(discount: Steps, values: Steps) -> Steps:
     return discount * jnp.where(unread, 0, values)
 
 
+@converting("rewards", "discount", "next_values")
 def discounted(
     rewards: Steps, discount: Steps, next_values: Steps | None = None, last: Flags | None = None
 ) -> Steps:
@@ -68,6 +72,7 @@ def discounted(
     return _backward(((discount, rewards), flags))
 
 
+@converting("rewards", "discount", "next_values")
 def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: int) -> Steps:
     """G_t = r_t + γ_t r_{t+1} + … + γ_t⋯γ_{t+n-1} v'_{t+n-1}.  Sutton & Barto 2018, Eq. 7.1.
 
@@ -85,6 +90,7 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     return total + bootstrap(jnp.where(ended, 0, gain), _shift(next_values, n - 1, 0))
 
 
+@converting("rewards", "discount", "next_values")
 def lambda_return(
     rewards: Steps, discount: Steps, next_values: Steps, last: Flags, lam: Scalar
 ) -> Steps:
@@ -97,6 +103,7 @@ def lambda_return(
     return _backward(((discount * lam, rewards + bootstrap(discount * seen, next_values)), last))
 
 
+@converting("rewards", "discount", "values", "next_values")
 def gae(
     rewards: Steps, discount: Steps, values: Steps, next_values: Steps, last: Flags, lam: Scalar
 ) -> Steps:
@@ -115,6 +122,7 @@ class VTrace(NamedTuple):
     advantages: Steps
 
 
+@converting("rewards", "discount", "values", "next_values", "ratio")
 def vtrace(
     rewards: Steps,
     discount: Steps,
@@ -148,6 +156,7 @@ def vtrace(
     return VTrace(targets, rho * (rewards + bootstrap(discount, ahead) - values))
 
 
+@converting("rewards", "discount", "values", "next_values", "ratio")
 def retrace(
     rewards: Steps,
     discount: Steps,
@@ -176,6 +185,7 @@ def retrace(
     return _backward(((discount * c, rewards + corrected), last))
 
 
+@converting("x")
 def rescale(x: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*shape"]:
     """h(x) = sign(x) (√(|x| + 1) - 1) + εx: large returns made small.  Pohlen et al. 2018.
 
@@ -184,6 +194,7 @@ def rescale(x: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*sha
     return x / (jnp.sqrt(jnp.abs(x) + 1) + 1) + eps * x
 
 
+@converting("y")
 def unrescale(y: Float[Array, "*shape"], eps: Scalar = 1e-3) -> Float[Array, "*shape"]:
     """h⁻¹(y) = sign(y) q (q + 2), q = 2|y| / (1 + 2ε + √((1 + 2ε)² + 4ε|y|)).
 
@@ -205,7 +216,7 @@ _MONOID = Resettable(Affine())
 
 def _backward(maps: Maps) -> Steps:
     """y_t = x_t + g_t y_{t+1}, and x_t at the last step."""
-    return scan(_MONOID, maps, reverse=True)[0][1]
+    return scan(_MONOID, (tuple(floats(*maps[0])), maps[1]), reverse=True)[0][1]
 
 
 def _windows(maps: Maps, n: int) -> Maps:
@@ -217,6 +228,7 @@ def _windows(maps: Maps, n: int) -> Maps:
     def grow(near, steps, far):
         return jax.vmap(_MONOID)(later(far, steps), near)
 
+    maps = tuple(floats(*maps[0])), maps[1]
     windows, width = maps, 1
     for digit in f"{n:b}"[1:]:
         windows, width = grow(windows, width, windows), 2 * width

@@ -12,6 +12,7 @@ from pathlib import Path
 FROM = ("mmrl.agents.dqn", "mmrl.memory.lru")
 MOST_FILES, MOST_LINES = 10, 1500
 BESIDE = {
+    "mmrl._dtypes": "types of numbers under settings of JAX",
     "mmrl._random": "keys, and the random numbers of JAX compiled sooner",
     "mmrl.collectives": "an agent in shards; of one that is whole, nothing",
     "mmrl.agents.checks": "settings that are refused",

@@ -1,7 +1,7 @@
 """Targets are what their definitions say, episode by episode, and rlax agrees."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -538,3 +538,27 @@ def test_a_value_behind_an_end_has_no_gradient():
     np.testing.assert_allclose(targets[:4], np.tile([2.8, 2.0], (4, 1)), rtol=1e-6)
     np.testing.assert_allclose(targets[4], [1.225, 2], rtol=1e-6)
     assert gradients[0][1] == 0 and np.isfinite(gradients[1]) and gradients[1] > 0
+
+
+KINDS = [list, bool, np.int32, np.float16, jnp.bfloat16, np.float64, np.float32]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_all_targets_accept_numbers_of_every_type(kind: Any):
+    flags, numbers = [False, True, False, False], [1, 0, 1, 1]
+    x: Any = numbers if kind is list else np.asarray(numbers, kind)
+    half, one = [0.5] * 4, jnp.ones(4)
+    exact = jnp.asarray(numbers, jnp.float32)
+    targets: tuple[Any, ...] = (
+        lambda r, last: returns.discounted(r, half),
+        lambda r, last: returns.discounted(r, half, r, last),
+        lambda r, last: returns.n_step(r, half, r, last, 2),
+        lambda r, last: returns.lambda_return(r, half, r, last, np.float64(0.5)),
+        lambda r, last: returns.gae(r, half, r, r, last, 0.5),
+        lambda r, last: returns.vtrace(r, half, r, r, last, one).values,
+        lambda r, last: returns.retrace(r, half, r, r, last, one, 0.5),
+    )
+    for target in targets:
+        got = target(x, flags)
+        assert got.dtype == jnp.float32
+        np.testing.assert_array_equal(got, target(exact, jnp.array(flags)))

@@ -9,18 +9,15 @@ Mnih et al. 2015 with the target of van Hasselt et al. 2016; the tape is Algorit
 Implementation details
 - Target states come from `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's code
   scans the next observations instead, so that its targets never see the first observation.
-- Acting keeps its memory state while the parameters change under it, as in R2D2; it is refreshed
-  at every `begin`. Learning never uses a stored state: it reads whole episodes (or segments from
-  the initial state).
-- A tape wants a batch that holds the longest possible episode, since it cuts the last of a batch:
-  what comes after `batch` steps would never be learned from, so `check` refuses it. And it wants
-  room for two, because an episode can be drawn only while the whole of it is stored.
+- Acting keeps its memory state while the parameters change under it, as in R2D2. Learning reads
+  whole episodes, or segments from the initial state, and never a stored state.
+- `check` requires a batch that holds the longest episode, because steps beyond `batch` would never
+  be learned from, and room for two, because only episodes that are stored whole can be drawn.
 - Targets are λ-returns of what was played, explored actions included, as in Peng's Q(λ) (Peng and
   Williams 1996): a bias that shrinks with ε, for rewards that are felt many steps back at once.
   λ = 0 is the target of the papers.
 - `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
-- Rewards stay raw on the tape. A batch's are divided by the deviation of discounted sums of all
-  rewards so far, if `normalize_rewards`; `reward_scale` applies in the loss.
+- The tape stores raw rewards; `normalize_rewards` scales a batch's, `reward_scale` the loss's.
 """
 
 import dataclasses
@@ -34,26 +31,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses, returns
-from mmrl.agents import normalize
-from mmrl.agents.checks import (
-    check_discrete,
-    check_net,
-    check_numbers,
-    check_storage,
-    check_whole_episodes,
-    fit_storage,
-)
-from mmrl.agents.common import (
-    Make,
-    Metrics,
-    Outcome,
-    end_block,
-    explore,
-    greedy,
-    q_net,
-    repeat,
-    scan_learning,
-)
+from mmrl._dtypes import promoting
+from mmrl.agents import checks, common, normalize
+from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net, repeat
 from mmrl.agents.descent import adam, annealed, descend, trained
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
@@ -117,7 +97,7 @@ class State(eqx.Module):
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
     _check_sizes(config, env, params)
-    check_whole_episodes(fit_storage(config, params), params)
+    checks.check_whole_episodes(checks.fit_storage(config, params), params)
 
 
 def _check_sizes(config: Config, env: Any, params: Any) -> None:
@@ -127,23 +107,24 @@ def _check_sizes(config: Config, env: Any, params: Any) -> None:
     """
     if config.batching not in ("tape", "segments"):
         raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
-    check_numbers(config, shares=_SHARES, from_zero=("horizon", "batch", "capacity"))
-    check_storage(fit_storage(config, params), params)
-    check_discrete(env, params)
+    checks.check_numbers(config, shares=_SHARES, from_zero=("horizon", "batch", "capacity"))
+    checks.check_storage(checks.fit_storage(config, params), params)
+    checks.check_discrete(env, params)
 
 
 _SHARES = ("anneal", "gamma", "lam", "epsilon_start", "epsilon_end", "tau")
 
 
+@promoting
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
     """Fresh networks and environments, and an empty tape: learning waits for a whole episode.
 
     `make` builds Q, by default the `Net` that the config names.
     """
     _check_sizes(config, env, params)
-    config = fit_storage(config, params)
+    config = checks.fit_storage(config, params)
     net_key, env_key, key = collectives.split(key, 3)
-    net = check_net(make(config, env, params, net_key), env, params)
+    net = checks.check_net(make(config, env, params, net_key), env, params)
     begin = partial(start, env, params, net.init())
     carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
     act = partial(collect, greedy(net), env, params, steps=1)
@@ -220,6 +201,7 @@ def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Arr
     return losses.td_loss(y - losses.taken(q, steps.action), batch.mask)
 
 
+@promoting
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
@@ -248,7 +230,7 @@ def iterate(
     """Act, store, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
-    state, (value, fill) = scan_learning(
+    state, (value, fill) = common.scan_learning(
         partial(learn, config), state, changed, jax.random.split(learn_key, config.updates)
     )
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
@@ -256,6 +238,7 @@ def iterate(
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
 
+@promoting
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
@@ -263,7 +246,7 @@ def block(
 
     `learn` makes a gradient step: yours, or `partial(dqn.learn, loss=yours)`.
     """
-    config = fit_storage(config, params)
+    config = checks.fit_storage(config, params)
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, fill, finite) = repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)

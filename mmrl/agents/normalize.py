@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mmrl import collectives
+from mmrl._dtypes import converting, like
 from mmrl.monoid import Affine, LongMoments, Moments
 from mmrl.scan import scan_and_last
 
@@ -48,7 +49,7 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
         return None
 
     def sums(start, rewards, begin):
-        maps = jnp.where(begin, 0.0, gamma), rewards
+        maps = like((jnp.where(begin, 0.0, gamma), rewards), (start, start))
         (_, past), (_, last) = scan_and_last(Affine(), maps, (jnp.ones_like(start), start))
         return past, last
 
@@ -67,6 +68,7 @@ def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
     return dataclasses.replace(steps, reward=jnp.clip(scaled, -most, most))
 
 
+@converting("x")
 def standardize(
     moments: Averages, x: Float[Array, "*shape"], decay: Scalar
 ) -> tuple[Averages, Float[Array, "*shape"]]:
@@ -78,12 +80,13 @@ def standardize(
     means = slice(1, None, 3)
     faded = [decay * number for number in moments]
     faded[means] = moments[means]
-    moments = _merged(tuple(faded), sample(x))
+    moments = _merged(like(tuple(faded), moments), sample(x))
     mean, rounding = moments[1], 8 * jnp.finfo(x.dtype).eps
     deviation = jnp.sqrt(variance(moments) + (rounding * mean) ** 2)
     return moments, (x - mean) / (deviation + 1e-8)
 
 
+@converting("x")
 def sample(x: Float[Array, "*shape"]) -> Averages:
     """The moments of all numbers in an array, and in those of all other shards: of `Moments`."""
     rough = jnp.mean(x)
@@ -100,5 +103,5 @@ def variance(moments: Averages) -> Float[Array, ""]:
 def _merged(moments: Any, new: Any) -> Averages:
     """`moments` with those of a `sample`."""
     if len(moments) == len(new):
-        return Moments()(moments, new)
-    return LongMoments()(moments, (*new, *Moments().identity()))
+        return like(Moments()(moments, new), moments)
+    return like(LongMoments()(moments, (*new, *Moments().identity())), moments)

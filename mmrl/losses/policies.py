@@ -4,11 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mmrl._dtypes import converting
+
 Scalar = float | int | Float[Array, ""]
 Steps = Float[Array, "*shape"]
 """One number for each step, in as many axes as there are."""
 
 
+@converting("log_prob", "log_prob_behavior")
 def importance_ratio(
     log_prob: Steps, log_prob_behavior: Steps, importance_max: Scalar = 100.0
 ) -> Steps:
@@ -20,6 +23,7 @@ def importance_ratio(
     return jnp.exp(log_prob - _raised(log_prob, log_prob_behavior, importance_max))
 
 
+@converting("log_prob", "log_prob_behavior", "log_prob_proximal", "advantages")
 def clip_loss(
     log_prob: Steps,
     log_prob_behavior: Steps,
@@ -43,6 +47,7 @@ def clip_loss(
     return jnp.maximum(-advantages * free, -advantages * held)
 
 
+@converting("log_prob", "log_prob_behavior", "advantages", "penalty")
 def kl_loss(
     log_prob: Steps,
     log_prob_behavior: Steps,
@@ -59,6 +64,7 @@ def kl_loss(
     return weight * penalty - ratio * advantages
 
 
+@converting("log_prob", "log_prob_proximal")
 def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     """(log π - log π_p)² / 2 at the actions taken: what the paper's code has for KL[π_p, π].
 
@@ -68,11 +74,13 @@ def squared_log_ratio(log_prob: Steps, log_prob_proximal: Steps) -> Steps:
     return 0.5 * (log_prob - log_prob_proximal) ** 2
 
 
+@converting("values", "targets")
 def value_loss(values: Steps, targets: Steps) -> Steps:
     """(V - y)², without a half; nothing is clipped and no gradient reaches y."""
     return (values - jax.lax.stop_gradient(targets)) ** 2
 
 
+@converting("log_prob", "advantages")
 def policy_gradient_loss(log_prob: Steps, advantages: Steps) -> Steps:
     """-log π(a_t) A_t, no gradient reaching A.  Williams 1992.
 
@@ -82,6 +90,7 @@ def policy_gradient_loss(log_prob: Steps, advantages: Steps) -> Steps:
     return -log_prob * jax.lax.stop_gradient(advantages)
 
 
+@converting("logits", "logits_behavior")
 def policy_cloning(
     logits: Float[Array, "*shape action"], logits_behavior: Float[Array, "*shape action"]
 ) -> Steps:
@@ -96,6 +105,7 @@ def policy_cloning(
     return jnp.sum(p * jnp.where(p > 0, apart, 0), axis=-1)
 
 
+@converting("values", "values_behavior")
 def value_cloning(values: Steps, values_behavior: Steps) -> Steps:
     """(V - V_then)², V_then being what the network said when it acted.  Rolnick et al. 2019.
 

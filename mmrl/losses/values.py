@@ -5,8 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from mmrl import collectives, returns
+from mmrl._dtypes import converting
 
 
+@converting("x")
 def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:
     """Σ m_t x_t / Σ m_t; zero where nothing is real. A NaN under the mask does no harm.
 
@@ -16,12 +18,14 @@ def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float
     return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(count, 1 / collectives.size())
 
 
+@converting("x")
 def huber(x: Float[Array, "*shape"], delta: float = 1.0) -> Float[Array, "*shape"]:
     """x²/2 for |x| ≤ δ, δ(|x| - δ/2) beyond: squared near zero, linear far out.  Huber 1964."""
     small = jnp.clip(jnp.abs(x), max=delta)
     return small * (jnp.abs(x) - 0.5 * small)
 
 
+@converting("rewards", "discount", "next_q", "next_q_target")
 def double_q_target(
     rewards: Float[Array, " time"],
     discount: Float[Array, " time"],
@@ -37,11 +41,13 @@ def double_q_target(
     return jax.lax.stop_gradient(rewards + returns.bootstrap(discount, best))
 
 
+@converting("q")
 def taken(q: Float[Array, "time action"], actions: Int[Array, " time"]) -> Float[Array, " time"]:
     """Q(s_t, a_t) of the actions taken."""
     return jnp.take_along_axis(q, actions[:, None], axis=-1)[:, 0]
 
 
+@converting("td_error", "weights")
 def td_loss(
     td_error: Float[Array, "*shape"],
     mask: Bool[Array, "*shape"],
@@ -51,8 +57,7 @@ def td_loss(
 
     Importance weights w_t make up for sampling some steps more often than others; 1 is the mean.
 
-    The paper's code averages Huber losses on the tape but takes the Huber loss of the mean absolute
-    error on segments, which is another loss; a comparison of the two has to use one.
+    On segments the paper's code takes the Huber loss of the mean absolute error: another loss.
     """
     # Masked twice: behind the loss alone, 0 · NaN would still reach the gradient.
     return masked_mean(weights * huber(jnp.where(mask, td_error, 0)), mask)

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
+from mmrl._dtypes import promoting
 from mmrl._own import find, told
 from mmrl.memory.base import Memory, SequenceModel
 from mmrl.memory.checks import check_sizes
@@ -71,6 +72,7 @@ NAMES = tuple(_MODELS)
 _CALLS = ("init", "__call__", "step", "lookahead")
 
 
+@promoting
 def make(
     name: str,
     input_size: int,

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from mmrl._dtypes import like, promoting
 from mmrl.memory.checks import check_call
 from mmrl.monoid import Monoid, Resettable
 from mmrl.scan import scan_and_last
@@ -103,8 +104,9 @@ class Memory(SequenceModel):
     ) -> Float[Array, " {self.output_size}"]:
         """g: the Markov state, from the element and the latest observation."""
 
+    @promoting
     def init(self) -> PyTree:
-        return self.monoid.identity()
+        return like(self.monoid.identity(), jax.eval_shape(self.encode, jnp.zeros(self.input_size)))
 
     def states(
         self,
@@ -116,28 +118,31 @@ class Memory(SequenceModel):
         axis: str | None = None,
     ) -> tuple[PyTree, PyTree]:
         """(h_t = state • f(x_0) • … • f(x_t) with resets for every t; the last).  Eqs. 7, 20-22."""
-        elements = jax.vmap(self.encode)(xs), begin
+        elements = like(jax.vmap(self.encode)(xs), state), begin
         start = state, jnp.zeros((), bool)
         hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method, axis=axis)
         return hs[0], last[0]
 
+    @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.decode)(hs, xs)
 
+    @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
-        element = self.encode(x), jnp.asarray(begin)
+        element = like(self.encode(x), state), jnp.asarray(begin)
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
         return h, self.decode(h, x)
 
+    @promoting
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
         check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
-        next_hs = jax.vmap(self.monoid)(hs, jax.vmap(self.encode)(next_xs))
+        next_hs = jax.vmap(self.monoid)(hs, like(jax.vmap(self.encode)(next_xs), hs))
         return last, jax.vmap(self.decode)(hs, xs), jax.vmap(self.decode)(next_hs, next_xs)
 
 

@@ -83,7 +83,7 @@ class FFM(Memory):
     def encode(self, x) -> PyTree:
         u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
         columns = jnp.broadcast_to(u[:, None], (self.log_alpha.size, self.log_omega.size))
-        return columns.astype(jnp.complex64), jnp.ones(())
+        return jax.lax.complex(columns, jnp.zeros_like(columns)), jnp.ones(())
 
     def decode(self, h, x) -> Array:
         trace, _ = h

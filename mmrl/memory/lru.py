@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.bounds import bounded_exp
 from mmrl.memory.checks import check_sizes
@@ -66,6 +67,7 @@ class LRU(Memory):
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[4])
 
     @property
+    @promoting
     def eigenvalues(self) -> Complex[Array, " h"]:
         """λ, one per unit; |λ|^t is how much of an observation is left after t steps."""
         # A float32 has no digits left for phases beyond exp(16).

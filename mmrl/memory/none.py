@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import SequenceModel, dense
 from mmrl.memory.checks import check_call, check_sizes
 
@@ -30,14 +31,17 @@ class Memoryless(SequenceModel):
     def init(self) -> PyTree:
         return ()
 
+    @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         return (), _along(self.read_out, xs)
 
+    @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
         return (), dense(self.read_out, x)
 
+    @promoting
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
@@ -54,12 +58,15 @@ class Nothing(SequenceModel):
     def init(self) -> PyTree:
         return ()
 
+    @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         return (), jnp.zeros((len(xs), 0), xs.dtype)
 
+    @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         return (), jnp.zeros(0, x.dtype)
 
+    @promoting
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:

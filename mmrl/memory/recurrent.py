@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from mmrl._dtypes import like, promoting
 from mmrl.memory.base import SequenceModel
 from mmrl.memory.checks import check_call
 
@@ -52,16 +53,19 @@ class Recurrent(SequenceModel):
         last, hs = jax.lax.scan(step, state, (xs, begin))
         return hs, last
 
+    @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.read)(hs, xs)
 
+    @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
 
+    @promoting
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
@@ -71,5 +75,5 @@ class Recurrent(SequenceModel):
         return last, jax.vmap(self.read)(hs, xs), jax.vmap(self.read)(next_hs, next_xs)
 
     def _reset_then_absorb(self, h, x, begin):
-        fresh = jax.tree.map(lambda e, h: jnp.where(begin, e, h), self.init(), h)
-        return self.cell(fresh, x)
+        fresh = jax.tree.map(lambda e, h: jnp.where(begin, e, h), like(self.init(), h), h)
+        return like(self.cell(fresh, x), h)

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import SequenceModel, dense
 from mmrl.memory.bounds import normalized
 from mmrl.memory.checks import check_call, check_sizes
@@ -80,6 +81,7 @@ class Residual(SequenceModel):
     def init(self) -> PyTree:
         return tuple(block.memory.init() for block in self.blocks)
 
+    @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=True, xs=xs)
         xs, after = _along(self.read_in, xs), []
@@ -89,6 +91,7 @@ class Residual(SequenceModel):
             after.append(h)
         return tuple(after), _along(self.read_out, xs)
 
+    @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
         check_call(self, state, begin, tape=False, x=x)
         x, after = dense(self.read_in, x), []
@@ -98,6 +101,7 @@ class Residual(SequenceModel):
             after.append(h)
         return tuple(after), dense(self.read_out, x)
 
+    @promoting
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Complex128, Float, Float64, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
@@ -36,6 +37,7 @@ class S5(Memory):
     read_out: Float[Array, "2 out h"]
     skip: eqx.nn.Linear
 
+    @promoting
     def __init__(
         self,
         input_size: int,
@@ -71,6 +73,7 @@ class S5(Memory):
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[3])
 
     @property
+    @promoting
     def eigenvalues(self) -> Complex[Array, " h"]:
         """Λ̄ = exp(ΛΔ), one per unit; |Λ̄|^t is how much of an input is left after t steps."""
         return jnp.exp(self._rate())

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PyTree, Shaped
 
+from mmrl._dtypes import promoting
 from mmrl.monoid.core import Monoid
 
 # What the elements are, in the words of each monoid's equation.
@@ -61,10 +62,12 @@ class Decay(Monoid):
     def identity(self) -> Trace:
         return jnp.zeros((self.alpha.size, self.omega.size), jnp.complex64), jnp.zeros(())
 
+    @promoting
     def __call__(self, a: Trace, b: Trace) -> Trace:
         (a_trace, a_time), (b_trace, b_time) = a, b
         return a_trace * self.gain(b_time) + b_trace, a_time + b_time
 
+    @promoting
     def gain(self, time: Float[Array, ""]) -> Complex[Array, "trace context"]:
         """exp(t (-α + iω)): what t steps leave. (X, t) is the affine map (gain(t), X) in short."""
         fade, turn = jnp.exp(-time * self.alpha), jnp.exp(1j * (time * self.omega))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from mmrl._dtypes import converting
 from mmrl.replay import ring, tree
 from mmrl.replay.tape import Sample, Tape, reweigh, weights
 from mmrl.replay.tree import PRIORITIES
@@ -21,6 +22,7 @@ def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
     return replace(tape, sums=sums, alpha=alpha)
 
 
+@converting("values")
 def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"]) -> Tape:
     """priority[rows] ← values, for the episodes that begin in `rows` (as in `Sample.rows`).
 
@@ -39,6 +41,7 @@ def set_priority(tape: Tape, rows: Int[Array, " n"], values: Float[Array, " n"])
     return reweigh(replace(tape, priority=priority, peak=peak), rows)
 
 
+@converting("errors")
 def episode_priority(
     drawn: Sample, errors: Float[Array, " batch"], eta: float | Float[Array, ""] = 0.9
 ) -> Float[Array, " episode"]:

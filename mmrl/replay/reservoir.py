@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from mmrl._dtypes import promoting
 from mmrl.monoid import TopK
 from mmrl.replay import ring
 
@@ -101,6 +102,7 @@ def init(
     )
 
 
+@promoting
 def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
     """Offer unrolls of [unroll, time, ...], as many from each worker, one worker after another.
 
@@ -133,6 +135,7 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
     )
 
 
+@promoting
 def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
     """`batch` unrolls, as many from each worker's part, drawn independently with replacement.
 

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from mmrl._dtypes import promoting
 from mmrl.replay import tree
 from mmrl.replay.tape import Sample, Tape, gather
 
 
+@promoting
 def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
     """`batch / length` random rows of the dataset of Eq. 27, one after the other on one tape.
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
+from mmrl._dtypes import promoting
 from mmrl.replay import ring, tree
 from mmrl.replay.ring import Rollout
 
@@ -88,6 +89,7 @@ def init(
     )
 
 
+@promoting
 def add(tape: Tape, rollout: Rollout) -> Tape:
     """D ← concat(D, ρ), I ← the whole episodes of D (Eqs. 30-34), for ρ of [worker, time, ...].
 
@@ -147,6 +149,7 @@ def valid(tape: Tape) -> Bool[Array, " capacity"]:
     return tape.length > 0
 
 
+@promoting
 def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
     """B = concat(D[I[j] : I[j+1]], …)[:B], over episodes j drawn without replacement (Eq. 35).
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
+from mmrl._dtypes import promoting
 from mmrl.rollout.limits import legal, shown_last
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
@@ -86,6 +87,7 @@ def unroll(
     return jax.lax.scan(lambda c, w: act(policy, env, params, c, key_of(w)), carry, words)
 
 
+@promoting
 def act(
     policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "2"]
 ) -> tuple[Carry, Transition]:

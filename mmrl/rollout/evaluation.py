@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
+from mmrl._dtypes import promoting
 from mmrl.rollout.acting import Carry, Policy, Transition, act, start
 
 
@@ -26,6 +27,7 @@ class Evaluation(eqx.Module):
     observed: Bool[Array, " episodes"]
 
 
+@promoting
 def evaluate(
     policy: Policy,
     env: Any,

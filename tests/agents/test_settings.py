@@ -1,12 +1,14 @@
-"""Agents trace under JAX's settings: checks for the reuse of keys."""
+"""Agents and memories trace under JAX's settings: key reuse, 64-bit, strict promotion."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+from mmrl import memory
 from mmrl.agents import AGENTS, find
 from mmrl.envs import make
 
@@ -44,3 +46,38 @@ def test_no_key_is_used_twice(agent: str, settings: dict[str, Any]):
     with jax.debug_key_reuse(True):
         jax.jit(jax.vmap(training(agent, **settings))).trace(keys)
         jax.jit(training(agent, **settings)).trace(keys[0])
+
+
+SETTINGS = [(True, "standard"), (False, "strict"), (True, "strict")]
+
+
+@pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_agents_train_in_64_bit_and_under_strict_promotion(agent: str, x64: bool, promotion: str):
+    with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
+        _, metrics = jax.eval_shape(training(agent), jax.random.key(0))
+    assert metrics.returns.shape[0] == 1
+
+
+def types(tree: Any) -> list[Any]:
+    return [x.dtype for x in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
+@pytest.mark.parametrize("name", memory.NAMES)
+def test_the_state_of_a_memory_keeps_its_types(name: str, x64: bool, promotion: str):
+    """Also where observations are narrower than parameters."""
+
+    def states(key):
+        net = memory.make(name, 3, 4, key=key)
+        begin, after = jnp.zeros(5, bool), []
+        for kind in (jnp.float32, float):
+            xs = jnp.zeros((5, 3), kind)
+            after += [net(net.init(), xs, begin)[0], net.step(net.init(), xs[0], begin[0])[0]]
+            after += [net.lookahead(net.init(), xs, begin, xs)[0]]
+        return net.init(), after
+
+    with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
+        before, after = jax.eval_shape(states, jax.random.key(0))
+    for state in after:
+        assert types(state) == types(before)

@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives
+from mmrl._dtypes import promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_numbers, check_stored
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
@@ -106,6 +107,7 @@ class State(eqx.Module):
         return self.net
 
 
+@promoting
 def check(
     config: Config,
     env: Any,
@@ -148,6 +150,7 @@ _FROM_ZERO = ("capacity", "policy_cloning", "value_cloning", "value_weight", "en
 _FROM_ZERO += ("rho_max", "c_max", "max_grad_norm", "horizon")
 
 
+@promoting
 def init(
     config: Config,
     env: Any,
@@ -185,6 +188,7 @@ def init(
     return eqx.tree_at(lambda s: s.reservoir, state, empty, is_leaf=lambda x: x is None)
 
 
+@promoting
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
     """Put the agent into fresh episodes of other `tasks`; all else stays."""
     env_key, key = jax.random.split(state.key)
@@ -249,6 +253,7 @@ Loss = Callable[..., tuple[Float[Array, ""], Measures]]
 """Called as `vtrace.loss`."""
 
 
+@promoting
 def learn(
     config: Config, state: State, batch: Unrolls, replayed: Bool[Array, " env"], loss: Loss = loss
 ) -> tuple[State, tuple[Float[Array, ""], Measures]]:
@@ -262,6 +267,7 @@ def learn(
     return dataclasses.replace(state, net=net, optimizer=inner), (value, measures)
 
 
+@promoting
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, tuple[Float[Array, ""], Measures, Bool[Array, ""]]]:
@@ -277,6 +283,7 @@ def iterate(
     return state, (value, measures, finite)
 
 
+@promoting
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
@@ -292,6 +299,7 @@ def block(
     )
 
 
+@promoting
 def train(
     config: Config,
     env: Any,

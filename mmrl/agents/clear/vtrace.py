@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from mmrl import collectives, losses, returns
+from mmrl._dtypes import promoting
 from mmrl.replay.reservoir import Unrolls
 from mmrl.rollout import Policy
 
@@ -98,6 +99,7 @@ def trace(
     return now, log_prob, targets, jnp.minimum(config.rho_max, ratio)
 
 
+@promoting
 def loss(
     net: Any,
     config: Any,

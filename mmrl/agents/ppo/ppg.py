@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses
+from mmrl._dtypes import promoting
 from mmrl.agents.common import Make, Metrics, repeat
 from mmrl.agents.descent import annealed, descend
 from mmrl.agents.policies import actor_critic
@@ -97,6 +98,7 @@ def check(config: Config, env: Any, params: Any) -> None:
         )
 
 
+@promoting
 def init(
     config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
 ) -> State:
@@ -115,6 +117,7 @@ def init(
     return State(policy, None if config.value_epochs == config.epochs else fresh, fresh)
 
 
+@promoting
 def learn(
     config: Config,
     state: State,
@@ -164,6 +167,7 @@ def iterate(
     return state, ((*outcome, finite), kept)
 
 
+@promoting
 def auxiliary_loss(
     net: ActorCritic, kept: Kept, before: Distribution, config: Config
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
@@ -225,6 +229,7 @@ def phase(
     return state, (outcome, measures)
 
 
+@promoting
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
@@ -244,6 +249,7 @@ def block(
     return State(policy, state.value, state.auxiliary), metrics
 
 
+@promoting
 def train(
     config: Config,
     env: Any,

@@ -35,6 +35,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives
+from mmrl._dtypes import promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_net, check_numbers
 from mmrl.agents.common import Make, Metrics, end_block, repeat
@@ -151,6 +152,7 @@ _FROM_ZERO = ("kl_weight", "importance_max", "value_weight", "entropy_weight", "
 _FROM_ZERO += ("max_grad_norm", "clip", "reward_clip", "horizon")
 
 
+@promoting
 def init(
     config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = actor_critic
 ) -> State:
@@ -208,6 +210,7 @@ def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollou
     return state, jax.tree.map(lambda ring: ring[old], ring)
 
 
+@promoting
 def learn(
     config: Config,
     state: State,
@@ -269,6 +272,7 @@ def iterate(
     return dataclasses.replace(learned, iteration=state.iteration + 1), (*outcome, finite)
 
 
+@promoting
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
@@ -298,6 +302,7 @@ def evaluate(
     )
 
 
+@promoting
 def train(
     config: Config,
     env: Any,

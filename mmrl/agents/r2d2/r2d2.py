@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses
+from mmrl._dtypes import promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_numbers
 from mmrl.agents.common import (
@@ -148,6 +149,7 @@ def _storage(config: Config, example: PyTree, state: PyTree) -> sequences.Sequen
     )
 
 
+@promoting
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
     """Fresh networks and environments, which act `n_step` steps ahead of an empty storage.
 
@@ -290,6 +292,7 @@ def iterate(
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
 
+@promoting
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
@@ -310,10 +313,6 @@ def train(
     make: Make = q_net,
     learn: Callable = learn,
 ) -> tuple[State, Metrics]:
-    """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
-
-    See `mmrl.agents.dqn.train` for how to run several seeds, and `mmrl.runs` for runs that report,
-    stop and resume. Those also show the network what `OBSERVES` names: here, wrap `env` yourself.
-    """
+    """A whole run of `config.blocks` blocks: a pure function of the key, as `dqn.train`."""
     state = init(config, env, params, key, make)
     return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)

@@ -1,0 +1,69 @@
+"""Types of numbers under JAX's settings: 64-bit, and strict promotion."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+KEEP = ("last", "terminated", "mask", "actions")
+"""Arguments of flags and indices: they become arrays, and keep their type."""
+
+
+def promoting(call: Call) -> Call:
+    """Decorate a function whose promotions are intended: `strict` promotion leaves them alone."""
+
+    @functools.wraps(call)
+    def promoted(*args: Any, **kwargs: Any) -> Any:
+        with jax.numpy_dtype_promotion("standard"):
+            return call(*args, **kwargs)
+
+    return promoted  # pyright: ignore[reportReturnType]
+
+
+def converting(*names: str) -> Callable[[Call], Call]:
+    """Decorate a function of arrays: `names` become arrays of one floating-point type.
+
+    Lists, NumPy arrays, integers, flags and halves are all accepted, as by `jax.numpy`.
+    """
+
+    def decorate(call: Call) -> Call:
+        signature = inspect.signature(call)
+
+        @functools.wraps(call)
+        def converted(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs).arguments
+            numbers = [name for name in names if given.get(name) is not None]
+            given |= zip(numbers, floats(*(given[name] for name in numbers)), strict=True)
+            given |= {
+                name: jnp.asarray(given[name]) for name in KEEP if given.get(name) is not None
+            }
+            return call(**given)
+
+        return promoting(converted)  # pyright: ignore[reportReturnType]
+
+    return decorate
+
+
+@promoting
+def floats(*numbers: Any) -> list[Array]:
+    """Return arrays of one floating-point type, the smallest that JAX promotes all of them to."""
+    arrays = [jnp.asarray(x) for x in numbers]
+    kind = jnp.result_type(*arrays, 0.0)
+    return [x.astype(kind) for x in arrays]
+
+
+def like(tree: PyTree, example: PyTree) -> PyTree:
+    """Return arrays in the precision of `example`'s, leaf by leaf; a complex one stays complex."""
+
+    def one(x: Any, e: Any) -> Any:
+        kinds = jnp.result_type(x), jnp.result_type(e)
+        same = kinds[0] == kinds[1] or len({np.dtype(kind).kind for kind in kinds}) > 1
+        return x if same else x.astype(kinds[1])
+
+    return jax.tree.map(one, tree, example)
