@@ -59,8 +59,9 @@ def offset(space: Any) -> str:
 def misfit(space: Any, dtype: Any) -> str:
     """Return why arrays of `dtype` do not hold every value of a space, or "".
 
-    They must have the dtype of a `Box` or its 64-bit form, or floats where the box has integers, and
-    hold its finite bounds. A `Discrete` may have any integer type that holds its numbers.
+    They must have the dtype of a `Box` or its 64-bit form, or a float type where the box has
+    integers, and hold its finite bounds. A `Discrete` may have any integer type that holds its
+    numbers.
     """
     dtype, wanted = jnp.dtype(dtype), jax.dtypes.canonicalize_dtype(space.dtype)
     fits = dtype == wanted or (dtype.itemsize == 8 and dtype.kind == wanted.kind)
