@@ -228,7 +228,8 @@ def _windows(maps: Maps, n: int) -> Maps:
     def grow(near, steps, far):
         return jax.vmap(_MONOID)(later(far, steps), near)
 
-    maps = tuple(floats(*maps[0])), maps[1]
+    gains, sums = floats(*maps[0])
+    maps = (gains, sums), maps[1]
     windows, width = maps, 1
     for digit in f"{n:b}"[1:]:
         windows, width = grow(windows, width, windows), 2 * width
