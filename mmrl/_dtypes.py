@@ -67,3 +67,10 @@ def like(tree: PyTree, example: PyTree) -> PyTree:
         return x if same else x.astype(kinds[1])
 
     return jax.tree.map(one, tree, example)
+
+
+def like_result(tree: PyTree, function: Callable[..., PyTree], *args: Any) -> PyTree:
+    """Return arrays in the precision of a function's result, without calling it in 32 bit."""
+    if jax.dtypes.canonicalize_dtype(float) == jnp.float32:
+        return tree
+    return like(tree, jax.eval_shape(function, *args))

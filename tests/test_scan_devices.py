@@ -104,6 +104,10 @@ def weights(name: str, xs: Any, steps: Any) -> Any:
     drawn = jax.tree.map(draw, xs)
     if name == "resettable window":  # nor has a count at its limit
         drawn = drawn[0], 0 * drawn[1]
+    if (
+        name == "resettable long_moments"
+    ):  # a number is the sum of two, and where it is split is rounding
+        drawn = (*drawn[:3], *drawn[:3])
     drawn = drawn, None  # nor a flag
     return drawn, jax.tree.map(lambda x: x[-1], drawn)
 

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from mmrl._dtypes import like, promoting
+from mmrl._dtypes import like, like_result, promoting
 from mmrl.memory.checks import check_call
 from mmrl.monoid import Monoid, Resettable
 from mmrl.scan import scan_and_last
@@ -106,7 +106,7 @@ class Memory(SequenceModel):
 
     @promoting
     def init(self) -> PyTree:
-        return like(self.monoid.identity(), jax.eval_shape(self.encode, jnp.zeros(self.input_size)))
+        return like_result(self.monoid.identity(), self.encode, jnp.zeros(self.input_size))
 
     def states(
         self,

@@ -151,12 +151,14 @@ class LongMoments(Monoid):
         a_count, a_mean, a_square = zip(a[:3], a[3:], strict=True)
         b_count, b_mean, b_square = zip(b[:3], b[3:], strict=True)
         count = _add(a_count, b_count)
-        later = b_count[0] > a_count[0]
-        share = b_count[0] / jnp.where(count[0] > 0, count[0], 1)
+        # Sums of pairs, which round to their first number, and whose gradients reach both.
+        a_weight, b_weight, weight = (sum(pair) for pair in (a_count, b_count, count))
+        later = b_weight > a_weight
+        share = b_weight / jnp.where(weight > 0, weight, 1)
         step = (b_mean[0] - a_mean[0]) + (b_mean[1] - a_mean[1])
         larger = tuple(jnp.where(later, y, x) for x, y in zip(a_mean, b_mean, strict=True))
         mean = _add(larger, (jnp.where(later, share - 1, share) * step, 0))
-        square = _add(_add(a_square, b_square), (a_count[0] * share * step**2, 0))
+        square = _add(_add(a_square, b_square), (a_weight * share * step**2, 0))
         return tuple(x for part in zip(count, mean, square, strict=True) for x in part)
 
 
