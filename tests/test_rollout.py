@@ -11,6 +11,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 
 from mmrl import rollout
+from mmrl.rollout.limits import legal
 
 
 @struct.dataclass
@@ -304,6 +305,16 @@ def test_environments_receive_the_nearest_legal_action(low, high, wanted):
     _, step = rollout.act(lambda *_: ((), action), env, PARAMS, carry, keys)
     np.testing.assert_array_equal(step.next_obs, wanted)
     np.testing.assert_array_equal(step.action, action)
+
+
+def test_legal_actions_of_64_bits_are_legal():
+    """In float32, 0.1 lies above the bound."""
+    with jax.enable_x64(True):
+        space = spaces.Box(-0.1, 0.1, (2,), jnp.float64)
+        for kind in (jnp.float32, jnp.float64, int):
+            action = legal(space, jnp.array([-7, 7], kind))
+            assert action.dtype == jnp.float64
+            np.testing.assert_array_equal(action, [-0.1, 0.1])
 
 
 class Crash(Diary):

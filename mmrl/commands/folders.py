@@ -13,10 +13,11 @@ RESULTS = pathlib.Path("results")
 def new_folder(env: str, name: str) -> pathlib.Path:
     """Make results/<task>-<name>-<number> with the first number that is free."""
     task = env.rpartition(":")[2]  # of my_module:MyEnv
-    task = task.removeprefix("popgym-").removesuffix("-v0").replace("/", "-")
+    task = task.removeprefix("popgym-").removesuffix("-v0")
+    stem = f"{task}-{name}".replace("/", "-")
     with writing(RESULTS):
         RESULTS.mkdir(exist_ok=True)
-        return next(filter(made, (RESULTS / f"{task}-{name}-{n}" for n in itertools.count(1))))
+        return next(filter(made, (RESULTS / f"{stem}-{n}" for n in itertools.count(1))))
 
 
 def new_file(stem: str, suffix: str) -> pathlib.Path:

@@ -11,9 +11,11 @@ def legal(space: Any, action: Any) -> Any:
     """Return the nearest action in a `Box`, of its dtype; other spaces leave it as it is."""
     if not hasattr(space, "low"):
         return action
-    low, high = (jnp.full(space.shape, x, jnp.float32) for x in (space.low, space.high))
-    nearest = jnp.rint if jnp.issubdtype(space.dtype, jnp.integer) else jnp.asarray
-    return nearest(jnp.clip(action, low, high)).astype(jax.dtypes.canonicalize_dtype(space.dtype))
+    dtype = jax.dtypes.canonicalize_dtype(space.dtype)
+    real = jnp.promote_types(dtype, jnp.float32)  # the bounds of 64 bits are not those of 32
+    low, high = (jnp.full(space.shape, x, real) for x in (space.low, space.high))
+    nearest = jnp.rint if jnp.issubdtype(dtype, jnp.integer) else jnp.asarray
+    return nearest(jnp.clip(jnp.asarray(action, real), low, high)).astype(dtype)
 
 
 def shown_last(

@@ -6,11 +6,12 @@ import functools
 import hashlib
 import inspect
 import itertools
+import logging
 import re
 import sys
 import types
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,6 +20,15 @@ from mmrl import _own
 from mmrl.runs.setup import Setup
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
+_PLAIN += (logging.Logger,)  # whose attributes lead to all loggers of the process
+_HOLDERS = (tuple, list, dict, set, frozenset, types.SimpleNamespace)
+
+
+class Read(NamedTuple):
+    """A module of the user's, and the names of its attributes that a function may read."""
+
+    module: types.ModuleType
+    names: tuple[str, ...]
 
 
 class Same:
@@ -48,25 +58,46 @@ def content(part: Any, argument: str = "env") -> Hashable:
     modules; installed packages do not change. "my_module:MyEnv" has the content of what it names.
     """
     named = isinstance(part, str) and ":" in part
-    return _content(_own.find(part, argument) if named else part, {})
+    return _content(_own.find(part, argument) if named else part)
 
 
-def _content(part: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
+def _content(root: Any) -> Hashable:
+    """Return the types and the values of all parts in one tuple, each before what it consists of.
+
+    Without recursion, because objects may be nested as deeply as they like.
+    """
+    found: list[Hashable] = []
+    seen: dict[Hashable, tuple[int, Any]] = {}
+    waiting = [root]
+    while waiting:
+        part = waiting.pop()
+        key = part if isinstance(part, Read) else id(part)
+        if (value := _value(part)) is not None:
+            found += value
+        elif key in seen:
+            found += "seen", seen[key][0]
+        else:
+            seen[key] = len(seen), part  # which keeps its number taken
+            parts = list(_parts(part))
+            found += type(part).__qualname__, len(parts)
+            waiting += reversed(parts)
+    return tuple(found)
+
+
+def _value(part: Any) -> tuple[Hashable, ...] | None:
+    """Return what stands for a part that consists of no others, or None."""
     if isinstance(part, _PLAIN):
         return type(part), part
     if isinstance(part, np.ndarray):
         return part.dtype.str, part.shape, hashlib.sha256(part.tobytes()).digest()
-    if isinstance(part, jax.Array):
-        return Same(part)
-    if id(part) in seen:
-        return "seen", seen[id(part)][0]
-    seen[id(part)] = len(seen), part  # which keeps its number taken
-    return type(part).__qualname__, *(_content(x, seen) for x in _parts(part))
+    return (Same(part),) if isinstance(part, jax.Array) else None
 
 
 def _parts(part: Any) -> Iterator[Any]:
     """Yield what an object consists of."""
-    if isinstance(part, tuple | list):
+    if isinstance(part, Read):
+        yield from _of_module(part)
+    elif isinstance(part, tuple | list):
         yield from part
     elif isinstance(part, dict):
         yield from itertools.chain(*part.items())
@@ -83,11 +114,17 @@ def _parts(part: Any) -> Iterator[Any]:
     elif isinstance(part, type):
         yield from _of_class(part)
     elif hasattr(part, "__dict__") or hasattr(part, "__slots__"):
-        slots = [x for kind in type(part).__mro__ for x in vars(kind).get("__slots__", ())]
+        slots = [x for kind in type(part).__mro__ for x in _slots(kind)]
         yield from (type(part), {x: getattr(part, x) for x in slots if hasattr(part, x)})
         yield dict(sorted(getattr(part, "__dict__", {}).items()))
     else:
         yield re.sub(" at 0x[0-9a-f]+", "", repr(part))
+
+
+def _slots(kind: type) -> list[str]:
+    """Return the attributes that a class keeps in slots, by the names that Python gives them."""
+    own = vars(kind) if "__slots__" in vars(kind) else {}
+    return [name for name, value in own.items() if inspect.ismemberdescriptor(value)]
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:
@@ -97,10 +134,26 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__)
     with contextlib.suppress(ValueError):  # a cell that is still empty
         yield from (cell.cell_contents for cell in function.__closure__ or ())
-    for name in _globals(function.__code__):
-        value = function.__globals__.get(name)
-        steady = isinstance(value, (*_PLAIN, tuple, np.ndarray, jax.Array, type))
-        yield value if steady or isinstance(value, types.FunctionType) else id(value)
+    names, modules, attributes = _names(function.__code__)
+    values = [function.__globals__.get(name) for name in names]
+    yield from (_read(value, attributes) for value in values)
+    yield from (_read(sys.modules.get(name), attributes) for name in modules)
+
+
+def _of_module(read: Read) -> Iterator[Any]:
+    """Yield the attributes of a module that a function may read."""
+    own = vars(read.module)
+    for name in (name for name in read.names if name in own):
+        yield from (name, _read(own[name], read.names))
+
+
+def _read(value: Any, names: tuple[str, ...]) -> Any:
+    """Return the content of a global that is read, or its identity where it is not followed."""
+    if isinstance(value, types.ModuleType):
+        return Read(value, names) if _is_own(value.__name__) else value
+    function = isinstance(inspect.unwrap(value), types.FunctionType)
+    steady = function or isinstance(value, (*_PLAIN, *_HOLDERS, np.ndarray, jax.Array, type))
+    return value if steady or _is_own(type(value).__module__) else id(value)
 
 
 def _of_class(kind: type) -> Iterator[Any]:
@@ -114,13 +167,17 @@ def _of_class(kind: type) -> Iterator[Any]:
 
 
 @functools.lru_cache(1024)
-def _globals(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of the globals that a function, or one inside of it, reads."""
-    names = {
-        x.argval for x in dis.get_instructions(code) if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    inner = [_globals(x) for x in code.co_consts if isinstance(x, types.CodeType)]
-    return tuple(sorted(names.union(*inner)))
+def _names(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the globals, the modules and the attributes that a function reads.
+
+    Those of functions inside of it are among them.
+    """
+    steps = list(dis.get_instructions(code))
+    names = {x.argval for x in steps if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    modules = {x.argval for x in steps if x.opname == "IMPORT_NAME"}
+    read = [(names, modules, code.co_names)]
+    read += [_names(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+    return tuple(tuple(sorted(set().union(*each))) for each in zip(*read, strict=True))
 
 
 def _is_own(module: str | None) -> bool:

@@ -61,28 +61,29 @@ class Kept(NamedTuple):
 def _kept(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
     """Return the program for parts whose content is `own`, built when it is first used."""
     key = (own, agent, *rest)
-    if key not in _PROGRAMS:
-        _PROGRAMS[key] = Kept(_program(agent, env, *rest), {})
-    _PROGRAMS.move_to_end(key)
+    # Taken out, since another thread, or the end of an environment, may drop it at any time.
+    kept = _PROGRAMS.pop(key, None) or Kept(_program(agent, env, *rest), {})
+    _PROGRAMS[key] = kept
     while len(_PROGRAMS) > MOST:
         _PROGRAMS.popitem(last=False)
-    _keep_while_used(key, env)
-    return _PROGRAMS[key].program
+    _keep_while_used(key, kept.users, env)
+    return kept.program
 
 
 _PROGRAMS: collections.OrderedDict[Hashable, Kept] = collections.OrderedDict()
 
 
-def _keep_while_used(key: Hashable, env: Any) -> None:
+def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
     """Drop a program when the last environment of its content does not exist any more."""
-    game, users = env[0] if isinstance(env, tuple) else env, _PROGRAMS[key].users
+    game = env[0] if isinstance(env, tuple) else env
     if isinstance(game, str) or id(game) in users:
         return
 
     def drop(user: int) -> None:
         users.pop(user, None)
-        if not users and key in _PROGRAMS and _PROGRAMS[key].users is users:
-            del _PROGRAMS[key]
+        kept = _PROGRAMS.get(key)
+        if not users and kept is not None and kept.users is users:
+            _PROGRAMS.pop(key, None)
 
     with contextlib.suppress(TypeError):  # without weak references it is one of `MOST`
         users[id(game)] = weakref.finalize(game, drop, id(game))

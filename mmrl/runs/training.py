@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import pathlib
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from mmrl.runs.results import provenance
 from mmrl.runs.room import check_room, naming_storage
 from mmrl.runs.setup import Setup, check_same, warn_of_main
 
+OPENING = threading.Lock()  # the threads of a process share a claim, but only one run is new
 CHANGED = (
     "The environment, or another part of your own, was changed, but this run trains with it as it "
     "was when the run was set up. Make a new `Run` to train with what it is now."
@@ -219,7 +221,7 @@ class Training(abc.ABC):
         check_room(self.setup, self._shapes)
         warn_of_main(self.path, self.description)
         if self.path is not None:
-            with naming_storage(self.setup, self._shapes):
+            with naming_storage(self.setup, self._shapes), OPENING:
                 self._open(self.path, resume)
 
     def _open(self, path: pathlib.Path, resume: bool) -> None:

@@ -12,7 +12,7 @@ import pytest
 from mmrl import runs
 from mmrl.commands import folders
 from mmrl.course.results import revise
-from mmrl.runs import Run, RunError, checkpoint, claims
+from mmrl.runs import Run, RunError, checkpoint, claims, training
 from tests.helpers.runs import SETUP, setup
 
 
@@ -65,6 +65,22 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
     assert [report.block for report in Run(SETUP, tmp_path / "run", resume=True)] == [2, 3]
 
 
+def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    claimed = training.claimed
+
+    def slowly(path: pathlib.Path) -> claims.Claim:
+        own = claimed(path)
+        opened.wait(0.5)  # until both threads are here, if they can be
+        return own
+
+    opened = threading.Event()
+    monkeypatch.setattr(training, "claimed", slowly)
+    runs_of = [lambda: made.append(Run(SETUP, tmp_path))] * 2
+    made: list[Run] = []
+    (raised,) = at_once(*runs_of)
+    assert len(made) == 1 and "already holds a run" in str(raised)
+
+
 def test_a_run_holds_its_folder_until_it_is_done(tmp_path: pathlib.Path):
     run = Run(setup(blocks=2), tmp_path)
 
@@ -111,6 +127,7 @@ def test_disks_without_locks_can_be_written_to(
 
 def test_names_are_taken_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    assert folders.new_folder("a/b:Game", "c/d") == pathlib.Path("results/Game-c-d-1")
     taken: list[pathlib.Path] = []
     names = [lambda: taken.append(folders.new_folder("probe-Match-v0", "none"))] * 8
     assert at_once(*names) == []

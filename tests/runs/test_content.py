@@ -1,6 +1,7 @@
 """Environments by content: a changed one is compiled anew, and none is kept for ever."""
 
 import dataclasses
+import functools
 import gc
 import importlib
 import pathlib
@@ -80,6 +81,86 @@ def test_content_changes_with_code(monkeypatch: pytest.MonkeyPatch):
         return lambda: x
 
     assert content(closed(1)) == content(closed(1)) != content(closed(2))
+
+
+RULES = """
+import logging
+BONUS, TABLE, LIST, LEVELS = 1, {"a": [1]}, [1], {1}
+class Options:
+    goal = 3
+    def __init__(self):
+        self.size = 3
+OPTIONS, LOG, OTHER = Options(), logging.getLogger("rules"), [1]
+def reward(x):
+    return x * BONUS
+"""
+READS = """
+import rules_of_a_user
+import rules_of_a_user as rules
+from rules_of_a_user import LEVELS, LIST, LOG, OPTIONS, TABLE
+class Game:
+    def step_env(self):
+        LOG.info("")
+        return TABLE["a"], LIST[0], OPTIONS.size, LEVELS
+    @property
+    def bonus(self):
+        return rules.reward(1)
+    def later(self):
+        from rules_of_a_user import reward
+        return reward(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "noticed"),
+    [
+        ("reward = lambda x: x", True),
+        ("BONUS = 2", True),
+        ("TABLE['a'].append(1)", True),
+        ("LIST.append(1)", True),
+        ("LEVELS.add(2)", True),
+        ("OPTIONS.size = 4", True),
+        ("Options.goal = 4", True),
+        ("OTHER.append(1)", False),
+        ("logging.getLogger('another logger')", False),
+        ("", False),
+    ],
+)
+def test_content_changes_with_what_the_code_reads(
+    change: str, noticed: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    modules = [types.ModuleType(f"{name}_of_a_user") for name in ("rules", "game")]
+    for module, text in zip(modules, (RULES, READS), strict=True):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(text, vars(module))
+    rules, game = modules
+    before = content(game.Game())
+    exec(change, vars(rules))
+    assert (content(game.Game()) != before) == noticed
+
+
+def test_content_of_slots():
+    class Slots:
+        __slots__ = "goal"
+
+    class More(Slots):
+        __slots__ = ("__hidden", "__weakref__")
+
+        def __init__(self, goal: int, hidden: int):
+            self.goal, self.__hidden = goal, hidden
+
+    assert content(More(1, 2)) == content(More(1, 2))
+    assert content(More(1, 2)) != content(More(2, 2))
+    assert content(More(1, 2)) != content(More(1, 3))
+
+
+def test_content_may_be_nested_deeply():
+    def nested(value: int) -> list[Any]:
+        return functools.reduce(lambda inner, _: [inner], range(5000), [value])
+
+    assert content(nested(1)) == content(nested(1)) != content(nested(2))
+    assert content([[1], 2]) != content([[1, 2]]) != content([[], 1, 2])
 
 
 def test_a_program_is_that_of_the_environment_as_it_is():

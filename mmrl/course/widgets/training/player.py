@@ -59,7 +59,7 @@ def _play(run: Run, seed: int, episode: int) -> Transition:
     return jax.device_get(play(state.net, seed, jax.random.key(episode)))
 
 
-@functools.cache  # so that an agent is compiled once, to be shown before and after training
+@functools.lru_cache(4)  # so that an agent is compiled once for before and after training
 def _playing(agent: str, env: Any, params: Any) -> Callable[[Any, int, Any], Transition]:
     @jax.jit
     def play(nets, seed, key):
