@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 Call = TypeVar("Call", bound=Callable[..., Any])
-KEEP = ("last", "terminated", "mask", "actions")
+KEEP = ("last", "terminated", "mask", "trained", "actions")
 """Arguments of flags and indices: they become arrays, and keep their type."""
 
 

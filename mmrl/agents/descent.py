@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from mmrl import collectives
+from mmrl._dtypes import promoting
 
 
 def trained(net: Any) -> PyTree:
@@ -15,6 +16,7 @@ def trained(net: Any) -> PyTree:
     return eqx.filter(net, eqx.is_inexact_array)
 
 
+@promoting
 def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
@@ -33,6 +35,7 @@ def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, 
     return optax.chain(clip, optax.adam(rate, eps=eps))
 
 
+@promoting
 def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """The learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
     horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)

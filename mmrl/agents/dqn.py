@@ -144,7 +144,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
 
 def epsilon(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """ε of an iteration: a straight line from `epsilon_start` to `epsilon_end`, then constant."""
-    progress = jnp.minimum(iteration / config.epsilon_decay, 1)
+    progress = jnp.minimum(jnp.float32(iteration) / config.epsilon_decay, 1)
     return config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
 
 

@@ -78,6 +78,7 @@ class S5(Memory):
         """Λ̄ = exp(ΛΔ), one per unit; |Λ̄|^t is how much of an input is left after t steps."""
         return jnp.exp(self._rate())
 
+    @promoting
     def encode(self, x) -> PyTree:
         rate, step = self._rate(), self._step()
         hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), exact for short steps

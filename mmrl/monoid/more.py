@@ -44,6 +44,7 @@ class MatrixAffine(Monoid):
     def identity(self) -> Matrices:
         return jnp.eye(self.keys), jnp.zeros((self.values, self.keys))
 
+    @promoting
     def __call__(self, a: Matrices, b: Matrices) -> Matrices:
         (a_map, a_sum), (b_map, b_sum) = a, b
         return a_map @ b_map, a_sum @ b_map + b_sum
@@ -86,6 +87,7 @@ class Max(Monoid):
     def identity(self) -> Pair:
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
+    @promoting
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_max), (b_fade, b_max) = a, b
         return a_fade + b_fade, jnp.maximum(a_max + b_fade, b_max)
@@ -99,6 +101,7 @@ class LogSumExp(Monoid):
     def identity(self) -> Pair:
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
+    @promoting
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_log), (b_fade, b_log) = a, b
         faded = a_log + b_fade
@@ -122,6 +125,7 @@ class Moments(Monoid):
         zero = jnp.zeros(self.shape)
         return zero, zero, zero
 
+    @promoting
     def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_count, a_mean, a_square), (b_count, b_mean, b_square) = a, b
         count = a_count + b_count
@@ -147,6 +151,7 @@ class LongMoments(Monoid):
     def identity(self) -> Pairs:
         return (jnp.zeros(self.shape),) * 6
 
+    @promoting
     def __call__(self, a: Pairs, b: Pairs) -> Pairs:
         a_count, a_mean, a_square = zip(a[:3], a[3:], strict=True)
         b_count, b_mean, b_square = zip(b[:3], b[3:], strict=True)
@@ -184,6 +189,7 @@ class EWMA(Monoid):
     def identity(self) -> Triple:
         return jnp.ones(self.shape), jnp.zeros(self.shape), jnp.zeros(self.shape)
 
+    @promoting
     def __call__(self, a: Triple, b: Triple) -> Triple:
         (a_beta, a_weight, a_mean), (b_beta, b_weight, b_mean) = a, b
         faded = b_beta * a_weight
@@ -213,6 +219,7 @@ class TopK(Monoid):
         empty = jax.tree.map(lambda x: jnp.zeros((self.k, *x.shape), x.dtype), self.example)
         return jnp.full(self.k, -jnp.inf), empty
 
+    @promoting
     def __call__(self, a: Largest, b: Largest) -> Largest:
         both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
         keys, chosen = jax.lax.top_k(both[0], self.k)
@@ -234,6 +241,7 @@ class Window(Monoid):
     def identity(self) -> Items:
         return jnp.zeros((self.k, *self.shape)), jnp.zeros(())
 
+    @promoting
     def __call__(self, a: Items, b: Items) -> Items:
         (a_items, a_count), (b_items, b_count) = a, b
         shift = b_count.astype(jnp.int32)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.monoid import Max, Product, Resettable, Sum
 from mmrl.scan import scan_and_last
 
@@ -107,6 +108,7 @@ class Cut(eqx.Module):
         (after, _), (last, _) = jax.vmap(along, (1, 0), (1, 0))(elements, folds)
         return after, last
 
+    @promoting
     def initial_priority(
         self,
         after: PyTree[Float[Array, "time open"]],

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl._dtypes import promoting
+from mmrl._dtypes import converting, promoting
 from mmrl.monoid import TopK
 from mmrl.replay import ring
 
@@ -114,6 +114,7 @@ def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
     return insert(reservoir, unrolls, lots)
 
 
+@converting("lots")
 def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]) -> Reservoir:
     """`add`, with lots that somebody else has drawn. Of equal lots the earlier stays."""
     here = reservoir

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import collectives
+from mmrl._dtypes import converting, promoting
 from mmrl.replay import ring, tree
 from mmrl.replay.cutting import Cut
 from mmrl.replay.ring import Rollout
@@ -39,22 +40,16 @@ class Sequences(eqx.Module):
     # Of the sequence that begins in this row: its steps, tail included, and those of its episode
     # before it. Zeros if none does.
     table: Int[Array, "capacity 2"]
-    # Sums of p^α over the sequences.
-    sums: tree.Tree
-    # How many sequences there are.
-    stored: Int[Array, ""]
+    sums: tree.Tree  # of p^α over the sequences
+    stored: Int[Array, ""]  # how many sequences there are
     # Max|δ| and Σ|δ| of the sequences that are being written, one for each that may be.
     folds: PyTree[Float[Array, "worker open"]]
-    # The place in every ring that is written next.
-    cursor: Int[Array, ""]
-    # Steps so far of the episode in progress.
-    unfinished: Int[Array, " worker"]
-    # α: 0 draws uniformly, 1 in proportion to the priority.
-    alpha: Float[Array, ""]
+    cursor: Int[Array, ""]  # the place in every ring that is written next
+    unfinished: Int[Array, " worker"]  # steps so far of the episode in progress
+    alpha: Float[Array, ""]  # α: 0 draws uniformly, 1 in proportion to the priority
     # η: 1 takes the largest |δ| of a sequence as its priority, 0 their mean.
     eta: Float[Array, ""]
-    # How episodes are cut.
-    cut: Cut
+    cut: Cut  # how episodes are cut
 
     @property
     def workers(self) -> int:
@@ -155,6 +150,7 @@ def init(
     return rings
 
 
+@promoting
 def add(
     sequences: Sequences,
     rollout: Rollout,
@@ -244,6 +240,7 @@ def _write_states(here: Sequences, rows, offset, states) -> PyTree:
     )
 
 
+@promoting
 def sample(
     sequences: Sequences, key: PRNGKeyArray, batch: int, beta: float | Float[Array, ""] = 1.0
 ) -> Sample:
@@ -266,6 +263,7 @@ def sample(
     return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)
 
 
+@promoting
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:
     """The sequences that begin in `rows`, with the `before` steps before each.
 
@@ -291,6 +289,7 @@ def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> 
     )
 
 
+@converting("errors")
 def priority(
     errors: Float[Array, "sequence window"],
     trained: Bool[Array, "sequence window"],
@@ -302,6 +301,7 @@ def priority(
     return eta * size.max(axis=1) + (1 - eta) * mean
 
 
+@converting("values")
 def set_priority(
     sequences: Sequences, rows: Int[Array, " n"], values: Float[Array, " n"]
 ) -> Sequences:

@@ -133,7 +133,7 @@ def weights(
 ) -> Float[Array, "2 n"]:
     """w = priority^α and w · (length - 1), the two columns of `Tape.sums`; 0 without an episode."""
     w = jnp.where(length > 0, priority**alpha, 0.0)
-    return jnp.stack([w, w * (length - 1)])
+    return jnp.stack([w, w * (length - 1).astype(w.dtype)])
 
 
 def reweigh(tape: Tape, rows: Int[Array, " n"], touched: Array | None = None) -> Tape:

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from mmrl._dtypes import promoting
+
 # 32 floats are two cache lines, and tables of 33k to 1M rows get the same two lower levels.
 BRANCH = 32
 TOP = 1024
@@ -35,6 +37,7 @@ def build(weights: Float[Array, "column row"]) -> Tree:
     return (weights, *levels)
 
 
+@promoting
 def update(
     tree: Tree,
     rows: Int[Array, " n"],
@@ -60,6 +63,7 @@ def update(
     return (levels[0].at[:, rows].set(weights.T, mode="drop"), *levels[1:])
 
 
+@promoting
 def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
     """Rows with one below every node that has one of first, …, first + count - 1 below it."""
     return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
@@ -92,6 +96,7 @@ def extend(first: Noise, more: Noise) -> Noise:
     return (first[0], *rows)
 
 
+@promoting
 def race(
     tree: Tree, noise: Noise, count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
@@ -128,6 +133,7 @@ def _earliest(
     return -late, nodes[at]
 
 
+@promoting
 def draw(
     tree: Tree, scales: Float[Array, " column"], uniform: Float[Array, "level count"]
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:

@@ -11,6 +11,7 @@ import pytest
 from mmrl import memory
 from mmrl.agents import AGENTS, find
 from mmrl.envs import make
+from mmrl.replay import sequences
 
 SIZES: dict[str, dict[str, Any]] = {
     "dqn": {"rollout": 4, "updates": 2},
@@ -81,3 +82,27 @@ def test_the_state_of_a_memory_keeps_its_types(name: str, x64: bool, promotion: 
         before, after = jax.eval_shape(states, jax.random.key(0))
     for state in after:
         assert types(state) == types(before)
+
+
+@pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
+def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
+    """Outside of `block`, which allows promotion for all that it calls."""
+    env, params = make("probe-Match-v0")
+    r2d2 = find("r2d2")
+    config = r2d2.Config(environments=2, width=4, **SIZES["r2d2"])
+
+    def parts(key):
+        state = r2d2.init(config, env, params, key)
+        state, _ = r2d2.act_and_store(config, env, params, state, key)
+        after, _ = r2d2.learn(config, state, key)
+        given = [1, 2, 3], jnp.ones(3, jnp.int32), jnp.ones(3, jnp.bfloat16)
+        rows = jnp.arange(3, dtype=jnp.int32)
+        kept = [sequences.set_priority(state.sequences, rows, values) for values in given]
+        size = [
+            sequences.priority(jnp.asarray(values)[None], [[True, True, False]]) for values in given
+        ]
+        return [state.sequences, after.sequences, *kept], size
+
+    with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
+        stored, _ = jax.eval_shape(parts, jax.random.key(0))
+    assert all(types(other) == types(stored[0]) for other in stored)

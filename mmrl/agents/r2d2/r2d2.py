@@ -240,12 +240,14 @@ def loss(
     return losses.td_loss(td, trained, sample.weights[:, None]), jnp.where(trained, td, 0)
 
 
+@promoting
 def beta(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """β of an iteration: a straight line from `beta_start` to `beta_end`, then constant."""
     progress = jnp.minimum(iteration / config.beta_decay, 1)
     return config.beta_start + progress * (config.beta_end - config.beta_start)
 
 
+@promoting
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., tuple[Any, Any]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
