@@ -47,19 +47,18 @@ class Lenient(NotebookExporter):
     def from_file(self, file_stream: Any, resources: Any = None, **options: Any) -> Any:
         try:
             saved = json.loads(file_stream.read().removeprefix("\ufeff"))
-            cells = list(saved["cells"])
-        except (ValueError, KeyError, TypeError):
+            for number, cell in enumerate(saved["cells"], 1):
+                cell["source"] = "".join(cell.get("source") or "").replace("\r\n", "\n")
+                cell["metadata"] = cell.get("metadata") or {}
+                cell.setdefault("id", f"cell-{number}")
+                if cell["cell_type"] == "code":
+                    cell |= {"outputs": [], "execution_count": None}
+            saved["metadata"] = saved.get("metadata") or {}
+            saved["metadata"].pop("widgets", None)  # of another run, sometimes without its state
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(
                 f"{getattr(file_stream, 'name', 'A file')} is not a notebook."
             ) from None
-        for number, cell in enumerate(cells, 1):
-            cell["source"] = "".join(cell.get("source") or "").replace("\r\n", "\n")
-            cell["metadata"] = cell.get("metadata") or {}
-            cell.setdefault("id", f"cell-{number}")
-            if cell["cell_type"] == "code":
-                cell |= {"outputs": [], "execution_count": None}
-        saved["metadata"] = saved.get("metadata") or {}
-        saved["metadata"].pop("widgets", None)  # of another run, and sometimes without its state
         saved |= {"nbformat": 4, "nbformat_minor": 5}
         notebook = nbformat.reads(json.dumps(saved), 4)
         return self.from_notebook_node(notebook, resources, **options)

@@ -32,19 +32,26 @@ def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
             raise NotRead(
                 f"{name} must hold cells of code, Markdown or text; cell {number} is not."
             )
-        _complete(cell, number)
-    notebook["nbformat"] = 4
-    notebook["nbformat_minor"] = max(notebook.get("nbformat_minor") or 0, 5)
-    notebook["metadata"] = notebook.get("metadata") or {}
+        try:
+            _complete(cell, number)
+        except TypeError as error:
+            raise NotRead(f"{name} must hold cells of text; cell {number} is not: {error}.") from None
+    minor = notebook.get("nbformat_minor")
+    notebook |= {"nbformat": 4, "nbformat_minor": max(minor if isinstance(minor, int) else 0, 5)}
+    notebook["metadata"] = _mapping(notebook.get("metadata"))
     forget_widgets(notebook["metadata"])
     return notebook
 
 
 def forget_widgets(metadata: dict[str, Any]) -> None:
     """Remove a widget state that holds no `state`: nbconvert stops at it."""
-    state = (metadata.get("widgets") or {}).get(WIDGETS) or {}
-    if "state" not in state:
+    if "state" not in _mapping(_mapping(metadata.get("widgets")).get(WIDGETS)):
         metadata.pop("widgets", None)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return `value` if it is a dictionary, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def _parsed(data: bytes | str, name: str) -> Any:
@@ -65,7 +72,7 @@ def _complete(cell: dict[str, Any], number: int) -> None:
     source = cell.get("source") or ""
     lines = "".join(source).replace("\r\n", "\n").splitlines(keepends=True)
     cell["source"] = "".join(lines) if isinstance(source, str) else lines
-    cell["metadata"] = cell.get("metadata") or {}
+    cell["metadata"] = _mapping(cell.get("metadata"))
     cell.setdefault("id", f"cell-{number}")
     if cell["cell_type"] == "code":
         outputs = cell.get("outputs") or []

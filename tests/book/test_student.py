@@ -324,7 +324,9 @@ def test_what_other_programs_saved_is_graded(settings: dict[str, Any]):
         notebook = nbformat.reads(read, 4)
         assert [c.source for c in notebook.cells] == [*map(run.text_of, sources)]
         assert "widgets" not in notebook.metadata and all(cell.id for cell in notebook.cells)
-    for text in ("", "no notebook", "[]", '{"a": 1}', '{"cells": 3}'):
+    cells = ('"x"', '{"source": "x"}', '{"cell_type": "code", "source": 3}')
+    wrong = ["", "no notebook", "[]", '{"a": 1}', '{"cells": 3}', '{"cells": [], "metadata": [1]}']
+    for text in (*wrong, *(f'{{"cells": [{cell}]}}' for cell in cells)):
         with pytest.raises(ValueError, match="is not a notebook"):
             settings["Lenient"]().from_file(io.StringIO(text))
 

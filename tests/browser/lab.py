@@ -44,7 +44,7 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
 
 
 def _address(runtime: Path, server: subprocess.Popen, log: Path) -> str:
-    for _ in range(600):
+    for _ in range(10 * HUNG):
         for path in runtime.glob("jpserver-*.json"):
             about = json.loads(path.read_text() or "{}")
             if about.get("url"):
@@ -62,7 +62,7 @@ def run_all(page: Page, address: str, notebook: str) -> None:
     page.wait('document.querySelector(".jp-Notebook .jp-CodeCell")')
     # Before its kernel is there, JupyterLab would ask for one.
     kernel = "shown.find((w) => w.sessionContext)?.sessionContext.session?.kernel?.status"
-    page.wait(f"((shown) => {kernel} === 'idle')([...jupyterapp.shell.widgets('main')])", 60)
+    page.wait(f"((shown) => {kernel} === 'idle')([...jupyterapp.shell.widgets('main')])")
     first = "[...jupyterapp.shell.widgets('main')].find((w) => w.sessionContext).id"
     page.run(f"void jupyterapp.shell.activateById({first})")
     page.run('void jupyterapp.commands.execute("notebook:run-all-cells")')

@@ -13,7 +13,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 # Seconds after which a browser is taken to hang. No working one comes near, on any machine.
-HUNG = 300
+HUNG = 600
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The last three keep Chromium itself from looking up addresses when it starts.
 FLAGS = (

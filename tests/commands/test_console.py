@@ -224,6 +224,6 @@ def test_a_variable_that_jax_refuses_is_a_sentence(
 ):
     monkeypatch.setenv(variable, name)
     command = [sys.executable, "-m", "mmrl", "experiment"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2 and done.stderr.startswith("mmrl: ")
     assert variable in done.stderr and name in done.stderr and done.stderr.count("\n") == 1

@@ -9,7 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["none", "one", "two", "three", "four", "five", "six"]
-WORDS += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
+WORDS += ["seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen"]
+WORDS += ["fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]
 PARTS = {"half": 2, "third": 3, "quarter": 4, "fifth": 5, "tenth": 10}
 NUMBER = re.compile(r"(?<![\w.−])−?\d+(?:[./]\d+)?(?: %|×)?")
 
@@ -18,11 +19,11 @@ def normal(text: str) -> str:
     """Write the numbers of a text in one form: 1,000 and 1 000 as 1000, two thirds as 2/3."""
     text = re.sub(r"(?<=\d)(?:[,  ]|\{,\})(?=\d{3}(?!\d))", "", " ".join(text.split()))
     text = re.sub(r"(?<![\w)}])-(?=\d)", "−", text)
-    text = re.sub(r"(?<=\d) ?\\?%", " %", text)
     for i, word in enumerate(WORDS):
         text = re.sub(rf"\b{word}\b", str(i), text, flags=re.IGNORECASE)
+    text = re.sub(r"(?<=\d) ?(?:\\?%|per ?cent\b)", " %", text)
     for word, parts in PARTS.items():
-        many = rf"\b(?:(\d) |an? )?{word}s?\b"
+        many = rf"\b(?:(\d)[ -]|an? )?{word}s?\b"
         text = re.sub(many, lambda m, parts=parts: f"{m[1] or 1}/{parts}", text, flags=re.I)
     return text
 

@@ -125,12 +125,17 @@ def _result(answer: Any, case: Arguments) -> Any:
     # An answer may work in place; what it was given must stay as it was.
     case = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, case)
     try:
-        result = answer(*case)
-        return list(result) if isinstance(result, Iterator) else result
+        return _listed(answer(*case))
     except Exception as error:
         words = " ".join(str(error).split())
         words = words if len(words) <= LONGEST else f"{words[:LONGEST]} …"
         return Failure(f"it stopped with {type(error).__name__}: {words}".rstrip(".: "))
+
+
+def _listed(result: Any) -> Any:
+    """Return `result` with lists in place of iterators, which can be read only once."""
+    result = list(result) if isinstance(result, Iterator) else result
+    return [*map(_listed, result)] if isinstance(result, list | tuple) else result
 
 
 def _open(result: Any) -> bool:

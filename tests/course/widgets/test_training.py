@@ -482,7 +482,13 @@ def test_an_untrained_agent_can_be_watched():
 
 def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):
     shown = explorer()
-    threading.Timer(0.2, shown.stop).start()
+
+    def stop() -> None:
+        Slow.begun.acquire()
+        until(lambda: shown._current is not None)
+        shown.stop()
+
+    threading.Thread(target=stop).start()
     with pytest.raises(RunError, match="stopped before its first block"):
         shown.run()
 

@@ -61,7 +61,7 @@ def _law_loop(errors, trained, eta, alpha, beta):
         sizes = [abs(e) for e, real in zip(row, used, strict=True) if real]
         p.append((eta * max(sizes) + (1 - eta) * sum(sizes) / len(sizes)) ** alpha)
     shares = [x / sum(p) for x in p]
-    return shares, [(min(shares) / x) ** beta for x in shares]
+    return shares, ((min(shares) / x) ** beta for x in shares)
 
 
 def _law_masked(errors, trained, eta, alpha, beta):
