@@ -48,7 +48,7 @@ def discounts(gamma: Scalar, terminated: Flags) -> Steps:
 
 
 def bootstrap(discount: Steps, values: Steps) -> Steps:
-    """γ_t v'_t, which is 0 where γ_t = 0, even if v'_t is NaN or infinite."""
+    """Return γ_t v'_t, which is 0 where γ_t = 0, even if v'_t is NaN or infinite."""
     unread = (discount == 0) & ~jnp.isfinite(values)
     return discount * jnp.where(unread, 0, values)
 

@@ -124,7 +124,7 @@ def test_threefry_keys_stay_and_raw_ones_are_typed():
 
 
 @pytest.mark.parametrize("bad", [0, jnp.zeros(2), jnp.zeros(3, jnp.uint32), np.uint32(1), None])
-def test_what_is_no_key_is_refused(bad: Any):
+def test_values_that_are_not_keys_are_refused(bad: Any):
     with pytest.raises(ValueError, match="`key`"):
         _random.one_key(bad)
 

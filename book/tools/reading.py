@@ -35,7 +35,9 @@ def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
         try:
             _complete(cell, number)
         except TypeError as error:
-            raise NotRead(f"{name} must hold cells of text; cell {number} is not: {error}.") from None
+            raise NotRead(
+                f"{name} must hold text in each cell; see cell {number}: {error}."
+            ) from None
     minor = notebook.get("nbformat_minor")
     notebook |= {"nbformat": 4, "nbformat_minor": max(minor if isinstance(minor, int) else 0, 5)}
     notebook["metadata"] = _mapping(notebook.get("metadata"))

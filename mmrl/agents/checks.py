@@ -32,7 +32,7 @@ _UNLIMITED += ("horizon", "prox_center")
 
 
 def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:
-    """Raises `ValueError` for a setting of another type or out of range; what is traced passes.
+    """Raise `ValueError` for a setting of another type or out of range; what is traced passes.
 
     A whole number is at least 1, or 0 if it is in `from_zero`, and fits into 32 bits; a scalar in
     `shares` lies between 0 and 1, one in `from_zero` is at least 0; all others are positive. All
@@ -223,7 +223,7 @@ def action_bounds(env: Any, params: Any) -> tuple[tuple[float, ...], tuple[float
 
 
 def check_observations(env: Any, params: Any) -> None:
-    """Raises `ValueError` for observations of a type that cannot hold all of their space."""
+    """Raise `ValueError` for observations of a type that cannot hold all of their space."""
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
     if fault := misfit(_space(env, params, "observation"), obs.dtype):
         raise ValueError(
@@ -232,7 +232,7 @@ def check_observations(env: Any, params: Any) -> None:
 
 
 def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
-    """Raises `ValueError` if observations would change when they are stored as a type.
+    """Raise `ValueError` if observations would change when they are stored as a type.
 
     The bounds of their space must fit, and so must the numbers of `steps` random steps. A float
     may be rounded, but not become infinite.

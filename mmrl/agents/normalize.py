@@ -74,8 +74,8 @@ def standardize(
 ) -> tuple[Averages, Float[Array, "*shape"]]:
     """(x - μ) / (σ + 1e-8), with the moments of x and, faded by `decay` per call, of those before.
 
-    With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls. Of equal
-    numbers all are 0, and σ is never below the rounding of μ.
+    With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls. Equal
+    numbers give 0, and σ is at least the rounding error of μ.
     """
     means = slice(1, None, 3)
     faded = [decay * number for number in moments]
@@ -88,9 +88,9 @@ def standardize(
 
 @converting("x")
 def sample(x: Float[Array, "*shape"]) -> Averages:
-    """The moments of all numbers in an array, and in those of all other shards: of `Moments`."""
+    """Return the element of `Moments` for all numbers of an array, over all shards."""
     rough = jnp.mean(x)
-    mean = rough + jnp.mean(x - rough)  # of equal numbers, that number
+    mean = rough + jnp.mean(x - rough)  # exact if all numbers are equal
     own = jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
     return collectives.fold(Moments(), own)
 

@@ -210,7 +210,7 @@ def _agent(arguments: Sequence[str]) -> str:
     parser.add_argument("--agent", nargs="?")
     parser.add_argument("--out", nargs="?", type=expanded)
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--memory", nargs="?")  # whose my_module:Mine is no environment
+    parser.add_argument("--memory", nargs="?")  # my_module:Mine is a memory here
     named, others = parser.parse_known_args(arguments)
     agent = named.agent
     if agent is None and named.resume:

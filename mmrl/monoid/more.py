@@ -115,8 +115,8 @@ class Moments(Monoid):
     """(n, μ, M₂) of two samples from those of each: mean and variance that merge.
 
     Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0); variance = M₂ / n. n may be any
-    non-negative weight. A float32 n has room for 2²⁴ samples of weight 1. What rounding takes from
-    it counts in μ and M₂ neither, so that the variance stays right. `LongMoments` counts further.
+    non-negative weight. A float32 n holds 2²⁴ samples of weight 1. Weight that rounding drops
+    from n is left out of μ and M₂ too, so the variance stays right. `LongMoments` counts further.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
@@ -142,8 +142,8 @@ class Moments(Monoid):
 class LongMoments(Monoid):
     """(n, μ, M₂, n', μ', M₂'): `Moments` of up to 2⁴⁸ samples.
 
-    Behind each number stands what rounding took from it: n + n' is the count. f(x) = (1, x, 0, 0,
-    0, 0); variance = M₂ / n.
+    n', μ' and M₂' hold the digits that do not fit into n, μ and M₂: the count is n + n'.
+    f(x) = (1, x, 0, 0, 0, 0); variance = M₂ / n.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())

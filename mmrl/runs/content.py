@@ -54,8 +54,9 @@ def own_parts(setup: Setup) -> tuple[Hashable, ...]:
 def content(part: Any, argument: str = "env") -> Hashable:
     """Return what changes with an object's attributes, and with the code of its class.
 
-    For a function: its code, its closure and the globals that it reads. Followed are the user's own
-    modules; installed packages do not change. "my_module:MyEnv" has the content of what it names.
+    For a function: its code, its closure and the globals that it reads. Only the user's own modules
+    are followed, because installed packages do not change. "my_module:MyEnv" has the content of
+    the object that it names.
     """
     named = isinstance(part, str) and ":" in part
     return _content(_own.find(part, argument) if named else part)

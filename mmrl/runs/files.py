@@ -13,7 +13,10 @@ CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
 
 
 def described(path: pathlib.Path) -> dict[str, Any] | None:
-    """The setup in a run's folder, as `describe` has it. Raises `RunError` if it is no such."""
+    """Return the setup in a run's folder, as `describe` has it; None without one.
+
+    Raises `RunError` if its files were not written by mmrl.
+    """
     checkpoint, results = path / CHECKPOINT, path / RESULTS
     try:
         if told(checkpoint.exists):

@@ -18,8 +18,8 @@ STATES = 2  # in memory while a block is trained: the one before it stays whole
 def check_room(setup: Setup, state: PyTree) -> None:
     """Raise `ValueError` if training cannot fit into the memory that is free now.
 
-    `state` has the shapes of all lanes. Other devices than CPUs report for themselves, and so do
-    several processes, of which one must not stop alone.
+    `state` has the shapes of all lanes. Not checked on accelerators, which raise their own errors,
+    and not with several processes, because one of them must not stop before the others.
     """
     alone = jax.process_count() == 1 and jax.default_backend() == "cpu"
     free = free_bytes() if alone else None
@@ -53,7 +53,7 @@ def free_bytes() -> int | None:
         pages = int(pathlib.Path("/proc/self/statm").read_text("utf-8").split()[0])
         if limit != resource.RLIM_INFINITY:
             known.append(max(limit - pages * resource.getpagesize(), 0))
-    with contextlib.suppress(OSError, ValueError):  # of a container: "max" is no limit
+    with contextlib.suppress(OSError, ValueError):  # of a container; "max" means no limit
         group = pathlib.Path("/sys/fs/cgroup")
         most, used = (int((group / f"memory.{x}").read_text("utf-8")) for x in ("max", "current"))
         rows = map(str.split, (group / "memory.stat").read_text("utf-8").splitlines())

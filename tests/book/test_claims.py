@@ -56,8 +56,8 @@ def test_message_names_claim_passage_and_numbers(rows: dict[str, Any]):
 
 
 def test_numbers_of_a_passage_have_one_form():
-    text = "by 12 000 and 1,500 (-0.5 to 0.3), 7%, a fifth, Two-thirds, half, none of four, 1.1-1.7, "
-    text += "thirteen percent"
+    text = "by 12 000 and 1,500 (-0.5 to 0.3), 7%, a fifth, Two-thirds, half, none of four, 1.1-1.7"
+    text += ", thirteen percent"
     wanted = "by 12000 and 1500 (−0.5 to 0.3), 7 %, 1/5, 2/3, 1/2, 0 of 4, 1.1-1.7, 13 %"
     assert passages.normal(text) == wanted
 

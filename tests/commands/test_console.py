@@ -44,7 +44,7 @@ def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_strings_are_no_markup(name: str):
+def test_strings_are_not_read_as_markup(name: str):
     console = open_console(file=io.StringIO(), width=80)
     table = Table(name, title=name)
     table.add_row(name)

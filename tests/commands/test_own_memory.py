@@ -63,7 +63,7 @@ def test_an_own_memory_is_built_as_ours_are(name: str, layers: int):
         (":Mine", "before the colon"),
     ],
 )
-def test_what_is_no_memory_is_refused(name: str, message: str):
+def test_names_of_other_things_are_refused(name: str, message: str):
     with pytest.raises(ValueError, match=f"^`name` .*{message}"):
         memory.make(name, 3, 4, key=jax.random.key(0))
 

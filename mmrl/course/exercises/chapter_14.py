@@ -138,7 +138,7 @@ kept = Exercise(
         ),
         Mistake(
             _changed(1, lambda places, came: max(0.0, 1 - places / came)),
-            "That is the chance that an unroll is gone. Asked is the chance that it is still "
+            "That is the chance that an unroll is gone. The answer is the chance that it is still "
             "there.",
         ),
         Mistake(
