@@ -65,10 +65,10 @@ def test_all_meet_and_the_port_is_free_again():
 def test_those_that_do_not_come_are_named_to_all_others(monkeypatch: pytest.MonkeyPatch):
     reads = itertools.count()
 
-    def late() -> int:
+    def late() -> float:
         """The time is up for process 0 once it has waited for one other, and never for others."""
         mine = threading.current_thread().name == "process 0"
-        return 600 * (mine and next(reads) > 1)
+        return 600.0 * (mine and next(reads) > 1)
 
     clock = types.SimpleNamespace(monotonic=late, sleep=time.sleep)
     monkeypatch.setattr(connect, "time", clock)
