@@ -5,6 +5,7 @@ import fcntl
 import os
 import pathlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -70,10 +71,9 @@ def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: 
 
     def slowly(path: pathlib.Path) -> claims.Claim:
         own = claimed(path)
-        opened.wait(0.5)  # until both threads are here, if they can be
+        time.sleep(0.5)  # until both threads are here, if they can be
         return own
 
-    opened = threading.Event()
     monkeypatch.setattr(training, "claimed", slowly)
     runs_of = [lambda: made.append(Run(SETUP, tmp_path))] * 2
     made: list[Run] = []
