@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Int, PyTree
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 KEEP = ("last", "terminated", "mask", "trained", "actions")
@@ -56,6 +56,13 @@ def floats(*numbers: Any) -> list[Array]:
     arrays = [jnp.asarray(x) for x in numbers]
     kind = jnp.result_type(*arrays, 0.0)
     return [x.astype(kind) for x in arrays]
+
+
+@promoting
+def advance(count: Int[Array, "*n"], by: Any = 1, period: int = 1) -> Int[Array, "*n"]:
+    """Return count + by in 32 bits; beyond 2³¹ - 1, the largest with its remainder by `period`."""
+    left = 2**31 - 1 - count
+    return jnp.where(by <= left, count + by, 2**31 - 1 - (left - by) % period)
 
 
 def like(tree: PyTree, example: PyTree) -> PyTree:

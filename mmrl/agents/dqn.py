@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses, returns
-from mmrl._dtypes import promoting
+from mmrl._dtypes import advance, promoting
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net, repeat
 from mmrl.agents.descent import adam, annealed, descend, trained
@@ -233,7 +233,7 @@ def iterate(
     state, (value, fill) = common.scan_learning(
         partial(learn, config), state, changed, jax.random.split(learn_key, config.updates)
     )
-    state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
+    state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, advance(state.iteration)))
     finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mmrl import collectives
-from mmrl._dtypes import converting, like
+from mmrl._dtypes import converting, like, promoting
 from mmrl.monoid import Affine, LongMoments, Moments
 from mmrl.scan import scan_and_last
 
@@ -40,6 +40,7 @@ def rewards_of(config: Any) -> RewardScale | None:
     return reward_scale(config.environments) if config.normalize_rewards else None
 
 
+@promoting
 def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> RewardScale | None:
     """The scale, if there is one, after these steps too: a `Transition` [env, time].
 
@@ -57,6 +58,7 @@ def watch_rewards(scale: RewardScale | None, steps: Any, gamma: Scalar) -> Rewar
     return RewardScale(last, _merged(scale.moments, sample(past)))
 
 
+@promoting
 def divided(scale: RewardScale | None, steps: Any, most: Scalar = 10.0) -> Any:
     """Steps with r / √(Var R + 1e-8), cut to ±`most`, in place of r, if there is a scale.
 

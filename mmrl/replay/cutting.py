@@ -63,6 +63,12 @@ class Cut(eqx.Module):
         """Where the sequences of an episode of `steps` steps begin."""
         return [0, *range(self.period, max(steps - self.overlap, 0), self.period)]
 
+    def bounded(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
+        """Steps of an episode so far; of a very long one fewer, that are cut in the same places."""
+        cycle = self.period * self.within  # of the places of sequences, states and folds
+        least = 2**30 // cycle * cycle
+        return jnp.where(steps < 2**30, steps, least + steps % cycle)
+
     def completed(
         self, offset: Int[Array, "*time"], last: Bool[Array, "*time"]
     ) -> tuple[Int[Array, "*time n"], Int[Array, "*time n"]]:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl._dtypes import converting, promoting
+from mmrl._dtypes import advance, converting, promoting
 from mmrl.monoid import TopK
 from mmrl.replay import ring
 
@@ -40,9 +40,9 @@ class Reservoir(eqx.Module):
 
     # Worker w's part is the rows w · slots to (w + 1) · slots - 1, filled from the first on.
     unrolls: Unrolls
-    # The lot of each row; -∞ where nothing is stored.
+    # The lot of each row, or what grows with it; -∞ where nothing is stored.
     lots: Float[Array, "*seed worker slot"]
-    # Unrolls that came to each worker.
+    # Unrolls that came to each worker, at most 2³¹ - 1.
     seen: Int[Array, "*seed"]
 
     @property
@@ -110,8 +110,20 @@ def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
     storage is donated or carried by a loop. Raises ValueError if the leaves of `unrolls` are not
     those of `init`, or if the workers do not share them evenly.
     """
-    lots = jax.random.uniform(key, (_count(reservoir, unrolls),))
-    return insert(reservoir, unrolls, lots)
+    count = _count(reservoir, unrolls)
+    fine = jax.random.uniform(jax.random.fold_in(key, 0), (count,), jnp.float32)
+    lots = _apart(jax.random.uniform(key, (count,), jnp.float32), fine)
+    return insert(replace(reservoir, lots=_apart(reservoir.lots)), unrolls, lots)
+
+
+def _apart(lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0) -> Float[Array, "*n"]:
+    """Return lots u in steps of 2⁻²³, beyond 1 - 2⁻¹⁰ as -log₂(1 - u - 2⁻²³ `fine`).
+
+    Their order stays. Of very many unrolls only the largest lots matter, which then rarely tie.
+    """
+    near = (lots >= 1 - 2**-10) & (lots < 1)
+    rest = jnp.where(near, 1 - lots - 2**-23 * fine, 1)
+    return jnp.where(near, -jnp.log2(rest), lots)
 
 
 @converting("lots")
@@ -132,7 +144,7 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
             lambda d, x: d.at[rows].set(x[source], mode="drop"), here.unrolls, unrolls
         ),
         lots=here.lots.at[worker, slot].max(coming),
-        seen=here.seen + each,
+        seen=advance(here.seen, each),
     )
 
 
@@ -150,14 +162,17 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
             f"`batch` must be a positive multiple of `workers` = {here.workers}, since each has "
             f"its own part, got {batch}."
         )
-    share = jax.random.uniform(key, (here.workers, batch // here.workers))
-    stored = here.stored[:, None]
-    # share · stored may round up to `stored`.
-    slot = jnp.clip((share * stored).astype(jnp.int32), 0, jnp.maximum(stored - 1, 0))
+    shape, stored = (here.workers, batch // here.workers), jnp.maximum(here.stored[:, None], 1)
+    if here.slots < 2**20:  # share · stored may round up to `stored`.
+        share = jax.random.uniform(key, shape, jnp.float32)
+        slot = jnp.minimum((share * stored).astype(jnp.int32), stored - 1)
+    else:  # The 2²³ values of a share would not fall evenly.
+        slot = jax.random.randint(key, shape, 0, stored, jnp.int32)
     rows = (jnp.arange(here.workers)[:, None] * here.slots + slot).reshape(-1)
     return jax.tree.map(lambda d: d[rows], here.unrolls)
 
 
+@promoting
 def merge(first: Reservoir, second: Reservoir) -> Reservoir:
     """The reservoir of all that came to both, part by part: `TopK`.
 
@@ -181,7 +196,7 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
     example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), first.unrolls)
     lots, unrolls = jax.vmap(TopK(first.slots, example))(parts(first), parts(second))
     unrolls = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), unrolls)
-    return Reservoir(unrolls, lots, first.seen + second.seen)
+    return Reservoir(unrolls, lots, advance(first.seen, second.seen))
 
 
 def _count(reservoir: Reservoir, unrolls: Unrolls) -> int:

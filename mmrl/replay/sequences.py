@@ -202,7 +202,7 @@ def add(
         stored=here.stored + more,
         folds=folds,
         cursor=(here.cursor + time) % depth,
-        unfinished=time - after,
+        unfinished=here.cut.bounded(time - after),
     )
 
 

@@ -1,14 +1,15 @@
-"""Agents and memories trace under JAX's settings: key reuse, 64-bit, strict promotion."""
+"""Agents and memories under JAX's settings: key reuse, 64-bit, strict promotion; large counts."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
 
 from mmrl import memory
+from mmrl._dtypes import advance
 from mmrl.agents import AGENTS, find
 from mmrl.envs import make
 from mmrl.replay import sequences
@@ -31,7 +32,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def training(agent: str, **settings: Any) -> Callable[[Any], Any]:
+def training(agent: str, **settings: Any) -> partial[Any]:
     """A whole run of one block, of a key."""
     env, params = make("probe-Match-v0")
     sizes = {"environments": 2, "block": 1, "blocks": 1, "episodes": 2, "width": 4}
@@ -106,3 +107,34 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
     with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
         stored, _ = jax.eval_shape(parts, jax.random.key(0))
     assert all(types(other) == types(stored[0]) for other in stored)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS)
+def test_counts_end_below_2_to_the_31(agent: str):
+    """A negative count would raise rates and turn schedules around."""
+    config, env, params = training(agent, **({"staleness": 2} if agent == "ppo" else {})).args
+    module = find(agent)
+
+    def counts(state):
+        state = state.policy if agent == "ppg" else state
+        return [state.iteration, *([state.learned] if agent == "r2d2" else [])]
+
+    @jax.jit  # which leaves out all else
+    def after(start, key):
+        state = module.init(config, env, params, key)
+        state = eqx.tree_at(counts, state, [start] * len(counts(state)))
+        return counts(module.block(config, env, params, state)[0])
+
+    for start in (0, 2**31 - 2, 2**31 - 1):
+        for count in after(jnp.int32(start), jax.random.key(0)):
+            assert int(count) > start - 50 and (agent != "ppo" or (int(count) - start) % 3 == 1)
+
+
+@pytest.mark.parametrize("period", [1, 3, 500])
+def test_a_count_keeps_its_remainder(period: int):
+    count = jnp.int32(2**31 - 3)
+    for want in range(2**31 - 2, 2**31 + 3):
+        count = advance(count, period=period)
+        assert count % period == want % period and count > 2**31 - 2 - period
+        assert want >= 2**31 or count == want

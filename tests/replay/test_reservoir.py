@@ -1,5 +1,6 @@
 """Reservoirs: who stays is uniform, exact under merging, and nothing is ever cut or mixed up."""
 
+import dataclasses
 import functools
 
 import jax
@@ -274,3 +275,44 @@ def test_capacity_is_counted_in_steps():
 def test_errors_name_the_argument(name: str, call):
     with pytest.raises(ValueError, match=f"`{name}`"):
         call()
+
+
+# Long runs
+
+
+def test_unrolls_with_the_largest_lots_rarely_tie():
+    """Lots are drawn in steps of 2⁻²³, and of very many unrolls the last step has several."""
+    top = jnp.full(1000, 1 - 2**-23)
+    fine = jnp.linspace(0, 1 - 2**-20, 1000)
+    assert (np.diff(reservoir._apart(top, fine)) > 0).all()
+    kept = reservoir.init(jnp.zeros((), jnp.int32), (), 8, length=1)
+    new = Unrolls((), jnp.arange(2**15, dtype=jnp.int32)[:, None])
+    lots = np.asarray(reservoir.add(kept, new, jax.random.key(0)).lots, np.float64)
+    steps = 2.0 ** (23 - lots)
+    assert lots.min() > 10 and np.abs(steps - steps.round()).max() > 0.05
+
+
+def test_the_lots_of_an_earlier_version_keep_their_order():
+    """All of them were in steps of 2⁻²³ below 1."""
+    steps = np.array([0, 1, 2, 3, 2**13 - 1, 2**13, 2**13 + 1, 2**22])
+    lots = reservoir._apart(jnp.asarray(1 - (steps + 1) * 2.0**-23, jnp.float32))
+    assert (np.diff(lots) < 0).all()
+    np.testing.assert_array_equal(reservoir._apart(lots), lots)
+    kept = stream(empty(2), np.array([[1, 2]]), np.array([[1 - 2**-23, 1 - 2**-22]], "f4"))
+    after = reservoir.add(kept, unrolls(jnp.array([3])), jax.random.key(0))
+    assert sorted(ids_of(after.unrolls)) == [1, 2] and after.threshold == 22
+
+
+def test_the_count_of_unrolls_stays_at_its_largest():
+    kept = dataclasses.replace(empty(2), seen=jnp.int32(2**31 - 2))
+    kept = stream(kept, np.array([[1, 2]]), np.array([[0.5, 0.25]], "f4"))
+    assert kept.seen == reservoir.merge(kept, kept).seen == 2**31 - 1
+
+
+def test_of_a_large_part_all_slots_are_drawn():
+    """23 random bits reach every other one of 2²⁴."""
+    kept = reservoir.init(jnp.zeros((), jnp.int32), (), 2**24, length=1)
+    unrolls = Unrolls((), jnp.arange(2**24, dtype=jnp.int32)[:, None])
+    kept = dataclasses.replace(kept, unrolls=unrolls, lots=jnp.zeros((1, 2**24)))
+    drawn = np.asarray(reservoir.sample(kept, jax.random.key(0), 4096).steps)
+    assert abs(np.mean(drawn % 2) - 0.5) < 0.05

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.replay import sequences, tree
+from mmrl.replay.cutting import Cut
 from tests.replay import sequences_oracle as oracle
 from tests.replay.sequences_oracle import (
     EXAMPLE,
@@ -269,3 +270,13 @@ def test_add_refuses_what_does_not_fit():
 def test_sample_refuses_an_empty_batch():
     with pytest.raises(ValueError, match="`batch` must be at least 1 sequence, got 0"):
         sample(filled([2], 32), jax.random.key(0), 0)
+
+
+@pytest.mark.parametrize("length, overlap, burn_in", [(5, 3, 2), (4, 0, 3), (7, 6, 0)])
+def test_an_episode_beyond_2_to_the_31_steps_is_cut_in_the_same_places(length, overlap, burn_in):
+    cut = Cut(length, overlap, burn_in, 2)
+    steps = np.arange(2**31 - 60, 2**31 - 1)
+    found = np.asarray(cut.bounded(jnp.asarray(steps, jnp.int32)), np.int64)
+    assert (found < 2**30 + 60).all() and (found > 2**30 - 60).all()
+    assert ((steps - found) % (cut.period * cut.within) == 0).all()
+    np.testing.assert_array_equal(cut.bounded(jnp.arange(9)), np.arange(9))

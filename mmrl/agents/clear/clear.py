@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives
-from mmrl._dtypes import promoting
+from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_numbers, check_stored
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
@@ -278,7 +278,7 @@ def iterate(
     rewards = normalize.watch_rewards(state.rewards, new.steps, config.gamma)
     state = dataclasses.replace(state, reservoir=kept, rewards=rewards, carries=carries, key=key)
     state, (value, measures) = learn(config, state, batch, replayed)
-    state = dataclasses.replace(state, iteration=state.iteration + 1)
+    state = dataclasses.replace(state, iteration=advance(state.iteration))
     finite = jnp.all(jnp.isfinite(new.steps.reward)) & jnp.isfinite(value)
     return state, (value, measures, finite)
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses
-from mmrl._dtypes import promoting
+from mmrl._dtypes import advance, promoting
 from mmrl.agents.common import Make, Metrics, repeat
 from mmrl.agents.descent import annealed, descend
 from mmrl.agents.policies import actor_critic
@@ -162,7 +162,7 @@ def iterate(
     state, (outcome, kept) = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
     state = eqx.tree_at(
-        lambda s: (s.policy.key, s.policy.iteration), state, (key, policy.iteration + 1)
+        lambda s: (s.policy.key, s.policy.iteration), state, (key, advance(policy.iteration))
     )
     return state, ((*outcome, finite), kept)
 

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives
-from mmrl._dtypes import promoting
+from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size, check_net, check_numbers
 from mmrl.agents.common import Make, Metrics, end_block, repeat
@@ -204,7 +204,7 @@ def delay(config: Config, state: State, rollout: Rollout) -> tuple[State, Rollou
     if config.staleness == 0:
         return state, rollout
     size = config.staleness + 1
-    new, old = state.iteration % size, (state.iteration + 1) % size
+    new, old = state.iteration % size, (state.iteration % size + 1) % size
     ring = jax.tree.map(lambda ring, x: ring.at[new].set(x), state.waiting, rollout)
     state = eqx.tree_at(lambda s: s.waiting, state, ring)
     return state, jax.tree.map(lambda ring: ring[old], ring)
@@ -258,8 +258,7 @@ def iterate(
 ) -> tuple[State, Told]:
     """Act, wait, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
-    state = dataclasses.replace(state, key=key)
-    state, rollout = act(config, env, params, state, act_key)
+    state, rollout = act(config, env, params, dataclasses.replace(state, key=key), act_key)
     state, rollout = delay(config, state, rollout)
     learned, outcome = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
@@ -269,7 +268,8 @@ def iterate(
             lambda new, old: new if new is old else jnp.where(full, new, old), learned, state
         )
         finite = finite | ~full
-    return dataclasses.replace(learned, iteration=state.iteration + 1), (*outcome, finite)
+    iteration = advance(state.iteration, period=config.staleness + 1)
+    return dataclasses.replace(learned, iteration=iteration), (*outcome, finite)
 
 
 @promoting

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses
-from mmrl._dtypes import promoting
+from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_numbers
 from mmrl.agents.common import (
@@ -258,7 +258,7 @@ def learn(
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
     rule = adam(config, annealed(config, state.iteration), config.adam_eps)
     net, inner = descend(rule, state.net, state.optimizer, gradient)
-    learned = state.learned + 1
+    learned = advance(state.learned, 1, min(config.target_period * config.actor_period, 2**30))
     priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
     state = dataclasses.replace(
         state,
@@ -289,7 +289,7 @@ def iterate(
         lambda s: (s.net, s.target, s.actor, s.optimizer, s.sequences.sums, s.learned),
         jax.random.split(learn_key, config.updates),
     )
-    state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, state.iteration + 1))
+    state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, advance(state.iteration)))
     finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
     return state, (jnp.mean(value), jnp.mean(fill), finite)
 
