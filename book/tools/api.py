@@ -39,21 +39,36 @@ def modules(rung: str) -> list[str]:
 
 
 def _parts(name: str, folder: Path) -> list[str]:
-    """The public modules of a package that its `__all__` does not show."""
+    """List the public modules of a package of which its `__all__` shows less than half."""
     init = folder / "__init__.py"
-    given = _given(init) if init.exists() else set()
+    given = _given(init) if init.exists() else {}
     parts = sorted(info.name for info in pkgutil.iter_modules([str(folder)]))
-    return [f"{name}.{p}" for p in parts if not p.startswith("_") and f"{name}.{p}" not in given]
+    public = [f"{name}.{part}" for part in parts if not part.startswith("_")]
+    return [part for part in public if not _shown(part, given.get(part, set()))]
 
 
-def _given(init: Path) -> set[str]:
-    """The modules whose names a package gives away in `__all__`."""
+def _shown(module: str, names: set[str]) -> bool:
+    """Check whether these are at least half of the public names of a module."""
+    source = (ROOT / module.replace(".", "/")).with_suffix(".py")
+    if not names or not source.exists():
+        return bool(names)
+    body = ast.parse(source.read_text("utf-8")).body
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    public = {name for name in defined if not name.startswith("_")}
+    return 2 * len(public & names) >= len(public)
+
+
+def _given(init: Path) -> dict[str, set[str]]:
+    """Find the modules of which a package passes on names in its `__all__`, and those names."""
     body = ast.parse(init.read_text("utf-8")).body
     assigned = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
     if not any(isinstance(t, ast.Name) and t.id == "__all__" for t in assigned):
-        return set()
+        return {}
     nodes = [node for part in body for node in ast.walk(part) if isinstance(node, ast.ImportFrom)]
-    return {node.module or "" for node in nodes}
+    given: dict[str, set[str]] = {}
+    for node in nodes:
+        given.setdefault(node.module or "", set()).update(alias.name for alias in node.names)
+    return given
 
 
 def page(rung: str) -> str:

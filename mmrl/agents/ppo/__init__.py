@@ -3,7 +3,7 @@
 `learner` is what both have in common, `normalize` and `diagnostics` what they estimate and report.
 """
 
-from mmrl.agents.ppo import learner
+from mmrl.agents.ppo.learner import Average, Batch, Measures, loss
 from mmrl.agents.ppo.ppo import (
     OBSERVES,
     OWN,
@@ -25,9 +25,6 @@ from mmrl.agents.ppo.ppo import (
     stochastic,
     train,
 )
-
-Average, Batch, Measures = learner.Average, learner.Batch, learner.Measures
-loss = learner.loss
 
 __all__ = [
     "OBSERVES",
