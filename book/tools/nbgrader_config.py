@@ -47,20 +47,15 @@ class Lenient(NotebookExporter):
     def from_file(self, file_stream: Any, resources: Any = None, **options: Any) -> Any:
         try:
             saved = json.loads(file_stream.read().removeprefix("\ufeff"))
-            for number, cell in enumerate(saved["cells"], 1):
-                cell["source"] = "".join(cell.get("source") or "").replace("\r\n", "\n")
-                cell["metadata"] = cell.get("metadata") or {}
-                cell.setdefault("id", f"cell-{number}")
-                if cell["cell_type"] == "code":
-                    cell |= {"outputs": [], "execution_count": None}
-            saved["metadata"] = saved.get("metadata") or {}
-            saved["metadata"].pop("widgets", None)  # of another run, sometimes without its state
-        except (ValueError, KeyError, TypeError, AttributeError):
+            cells, metadata = map(_present, saved["cells"]), _present(saved.get("metadata"))
+            metadata.pop("widgets", None)  # of another run, sometimes without its state
+            saved["cells"] = [_complete(cell, number) for number, cell in enumerate(cells, 1)]
+            saved |= {"metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+            notebook = nbformat.reads(json.dumps(saved), 4)
+        except (ValueError, KeyError, TypeError, AttributeError, nbformat.ValidationError):
             raise ValueError(
                 f"{getattr(file_stream, 'name', 'A file')} is not a notebook."
             ) from None
-        saved |= {"nbformat": 4, "nbformat_minor": 5}
-        notebook = nbformat.reads(json.dumps(saved), 4)
         return self.from_notebook_node(notebook, resources, **options)
 
 
@@ -69,7 +64,7 @@ class Stateless(preprocessors.NbGraderPreprocessor):
 
     def preprocess(self, nb: Any, resources: Any) -> Any:
         states = nb.metadata.get("widgets") or {}
-        if not all("state" in (state or {}) for state in states.values()):
+        if not all(isinstance((state or {}).get("state"), dict) for state in states.values()):
             del nb.metadata["widgets"]
         return nb, resources
 
@@ -218,6 +213,19 @@ class Points(ExportPlugin):
                     }
                 )
         return rows
+
+
+def _present(fields: Any) -> dict[str, Any]:
+    """Return a mapping without its null fields."""
+    return {name: value for name, value in (fields or {}).items() if value is not None}
+
+
+def _complete(cell: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a cell with all fields that grading reads, without outputs of an earlier run."""
+    source = "".join(cell.get("source", "")).replace("\r\n", "\n")
+    ran = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
+    own = {"id": f"cell-{number}"} | cell
+    return own | ran | {"source": source, "metadata": _present(cell.get("metadata"))}
 
 
 def _mark(cell: Any) -> Any:

@@ -1,10 +1,21 @@
 """Read notebooks that any program saved: JupyterLab, Colab, an editor, or a kernel that died."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 WIDGETS = "application/vnd.jupyter.widget-state+json"
+# The fields that each type of output must have, and their values where one is null or missing.
+OUTPUTS: dict[str, dict[str, Any]] = {
+    "stream": {"name": "stdout", "text": ""},
+    "error": {"ename": "", "evalue": "", "traceback": []},
+    "display_data": {"data": {}, "metadata": {}},
+    "execute_result": {"data": {}, "metadata": {}, "execution_count": None},
+}
+# The types of metadata that tools read, and the keys without which a description has no use.
+KINDS = {"tags": list, "slideshow": dict, "kernelspec": dict, "language_info": dict}
+KEYS = {"kernelspec": ("name", "display_name"), "language_info": ("name",)}
 
 
 class NotRead(ValueError):
@@ -19,8 +30,8 @@ def load(path: Path) -> dict[str, Any]:
 def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
     """Return a notebook of format 4.5 or later as JSON, with all fields that tools rely on.
 
-    A byte order mark, CRLF, missing ids, metadata and outputs, and a widget state without `state`
-    are repaired. Raises `NotRead`, which begins with `name`.
+    A byte order mark, CRLF, missing or null ids, metadata and outputs, and a widget state without
+    `state` are repaired. Raises `NotRead`, which begins with `name`.
     """
     notebook = _parsed(data, name)
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
@@ -40,20 +51,26 @@ def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
             ) from None
     minor = notebook.get("nbformat_minor")
     notebook |= {"nbformat": 4, "nbformat_minor": max(minor if isinstance(minor, int) else 0, 5)}
-    notebook["metadata"] = _mapping(notebook.get("metadata"))
+    notebook["metadata"] = _metadata(notebook.get("metadata"))
     forget_widgets(notebook["metadata"])
     return notebook
 
 
 def forget_widgets(metadata: dict[str, Any]) -> None:
     """Remove a widget state that holds no `state`: nbconvert stops at it."""
-    if "state" not in _mapping(_mapping(metadata.get("widgets")).get(WIDGETS)):
+    if not isinstance(_mapping(_mapping(metadata.get("widgets")).get(WIDGETS)).get("state"), dict):
         metadata.pop("widgets", None)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return `value` if it is a dictionary, else an empty one."""
-    return value if isinstance(value, dict) else {}
+    """Return `value` without its null fields if it is a dictionary, else an empty one."""
+    return {k: x for k, x in value.items() if x is not None} if isinstance(value, dict) else {}
+
+
+def _metadata(value: Any) -> dict[str, Any]:
+    """Return the metadata of a notebook or a cell, without fields that tools cannot read."""
+    fields = {k: x for k, x in _mapping(value).items() if isinstance(x, KINDS.get(k, object))}
+    return {k: x for k, x in fields.items() if {*KEYS.get(k, ())} <= {*_mapping(x)}}
 
 
 def _parsed(data: bytes | str, name: str) -> Any:
@@ -71,12 +88,18 @@ def _parsed(data: bytes | str, name: str) -> Any:
 
 def _complete(cell: dict[str, Any], number: int) -> None:
     """Add what a cell lacks; line ends become \\n."""
+    for name in [name for name, value in cell.items() if value is None]:
+        del cell[name]
     source = cell.get("source") or ""
     lines = "".join(source).replace("\r\n", "\n").splitlines(keepends=True)
     cell["source"] = "".join(lines) if isinstance(source, str) else lines
-    cell["metadata"] = _mapping(cell.get("metadata"))
-    cell.setdefault("id", f"cell-{number}")
+    cell["metadata"] = _metadata(cell.get("metadata"))
+    if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", str(cell.get("id", ""))):
+        cell["id"] = f"cell-{number}"
     if cell["cell_type"] == "code":
-        outputs = cell.get("outputs") or []
-        cell["outputs"] = [out for out in outputs if isinstance(out, dict) and "output_type" in out]
-        cell.setdefault("execution_count", None)
+        outputs = [out for out in cell.get("outputs") or [] if isinstance(out, dict)]
+        typed = [(OUTPUTS.get(out.get("output_type", "")), out) for out in outputs]
+        outputs = [fields | _mapping(out) for fields, out in typed if fields is not None]
+        cell["outputs"] = [out for out in outputs if out.get("data") != {}]
+        count = cell.get("execution_count")
+        cell["execution_count"] = count if isinstance(count, int) else None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
@@ -61,6 +62,17 @@ def bare(notebook: Any) -> None:
         notebook.pop(name)
 
 
+def nulls(notebook: Any) -> None:
+    notebook["metadata"] = dict.fromkeys(("kernelspec", "language_info", "title"))
+    for cell in notebook["cells"]:
+        cell |= dict.fromkeys(("id", "attachments", "execution_count"))
+    notebook["cells"][0]["metadata"] = {"tags": None, "slideshow": None, "collapsed": None}
+    for name in ("data", "metadata"):
+        notebook["cells"][1]["outputs"].append(DRAWN | {name: None})
+    notebook["cells"][1]["outputs"].append({"output_type": "stream", "text": None})
+
+
+BARE = [{"output_type": x} for x in ("stream", "error", "execute_result", "display_data", "odd")]
 READ = {
     "as it is": saved(lambda notebook: None),
     "a widget state without `state`": saved(lambda n: n["metadata"].update(widgets={WIDGETS: {}})),
@@ -72,6 +84,15 @@ READ = {
     "a format that is a text": saved(lambda n: n.update(nbformat_minor="5")),
     "no ids, no metadata, no outputs": saved(bare),
     "format 4.4": saved(lambda n: n.update(nbformat_minor=4)),
+    "fields that are null": saved(nulls),
+    "outputs that lack fields": saved(lambda n: n["cells"][1].update(outputs=BARE)),
+    "tags that are a text": saved(lambda n: n["cells"][0]["metadata"].update(tags="exercise")),
+    "an id of other letters": saved(lambda n: n["cells"][0].update(id="a b")),
+    "a number that is a text": saved(lambda n: n["cells"][1].update(execution_count="1")),
+    "a widget state that is null": saved(
+        lambda n: n["metadata"].update(widgets={WIDGETS: {"state": None}})
+    ),
+    "a kernel without a name": saved(lambda n: n["metadata"].update(kernelspec={})),
     "an output without a type": saved(lambda n: n["cells"][1]["outputs"].append({"data": {}})),
     "a byte order mark": b"\xef\xbb\xbf" + saved(lambda notebook: None),
     "CRLF": json.dumps(NOTEBOOK, indent=1).replace("\n", "\r\n").encode(),
@@ -89,6 +110,8 @@ def test_notebooks_of_other_programs_are_read(data: bytes, tmp_path: Path):
     assert [cell["cell_type"] for cell in made["cells"]] == ["markdown", "code", "code", "code"]
     assert made["cells"][3]["id"].endswith("-check")
     assert readability.minutes(load(path))[1] == readability.EXERCISE
+    if "application/x-odd" not in str(load(path)):
+        nbformat.validate(execute.node(path))
     node = execute.read(path.read_text("utf-8"), path.name)
     assert [cell.source for cell in node.cells] == [c["source"] for c in NOTEBOOK["cells"]]  # type: ignore[index]
     assert "<section" in slides.page(node, "one")

@@ -324,7 +324,14 @@ def test_what_other_programs_saved_is_graded(settings: dict[str, Any]):
         notebook = nbformat.reads(read, 4)
         assert [c.source for c in notebook.cells] == [*map(run.text_of, sources)]
         assert "widgets" not in notebook.metadata and all(cell.id for cell in notebook.cells)
+    nulls = dict.fromkeys(("id", "attachments", "metadata", "outputs"))
+    cells = [cell | nulls for cell in sources] + [sources[0] | {"metadata": {"tags": None}}]
+    text = json.dumps({"cells": cells, "metadata": {"kernelspec": None}, "nbformat": None})
+    notebook = nbformat.reads(settings["Lenient"]().from_file(io.StringIO(text))[0], 4)
+    assert [cell.id for cell in notebook.cells][:2] == ["cell-1", "cell-2"]
+    assert [dict(x.metadata) for x in (notebook, *notebook.cells)] == [{}] * 4
     cells = ('"x"', '{"source": "x"}', '{"cell_type": "code", "source": 3}')
+    cells += ('{"cell_type": "markdown", "attachments": 3}',)
     wrong = ["", "no notebook", "[]", '{"a": 1}', '{"cells": 3}', '{"cells": [], "metadata": [1]}']
     for text in (*wrong, *(f'{{"cells": [{cell}]}}' for cell in cells)):
         with pytest.raises(ValueError, match="is not a notebook"):
@@ -333,7 +340,7 @@ def test_what_other_programs_saved_is_graded(settings: dict[str, Any]):
 
 def test_feedback_forgets_a_widget_state_without_its_state(settings: dict[str, Any]):
     kind = "application/vnd.jupyter.widget-state+json"
-    for state, kept in (({}, False), (None, False), ({"state": {}}, True)):
+    for state, kept in (({}, False), (None, False), ({"state": None}, False), ({"state": {}}, True)):
         notebook = v4.new_notebook(metadata={"widgets": {kind: state}})
         settings["Stateless"]().preprocess(notebook, {})
         assert ("widgets" in notebook.metadata) == kept
