@@ -1,6 +1,8 @@
 """No test judges by elapsed time: speed is measured in tests/benchmarks, as a ratio to a peer."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,13 +11,15 @@ TESTS = Path(__file__).parent
 CLOCK = re.compile(
     r"\b(?:perf_counter|monotonic|process_time|thread_time|default_timer|getrusage)(?:_ns)?\b"
     r"|\btime\.time(?:_ns)?\(|\btimeit\b|\bperformance\.(?:now|mark|measure)\b|\bDate\.now\b"
-    r"|\.timeStamp\b"
+    r"|\.timeStamp\b|\bfrom time import\b|\bimport time as\b|\bclock_gettime\b|\bos\.times\b"
+    r"|\bdatetime\.(?:now|utcnow|today)\b|\bnew Date\b|\bconsole\.time\b|\bcpu_times\b"
 )
 # Files that may read a clock, and what for. None of them compares an elapsed time with a limit
 # that a working test could miss.
 ALLOWED = {
     "test_clocks.py": "names the clocks",
     "conftest.py": "spaces out how often programs are counted",
+    "browser/access.py": "prints the date of a report",
     "browser/chrome.py": "ends a hung wait",
     "commands/test_connect.py": "sets a clock by hand",
     "course/experiments/test_grid.py": "sets a clock by hand",
@@ -52,23 +56,61 @@ def test_only_these_tests_read_a_clock():
         "assert time.time() < end",
         "const start = performance.now();",
         "timeit.timeit(f)",
+        "resource.getrusage(resource.RUSAGE_SELF).ru_utime",
+        "from time import time",
+        "datetime.datetime.now() - began",
+        "page.evaluate('new Date() - began')",
     ],
 )
 def test_a_clock_is_recognized(line: str):
     assert CLOCK.search(line)
 
 
-SHORT = re.compile(
-    r"(?:timeout=|\.wait\(|\.join\(|\.communicate\(timeout=|--timeout[= ])(\d+(?:\.\d+)?)\b"
-)
+LIMIT = 600  # seconds: a limit only ends what hangs; below this it could end what works
+# Functions whose numbers are limits; elsewhere a limit is an argument `timeout`.
+WAITS = ("wait", "join", "communicate", "wait_for", "settimeout", "alarm", "timeout", "acquire")
+
+
+def limits(source: str) -> Iterator[float]:
+    """Yield the limits in seconds of all waits in a Python source, also if they have a name."""
+    yield from map(float, re.findall(r"--timeout[= ](\d+)", source))
+    tree = ast.parse(source)
+    named = {
+        ast.unparse(node.targets[0]): node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+    }
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        values = [word.value for word in node.keywords if word.arg == "timeout"]
+        for value in [*values, *(node.args if name in WAITS else ())]:
+            number = getattr(named.get(ast.unparse(value), value), "value", None)
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                yield number
 
 
 def test_no_wait_ends_before_a_busy_machine_is_ready():
-    """A limit only ends what hangs: below ten minutes it could end what works."""
-    short = [
-        f"{path.relative_to(TESTS).as_posix()}: {match.group()}"
-        for path in sources()
-        for match in SHORT.finditer(path.read_text("utf-8"))
-        if float(match.group(1)) < 600
-    ]
-    assert short == []
+    python = [path for path in sources() if path.suffix == ".py"]
+    short = {
+        path.relative_to(TESTS).as_posix(): found
+        for path in python
+        if (found := [x for x in limits(path.read_text("utf-8")) if 0 < x < LIMIT])
+    }
+    assert short == {} and len(python) > 100
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["f(x, timeout=30)", "SOON = 9.5\np.wait(SOON)", "page.wait('f()', 5)", "signal.alarm(1)"],
+)
+def test_a_short_limit_is_recognized(source: str):
+    assert min(limits(source)) < LIMIT
+
+
+def test_generated_examples_have_no_deadline():
+    texts = {path.name: path.read_text("utf-8") for path in sources() if path.suffix == ".py"}
+    assert [
+        name
+        for name, text in texts.items()
+        if len(re.findall(r"^@given\(", text, re.MULTILINE)) > text.count("deadline=None")
+    ] == []
