@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "Say what mmrl runs on and whether it works.",
 }
 BAD_INPUT, INTERRUPTED = 2, 130
+_ADVICE = " (set JAX_PLATFORMS"  # how the message of JAX ends about a platform that it cannot start
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _leave(INTERRUPTED)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _leave(0)
     except Exception as error:
         message = _message(error)
         if message is None or os.environ.get("MMRL_TRACEBACK"):
@@ -81,7 +82,7 @@ def _message(error: Exception) -> str | None:
     """Return the message about an error that the user can fix; None for one of ours."""
     if isinstance(error, (ValueError, _hosts("RunError"), _hosts("Lost"))):
         return str(error)
-    if isinstance(error, RuntimeError | AssertionError) and (message := _no_device()):
+    if isinstance(error, RuntimeError | AssertionError) and (message := _no_device(error)):
         return message
     if isinstance(error, OSError):
         return f"{error.filename or 'A file'}: {error.strerror or error}."
@@ -94,20 +95,23 @@ def _say(message: str) -> None:
     print(f"mmrl: {message}", file=sys.stderr, flush=True)
 
 
-def _no_device() -> str | None:
-    """Return a sentence on `JAX_PLATFORMS`, or None if JAX can start what it names."""
+def _no_device(error: Exception) -> str | None:
+    """Return a sentence on `JAX_PLATFORMS`, or None if JAX can start all that it names."""
     import jax
 
     try:
-        jax.devices()
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".")
-        return (
-            "`JAX_PLATFORMS` must name a platform that JAX can start on this machine; got "
-            f"{os.environ.get('JAX_PLATFORMS')!r}{': ' * bool(reason)}{reason}. "
-            "Set JAX_PLATFORMS=cpu, or leave it unset to use the best device that JAX finds."
-        )
-    return None
+        jax.devices()  # of several platforms, those before the bad one have started by now
+    except (RuntimeError, AssertionError) as now:
+        error = now
+    else:
+        if _ADVICE not in str(error):
+            return None
+    reason = str(error).partition(_ADVICE)[0].rstrip(".")
+    return (
+        "`JAX_PLATFORMS` must name platforms that JAX can start on this machine; got "
+        f"{os.environ.get('JAX_PLATFORMS')!r}{': ' * bool(reason)}{reason}. "
+        "Set JAX_PLATFORMS=cpu, or leave it unset to use the best device that JAX finds."
+    )
 
 
 def _hosts(name: str) -> type[Exception] | tuple[()]:

@@ -46,6 +46,9 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
         # Who replaces a worker that crashed has a higher number.
         os.sched_setaffinity(0, {_processors[_number % len(_processors)]})
 
+# As in an activated environment, where commands to copy begin with `mmrl`.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
 # A shell tells what it starts in the background to ignore Ctrl-C; some tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

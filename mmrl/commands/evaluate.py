@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mmrl.agents import find
-from mmrl.commands.console import Path, open_console
+from mmrl.commands.console import Path, called, open_console
 from mmrl.commands.terminal import tell_lost
 from mmrl.rollout import evaluate
 from mmrl.runs import Run, RunError, interval, reopen, zoo
@@ -96,8 +96,8 @@ def _list_zoo() -> None:
         table.add_row(f"zoo/{name}", *map(str, row))
     console.print(table)
     console.print(
-        "Returns are means of the few episodes of an evaluation in training. To let one play: mmrl "
-        "evaluate zoo/NAME",
+        "Returns are means of the few episodes of an evaluation in training. To let one play: "
+        f"{called('evaluate', 'zoo/NAME')}",
         *damaged,
         sep="\n",
         soft_wrap=True,

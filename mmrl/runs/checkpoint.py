@@ -12,7 +12,6 @@ import math
 import os
 import pathlib
 import re
-import shlex
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +24,7 @@ from jaxtyping import PyTree
 from mmrl.runs.claims import alone
 from mmrl.runs.hosts import RunError as RunError
 from mmrl.runs.hosts import told
+from mmrl.runs.shell import called
 
 # Settings of agents that files of earlier versions lack, and what those versions did.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}
@@ -63,10 +63,10 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
         raise RunError(f"{path} is not a checkpoint of this version of mmrl.")
     checksum, _, content = content[len(_MAGIC) :].partition(b"\n")
     if checksum + b"\n" != _checksum(content):
-        folder = shlex.quote(str(path.parent))
+        play = called("evaluate", path.parent, "--best")
         raise RunError(
             f"{path} is damaged or cut short: start again in another folder. If the file `best` "
-            f"beside it is whole, `mmrl evaluate {folder} --best` still plays that."
+            f"beside it is whole, `{play}` still plays that."
         )
     header, _, payload = content.partition(b"\n")
     return loads(header), payload

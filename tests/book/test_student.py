@@ -340,7 +340,12 @@ def test_what_other_programs_saved_is_graded(settings: dict[str, Any]):
 
 def test_feedback_forgets_a_widget_state_without_its_state(settings: dict[str, Any]):
     kind = "application/vnd.jupyter.widget-state+json"
-    for state, kept in (({}, False), (None, False), ({"state": None}, False), ({"state": {}}, True)):
+    for state, kept in (
+        ({}, False),
+        (None, False),
+        ({"state": None}, False),
+        ({"state": {}}, True),
+    ):
         notebook = v4.new_notebook(metadata={"widgets": {kind: state}})
         settings["Stateless"]().preprocess(notebook, {})
         assert ("widgets" in notebook.metadata) == kept

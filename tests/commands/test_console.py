@@ -2,8 +2,10 @@
 
 import ast
 import dataclasses
+import functools
 import importlib
 import io
+import os
 import pathlib
 import shlex
 import subprocess
@@ -64,6 +66,21 @@ def test_a_command_to_copy_names_the_same_path(name: str):
     program, command, copied = shlex.split(called("evaluate", path))
     assert (program, command) == ("mmrl", "evaluate") and not copied.startswith("-")
     assert expanded(copied) == path
+
+
+UNSHOWN = ("x\ty", "x\ny", "a\rb", "\x1b[31m", "\a\b'\\", "\udcff", "a\u202eb", "λ")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_command_to_copy_shows_each_byte_of_a_path(
+    encoding: str, stdout: Callable[[str], io.TextIOWrapper]
+):
+    stdout(encoding)
+    line = called("evaluate", *map(pathlib.Path, UNSHOWN))
+    assert line.isprintable() and line.isascii() == (encoding == "ascii")
+    shell = f"mmrl() {{ printf '%s\\0' \"$@\"; }}; {line}"
+    printed = subprocess.run(["bash", "-c", shell], capture_output=True).stdout
+    assert printed.split(b"\0")[1:-1] == [os.fsencode(name) for name in UNSHOWN]
 
 
 @pytest.mark.parametrize(("module", "words"), [(train, []), (sweep, OVER)])
@@ -196,23 +213,36 @@ def test_all_files_are_utf_8():
     assert all(unspecified(ast.parse(text).body[0].value) for text in ("open(x)", "x.read_text()"))  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly():
+    command = f"{shlex.quote(sys.executable)} -m mmrl evaluate zoo | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # Devices
+
+
+def throw(error: Exception, *_: Any) -> Any:
+    raise error
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Unable to initialize backend"), AssertionError()])
 def test_a_platform_that_does_not_start_is_a_sentence(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    def fail(*_: Any) -> Any:
-        raise error
-
+    fail = functools.partial(throw, error)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(train, "main", fail)
     with pytest.raises(type(error)):  # JAX starts: the error is ours
         main(["train", ENV])
+    some = RuntimeError("Unable to start (set JAX_PLATFORMS='' to choose)")
+    monkeypatch.setattr(train, "main", functools.partial(throw, some))  # cpu starts, foo does not
+    assert main(["train", ENV]) == 2 and "got None: Unable to start. Set" in capsys.readouterr().err
     monkeypatch.setattr(jax, "devices", fail)
     assert main(["train", ENV]) == 2
     printed = capsys.readouterr().err
-    assert "`JAX_PLATFORMS` must name a platform" in printed and printed.count("\n") == 1
+    assert "`JAX_PLATFORMS` must name platforms" in printed and printed.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import fcntl
 import pathlib
-import shlex
 import time
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from mmrl.course.results import revise
 from mmrl.runs import append
 from mmrl.runs.checkpoint import loads, writing
 from mmrl.runs.results import whole_lines
+from mmrl.runs.shell import called
 
 Row = dict[str, Any]
 Rows = dict[str, Row]  # by the names of their cells
@@ -202,8 +202,8 @@ class Grid:
 
     def again(self, out: pathlib.Path, quick: bool, only: str = "") -> str:
         """The command that measures what remains."""
-        words = ["mmrl", "experiment", self.name, "--out", str(out), *["--quick"] * quick]
-        return shlex.join([*words, *["--only", only] * bool(only)])
+        words = ["experiment", self.name, "--out", out, *["--quick"] * quick]
+        return called(*words, *["--only", only] * bool(only))
 
     def _turn(self, cell: Any, found: Rows) -> int:
         if cell.name not in found:
