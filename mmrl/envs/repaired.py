@@ -51,3 +51,14 @@ REPAIRED: dict[str, Callable[..., Any]] = {
     "BernoulliBandit-misc": lambda: WholeSteps(gymnax.environments.misc.BernoulliBandit()),
     "FourRooms-misc": lambda **sizes: Typed(gymnax.environments.misc.FourRooms(**sizes)),
 }
+
+
+def check_repaired(env: Any) -> None:
+    """Raise `ValueError` for gymnax's own form of an environment that is repaired here."""
+    name = str(getattr(env, "name", None))
+    if type(env).__module__.startswith("gymnax.") and name in REPAIRED:
+        raise ValueError(
+            f"`env` must be {name!r} as `mmrl.envs.make` returns it; got gymnax's own "
+            f"{type(env).__name__}, which cannot be trained. Pass the id, {name!r}, or the "
+            "environment and parameters of `mmrl.envs.make`."
+        )

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from mmrl import checks, envs
 from mmrl.agents import find, repeatable
 from mmrl.agents.checks import check_observations
+from mmrl.envs.repaired import check_repaired
 from mmrl.envs.wrappers.observation import shown
 from mmrl.runs.best import BEST, better, read_best
 from mmrl.runs.checkpoint import RunError, expanded, read
@@ -123,6 +124,7 @@ def _environment(env: Any) -> tuple[Any, Any]:
     else:
         found = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
     if env not in envs.registered():
+        check_repaired(found[0])
         checks.environment(*found, steps=0)
         check_observations(*found)
     return found

@@ -116,11 +116,12 @@ def _check_env(env: Any) -> None:
             f"and its parameters; got {env!r}."
         )
     try:
-        hash(env)
-    except TypeError:
+        hash(game)  # a static argument of gymnax's compiled `step`; parameters may be arrays
+    except TypeError as error:
         raise ValueError(
-            f"`env` must be hashable, so that its program is compiled once; got {env!r}. Give an "
-            "environment with parameters that are numbers of Python, not arrays."
+            "`env` must be hashable, because gymnax compiles its methods for each object; got "
+            f"{game!r}: {error}. Define `__hash__`, or decorate its class with "
+            "`@dataclasses.dataclass(eq=False)`."
         ) from None
 
 

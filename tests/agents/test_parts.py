@@ -288,8 +288,17 @@ def test_what_cannot_be_trained_is_refused():
     for agent, message in refused.items():
         with pytest.raises(ValueError, match=f"`make` must build .*{message}"):
             Run(dataclasses.replace(setup(agent), make=partial(outputs, 7)))
-    with pytest.raises(ValueError, match=r"`env` must be hashable"):
-        Setup(env=(ENV, Params(max_steps_in_episode=jnp.arange(2))))
+
+
+@dataclasses.dataclass
+class Equal(environment.Environment):
+    """An environment without a hash, as Python leaves every dataclass."""
+
+
+def test_an_environment_without_a_hash_is_refused():
+    for env in (Equal(), (Equal(), Params())):
+        with pytest.raises(ValueError, match=r"`env` must be hashable.* got Equal\(\)"):
+            Setup(env=env)
 
 
 def test_what_an_environment_was_given_is_in_its_name():

@@ -1,7 +1,9 @@
 """Environments of gymnax that need more than gymnax's own `make` to be trained."""
 
+from typing import Any
 from urllib.error import URLError
 
+import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +12,10 @@ from gymnax.environments.bsuite import deep_sea
 from gymnax.utils import load_mnist
 
 from mmrl import checks, envs
-from mmrl.agents import AGENTS, ppo
+from mmrl.agents import AGENTS
+from mmrl.envs.repaired import REPAIRED
 from mmrl.runs import Run, Setup
+from tests.envs import train_each
 
 
 def test_deep_sea_steps_as_gymnax_has_it():
@@ -72,13 +76,55 @@ def test_one_sentence_names_the_agents_for_continuous_actions():
     assert refusal("ppo", "Pendulum-v1", ("previous_action",)) == sentence
 
 
+def test_parameters_may_be_arrays():
+    def described(env: Any, params: Any) -> Any:
+        return Run(Setup((env, params), seeds=(0,))).description
+
+    env, params = envs.make("DiscountingChain-bsuite")
+    later = params.replace(reward_timestep=params.reward_timestep + 1)
+    assert described(env, params) == described(*envs.make("DiscountingChain-bsuite"))
+    assert described(env, params) != described(env, later)
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_the_form_of_gymnax_is_refused_by_the_name_of_ours(name: str):
+    with pytest.raises(ValueError, match=rf"`mmrl\.envs\.make`.*{name!r}"):
+        Run(Setup(gymnax.make(name), seeds=(0,)))
+
+
+@pytest.fixture
+def mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_mnist, "load_mnist", train_each.digits)
+
+
+def agents(number: int) -> list[str]:
+    """All agents; another one is first for each environment."""
+    names = list(AGENTS)
+    first = number % len(names)
+    return names[first:] + names[:first]
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("env", envs.registered())
-def test_every_listed_environment_can_be_trained(env: str, monkeypatch: pytest.MonkeyPatch):
-    digits = np.zeros((4, 28, 28)), np.zeros(4, int)
-    monkeypatch.setattr(load_mnist, "load_mnist", lambda: (digits, digits))
-    config = ppo.Config(memory="none", width=2, environments=2, rollout=2, block=1, epochs=1)
-    run = Run(Setup(env, config, (0,), "ppo"))
+@pytest.mark.parametrize(("number", "env"), list(enumerate(envs.registered())))
+def test_every_listed_environment_can_be_trained(number: int, env: str, mnist: None):
+    agent = next(name for name in agents(number) if not refusal(name, env))
+    run = Run(Setup(env, train_each.config(agent, env), (0,), agent))
     with jax.numpy_rank_promotion("allow"):  # gymnax's Swimmer promotes ranks
         _, metrics = jax.eval_shape(run.program.block, run._config, jax.eval_shape(run.begin))
     assert metrics.returns.shape[0] == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [
+        ("DeepSea-bsuite", "dqn"),
+        ("FrozenLake-misc", "r2d2"),
+        ("PointRobot-misc", "ppo"),
+        ("MNISTBandit-bsuite", "ppg"),
+        ("popgym-MineSweeperEasy-v0", "clear"),
+    ],
+)
+def test_a_block_is_trained_and_a_second_one_after_resuming(env: str, agent: str, mnist: None):
+    outcome = train_each.pair(env, agent)
+    assert outcome.kind == "trained", outcome.text

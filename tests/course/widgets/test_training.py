@@ -480,6 +480,14 @@ def test_an_untrained_agent_can_be_watched():
         AgentPlayer(run, seed=1)
 
 
+@pytest.mark.slow
+def test_an_agent_is_played_with_parameters_that_are_arrays():
+    config = dataclasses.replace(TINY, batch=100, capacity=1024)
+    run = Run(Setup(env="DiscountingChain-bsuite", config=config, seeds=(0,)))
+    with pytest.raises(ValueError, match="has no picture"):
+        AgentPlayer(run, steps=1)
+
+
 def test_stopped_before_the_first_block_there_is_no_run_to_return(slow):
     shown = explorer()
 

@@ -18,6 +18,7 @@ from mmrl.course.widgets import EpisodePlayer
 from mmrl.course.widgets.episodes import _frames
 from mmrl.rollout import Transition, collect, start
 from mmrl.runs import Run, zoo
+from mmrl.runs.content import Same
 from mmrl.runs.player import Policy
 
 
@@ -55,18 +56,20 @@ def _seen(run: Run, seed: int, episode: int, steps: int | None) -> dict[str, Any
 
 def _play(run: Run, seed: int, episode: int) -> Transition:
     state = run.begin() if run.state is None else run.state
-    play = _playing(run.setup.agent, run.program.env, run.program.params)
+    play = _playing(run.setup.agent, Same(run.program.env), Same(run.program.params))
     return jax.device_get(play(state.net, seed, jax.random.key(episode)))
 
 
 @functools.lru_cache(4)  # so that an agent is compiled once for before and after training
-def _playing(agent: str, env: Any, params: Any) -> Callable[[Any, int, Any], Transition]:
+def _playing(agent: str, env: Same, params: Same) -> Callable[[Any, int, Any], Transition]:
+    game, its = env.part, params.part  # by identity, because parameters may be arrays
+
     @jax.jit
     def play(nets, seed, key):
         net = jax.tree.map(lambda x: x[seed], nets)
         first, rest = jax.random.split(key)
-        carry, policy = start(env, params, net.init(), first), AGENTS[agent].greedy(net)
-        return collect(policy, env, params, carry, rest, params.max_steps_in_episode)[1]
+        carry, policy = start(game, its, net.init(), first), AGENTS[agent].greedy(net)
+        return collect(policy, game, its, carry, rest, its.max_steps_in_episode)[1]
 
     return play
 
