@@ -62,13 +62,11 @@ def _check_scalar(name: str, value: Any, share: bool, from_zero: bool) -> None:
     """Raise `ValueError` for a number out of range, or for any of an array of them."""
     with np.errstate(over="ignore"):
         x = np.asarray(value, np.float32)
-    fits, wanted = (x > 0) & (x < math.inf), "positive and finite"
+    fits, wanted = (x >= 0, "at least 0") if from_zero else (x > 0, "positive")
     if share:
         fits, wanted = (x >= 0) & (x <= 1), "between 0 and 1"
-    elif from_zero:
-        fits, wanted = (x >= 0) & (x <= math.inf), "at least 0"
-        if name not in _UNLIMITED:
-            fits, wanted = fits & (x < math.inf), "at least 0 and finite"
+    elif name not in _UNLIMITED:
+        fits, wanted = fits & (x < math.inf), f"{wanted} and finite"
     if not fits.all():
         raise ValueError(f"`{name}` must be {wanted}; got {value}.")
     if (x == _OFF.get(name, math.nan)).any():

@@ -13,7 +13,8 @@ def legal(space: Any, action: Any) -> Any:
         return action
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
     real = jnp.promote_types(dtype, jnp.float32)  # the bounds of 64 bits are not those of 32
-    low, high = (jnp.full(space.shape, x, real) for x in (space.low, space.high))
+    ends = (jnp.asarray(x, real) for x in (space.low, space.high))
+    low, high = (jnp.broadcast_to(x, space.shape) for x in ends)
     nearest = jnp.rint if jnp.issubdtype(dtype, jnp.integer) else jnp.asarray
     return nearest(jnp.clip(jnp.asarray(action, real), low, high)).astype(dtype)
 

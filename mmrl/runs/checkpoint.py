@@ -14,6 +14,7 @@ import pathlib
 import re
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -33,6 +34,7 @@ EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
+_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # of random numbers
 
 
 def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
@@ -140,8 +142,14 @@ def unwrap_keys(tree: PyTree) -> PyTree:
 
 
 def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
-    """The inverse of `unwrap_keys`: keys where `like` has some."""
-    return jax.tree.map(lambda x, to: jax.random.wrap_key_data(x) if _is_key(to) else x, tree, like)
+    """The inverse of `unwrap_keys`: keys of the same generators where `like` has some."""
+    kinds = {name: jax.eval_shape(partial(jax.random.key, impl=name), 0) for name in _GENERATORS}
+    names = {key.dtype: name for name, key in kinds.items()}
+
+    def wrap(x: Any, to: Any) -> Any:
+        return jax.random.wrap_key_data(x, impl=names.get(to.dtype)) if _is_key(to) else x
+
+    return jax.tree.map(wrap, tree, like)
 
 
 def replace(path: pathlib.Path, content: bytes) -> None:

@@ -41,13 +41,17 @@ def test_scalars_that_switch_learning_off_are_refused(agent: str):
         for value in (math.nan, -1.0, -math.inf):
             assert refused(agent, **{name: value}), (name, value)
         unlimited = not refused(agent, **{name: math.inf})
-        assert not unlimited or name in UNLIMITED, name
+        assert unlimited == (name in UNLIMITED), name
         assert unlimited == (not refused(agent, **{name: 1e39})), name  # ∞ in float32
         # The least positive float64 is 0 in float32.
         for zero in (0.0, 5e-324) if name in ZERO else ():
             assert refused(agent, **{name: zero}), (name, zero)
         if name in ("beta1", "beta2"):
             assert refused(agent, **{name: 1.0}) and refused(agent, **{name: 1 - 1e-9})
+
+
+def test_equal_exploration_of_all_actors_is_a_setting():
+    assert not refused("r2d2", epsilon_exponent=0.0) and not refused("r2d2", epsilon_base=1.0)
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -250,6 +250,17 @@ def test_a_checkpoint_holds_everything(finished: pathlib.Path):
     np.testing.assert_array_equal(again.history[2]["returns"], reports[2].returns)
 
 
+@pytest.mark.parametrize("default", ["threefry2x32", "rbg"])
+def test_keys_keep_their_generator_whatever_the_default_is(default: str, tmp_path: pathlib.Path):
+    keys = {kind: jax.random.key(5, impl=kind) for kind in ("threefry2x32", "rbg", "unsafe_rbg")}
+    with jax.default_prng_impl(default):
+        checkpoint.save(tmp_path / "keys", {}, keys)
+        _, again = checkpoint.load(tmp_path / "keys", jax.eval_shape(lambda: keys))
+    for kind, key in keys.items():
+        assert jax.random.key_impl(again[kind]) == jax.random.key_impl(key)
+        np.testing.assert_array_equal(jax.random.key_data(again[kind]), jax.random.key_data(key))
+
+
 def test_a_resumed_run_equals_an_unbroken_one(finished: pathlib.Path, tmp_path: pathlib.Path):
     compiled = runs.program("dqn", SETUP.env).block._cache_size()
     for blocks in (1, 2, 3):

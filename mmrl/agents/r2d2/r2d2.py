@@ -124,7 +124,7 @@ def check(config: Config, env: Any, params: Any) -> None:
     if config.start not in ("stored", "zero"):
         raise ValueError(f"`start` must be 'stored' or 'zero'; got {config.start!r}.")
     shares = ("anneal", "gamma", "epsilon_base", "alpha", "eta", "beta_start", "beta_end")
-    check_numbers(config, shares, from_zero=("overlap", "burn_in", "horizon"))
+    check_numbers(config, shares, from_zero=("overlap", "burn_in", "horizon", "epsilon_exponent"))
     longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
     if config.rollout > longest:
         raise ValueError(
