@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -59,9 +60,12 @@ def floats(*numbers: Any) -> list[Array]:
 
 
 @promoting
-def advance(count: Int[Array, "*n"], by: Any = 1, period: int = 1) -> Int[Array, "*n"]:
-    """Return count + by in 32 bits; beyond 2³¹ - 1, the largest with its remainder by `period`."""
-    left = 2**31 - 1 - count
+def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "*n"]:
+    """Return count + by in 32 bits; beyond 2³¹ - 1, the largest with its remainders by `periods`.
+
+    Remainders are exact up to a least common multiple of 2³⁰.
+    """
+    left, period = 2**31 - 1 - count, min(math.lcm(*periods), 2**30)
     return jnp.where(by <= left, count + by, 2**31 - 1 - (left - by) % period)
 
 

@@ -268,7 +268,7 @@ def iterate(
             lambda new, old: new if new is old else jnp.where(full, new, old), learned, state
         )
         finite = finite | ~full
-    iteration = advance(state.iteration, period=config.staleness + 1)
+    iteration = advance(state.iteration, 1, config.staleness + 1)
     return dataclasses.replace(learned, iteration=iteration), (*outcome, finite)
 
 

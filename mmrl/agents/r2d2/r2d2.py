@@ -258,7 +258,7 @@ def learn(
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)
     rule = adam(config, annealed(config, state.iteration), config.adam_eps)
     net, inner = descend(rule, state.net, state.optimizer, gradient)
-    learned = advance(state.learned, 1, min(config.target_period * config.actor_period, 2**30))
+    learned = advance(state.learned, 1, config.target_period, config.actor_period)
     priority = sequences.priority(td, batch.trained[:, config.burn_in :], config.eta)
     state = dataclasses.replace(
         state,
