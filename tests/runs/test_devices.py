@@ -109,8 +109,11 @@ PPO |= {"epochs": 1, "block": 2, "blocks": 3, "episodes": 2}
 
 
 def seeds() -> dict[str, Any]:
-    """Four seeds on four devices, each alone, and a run that changes devices twice."""
-    setup = dataclasses.replace(SEEDS, config=find("ppo").Config(**PPO))
+    """Four seeds on four devices, each alone, and a run that changes devices twice.
+
+    ENV has few observations, so greedy actions are far from ties, which a rounding could break.
+    """
+    setup = dataclasses.replace(SEEDS, env=ENV, config=find("ppo").Config(**PPO))
     compiled = Count()
     run = Run(setup, devices=4)
     reports = list(run)
@@ -163,8 +166,7 @@ def test_seeds_train_on_whichever_device_as_if_alone():
     assert found["equal"]  # bit for bit, on whichever of several devices
     # XLA compiles a program of one device otherwise, and one with another number of lanes.
     assert found["alone"] <= 1e-6
-    # A rounding may turn one greedy action of an evaluation, and so an episode of CartPole.
-    np.testing.assert_allclose(*found["returns"], rtol=1e-2)
+    np.testing.assert_allclose(*found["returns"], rtol=1e-5)
     assert found["net"] <= 1e-5
 
 
