@@ -64,7 +64,8 @@ def _leaks(clean: np.ndarray, spoiled: np.ndarray, start: int) -> bool:
 
 
 def _outputs(rng: np.random.Generator) -> list[tuple]:
-    ys = rng.normal(size=(6, 2))
+    ys = rng.normal(size=(6, 2)).astype(np.float32).astype(float)
+    bit = np.spacing(ys[4].astype(np.float32))  # the smallest leak that answers in 32 bits see
 
     def changed(step, by):
         other = ys.copy()
@@ -74,7 +75,7 @@ def _outputs(rng: np.random.Generator) -> list[tuple]:
     return [
         (ys, changed(5, np.nan), 3),
         (ys, changed(1, np.nan), 3),
-        (ys, changed(4, 1e-6), 3),
+        (ys, changed(4, bit), 3),
         (ys, changed(3, 5.0), 3),
         (ys, changed(2, 100.0), 3),
         (ys, ys.copy(), 3),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.course.exercises import Exercise
+from mmrl.course.exercises import Exercise, NotYet
 from tests.course.exercises import solutions
 from tests.course.exercises.test_exercises import ALL, each_exercise, right
 
@@ -61,3 +61,21 @@ def test_results_of_other_types_are_accepted(exercise: Exercise, change: Callabl
 def test_single_precision_is_enough(exercise: Exercise):
     if exercise.cases is not None:
         exercise.graded(lambda *case: exercise.wanted(*jax.tree.map(single, case)))
+
+
+def lenient(clean: Any, spoiled: Any, start: int) -> bool:
+    return not np.allclose(clean[start:], spoiled[start:], rtol=0, atol=3e-7)
+
+
+def rounded(shortest: float, longest: float, units: int) -> Any:
+    eigenvalues = np.exp(-0.6931 / np.geomspace(shortest, longest, units))  # ln 2 = 0.69315
+    return eigenvalues, np.sqrt(1 - eigenvalues**2)
+
+
+@pytest.mark.parametrize(("name", "answer"), [("19.2", lenient), ("3b.2", rounded)])
+def test_small_errors_are_refused(name: str, answer: Callable[..., Any]):
+    """Tolerances are for the rounding of 32 bits: in 3b.2, for 4e-6."""
+    exercises: list[Any] = [parameter.values[0] for parameter in ALL]
+    (exercise,) = (x for x in exercises if x.name == name)
+    with pytest.raises(NotYet):
+        exercise.graded(answer)
