@@ -78,7 +78,7 @@ _R2D2 = _preset(
         "Table 2, of 400 steps": {"actor_period": 8},
         "Section 2.3": {"n_step": 5, "overlap": 40, "eta": 0.9},
         "Section 2.3, of 260 steps in 1/5 s": {"rollout": 52, "updates": 1},
-        "Schrittwieser et al. 2020, Table 1": {"block": 2160, "blocks": 1000},
+        "Schrittwieser et al. 2020, Table 1, at second hand": {"block": 2160, "blocks": 1000},
         "Section 3": {"start": "stored"},
         "Appendix": {
             "memory": "lstm",
@@ -98,8 +98,9 @@ _R2D2 = _preset(
         "Its actors and its learner run side by side. Here they take turns: an actor makes 52 "
         "steps for each gradient step, as 260 steps and 5 gradient steps in a second come to, and "
         "gets new parameters every 8 gradient steps, which are 416 of its steps, not 400.",
-        "A run has 2.16 million gradient steps, five days at 5 a second, as Schrittwieser et al. "
-        "2020 (MuZero) list it; an evaluation after every 2160 is ours.",
+        "The length of a run is at second hand: 2.16 million gradient steps, five days at 5 a "
+        "second, are quoted from the MuZero paper without a look at it. An evaluation after every "
+        "2160 is ours.",
         "Each actor's part of the storage is whole periods of 40 steps, so it is 4 003 840 in all.",
         "Ape-X, of which R2D2 takes over what its table does not name, has a squared error, where "
         "ours is Huber's, and waits for 50 000 steps before it learns.",

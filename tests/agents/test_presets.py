@@ -116,7 +116,7 @@ def test_settings_of_kapturowski_et_al():
     assert c.rollout / c.updates == paper["steps per second"] / paper["updates per second"]
     assert c.actor_period * c.rollout == pytest.approx(paper["update interval"], abs=c.rollout / 2)
     assert shown == ("previous_action", "previous_reward") and c.rescale and c.dueling
-    seconds = 86_400 * paper["days"]  # 2.16 million updates, says Table 1 of MuZero's paper
+    seconds = 86_400 * paper["days"]  # at second hand, from Table 1 of MuZero's paper
     assert c.block * c.blocks * c.updates == paper["updates per second"] * seconds == 2_160_000
 
 
