@@ -18,9 +18,23 @@ from mmrl.runs.hosts import RunError
 class Claim:
     """The right to write to a folder, which no other process has while this object exists."""
 
-    def __init__(self, file: int | None):
-        if file is not None:
-            weakref.finalize(self, os.close, file)
+    def __init__(self, locked: tuple[int, pathlib.Path] | None = None):
+        self._locked = locked
+        if locked is not None:
+            weakref.finalize(self, os.close, locked[0])
+
+    def check(self) -> None:
+        """Raise `RunError` if the folder was removed or replaced, and so is not ours any more."""
+        if self._locked is None:
+            return
+        file, path = self._locked
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return
+        raise RunError(
+            "The folder of this run was moved, removed or replaced while it was training, so that "
+            "nothing more is written there. Start again, in a folder that stays."
+        )
 
 
 _CLAIMS: weakref.WeakValueDictionary[tuple[int, int], Claim] = weakref.WeakValueDictionary()
@@ -39,8 +53,8 @@ def claim(folder: pathlib.Path) -> Claim:
     return new
 
 
-def _locked(folder: pathlib.Path) -> int | None:
-    """Return a locked descriptor, or None on a disk without locks.
+def _locked(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
+    """Return a locked descriptor and what it is of, or None on a disk without locks.
 
     NFS locks only files that are open for writing, and so not the folder itself.
     """
@@ -48,7 +62,7 @@ def _locked(folder: pathlib.Path) -> int | None:
         file = os.open(path, flags, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
+            return file, path
         except BlockingIOError:
             os.close(file)
             raise RunError(

@@ -38,7 +38,7 @@ def claimed(path: pathlib.Path) -> Claim:
 
     with writing(path):
         told(on_disk)
-    return next(iter(own), Claim(None))  # in each process, so that all of them go the same way
+    return next(iter(own), Claim())  # in each process, so that all of them go the same way
 
 
 def stamp(path: pathlib.Path) -> tuple[int, int] | None:

@@ -99,6 +99,7 @@ class Training(abc.ABC):
         self._read = 0  # blocks of it that were read from disk
         self._trained = own_parts(setup)
         self._claim: Claim | None = None  # until the first block
+        self._held = Claim()  # while blocks are trained
         self._stamp: tuple[int, int] | None = None  # of the checkpoint that this object left
         self.planned = setup.config.blocks  # or what the run in the folder was to have before
 
@@ -112,16 +113,24 @@ class Training(abc.ABC):
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Claim the folder, which must be as this object left it, until the last block."""
+        """Hold the folder, which must be as this object left it, until the last block."""
+        before = self._held
+        try:
+            self._hold()
+            yield
+        finally:
+            self._held = before
+
+    def _hold(self) -> None:
         own, self._claim = self._claim, None
-        if (path := self.path) is not None:
-            own = own or claimed(path)
-            if told(lambda: stamp(path) not in (None, self._stamp)):
-                raise RunError(
-                    f"{path} was changed by another run since this one opened it. Open it again, "
-                    "with `resume=True` or `--resume`."
-                )
-        yield
+        if (path := self.path) is None:
+            return
+        self._held = own or claimed(path)
+        if told(lambda: stamp(path) not in (None, self._stamp)):
+            raise RunError(
+                f"{path} was changed by another run since this one opened it. Open it again, "
+                "with `resume=True` or `--resume`."
+            )
 
     def _block(self) -> Report:
         """Train one block, and keep it."""
@@ -164,6 +173,7 @@ class Training(abc.ABC):
             header = {"setup": self.description, **trained}
             try:
                 with writing(path):
+                    told(self._held.check)
                     told(lambda: self._put(path, header, history, whole, new))
             finally:
                 self._stamp = stamp(path)

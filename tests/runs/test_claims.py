@@ -113,6 +113,19 @@ def test_a_run_does_not_go_on_from_before_what_another_one_wrote(tmp_path: pathl
     assert (tmp_path / "checkpoint").read_bytes() == whole
 
 
+def test_a_run_leaves_alone_what_replaces_its_folder(tmp_path: pathlib.Path):
+    blocks = iter(Run(SETUP, tmp_path / "run"))
+    next(blocks)
+    (tmp_path / "run").rename(tmp_path / "old")
+    other = Run(setup(blocks=2), tmp_path / "run")
+    next(iter(other))
+    files = [path.read_bytes() for path in sorted((tmp_path / "run").iterdir())]
+    with pytest.raises(RunError, match="was moved, removed or replaced"):
+        next(blocks)
+    assert [path.read_bytes() for path in sorted((tmp_path / "run").iterdir())] == files
+    assert [report.block for report in other] == [2]
+
+
 def test_disks_without_locks_can_be_written_to(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -101,7 +101,7 @@ def run(
     refused += [*_written(place, file), *_taken(out, source, file, protocol.quick)]
     if refused:
         raise ValueError(" ".join(refused))
-    new, judged = not out.exists(), gates.judge(factory)
+    judged = gates.judge(factory)
     if refused := checks.gated(name, judged):
         raise ValueError(" ".join(refused))
     evaluate = evaluate or evaluation.evaluate
@@ -119,9 +119,11 @@ def run(
         **found,
         **provenance(),
     }
+    if refused := [*_taken(out, source, file, protocol.quick)]:  # by a run at the same time
+        raise ValueError(" ".join(refused))
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
-        (create if new else replace)(out, dumps(entry, indent=1).encode() + b"\n")
+        (replace if protocol.quick else create)(out, dumps(entry, indent=1).encode() + b"\n")
         if source.resolve() != file.resolve():
             replace(source, file.read_bytes())
     return entry

@@ -109,6 +109,19 @@ def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
     assert refused(path) == refused(path.with_name("other.json")) == ""
 
 
+@pytest.mark.parametrize("protocol", [FULL, QUICK], ids=lambda x: x.name)
+def test_of_two_runs_at_once_none_replaces_an_entry(protocol: Any, path: Path):
+    first, out = path.read_bytes(), path.with_name("new.json")
+
+    def overtaken(*args: Any, **options: Any) -> dict[str, Any]:
+        out.write_bytes(first)
+        return scored(*args, **options)
+
+    with pytest.raises(ValueError, match=r"new\.json is there already"):
+        entries.run("mine:right", out, protocol=protocol, evaluate=overtaken)
+    assert out.read_bytes() == first
+
+
 def test_a_quick_look_replaces_a_quick_look_alone(path: Path, tmp_path: Path):
     """Neither an entry nor a file of the student's, wherever it is told to write."""
     (tmp_path / "precious.py").write_text("mine")
