@@ -12,8 +12,10 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 Call = TypeVar("Call", bound=Callable[..., Any])
-KEEP = ("last", "terminated", "mask", "trained", "actions")
-"""Arguments of flags and indices: they become arrays, and keep their type."""
+FLAGS = ("last", "terminated", "mask", "trained")
+"""Arguments that become boolean arrays, True where they are not 0."""
+KEEP = ("actions",)
+"""Arguments that become arrays and keep their type."""
 
 
 def promoting(call: Call) -> Call:
@@ -30,7 +32,8 @@ def promoting(call: Call) -> Call:
 def converting(*names: str) -> Callable[[Call], Call]:
     """Decorate a function of arrays: `names` become arrays of one floating-point type.
 
-    Lists, NumPy arrays, integers, flags and halves are all accepted, as by `jax.numpy`.
+    Lists, NumPy arrays, integers, flags and halves are all accepted, as by `jax.numpy`. Flags may
+    be booleans or numbers.
     """
 
     def decorate(call: Call) -> Call:
@@ -41,9 +44,8 @@ def converting(*names: str) -> Callable[[Call], Call]:
             given = signature.bind(*args, **kwargs).arguments
             numbers = [name for name in names if given.get(name) is not None]
             given |= zip(numbers, floats(*(given[name] for name in numbers)), strict=True)
-            given |= {
-                name: jnp.asarray(given[name]) for name in KEEP if given.get(name) is not None
-            }
+            given |= {x: _flags(x, given[x]) for x in FLAGS if given.get(x) is not None}
+            given |= {x: jnp.asarray(given[x]) for x in KEEP if given.get(x) is not None}
             return call(**given)
 
         return promoting(converted)  # pyright: ignore[reportReturnType]
@@ -51,11 +53,21 @@ def converting(*names: str) -> Callable[[Call], Call]:
     return decorate
 
 
+def _flags(name: str, values: Any) -> Array:
+    """Return a boolean array; a `last` with fractions is the argument before it, and stays."""
+    array = jnp.asarray(values)
+    mistaken = name == "last" and jnp.issubdtype(array.dtype, jnp.floating)
+    return array if mistaken else array.astype(bool)
+
+
 @promoting
 def floats(*numbers: Any) -> list[Array]:
-    """Return arrays of one floating-point type, the smallest that JAX promotes all of them to."""
+    """Return arrays of the floating-point type that JAX promotes all of them to.
+
+    It has at least 32 bits: sums of halves overflow at 65,504, and stop growing long before.
+    """
     arrays = [jnp.asarray(x) for x in numbers]
-    kind = jnp.result_type(*arrays, 0.0)
+    kind = jnp.promote_types(jnp.result_type(*arrays, 0.0), jnp.float32)
     return [x.astype(kind) for x in arrays]
 
 

@@ -18,6 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random, scan
+from mmrl._dtypes import floats
 from mmrl.monoid import Monoid
 
 DEVICES = "mmrl.collectives.DEVICES"
@@ -68,7 +69,7 @@ def mean(tree: PyTree) -> PyTree:
     if not axes():
         return tree
     numbers, shaped = ravel_pytree(tree)
-    return shaped(jax.lax.pmean(numbers, axes()))
+    return shaped(jax.lax.pmean(floats(numbers)[0], axes()).astype(numbers.dtype))
 
 
 def least(x: Shaped[Array, "*any"]) -> Shaped[Array, "*any"]:

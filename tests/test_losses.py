@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import rlax
 
-from mmrl import losses
+from mmrl import losses, returns
 
 TIME, ACTIONS = 64, 5
 
@@ -73,6 +73,26 @@ def test_a_mean_is_over_real_steps_only():
 
 
 td_loss_and_slope = jax.jit(jax.value_and_grad(losses.td_loss))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_halves_are_summed_in_32_bits(kind: str):
+    x = jnp.ones(70_000, kind)
+    assert losses.masked_mean(x, jnp.ones(70_000, bool)) == 1
+    assert losses.value_loss(300 * x[:1], 0 * x[:1]) == 300**2
+    assert returns.discounted(x, x)[0] == 70_000
+
+
+@pytest.mark.parametrize("kind", [bool, int, float, np.uint8])
+def test_flags_are_accepted_as_numbers(kind: type):
+    x, flags = np.arange(4.0), [0, 1, 0, 1]
+    mask = np.array(flags, kind)
+    for given in (mask, jnp.asarray(mask), [kind(flag) for flag in flags], 2 * mask):
+        assert losses.masked_mean(x, given) == 2
+        assert losses.td_loss(x, given) == (0.5 + 2.5) / 2
+        np.testing.assert_array_equal(returns.discounts(0.5, given), [0.5, 0, 0.5, 0])
+    if kind is not float:  # which would be the argument before `last`
+        np.testing.assert_array_equal(returns.discounted(x, x, x, mask), [0, 2, 26, 12])
 
 
 @pytest.mark.parametrize("poison", [jnp.nan, jnp.inf, 1e30])

@@ -77,15 +77,24 @@ def standardize(
     """(x - μ) / (σ + 1e-8), with the moments of x and, faded by `decay` per call, of those before.
 
     With decay 0 those of x alone. An average with decay d spans (1 + d) / (1 - d) calls. Equal
-    numbers give 0, and σ is at least the rounding error of μ.
+    numbers give 0, and other numbers what they give in 64 bits.
     """
     means = slice(1, None, 3)
-    faded = [decay * number for number in moments]
+    faded = [jnp.where(decay > 0, decay * number, 0) for number in moments]
     faded[means] = moments[means]
-    moments = _merged(like(tuple(faded), moments), sample(x))
-    mean, rounding = moments[1], 8 * jnp.finfo(x.dtype).eps
-    deviation = jnp.sqrt(variance(moments) + (rounding * mean) ** 2)
-    return moments, (x - mean) / (deviation + 1e-8)
+    # Around a center near μ, small differences keep their digits; in a unit, squares stay finite.
+    center = collectives.mean(jnp.sum(x / x.size))
+    count, mean, square = (sum(faded[i::3]) for i in range(3))
+    step = jnp.where(count > 0, mean - center, 0)
+    unit = -collectives.least(-jnp.maximum(jnp.max(jnp.abs(x - center)), jnp.abs(step)))
+    unit = jnp.where(unit > 1e9, unit, 1)
+    x = (x - center) / unit
+    own = sample(x)
+    within = Moments()((count, step / unit, square / unit / unit), own)
+    moments = _merged(
+        like(tuple(faded), moments), (own[0], center + unit * own[1], own[2] * unit * unit)
+    )
+    return moments, (x - within[1]) / (jnp.sqrt(variance(within)) + jnp.maximum(1e-8 / unit, 1e-30))
 
 
 @converting("x")

@@ -14,7 +14,7 @@ def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float
 
     In a shard Σ m_t is the mean of all shards': the mean of these means is that of all steps.
     """
-    count = collectives.mean(jnp.sum(mask, dtype=jnp.float32))
+    count = collectives.mean(jnp.sum(mask, dtype=jnp.int32).astype(jnp.float32))
     return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(count, 1 / collectives.size())
 
 

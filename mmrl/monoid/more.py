@@ -136,7 +136,7 @@ class Moments(Monoid):
         step = b_mean - a_mean
         # From the mean of the larger sample, which stays as it is if the other has no weight.
         mean = jnp.where(later, b_mean - (1 - share) * step, a_mean + share * step)
-        return count, mean, a_square + part * b_square + a_count * share * step**2
+        return count, mean, a_square + part * b_square + a_count * share * step * step
 
 
 class LongMoments(Monoid):
@@ -163,7 +163,7 @@ class LongMoments(Monoid):
         step = (b_mean[0] - a_mean[0]) + (b_mean[1] - a_mean[1])
         larger = tuple(jnp.where(later, y, x) for x, y in zip(a_mean, b_mean, strict=True))
         mean = _add(larger, (jnp.where(later, share - 1, share) * step, 0))
-        square = _add(_add(a_square, b_square), (a_weight * share * step**2, 0))
+        square = _add(_add(a_square, b_square), (a_weight * share * step * step, 0))
         return tuple(x for part in zip(count, mean, square, strict=True) for x in part)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 import resource
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 from jaxtyping import PyTree
@@ -21,10 +22,29 @@ def check_room(setup: Setup, state: PyTree) -> None:
     `state` has the shapes of all lanes. Not checked on accelerators, which raise their own errors,
     and not with several processes, because one of them must not stop before the others.
     """
-    alone = jax.process_count() == 1 and jax.default_backend() == "cpu"
-    free = free_bytes() if alone else None
+    free = _free()
     if free is not None and STATES * _bytes(state) > free:
         raise ValueError(_sentence(setup, state, f"; {_said(free)} are free"))
+
+
+def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
+    """Raise `RunError` if the arrays inside of a block cannot fit into the memory that is free now.
+
+    They are those of rollouts, gradients and evaluations. Compiles the block, which calls of it
+    then need not do. Checked where `check_room` is, on a single device.
+    """
+    free = _free()
+    if free is None or not hasattr(block, "lower"):
+        return
+    sizes = block.lower(config, state).compile().memory_analysis()
+    inside = sizes.temp_size_in_bytes + sizes.output_size_in_bytes if sizes else 0
+    if inside > free:
+        names = _names(setup, "environments", "rollout", "episodes")
+        raise RunError(
+            f"There is not enough memory: a block takes {_said(inside)} for its rollouts and "
+            f"gradients, next to the state of {_said(_bytes(state))}; {_said(free)} are free. "
+            f"Lower {names} or the number of seeds."
+        )
 
 
 @contextlib.contextmanager
@@ -37,6 +57,11 @@ def naming_storage(setup: Setup, state: PyTree) -> Iterator[None]:
             raise
         more = f"; JAX reports: {str(error).splitlines()[0]}" if str(error) else ""
         raise RunError(_sentence(setup, state, more)) from error
+
+
+def _free() -> int | None:
+    alone = jax.process_count() == 1 and jax.default_backend() == "cpu"
+    return free_bytes() if alone else None
 
 
 def free_bytes() -> int | None:
@@ -68,13 +93,16 @@ def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
         name = next((x for x in storages if f"{place}.".startswith(f"{x}.")), place.split(".")[0])
         storages[name] = storages.get(name, 0) + _bytes(leaf)
     largest = max(storages, key=lambda name: storages[name])
-    sizes = [x for x in ("capacity", "environments", "rollout") if hasattr(setup.config, x)]
     return (
         f"There is not enough memory: `{largest}`, the largest storage of this run, takes "
         f"{_said(storages[largest])}, and the whole state takes {_said(_bytes(state))}, "
         f"{STATES} times while a block is trained{free}. Lower "
-        f"{', '.join(f'`{x}`' for x in sizes)} or the number of seeds."
+        f"{_names(setup, 'capacity', 'environments', 'rollout')} or the number of seeds."
     )
+
+
+def _names(setup: Setup, *sizes: str) -> str:
+    return ", ".join(f"`{x}`" for x in sizes if hasattr(setup.config, x))
 
 
 def _bytes(state: PyTree) -> int:

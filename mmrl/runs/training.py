@@ -25,7 +25,7 @@ from mmrl.runs.files import RESULTS, Claim, claimed, described, kind, origin, st
 from mmrl.runs.hosts import together, told
 from mmrl.runs.lanes import keys
 from mmrl.runs.results import provenance
-from mmrl.runs.room import check_room, naming_storage
+from mmrl.runs.room import check_block, check_room, naming_storage
 from mmrl.runs.setup import Setup, check_same, warn_of_main
 
 OPENING = threading.Lock()  # the threads of a process share a claim, but only one run is new
@@ -139,6 +139,8 @@ class Training(abc.ABC):
         began = time.perf_counter()
         # Waiting here raises an error of the allocation; the block would wait for it forever.
         state = jax.block_until_ready(self.begin()) if self.state is None else self.state
+        if len(self.history) == self._read:
+            check_block(self.setup, self.program.block, self._config, state)
         state, metrics = self.program.block(self._config, state)
         metrics = jax.device_get(self.program.devices.whole(metrics))
         report = Report(

@@ -14,6 +14,7 @@ from mmrl.monoid import (
     Affine,
     Decay,
     LogSumExp,
+    LongMoments,
     MatrixAffine,
     Max,
     Moments,
@@ -169,6 +170,14 @@ def test_laws_count_a_nan_as_infinitely_wrong():
 
 def rows(*columns, dtype="f4"):
     return tuple(jnp.asarray(np.asarray(c).astype(dtype)) for c in columns)
+
+
+@pytest.mark.parametrize("monoid", [Moments(), LongMoments()])
+def test_moments_of_large_means_keep_the_identity(monoid):
+    sample = tuple(map(jnp.float32, (3, 1e30, 0)))
+    element, empty = (sample + Moments().identity())[: len(monoid.identity())], monoid.identity()
+    for product in monoid(empty, element), monoid(element, empty):
+        np.testing.assert_array_equal(product, element)
 
 
 def test_moments_are_numpys_mean_and_variance():

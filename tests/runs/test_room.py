@@ -42,6 +42,19 @@ def test_a_state_is_in_memory_twice(monkeypatch: pytest.MonkeyPatch):
                 Run(run.setup)
 
 
+def test_arrays_inside_of_a_block_count_too(monkeypatch: pytest.MonkeyPatch):
+    run = Run(SETUP)
+    state = run.begin()
+    sizes = run.program.block.lower(run._config, state).compile().memory_analysis()
+    inside = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
+    assert inside > 0
+    monkeypatch.setattr(room, "free_bytes", lambda: inside - 1)
+    with pytest.raises(RunError, match=r"a block takes [\d,.]+ MB.* Lower `environments`, `rollout`"):
+        room.check_block(SETUP, run.program.block, run._config, state)
+    monkeypatch.setattr(room, "free_bytes", lambda: inside)
+    room.check_block(SETUP, run.program.block, run._config, state)
+
+
 def test_an_allocation_that_fails_is_explained():
     run = Run(SETUP)
     for error in (MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")):
