@@ -81,6 +81,29 @@ def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "
     return jnp.where(by <= left, count + by, 2**31 - 1 - (left - by) % period)
 
 
+@promoting
+def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
+    """Return (sum, rest) after one more number.  Kahan 1965.
+
+    `rest` is what rounding takes from the sum, without which a float32 stops at 2²⁴ ones.
+    """
+    so_far, rest = total
+    added = x + rest
+    after = so_far + added
+    return after, jnp.where(jnp.isfinite(after), added - (after - so_far), 0)
+
+
+def finite(tree: PyTree, where: Any) -> PyTree:
+    """Return arrays with 0 for NaN and ∞ where `where` is True; whole numbers as they are."""
+
+    def one(x: Array) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x
+        return jnp.where(where & ~jnp.isfinite(x), jnp.zeros((), x.dtype), x)
+
+    return jax.tree.map(one, tree)
+
+
 def like(tree: PyTree, example: PyTree) -> PyTree:
     """Return arrays in the precision of `example`'s, leaf by leaf; a complex one stays complex."""
 

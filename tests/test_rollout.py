@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ from flax import struct
 from gymnax.environments import environment, spaces
 
 from mmrl import rollout
+from mmrl._dtypes import accumulate
+from mmrl.envs import wrappers
 from mmrl.rollout.limits import legal
 
 
@@ -315,6 +318,38 @@ def test_legal_actions_of_64_bits_are_legal():
             action = legal(space, jnp.array([-7, 7], kind))
             assert action.dtype == jnp.float64
             np.testing.assert_array_equal(action, [-0.1, 0.1])
+
+
+class Rich(Diary):
+    """Pays 2²⁴, and then 1 for each of eight steps, which float32 cannot add one by one."""
+
+    def step_env(self, key, state, action, params):
+        obs, state, _, _, info = super().step_env(key, state, action, params)
+        return obs, state, jnp.where(state.time == 1, 2.0**24, 1.0), state.time >= 9, info
+
+    def is_truncated(self, state, params):
+        return False
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_return_does_not_stop_growing(wrapped):
+    env: Any = wrappers.EpisodeStatistics(Rich()) if wrapped else Rich()
+    if not wrapped:
+        played = rollout.evaluate(policy, env, PARAMS, jnp.int32(0), jax.random.key(0), 2, 20)
+        np.testing.assert_array_equal(played.returns, 2**24 + 8)
+        np.testing.assert_array_equal(played.lengths, 9)
+        return
+    _, state = env.reset_env(jax.random.key(0), PARAMS)
+    step = jax.jit(lambda state: env.step_env(jax.random.key(0), state, 0, PARAMS))
+    for _ in range(9):
+        _, state, _, _, info = step(state)
+    assert info["episode"] == {"return": 2**24 + 8, "length": 9, "ended": True}
+
+
+@pytest.mark.parametrize("reward", [jnp.inf, jnp.nan])
+def test_a_return_that_is_not_finite_stays_so(reward):
+    total = accumulate(accumulate((jnp.float32(1), jnp.float32(0)), reward), 1.0)
+    np.testing.assert_array_equal(total[0], reward)
 
 
 class Crash(Diary):

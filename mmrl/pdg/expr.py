@@ -13,6 +13,7 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
+import dis
 import functools
 import itertools
 import operator
@@ -48,7 +49,8 @@ class Expr:
 
     A comparison has a truth value only if its sides differ by a constant: `t == t + 1` is false,
     and `bool(t == 0)` raises `TypeError`. Sets and dictionaries of expressions work, because they
-    compare only what has the same hash; for tuples use `structure`.
+    compare only what has the same hash; `t in {0, 1}` raises, because that would find nothing. For
+    tuples use `structure`.
     """
 
     symbol: ClassVar[str] = ""
@@ -102,8 +104,7 @@ class Expr:
         """Is `other` built alike?"""
         return isinstance(other, Expr) and self._structure == other._structure
 
-    def __hash__(self) -> int:
-        return hash(self._structure)
+    __hash__ = lambda self: hash_outside_of_in(self, self._structure)  # noqa: E731 # pyright: ignore
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -130,6 +131,14 @@ class Expr:
     __array__ = __float__ = __index__ = lambda self, *_, **__: refuse(self)
     __jax_array__ = property(lambda self: offer(self))
     __array_priority__ = 1  # so that numpy leaves `number + t` to the expression
+
+
+def hash_outside_of_in(value: Any, key: Any) -> Any:
+    """Return hash(key), or raise `TypeError` for `value in {0, 1}`, which looks no further."""
+    caller = sys._getframe(2)
+    if caller.f_code.co_code[caller.f_lasti] == dis.opmap["CONTAINS_OP"]:
+        bool(value)
+    return hash(key)
 
 
 def structure(value: Any) -> Any:
@@ -194,6 +203,9 @@ class Const(Expr):
 
     def isl(self) -> str:
         return str(self.value).lower()
+
+    def __hash__(self) -> int:
+        return hash(self.value if type(self.value) is int else self._structure)
 
     def __bool__(self) -> bool:
         return self.value if isinstance(self.value, bool) else super().__bool__()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
-from mmrl._dtypes import promoting
+from mmrl._dtypes import accumulate, promoting
 from mmrl.rollout.acting import Carry, Policy, Transition, act, start
 
 
@@ -58,28 +58,38 @@ def evaluate(
         observed=jnp.ones(episodes, bool),
     )
 
-    def running(loop: tuple[Array, Carry, Evaluation]) -> Array:
-        time, _, so_far = loop
+    def running(loop: tuple[Array, Carry, Evaluation, Array]) -> Array:
+        time, _, so_far, _ = loop
         return (time < max_steps) & ~jnp.all(so_far.ended)
 
-    def body(loop: tuple[Array, Carry, Evaluation]) -> tuple[Array, Carry, Evaluation]:
-        time, carries, so_far = loop
+    def body(
+        loop: tuple[Array, Carry, Evaluation, Array],
+    ) -> tuple[Array, Carry, Evaluation, Array]:
+        time, carries, so_far, rest = loop
         keys = jax.random.split(jax.random.fold_in(key, time), (episodes, 2))
         carries, transition = jax.vmap(partial(act, policy, env, params))(carries, keys)
-        return time + 1, carries, _count(so_far, transition)
+        return time + 1, carries, *_count(so_far, rest, transition)
 
-    return jax.lax.while_loop(running, body, (jnp.array(0), carries, zeros))[2]
+    start_of_all = jnp.array(0), carries, zeros, jnp.zeros_like(zeros.returns)
+    return jax.lax.while_loop(running, body, start_of_all)[2]
 
 
-def _count(so_far: Evaluation, transition: Transition) -> Evaluation:
-    """Add one step to every episode that has not ended; with `where`, so that no NaN leaks in."""
+def _count(
+    so_far: Evaluation, rest: Float[Array, " episodes"], transition: Transition
+) -> tuple[Evaluation, Float[Array, " episodes"]]:
+    """Add one step to every episode that has not ended; with `where`, so that no NaN leaks in.
+
+    `rest` is that of `accumulate`, for the returns.
+    """
     seen = all_finite((transition.obs, transition.next_obs))
-    return Evaluation(
-        returns=so_far.returns + jnp.where(so_far.ended, 0.0, transition.reward),
+    after, left = accumulate((so_far.returns, rest), transition.reward)
+    counted = Evaluation(
+        returns=jnp.where(so_far.ended, so_far.returns, after),
         lengths=so_far.lengths + jnp.where(so_far.ended, 0, 1),
         ended=so_far.ended | transition.last,
         observed=so_far.observed & (so_far.ended | seen),
     )
+    return counted, left
 
 
 def all_finite(tree: PyTree[Shaped[Array, "rows ..."]]) -> Bool[Array, " rows"]:

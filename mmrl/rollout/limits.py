@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree, Shaped
 
+from mmrl._dtypes import finite
+
 
 def legal(space: Any, action: Any) -> Any:
     """Return the nearest action in a `Box`, of its dtype; other spaces leave it as it is."""
@@ -27,10 +29,4 @@ def shown_last(
     A simulation that crashed may show them. No target depends on the numbers, but the gradients of
     a network that reads them would be NaN.
     """
-
-    def finite(x: Array) -> Array:
-        if not jnp.issubdtype(x.dtype, jnp.inexact):
-            return x
-        return jnp.where(terminated & ~jnp.isfinite(x), jnp.zeros((), x.dtype), x)
-
-    return jax.tree.map(finite, obs)
+    return finite(obs, terminated)

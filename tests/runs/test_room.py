@@ -49,7 +49,9 @@ def test_arrays_inside_of_a_block_count_too(monkeypatch: pytest.MonkeyPatch):
     inside = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
     assert inside > 0
     monkeypatch.setattr(room, "free_bytes", lambda: inside - 1)
-    with pytest.raises(RunError, match=r"a block takes [\d,.]+ MB.* Lower `environments`, `rollout`"):
+    with pytest.raises(
+        RunError, match=r"a block takes [\d,.]+ MB.* Lower `environments`, `rollout`"
+    ):
         room.check_block(SETUP, run.program.block, run._config, state)
     monkeypatch.setattr(room, "free_bytes", lambda: inside)
     room.check_block(SETUP, run.program.block, run._config, state)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
+from mmrl._dtypes import accumulate
 from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper
 
 
@@ -65,6 +66,7 @@ class EpisodeState(NamedTuple):
     env_state: Any
     total: Any
     length: Any
+    rest: Any  # what rounding takes from the total
 
     @property
     def time(self) -> Any:
@@ -92,17 +94,17 @@ class EpisodeStatistics(Wrapper):
 
     def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
         obs, env_state = reset
-        return obs, EpisodeState(env_state, jnp.float32(0), jnp.int32(0))
+        return obs, EpisodeState(env_state, jnp.float32(0), jnp.int32(0), jnp.float32(0))
 
     def after_step(
         self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
     ) -> Step:
         obs, env_state, reward, terminated, info = step
-        total = before.total + jnp.asarray(reward, jnp.float32)
+        total, rest = accumulate((before.total, before.rest), jnp.asarray(reward, jnp.float32))
         length = before.length + 1
         ended = jnp.logical_or(terminated, self.env.is_truncated(env_state, params))
         info = {**info, "episode": {"return": total, "length": length, "ended": ended}}
-        return obs, EpisodeState(env_state, total, length), reward, terminated, info
+        return obs, EpisodeState(env_state, total, length, rest), reward, terminated, info
 
 
 class VmapAutoReset(Wrapper):

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, describe, offer, refuse, structure
+from mmrl.pdg.expr import (
+    TRUE,
+    Expr,
+    Slice,
+    describe,
+    hash_outside_of_in,
+    offer,
+    refuse,
+    structure,
+)
 from mmrl.pdg.graph import ArrayType, Domain, ragged, shape, type_text
 from mmrl.pdg.language.indexing import composes, defined, stays, subscript, width
 
@@ -203,7 +212,7 @@ class Tensor:
     __le__, __ge__ = _method("less_equal"), _reflected("less_equal")
     __eq__: ClassVar[Any] = _method("equal")
     __ne__: ClassVar[Any] = _method("not_equal")
-    __hash__ = object.__hash__
+    __hash__ = lambda self: hash_outside_of_in(self, id(self))  # noqa: E731 # pyright: ignore
     __and__, __or__, __invert__ = _method("bitwise_and"), _method("bitwise_or"), _method("invert")
     __matmul__, __rmatmul__, __neg__ = _method("matmul"), _reflected("matmul"), _method("neg")
     exp, log, tanh, relu = _method("exp"), _method("log"), _method("tanh"), _method("relu")

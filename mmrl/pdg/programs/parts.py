@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import finite
 from mmrl.pdg.language import Program
 from mmrl.pdg.language.tensor import Tensor
 
@@ -18,7 +19,7 @@ class Environment:
 
     `reset(key)` gives (obs, state), and `step(key, state, action)` (obs, state, reward,
     terminated, truncated), where `obs` is what the action led to, also at an end. What comes after
-    an end is never used.
+    an end is never used, nor a terminal observation that is NaN or infinite.
     """
 
     reset: Callable[[PRNGKeyArray], tuple[Any, Any]]
@@ -104,6 +105,7 @@ def advance(
         (_, alive), (state, score) = seen, carried
         obs, state, reward, terminated, truncated = environment.step(key, state, action)
         reward = jnp.where(alive > 0, reward, 0.0)
+        obs = finite(obs, terminated | (alive == 0))
         after = (obs, jnp.where(terminated | truncated, 0.0, alive))
         return after, (state, score + reward), reward, jnp.where(terminated, 0.0, 1.0)
 

@@ -6,9 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from mmrl.course.experiments import by_hand, graphs, rivals
+from mmrl.pdg.passes import vectorize
+from mmrl.pdg.programs import ActorCritic, Environment, ppo
+from mmrl.pdg.run import compile
+from mmrl.pdg.run.xla import xla
 
 PUBLISHED = Path(__file__).parents[3] / "book" / "results" / "graphs.jsonl"
 
@@ -29,6 +34,34 @@ def test_an_episode_ends_beyond_the_edge():
     assert obs.shape == (16,) and abs(float(x)) <= 0.5
     _, _, reward, ended, cut = env.step(jax.random.key(1), jnp.float32(1.2), jnp.int32(1))
     assert bool(ended) and not cut and float(reward) < 0
+
+
+def crashing(shown: float) -> Environment:
+    """A narrower screen, which shows `shown` at the end."""
+    env = by_hand.screen(4)
+
+    def step(key: Any, x: Any, action: Any) -> tuple:
+        obs, x, reward, *_ = env.step(key, x, action)
+        ended = jnp.abs(x) > 0.4
+        return jnp.where(ended, shown, obs), x, reward, ended, False
+
+    return Environment(env.reset, step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
+    def trained(shown: float) -> Any:
+        given = crashing(shown), by_hand.critic(4), by_hand.descent(0.01)
+        if not compiled:
+            run = by_hand.ppo(*given, 2, 2, 16, 3, ActorCritic())
+            return jax.jit(run)(jax.random.key(0))
+        graph = compile(ppo(*given), {"batch": lambda g: vectorize(g, "b")})
+        return xla(graph, {"I": 2, "K": 2, "T": 16, "B": 3})(key=jax.random.key(0))
+
+    wanted = jax.tree.leaves(trained(0.0))
+    for shown in (jnp.nan, jnp.inf):
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(trained(shown)), wanted)
 
 
 def test_every_row_has_a_name_of_its_own():
