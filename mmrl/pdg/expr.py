@@ -4,9 +4,8 @@
 a constant, floor division, remainders, minima, comparisons, logic and half-open slices. That is
 what a Presburger formula can say, so each has a text for isl, the integer set library.
 
-Python's operators build expressions, fold constants, and keep sums in one normal form
-(positive terms in alphabetical order, then negative ones, then the constant), so `T - (T - t)` is
-`t`.
+Python's operators build expressions, fold constants, and keep sums in one normal form (positive
+terms in alphabetical order, then negative ones, then the constant): `T - (T - t)` is `t`.
 """
 
 import collections
@@ -48,14 +47,12 @@ class Expr:
     """An expression; immutable. `==` builds a comparison, `same` compares the structure.
 
     A comparison has a truth value only if its sides differ by a constant: `t == t + 1` is false,
-    and `bool(t == 0)` raises `TypeError`. Sets and dictionaries of expressions work, because they
-    compare only what has the same hash; `t in {0, 1}` raises, because that would find nothing. For
-    tuples use `structure`.
+    and `bool(t == 0)` raises `TypeError`, as does `t in {0, 1}`. Sets and dictionaries of
+    expressions work, because they compare only what has the same hash; for tuples use `structure`.
     """
 
     symbol: ClassVar[str] = ""
     tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
-
     _structure = functools.cached_property(repr)  # which asks all parts: once is enough
 
     @functools.cached_property
@@ -104,8 +101,6 @@ class Expr:
         """Is `other` built alike?"""
         return isinstance(other, Expr) and self._structure == other._structure
 
-    __hash__ = lambda self: hash_outside_of_in(self, self._structure)  # noqa: E731 # pyright: ignore
-
     def __bool__(self) -> bool:
         raise TypeError(
             f"`{self}` has no truth value before its symbols have values: for `min`, `max`, `and`, "
@@ -114,6 +109,7 @@ class Expr:
             f"in `p.fn(f, x, p.value(t))`, where `jnp.where(t == 0, …)` works"
         )
 
+    __hash__ = lambda self: hash_outside_of_in(self, self._structure)  # noqa: E731 # pyright: ignore
     __add__ = __radd__ = _sum(1, 1)
     __sub__, __rsub__ = _sum(1, -1), _sum(-1, 1)
     __neg__ = lambda self: total((-1, self))  # noqa: E731
@@ -131,14 +127,6 @@ class Expr:
     __array__ = __float__ = __index__ = lambda self, *_, **__: refuse(self)
     __jax_array__ = property(lambda self: offer(self))
     __array_priority__ = 1  # so that numpy leaves `number + t` to the expression
-
-
-def hash_outside_of_in(value: Any, key: Any) -> Any:
-    """Return hash(key), or raise `TypeError` for `value in {0, 1}`, which looks no further."""
-    caller = sys._getframe(2)
-    if caller.f_code.co_code[caller.f_lasti] == dis.opmap["CONTAINS_OP"]:
-        bool(value)
-    return hash(key)
 
 
 def structure(value: Any) -> Any:
@@ -203,9 +191,6 @@ class Const(Expr):
 
     def isl(self) -> str:
         return str(self.value).lower()
-
-    def __hash__(self) -> int:
-        return hash(self.value if type(self.value) is int else self._structure)
 
     def __bool__(self) -> bool:
         return self.value if isinstance(self.value, bool) else super().__bool__()
@@ -495,6 +480,14 @@ def no_index(term: Expr, other: object) -> Any:
         f"`{term}` does not go with `{other}` in an index, which is made of whole numbers by +, -, "
         f"*, and by // and % of a number; `p.value({term})` is a tensor, which takes any operation"
     )
+
+
+def hash_outside_of_in(value: Any, key: Any) -> Any:
+    """Return hash(key), or raise `TypeError` for `value in {0, 1}`, which would find nothing."""
+    caller = sys._getframe(2)
+    if dis.opname[caller.f_code.co_code[caller.f_lasti]] == "CONTAINS_OP":
+        bool(value)
+    return hash(key)
 
 
 _ASKERS = {"array", "_arraylike", "shaped_abstractify", "typeof"}  # functions of JAX

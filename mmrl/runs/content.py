@@ -1,5 +1,6 @@
 """The content of a user's objects, which decides whether a compiled program still fits them."""
 
+import collections
 import contextlib
 import dis
 import functools
@@ -21,7 +22,8 @@ from mmrl.runs.setup import Setup
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
 _PLAIN += (logging.Logger,)  # whose attributes lead to all loggers of the process
-_HOLDERS = (tuple, list, dict, set, frozenset, types.SimpleNamespace)
+_MANY = (tuple, list, dict, set, frozenset, collections.deque, np.ndarray)
+_HOLDERS = (*_MANY, types.SimpleNamespace)
 
 
 class Read(NamedTuple):
@@ -87,9 +89,11 @@ def _content(root: Any) -> Hashable:
 
 def _value(part: Any) -> tuple[Hashable, ...] | None:
     """Return what stands for a part that consists of no others, or None."""
+    if isinstance(part, float | complex):
+        return type(part), repr(part)  # NaN is equal to itself, and 0 is not -0
     if isinstance(part, _PLAIN):
         return type(part), part
-    if isinstance(part, np.ndarray):
+    if isinstance(part, np.ndarray) and not part.dtype.hasobject:
         return part.dtype.str, part.shape, hashlib.sha256(part.tobytes()).digest()
     return (Same(part),) if isinstance(part, jax.Array) else None
 
@@ -98,10 +102,8 @@ def _parts(part: Any) -> Iterator[Any]:
     """Yield what an object consists of."""
     if isinstance(part, Read):
         yield from _of_module(part)
-    elif isinstance(part, tuple | list):
-        yield from part
-    elif isinstance(part, dict):
-        yield from itertools.chain(*part.items())
+    elif isinstance(part, _MANY):
+        yield from _of_many(part)
     elif isinstance(part, functools.partial):
         yield from (part.func, part.args, part.keywords)
     elif isinstance(part, types.MethodType):
@@ -110,16 +112,36 @@ def _parts(part: Any) -> Iterator[Any]:
         yield part.__func__
     elif isinstance(part, property):
         yield from (part.fget, part.fset)
+    elif isinstance(part, types.FunctionType):
+        yield from _of_function(part)
     elif isinstance(inspect.unwrap(part), types.FunctionType):
-        yield from _of_function(inspect.unwrap(part))
+        yield part.__wrapped__
     elif isinstance(part, type):
         yield from _of_class(part)
     elif hasattr(part, "__dict__") or hasattr(part, "__slots__"):
-        slots = [x for kind in type(part).__mro__ for x in _slots(kind)]
-        yield from (type(part), {x: getattr(part, x) for x in slots if hasattr(part, x)})
-        yield dict(sorted(getattr(part, "__dict__", {}).items()))
+        yield from _of_attributes(part)
     else:
         yield re.sub(" at 0x[0-9a-f]+", "", repr(part))
+
+
+def _of_many(part: Any) -> Iterator[Any]:
+    """Yield the items of a container and, if its class is not a built-in one, its attributes."""
+    if isinstance(part, np.ndarray):
+        yield from (part.shape, part.ravel().tolist())
+    elif isinstance(part, dict):
+        yield from itertools.chain(*part.items())
+    elif isinstance(part, set | frozenset):
+        yield from sorted(part, key=lambda x: repr(_content(x)))
+    else:
+        yield from part
+    if type(part) not in _MANY:
+        yield from _of_attributes(part)
+
+
+def _of_attributes(part: Any) -> Iterator[Any]:
+    slots = [x for kind in type(part).__mro__ for x in _slots(kind)]
+    yield from (type(part), {x: getattr(part, x) for x in slots if hasattr(part, x)})
+    yield dict(sorted(getattr(part, "__dict__", {}).items()))
 
 
 def _slots(kind: type) -> list[str]:
@@ -129,10 +151,11 @@ def _slots(kind: type) -> list[str]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:
-    if not _is_own(function.__module__):
+    if not _is_own(function.__globals__.get("__name__")):  # `wraps` changes `__module__`
         yield f"{function.__module__}.{function.__qualname__}"
+        yield getattr(function, "__wrapped__", None)
         return
-    yield from (function.__code__, function.__defaults__, function.__kwdefaults__)
+    yield from (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function))
     with contextlib.suppress(ValueError):  # a cell that is still empty
         yield from (cell.cell_contents for cell in function.__closure__ or ())
     names, modules, attributes = _names(function.__code__)

@@ -105,10 +105,6 @@ def test_equality_builds_a_comparison_and_still_serves_python():
         min(t, T)
 
 
-def test_a_number_is_found_in_a_set():
-    assert t - t in {0, 1} and T - T + 2 not in {0, 1} and {0: 1}[t - t] == 1
-
-
 @pytest.mark.parametrize("use", BRANCHES)
 def test_no_branch_is_taken_by_a_comparison_of_symbols(use: str):
     for symbol in (t, t + 1, t % 2, T - t):

@@ -1,5 +1,6 @@
 """Environments by content: a changed one is compiled anew, and none is kept for ever."""
 
+import collections
 import dataclasses
 import functools
 import gc
@@ -11,6 +12,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -81,6 +83,54 @@ def test_content_changes_with_code(monkeypatch: pytest.MonkeyPatch):
         return lambda: x
 
     assert content(closed(1)) == content(closed(1)) != content(closed(2))
+
+
+class Box(list):
+    """A container with attributes, and an object to put in one."""
+
+    def __init__(self, *items: Any, size: int = 1):
+        super().__init__(items)
+        self.size = size
+
+    __hash__ = object.__hash__
+
+
+def times(factor: int) -> Any:
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def product(x: Any) -> Any:
+            return factor * function(x)
+
+        return product
+
+    return decorate
+
+
+def with_size(size: int) -> Any:
+    def function(x: Any) -> Any:
+        return x
+
+    function.size = size  # pyright: ignore[reportFunctionMemberAccess]
+    return function
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: times(x)(abs),
+        lambda x: jax.jit(times(x)(with_size(1))),
+        with_size,
+        lambda x: Box(size=x),
+        lambda x: np.array([types.SimpleNamespace(size=x)], object),
+        lambda x: {Box(size=x), Box(size=3)},
+        lambda x: collections.deque([Box(size=x)]),
+        lambda x: functools.partial(max, Box(size=x), key=len),
+        lambda x: -0.0 if x == 1 else 0.0,
+        lambda x: float("nan") if x == 1 else 0.0,
+    ],
+)
+def test_content_of_what_holds_other_parts(build: Any):
+    assert content(build(1)) == content(build(1)) != content(build(2))
 
 
 RULES = """
