@@ -89,8 +89,9 @@ def standardize(
     unit = -collectives.least(-jnp.maximum(jnp.max(jnp.abs(x - center)), jnp.abs(step)))
     unit = jnp.where(unit > 1e9, unit, 1)
     x = (x - center) / unit
-    own = sample(x)
-    within = Moments()((count, step / unit, square / unit / unit), own)
+    own: Any = sample(x)
+    before: Any = count, step / unit, square / unit / unit
+    within = Moments()(before, own)
     moments = _merged(
         like(tuple(faded), moments), (own[0], center + unit * own[1], own[2] * unit * unit)
     )
