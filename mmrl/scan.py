@@ -34,9 +34,9 @@ def scan(
 ) -> PyTree[Shaped[Array, "time ..."]]:
     """h_t = init • x_0 • … • x_t for every t.  Eq. 7 of Morad et al. 2024, repeated.
 
-    With `reverse` the tape is read from its end, h_t = init • x_{T-1} • … • x_t, so "earlier" means
-    nearer to the end. `init` defaults to the identity. `method` is one of `METHODS`; all agree up
-    to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere (measured by
+    With `reverse` the tape is read from its end, h_t = init • x_{T-1} • … • x_t: of two steps, the
+    later one is read first. `init` defaults to the identity. `method` is one of `METHODS`; all
+    agree up to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere (measured by
     `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked".
 
     For a tape that is split over devices, `axis` is the name of the axis that `jax.shard_map` maps

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from rich.console import Console
 
+from mmrl.checks.tracing import random_action
 from mmrl.rollout import evaluate
 from mmrl.runs import interquartile_mean
 from mmrl.runs.training import Training
@@ -55,13 +56,13 @@ def at_chance(run: Training, returns: Returns) -> str:
 
 
 def random_returns(run: Training, seed: int = 0) -> Float[np.ndarray, " episodes"]:
-    """Return the undiscounted returns of uniformly random actions."""
+    """Return the undiscounted returns of random actions: uniform, or N(0, 1) without bounds."""
     env, params, *_ = run.program
     space, steps = env.action_space(params), params.max_steps_in_episode
     episodes = max(EPISODES, 4 * run.setup.config.episodes)
 
     def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        return state, space.sample(key)
+        return state, random_action(space, key)
 
     @jax.jit
     def play(key: Any) -> Any:

@@ -5,9 +5,9 @@ associativity buys; `memory/` builds sequence models and `returns.py` builds lea
 the monoids here and in `more.py`. Equation numbers without a name are those of Morad et al. 2024
 (arXiv:2402.09900v1).
 
-Every operator reads `monoid(a, b)` with `a` *earlier* than `b`. Elements are pytrees of arrays
-without a time axis; use `jax.vmap(monoid)` for many pairs at once. A monoid whose `shape` is left
-at `()` takes elements of any shape, all combined elementwise.
+In `monoid(a, b)`, `a` is *read before* `b`: the earlier step, or the later one if a scan reads the
+tape from its end. Elements are pytrees of arrays without a time axis; use `jax.vmap(monoid)` for
+many pairs at once. A monoid whose `shape` is left at `()` combines any shape elementwise.
 """
 
 import abc
@@ -34,7 +34,7 @@ class Monoid(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, a: PyTree, b: PyTree) -> PyTree:
-        """a • b, where `a` happened before `b`."""
+        """a • b, where `a` is read before `b`."""
 
 
 class Sum(Monoid):

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnax.environments import spaces
 
 from mmrl.commands import outcome
+from mmrl.envs.probes import Memory
+from mmrl.envs.wrappers import Wrapper
 from mmrl.runs import Run, Setup
 
 
@@ -43,6 +47,26 @@ def test_returns_that_rise_need_no_comparison(run: Run, monkeypatch: pytest.Monk
     assert outcome.at_chance(run, np.linspace(-1, 0, 16)[:, None] + np.zeros(3)) == ""
 
 
-def test_unbounded_actions_are_not_compared(run: Run, monkeypatch: pytest.MonkeyPatch):
+class Free(Wrapper):
+    """Costs the size of an action without bounds."""
+
+    def action_space(self, params: Any = None) -> spaces.Box:
+        return spaces.Box(-jnp.inf, jnp.inf, (2,))
+
+    def inner_action(self, action: Any, params: Any) -> Any:
+        return jnp.int32(0)
+
+    def after_step(self, key: Any, before: Any, action: Any, step: Any, params: Any) -> Any:
+        return *step[:2], -jnp.sum(jnp.abs(action)), *step[3:]
+
+
+def test_actions_without_bounds_are_compared_with_normal_ones():
+    run = Run(Setup(Free(Memory()), seeds=(0,), agent="ppo"))
+    chance = outcome.random_returns(run)
+    steps = run.program.params.max_steps_in_episode
+    assert np.isfinite(chance).all() and -4 * steps < chance.mean() < -0.5
+
+
+def test_returns_that_are_not_finite_are_not_compared(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outcome, "random_returns", lambda _: np.array([np.nan]))
     assert outcome.at_chance(run, np.zeros((16, 3))) == ""
