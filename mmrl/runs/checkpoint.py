@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import re
+import uuid
 import zipfile
 from collections.abc import Iterator
 from functools import partial
@@ -169,13 +170,24 @@ def replace(path: pathlib.Path, content: bytes) -> None:
 
 
 def create(path: pathlib.Path, content: bytes) -> None:
-    """Write a new file. Raises `FileExistsError` if there is one, which stays as it is."""
-    path.open("xb").close()
+    """Write a new file at once. Raises `FileExistsError` if there is one, which stays as it is."""
+    whole = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        replace(path, content)
-    except BaseException:
-        path.unlink()
+        replace(whole, content)
+        _link(whole, path)
+    finally:
+        whole.unlink(missing_ok=True)
+
+
+def _link(file: pathlib.Path, new: pathlib.Path) -> None:
+    """Give a file a second name, or on a disk without links another name, which must be new."""
+    try:
+        os.link(file, new)
+    except FileExistsError:
         raise
+    except OSError:
+        new.open("xb").close()
+        os.replace(file, new)
 
 
 def expanded(path: str | os.PathLike) -> pathlib.Path:

@@ -1,7 +1,9 @@
 """The folder of a run or a sweep: its files, its setup and its claim."""
 
+import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from mmrl.runs.best import BEST
@@ -24,7 +26,9 @@ def described(path: pathlib.Path) -> dict[str, Any] | None:
         return dict(loads(told(results.read_bytes))["setup"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except OSError as error:
+        raise RunError(f"Cannot read {error.filename or path}: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError):
         raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
 
 
@@ -39,6 +43,17 @@ def claimed(path: pathlib.Path) -> Claim:
     with writing(path):
         told(on_disk)
     return next(iter(own), Claim())  # in each process, so that all of them go the same way
+
+
+@contextlib.contextmanager
+def taken(path: pathlib.Path) -> Iterator[None]:
+    """Turn the error about a file that exists already into a `RunError` about its folder."""
+    try:
+        yield
+    except FileExistsError:
+        raise RunError(
+            f"Another run has begun in {path} at the same moment: choose another folder."
+        ) from None
 
 
 def stamp(path: pathlib.Path) -> tuple[int, int] | None:

@@ -17,11 +17,11 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from mmrl.runs.best import Best, better, read_best, write
-from mmrl.runs.checkpoint import RunError, dumps, expanded, load, replace, save, writing
+from mmrl.runs.checkpoint import RunError, create, dumps, expanded, load, replace, save, writing
 from mmrl.runs.content import own_parts
 from mmrl.runs.devices import ONE, Devices
 from mmrl.runs.files import CHECKPOINT as CHECKPOINT
-from mmrl.runs.files import RESULTS, Claim, claimed, described, kind, origin, stamp
+from mmrl.runs.files import RESULTS, Claim, claimed, described, kind, origin, stamp, taken
 from mmrl.runs.hosts import together, told
 from mmrl.runs.lanes import keys
 from mmrl.runs.results import provenance
@@ -252,8 +252,9 @@ class Training(abc.ABC):
                 header = self._header() | {"history": self.history}
                 with writing(path):
                     told(lambda: save(path / CHECKPOINT, header, self.state))
-        with writing(path):
-            told(lambda: self._write(path, self._header(), self.history))
+        new = there is None  # on a disk without locks, one run creates its file
+        with writing(path), taken(path):
+            told(lambda: self._write(path, self._header(), self.history, new))
         self._stamp = stamp(path)
         if len(self.history) < self.setup.config.blocks:
             self._claim = own
@@ -271,9 +272,11 @@ class Training(abc.ABC):
                 told(lambda: write(path, self._header(), best))
         self.best = best
 
-    def _write(self, path: pathlib.Path, header: dict[str, Any], history: list[Any]) -> None:
+    def _write(
+        self, path: pathlib.Path, header: dict[str, Any], history: list[Any], new: bool = False
+    ) -> None:
         data = {**header, **self._written(history)}
-        replace(path / RESULTS, dumps(data, indent=1).encode())
+        (create if new else replace)(path / RESULTS, dumps(data, indent=1).encode())
 
     def _header(self) -> dict[str, Any]:
         return {"setup": self.description, **(self.trained or self._provenance())}

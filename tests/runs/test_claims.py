@@ -126,12 +126,26 @@ def test_a_run_leaves_alone_what_replaces_its_folder(tmp_path: pathlib.Path):
     assert [report.block for report in other] == [2]
 
 
+def test_one_run_begins_in_a_folder_without_locks(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    Run(SETUP, tmp_path)
+    before = (tmp_path / "results.json").read_bytes()
+    monkeypatch.setattr(training, "described", lambda path: None)  # as before the other run began
+    with pytest.raises(RunError, match="Another run has begun"):
+        Run(setup(blocks=7), tmp_path)
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: pathlib.Path):
+    (tmp_path / "results.json").mkdir()
+    with pytest.raises(RunError, match=r"^Cannot read .*results\.json: Is a directory\.$"):
+        Run(SETUP, tmp_path)
+
+
 def test_disks_without_locks_can_be_written_to(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def refuse(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
     monkeypatch.setattr(fcntl, "flock", refuse)
     claims.claim(tmp_path)
     runs.append(tmp_path / "rows.jsonl", {"date": "", "x": 1})
@@ -173,9 +187,19 @@ def test_a_file_of_several_writers_is_that_of_one(tmp_path: pathlib.Path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_new_file_is_written_once(tmp_path: pathlib.Path):
+def refuse(*_: object) -> None:
+    raise OSError(95, "Operation not supported")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_is_written_once(
+    links: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
     contents = [bytes([i]) * 1000 for i in range(6)]
     jobs = [lambda x=x: checkpoint.create(tmp_path / "file", x) for x in contents]
     errors = at_once(*jobs)
     assert [type(error) for error in errors] == [FileExistsError] * 5
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() in contents
