@@ -51,17 +51,22 @@ def side_by_side(
 
     def init(config, keys):
         one = begin if devices.shards == 1 else _begin_shards(agent, begin, devices.shards_of_each)
-        state = jax.vmap(one, (_axes(config), 0))(config, keys)
-        return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)  # weak types do not last
+        return _settled(jax.vmap(one, (_axes(config), 0))(config, keys))
 
     def block(config, state):
         one = go_on if devices.shards == 1 else _go_on_shards(agent, go_on)
-        return jax.vmap(one, (_axes(config), 0))(config, state)
+        state, metrics = jax.vmap(one, (_axes(config), 0))(config, state)
+        return _settled(state), metrics
 
     # The old state is not given away: an interrupted block must leave it whole.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
     return _over(devices, agent, init, block)
+
+
+def _settled(state: PyTree) -> PyTree:
+    """Drop weak types, with which the next block would be compiled again."""
+    return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)
 
 
 def _begin_shards(agent: Any, begin: Compiled, number: int) -> Compiled:

@@ -126,12 +126,13 @@ def digits() -> tuple[Any, Any]:
     """Stand in for MNIST, which gymnax downloads."""
     draw = np.random.default_rng(0)
     images = draw.integers(0, 255, (32, 28, 28)).astype(np.uint8)
-    return ((images, np.arange(32) % 10),) * 2
+    both = images, np.arange(32) % 10
+    return both, both
 
 
 def main() -> int:
     """Try the pairs, and return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[""], help="texts of which an id has one")
     parser.add_argument("--agents", nargs="+", default=list(AGENTS), choices=AGENTS)
     options = parser.parse_args()

@@ -9,9 +9,11 @@ import pathlib
 import pickle
 import shutil
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from mmrl.agents import AGENTS, checks, dqn, find, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.envs.probes import Memory
 from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
+from mmrl.runs.lanes import keys, side_by_side
 from tests.helpers.runs import R2D2, SETUP, leaves, payload, setup, write
 
 
@@ -55,6 +58,20 @@ def test_real_numbers_do_not_recompile(agent: str):
     """They are the leaves of a config, and all else is its structure."""
     config = find(agent).Config()
     assert jax.tree.leaves(config) == [x for x in vars(config).values() if isinstance(x, float)]
+
+
+def test_weak_types_in_a_state_do_not_recompile():
+    """As in MetaMaze of gymnax, whose step returns a reward of Python."""
+    agent = SimpleNamespace(
+        init=lambda config, env, params, key: jax.random.uniform(key, (2,)),
+        block=lambda config, env, params, state: (jnp.full(2, 1.0), state.sum()),
+        OWN=(),
+    )
+    init, block = side_by_side(agent, None, None)
+    state = init({}, keys((0, 1)))
+    for _ in range(2):
+        state, _ = block({}, state)
+    assert block._cache_size() == 1
 
 
 def test_observes_shows_what_it_says_in_one_order():
