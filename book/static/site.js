@@ -20,6 +20,31 @@ const breaks = (operator) => {
 // Keep the punctuation after an equation on its line: U+2060 joins words.
 const joined = (text) => text?.nodeType === Node.TEXT_NODE && /^[,.;:!?)”’-]/.test(text.data);
 
+// Where a phone's screen is too narrow for a table, CSS writes each row as a block, with the header
+// of a column before each of its cells. Roles keep it a table for screen readers.
+const ROLES = { THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TD: "cell", TH: "columnheader" };
+const label = (table) => {
+  const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+  for (const row of table.tBodies[0].rows) {
+    for (const cell of row.cells) cell.dataset.label = heads[cell.cellIndex] ?? "";
+  }
+  table.setAttribute("role", "table");
+  for (const part of table.querySelectorAll("thead, tbody, tr, th, td")) {
+    part.setAttribute("role", ROLES[part.tagName]);
+  }
+};
+const narrow = matchMedia("screen and (max-width: 600px)");
+const stack = () => {
+  for (const table of document.querySelectorAll(".bd-article table.table:has(thead)")) {
+    table.classList.remove("stacked");
+    const { clientWidth, scrollWidth } = table.parentElement;
+    if (!narrow.matches || scrollWidth <= clientWidth) continue;
+    if (!table.role) label(table);
+    table.classList.add("stacked");
+  }
+};
+addEventListener("resize", stack);
+
 addEventListener("load", async () => {
   await window.MathJax?.startup?.promise;
   const operators = document.querySelectorAll("span.math mjx-math > mjx-mo");
@@ -29,4 +54,5 @@ addEventListener("load", async () => {
   for (const math of document.querySelectorAll("span.math")) {
     if (joined(math.nextSibling)) math.after("\u2060");
   }
+  stack();
 });

@@ -48,6 +48,34 @@ def test_a_chapter_works_in_a_browser(page: Path, tmp_path: Path):
         assert driven and all(widget.controls and not widget.unmoved for widget in driven)
 
 
+TABLE = """<!doctype html><meta charset="utf-8"><title>x</title>
+<link rel="stylesheet" href="{static}/site.css"><script src="{static}/site.js"></script>
+<article class="bd-article"><div class="pst-scrollable-table-container" style="overflow: auto">
+<table class="table"><thead><tr><th>first</th><th>{word}</th><th>last</th></tr></thead>
+<tbody><tr><td>a</td><td>{word}</td><td></td></tr></tbody></table></div></article>"""
+STACKED = """
+((table) => [table.matches(".stacked"), table.tBodies[0].rows[0].cells[1].dataset.label ?? "",
+             [...table.querySelectorAll("[role]")].length])(document.querySelector("table"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
+def test_rows_of_a_wide_table_are_stacked_on_a_phone(tmp_path: Path):
+    path, static = tmp_path / "x.html", (ROOT / "book" / "static").as_uri()
+    (tmp_path / "profile").mkdir()
+    with browser(str(CHROMIUM), tmp_path / "profile") as tab:
+        for word, stacked in (("short", False), (24 * "long", True)):
+            path.write_text(TABLE.format(static=static, word=word), "utf-8")
+            tab.window(360)
+            tab.open(path.as_uri())
+            assert tab.run(reader.SCROLLING) == []
+            # The header, the body, two rows and six cells have roles.
+            assert tab.run(STACKED) == ([True, word, 10] if stacked else [False, "", 0])
+            tab.window(1280)
+            assert tab.run(reader.SCROLLING) == [] and not tab.run(STACKED)[0]
+
+
 def test_an_unknown_chapter_is_refused():
     with pytest.raises(build.NotBuilt, match=r"`chapter` must be one of 00_start_here, .*'04'"):
         build.page("04")

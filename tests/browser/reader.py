@@ -52,6 +52,14 @@ CUT = """
 })()
 """
 PHONES = (360, 390)
+# Tables wider than their boxes, two frames after a change of width: site.js stacks their rows.
+SCROLLING = """
+new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() =>
+  [...document.querySelectorAll(".bd-article table.table")].filter((table) => {
+    const box = table.parentElement;
+    return box.scrollWidth > box.clientWidth;
+  }).map((table) => table.textContent.trim().slice(0, 80)))
+"""
 DISTORTED = """
 [...document.querySelectorAll("main img")].filter((n) => {
   const [style, px] = [getComputedStyle(n), Number.parseFloat];
@@ -108,6 +116,7 @@ def flaws(tab: Page, path: Path, other_width: int, theme: str, rules: str, contr
     found["too wide in the other width"] = tab.run(WIDE)
     for width in PHONES:
         tab.window(width, 800, theme)
+        found[f"tables that scroll in {width} pixels"] = tab.run(SCROLLING)
         found[f"too wide or cut off in {width} pixels"] = tab.run(WIDE) + tab.run(CUT)
     tab.window(other_width, 900, theme)
     return found
