@@ -33,8 +33,8 @@ def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
     They are those of rollouts, gradients and evaluations. Compiles the block, which calls of it
     then need not do. Checked where `check_room` is, on a single device.
     """
-    free = _free()
-    if free is None or not hasattr(block, "lower"):
+    free, debugged = _free(), getattr(jax.config, "jax_disable_jit", False)  # step by step
+    if free is None or debugged or not hasattr(block, "lower"):
         return
     sizes = block.lower(config, state).compile().memory_analysis()
     inside = sizes.temp_size_in_bytes + sizes.output_size_in_bytes if sizes else 0
