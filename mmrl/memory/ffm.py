@@ -1,5 +1,7 @@
 """Fast and forgetful memory, Morad et al. 2023: gated traces, seen through a bank of clocks."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -58,8 +60,10 @@ class FFM(Memory):
     ):
         check_sizes(input_size=input_size, output_size=output_size)
         check_sizes(trace_size=trace_size, context_size=context_size)
-        if min(*decay, *period) <= 0:
-            raise ValueError(f"`decay` and `period` must be positive; got {decay} and {period}.")
+        if not all(0 < x < math.inf for x in (*decay, *period)):
+            raise ValueError(
+                f"`decay` and `period` must be positive and finite; got {decay} and {period}."
+            )
         keys = jax.random.split(key, 5)
         self.input_size, self.output_size = input_size, output_size
         self.log_alpha = jnp.log(jnp.linspace(*decay, trace_size))

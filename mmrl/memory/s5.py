@@ -52,8 +52,8 @@ class S5(Memory):
         check_sizes(blocks=blocks)
         if state_size % blocks:
             raise ValueError(f"`blocks` must divide `state_size` = {state_size}; got {blocks}.")
-        if not 0 < step_size[0] <= step_size[1]:
-            raise ValueError(f"`step_size` must be 0 < low ≤ high; got {step_size}.")
+        if not 0 < step_size[0] <= step_size[1] < np.inf:
+            raise ValueError(f"`step_size` must be 0 < low ≤ high < ∞; got {step_size}.")
         keys = jax.random.split(key, 4)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((state_size,), jnp.complex64)

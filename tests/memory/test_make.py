@@ -67,9 +67,12 @@ def test_layers_make_a_residual_stack_of_different_layers():
         (lambda: memory.make("gru", 5, 3, key=KEY, layers=0), "`layers`.*at least 1.*0"),
         (lambda: memory.make("s5", 5, 3, key=KEY, blocks=5), "`blocks` must divide"),
         (lambda: memory.make("s5", 5, 3, key=KEY, step_size=(0.1, 0.0)), "`step_size`"),
+        (lambda: memory.make("s5", 5, 3, key=KEY, step_size=(0.1, jnp.inf)), "`step_size`"),
         (lambda: memory.make("lru", 5, 3, key=KEY, decay=(0.9, 1.0)), "`decay`"),
         (lambda: memory.make("lru", 5, 3, key=KEY, phase=0.0), "`phase`"),
         (lambda: memory.make("ffm", 5, 3, key=KEY, period=(0.0, 9.0)), "`period`"),
+        (lambda: memory.make("ffm", 5, 3, key=KEY, period=(2.0, jnp.inf)), "`period`"),
+        (lambda: memory.make("ffm", 5, 3, key=KEY, decay=(jnp.nan, 0.5)), "`decay`"),
         (lambda: memory.Residual(5, 3, [], key=KEY), "`memories`"),
         (
             lambda: memory.Residual(5, 3, [memory.make("gru", 4, 6, key=KEY)], key=KEY),
