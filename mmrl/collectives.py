@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random, scan
-from mmrl._dtypes import floats
+from mmrl._dtypes import floats, promoting
 from mmrl.monoid import Monoid
 
 DEVICES = "mmrl.collectives.DEVICES"
@@ -64,6 +64,7 @@ def split(key: PRNGKeyArray, number: int) -> Key[Array, " number"]:
     return jnp.concatenate([keys[:1], own])
 
 
+@promoting
 def mean(tree: PyTree) -> PyTree:
     """Every number's mean over the shards, all in one all-reduce."""
     if not axes():

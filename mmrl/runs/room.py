@@ -30,7 +30,7 @@ def check_room(setup: Setup, state: PyTree) -> None:
 def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
     """Raise `RunError` if the arrays inside of a block cannot fit into the memory that is free now.
 
-    They are those of rollouts, gradients and evaluations. Compiles the block, which calls of it
+    Rollouts, gradients and evaluations need them. Compiles the block, which calls of it
     then need not do. Checked where `check_room` is, on a single device.
     """
     free, debugged = _free(), getattr(jax.config, "jax_disable_jit", False)  # step by step

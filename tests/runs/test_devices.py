@@ -19,7 +19,7 @@ import pytest
 from mmrl import collectives, losses
 from mmrl.agents import find, normalize, repeatable
 from mmrl.course.collectives import traffic
-from mmrl.monoid import Affine
+from mmrl.monoid import Affine, Moments
 from mmrl.replay import sequences
 from mmrl.runs import Run, Setup
 from mmrl.runs.checkpoint import unwrap_keys
@@ -190,6 +190,28 @@ def test_moments_are_those_of_all_shards():
     np.testing.assert_array_equal(count, 36)
     np.testing.assert_allclose(mean, [x.mean()] * 4, rtol=1e-6)
     np.testing.assert_allclose(square, [x.var() * 36] * 4, rtol=1e-5)
+
+
+def test_all_shards_standardize_alike():
+    """Numbers that are equal over all shards, close to each other, or very large."""
+    empty = Moments().identity()
+    standardized = over_shards(lambda x: normalize.standardize(empty, x, 0.0)[1])
+    rows = np.random.default_rng(0).normal(0, 1, (4, 9))
+    for mean, scale in ((0.1, 0.0), (1000.0, 1e-2), (0.0, 1e25), (-3.0, 1.0)):
+        x = np.float32(mean + scale * rows * [[1], [2], [3], [4]])
+        exact = x.astype(float)
+        wanted = (exact - exact.mean()) / (exact.std() + 1e-8)
+        np.testing.assert_allclose(standardized(x), wanted, atol=1e-4)
+
+
+def test_a_mean_of_halves_over_shards_is_finite():
+    halves, single = jnp.full(4, 60_000, jnp.float16), jnp.arange(4.0)
+    with jax.numpy_dtype_promotion("strict"):
+        means = over_shards(lambda *own: collectives.mean(own))(halves, single)
+    np.testing.assert_array_equal(means[1], 1.5)
+    for mean in (means[0], over_shards(collectives.mean)(halves)):
+        np.testing.assert_array_equal(mean, halves)
+        assert mean.dtype == halves.dtype
 
 
 def test_a_fold_keeps_the_order_of_shards():
