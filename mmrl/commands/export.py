@@ -1,15 +1,16 @@
 """`mmrl export`: a trained policy as one file that NumPy plays."""
 
 import dataclasses
+import pathlib
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from mmrl.commands.console import Path, open_console
-from mmrl.commands.folders import new_file
+from mmrl.commands.folders import new_files
 from mmrl.commands.terminal import tell_lost
-from mmrl.runs import reopen
+from mmrl.runs import Run, RunError, reopen
 from mmrl.runs.export import export
 
 
@@ -35,8 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="mmrl export")
     run = reopen(options.path, options.best)
     tell_lost(run, options.path, open_console())
-    out = options.out or new_file(f"{options.path.resolve().name}-policy", ".npz")
-    about = export(run, out, options.seed, options.best)
+    out, about = _exported(run, options)
     open_console().print(
         f"{out}, {out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
         f"{about['memory']} on {about['env']}, seed {about['seed']} after block {about['block']}, "
@@ -45,3 +45,15 @@ def main(arguments: Sequence[str]) -> int:
         soft_wrap=True,
     )
     return 0
+
+
+def _exported(run: Run, options: Options) -> tuple[pathlib.Path, dict[str, Any]]:
+    """Export to the file that the options name, or to a new one; return its path and contents."""
+    free = new_files(f"{options.path.resolve().name}-policy", ".npz")
+    while True:
+        out = options.out or next(free)
+        try:
+            return out, export(run, out, options.seed, options.best)
+        except RunError:
+            if options.out or not out.exists():  # else another process took the name
+                raise

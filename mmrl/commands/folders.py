@@ -20,16 +20,16 @@ def new_folder(env: str, name: str) -> pathlib.Path:
         return next(filter(made, (RESULTS / f"{stem}-{n}" for n in itertools.count(1))))
 
 
-def new_file(stem: str, suffix: str) -> pathlib.Path:
-    """Return results/<stem>-<number><suffix> with the first number that is free."""
+def new_files(stem: str, suffix: str) -> Iterator[pathlib.Path]:
+    """Yield results/<stem>-<number><suffix> for each number that is free."""
     paths = (RESULTS / f"{stem}-{n}{suffix}" for n in itertools.count(1))
-    return next(path for path in paths if not path.exists())
+    return (path for path in paths if not path.exists())
 
 
 def made(path: pathlib.Path) -> bool:
     """Make a folder; False if the path exists already, for example because another run made it."""
     try:
-        path.mkdir()
+        path.mkdir(parents=True)  # results/ may be gone with another run that could not begin
     except FileExistsError:
         return False
     return True

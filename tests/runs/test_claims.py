@@ -7,13 +7,16 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from mmrl import runs
+from mmrl.__main__ import main
 from mmrl.commands import folders
 from mmrl.course.results import revise
 from mmrl.runs import Run, RunError, checkpoint, claims, training
+from mmrl.runs import export as runs_export
 from tests.helpers.runs import SETUP, setup
 
 
@@ -160,6 +163,25 @@ def test_names_are_taken_once(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     assert at_once(*names) == []
     wanted = sorted(pathlib.Path("results") / f"probe-Match-none-{n}" for n in range(1, 9))
     assert sorted(taken) == wanted and all(path.is_dir() for path in wanted)
+
+
+def test_two_exports_at_once_get_two_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    list(Run(setup(blocks=1), tmp_path / "run"))
+    first = pathlib.Path("results/run-policy-1.npz")
+
+    def overtaken(run: Run, path: pathlib.Path, *more: Any) -> Any:
+        if not first.exists():
+            runs_export.export(run, first)
+        return runs_export.export(run, path, *more)
+
+    monkeypatch.setattr("mmrl.commands.export.export", overtaken)
+    assert main(["export", "run"]) == 0
+    assert sorted(path.name for path in first.parent.iterdir()) == [
+        "run-policy-1.npz",
+        "run-policy-2.npz",
+    ]
+    assert main(["export", "run", "--out", str(first)]) == 2
 
 
 def test_rows_of_several_writers_are_whole(tmp_path: pathlib.Path):
