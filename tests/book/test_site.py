@@ -38,7 +38,7 @@ CHROMIUM = find_chromium()
 in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
-# The widgets of these pages are moved; `test_browser.py` drives every widget by itself.
+# The widgets of these pages are moved; `test_driven.py` moves every widget by itself.
 MOVING = ["intro", *CHAPTERS[3::6]]
 OTHERS = [
     "intro",
