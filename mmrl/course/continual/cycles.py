@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import collectives
+from mmrl import _random, collectives
 from mmrl.agents.clear.clear import of_task
 from mmrl.agents.clear.vtrace import sampled
 from mmrl.agents.common import score
@@ -115,8 +115,10 @@ def cycle(
         own = jnp.isin(jnp.arange(tasks), state.tasks)
         return jax.tree.map(partial(jnp.where, own), learned, kept)
 
+    words, key_of = _random.as_words(jax.random.split(key, len(schedule)))
+
     def block(state, step):
-        key, last = step
+        key, last = key_of(step[0]), step[1]
         state, (_, measures, finite) = jax.lax.scan(
             lambda s, _: agent.iterate(config, env, params, s), state, None, config.block
         )
@@ -125,14 +127,14 @@ def cycle(
         return left, (scores(state, left, key), means, jnp.all(finite))
 
     def stage(state, now):
-        row, key = now
+        row, words = now
         state = agent.enter(config, env, params, state, row)
         last = jnp.arange(config.blocks) == config.blocks - 1
-        return jax.lax.scan(block, state, (jax.random.split(key, config.blocks), last))
+        words, _ = _random.as_words(jax.random.split(key_of(words), config.blocks))
+        return jax.lax.scan(block, state, (words, last))
 
-    keys = jax.random.split(key, len(schedule))
     before = scores(state, state, first_key)
-    state, (found, measures, finite) = jax.lax.scan(stage, state, (schedule, keys))
+    state, (found, measures, finite) = jax.lax.scan(stage, state, (schedule, words))
     played = {name: Played(found[name], before[name]) for name in policies}
     return state, Curves(played, measures, jnp.all(finite))
 

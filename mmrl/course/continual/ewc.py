@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from mmrl import _random
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks, static
 from mmrl.agents.clear.vtrace import Measures, loss
@@ -132,9 +133,9 @@ def estimate_fisher(
     `part` is the state of `net` in that of the learner's network, if that is another one.
     """
 
-    def step(carry, key):
+    def step(carry, words):
         learner, total = carry
-        act_key, say_key = jax.random.split(key)
+        act_key, say_key = jax.random.split(key_of(words))
         carries, unrolls = clear.act(config, env, params, learner, act_key)
         unrolls = unrolls._replace(state=part(unrolls.state))
         new = information(net, unrolls, say_key)
@@ -143,9 +144,9 @@ def estimate_fisher(
 
     fisher_key, key = jax.random.split(learner.key)
     learner = dataclasses.replace(learner, key=key)
-    keys = jax.random.split(fisher_key, config.fisher_unrolls)
+    words, key_of = _random.as_words(jax.random.split(fisher_key, config.fisher_unrolls))
     zeros = jax.tree.map(jnp.zeros_like, trained(net))
-    return jax.lax.scan(step, (learner, zeros), keys)[0]
+    return jax.lax.scan(step, (learner, zeros), words)[0]
 
 
 def information(net: Any, unrolls: Unrolls, key: PRNGKeyArray) -> PyTree:

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from mmrl import losses
+from mmrl import _random, losses
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks, static
 from mmrl.agents.clear.vtrace import optimizer
@@ -212,17 +212,18 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
     """Compress: teach the base what the active column does, then measure what mattered to it."""
     rule = optimizer(config, config.compress_rate)
     loop_key, adapter_key, key = jax.random.split(state.learner.key, 3)
+    words, key_of = _random.as_words(jax.random.split(loop_key, config.compress))
 
-    def step(carry, key):
+    def step(carry, words):
         base, inner, carries = carry
         learner = dataclasses.replace(state.learner, carries=carries)
-        carries, unrolls = clear.act(config, env, params, learner, key)
+        carries, unrolls = clear.act(config, env, params, learner, key_of(words))
         gradient = eqx.filter_grad(distillation)(base, config, unrolls, state)
         return (*descend(rule, base, inner, gradient), carries), None
 
     base = state.kept
     start = (base, rule.init(trained(base)), state.learner.carries)
-    (base, _, carries), _ = jax.lax.scan(step, start, jax.random.split(loop_key, config.compress))
+    (base, _, carries), _ = jax.lax.scan(step, start, words)
     net = eqx.tree_at(lambda n: n.base, state.net, base)
     learner = dataclasses.replace(state.learner, net=net, carries=carries, key=key)
     learner, new = estimate_fisher(config, env, params, learner, base, lambda s: s[1])

@@ -1,7 +1,7 @@
 """Training in cycles, evaluation of all tasks at all times, and the measures of forgetting."""
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from mmrl.agents import clear
 from mmrl.agents.clear.vtrace import sampled
 from mmrl.agents.policies import mode
 from mmrl.course import plain
-from mmrl.course.continual import cycles, schedules
+from mmrl.course.continual import cycles, ewc, progress, schedules
 from mmrl.envs import continual as tasks
 from tests.helpers.compiling import jit_long
 
@@ -83,6 +83,16 @@ def test_neither_company_nor_evaluation_touches_training():
     alone = train(TINY, PLANS[0], KEYS[1])
     for a, b in zip(jax.tree.leaves(alone.net), jax.tree.leaves(together.net), strict=True):
         np.testing.assert_allclose(a, b[0, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("agent", [clear, ewc, progress])
+def test_no_key_is_used_twice(agent: Any):
+    """JAX checks as it traces, also where seeds are side by side."""
+    sizes = {"width": 4, "environments": 2, "rollout": 4, "block": 1, "blocks": 2, "episodes": 2}
+    plan = np.array([[0, 0], [1, 1]])
+    train = partial(cycles.cycle, agent, agent.Config(memory="none", **sizes), FAMILY, PARAMS)
+    with jax.debug_key_reuse(True):
+        jax.jit(jax.vmap(lambda key: train(plan, 2, key))).trace(KEYS)
 
 
 def test_the_schedule_says_who_plays_what():
