@@ -1,9 +1,10 @@
 """Types of numbers under JAX's settings: 64-bit, and strict promotion."""
 
+import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -27,6 +28,42 @@ def promoting(call: Call) -> Call:
             return call(*args, **kwargs)
 
     return promoted  # pyright: ignore[reportReturnType]
+
+
+@contextlib.contextmanager
+def standard() -> Iterator[None]:
+    """Compute in 32 bits, with JAX's standard promotion."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def in_32_bits(call: Call) -> Call:
+    """Decorate a function of arrays that computes in 32 bits under every setting of JAX."""
+
+    @functools.wraps(call)
+    def narrow(*args: Any, **kwargs: Any) -> Any:
+        if not _wide():
+            return promoting(call)(*args, **kwargs)
+        args, kwargs = jax.tree.map(_narrowed, (args, kwargs))
+        with standard():
+            return jax.tree.map(jnp.asarray, call(*args, **kwargs))
+
+    return narrow  # pyright: ignore[reportReturnType]
+
+
+def _wide() -> bool:
+    """True if JAX computes in 64 bits."""
+    return jax.dtypes.canonicalize_dtype(float) == jnp.float64
+
+
+def _narrowed(x: Any) -> Any:
+    """Return an array in at most 32 bits; anything else, such as a key, as it is."""
+    kind = getattr(x, "dtype", None)
+    if kind is None or jnp.issubdtype(kind, jax.dtypes.extended):
+        return x
+    with standard():
+        narrow = jax.dtypes.canonicalize_dtype(kind)
+    return x if narrow == kind else jnp.asarray(x, narrow)
 
 
 def converting(*names: str) -> Callable[[Call], Call]:
@@ -117,6 +154,4 @@ def like(tree: PyTree, example: PyTree) -> PyTree:
 
 def like_result(tree: PyTree, function: Callable[..., PyTree], *args: Any) -> PyTree:
     """Return arrays in the precision of a function's result, without calling it in 32 bit."""
-    if jax.dtypes.canonicalize_dtype(float) == jnp.float32:
-        return tree
-    return like(tree, jax.eval_shape(function, *args))
+    return like(tree, jax.eval_shape(function, *args)) if _wide() else tree

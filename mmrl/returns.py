@@ -47,6 +47,7 @@ def discounts(gamma: Scalar, terminated: Flags) -> Steps:
     return jnp.where(terminated, 0.0, gamma)
 
 
+@converting("discount", "values")
 def bootstrap(discount: Steps, values: Steps) -> Steps:
     """Return γ_t v'_t, which is 0 where γ_t = 0, even if v'_t is NaN or infinite."""
     unread = (discount == 0) & ~jnp.isfinite(values)

@@ -107,6 +107,7 @@ def sample(x: Float[Array, "*shape"]) -> Averages:
     return collectives.fold(Moments(), own)
 
 
+@promoting
 def variance(moments: Averages) -> Float[Array, ""]:
     """M₂ / n."""
     return moments[2] / moments[0]

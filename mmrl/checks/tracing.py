@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from mmrl._dtypes import promoting
 from mmrl._own import told
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
@@ -236,6 +237,7 @@ def action_shape(env: Any, params: Any) -> Any:
     return jax.eval_shape(partial(random_action, env.action_space(params)), jax.random.key(0))
 
 
+@promoting
 def random_action(space: Any, key: PRNGKeyArray) -> Any:
     """An action at random; without two bounds, a normal one around the number nearest to 0."""
     if isinstance(space, spaces.Discrete):

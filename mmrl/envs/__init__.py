@@ -41,13 +41,10 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
 
 def _of_gymnax(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Return a registered environment and its default parameters."""
-    from mmrl.envs._gymnax import gymnax
-    from mmrl.envs.repaired import REPAIRED
+    from mmrl.envs import repaired
 
     try:
-        if env_id in REPAIRED:
-            return (env := REPAIRED[env_id](**kwargs)), env.default_params
-        return gymnax.make(env_id, **kwargs)
+        return repaired.make(env_id, kwargs)
     except OSError as error:  # of MNIST, which is downloaded
         raise ValueError(
             f"`env_id` must name an environment that can be built here; {env_id} downloads a file: "

@@ -10,6 +10,8 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
+from mmrl._dtypes import standard
+
 _LATER = ("matplotlib.pyplot", "matplotlib.colors", "seaborn", "flax.linen")
 
 
@@ -24,9 +26,10 @@ _absent = {name: _stand_in(name) for name in _LATER} | {"matplotlib": ModuleType
 _absent = {name: module for name, module in _absent.items() if name not in sys.modules}
 sys.modules.update(_absent)
 try:
-    import gymnax
-    from gymnax.environments import environment, spaces
-    from gymnax.environments.classic_control import cartpole
+    with standard():  # gymnax makes arrays
+        import gymnax
+        from gymnax.environments import environment, spaces
+        from gymnax.environments.classic_control import cartpole
 finally:
     for _name in _absent:
         del sys.modules[_name]

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
+from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, Task, one_hot
 
@@ -76,6 +77,7 @@ class Probe(Task):
     def is_terminated(self, state: ProbeState, params: Params) -> Bool[Array, ""]:
         return jnp.asarray(state.time >= self.num_steps)
 
+    @promoting
     def state_obs(self, state: ProbeState, params: Params) -> Float[Array, " state"]:
         """(cue, share of the episode that has passed)."""
         return jnp.stack([state.cue, state.time / self.num_steps]).astype(jnp.float32)
@@ -93,6 +95,7 @@ class Constant(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return jnp.float32(1)
 
+    @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return jnp.ones((len(obs), 2))
 
@@ -109,6 +112,7 @@ class Observation(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return _sign(state.cue == 1)
 
+    @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return _both(_sign(obs[:, 1] == 1))
 
@@ -129,6 +133,7 @@ class Delay(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return (state.time == self.num_steps - 1).astype(jnp.float32)
 
+    @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return _both(gamma ** (self.num_steps - 1.0 - _steps_since(begin)))
 
@@ -153,6 +158,7 @@ class Truncation(Probe):
     def is_terminated(self, state: ProbeState, params: Params) -> Bool[Array, ""]:
         return jnp.array(False)
 
+    @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return _both(jnp.where(obs[:, 1] == 1, 1.0, gamma) / (1.0 - gamma))
 
@@ -172,6 +178,7 @@ class Choice(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return _sign(jnp.asarray(action) == 1)
 
+    @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return jnp.tile(jnp.array([-1.0, 1.0]), (len(obs), 1))
 
@@ -188,6 +195,7 @@ class Match(Probe):
     def reward(self, state: ProbeState, action: Action) -> Reward:
         return _sign(jnp.asarray(action) == state.cue)
 
+    @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         return 2.0 * obs - 1.0
 
@@ -216,6 +224,7 @@ class Memory(Probe):
         right = _sign(jnp.asarray(action) == state.cue)
         return jnp.where(state.time == self.num_steps - 1, right, 0.0)
 
+    @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
         since = _steps_since(begin)
         cue = obs[jnp.arange(len(obs)) - since, :2]

@@ -1,14 +1,43 @@
 """Environments of gymnax that cannot be trained as gymnax has them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from mmrl._dtypes import in_32_bits, standard
 from mmrl.envs._gymnax import environment, gymnax
 from mmrl.envs.base import Obs, Step
 from mmrl.envs.wrappers.base import ObservationWrapper, Wrapper
+
+
+def narrow(env: Any) -> Any:
+    """Return an environment of gymnax that steps and resets in 32 bits under any setting of JAX."""
+    return _with_class(env, _narrow_class(type(env)))
+
+
+@functools.cache
+def _narrow_class(kind: type) -> type:
+    """Return a subclass that computes in 32 bits.
+
+    gymnax leaves many numbers untyped, so that in 64 bits a step and a reset have different types.
+    """
+    names = "reset_env", "step_env", "is_terminated"
+    own: dict[str, Any] = {name: in_32_bits(getattr(kind, name)) for name in names}
+    own |= {"__module__": kind.__module__, "__reduce__": _reduce}
+    return type(kind.__name__, (kind,), own)
+
+
+def _reduce(env: Any) -> Any:
+    return narrow, (_with_class(env, type(env).__bases__[0]),)
+
+
+def _with_class(env: Any, kind: type) -> Any:
+    twin = object.__new__(kind)
+    vars(twin).update(vars(env))
+    return twin
 
 
 class DeepSea(gymnax.environments.bsuite.DeepSea):
@@ -47,9 +76,9 @@ class Typed(ObservationWrapper):
 
 
 REPAIRED: dict[str, Callable[..., Any]] = {
-    "DeepSea-bsuite": DeepSea,
-    "BernoulliBandit-misc": lambda: WholeSteps(gymnax.environments.misc.BernoulliBandit()),
-    "FourRooms-misc": lambda **sizes: Typed(gymnax.environments.misc.FourRooms(**sizes)),
+    "DeepSea-bsuite": lambda **sizes: narrow(DeepSea(**sizes)),
+    "BernoulliBandit-misc": lambda: WholeSteps(narrow(gymnax.environments.misc.BernoulliBandit())),
+    "FourRooms-misc": lambda **sizes: Typed(narrow(gymnax.environments.misc.FourRooms(**sizes))),
 }
 
 
@@ -62,3 +91,12 @@ def check_repaired(env: Any) -> None:
             f"{type(env).__name__}, which cannot be trained. Pass the id, {name!r}, or the "
             "environment and parameters of `mmrl.envs.make`."
         )
+
+
+@standard()
+def make(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Return a registered environment and its default parameters."""
+    if env_id in REPAIRED:
+        return (env := REPAIRED[env_id](**kwargs)), env.default_params
+    env, params = gymnax.make(env_id, **kwargs)
+    return (narrow(env) if type(env).__module__.startswith("gymnax.") else env), params

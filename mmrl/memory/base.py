@@ -146,11 +146,11 @@ class Memory(SequenceModel):
         return last, jax.vmap(self.decode)(hs, xs), jax.vmap(self.decode)(next_hs, next_xs)
 
 
+@promoting
 def dense(layer: eqx.nn.Linear, x: Float[Array, " in"]) -> Float[Array, " out"]:
     """W x + b, as x Wᵀ + b.
 
-    `layer(x)` gives the same; under `vmap` over time, though, W x becomes a matrix product whose
-    result is transposed and copied, which on a CPU takes longer than the product of a narrow layer.
+    `layer(x)` gives the same, but `vmap` transposes and copies its product: slower on a CPU.
     """
     y = x @ layer.weight.T
     return y if layer.bias is None else y + layer.bias

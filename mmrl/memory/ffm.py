@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.bounds import bounded_exp, normalized
 from mmrl.memory.checks import check_sizes
@@ -84,11 +85,13 @@ class FFM(Memory):
         """`Decay` with the present α and ω."""
         return Decay(bounded_exp(self.log_alpha), bounded_exp(self.log_omega, 16.0))
 
+    @promoting
     def encode(self, x) -> PyTree:
         u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
         columns = jnp.broadcast_to(u[:, None], (self.log_alpha.size, self.log_omega.size))
         return jax.lax.complex(columns, jnp.zeros_like(columns)), jnp.ones(())
 
+    @promoting
     def decode(self, h, x) -> Array:
         trace, _ = h
         z = dense(self.mix, jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))

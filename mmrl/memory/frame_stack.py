@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Window
@@ -26,9 +27,11 @@ class FrameStack(Memory):
         self.monoid = Window(frames, (input_size,))
         self.read_out = eqx.nn.Linear(frames * input_size, output_size, key=key)
 
+    @promoting
     def encode(self, x) -> PyTree:
         items, _ = self.monoid.identity()
         return items.at[-1].set(x), jnp.ones(())
 
+    @promoting
     def decode(self, h, x) -> Array:
         return dense(self.read_out, h[0].ravel())

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.linear_attention import outer
@@ -53,11 +54,13 @@ class GatedDelta(Memory):
         self.gates = eqx.tree_at(lambda g: g.bias, gates, jnp.array([4.0, 0.0]))
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[4])
 
+    @promoting
     def encode(self, x) -> PyTree:
         k, v = unit(dense(self.key, x)), dense(self.value, x)
         alpha, beta = jax.nn.sigmoid(dense(self.gates, x)) * jnp.array([1.0, 2.0])
         return alpha * (jnp.eye(k.size) - beta * outer(k, k)), beta * outer(v, k)
 
+    @promoting
     def decode(self, h, x) -> Array:
         return dense(self.read_out, h[1] @ unit(dense(self.query, x)))
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Sum
@@ -57,10 +58,12 @@ class LinearAttention(Memory):
         self.value = eqx.nn.Linear(input_size, value_size, use_bias=False, key=keys[2])
         self.read_out = eqx.nn.Linear(value_size, output_size, key=keys[3])
 
+    @promoting
     def encode(self, x) -> PyTree:
         k, v = self.feature_map(dense(self.key, x)), dense(self.value, x)
         return outer(k, v), k
 
+    @promoting
     def decode(self, h, x) -> Array:
         values, weights = h
         q = self.feature_map(dense(self.query, x))

@@ -58,12 +58,9 @@ class LRU(Memory):
         # A |λ|² that float32 rounds to 1 never fades: take the slowest of `decay` instead.
         self.nu = jnp.log(jnp.where(fade > 0, fade, -math.log(high)))
         self.theta = jnp.log(jax.random.uniform(keys[1], (state_size,), minval=1e-4, maxval=phase))
-        self.read_in = jax.random.normal(keys[2], (2, state_size, input_size)) / jnp.sqrt(
-            2.0 * input_size
-        )
-        self.read_out = jax.random.normal(keys[3], (2, output_size, state_size)) / jnp.sqrt(
-            1.0 * state_size
-        )
+        normal = jax.random.normal
+        self.read_in = normal(keys[2], (2, state_size, input_size)) / jnp.sqrt(2.0 * input_size)
+        self.read_out = normal(keys[3], (2, output_size, state_size)) / jnp.sqrt(1.0 * state_size)
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[4])
 
     @property
@@ -73,11 +70,13 @@ class LRU(Memory):
         # A float32 has no digits left for phases beyond exp(16).
         return jnp.exp(-bounded_exp(self.nu) + 1j * bounded_exp(self.theta, 16.0))
 
+    @promoting
     def encode(self, x) -> PyTree:
         gain = jnp.sqrt(-jnp.expm1(-2 * bounded_exp(self.nu)))  # exact where 1 - |λ|² cancels
         real, imag = gain[None, :, None] * self.read_in
         return self.eigenvalues, jax.lax.complex(x @ real.T, x @ imag.T)
 
+    @promoting
     def decode(self, h, x) -> Array:
         real, imag = self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)

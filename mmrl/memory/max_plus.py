@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Max
@@ -38,8 +39,10 @@ class MaxPlus(Memory):
         self.write = eqx.nn.Linear(input_size, state_size, key=keys[1])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
+    @promoting
     def encode(self, x) -> PyTree:
         return -jax.nn.softplus(dense(self.fade, x)), dense(self.write, x)
 
+    @promoting
     def decode(self, h, x) -> Array:
         return dense(self.read_out, h[1])

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import Memory, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
@@ -34,9 +35,11 @@ class MinGRU(Memory):
         self.candidate = eqx.nn.Linear(input_size, state_size, key=keys[1])
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
+    @promoting
     def encode(self, x) -> PyTree:
         logit = dense(self.gate, x)
         return jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit) * dense(self.candidate, x)
 
+    @promoting
     def decode(self, h, x) -> Array:
         return dense(self.read_out, h[1])

@@ -24,6 +24,7 @@ class Recurrent(SequenceModel):
     ) -> Float[Array, " {self.output_size}"]:
         """The output, from the state and the latest observation."""
 
+    @promoting
     def states(
         self,
         state: PyTree,

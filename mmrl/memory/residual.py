@@ -33,10 +33,12 @@ class Block(eqx.Module):
         self.value = eqx.nn.Linear(width, width, key=value_key)
         self.gate = eqx.nn.Linear(width, width, key=gate_key)
 
+    @promoting
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
         """LN(x), what the memory reads; x itself if its width is 1."""
         return normalized(self.norm, x)
 
+    @promoting
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
         """The block's output, from its input x and the memory's output y."""
         u = jax.nn.gelu(y)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory.base import dense
 from mmrl.memory.checks import check_sizes
 from mmrl.memory.recurrent import Recurrent
@@ -36,9 +37,11 @@ class Elman(Recurrent):
     def init(self) -> PyTree:
         return jnp.zeros(self.recur.weight.shape[0])
 
+    @promoting
     def cell(self, h, x) -> PyTree:
         return jnp.tanh(self.read_in(x) + self.recur(h))
 
+    @promoting
     def read(self, h, x) -> Array:
         return dense(self.read_out, h)
 
@@ -66,9 +69,11 @@ class GRU(Recurrent):
     def init(self) -> PyTree:
         return jnp.zeros(self.gru.hidden_size)
 
+    @promoting
     def cell(self, h, x) -> PyTree:
         return self.gru(x, h)
 
+    @promoting
     def read(self, h, x) -> Array:
         return dense(self.read_out, h)
 
@@ -100,8 +105,10 @@ class LSTM(Recurrent):
         zero = jnp.zeros(self.lstm.hidden_size)
         return zero, zero
 
+    @promoting
     def cell(self, h, x) -> PyTree:
         return self.lstm(x, h)
 
+    @promoting
     def read(self, h, x) -> Array:
         return dense(self.read_out, h[0])

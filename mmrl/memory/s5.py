@@ -85,6 +85,7 @@ class S5(Memory):
         held = hold[:, None] * jax.lax.complex(*self.read_in)
         return jnp.exp(rate), jax.lax.complex(x @ held.real.T, x @ held.imag.T)
 
+    @promoting
     def decode(self, h, x) -> Array:
         real, imag = 2 * self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)

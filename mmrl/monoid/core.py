@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, PyTree, Shaped
 
+from mmrl._dtypes import promoting
+
 Arrays = PyTree[Shaped[Array, "..."]]
 Map = tuple[Inexact[Array, "*h"], Inexact[Array, "*h"]]
 """(a, x): the map h ↦ a h + x, an element of `Affine`."""
@@ -69,6 +71,7 @@ class Affine(Monoid):
     def identity(self) -> Map:
         return jnp.ones(self.shape, self.dtype), jnp.zeros(self.shape, self.dtype)
 
+    @promoting
     def __call__(self, a: Map, b: Map) -> Map:
         (a_gain, a_sum), (b_gain, b_sum) = a, b
         return b_gain * a_gain, b_gain * a_sum + b_sum
@@ -100,11 +103,7 @@ class Resettable(Monoid):
 
     def __call__(self, a: Flagged, b: Flagged) -> Flagged:
         (a_inner, a_begin), (b_inner, b_begin) = a, b
-        # Resetting the past before combining, not the result after: the NaN also stays out of
-        # the gradient, which flows through both branches of a `where`.
-        past = jax.tree.map(
-            lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h),
-            self.inner.identity(),
-            a_inner,
-        )
+        # Resetting the past, not the result, keeps the NaN out of the gradient of `where` as well.
+        pairs = self.inner.identity(), a_inner
+        past = jax.tree.map(lambda e, h: jnp.where(b_begin, jnp.asarray(e, h.dtype), h), *pairs)
         return self.inner(past, b_inner), a_begin | b_begin

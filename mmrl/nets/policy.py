@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from mmrl._dtypes import promoting
 from mmrl.memory import Nothing
 from mmrl.memory.base import dense
 from mmrl.nets.base import LinearHead, Net, Stack
@@ -44,16 +45,19 @@ class Categorical(eqx.Module):
         """argmax_a π(a)."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
+    @promoting
     def log_prob(self, action: Int[Array, "*time"]) -> Float[Array, "*time"]:
         """log π(a)."""
         # Not an index: on a CPU the way back through a gather is a slow loop.
         chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
         return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0), axis=-1)
 
+    @promoting
     def entropy(self) -> Float[Array, "*time"]:
         """-Σ π log π, in nats."""
         return -self._mean(jax.nn.log_softmax(self.logits))
 
+    @promoting
     def kl(self, other: "Categorical") -> Float[Array, "*time"]:
         """KL[self ‖ other] = Σ π log(π / π'), in nats; in 32-bit to about 1e-7."""
         return self._mean(jax.nn.log_softmax(self.logits) - jax.nn.log_softmax(other.logits))
@@ -88,15 +92,18 @@ class Gaussian(eqx.Module):
         ends = (jnp.asarray(x, self.mean.dtype) for x in self.bounds)
         return jnp.clip(self.mean, *(jnp.broadcast_to(x, self.mean.shape) for x in ends))
 
+    @promoting
     def log_prob(self, action: Float[Array, "*time action"]) -> Float[Array, "*time"]:
         """log of the density at a."""
         z = (action - self.mean) * jnp.exp(-self.log_std)
         return -jnp.sum(0.5 * z**2 + self.log_std + 0.5 * math.log(2 * math.pi), axis=-1)
 
+    @promoting
     def entropy(self) -> Float[Array, "*time"]:
         """Σ (log σ + log(2πe) / 2), in nats; negative for narrow policies."""
         return jnp.sum(self.log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
+    @promoting
     def kl(self, other: "Gaussian") -> Float[Array, "*time"]:
         """KL[self ‖ other] = Σ (log(σ'/σ) + (σ² + (μ - μ')²) / (2σ'²) - 1/2), in nats."""
         wider = 2 * (self.log_std - other.log_std)  # log(σ²/σ'²)

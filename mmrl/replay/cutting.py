@@ -63,12 +63,14 @@ class Cut(eqx.Module):
         """Where the sequences of an episode of `steps` steps begin."""
         return [0, *range(self.period, max(steps - self.overlap, 0), self.period)]
 
+    @promoting
     def bounded(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
         """Steps of an episode so far; of a very long one fewer, that are cut in the same places."""
         cycle = self.period * self.within  # of the places of sequences, states and folds
         least = 2**30 // cycle * cycle
         return jnp.where(steps < 2**30, steps, least + steps % cycle)
 
+    @promoting
     def completed(
         self, offset: Int[Array, "*time"], last: Bool[Array, "*time"]
     ) -> tuple[Int[Array, "*time n"], Int[Array, "*time n"]]:
@@ -85,6 +87,7 @@ class Cut(eqx.Module):
         whole = (steps == self.full) | (last[..., None] & (steps < self.full))
         return start, jnp.where((start >= 0) & whole, steps, 0)
 
+    @promoting
     def opened(self, offset: Int[Array, "*time"]) -> Bool[Array, "*time"]:
         """Does a window begin in this step, not counting those that begin with their episode?"""
         return ((offset + self.burn_in) % self.period == 0) & (offset > 0)
@@ -93,6 +96,7 @@ class Cut(eqx.Module):
         """Max|δ| and Σ|δ| of no step, for every sequence that may be open."""
         return jax.tree.map(lambda e: jnp.full(self.within, e, jnp.float32), _FOLD.inner.identity())
 
+    @promoting
     def fold(
         self,
         folds: PyTree[Float[Array, " open"]],

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mmrl._dtypes import converting
+from mmrl._dtypes import converting, promoting
 from mmrl.replay import ring, tree
 from mmrl.replay.tape import Sample, Tape, reweigh, weights
 from mmrl.replay.tree import PRIORITIES
 
 
+@promoting
 def set_alpha(tape: Tape, alpha: float | Float[Array, ""]) -> Tape:
     """This tape, drawn with probability ∝ priority^α from now on. O(capacity)."""
     alpha = jnp.asarray(alpha, jnp.float32)

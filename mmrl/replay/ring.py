@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
+from mmrl._dtypes import promoting
+
 
 @runtime_checkable
 class Rollout(Protocol):
@@ -82,6 +84,7 @@ def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]
             )
 
 
+@promoting
 def write(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, " n"], rollout: Rollout
 ) -> PyTree[Shaped[Array, "capacity ..."]]:
@@ -93,6 +96,7 @@ def write(
     )
 
 
+@promoting
 def began(
     unfinished: Int[Array, " worker"], last: Bool[Array, "worker time"]
 ) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
@@ -107,6 +111,7 @@ def began(
     return jnp.concatenate([opened, after[:, :-1]], axis=1), after[:, -1]
 
 
+@promoting
 def read(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, "*n"], mask: Bool[Array, "*n"]
 ) -> PyTree[Shaped[Array, "..."]]:

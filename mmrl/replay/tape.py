@@ -205,6 +205,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
     return first[0] if short == most else jax.lax.while_loop(lambda s: ~s[1], longer, first)[0]
 
 
+@promoting
 def gather(
     tape: Tape, first: Int[Array, " n"], offset: Int[Array, " n"], mask: Bool[Array, " n"]
 ) -> PyTree[Shaped[Array, "n ..."]]:

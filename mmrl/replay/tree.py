@@ -26,6 +26,7 @@ Tree = tuple[Float[Array, "..."], ...]
 Noise = tuple[Float[Array, "..."], ...]
 
 
+@promoting
 def build(weights: Float[Array, "column row"]) -> Tree:
     """The tree over `weights` (≥ 0), in O(row). A table of at most `TOP` rows is its own top."""
     levels = []
@@ -69,6 +70,7 @@ def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
     return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
 
 
+@promoting
 def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
     """The weights at `rows` of the table; 0 for a row past the end."""
     *_, leaves = tree

@@ -58,6 +58,7 @@ class Carry(NamedTuple):
     policy_state: Any
 
 
+@promoting
 def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Carry:
     """The carry of a fresh environment: its first observation, with `begin` = True."""
     obs, env_state = env.reset(key, params)

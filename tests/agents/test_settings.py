@@ -13,7 +13,7 @@ from mmrl import memory
 from mmrl._dtypes import advance
 from mmrl.agents import AGENTS, find
 from mmrl.envs import make
-from mmrl.replay import sequences
+from mmrl.replay import sequences, tape
 
 SIZES: dict[str, dict[str, Any]] = {
     "dqn": {"rollout": 4, "updates": 2},
@@ -78,6 +78,11 @@ def test_the_state_of_a_memory_keeps_its_types(name: str, x64: bool, promotion: 
             xs = jnp.zeros((5, 3), kind)
             after += [net(net.init(), xs, begin)[0], net.step(net.init(), xs[0], begin[0])[0]]
             after += [net.lookahead(net.init(), xs, begin, xs)[0]]
+            after += [net.states(net.init(), xs, begin)[1]] if hasattr(net, "states") else []
+            if hasattr(net, "encode"):
+                net.decode(net.monoid(net.monoid.identity(), net.encode(xs[0])), xs[0])
+            elif hasattr(net, "cell"):
+                net.read(net.cell(net.init(), xs[0]), xs[0])
         return net.init(), after
 
     with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
@@ -97,6 +102,8 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
         state = r2d2.init(config, env, params, key)
         state, _ = r2d2.act_and_store(config, env, params, state, key)
         after, _ = r2d2.learn(config, state, key)
+        sample = sequences.sample(state.sequences, key, 4)
+        r2d2.loss(state.net, state.target, sample, config)
         given = [1, 2, 3], jnp.ones(3, jnp.int32), jnp.ones(3, jnp.bfloat16)
         rows = jnp.arange(3, dtype=jnp.int32)
         kept = [sequences.set_priority(state.sequences, rows, values) for values in given]
@@ -108,6 +115,28 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
     with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
         stored, _ = jax.eval_shape(parts, jax.random.key(0))
     assert all(types(other) == types(stored[0]) for other in stored)
+
+
+@pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
+@pytest.mark.parametrize("agent", ["dqn", "ppo", "clear"])
+def test_an_iteration_runs_on_its_own(agent: str, x64: bool, promotion: str):
+    """Outside of `block`, and with the loss by itself."""
+    settings = {"batch": 40} if agent == "dqn" else {}
+    module, (config, env, params) = find(agent), training(agent, **settings).args
+
+    def iterated(key):
+        state = module.init(config, env, params, key)
+        if agent == "dqn":
+            batch = module.sample(config, state, key)
+            module.loss(state.net, state.target, batch, config)
+            tape.gather(state.tape, jnp.arange(3), jnp.arange(3), jnp.ones(3, bool))
+        return types(state), types(module.iterate(config, env, params, state)[0])
+
+    with jax.enable_x64(x64), jax.numpy_dtype_promotion(promotion):
+        kinds: list[Any] = []
+        jax.eval_shape(lambda key: kinds.append(iterated(key)), jax.random.key(0))
+    ((before, after),) = kinds
+    assert before == after
 
 
 @pytest.mark.slow

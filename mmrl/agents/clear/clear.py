@@ -213,6 +213,7 @@ def _begin(config, env, params, net, tasks, key) -> Carry:
     return jax.vmap(one)(tasks, jax.random.split(key, config.environments))
 
 
+@promoting
 def act(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[Carry, Unrolls]:
@@ -229,6 +230,7 @@ def act(
     return carries, Unrolls(state.carries.policy_state, steps)
 
 
+@promoting
 def pair(
     config: Config, kept: Reservoir | None, new: Unrolls, key: PRNGKeyArray
 ) -> tuple[Reservoir | None, Unrolls, Bool[Array, " env"]]:

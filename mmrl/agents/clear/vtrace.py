@@ -71,6 +71,7 @@ def sampled(net: Any) -> Policy:
     return policy
 
 
+@promoting
 def trace(
     config: Any, net: Any, unroll: Unrolls
 ) -> tuple[Any, Float[Array, " time"], returns.VTrace, Float[Array, " time"]]:

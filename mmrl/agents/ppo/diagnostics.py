@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mmrl import collectives
+from mmrl._dtypes import promoting
 from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Loss, Measures, loss, shuffle, take
 
 
@@ -30,6 +31,7 @@ class Diagnostics(NamedTuple):
     noise: NoiseScale | None = None  # of the policy's gradient, if the config asks for it
 
 
+@promoting
 def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) -> Diagnostics:
     """The diagnostics of a block, from those of its gradient steps and iterations."""
     std, explained = scales
@@ -42,6 +44,7 @@ def summarize(measures: Measures, scales: Any, noise: NoiseScale | None = None) 
     )
 
 
+@promoting
 def noise_scale(
     config: Any,
     learner: Learner,
@@ -72,6 +75,7 @@ def noise_scale(
     return NoiseScale(noise, signal, noise / signal)
 
 
+@promoting
 def policy_noise(
     config: Any,
     learner: Learner,

@@ -1,8 +1,8 @@
 """From a rollout to better parameters: what PPO and PPG have in common.
 
 Advantages and targets make a rollout a batch, and a network, its optimizer and its average learn
-from it. A batch has rows, and a row is a tape: a whole rollout, or a single step for
-a network without memory. Rows are shuffled, never cut.
+from it. A batch has rows, and a row is a tape: a whole rollout, or a single step for a network
+without memory. Rows are shuffled, never cut.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
+from mmrl._dtypes import promoting
 from mmrl.agents import normalize
 from mmrl.agents.descent import descend, trained
 from mmrl.monoid import EWMA
@@ -198,15 +199,14 @@ def prepare(
     )
     if not _remembers(rollout.state):  # every step a tape of its own
         batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), batch)
-    missed, all_ = (_spread(x) for x in (targets - steps.extras.value, targets))
+    missed, all_ = (
+        normalize.variance(normalize.sample(x)) for x in (targets - steps.extras.value, targets)
+    )
     explained = 1 - missed / jnp.maximum(all_, 1e-8)
     return moments, batch, (jnp.sqrt(normalize.variance(moments)), explained)
 
 
-def _spread(x):
-    return normalize.variance(normalize.sample(x))
-
-
+@promoting
 def loss(
     net: ActorCritic, average: Average | None, batch: Batch, config: Any, terms: tuple[str, ...]
 ) -> tuple[Float[Array, ""], Measures]:

@@ -147,6 +147,7 @@ def learn(
     return State(policy, optimizer, state.auxiliary), ((*outcome, *told), kept)
 
 
+@promoting
 def iterate(
     config: Config,
     env: Any,
@@ -182,6 +183,7 @@ def auxiliary_loss(
     return total, (auxiliary, value, cloning)
 
 
+@promoting
 def auxiliary_phase(
     config: Config, state: State, kept: Kept, key: PRNGKeyArray
 ) -> tuple[State, tuple[Float[Array, " steps"], ...]]:
@@ -205,6 +207,7 @@ def auxiliary_phase(
     return state, measures
 
 
+@promoting
 def phase(
     config: Config,
     env: Any,

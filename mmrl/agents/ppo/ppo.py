@@ -224,10 +224,8 @@ def learn(
     `loss` is called as `learner.loss`.
     """
     state, batch, told = prepare(config, state, rollout, key, measure, loss)
-    now = annealed(config, state.iteration)
-    learned, outcome = learner.improve(
-        config, state.learner, batch, now, config.epochs, key, loss=loss
-    )
+    improve = partial(learner.improve, config, state.learner, batch, loss=loss)
+    learned, outcome = improve(annealed(config, state.iteration), config.epochs, key)
     return eqx.tree_at(lambda s: s.learner, state, learned), (*outcome, *told)
 
 
@@ -248,6 +246,7 @@ def prepare(
     return eqx.tree_at(lambda s: s.advantages, state, moments), batch, (scales, *noise)
 
 
+@promoting
 def iterate(
     config: Config,
     env: Any,

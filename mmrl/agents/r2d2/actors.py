@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl import collectives, returns
+from mmrl._dtypes import promoting
 from mmrl.agents.common import explore
 from mmrl.nets import Net
 from mmrl.rollout import Carry, Policy, Transition, collect
@@ -24,6 +25,7 @@ class Acted(NamedTuple):
     best: Float[Array, "*time"]
 
 
+@promoting
 def epsilons(config: Any) -> Float[Array, " env"]:
     """ε_i = base^(1 + exponent i / (N - 1)) of actor i: most explore little, for the whole run.
 
@@ -57,6 +59,7 @@ def act(
     return jax.vmap(one)(carries, epsilons(config), keys)
 
 
+@promoting
 def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
     """|δ_t| by the values that the actor had; right where n more steps follow."""
     acted = steps.extras
@@ -65,6 +68,7 @@ def first_errors(config: Any, steps: Transition) -> Float[Array, " time"]:
     return jnp.abs(targets(config, steps, next_best) - acted.taken)
 
 
+@promoting
 def targets(config: Any, steps: Any, next_q: Float[Array, " time"]) -> Float[Array, " time"]:
     """y_t = h(r_t + … + γ^(n-1) r_{t+n-1} + γ^n h⁻¹(q_{t+n})), shorter only at an episode's end."""
     discount = returns.discounts(config.gamma, steps.terminated)

@@ -200,8 +200,7 @@ def unroll(
 
     No gradient flows into the burn-in, nor into the stored state.
     """
-    rest = jax.tree.map(lambda x: x[:, config.burn_in :], (window.steps, window.mask))
-    steps, mask = rest
+    steps, mask = jax.tree.map(lambda x: x[:, config.burn_in :], (window.steps, window.mask))
 
     def one(state, prefix, prefix_begin, steps, mask, begin):
         state = state if config.start == "stored" else net.init()
@@ -220,6 +219,7 @@ def unroll(
     return steps, q
 
 
+@promoting
 def loss(
     net: Net, target: Net, sample: sequences.Sample, config: Config
 ) -> tuple[Float[Array, ""], Float[Array, "sequence time"]]:
@@ -269,14 +269,14 @@ def learn(
         sequences=sequences.set_priority(state.sequences, batch.rows, priority),
         learned=learned,
     )
-    fill = jnp.sum(batch.trained) / (config.batch * config.length)
-    return state, (value, fill)
+    return state, (value, jnp.sum(batch.trained) / (config.batch * config.length))
 
 
 def _copy(due: Array, new: Net, old: Net) -> Net:
     return jax.tree.map(lambda x, y: jnp.where(due, x, y) if eqx.is_array(x) else x, new, old)
 
 
+@promoting
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Outcome]:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
 
+from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Resetting
 
@@ -70,15 +71,18 @@ class Task(Resetting):
         """o = look(s): the key and the action change nothing."""
         return self.look(state, params)
 
+    @promoting
     def reset_env(self, key: PRNGKeyArray, params: Params) -> Reset:
         """The first observation and state."""
         return self._reset(jax.random.uniform(key, (self.start_numbers,)), params)
 
+    @promoting
     def step_env(self, key: PRNGKeyArray, state: Any, action: Action, params: Params) -> Step:
         """Take one step without reset: observation, state, reward, terminated, info."""
         u = jax.random.uniform(key, (self.step_numbers,))
         return self._step(u, state, action, params)
 
+    @promoting
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:

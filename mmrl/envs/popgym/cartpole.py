@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
+from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import cartpole, environment, spaces
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Task, check_positive
 
@@ -60,11 +61,13 @@ class PositionOnlyCartPole(Task):
         pole = PHYSICS.step_env(None, state, action, params)[1]  # pyright: ignore
         return State(**vars(pole), noise=self._noise(u)), jnp.float32(1 / self.num_steps)
 
+    @promoting
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
         """x [m] and θ [rad], with noise, clipped to the observation space."""
         high = self._limits(params)
         return jnp.clip(jnp.stack([state.x, state.theta]) + self.sigma * state.noise, -high, high)
 
+    @promoting
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """|x| > 2.4 m or |θ| > 12°."""
         return PHYSICS.is_terminated(state, params)  # pyright: ignore

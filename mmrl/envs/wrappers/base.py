@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Obs, Reset, Resetting, Step, step_and_reset
 
@@ -51,17 +52,20 @@ class Wrapper(Resetting):
         """(the inner environment's key, ours): the same one, since most wrappers use none."""
         return key, key
 
+    @promoting
     def reset_env(self, key: PRNGKeyArray, params: Any) -> Reset:
         inner, key = self.keys(key)
         reset = self.env.reset_env(inner, self.inner_params(params))
         return self.after_reset(key, reset, params)
 
+    @promoting
     def step_env(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Step:
         inner, key = self.keys(key)
         here = self.inner_state(state), self.inner_action(action, params), self.inner_params(params)
         step = self.env.step_env(inner, *here)
         return self.after_step(key, state, action, step, params)
 
+    @promoting
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Any, params: Any
     ) -> tuple[Step, Reset]:

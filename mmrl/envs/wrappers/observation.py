@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.wrappers.base import Obs, ObservationWrapper, action_count, bounds, box, vector_size
 
@@ -199,6 +200,7 @@ def _unbounded(width: int) -> spaces.Box:
     return box(jnp.full(width, -jnp.inf), jnp.full(width, jnp.inf))
 
 
+@promoting
 def _append(space: Any, count: int, low: float, high: float, dtype: Any = None) -> spaces.Box:
     """The space with `count` further elements, each between `low` and `high`."""
     lows, highs = bounds(space)
