@@ -55,7 +55,8 @@ def test_every_listed_environment_keeps_its_types(env: str, monkeypatch: pytest.
 def test_a_reset_by_itself_promotes_types(env: str):
     game, params = envs.make(env)
     with jax.numpy_dtype_promotion("strict"):
-        jax.eval_shape(game.reset, jax.random.key(0), params)
+        _, state = jax.eval_shape(game.reset, jax.random.key(0), params)
+        jax.eval_shape(game.state_obs, state, params)
 
 
 def test_a_narrow_environment_is_still_that_of_gymnax():

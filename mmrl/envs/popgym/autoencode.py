@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck
@@ -59,6 +60,7 @@ class Autoencode(CardTask):
         """The mode (PLAY, WATCH) and the suit in view, each one-hot."""
         return jnp.concatenate([self._mode(state), one_hot(state.card, SUITS)])
 
+    @promoting
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """The deck's suits and the mode, each one-hot, and the share of cards to replay.
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from mmrl._dtypes import promoting
 from mmrl.envs.popgym.base import Params, Task, check_positive
 
 DECK = 52  # cards
@@ -48,6 +49,7 @@ def draw(
     return card, left - (jnp.arange(left.size) == card)
 
 
+@promoting
 def share_left(left: Int[Array, " types"], num_decks: int) -> Float[Array, " types"]:
     """The fraction of each type that has not been dealt, in [0, 1]."""
     return left / jnp.float32(DECK * num_decks // left.size)
