@@ -88,7 +88,8 @@ def _parsed(data: bytes | str, name: str) -> Any:
 
 def _complete(cell: dict[str, Any], number: int) -> None:
     """Add what a cell lacks; line ends become \\n."""
-    for name in [name for name, value in cell.items() if value is None]:
+    own = ("execution_count",) if cell["cell_type"] == "code" else ()  # null before it is run
+    for name in [name for name, x in cell.items() if x is None and name not in own]:
         del cell[name]
     source = cell.get("source") or ""
     lines = "".join(source).replace("\r\n", "\n").splitlines(keepends=True)
