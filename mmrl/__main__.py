@@ -5,10 +5,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-import tyro
-
 import mmrl
 from mmrl.commands.encoding import replace_unknown
+from mmrl.commands.interrupts import INTERRUPTED, Interrupts
 
 # What each command of `mmrl.commands` does; their modules are slow to import, this one is not.
 COMMANDS = {
@@ -22,7 +21,7 @@ COMMANDS = {
     "explore": "Open the training explorer and the widgets as a page of their own.",
     "doctor": "Say what mmrl runs on and whether it works.",
 }
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT = 2
 _ADVICE = " (set JAX_PLATFORMS"  # how the message of JAX ends about a platform that it cannot start
 
 
@@ -32,7 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A user's mistake ends in one message without a traceback; MMRL_TRACEBACK=1 shows it.
     """
     replace_unknown()
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    with Interrupts() as interrupts:
+        return _ended(sys.argv[1:] if arguments is None else list(arguments), interrupts)
+
+
+def _ended(arguments: list[str], interrupts: Interrupts) -> int:
+    """Run one command, and turn the exceptions that end it into messages and exit codes."""
     try:
         if arguments[:1] == ["--version"]:
             print(f"mmrl {mmrl.__version__}")
@@ -43,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         command = importlib.import_module(f"mmrl.commands.{arguments[0]}")
         importlib.import_module("mmrl._random").compile_quickly()
-        return command.main(arguments[1:])
+        with interrupts.raised():
+            return command.main(arguments[1:])
     except KeyboardInterrupt as stopped:
         _say(str(stopped) or "Stopped.")
         return _leave(INTERRUPTED)
@@ -51,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _leave(0)
     except Exception as error:
+        if interrupts.pressed:  # modules of C turn a KeyboardInterrupt into another exception
+            _say("Stopped.")
+            return _leave(INTERRUPTED)
         message = _message(error)
         if message is None or os.environ.get("MMRL_TRACEBACK"):
             raise
@@ -61,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _overview(arguments: list[str]) -> int:
     """`mmrl --help`, and what tyro says to an unknown command."""
+
+    import tyro  # after `Interrupts`, as all that takes long
 
     def command(description: str):
         def nothing() -> None: ...

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import rich.console
 from tyro.constructors import PrimitiveConstructorSpec
 
-from mmrl.runs.checkpoint import expanded
+from mmrl.runs.checkpoint import RunError, expanded
 from mmrl.runs.shell import called as called
 
 
@@ -22,12 +22,20 @@ def open_console(**options: Any) -> Console:
     return Console(markup=False, emoji=False, **options)
 
 
+def path_of(word: str) -> pathlib.Path:
+    """Return the path that a word names. Raises `RunError`, which parsers pass on, without one."""
+    try:
+        return expanded(word)
+    except ValueError as error:
+        raise RunError(str(error)) from None
+
+
 Path = Annotated[
     pathlib.Path,
     PrimitiveConstructorSpec(
         nargs=1,
         metavar="PATH",
-        instance_from_str=lambda words: expanded(words[0]),
+        instance_from_str=lambda words: path_of(words[0]),
         is_instance=lambda value: isinstance(value, pathlib.Path),
         str_from_instance=lambda value: [str(value)],
     ),

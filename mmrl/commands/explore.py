@@ -35,7 +35,10 @@ def main(arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name != "voila":
             raise
-        raise ValueError("The app needs Voilà: pip install voila.") from None
+        raise ValueError(
+            "The app needs Voilà: pip install -c requirements.lock -e '.[app]' in a clone of mmrl, "
+            "or `make explore` there."
+        ) from None
     Voila.launch_instance(argv=[*words(), f"--port={options.port}", *_quiet(options.browser)])
     return 0
 

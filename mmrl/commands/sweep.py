@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mmrl.commands.console import Path, called, open_console, to_resume
+from mmrl.commands.console import Path, called, open_console, path_of, to_resume
 from mmrl.commands.folders import RESULTS, new_folder, newest, unless_empty
 from mmrl.commands.outcome import tell_chance
 from mmrl.commands.terminal import in_background, sparkline, tell_fewer, tell_preset
@@ -27,7 +27,6 @@ from mmrl.commands.train import (
 )
 from mmrl.commands.words import described, in_words_of_help, option, options_of
 from mmrl.runs import SEEDS, Report, RunError, Scored, Setup, Sweep, saved_sweep
-from mmrl.runs.checkpoint import expanded
 from mmrl.runs.tuning import CLOSE
 
 _EXAMPLE = "--over learning-rate 1e-3 3e-3 1e-2"
@@ -47,7 +46,8 @@ class Options:
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")] = ""
-    """Its id, e.g. popgym-RepeatFirstEasy-v0. With --resume: that of the sweep."""
+    """Its id, e.g. popgym-RepeatFirstEasy-v0, or my_module:MyEnv of your own. With --resume: that
+    of the sweep."""
     over: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A setting and its values, `--over learning-rate 1e-4 3e-4 1e-3`; once for each setting."""
     agent: Annotated[str, tyro.conf.arg(help=AGENT)] = Setup.agent
@@ -200,7 +200,7 @@ def _options(arguments: Sequence[str]) -> tuple[Options, dict[str, Any], pathlib
     """The options, on top of those of the sweep to resume, what is swept, and the folder."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", nargs="?")
-    parser.add_argument("--out", nargs="?", type=expanded)
+    parser.add_argument("--out", nargs="?", type=path_of)
     parser.add_argument("--resume", action="store_true")
     named, others = parser.parse_known_args(arguments)
     path = named.out or (_latest() if named.resume else None)

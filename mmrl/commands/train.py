@@ -18,14 +18,13 @@ from mmrl import memory
 from mmrl.agents import AGENTS, find
 from mmrl.agents.presets import PRESETS, find_preset
 from mmrl.commands.connect import Hosts
-from mmrl.commands.console import Path, called, open_console, to_resume
+from mmrl.commands.console import Path, called, open_console, path_of, to_resume
 from mmrl.commands.folders import RESULTS, new_folder, newest, unless_empty
 from mmrl.commands.outcome import FILL, course, tell_chance
 from mmrl.commands.terminal import going_on, tell_fewer, tell_preset, watch
 from mmrl.commands.words import described, in_words_of_help
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
-from mmrl.runs.checkpoint import expanded
 from mmrl.runs.hosts import told, until_preempted
 from mmrl.runs.writers import check_writers, logged
 
@@ -208,7 +207,7 @@ def _agent(arguments: Sequence[str]) -> str:
     """The agent that is named, or that of the run to resume: the other options depend on it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", nargs="?")
-    parser.add_argument("--out", nargs="?", type=expanded)
+    parser.add_argument("--out", nargs="?", type=path_of)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--memory", nargs="?")  # my_module:Mine is a memory here
     named, others = parser.parse_known_args(arguments)

@@ -191,7 +191,12 @@ def _link(file: pathlib.Path, new: pathlib.Path) -> None:
 
 
 def expanded(path: str | os.PathLike) -> pathlib.Path:
-    """Return a path in which a `~` at the front is the user's home, as in a shell."""
+    """Return a path in which a `~` at the front is the user's home, as in a shell.
+
+    Raises `ValueError` for an empty string, which pathlib takes for the current folder.
+    """
+    if not os.fspath(path):
+        raise ValueError("`path` must name a file or a folder; got ''. For this folder, use '.'.")
     return pathlib.Path(os.path.expanduser(path))
 
 

@@ -89,9 +89,10 @@ def share(number: int | None, lanes: int, shards: int) -> Devices:
             f" A CPU counts as {number} if XLA_FLAGS has "
             f"--xla_force_host_platform_device_count={number} when Python starts."
         )
+        most = jax.device_count()
+        wanted = f"from 1 to {most}, which" if most > 1 else "1, the only device that"
         raise ValueError(
-            f"`devices` must be from 1 to {jax.device_count()}, which JAX sees here; got {number}."
-            f"{more if number > 0 else ''}"
+            f"`devices` must be {wanted} JAX sees here; got {number}.{more if number > 0 else ''}"
         )
     parts, kind = (lanes, "agents, one for each seed,") if shards == 1 else (shards, "shards")
     divisors = [n for n in range(1, parts + 1) if parts % n == 0]

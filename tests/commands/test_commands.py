@@ -3,9 +3,12 @@
 import dataclasses
 import io
 import json
+import os
 import pathlib
+import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +18,7 @@ from rich.console import Console
 
 from mmrl.__main__ import main
 from mmrl.agents import AGENTS
-from mmrl.commands import demo, doctor, outcome, terminal
+from mmrl.commands import demo, doctor, explore, outcome, terminal
 from mmrl.course import demo as course
 from mmrl.runs import Report, Run, Setup
 from tests.helpers.runs import SETUP, payload, setup
@@ -246,3 +249,19 @@ def test_a_run_that_ended_below_its_best_says_so():
     history = [{"returns": [score] * 4} for score in (0.0, 1.0, 0.25)]
     assert outcome.course(history) == "Best after block 2: 1.00; at the end 0.25.\n"
     assert outcome.course(history[:2]) == ""
+
+
+# explore
+
+
+def test_the_app_without_voila_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    def missing(_: str) -> None:
+        raise ModuleNotFoundError(name="voila")
+
+    module = types.ModuleType("voila.app")
+    monkeypatch.setattr(module, "__getattr__", missing, raising=False)
+    monkeypatch.setitem(sys.modules, "voila.app", module)
+    monkeypatch.setitem(sys.modules, "voila", module)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    with pytest.raises(ValueError, match=r"pip install -c requirements\.lock -e '\.\[app\]'"):
+        explore.main([])

@@ -150,6 +150,37 @@ def test_the_library_finds_the_home_too(home: pathlib.Path):
     assert sorted(path.name for path in home.iterdir()) == ["a.npz", "rows.jsonl", "run"]
 
 
+EMPTY = (
+    ["train", ENV, "--out", ""],
+    ["train", "--resume", "--out="],
+    ["sweep", ENV, *OVER, "--out="],
+    ["sweep", "--resume", "--out", ""],
+    ["evaluate", ""],
+    ["export", ""],
+    ["export", ".", "--out", ""],
+    ["demo", "--out", ""],
+    ["experiment", "length", "--out", ""],
+    ["capstone", "check", ""],
+)
+
+
+@pytest.mark.parametrize("words", EMPTY, ids=" ".join)
+def test_an_empty_path_is_a_sentence(
+    words: list[str], home: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(words) == 2
+    printed = capsys.readouterr().err
+    assert "must name a file or a folder; got ''" in printed and printed.count("\n") == 1
+    assert not list(home.glob("[!.]*"))  # libraries make .cache and .config
+
+
+@pytest.mark.parametrize("use", [functools.partial(Run, SETUP), reopen, saved, saved_sweep, load])
+def test_the_library_refuses_an_empty_path(use: Callable[[str], Any], home: pathlib.Path):
+    with pytest.raises(ValueError, match="`path` must name"):
+        use("")
+    assert not list(home.iterdir())
+
+
 # Encodings
 
 

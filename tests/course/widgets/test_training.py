@@ -556,3 +556,13 @@ def test_the_picture_shows_the_numbers():
     live.draw([])
     assert live._hint.get_text() and not line.middle.get_visible()
     assert len(MARKS) == len(STYLES)
+
+
+def test_only_pages_of_the_book_report_that_they_have_no_kernel():
+    look, note = (TrainingExplorer()._panel.children[i].value for i in (0, -1))
+    assert "needs a kernel" in note and "mmrl-static" in note
+    rules = dict(re.findall(r"([\w. -]*\.mmrl-static) { display: (\w+); }", look))
+    assert rules == {
+        ".mmrl-training .mmrl-static": "none",
+        ".bd-article .mmrl-training .mmrl-static": "block",
+    }

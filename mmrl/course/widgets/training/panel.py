@@ -50,11 +50,14 @@ LOOK = """
 .mmrl-training img { max-width: 100%; height: auto; border-radius: 8px; }
 .mmrl-training caption { text-align: left; caption-side: bottom; }
 .mmrl-training progress { width: 9em; margin-left: 8px; accent-color: var(--blue); }
+/* Pages of the book have no kernel; everything else that shows the panel has one. */
+.mmrl-training .mmrl-static { display: none; }
+.bd-article .mmrl-training .mmrl-static { display: block; }
 .mmrl-training .swatch { background: #ffffff; border-radius: 4px; padding: 0 4px; }
 """
 HELP = (
-    "<p class='mmrl-notes'>Training needs a kernel: in JupyterLab, VS Code, Colab and the app "
-    "the buttons work; a page without one shows how the panel was left.</p>"
+    "<p class='mmrl-notes mmrl-static'>Training needs a kernel, which this page does not have: it "
+    "shows how the panel was left. The buttons work in JupyterLab, VS Code, Colab and the app.</p>"
 )
 WIDTH, HEIGHT = (round(720 * side / INCHES[0]) for side in INCHES)  # on the page
 MORE, FEWER = "Show all settings", "Hide the other settings"
