@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 import time
@@ -265,3 +266,17 @@ def test_the_app_without_voila_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "environ", os.environ.copy())
     with pytest.raises(ValueError, match=r"pip install -c requirements\.lock -e '\.\[app\]'"):
         explore.main([])
+
+
+def test_the_kernel_of_the_app_does_not_wait_for_the_compiler():
+    """Python aborts if it ends while XLA compiles in another thread: the kernel exits at once."""
+    cells = json.loads((explore.HOME / "explore.ipynb").read_text("utf-8"))["cells"]
+    start = (
+        "import atexit, sys, types\n"
+        "atexit.register(print, 'Python ends')\n"
+        "app = types.SimpleNamespace(explore=lambda: print('shown', flush=True))\n"
+        "sys.modules['mmrl.course.app'] = app\n"
+    )
+    code = start + "".join(line for cell in cells for line in cell["source"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "shown\n", "")
