@@ -4,17 +4,21 @@ import contextlib
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Int, PyTree
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 FLAGS = ("last", "terminated", "mask", "trained")
 """Arguments that become boolean arrays, True where they are not 0."""
+RANGES = {"gamma": 1, "lam": 1, "rho_max": math.inf, "c_max": math.inf, "eps": math.inf}
+"""Arguments that lie between 0 and this number, unless they are traced."""
 KEEP = ("actions",)
 """Arguments that become arrays and keep their type."""
 
@@ -70,7 +74,7 @@ def converting(*names: str) -> Callable[[Call], Call]:
     """Decorate a function of arrays: `names` become arrays of one floating-point type.
 
     Lists, NumPy arrays, integers, flags and halves are all accepted, as by `jax.numpy`. Flags may
-    be booleans or numbers.
+    be booleans or numbers. Scalars out of their range raise `ValueError`.
     """
 
     def decorate(call: Call) -> Call:
@@ -79,6 +83,8 @@ def converting(*names: str) -> Callable[[Call], Call]:
         @functools.wraps(call)
         def converted(*args: Any, **kwargs: Any) -> Any:
             given = signature.bind(*args, **kwargs).arguments
+            for name in RANGES.keys() & given.keys():
+                _check_range(name, given[name])
             numbers = [name for name in names if given.get(name) is not None]
             given |= zip(numbers, floats(*(given[name] for name in numbers)), strict=True)
             given |= {x: _flags(x, given[x]) for x in FLAGS if given.get(x) is not None}
@@ -88,6 +94,32 @@ def converting(*names: str) -> Callable[[Call], Call]:
         return promoting(converted)  # pyright: ignore[reportReturnType]
 
     return decorate
+
+
+def _check_range(name: str, value: Any) -> None:
+    if isinstance(value, Tracer):
+        return
+    numeric = isinstance(value, int | float | np.number | np.ndarray | jax.Array)
+    x = np.asarray(value if numeric else math.nan)
+    if not ((x >= 0) & (x <= RANGES[name])).all():
+        wanted = "a number between 0 and 1" if RANGES[name] == 1 else "a number of at least 0"
+        raise ValueError(f"`{name}` must be {wanted}; got {value!r}.")
+
+
+def whole(name: str, number: Any) -> int:
+    """Return a whole number of at least 1 as an `int`.
+
+    Raises `ValueError` for a fraction, a flag, a traced number, and one below 1.
+    """
+    try:
+        size = 0 if isinstance(number, bool) else operator.index(number)
+    except TypeError:  # which JAX raises for traced numbers, too
+        size = 0
+    if size < 1:
+        raise ValueError(
+            f"`{name}` must be a whole number of at least 1, and not traced; got {number!r}."
+        )
+    return size
 
 
 def _flags(name: str, values: Any) -> Array:

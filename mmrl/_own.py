@@ -28,11 +28,12 @@ def find(path: str, argument: str) -> Any:
                 if not k.startswith("_") and not isinstance(x, ModuleType)
                 if getattr(x, "__module__", place) == module.__name__
             ]
-            nearest = difflib.get_close_matches(name, own, n=3, cutoff=0.3) or own[:3] or ["none"]
+            near = difflib.get_close_matches(name, own, n=3)
+            advice = f"Nearest: {', '.join(near)}" if near else f"It has: {', '.join(own[:9])}"
             raise ValueError(
                 f"`{argument}` must name something in {place} after the colon, got {path!r}: "
                 f"there is {f'no {part!r} in it' if part else 'none'}. "
-                f"Nearest: {', '.join(nearest)}."
+                f"{advice if own else 'It defines nothing'}."
             )
         value = getattr(value, part)
     return value

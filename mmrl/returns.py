@@ -22,7 +22,8 @@ At a termination γ_t = 0, so nothing is added to r_t. At a truncation, and at t
 that stops within an episode, the target bootstraps: v'_t stands for all that was not seen. Nothing
 of the next episode is read, not even a NaN, nor a v'_t where γ_t = 0. Targets are not wrapped in
 `stop_gradient`. The scalars γ, λ, ρ̄ and c̄ may be traced. Arrays may be lists or have any type; they
-are converted to one floating-point type. A length that differs raises `ValueError`.
+are converted to one floating-point type. A length that differs raises `ValueError`, as does a γ
+or λ outside [0, 1] that is not traced.
 """
 
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
-from mmrl._dtypes import converting, floats
+from mmrl._dtypes import converting, floats, whole
 from mmrl.monoid import Affine, Resettable
 from mmrl.scan import scan
 
@@ -81,10 +82,9 @@ def n_step(rewards: Steps, discount: Steps, next_values: Steps, last: Flags, n: 
     window, and γ_t = 0 forbids dividing two scans. Windows of 1, 2, 4, … steps are built by
     doubling, in about 2 log₂n combines per step. R2D2's target is h(G) with v' = h⁻¹(q).
 
-    Raises `ValueError` for n below 1.
+    Raises `ValueError` unless n is a whole number of at least 1.
     """
-    if n < 1:
-        raise ValueError(f"`n` must be at least 1 step; got {n}.")
+    n = whole("n", n)
     last = _ends(last, rewards=rewards, discount=discount, next_values=next_values)
     total = rewards + bootstrap(jnp.where(last, discount, 0), next_values)
     (gain, total), ended = _windows(((discount, total), last), n)

@@ -17,7 +17,7 @@ from jaxtyping import Array, PyTree, Shaped
 
 from mmrl import schedules
 from mmrl.monoid import Monoid
-from mmrl.schedules import check_chunk, execute, in_chunks, in_turn, schedule, shift
+from mmrl.schedules import as_elements, check_chunk, execute, in_chunks, in_turn, schedule, shift
 
 METHODS = (*schedules.METHODS, "auto")
 
@@ -77,8 +77,8 @@ def scan_and_last(
     It equals the last prefix, or `init` after an empty tape. Taken from here, XLA need not keep
     the parts of the other prefixes that nobody reads, such as the gains of `Affine`.
     """
-    xs = jax.tree.map(jnp.asarray, xs)
-    length = _length(xs)
+    xs = as_elements(monoid, xs)
+    length = len(jax.tree.leaves(xs)[0])
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
     check_chunk(chunk)
@@ -136,7 +136,9 @@ def fold(
 
     One pass on a CPU, a halving tree of depth log₂T elsewhere.
     """
-    length, start = _length(xs), _start(monoid, xs, init)
+    xs = as_elements(monoid, xs)
+    length, start = len(jax.tree.leaves(xs)[0]), _start(monoid, xs, init)
+    _check_types(monoid, start)
     if _auto() == "sequential":
         return jax.lax.scan(lambda h, x: (monoid(h, x), None), start, xs)[0]
     while length > 1:
@@ -154,17 +156,6 @@ def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
 
 def _auto() -> str:
     return "sequential" if jax.default_backend() == "cpu" else "associative"
-
-
-def _length(xs: PyTree[Shaped[Array, "..."]]) -> int:
-    shapes = [x.shape for x in jax.tree.leaves(xs)]
-    lengths = {shape[0] if shape else None for shape in shapes}
-    if len(lengths) != 1 or None in lengths:
-        raise ValueError(
-            "`xs` must be a pytree of arrays with one common leading time axis; got shapes "
-            f"{shapes}. Stack the elements, or broadcast constants over time."
-        )
-    return shapes[0][0]
 
 
 def _start(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:

@@ -6,13 +6,15 @@ counted from them. `in_turn` and `in_chunks` are the loops of "sequential" and "
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, PyTree
+from jaxtyping import Array, Int, PyTree, Shaped
+
+from mmrl._dtypes import promoting, whole
 
 METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked")
 
@@ -62,9 +64,46 @@ def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
 
 
 def check_chunk(chunk: int) -> None:
-    """Raises `ValueError` unless a block has at least one step."""
-    if chunk < 1:
-        raise ValueError(f"`chunk` must be at least 1 step; got {chunk}.")
+    """Raises `ValueError` unless a block is a whole number of steps, at least one."""
+    whole("chunk", chunk)
+
+
+@promoting
+def as_elements(monoid: Any, xs: PyTree) -> PyTree[Shaped[Array, "time ..."]]:
+    """Return `xs` as arrays, one per array of an element of `monoid`; lists become arrays.
+
+    Raises `ValueError` for another structure, unequal lengths, and flags in place of numbers.
+    """
+    name, meaning = type(monoid).__name__, (type(monoid).__doc__ or "").split("\n")[0]
+    example, form = jax.tree.flatten(jax.eval_shape(monoid.identity))
+    try:
+        arrays = [_array(x, e.dtype) for x, e in zip(form.flatten_up_to(xs), example, strict=True)]
+    except (TypeError, ValueError) as error:
+        wanted, got = (f"{x}"[10:-1] for x in (form, jax.tree.structure(xs)))  # in PyTreeDef(…)
+        kind = "a pair" if wanted == "(*, *)" else "a pytree"
+        raise ValueError(
+            f"`xs` must be {kind} {wanted}, as an element of `{name}` is, where each * is an array "
+            f"or a list of numbers, with time first; got {got}. {name}: {meaning}"
+        ) from error
+    if any(x.dtype == bool != e.dtype for x, e in zip(arrays, example, strict=True)):
+        raise ValueError(
+            f"`xs` must hold numbers, because flags have no products of `{name}`; got "
+            f"{', '.join(str(x.dtype) for x in arrays)}. Convert them with `.astype(float)`."
+        )
+    shapes = [x.shape for x in arrays]
+    if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
+        raise ValueError(
+            "`xs` must be a pytree of arrays with one common leading time axis; got shapes "
+            f"{shapes}. Stack the elements, or broadcast constants over time."
+        )
+    return form.unflatten(arrays)
+
+
+def _array(x: Any, kind: Any) -> Array:
+    """Return an array; a list may hold integers or flags where numbers of `kind` are wanted."""
+    array = jnp.asarray(x)
+    listed = isinstance(x, list | tuple)
+    return array.astype(jnp.promote_types(array.dtype, kind)) if listed else array
 
 
 def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:

@@ -492,7 +492,23 @@ def test_r2d2_target_is_the_n_step_return_between_h_and_its_inverse(x64):
 @pytest.mark.parametrize(
     ("argument", "call"),
     [
-        ("n", lambda x, last: returns.n_step(x, x, x, last, 0)),
+        *(
+            ("n", lambda x, last, n=n: returns.n_step(x, x, x, last, n))
+            for n in (0, -1, 2.5, np.float64(2), True, "2", None)
+        ),
+        ("n", lambda x, last: jax.jit(lambda n: returns.n_step(x, x, x, last, n))(2)),
+        ("gamma", lambda x, last: returns.discounts(1.5, last)),
+        ("gamma", lambda x, last: returns.discounts(np.float32(-0.1), last)),
+        ("gamma", lambda x, last: returns.discounts(np.nan, last)),
+        ("gamma", lambda x, last: returns.discounts("0.9", last)),
+        ("lam", lambda x, last: returns.gae(x, x, x, x, last, 2)),
+        ("lam", lambda x, last: returns.lambda_return(x, x, x, last, -1.0)),
+        ("lam", lambda x, last: returns.retrace(x, x, x, x, last, x, lam=None)),
+        ("lam", lambda x, last: returns.vtrace(x, x, x, x, last, x, lam=jnp.array(1.5))),
+        ("rho_max", lambda x, last: returns.vtrace(x, x, x, x, last, x, rho_max=-1)),
+        ("c_max", lambda x, last: returns.vtrace(x, x, x, x, last, x, c_max=np.nan)),
+        ("eps", lambda x, last: returns.rescale(x, -1e-3)),
+        ("eps", lambda x, last: returns.unrescale(x, -1e-3)),
         ("discount", lambda x, last: returns.discounted(x, x[1:])),
         ("discount", lambda x, last: returns.discounted(x, 0.9)),
         ("next_values", lambda x, last: returns.gae(x, x, x, x[:-1], last, 0.9)),
@@ -504,6 +520,15 @@ def test_r2d2_target_is_the_n_step_return_between_h_and_its_inverse(x64):
 def test_errors_name_the_argument(argument, call, unchecked):
     with pytest.raises(ValueError, match=f"`{argument}` must"):
         call(jnp.ones(4), jnp.zeros(4, bool))
+
+
+def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(unchecked):
+    x, last = jnp.ones(4), jnp.zeros(4, bool)
+    got = jax.vmap(lambda lam: returns.gae(x, x, x, x, last, lam))(jnp.array([0.5, 2.0]))
+    assert np.isfinite(got).all()
+    two = returns.n_step(x, x, x, last, 2)
+    for n in (np.int64(2), np.uint8(2), jnp.int32(2)):
+        np.testing.assert_array_equal(returns.n_step(x, x, x, last, n), two)
 
 
 # Values behind an end

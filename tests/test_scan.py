@@ -166,6 +166,18 @@ def test_complex_elements_agree_with_a_loop_in_double_precision():
         assert_close(found[way], np.array(hs))
 
 
+def test_lists_of_numbers_are_arrays(unchecked):
+    wanted = scan(Affine(), (jnp.array([0.5, 0.5]), jnp.array([0.0, 1.0])))
+    for xs in (([0.5, 0.5], [0, 1]), ((0.5, 0.5), (False, True))):
+        jax.tree.map(np.testing.assert_array_equal, scan(Affine(), xs), wanted)
+        last = jax.tree.map(lambda h: h[-1], wanted)
+        jax.tree.map(np.testing.assert_array_equal, fold(Affine(), xs), last)
+    xs = ([0.5, 0.5], [0, 1]), [False, True]
+    assert scan(Resettable(Affine()), xs)[1].tolist() == [False, True]
+    with pytest.raises(ValueError, match=r"`xs` must be a pair \(\*, \*\).*`Affine`"):
+        scan(Affine(), np.ones(4))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_products_of_another_type_are_refused_not_rounded(method, unchecked):
     xs = jnp.full(3, 0.9), jnp.array([0, 0, 1])
@@ -395,6 +407,14 @@ def test_work_is_linear_but_for_hillis_and_steele(length):
         ("init", lambda xs: scan(Affine(), xs, (jnp.ones(()), 1j * jnp.ones(())))),
         ("init", lambda xs: scan(Affine(), xs, {"gain": jnp.ones(()), "sum": jnp.ones(())})),
         ("identity", lambda xs: scan(Affine((3,)), xs)),
+        *(("chunk", lambda xs, n=n: scan(Affine(), xs, chunk=n)) for n in (2.5, True, "2", None)),
+        ("xs", lambda xs: scan(Affine(), xs[0])),
+        ("xs", lambda xs: scan(Affine(), list(xs))),
+        ("xs", lambda xs: scan(Affine(), ([0.9, 0.9], [1.0]))),
+        ("xs", lambda xs: scan(Affine(), None)),
+        ("xs", lambda xs: scan(Affine(), (xs[0] > 0, xs[1] > 0))),
+        ("xs", lambda xs: fold(Affine(), (xs[0], xs[1] > 0))),
+        ("xs", lambda xs: fold(Affine(), (xs[0], 1.0))),
     ],
 )
 def test_errors_name_the_argument(argument, call, unchecked):

@@ -6,7 +6,7 @@ import sys
 import unicodedata
 
 # One column each, so that tables and curves keep their form.
-_LIKENESS = dict(zip("▁▂▃▄▅▆▇█→←…·•✓✗─≤≥×−", "12345678><..*+x-<>x-", strict=True))
+_LIKENESS = dict(zip("▁▂▃▄▅▆▇█→←…·•✓✗─≤≥×−–≈", "12345678><..*+x-<>x--~", strict=True))
 
 
 def replace_unknown() -> None:
@@ -24,7 +24,8 @@ def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
     character, end = error.object[error.start], error.start + 1
     if 0xDC80 <= ord(character) <= 0xDCFF:  # PEP 383
         return bytes([ord(character) - 0xDC00]), end
-    return _LIKENESS.get(character) or _ascii(character) or "?", end
+    parts = unicodedata.normalize("NFKD", character)  # a superscript minus is a minus
+    return "".join(_LIKENESS.get(x) or _ascii(x) for x in parts) or "?", end
 
 
 def _ascii(character: str) -> str:
@@ -32,4 +33,4 @@ def _ascii(character: str) -> str:
     name = unicodedata.name(character, "")
     if name.startswith("GREEK"):
         return name.split()[-1].lower().replace("lamda", "lambda")
-    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return character.encode("ascii", "ignore").decode()

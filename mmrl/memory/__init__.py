@@ -18,7 +18,7 @@ from jaxtyping import PRNGKeyArray
 from mmrl._dtypes import promoting
 from mmrl._own import find, told
 from mmrl.memory.base import Memory, SequenceModel
-from mmrl.memory.checks import check_sizes
+from mmrl.memory.checks import check_outputs, check_sizes
 from mmrl.memory.ffm import FFM
 from mmrl.memory.frame_stack import FrameStack
 from mmrl.memory.gated_delta import GatedDelta
@@ -102,11 +102,9 @@ def make(
     allowed = set(parameters) - {"input_size", "output_size", "key"}
     unknown = sorted(set(sizes) - allowed)
     if unknown and not any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
-        raise ValueError(
-            f"`sizes` of {name!r} must be among {_list(sorted(allowed)) or 'none at all'}; "
-            f"got {_list(unknown)}."
-        )
-    check_sizes(layers=layers)
+        wanted = f"among {_list(sorted(allowed))}" if allowed else "empty, since it takes none"
+        raise ValueError(f"`sizes` of {name!r} must be {wanted}; got {_list(unknown)}.")
+    check_sizes(key, layers=layers)
     if layers == 1:
         return model(input_size, output_size, key=key, **sizes)
     stack_key, *keys = jax.random.split(key, layers + 1)
@@ -132,8 +130,15 @@ def _own(name: str) -> Callable[..., Any]:
         if lacking := [call for call in _CALLS if not callable(getattr(model, call, None))]:
             raise ValueError(
                 f"`name` must name what builds a memory, which has {_list(_CALLS)}; got {name!r}, "
-                f"which built a {type(model).__name__} without {_list(lacking)}."
+                f"which built an object of type {type(model).__name__} without {_list(lacking)}."
             )
+        try:
+            check_outputs(model, *args[:2])
+        except Exception as error:
+            raise ValueError(
+                f"`name` must name what builds a memory from {args[0]} numbers to {args[1]}; got "
+                f"{name!r}, whose model raised {told(error)}."
+            ) from error
         return model
 
     return build

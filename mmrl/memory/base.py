@@ -125,13 +125,13 @@ class Memory(SequenceModel):
 
     @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=True, xs=xs)
+        begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.decode)(hs, xs)
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=False, x=x)
+        begin, x = check_call(self, state, begin, tape=False, x=x)
         element = like(self.encode(x), state), jnp.asarray(begin)
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
         return h, self.decode(h, x)
@@ -140,7 +140,7 @@ class Memory(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
-        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.monoid)(hs, like(jax.vmap(self.encode)(next_xs), hs))
         return last, jax.vmap(self.decode)(hs, xs), jax.vmap(self.decode)(next_hs, next_xs)

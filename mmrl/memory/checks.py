@@ -1,23 +1,33 @@
 """Checks of what a memory is built from and called with: an error that names the argument."""
 
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
+
+from mmrl._random import one_key
 
 
-def check_sizes(**sizes: Any) -> None:
-    """Raises `ValueError` unless every size is a whole number of at least 1."""
+def check_sizes(key: Any, /, **sizes: Any) -> None:
+    """Raises `ValueError` unless `key` is a key and every size a whole number of at least 1."""
+    one_key(key)
     for name, size in sizes.items():
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
             raise ValueError(f"`{name}` must be a whole number of at least 1; got {size!r}.")
 
 
-def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: Any) -> None:
-    """Raises `ValueError` for what would else fail deep inside a scan. Free once jitted."""
-    shapes = [jnp.shape(x) for x in inputs.values()]
+def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: Any) -> list[Array]:
+    """Return `begin` and the inputs as arrays. Free once jitted.
+
+    Raises `ValueError` for what would else fail deep inside a scan.
+    """
+    whole = not hasattr(begin, "dtype")  # 0 and 1 of Python are flags
+    begin, *arrays = (_array(name, x) for name, x in {"begin": begin, **inputs}.items())
+    begin = begin.astype(bool) if whole and jnp.issubdtype(begin.dtype, jnp.integer) else begin
+    shapes = [x.shape for x in arrays]
     steps = shapes[0][:1] if tape else ()
     for name, shape in zip(inputs, shapes, strict=True):
         if shape != (*steps, model.input_size):
@@ -27,14 +37,14 @@ def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: A
                 f"`{name}` must have shape {axes}{length}; got {shape}. Make each observation one "
                 "vector; there is no batch axis, so batch with `jax.vmap`."
             )
-    if jnp.result_type(begin) != jnp.bool_:
+    if begin.dtype != jnp.bool_:
         raise ValueError(
-            f"`begin` must be boolean, true where an episode starts; got {jnp.result_type(begin)}. "
+            f"`begin` must be boolean, true where an episode starts; got {begin.dtype}. "
             "Use `begin.astype(bool)`, and not the flags of the steps that ended an episode."
         )
-    if jnp.shape(begin) != steps:
+    if begin.shape != steps:
         raise ValueError(
-            f"`begin` must have shape {steps}, one flag per observation; got {jnp.shape(begin)}. "
+            f"`begin` must have shape {steps}, one flag per observation; got {begin.shape}. "
             "`begin[t]` belongs to `xs[t]`."
         )
     wanted, got = _shapes(jax.eval_shape(model.init)), _shapes(state)
@@ -43,6 +53,42 @@ def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: A
             f"`state` must have the shapes {wanted}; got {got}. Start from `model.init()` and "
             "pass on the state that the last call returned."
         )
+    return [begin, *arrays]
+
+
+def _array(name: str, values: Any) -> Array:
+    try:
+        return jnp.asarray([None] if values is None else values)
+    except (TypeError, ValueError) as error:
+        reason = f"{error}".split("\n")[0]
+        raise ValueError(
+            f"`{name}` must be an array, or lists of numbers of equal lengths; got an object of "
+            f"type {type(values).__name__}: {reason}"
+        ) from error
+
+
+def check_outputs(model: Any, input_size: int, output_size: int) -> None:
+    """Raise `ValueError` unless the calls of a memory give `output_size` numbers per step."""
+    x, begin = jnp.zeros((2, input_size)), jnp.array([True, False])
+    calls: dict[str, Callable[[], Any]] = {
+        "step": lambda: model.step(model.init(), x[0], begin[0]),
+        "__call__": lambda: model(model.init(), x, begin),
+        "lookahead": lambda: model.lookahead(model.init(), x, begin, x),
+    }
+    for name, call in calls.items():
+        state, *outputs = jax.eval_shape(call)
+        wanted = (output_size,) if name == "step" else (2, output_size)
+        for y in outputs:
+            if getattr(y, "shape", None) != wanted:
+                raise ValueError(
+                    f"its `{name}` must give an output of shape {wanted}, the last number being "
+                    f"`output_size`; got {getattr(y, 'shape', y)}"
+                )
+        before, after = _shapes(jax.eval_shape(model.init)), _shapes(state)
+        if before != after:
+            raise ValueError(
+                f"its `{name}` must return a state of the shapes of `init`, {before}; got {after}"
+            )
 
 
 def _shapes(tree: PyTree) -> PyTree:

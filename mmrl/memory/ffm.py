@@ -59,8 +59,8 @@ class FFM(Memory):
         printed: bool | int = False,  # 0 or 1 where a config or the command line says it
         key: PRNGKeyArray,
     ):
-        check_sizes(input_size=input_size, output_size=output_size)
-        check_sizes(trace_size=trace_size, context_size=context_size)
+        check_sizes(key, input_size=input_size, output_size=output_size)
+        check_sizes(key, trace_size=trace_size, context_size=context_size)
         if not all(0 < x < math.inf for x in (*decay, *period)):
             raise ValueError(
                 f"`decay` and `period` must be positive and finite; got {decay} and {period}."

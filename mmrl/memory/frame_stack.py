@@ -22,7 +22,7 @@ class FrameStack(Memory):
     read_out: eqx.nn.Linear
 
     def __init__(self, input_size: int, output_size: int, *, frames: int = 4, key: PRNGKeyArray):
-        check_sizes(input_size=input_size, output_size=output_size, frames=frames)
+        check_sizes(key, input_size=input_size, output_size=output_size, frames=frames)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Window(frames, (input_size,))
         self.read_out = eqx.nn.Linear(frames * input_size, output_size, key=key)

@@ -41,8 +41,8 @@ class GatedDelta(Memory):
         value_size: int = 16,
         key: PRNGKeyArray,
     ):
-        check_sizes(input_size=input_size, output_size=output_size)
-        check_sizes(key_size=key_size, value_size=value_size)
+        check_sizes(key, input_size=input_size, output_size=output_size)
+        check_sizes(key, key_size=key_size, value_size=value_size)
         keys = jax.random.split(key, 5)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = MatrixAffine(value_size, key_size)

@@ -47,8 +47,8 @@ class LinearAttention(Memory):
         feature_map: Callable = elu_plus_one,
         key: PRNGKeyArray,
     ):
-        check_sizes(input_size=input_size, output_size=output_size)
-        check_sizes(key_size=key_size, value_size=value_size)
+        check_sizes(key, input_size=input_size, output_size=output_size)
+        check_sizes(key, key_size=key_size, value_size=value_size)
         keys = jax.random.split(key, 4)
         self.input_size, self.output_size = input_size, output_size
         self.feature_map = feature_map

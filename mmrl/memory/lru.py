@@ -44,7 +44,7 @@ class LRU(Memory):
         phase: float = 6.28,
         key: PRNGKeyArray,
     ):
-        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
         low, high = decay
         if not 0 <= low < high < 1:
             raise ValueError(f"`decay` must be 0 ≤ low < high < 1, a range of |λ|; got {decay}.")

@@ -27,7 +27,7 @@ class MinGRU(Memory):
     def __init__(
         self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
     ):
-        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
         keys = jax.random.split(key, 3)
         self.input_size, self.output_size = input_size, output_size
         self.monoid = Affine((state_size,))

@@ -24,7 +24,7 @@ class Memoryless(SequenceModel):
     read_out: eqx.nn.Linear
 
     def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray):
-        check_sizes(input_size=input_size, output_size=output_size)
+        check_sizes(key, input_size=input_size, output_size=output_size)
         self.input_size, self.output_size = input_size, output_size
         self.read_out = eqx.nn.Linear(input_size, output_size, key=key)
 
@@ -33,19 +33,19 @@ class Memoryless(SequenceModel):
 
     @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=True, xs=xs)
+        begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         return (), _along(self.read_out, xs)
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=False, x=x)
+        begin, x = check_call(self, state, begin, tape=False, x=x)
         return (), dense(self.read_out, x)
 
     @promoting
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
-        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         return (), _along(self.read_out, xs), _along(self.read_out, next_xs)
 
 

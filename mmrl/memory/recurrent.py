@@ -56,13 +56,13 @@ class Recurrent(SequenceModel):
 
     @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=True, xs=xs)
+        begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         return last, jax.vmap(self.read)(hs, xs)
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=False, x=x)
+        begin, x = check_call(self, state, begin, tape=False, x=x)
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
 
@@ -70,7 +70,7 @@ class Recurrent(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
-        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.cell)(hs, next_xs)
         return last, jax.vmap(self.read)(hs, xs), jax.vmap(self.read)(next_hs, next_xs)

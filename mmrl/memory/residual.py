@@ -66,7 +66,7 @@ class Residual(SequenceModel):
         *,
         key: PRNGKeyArray,
     ):
-        check_sizes(input_size=input_size, output_size=output_size)
+        check_sizes(key, input_size=input_size, output_size=output_size)
         widths = {size for m in memories for size in (m.input_size, m.output_size)}
         if len(widths) != 1:
             raise ValueError(
@@ -85,7 +85,7 @@ class Residual(SequenceModel):
 
     @promoting
     def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=True, xs=xs)
+        begin, xs = check_call(self, state, begin, tape=True, xs=xs)
         xs, after = _along(self.read_in, xs), []
         for block, h in zip(self.blocks, state, strict=True):
             h, ys = block.memory(h, jax.vmap(block.before)(xs), begin, method=method, axis=axis)
@@ -95,7 +95,7 @@ class Residual(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        check_call(self, state, begin, tape=False, x=x)
+        begin, x = check_call(self, state, begin, tape=False, x=x)
         x, after = dense(self.read_in, x), []
         for block, h in zip(self.blocks, state, strict=True):
             h, y = block.memory.step(h, block.before(x), begin)
@@ -109,7 +109,7 @@ class Residual(SequenceModel):
     ) -> tuple[PyTree, Array, Array]:
         # Layer by layer: the next layer's hypothetical input is this layer's hypothetical output,
         # while its state comes from what did happen.
-        check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
+        begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         xs, next_xs, after = _along(self.read_in, xs), _along(self.read_in, next_xs), []
         for block, h in zip(self.blocks, state, strict=True):
             before = jax.vmap(block.before)

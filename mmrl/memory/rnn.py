@@ -27,7 +27,7 @@ class Elman(Recurrent):
     def __init__(
         self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
     ):
-        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
         keys = jax.random.split(key, 3)
         self.input_size, self.output_size = input_size, output_size
         self.read_in = eqx.nn.Linear(input_size, state_size, key=keys[0])
@@ -60,7 +60,7 @@ class GRU(Recurrent):
     def __init__(
         self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
     ):
-        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
         keys = jax.random.split(key, 2)
         self.input_size, self.output_size = input_size, output_size
         self.gru = eqx.nn.GRUCell(input_size, state_size, key=keys[0])
@@ -93,7 +93,7 @@ class LSTM(Recurrent):
     def __init__(
         self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
     ):
-        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
         keys = jax.random.split(key, 2)
         self.input_size, self.output_size = input_size, output_size
         lstm = eqx.nn.LSTMCell(input_size, state_size, key=keys[0])

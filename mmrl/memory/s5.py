@@ -48,8 +48,8 @@ class S5(Memory):
         step_size: tuple[float, float] = (1e-3, 1e-1),
         key: PRNGKeyArray,
     ):
-        check_sizes(input_size=input_size, output_size=output_size, state_size=state_size)
-        check_sizes(blocks=blocks)
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
+        check_sizes(key, blocks=blocks)
         if state_size % blocks:
             raise ValueError(f"`blocks` must divide `state_size` = {state_size}; got {blocks}.")
         if not 0 < step_size[0] <= step_size[1] < np.inf:

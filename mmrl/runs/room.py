@@ -13,6 +13,8 @@ from mmrl.agents import find
 from mmrl.runs.hosts import RunError
 from mmrl.runs.setup import Setup
 
+INSIDE = ("environments", "rollout", "batch", "segment_length", "length", "burn_in", "width")
+INSIDE += ("episodes",)  # sizes of the arrays inside of a block
 STATES = 2  # in memory while a block is trained: the one before it stays whole
 
 
@@ -39,24 +41,23 @@ def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
     sizes = block.lower(config, state).compile().memory_analysis()
     inside = sizes.temp_size_in_bytes + sizes.output_size_in_bytes if sizes else 0
     if inside > free:
-        names = _names(setup, "environments", "rollout", "episodes")
-        raise RunError(
-            f"There is not enough memory: a block takes {_said(inside)} for its rollouts and "
-            f"gradients, next to the state of {_said(_bytes(state))}; {_said(free)} are free. "
-            f"Lower {names} or the number of seeds."
-        )
+        raise RunError(_inside(setup, state, f"{_said(inside)} for", f"; {_said(free)} are free"))
 
 
 @contextlib.contextmanager
-def naming_storage(setup: Setup, state: PyTree) -> Iterator[None]:
-    """Turn an error of an allocation into a `RunError` that names the largest storage."""
+def naming_storage(setup: Setup, state: PyTree, *, inside: bool = False) -> Iterator[None]:
+    """Turn an error of an allocation into a `RunError` that names the largest storage.
+
+    While a block is trained, `inside`, it names the arrays of the block.
+    """
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        more = f"; JAX reports: {str(error).splitlines()[0]}" if str(error) else ""
-        raise RunError(_sentence(setup, state, more)) from error
+        more = f"; JAX reports: {str(error).splitlines()[0].rstrip('. ')}" if str(error) else ""
+        said = _inside(setup, state, "more for", more) if inside else _sentence(setup, state, more)
+        raise RunError(said) from error
 
 
 def _free() -> int | None:
@@ -98,6 +99,16 @@ def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
         f"{_said(storages[largest])}, and the whole state takes {_said(_bytes(state))}, "
         f"{STATES} times while a block is trained{free}. Lower "
         f"{_names(setup, 'capacity', 'environments', 'rollout')} or the number of seeds."
+    )
+
+
+def _inside(setup: Setup, state: PyTree, takes: str, free: str) -> str:
+    higher = _names(setup, "minibatches", "auxiliary_minibatches")
+    raised = f", or raise {higher}" if higher else ""
+    return (
+        f"There is not enough memory: a block takes {takes} temporary arrays, of its rollouts, "
+        f"gradients and evaluation, next to the state of {_said(_bytes(state))}{free}. Lower "
+        f"{_names(setup, *INSIDE)} or the number of seeds{raised}."
     )
 
 

@@ -139,10 +139,11 @@ class Training(abc.ABC):
         began = time.perf_counter()
         # Waiting here raises an error of the allocation; the block would wait for it forever.
         state = jax.block_until_ready(self.begin()) if self.state is None else self.state
-        if len(self.history) == self._read:
-            check_block(self.setup, self.program.block, self._config, state)
-        state, metrics = self.program.block(self._config, state)
-        metrics = jax.device_get(self.program.devices.whole(metrics))
+        with naming_storage(self.setup, self._shapes, inside=True):
+            if len(self.history) == self._read:
+                check_block(self.setup, self.program.block, self._config, state)
+            state, metrics = self.program.block(self._config, state)
+            metrics = jax.device_get(self.program.devices.whole(metrics))
         report = Report(
             block=len(self.history) + 1,
             blocks=self.setup.config.blocks,

@@ -196,6 +196,13 @@ def stdout(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], io.TextIOWrapper]
     return use
 
 
+def test_superscripts_keep_their_sign(stdout: Callable[[str], io.TextIOWrapper]):
+    stream = stdout("cp1252")
+    replace_unknown()
+    print("θ⁻ h⁻¹ 2⁻²³ ρ̄")
+    assert stream.buffer.getvalue().split() == [b"theta-", b"h-\xb9", b"2-\xb2\xb3", b"rho?"]  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "cp437", "utf-8"])
 def test_every_character_is_printed_on_every_console(
     encoding: str, stdout: Callable[[str], io.TextIOWrapper]

@@ -30,6 +30,21 @@ class Short(eqx.Module):
 def broken(input_size, output_size, *, key):
     raise KeyError("inside")
 
+class Wide(LRU):
+    def decode(self, h, x):
+        return h[0].real
+
+class Grows(LRU):
+    def step(self, state, x, begin):
+        return (state, state), super().step(state, x, begin)[1]
+
+class Fails(LRU):
+    def encode(self, x):
+        return self.missing
+
+def count(input_size, output_size, *, key):
+    return 4
+
 number = 3
 """
 
@@ -59,6 +74,11 @@ def test_an_own_memory_is_built_as_ours_are(name: str, layers: int):
         ("own_memories:broken", r"raised KeyError: 'inside' \(own_memories.py, line 16\)"),
         ("own_memories:number", "which is 3"),
         ("own_memories:Mime", "Nearest: Mine"),
+        ("own_memories:nope", "It has: Mine, build, Short, "),
+        ("own_memories:count", "an object of type int without"),
+        ("own_memories:Wide", r"'own_memories:Wide'.*`step`.*\(4,\).*got \(64,\)"),
+        ("own_memories:Grows", r"'own_memories:Grows'.*`step`.*state"),
+        ("own_memories:Fails", r"'own_memories:Fails'.*missing.*line \d+\)"),
         ("nowhere:Mine", "there is no 'nowhere'"),
         (":Mine", "before the colon"),
     ],
@@ -87,6 +107,8 @@ def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.Captur
     over = ["--over", "gamma", "0.5", "0.9"]
     assert sweep._options([*words, *over])[0].config.memory == "own_memories:Mine"
     assert main(["train", ENV, "--memory", "own_memories:Short"]) == 2
+    assert "`memory` must name what builds a memory" in capsys.readouterr().err
+    assert main(["train", ENV, "--memory", "own_memories:Wide"]) == 2
     assert "`memory` must name what builds a memory" in capsys.readouterr().err
 
 

@@ -71,7 +71,7 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
         ),
         ("torn:Env", r"torn raised SyntaxError: .* \(torn.py, line 1\)"),
         ("games:mine", r"there is no 'mine' in it. Nearest: .*Mine"),
-        ("games:nothing_alike", r"Nearest: (?!.*(jax|environment))"),
+        ("games:nothing_alike", r"It has: (?!.*(jax|environment))"),
         ("games:", r"must name something in games after the colon, got 'games:': there is none\. "),
         ("games:Mine.outer", "there is no 'outer' in it"),
         ("games:number", r"must name an environment .*got 'games:number', which is of type int"),

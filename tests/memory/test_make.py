@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -61,9 +62,12 @@ def test_layers_make_a_residual_stack_of_different_layers():
         (lambda: memory.make("LSTM", 5, 3, key=KEY), "Did you mean `lstm`"),
         (lambda: memory.make("?", 5, 3, key=KEY), "They are `linear_attention`, .*`none`"),
         (lambda: memory.make("lru", 5, 3, key=KEY, size=4), "`sizes`.*`state_size`.*got `size`"),
-        (lambda: memory.make("none", 5, 3, key=KEY, size=4), "none at all; got `size`"),
+        (lambda: memory.make("none", 5, 3, key=KEY, size=4), "must be empty.*got `size`"),
         (lambda: memory.make("lru", 5, 3, key=KEY, state_size=0), "`state_size`.*at least 1.*0"),
         (lambda: memory.make("gru", 0, 3, key=KEY), "`input_size`.*at least 1"),
+        (lambda: memory.make("gru", 5, 3, key=0), "`key` must be one key.*got 0"),
+        (lambda: memory.LRU(5, 3, key=None), "`key` must be one key.*None"),
+        (lambda: memory.make("lru", 5, 3, key=jax.random.split(KEY), layers=2), "`key`.*vmap"),
         (lambda: memory.make("gru", 5, 3, key=KEY, layers=0), "`layers`.*at least 1.*0"),
         (lambda: memory.make("s5", 5, 3, key=KEY, blocks=5), "`blocks` must divide"),
         (lambda: memory.make("s5", 5, 3, key=KEY, step_size=(0.1, 0.0)), "`step_size`"),
@@ -80,7 +84,8 @@ def test_layers_make_a_residual_stack_of_different_layers():
         ),
     ],
 )
-def test_wrong_construction_says_what_to_do(call, message):
+def test_wrong_construction_says_what_to_do(call, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -122,6 +127,38 @@ def test_wrong_step_and_lookahead_say_what_to_do(name):
         model.step(state, XS[0], BEGIN)
     with pytest.raises(ValueError, match=r"`next_xs`.*time = 6.*got \(5, 5\)"):
         model.lookahead(state, XS, BEGIN, XS[:5])
+
+
+@pytest.mark.parametrize("name", ["lru", "gru", "none", "stack"])
+def test_plain_python_numbers_are_arrays(name):
+    layers = 2 if name == "stack" else 1
+    model = memory.make("lru" if name == "stack" else name, 5, 3, key=KEY, layers=layers)
+    xs, state = jnp.arange(10.0).reshape(2, 5), model.init()
+    for begin in ([True, False], [1, 0], (True, 0)):
+        got = model.lookahead(state, xs.tolist(), begin, xs.tolist())
+        wanted = model.lookahead(state, xs, jnp.array([True, False]), xs)
+        jax.tree.map(np.testing.assert_array_equal, got, wanted)
+        np.testing.assert_array_equal(model(state, xs.tolist(), begin)[1], got[1])
+    for begin in (0, False, np.False_):
+        y = model.step(state, xs[0].tolist(), begin)[1]
+        np.testing.assert_array_equal(y, model.step(state, xs[0], jnp.array(False))[1])
+
+
+@pytest.mark.parametrize(
+    ("argument", "xs", "begin"),
+    [
+        ("xs", [[1, 2, 3, 4, 5], [1]], [True, False]),
+        ("xs", "text", [True]),
+        ("xs", None, [True]),
+        ("begin", XS, None),
+        ("begin", XS, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        ("begin", XS[:2], [[True], []]),
+    ],
+)
+def test_what_is_not_an_array_is_refused(argument, xs, begin):
+    model = memory.make("lru", 5, 3, key=KEY)
+    with pytest.raises(ValueError, match=f"^`{argument}` must "):
+        model(model.init(), xs, begin)
 
 
 def test_state_of_another_size_is_refused():
