@@ -129,7 +129,9 @@ def test_wrong_step_and_lookahead_say_what_to_do(name):
         model.lookahead(state, XS, BEGIN, XS[:5])
 
 
-@pytest.mark.parametrize("name", ["lru", "gru", "none", "stack"])
+@pytest.mark.parametrize(
+    "name", ["none", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lru", "gru", "stack"))]
+)
 def test_plain_python_numbers_are_arrays(name):
     layers = 2 if name == "stack" else 1
     model = memory.make("lru" if name == "stack" else name, 5, 3, key=KEY, layers=layers)
