@@ -108,7 +108,7 @@ def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.Captur
     assert sweep._options([*words, *over])[0].config.memory == "own_memories:Mine"
     assert main(["train", ENV, "--memory", "own_memories:Short"]) == 2
     assert "`memory` must name what builds a memory" in capsys.readouterr().err
-    assert main(["train", ENV, "--memory", "own_memories:Wide"]) == 2
+    assert main(["train", ENV, *arguments(CONFIG), "--memory", "own_memories:Wide"]) == 2
     assert "`memory` must name what builds a memory" in capsys.readouterr().err
 
 
