@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         if error.name != "voila":
             raise
         raise ValueError(
-            "The app needs Voilà: pip install -c requirements.lock -e '.[app]' in a clone of mmrl, "
+            "The app needs Voilà: pip install -c requirements.lock -e '.[app]' in a clone, "
             "or `make explore` there."
         ) from None
     Voila.launch_instance(argv=[*words(), f"--port={options.port}", *_quiet(options.browser)])

@@ -289,7 +289,7 @@ def test_which_networks_differ_in_nothing_but_the_memory():
 
 
 def test_sizes_of_a_memory_that_is_not_there_are_refused():
-    with pytest.raises(ValueError, match=r"must be among .*; got `state_size`"):
+    with pytest.raises(ValueError, match=r"must be .*; got `state_size`"):
         make("none", state_size=4)
 
 

@@ -557,7 +557,7 @@ def test_continuous_actions():
             "the rows of an iteration, 28; got 3",
         ),
         ({"memory_sizes": (("width", 16),)}, "`memory_sizes` must name .* got width, which is set"),
-        ({"memory": "none"}, "`sizes` of 'none' must be among .*; got `state_size`"),
+        ({"memory": "none"}, "`sizes` of 'none' must be .*; got `state_size`"),
         ({"staleness": -1}, "`staleness` must be at least 0"),
         ({"clip": -0.1}, "`clip` must be at least 0"),
         ({"anneal": 1.5}, "`anneal` must be between 0 and 1"),
