@@ -15,6 +15,7 @@ def draw(seed: int, *shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), shape)
 
 
+@pytest.mark.slow
 def test_huber_equals_rlax_in_value_and_gradient():
     # Not at ±δ itself, where the two forms may round differently; 0 and far outliers are in.
     x = jnp.concatenate([3 * draw(0, 200), jnp.array([0.0, 1e4, -1e4, 1e-4])])
@@ -40,6 +41,7 @@ def batch() -> dict[str, jax.Array]:
     }
 
 
+@pytest.mark.slow
 def test_double_q_target_equals_rlax(batch: dict[str, jax.Array]):
     b = batch
     theirs = jax.vmap(rlax.double_q_learning)(

@@ -31,6 +31,7 @@ def test_policy_cloning_is_the_divergence_from_who_acted(logits):
     assert np.abs(found - losses.policy_cloning(mu, pi)).max() > 0.1
 
 
+@pytest.mark.slow
 def test_its_gradient_is_what_is_missing(logits, x64):
     """∂KL[μ ‖ π]/∂z = π - μ."""
     pi, mu = (x.astype(jnp.float64) for x in logits)

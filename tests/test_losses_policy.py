@@ -93,6 +93,7 @@ def test_decoupled_is_the_papers_formula(problem: Problem):
     assert np.abs(p.behavior - p.proximal).max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [jnp.inf, 1e9])
 def test_without_a_clip_the_proximal_policy_does_not_matter(problem: Problem, epsilon: float):
     p = problem
@@ -158,6 +159,7 @@ def test_the_penalized_objective_is_the_papers_formula(problem: Problem):
     np.testing.assert_allclose(total(p.theta, exact), formula(p.theta), rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drift", "least"), [(0.003, 0.999), (0.3, 0.95)])
 def test_the_sampled_penalty_follows_the_divergence(drift: float, least: float):
     """On actions of π: the gradient of KL[π, π_p] exactly on average, of KL[π_p, π] nearly."""

@@ -158,6 +158,7 @@ def test_seeds_side_by_side_do_not_depend_on_one_another(kind: str):
     assert (first[1] != second[1]).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_seeds_of_one_batch_act_apart_and_as_if_alone():
     with jax.default_prng_impl("rbg"):
         keys = jax.random.split(jax.random.key(0), 3)

@@ -158,6 +158,7 @@ def test_targets_are_their_definitions_in_double_precision(x64):
     assert_same(computed(arrays(tape, "f8"), *scalars), defined(tape), 1e-12)
 
 
+@pytest.mark.slow
 def test_targets_are_their_definitions_in_single_precision():
     tape = random_tape(512, seed=1)
     assert_same(computed(arrays(tape, "f4")), defined(tape), 1e-5)
@@ -166,6 +167,7 @@ def test_targets_are_their_definitions_in_single_precision():
 flags = st.lists(st.booleans(), min_size=12, max_size=12)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(terminated=flags, truncated=flags)
 def test_every_arrangement_of_episodes(terminated, truncated):
@@ -199,6 +201,7 @@ def first_episodes(rewards, values, tape: Tape):
     return sum(jnp.sum(x[:8]) for x in targets.values())
 
 
+@pytest.mark.slow
 def test_the_next_episode_has_no_gradient_not_even_nan():
     gradient = jax.jit(jax.grad(first_episodes, argnums=(0, 1)))
     tape = random_tape(12, terminated=np.arange(12) == 3, truncated=np.arange(12) == 7)
@@ -385,6 +388,7 @@ def gradients(x: Case, weights):
     return of(by_us), of(by_rlax)
 
 
+@pytest.mark.slow
 def test_values_are_those_of_rlax(x64):
     x = rlax_case()
     assert_same(jax.jit(by_us)(x), jax.jit(by_rlax)(x), 1e-12)
@@ -467,6 +471,7 @@ def test_the_round_trip_keeps_single_precision():
     assert np.max(np.abs(theirs - x)[x != 0] / np.abs(x)[x != 0]) > 1e-2
 
 
+@pytest.mark.slow
 def test_rescaling_has_a_gradient_at_zero():
     np.testing.assert_allclose(jax.grad(returns.rescale)(0.0), 0.5 + 1e-3)
     np.testing.assert_allclose(jax.grad(returns.unrescale)(0.0), 1 / (0.5 + 1e-3), rtol=1e-6)
@@ -522,6 +527,7 @@ def test_errors_name_the_argument(argument, call, unchecked):
         call(jnp.ones(4), jnp.zeros(4, bool))
 
 
+@pytest.mark.slow
 def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(unchecked):
     x, last = jnp.ones(4), jnp.zeros(4, bool)
     got = jax.vmap(lambda lam: returns.gae(x, x, x, x, last, lam))(jnp.array([0.5, 2.0]))
@@ -534,6 +540,7 @@ def test_traced_scalars_and_whole_numbers_of_numpy_are_accepted(unchecked):
 # Values behind an end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_read_may_be_anything(poison: float):
     tape = arrays(random_tape(12, terminated=np.arange(12) % 4 == 3, seed=3), np.float32)
@@ -543,6 +550,7 @@ def test_values_that_are_not_read_may_be_anything(poison: float):
     assert_same(computed(nothing, gamma=0.0), computed(tape, gamma=0.0), 0)
 
 
+@pytest.mark.slow
 def test_a_value_behind_an_end_has_no_gradient():
     ends = jnp.array([False, True])
 
@@ -568,6 +576,7 @@ def test_a_value_behind_an_end_has_no_gradient():
 KINDS = [list, bool, np.int32, np.float16, jnp.bfloat16, np.float64, np.float32]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_all_targets_accept_numbers_of_every_type(kind: Any):
     flags, numbers = [False, True, False, False], [1, 0, 1, 1]

@@ -360,6 +360,7 @@ class Crash(Diary):
         return jnp.where(state.time >= state.length, jnp.nan, obs)
 
 
+@pytest.mark.slow
 def test_observations_that_are_not_finite():
     """Behind a termination they are 0, behind a truncation they stay."""
     env = Crash()

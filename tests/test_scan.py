@@ -324,6 +324,7 @@ def test_forward_mode_and_second_derivatives_of_the_loop():
     assert_close(ours, expected, tolerance=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_not_differentiated_costs_nothing_and_breaks_nothing():
     gains, sums = jnp.full(STEPS, 0.9), jnp.arange(1.0 * STEPS)
 

@@ -359,6 +359,7 @@ def test_every_method_scans_the_stretches(steps, reverse):
         assert error(got, want) <= 1e-6, way
 
 
+@pytest.mark.slow
 def test_a_scan_over_lanes_without_a_start_begins_at_the_identity():
     xs = jnp.full((4, 3), 0.9), jnp.ones((4, 3))
     run = jax.vmap(lambda xs: scan(Affine(), xs, axis="time"), axis_name="time")

@@ -129,6 +129,7 @@ def test_lambda_returns_end_where_a_segment_does():
     assert_equal(loss(ONLINE, TARGET, cut, CONFIG), oracle(ONLINE, TARGET, cut, CONFIG), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "bootstraps"), [("truncated", True), ("terminated", False)])
 def test_a_time_limit_bootstraps_and_an_end_does_not(end: str, bootstraps: bool):
     rollout, last = steps([24]), jnp.arange(24) == 23
@@ -139,6 +140,7 @@ def test_a_time_limit_bootstraps_and_an_end_does_not(end: str, bootstraps: bool)
     assert (value != changed) == bootstraps
 
 
+@pytest.mark.slow
 def test_the_target_sees_the_first_observation():
     """s'_t has seen o_0, …, o_t and o'_t."""
     rollout = steps([24])
@@ -199,6 +201,7 @@ def test_epsilon_falls_in_a_line_and_stays():
     np.testing.assert_allclose(values, [0.8, 0.5, 0.2, 0.2], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_exploration_is_uniform_and_as_frequent_as_it_should_be():
     draws = 20_000
     obs, keys = jnp.ones(OBS), jax.random.split(jax.random.key(7), draws)

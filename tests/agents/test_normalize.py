@@ -46,6 +46,7 @@ def test_recent_samples_weigh_as_much_as_early_ones():
     assert LongMoments()(moments, (*one, *EMPTY))[3] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 1000, 2048])
 @pytest.mark.parametrize("value", [0.0, 0.1, -0.3, 1000.1, 1e-6, 3e8, 2e19, -1e30, 1e38])
 def test_equal_numbers_are_standardized_to_zero(value: float, count: int):

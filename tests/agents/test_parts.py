@@ -202,6 +202,7 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
         Run(dataclasses.replace(mine, env=Recall(1)), path, resume=True)
 
 
+@pytest.mark.slow
 def test_a_block_takes_what_it_gives_whatever_the_types_of_the_user_s():
     """`jnp.full(n, 2.0)` has a weak type, which a gradient step does not keep: compiled twice."""
 

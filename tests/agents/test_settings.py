@@ -42,6 +42,7 @@ def training(agent: str, **settings: Any) -> partial[Any]:
     return partial(find(agent).train, config, env, params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "settings"), OTHERS, ids=str)
 def test_no_key_is_used_twice(agent: str, settings: dict[str, Any]):
     """JAX checks as it traces, also where seeds are side by side."""
@@ -54,6 +55,7 @@ def test_no_key_is_used_twice(agent: str, settings: dict[str, Any]):
 SETTINGS = [(True, "standard"), (False, "strict"), (True, "strict")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_agents_train_in_64_bit_and_under_strict_promotion(agent: str, x64: bool, promotion: str):
@@ -91,6 +93,7 @@ def test_the_state_of_a_memory_keeps_its_types(name: str, x64: bool, promotion: 
         assert types(state) == types(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
 def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
     """Outside of `block`, which allows promotion for all that it calls."""
@@ -117,6 +120,7 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
     assert all(types(other) == types(stored[0]) for other in stored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
 @pytest.mark.parametrize("agent", ["dqn", "ppo", "clear"])
 def test_an_iteration_runs_on_its_own(agent: str, x64: bool, promotion: str):

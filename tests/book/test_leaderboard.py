@@ -74,6 +74,7 @@ def test_marks_stand_at_return_and_time_and_controls_are_hollow():
         capstone.leaderboard([])
 
 
+@pytest.mark.slow
 def test_what_was_published_is_what_it_says():
     """All that is asked without training; the gates have tests of their own."""
     found = entries.published()

@@ -283,6 +283,7 @@ def test_rows_of_one_command_were_measured_from_the_first_date_to_the_last():
     assert "1 rows, 2026-03-02, on" in pages.origin("x.jsonl", [{"date": dates[0]}])
 
 
+@pytest.mark.slow
 def test_every_module_of_the_ladder_has_a_page():
     for rung in api.rungs():
         assert all(f"automodule:: {name}" in api.page(rung) for name in api.modules(rung))
@@ -350,6 +351,7 @@ def test_a_site_is_stale_when_the_library_or_the_book_changes(
     assert len({first, second, build._key()}) == 3
 
 
+@pytest.mark.slow
 def test_npm_without_a_registry_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(vendor, "ARCHIVES", tmp_path)
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
@@ -415,6 +417,7 @@ def test_a_notebook_is_run_once_and_its_text_may_change(
             execute.execute(path)
 
 
+@pytest.mark.slow
 def test_a_run_depends_on_what_its_notebook_imports_and_on_nothing_else():
     def files(code: str) -> set[str]:
         return {path.relative_to(execute.ROOT).as_posix() for path in execute.sources(code)}

@@ -220,6 +220,7 @@ def test_studies_stand_in_their_order_and_others_behind_them(built: Path):
     assert "There is no figure: no chapter draws these rows." in other and "Used in" not in other
 
 
+@pytest.mark.slow
 def test_a_chapter_without_its_picture_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

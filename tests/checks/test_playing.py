@@ -395,6 +395,7 @@ def test_whole_numbers_and_pictures_are_shown_as_a_vector():
     assert (obs.shape, obs.dtype) == ((2,), jnp.float32)
 
 
+@pytest.mark.slow
 def test_good_environments_pass():
     checks.environment(TimeLimit(BeginFlag(Good()), 3))
     for env, params in ((Good(), Params(max_steps_in_episode=2)), make("Pendulum-v1")):

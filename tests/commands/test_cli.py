@@ -275,6 +275,7 @@ def test_the_same_command_with_resume_begins_what_never_began(here: pathlib.Path
     assert len(reopen("new").history) == 1
 
 
+@pytest.mark.slow
 def test_evaluate_plays_the_saved_networks(
     run: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -76,6 +76,7 @@ def plan() -> course.Plan:
     }
 
 
+@pytest.mark.slow
 def test_a_demo_leaves_table_curves_results_and_checkpoints(
     plan: course.Plan, capsys: pytest.CaptureFixture[str]
 ):
@@ -108,6 +109,7 @@ def test_a_second_demo_keeps_the_first(plan: course.Plan):
     assert payload(first / "First-fast") == before == payload(out / "2" / "First-fast")
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_is_taken_up_again(plan: course.Plan, monkeypatch: pytest.MonkeyPatch):
     out, real = pathlib.Path("demo"), demo.in_background
 
@@ -130,6 +132,7 @@ def test_an_interrupted_demo_is_taken_up_again(plan: course.Plan, monkeypatch: p
     assert len((out / "results.jsonl").read_text().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_of_other_settings_is_left_alone(plan: course.Plan):
     out = pathlib.Path("demo")
     Run(setup(learning_rate=0.5), out / "1" / "First-fast")

@@ -77,6 +77,7 @@ def test_those_that_do_not_come_are_named_to_all_others(monkeypatch: pytest.Monk
     assert "within 600 s: 1, 3. Start" in first
 
 
+@pytest.mark.slow
 def test_process_0_is_missed_too():
     assert "within 1 s: 0. Start" in together(2, [1], free_port(), seconds=1)[0]
 

@@ -56,6 +56,7 @@ def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_memories.py").write_text(SOURCE, "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", ["Mine", "build"])
 def test_an_own_memory_is_built_as_ours_are(name: str, layers: int):
@@ -94,6 +95,7 @@ def test_sizes_that_an_own_memory_lacks_are_refused(name: str):
         memory.make(f"own_memories:{name}", 3, 4, key=jax.random.key(0), hidden=2)
 
 
+@pytest.mark.slow
 def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.CaptureFixture[str]):
     words = [ENV, *arguments(CONFIG), "--memory", "own_memories:Mine"]
     options, path = train._options([*words, "--blocks", "1"])

@@ -159,6 +159,7 @@ def test_a_preset_is_what_other_options_change(command: Any):
     assert changed == {"capacity", "gamma"} and options.observes == paper.observes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [train, sweep])
 def test_what_options_change_of_a_preset_is_said(
     command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -400,6 +400,7 @@ def recorded(env_id):
     return jax.device_get(run(jax.random.key(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["RepeatPrevious", "RepeatFirst", "Autoencode", "CountRecall"])
 def test_a_real_episode_is_judged_as_it_was_paid(task):
     """An answer is right in the picture (ringed card, count of the type) if and only if it paid."""
@@ -418,6 +419,7 @@ def test_a_real_episode_is_judged_as_it_was_paid(task):
         assert (answer == tape.action[frame]) == (tape.reward[frame] > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task", ["PositionOnlyCartPole", "NoisyPositionOnlyCartPole", "MultiarmedBandit", "MineSweeper"]
 )

@@ -23,6 +23,7 @@ CONFIGS["clear"] = dataclasses.replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
     setup = Setup(ENV, CONFIGS[agent], (0, 1), agent)
@@ -77,6 +78,7 @@ def test_links_in_the_book_can_be_followed():
     assert not [link for link in found if "cannot be followed" in explore(link).said.value]
 
 
+@pytest.mark.slow
 def test_a_link_of_the_app_leads_back_to_what_was_in_view(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VOILA_REQUEST_URL", "http://host:8866/?agent=ppo&gamma=0.9&theme=dark")
     app = explore()

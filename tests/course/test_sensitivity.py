@@ -78,6 +78,7 @@ def test_only_some_steps_may_be_asked_for():
     np.testing.assert_allclose(some, derivatives(net, *arguments)[np.array([6, 2])], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lru", "gru"])
 def test_nothing_comes_from_the_future_or_across_a_begin(name: str):
     obs, actions, _ = episode()

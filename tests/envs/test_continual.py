@@ -44,6 +44,7 @@ def bare_tape(actions, key):
     return rollout.collect(policy, BARE, params, carry, key, STEPS)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", range(TASKS))
 def test_a_task_is_the_game_in_disguise(task: int):
     """The same chance and the actions that mean the same give the same game, pixels reordered."""
@@ -107,6 +108,7 @@ def test_a_family_of_memory_tasks():
 # Shared spaces
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing_else():
     env, params = make("Catch-bsuite", rows=5, columns=4)
     padded = continual.Padded(env, (7, 4), 5)

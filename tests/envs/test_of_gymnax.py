@@ -18,6 +18,7 @@ from mmrl.runs import Run, Setup
 from tests.envs import train_each
 
 
+@pytest.mark.slow
 def test_deep_sea_steps_as_gymnax_has_it():
     (env, params), theirs = envs.make("DeepSea-bsuite", size=3), deep_sea.DeepSea(3)
     key = jax.random.key(0)
@@ -68,6 +69,7 @@ def refusal(agent: str, env: str, observes: tuple[str, ...] | None = None) -> st
     return ""
 
 
+@pytest.mark.slow
 def test_one_sentence_names_the_agents_for_continuous_actions():
     said = {agent: refusal(agent, "Pendulum-v1") for agent in AGENTS}
     others = {agent for agent, text in said.items() if not text}
@@ -76,6 +78,7 @@ def test_one_sentence_names_the_agents_for_continuous_actions():
     assert refusal("ppo", "Pendulum-v1", ("previous_action",)) == sentence
 
 
+@pytest.mark.slow
 def test_parameters_may_be_arrays():
     def described(env: Any, params: Any) -> Any:
         return Run(Setup((env, params), seeds=(0,))).description

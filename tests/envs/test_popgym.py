@@ -256,6 +256,7 @@ def test_a_smaller_limit_truncates_and_resets(id):
     assert state.time == 0
 
 
+@pytest.mark.slow
 def test_a_mine_that_was_hit_stays_a_mine():
     env = SPECS["popgym-MineSweeperEasy-v0"]()
     state = env.reset(jax.random.key(0))[1]

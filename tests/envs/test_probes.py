@@ -65,6 +65,7 @@ def learned(tape, remember, wrong=None):
     return q
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", IDS)
 def test_optimal_q_is_what_value_iteration_finds(env_id):
     _, (tape, optimal) = recorded(env_id)

@@ -374,6 +374,7 @@ def test_flatten(env_id):
     np.testing.assert_array_equal(got.obs, flat)
 
 
+@pytest.mark.slow
 def test_vmap_auto_reset():
     """Step by step what each environment would do alone, with a reset only where one is due."""
     env = wrappers.BeginFlag(wrappers.TimeLimit(envs.make("CartPole-v1")[0], 12))
@@ -453,6 +454,7 @@ def test_wrappers_are_values():
     assert repr(wrappers.TimeLimit(wrappers.BeginFlag(TASK), 3)).startswith("TimeLimit(BeginFlag(")
 
 
+@pytest.mark.slow
 def test_a_wrapper_is_an_environment():
     env = wrappers.EpisodeStatistics(wrappers.PreviousReward(wrappers.TimeLimit(TAGGED, 2)))
     params = env.default_params

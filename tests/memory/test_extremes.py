@@ -30,6 +30,7 @@ def built(name: str):
     return memory.make(name, 2, 3, key=jax.random.key(0), **sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", RATES)
 def test_gradients_are_finite_for_all_rates(rate: str):
     name, field = rate.split("-")

@@ -197,6 +197,7 @@ def all_tapes(name, perturbed, method):
     return dict(zip(labels, zip(ys, of_xs, strict=True), strict=True)), last, end
 
 
+@pytest.mark.slow
 @every_model
 @twice
 def test_tape_equals_every_episode_alone(name, perturbed):

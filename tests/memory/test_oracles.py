@@ -92,6 +92,7 @@ def complex_parts(pair):
     return wide(pair[0]) + 1j * wide(pair[1])
 
 
+@pytest.mark.slow
 def test_lru_equals_a_loop():
     model, xs = build("lru", state_size=16), inputs(400)
     gain = np.exp(-np.exp(wide(model.nu)) + 1j * np.exp(wide(model.theta)))
@@ -125,6 +126,7 @@ def test_lru_equals_memax_with_the_same_parameters():
     close(ys, eqx.filter_jit(lambda m: m(m.initialize_carry(), (xs, begin))[1])(peer))
 
 
+@pytest.mark.slow
 def test_lru_state_starts_at_the_scale_of_its_input():
     model = memory.make("lru", IN, OUT, state_size=256, key=jax.random.key(1))
     modulus = np.abs(model.eigenvalues)
@@ -154,6 +156,7 @@ def test_hippo_matrix_and_its_eigenvectors():
     np.testing.assert_allclose(eigenvalues.real, -0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_s5_equals_the_dense_system_in_real_numbers(blocks):
     """Dense HiPPO, zero-order hold by one matrix exponential, no complex number in the loop."""
@@ -177,6 +180,7 @@ def test_s5_equals_the_dense_system_in_real_numbers(blocks):
     close(run(model, xs), np.array(ys) + linear(model.skip, xs))
 
 
+@pytest.mark.slow
 def test_s5_equals_a_loop_with_one_step_size_per_unit():
     model, xs = build("s5", state_size=8), inputs(400)
     rate = -np.exp(wide(model.log_decay)) + 1j * wide(model.frequency)
@@ -186,6 +190,7 @@ def test_s5_equals_a_loop_with_one_step_size_per_unit():
     close(run(model, xs), diagonal_loop(gain, drive, read, skip))
 
 
+@pytest.mark.slow
 def test_s5_matrices_start_at_unit_gain_in_the_hippo_basis():
     model = memory.make("s5", 64, 48, key=jax.random.key(7), state_size=32)
     basis = s5.diagonalise(legendre(64))[1]
@@ -225,6 +230,7 @@ def ffm_as_printed(model, xs):
     return np.stack(ys)
 
 
+@pytest.mark.slow
 def test_ffm_as_printed_equals_a_loop():
     model, xs = build("ffm", trace_size=4, context_size=3, printed=True), inputs(200)
     close(run(model, xs), ffm_as_printed(model, xs))
@@ -417,6 +423,7 @@ def test_lstm_equals_equinox_and_its_formula():
     np.testing.assert_array_equal(start, np.repeat([0, 1, 0, 0], 6))
 
 
+@pytest.mark.slow
 def test_residual_equals_its_layers_written_out():
     model, xs = build("min_gru", state_size=4, layers=2), inputs()
     want = linear(model.read_in, xs)

@@ -64,6 +64,7 @@ def test_laws_in_single_precision(name):
 
 
 # Without resets they are the same laws again: four in five of these elements have none.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES[len(PLAIN) :])
 def test_laws_in_double_precision(name, x64):
     monoid, abc = triples(name)
@@ -71,6 +72,7 @@ def test_laws_in_double_precision(name, x64):
     assert max(errors.values()) <= rounding(name, 1e-12), errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resettable decay", "resettable product"])
 def test_laws_hold_wherever_training_leads(name, x64):
     monoid, abc = triples(name)
@@ -150,6 +152,7 @@ def test_a_normaliser_that_is_not_summed_is_associative_but_breaks_an_identity()
     assert rejected(KeepLast(example), "sum") == {"right identity"}
 
 
+@pytest.mark.slow
 def test_resets_that_forget_the_flag_or_multiply_are_rejected():
     assert "associativity" in rejected(LeakyReset(Affine()), "resettable affine")
     assert rejected(PrintedReset(Max((4,))), "resettable max")
@@ -280,6 +283,7 @@ def test_decay_has_the_impulse_response_of_a_damped_oscillator():
     np.testing.assert_array_equal(time, np.arange(1, 201))
 
 
+@pytest.mark.slow
 def test_topk_holds_the_largest_keys_and_their_payload():
     rng = np.random.default_rng(0)
     keys, ids = rng.permutation(100).astype("f4"), np.arange(100)
@@ -299,6 +303,7 @@ def test_topk_keeps_the_earlier_of_two_equals():
     assert monoid(a, b)[1] == 1 and monoid(b, a)[1] == 2
 
 
+@pytest.mark.slow
 def test_merged_reservoirs_hold_what_one_reservoir_would():
     """Two actors that sample apart and merge: exact, since each key decides for itself."""
     keys = jax.random.uniform(jax.random.key(0), (2, 50, 1))
@@ -360,6 +365,7 @@ def test_no_poison_crosses_a_reset_forwards_or_backwards(name, method):
             np.testing.assert_array_equal(ours[6:], clean[6:])
 
 
+@pytest.mark.slow
 def test_logsumexp_of_nothing_has_a_gradient_of_zero():
     def total(w, m):
         return jnp.sum(jnp.exp(scan(LogSumExp(), (w, m))[1]))

@@ -76,6 +76,7 @@ def test_tape_step_and_lookahead_agree(name: str, tape: dict[str, jax.Array]):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), state, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_what_an_output_depends_on(name: str, tape: dict[str, jax.Array]):
     """Outputs and targets see their episode from its first observation on, and no other episode."""

@@ -146,6 +146,7 @@ def test_samples_are_as_frequent_as_they_are_likely():
     assert scipy.stats.kstest(np.asarray(draws), scipy.stats.norm(1, 0.5).cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_extreme_and_forbidden_actions_do_no_harm():
     policy = Categorical(jnp.array([1e4, -1e4, 0.0]))
     forbidden = Categorical(jnp.array([0.0, -jnp.inf, 0.0]))
@@ -230,6 +231,7 @@ def test_a_policy_starts_almost_uniform_and_a_value_does_not(tape):
     np.testing.assert_array_equal(outputs.policy.log_std, 0)
 
 
+@pytest.mark.slow
 def test_what_is_shared(tape):
     """Two networks: the value's gradient leaves the policy net alone. One: it does not."""
     obs, begin, _ = tape

@@ -74,6 +74,7 @@ def _only(graph: Any, bounds: dict[str, int], **options: Any) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "function"),
     # Every pattern; of what is linear two points; a product for a point and every kind of slice.
@@ -286,6 +287,7 @@ def test_a_step_learns_from_its_window_alone():
     assert {"w", "obs", "log_prob"} <= read and "mean" not in read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, None])
 def test_one_changed_index_changes_what_is_kept(n: int | None):
     """n observations are alive at most, or all of them; and nothing is used after it is freed."""
@@ -347,6 +349,7 @@ def test_residuals_replace_a_second_forward_pass(recompute: bool):
     assert program.lower(w=w, x=x).as_text().count("stablehlo.tanh") == 1 + recompute
 
 
+@pytest.mark.slow
 def test_gradients_of_parameters_are_summed_as_the_loop_goes_back():
     """A recurrent network keeps one gradient of its parameters, not one for each step."""
     for recompute in (False, True):

@@ -116,6 +116,7 @@ def test_acting_moves_as_by_hand_in_every_order(order: str):
     close(values(graph), by_hand(order))
 
 
+@pytest.mark.slow
 def test_a_branch_that_does_not_line_up_is_put_in_order_before_it_is_taken():
     graph, _ = moved("ibt")
     assert [str(e) for e in graph.inputs("h")][1] == "h <- cell[i, t - 1] if t >= 1"
@@ -160,6 +161,7 @@ def test_a_tile_of_the_batch_computes_the_same():
     close(tuple(made.xla(B=3, T=4)()), tuple(wanted.values()))
 
 
+@pytest.mark.slow
 def test_a_sum_over_b_is_not_taken_for_one_over_t():
     p = Program("b", "t")
     (b, t), (B, T) = p.symbols, p.bounds

@@ -82,6 +82,7 @@ def test_a_slice_of_what_is_written_already_ends_in_zeros():
         np.testing.assert_array_equal(result, np.cumsum(ZEROS))
 
 
+@pytest.mark.slow
 def test_softmax_is_over_what_a_slice_has():
     p = Program("t")
     (t,) = p.symbols

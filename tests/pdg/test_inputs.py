@@ -99,6 +99,7 @@ def test_a_key_is_given_alike():
     assert not np.allclose(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -199,6 +200,7 @@ def test_inputs_that_are_alike_stay_apart_through_all_passes():
         np.testing.assert_allclose(found[()], wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_program_is_a_function_of_its_inputs():
     (one, _), given = plain(), values(0)
     rates = jnp.array([0.5, -0.9])
@@ -220,6 +222,7 @@ def replayed(buffer: list) -> Graph:
     return p.graph(w[I - 1])
 
 
+@pytest.mark.slow
 def test_a_replay_buffer_on_the_host_is_written_and_drawn_from():
     x = np.arange(12.0, dtype=np.float32).reshape(3, 4) ** 2
     seen, w = [], 0.0

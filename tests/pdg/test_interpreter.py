@@ -67,6 +67,7 @@ def numbers(graph: Graph, T: int = 9, others: int = 3) -> dict[str, int]:
     return {name: T if name == "T" else others for name in graph.bounds}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SOME, "3-step", "PPO, returns by slices"])
 def test_it_computes_what_the_graph_means_and_leaks_nothing(name: str):
     graph = compiled(name).graph
@@ -101,11 +102,13 @@ def test_monte_carlo_holds_the_whole_episode():
     assert done.stores[REWARD] == "block"
 
 
+@pytest.mark.slow
 def test_tiles_of_m_hold_m_plus_n_minus_1():
     done = interpret(compiled("3-step, tiles of 4"), {"I": 2, "T": 32})
     assert done.account.peak(OBS) == (4 + 3 - 1) * 4
 
 
+@pytest.mark.slow
 def test_swapped_observations_wait_on_the_host():
     done = interpret(compile(reinforce(), swap=(OBS,)), {"I": 2, "T": 12})
     assert done.account.peak(OBS) == 4
@@ -179,6 +182,7 @@ def test_a_thunk_serves_every_step_and_run():
     assert all(thunk._cache_size() <= 1 for thunk in program.thunks.values() if thunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_what_ends_with_a_read_is_given_away(name: str):
     made, bounds = compiled(name), numbers(compiled(name).graph)

@@ -293,6 +293,7 @@ def test_a_loop_of_a_declared_monoid_is_one_scan_of_a_graph():
     assert any("stay a loop" in word for word in refused)
 
 
+@pytest.mark.slow
 def test_declare_shows_the_triple_that_fails():
     with pytest.raises(ValueError, match=r"associative.* at a = .*, b = .*, c = "):
         declare(lambda a, b: jnp.maximum(0.9 * a, b), jnp.float32(-jnp.inf))

@@ -49,6 +49,7 @@ def same(graph: Graph | Compiled, *wanted: Any, **bounds: int) -> None:
             np.testing.assert_allclose(np.ravel(got), np.ravel(want), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_result_on_a_part_of_its_points_has_these_alone():
     p, t, _, x = line()
     compiled = compile(p.graph(x[t + 1], x[t % 2 == 0], x[t - 1] * 2.0, x))
@@ -57,6 +58,7 @@ def test_a_result_on_a_part_of_its_points_has_these_alone():
         same(compiled, row[1:], row[::2], row[:-1] * 2, row, T=T)
 
 
+@pytest.mark.slow
 def test_a_part_of_a_plane_is_a_grid():
     p, (i, t), _, x = plane()
     compiled = compile(p.graph(x[i + 1, t % 3 == 0], x[i, t + 2]))
@@ -149,6 +151,7 @@ def test_the_gradient_of_an_empty_sum_is_zero():
     same(p.graph(gradient(y, x)), want, T=4)
 
 
+@pytest.mark.slow
 def test_nothing_has_no_mean_and_no_extremes():
     _, t, T, x = line()
     acts = (Tensor.mean, Tensor.max, Tensor.min)
@@ -235,6 +238,7 @@ def test_a_block_walks_along_its_own_dimension_alone():
         same(compile(graph, {"vectorize": lambda g: vectorize(g, "t")}), want, I=I, T=T)
 
 
+@pytest.mark.slow
 def test_a_gradient_flows_back_from_a_part_of_the_points():
     p, t, _, x = line()
     y = x[t // 2][t >= 1] ** 2

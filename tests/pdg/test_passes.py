@@ -236,6 +236,7 @@ def check(program, names, I=2, T=5):  # noqa: E741
         np.testing.assert_allclose(got[key], want[key], rtol=1e-5, atol=1e-5, err_msg=str(key))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "names"),
     [(program, names) for program, rows in COMBINED.items() for names in rows],

@@ -241,6 +241,7 @@ MUTANTS: dict[str, tuple[str, Callable]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_planted_mistake_is_found_wherever_it_is(program: str, mutant: str):

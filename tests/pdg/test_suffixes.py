@@ -75,6 +75,7 @@ def test_windows_other_dimensions_and_other_types_are_left_alone():
         assert (unfold(graph, move.whole(graph, "t"))[1] == []) is left
 
 
+@pytest.mark.slow
 def test_no_array_of_all_windows_is_left():
     graph, bounds = program(FOLDS["discounted_sum"]), {"I": 1, "T": 64}
 

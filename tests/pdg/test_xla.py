@@ -73,6 +73,7 @@ def test_integer_sets_find_the_slots_that_following_a_run_finds(name: str, T: in
         assert ring.slots in (least, wide), root
 
 
+@pytest.mark.slow
 def test_a_run_of_any_length_is_laid_out_without_running_it():
     """The parameters of two iterations ago count, and every iteration has a result."""
     p = Program("i", "t")
@@ -135,6 +136,7 @@ def test_rings_have_the_slots_of_the_window():
     assert (whole["e"], whole["a"], whole["o"]) == ((1, T), (1, T), (1, T))
 
 
+@pytest.mark.slow
 def test_distances_of_values_alive_at_once_give_the_fewest_slots_or_a_few_more():
     """Values of two dimensions, written one after another, each read for some events more."""
     rng, gap = np.random.default_rng(0), Counter()
@@ -230,6 +232,7 @@ def test_inputs_are_arguments_and_may_be_batched():
     assert len(set(many.tolist())) == 3
 
 
+@pytest.mark.slow
 def test_xla_takes_the_memory_that_the_rings_have():
     def program(n: int | None) -> XlaProgram:
         return xla(compile(walk(n, 1000)), {"T": 128})

@@ -129,6 +129,7 @@ def held(depth: int) -> np.ndarray:
     return np.asarray(jax.lax.scan(add, tape.init(EXAMPLE, depth), last)[1])
 
 
+@pytest.mark.slow
 def test_a_tape_for_two_episodes_and_a_rollout_is_never_empty_again():
     needed, first = 2 * LONGEST + TURN, -(-LONGEST // TURN)
     assert held(needed)[first - 1 :].all()
@@ -146,6 +147,7 @@ def test_dqn_refuses_a_tape_that_often_holds_no_episode(batching):
     dqn.check(dataclasses.replace(config, capacity=26_848), env, params)
 
 
+@pytest.mark.slow
 def test_dqn_learns_from_every_step_of_the_longest_episode():
     env, params = make(HARD)
     env, time = BeginFlag(env), params.max_steps_in_episode

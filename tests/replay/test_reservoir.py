@@ -230,6 +230,7 @@ def test_adding_moves_no_more_than_it_keeps():
     assert memory.temp_size_in_bytes < big.unrolls.steps["id"].nbytes
 
 
+@pytest.mark.slow
 def test_seeds_have_a_reservoir_each():
     many = jax.vmap(lambda _: empty(4, 2))(jnp.arange(3))
     add = jax.jit(jax.vmap(lambda r, k: reservoir.add(r, unrolls(jnp.array([1, 2])), k)))
@@ -280,6 +281,7 @@ def test_errors_name_the_argument(name: str, call):
 # Long runs
 
 
+@pytest.mark.slow
 def test_unrolls_with_the_largest_lots_rarely_tie():
     """Lots are drawn in steps of 2⁻²³, and of very many unrolls the last step has several."""
     top = jnp.full(1000, 1 - 2**-23)
@@ -292,6 +294,7 @@ def test_unrolls_with_the_largest_lots_rarely_tie():
     assert lots.min() > 10 and np.abs(steps - steps.round()).max() > 0.05
 
 
+@pytest.mark.slow
 def test_the_lots_of_an_earlier_version_keep_their_order():
     """All of them were in steps of 2⁻²³ below 1."""
     steps = np.array([0, 1, 2, 3, 2**13 - 1, 2**13, 2**13 + 1, 2**22])
@@ -309,6 +312,7 @@ def test_the_count_of_unrolls_stays_at_its_largest():
     assert kept.seen == reservoir.merge(kept, kept).seen == 2**31 - 1
 
 
+@pytest.mark.slow
 def test_of_a_large_part_all_slots_are_drawn():
     """23 random bits reach every other one of 2²⁴."""
     kept = reservoir.init(jnp.zeros((), jnp.int32), (), 2**24, length=1)

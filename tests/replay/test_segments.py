@@ -92,6 +92,7 @@ def test_every_segment_is_as_likely(alpha, monkeypatch):
     assert stats.chisquare(observed, expected, sum_check=False).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_one_segment_is_the_tape():
     """An episode no longer than a segment: both ways of batching give the same batch."""
     t, key = filled([8], capacity=30), jax.random.key(0)
@@ -101,6 +102,7 @@ def test_one_segment_is_the_tape():
         jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
+@pytest.mark.slow
 def test_rows_go_around_the_ring():
     t = filled([5, 4], capacity=12)
     later = Step(np.arange(10, 18, dtype=np.int32)[None], np.arange(8)[None] == 6)

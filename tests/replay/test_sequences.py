@@ -120,6 +120,7 @@ def test_equals_a_plain_model(name, monkeypatch):
     assert len(seen) == 17
 
 
+@pytest.mark.slow
 def test_every_step_is_trained_also_in_episodes_shorter_than_a_sequence():
     """With the sizes of the paper, all terminals are stored; so are they all in Catch's episodes.
 

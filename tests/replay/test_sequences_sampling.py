@@ -38,6 +38,7 @@ LENGTHS = [1, 9, 3, 6, 4]
 DRAWS = 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("top", [2, 1024])
 def test_frequencies_and_weights_are_the_formulas(alpha, top, monkeypatch):
@@ -64,6 +65,7 @@ def test_frequencies_and_weights_are_the_formulas(alpha, top, monkeypatch):
         t = set_priority(t, rows[1:], np.float32(law[1:]))
 
 
+@pytest.mark.slow
 def test_a_row_given_twice_takes_the_larger():
     t = filled([3, 1, 5], 32, alpha=1.0)
     rows = begins(t)[[1, 2, 1, 2]]
@@ -99,6 +101,7 @@ def test_rows_that_are_gone_change_nothing():
     assert_same(set_priority(t, gone, np.full(gone.size, 9.0, np.float32)), t)
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite_are_harmless():
     """An error that is not a number leaves all other sequences as they were, for good."""
     errors = np.ones(sum(LENGTHS), np.float32)

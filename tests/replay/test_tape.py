@@ -278,6 +278,7 @@ def assert_law(drawn, weights, enough=1e-4) -> None:
 DRAWS = 40_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top", [2, 1024])
 def test_race_is_successive_sampling(top, monkeypatch):
     """P(i, j, k) = wᵢ/Σ · wⱼ/(Σ - wᵢ) · wₖ/(Σ - wᵢ - wⱼ), from a deep tree and from a flat one."""
@@ -305,6 +306,7 @@ def test_race_is_over_when_no_weight_is_left():
     assert np.isfinite(times[0]) and np.isinf(times[1:]).all()
 
 
+@pytest.mark.slow
 def test_draw_never_finds_a_row_without_weight(monkeypatch):
     """Not even with the smallest and the largest uniform numbers there are."""
     monkeypatch.setattr(tree, "TOP", 2)
@@ -317,6 +319,7 @@ def test_draw_never_finds_a_row_without_weight(monkeypatch):
     assert set(rows.tolist()) == {3, 4, 6}
 
 
+@pytest.mark.slow
 def test_priorities_up_to_the_power_alpha():
     """The order of the episodes in a batch is successive sampling with w = priority^α."""
     lengths, priority, alpha = [1, 6, 2, 1], np.array([1.0, 5.0, 0.3, 2.0]), 0.7
@@ -342,6 +345,7 @@ def test_a_long_first_episode_changes_nothing():
     assert_law(np.searchsorted(rows, first)[:, None], [1.0, 1.0, 1.0, 1.0])
 
 
+@pytest.mark.slow
 def test_alpha_may_be_set_later():
     rows, values = np.array([0, 2, 3, 6, 8]), np.float32([1.0, 8.0, 0.1, 2.0, 5.0])
     uniform = set_priority(filled([2, 1, 3, 2, 1]), rows, values)
@@ -394,6 +398,7 @@ def test_episode_priority_mixes_maximum_and_mean():
     np.testing.assert_allclose(unchanged.priority, t.priority, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_long_rollout_is_two_short_ones():
     generator = np.random.default_rng(5)
     ids, last = 1 + np.arange(60).reshape(2, 30), generator.random((2, 30)) < 0.2

@@ -69,6 +69,7 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
     assert [report.block for report in Run(SETUP, tmp_path / "run", resume=True)] == [2, 3]
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     claimed = training.claimed
 

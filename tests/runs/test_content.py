@@ -249,6 +249,7 @@ def test_a_run_warns_that_its_environment_was_changed():
     assert run.description == told != Run(Setup(env, SETUP.config, SETUP.seeds)).description
 
 
+@pytest.mark.slow
 def test_programs_are_freed_with_their_environments():
     env, same = Scaled(1.0), Scaled(1.0)
     program = weakref.ref(runs.program("dqn", env).block)
@@ -261,6 +262,7 @@ def test_programs_are_freed_with_their_environments():
     assert program() is None
 
 
+@pytest.mark.slow
 def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(programs, "MOST", 3)
     envs = [Scaled(float(i)) for i in range(6)]

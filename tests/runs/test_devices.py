@@ -175,6 +175,7 @@ def test_seeds_train_on_whichever_device_as_if_alone():
 over_shards = partial(jax.vmap, axis_name=collectives.SHARDS)
 
 
+@pytest.mark.slow
 def test_a_mean_over_real_steps_is_that_of_all_shards():
     x = jax.random.normal(jax.random.key(0), (4, 9))
     mask = jnp.arange(9)[None] < jnp.array([1, 9, 0, 4])[:, None]
@@ -192,6 +193,7 @@ def test_moments_are_those_of_all_shards():
     np.testing.assert_allclose(square, [x.var() * 36] * 4, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_all_shards_standardize_alike():
     """Numbers that are equal over all shards, close to each other, or very large."""
     empty = Moments().identity()
@@ -236,6 +238,7 @@ def test_shards_of_many_devices_are_numbered_device_by_device():
     np.testing.assert_array_equal(size, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shard", "shard_device", "lane", "i"])
 def test_an_axis_of_the_user_divides_nothing(name: str):
     mask = jnp.array([[True, False, False], [True, True, True]])

@@ -51,6 +51,7 @@ def test_a_lane_that_diverges_stops_no_other(swept: tuple[Sweep, int]):
     assert rows[3]["returns"] == sweep.curves[1, 0].tolist()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_stopped_goes_on_as_if_it_were_not(
     swept: tuple[Sweep, int], tmp_path: pathlib.Path
 ):

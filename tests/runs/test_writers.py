@@ -136,6 +136,7 @@ def test_what_cannot_be_written_is_said_before_anything_is(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_logs_what_is_asked_then(tmp_path: pathlib.Path):
     """Also of a run that is complete, and from then on: it is no part of the setup."""
     out = ["--out", str(tmp_path)]
@@ -146,6 +147,7 @@ def test_the_command_line_logs_what_is_asked_then(tmp_path: pathlib.Path):
     assert main(["train", "--resume", *out, "--blocks", "3"]) == 0 and len(table(tmp_path)) == 6
 
 
+@pytest.mark.slow
 def test_what_cannot_go_on_here_is_said(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -316,6 +316,7 @@ def labelled(config: clear.Config, number: int) -> Unrolls:
     return Unrolls({"first": name[:, 0]}, {"name": name})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction, count", [(0, 0), (0.25, 2), (0.5, 4), (0.75, 6), (1, 8)])
 def test_the_learner_takes_one_of_each_pair(fraction: float, count: int):
     config = change(TINY, environments=8, capacity=8 * 6 * 50, replay_fraction=float(fraction))

@@ -280,6 +280,7 @@ def test_every_step_on_the_policy_moves_the_average():
     assert 0 < distance(after.learner.average.net, after.net) < distance(state.net, after.net)
 
 
+@pytest.mark.slow
 def test_rewards_are_divided_by_what_all_rollouts_have_paid():
     scaled = usual = begin(BARE)
     scale = fresh = normalize.reward_scale(BARE.environments)
@@ -338,6 +339,7 @@ def test_advantages_are_standardized_by_weighted_moments(decay: float):
         np.testing.assert_allclose(ours, (x - mean) / std, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_advantages_are_normalized_unless_they_are_to_stay(acted):
     state, rollout = acted
     raw, ours = (
@@ -433,6 +435,7 @@ def test_what_the_actors_values_explain(estimator: str):
     assert (raw.var() == pytest.approx(left.var(), rel=1e-3)) == (estimator == "gae")
 
 
+@pytest.mark.slow
 def test_vtrace_corrects_what_another_policy_did_later():
     """By its definition: every later error is weighed by the clipped ratios on the way to it."""
     config = change(BARE, gamma=0.9, lam=0.8, estimator="vtrace")

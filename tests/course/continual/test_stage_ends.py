@@ -128,6 +128,7 @@ def test_in_a_tour_a_game_is_scored_before_it_is_left(name: str):
     np.testing.assert_array_equal(toured()[name].scores, by_hand(evaluate))
 
 
+@pytest.mark.slow
 def test_whoever_evaluates_says_by_which_policies():
     """Sampled actions of a player that is sure are the greedy ones, and else they are not."""
     sure, unsure = Player(jnp.array([0.0, 99, 0])), Player(jnp.array([0.0, 0.1, 0]))

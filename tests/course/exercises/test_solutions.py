@@ -24,6 +24,7 @@ SOLUTIONS = {
 }
 
 
+@pytest.mark.slow
 @each_exercise
 def test_right_answers_are_accepted_whatever_their_algorithm(exercise: Exercise):
     answers = SOLUTIONS[exercise.name]

@@ -103,6 +103,7 @@ def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(row["diagnostics"]["kl_proximal"], row["returns"][0], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_surface_varies_two_numbers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "CENTERS", (1.0, 8.0, 64.0))
     monkeypatch.setattr(ewma, "WEIGHTS", (0.5, 2.0))

@@ -6,6 +6,7 @@ from mmrl import memory
 from mmrl.course.experiments import ffm
 
 
+@pytest.mark.slow
 def test_every_row_says_which_form_it_is_of(monkeypatch):
     monkeypatch.setattr(ffm.batching, "measure", lambda cell, quick: {"cell": cell.name})
     for cell in ffm.cells():

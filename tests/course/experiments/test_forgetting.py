@@ -160,6 +160,7 @@ def test_a_sweep_is_decided_by_sampled_actions_on_tuning_seeds(monkeypatch: pyte
     assert forgetting.choose(Cell("CLEAR"), found, False) == ({}, []) and len(asked) == 2
 
 
+@pytest.mark.slow
 def test_published_rows_are_of_these_cells():
     known = {cell.name: cell for cell in protocols.cells()}
     published = rows(PUBLISHED)

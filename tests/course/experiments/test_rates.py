@@ -57,6 +57,7 @@ def test_a_tie_is_broken_by_area_and_an_edge_is_looked_beyond(
     assert stands["tuning"] == row["tuning"] and stands["returns"] == row["returns"]
 
 
+@pytest.mark.slow
 def test_stale_rows_grow_by_the_rates_that_they_lack(monkeypatch: pytest.MonkeyPatch):
     cell = staleness.Cell("Catch", "decoupled", 1)
     monkeypatch.setattr(Fleet, "train", traced.train)

@@ -68,6 +68,7 @@ def test_values_are_drawn_beside_the_truth():
     assert labels == ["truth", "a"] and "4 seeds" in ax.get_xlabel()
 
 
+@pytest.mark.slow
 def test_timing_measures_each_form_once(tmp_path: Path):
     lines = list(experiments.run("returns_timing", tmp_path, quick=True))
     row = json.loads((tmp_path / "returns_timing.jsonl").read_text())

@@ -134,6 +134,7 @@ report.paused = traits.level;
 """
 
 
+@pytest.mark.slow
 def test_the_player_steps_plays_and_never_starts_by_itself(tmp_path: Path):
     [(_, found)] = examine([widgets.ScanPlayer(length=16)], PLAY, tmp_path)
     assert found["levels"] == [0, 0, 1, 2, 1, 9999] and found["still"] == 9999
@@ -160,6 +161,7 @@ report.right = [traits.first, traits.second];
 """
 
 
+@pytest.mark.slow
 def test_a_boundary_can_be_dragged_but_not_past_the_next(tmp_path: Path):
     [(_, found)] = examine([widgets.ResetExplorer()], DRAG, tmp_path)
     assert found["hover"] == 8 and 0 < found["left"] < 8 and found["right"] == [15, 16]
@@ -182,6 +184,7 @@ report.pulls = [pull(0, -80), pull(1, 5000), pull(1, -40)];
 """
 
 
+@pytest.mark.slow
 def test_policies_can_be_dragged_each_by_its_own_line(tmp_path: Path):
     shown = [widgets.ClipExplorer(log_ratio=1.0, log_proximal=0.0)]
     [(_, found)] = examine(shown, PULL, tmp_path)
@@ -338,6 +341,7 @@ report.ends = [slider("2nd episode at").value, slider("3rd episode at").value];
 """
 
 
+@pytest.mark.slow
 def test_a_slider_shows_what_is_drawn(tmp_path: Path):
     [(_, found)] = examine([widgets.ResetExplorer()], ENDS, tmp_path)
     assert found["ends"] == ["20", "21"]

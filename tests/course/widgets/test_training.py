@@ -155,6 +155,7 @@ def test_training_goes_on_in_the_background(slow):
     )
 
 
+@pytest.mark.slow
 def test_stop_during_the_first_block_is_answered_at_once(slow):
     shown = explorer()
     press(shown, "Train")
@@ -211,6 +212,7 @@ def test_clear_stops_and_removes(slow):
     assert not shown.trials and "no curve yet" in alt(shown)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_smaller_batch_says_so(slow):
     """Whole segments of 4 steps make a batch of 48, where the config has 51."""
     slow.gate.release(1000)
@@ -269,6 +271,7 @@ def test_the_last_runs_of_an_environment_stay_beside_a_new_one(slow, monkeypatch
     assert len(shown.trials) == 5
 
 
+@pytest.mark.slow
 def test_runs_of_other_seeds_and_blocks_have_other_names(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)
@@ -349,6 +352,7 @@ def test_the_latest_agent_plays_after_every_block(watched):
     assert "No agent yet" in beside.said.value and not beside.run.options
 
 
+@pytest.mark.slow
 def test_who_follows_sees_the_new_run_and_who_does_not_stays(watched):
     shown, beside = watched
     Slow.gate.release(1000)

@@ -326,6 +326,7 @@ def executed(code: str, graph: Graph) -> str:
     return " ".join(events)
 
 
+@pytest.mark.slow
 def test_the_debugger_follows_the_code_that_it_shows():
     assert len(json.dumps(programs.programs())) < 30_000
     for name in programs.PROGRAMS:
@@ -337,6 +338,7 @@ def test_the_debugger_follows_the_code_that_it_shows():
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", recurrences.CASES)
 def test_recurrences_are_what_is_said_of_them(name: str):
     shown = recurrences.examples()[name]
@@ -450,6 +452,7 @@ def test_shared_files_come_first_and_once():
         assert all(IMPORT.fullmatch(line + "\n") for line in lines), f"{path.name}: one line each"
 
 
+@pytest.mark.slow
 @each_widget
 def test_traits_travel_as_json(cls: type):
     state = cls().get_state()
@@ -514,6 +517,7 @@ def cards(length: int, *begins: int) -> Steps:
     return Steps(obs, np.zeros(length, int), np.full(length, 0.1), obs, begin)
 
 
+@pytest.mark.slow
 def test_an_episode_has_one_small_picture_per_step():
     player = widgets.episode_player("popgym-RepeatFirstEasy-v0", cards(9, 6))
     assert len(player.frames) == player.rewards.length == 6
