@@ -13,6 +13,7 @@ from mmrl.commands.console import Path, open_console
 from mmrl.commands.terminal import in_background
 from mmrl.course import experiments
 from mmrl.course.experiments import cluster, parts
+from mmrl.course.experiments.queue import Queue
 from mmrl.course.experiments.submit import submitted
 
 
@@ -31,6 +32,11 @@ class Options:
     book/results of the repository."""
     minutes: float = float("inf")
     """Start nothing that would take longer."""
+    queue: bool = False
+    """Measure the missing rows of all experiments, the most telling first, each by a process of its
+    own that is stopped after five minutes a row."""
+    device: Literal["cpu", "gpu"] | None = None
+    """Where a queue measures: on a GPU if there is one of NVIDIA's, if left out."""
     quick: bool = False
     """Tiny sizes: does everything run? The numbers mean nothing."""
     only: str = ""
@@ -58,7 +64,7 @@ class Options:
 def main(arguments: Sequence[str]) -> int:
     """Measure, with a line for each result."""
     options, console = tyro.cli(Options, args=arguments, prog="mmrl experiment"), open_console()
-    if not options.name:
+    if not options.name and not options.queue:
         for name, what in experiments.EXPERIMENTS.items():
             console.print(f"{name:16s}{what}", highlight=False)
         return 0
@@ -77,8 +83,17 @@ def _check(options: Options) -> None:
         raise ValueError(
             f"`minutes` must be positive; got {options.minutes:g}. Leave it out for all."
         )
-    if (options.submit is not None) + options.merge + bool(options.unit) > 1:
-        raise ValueError("`submit`, `merge` and `unit` are three things: give one of them.")
+    ways = options.submit is not None, options.merge, bool(options.unit), options.queue
+    if sum(ways) > 1:
+        raise ValueError("`submit`, `merge`, `unit` and `queue` exclude each other: give one.")
+    if options.queue and (options.name or options.only):
+        raise ValueError(
+            "`queue` measures the rows of all experiments: leave out their name and `only`."
+        )
+    if options.device and not options.queue:
+        raise ValueError(
+            "`device` is of a queue: add `--queue`, or set JAX_PLATFORMS to cpu or cuda instead."
+        )
     if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"`jobs` must be at least 1; got {options.jobs}.")
     if options.jobs is not None and options.submit is None:
@@ -100,7 +115,10 @@ def _check(options: Options) -> None:
 def _lines(options: Options) -> Generator[str]:
     """A line for each result of a run, of a merge, of a job or of many jobs."""
     name, out, quick = options.name, options.out, options.quick
-    if options.submit:
+    if options.queue:
+        device = options.device or ("gpu" if cluster.has_gpu() else "cpu")
+        yield from Queue(out, device, quick).run(options.minutes)
+    elif options.submit:
         yield from _submitted(options)
     elif options.merge:
         yield from parts.merged(experiments.load(name), out)

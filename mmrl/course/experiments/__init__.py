@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "returns_timing": "Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",
     "seeds": "Environment steps a second, as more seeds are trained at once.",
     "sensitivity": "How much each past observation matters to Q (Figures 3 and 7 of the paper).",
+    "speed": "Environment steps per second of one agent, and the share of each part.",
     "staleness": "PPO that learns from old rollouts, with three proximal policies.",
     "training_times": "Seconds per gradient step, on a tape and on segments.",
 }

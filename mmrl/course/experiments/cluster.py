@@ -121,14 +121,25 @@ def _gpus(place: int, jobs: int) -> list[str]:
     submitit hides all of them, unless asked.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = pathlib.Path("/dev").glob("nvidia[0-9]*")
-    gpus = named.split(",") if named else sorted(path.name.removeprefix("nvidia") for path in found)
+    gpus = _visible()
     if named == "" or not gpus:
         return [] if named == "" else ["-u", "CUDA_VISIBLE_DEVICES"]
     own = [f"CUDA_VISIBLE_DEVICES={','.join(share(gpus, place, jobs))}"]
     if jobs > len(gpus):  # JAX takes three quarters of the memory, unless told otherwise
         own += [f"XLA_PYTHON_CLIENT_MEM_FRACTION={0.75 / math.ceil(jobs / len(gpus)):.3f}"]
     return own
+
+
+def has_gpu() -> bool:
+    """Check whether there is a GPU of NVIDIA's that processes started here may use."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") != "" and bool(_visible())
+
+
+def _visible() -> list[str]:
+    """List the GPUs by the names that CUDA gives them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = pathlib.Path("/dev").glob("nvidia[0-9]*")
+    return named.split(",") if named else sorted(path.name.removeprefix("nvidia") for path in found)
 
 
 def _called(executor: Any, command: list[str]) -> Any:

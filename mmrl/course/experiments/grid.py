@@ -73,6 +73,7 @@ class Grid:
     after: Callable[[Any], Iterable[str]] = lambda cell: ()  # cells whose rows it reads: names
     outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # then it is measured anew
     cell_of: Callable[[Row], str] = lambda row: row["cell"]
+    cost: Callable[[Any], float] = lambda cell: 1.0  # relative: how much a cell computes
     small: Sequence[Any] = ()  # the cells of a quick run, where they are others
     keeps: bool = False  # what it trains, in a folder beside the file
     close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()  # said of all rows at last

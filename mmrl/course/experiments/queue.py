@@ -1,0 +1,243 @@
+"""The queue: every row that is still missing, measured one after another while time is left.
+
+`ITEMS` orders studies by what their rows decide in the book. A unit of cells that share a program
+is measured by a process of its own, which ends after `LIMIT` seconds for each row, so that a
+compilation that never ends, or a device without enough memory, costs one unit. A study that keeps
+its runs goes on from their checkpoints when the unit is tried again. The file `queue.jsonl` beside
+the results records each try: from it the queue estimates how long the next ones take, and leaves
+out those that failed in the same revision.
+"""
+
+import dataclasses
+import datetime
+import math
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from mmrl.course import experiments
+from mmrl.course.experiments import cluster, parts
+from mmrl.course.experiments.grid import Grid, Row, rows
+from mmrl.course.experiments.submit import ready
+from mmrl.runs import append
+from mmrl.runs.results import revision
+
+Device = Literal["cpu", "gpu"]
+LIMIT = 300  # seconds for a row, with compilation
+FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds for a row of a study without a try
+LATE = "the time of the queue was over"
+PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
+
+
+class Item(NamedTuple):
+    """Rows of a study, and what they decide."""
+
+    study: str
+    decides: str
+    devices: tuple[Device, ...] = ("gpu", "cpu")
+    only: str = ""  # part of the cells' names
+
+
+ITEMS = (
+    Item("speed", "how fast one agent is with thousands of environments, and what takes the time"),
+    Item("seeds", "how many seeds a device trains at once"),
+    Item("training_times", "whether a gradient step on a tape is as fast as on segments"),
+    Item("returns_timing", "how much faster one scan of all returns is (Figure 4)"),
+    Item("graphs", "how near a compiled recurrence comes to a program by hand"),
+    Item("popgym", "which memory solves which task of POPGym"),
+    Item("batching", "whether tapes learn better than segments"),
+    Item("r2d2", "what stored states and burn-in add to zero states"),
+    Item("ppo", "what a memory adds to PPO"),
+    Item("staleness", "which proximal policy tolerates old rollouts"),
+    Item("ewma", "what an averaged proximal policy adds to PPO and PPG"),
+    Item("sensitivity", "how far back observations matter to Q"),
+    Item("invariance", "whether smaller batches learn alike"),
+    Item("forgetting", "who forgets earlier tasks"),
+    Item("baselines", "what each agent reaches with its defaults"),
+    Item("ffm", "whether the printed and the published FFM differ"),
+    Item("minatar", "what CLEAR keeps of MinAtar games"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """Cells of a study that are measured together."""
+
+    item: Item
+    grid: Grid
+    names: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Name the unit by its first cell."""
+        more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
+        return f"{self.item.study}: {self.names[0]}{more}"
+
+
+class Try(NamedTuple):
+    """A unit that was tried: how it ended, and after how many seconds."""
+
+    study: str
+    cells: list[str]
+    outcome: str  # "measured", or why not
+    seconds: float
+
+    @property
+    def measured(self) -> bool:
+        """True if every row is there."""
+        return self.outcome == "measured"
+
+    @property
+    def failed(self) -> bool:
+        """True if another try would end alike."""
+        return self.outcome not in ("measured", LATE)
+
+
+class Queue:
+    """The missing rows of one folder, for one kind of device."""
+
+    def __init__(
+        self,
+        out: pathlib.Path,
+        device: Device,
+        quick: bool = False,
+        items: Sequence[Item] = ITEMS,
+        again: bool = False,
+    ):
+        self.out, self.device, self.quick = out, device, quick
+        self.items = [item for item in items if device in item.devices]
+        self.tries = [] if again else _tries(out / "queue.jsonl", device, quick)
+        self.new: list[Try] = []
+
+    def waiting(self) -> list[Unit]:
+        """List the units without rows in their order; on a CPU the smaller ones of a study first.
+
+        Units that failed in this revision are left out, but for those that go on where they were.
+        """
+        failed = {name for x in self.tries if x.failed for name in _cells(x)}
+        units = [unit for item in self.items for unit in self._units(item)]
+        return [unit for unit in units if not failed & _cells(unit)]
+
+    def run(self, minutes: float = math.inf) -> Iterator[str]:
+        """Measure what fits into the time that is left: a line for each try, then a table."""
+        end = time.monotonic() + 60 * minutes
+        yield from self._left_over()
+        while (unit := self._next(end)) is not None:
+            yield from self._tried(unit, end)
+        yield from self.table()
+
+    def seconds(self, unit: Unit) -> float:
+        """Estimate how long a unit takes: the median of its study's rows, or a first guess."""
+        known = [x.seconds / len(x.cells) for x in self.tries if x.study == unit.item.study]
+        row = statistics.median(known) if known else FIRST_GUESS[self.device]
+        return row * len(unit.names)
+
+    def table(self) -> Iterator[str]:
+        """List what was measured, what failed, and what comes next."""
+        done = sum(len(x.cells) for x in self.new if x.measured)
+        yield f"{done} rows measured in {sum(x.seconds for x in self.new):.0f} s."
+        for failed in (x for x in self.new if not x.measured):
+            yield f"Not measured: {failed.study}: {failed.cells[0]}: {failed.outcome}"
+        waiting = self.waiting()
+        yield f"{sum(len(unit.names) for unit in waiting)} rows remain."
+        for unit in waiting[:5]:
+            yield f"Next: {unit.title}, about {self.seconds(unit):.0f} s. {_decides(unit.item)}"
+
+    def _units(self, item: Item) -> list[Unit]:
+        grid = experiments.load(item.study)
+        units = ready(grid, self.out, self.quick, item.only)
+        if self.device == "cpu":
+            units.sort(key=lambda unit: sum(map(grid.cost, unit)))
+        return [Unit(item, grid, tuple(cell.name for cell in unit)) for unit in units]
+
+    def _next(self, end: float) -> Unit | None:
+        """Return the first unit that is expected to end in time."""
+        left = end - time.monotonic()
+        return next((unit for unit in self.waiting() if self.seconds(unit) <= left), None)
+
+    def _left_over(self) -> Iterator[str]:
+        """Merge the rows that were measured before an earlier queue was killed."""
+        for study in dict.fromkeys(item.study for item in self.items):
+            for _, line in parts.merge(experiments.load(study), self.out):
+                yield f"{study}: {line}"
+
+    def _tried(self, unit: Unit, end: float) -> Iterator[str]:
+        """Measure a unit in a process of its own, and record how that ended."""
+        began, most = time.monotonic(), LIMIT * len(unit.names)
+        error = _measured(self._command(unit), self.device, min(most, end - began))
+        if error and time.monotonic() >= end:
+            error = LATE
+        lines = [line for _, line in parts.merge(unit.grid, self.out)]
+        lacking = {x.name for x in unit.grid.lacking(self.out, self.quick)}
+        outcome = (error or "it wrote no row") if lacking & set(unit.names) else "measured"
+        new = Try(unit.item.study, list(unit.names), outcome, round(time.monotonic() - began, 1))
+        self.tries.append(new)
+        self.new.append(new)
+        append(self.out / "queue.jsonl", {**new._asdict(), **self._origin()})
+        yield from (f"{unit.item.study}: {line}" for line in lines)
+        if not new.measured:
+            yield f"{unit.title}: not measured: {outcome}"
+
+    def _origin(self) -> Row:
+        """Return where a try comes from; the device is left to the process that measures."""
+        date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return {"on": self.device, "quick": self.quick, "revision": revision(), "date": date}
+
+    def _command(self, unit: Unit) -> list[str]:
+        return [*cluster.words(unit.item.study, self.out, self.quick), *unit.names]
+
+
+def _measured(command: Sequence[str], device: Device, limit: float) -> str:
+    """Run a command for at most `limit` seconds. Return its error, or nothing.
+
+    The process ends in time even if this one is killed.
+    """
+    environment = {**os.environ, "JAX_PLATFORMS": PLATFORMS[device]}
+    words = [sys.executable, "-c", _ALARM, str(math.ceil(limit)), *command]
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        done = subprocess.run(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
+        )
+        errors.seek(0)
+        lines = [line.strip() for line in errors if line.strip()]
+    if done.returncode == -signal.SIGALRM:
+        return f"it took more than {math.ceil(limit)} s"
+    said = lines[-1] if lines else f"it ended with exit code {done.returncode}"
+    return said[:300] if done.returncode else ""
+
+
+_ALARM = """
+import os, signal, sys
+signal.alarm(int(sys.argv[1]))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def _tries(path: pathlib.Path, device: Device, quick: bool) -> list[Try]:
+    """Read the tries of this revision, on this device, and those that were measured before."""
+    found: list[Row] = [x for x in rows(path) if x["on"] == device and x["quick"] == quick]
+    now = revision()
+    tries = [
+        Try(*(row[name] for name in Try._fields))
+        for row in found
+        if row["outcome"] in ("measured", LATE) or row["revision"] == now
+    ]
+    resumable = {item.study for item in ITEMS if experiments.load(item.study).keeps}
+    return [x for x in tries if not x.failed or x.study not in resumable]
+
+
+def _cells(of: Try | Unit) -> set[str]:
+    study = of.study if isinstance(of, Try) else of.item.study
+    names = of.cells if isinstance(of, Try) else of.names
+    return {f"{study}: {name}" for name in names}
+
+
+def _decides(item: Item) -> str:
+    return f"It decides {item.decides}."

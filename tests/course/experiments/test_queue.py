@@ -1,0 +1,105 @@
+"""The queue: every missing row once, in order, whatever ends a process."""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mmrl.course import experiments
+from mmrl.course.experiments import parts, queue
+from mmrl.course.experiments.grid import Grid, Row, Rows, rows
+from mmrl.course.experiments.queue import ITEMS, Item, Queue
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    name: str
+    size: int = 1
+
+
+CELLS = [Cell("large", 9), Cell("small", 1), Cell("broken", 5)]
+ITEM = Item("one", "something")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Measure in this process, where the cell "broken" fails. Return the names of cells tried."""
+    tried: list[str] = []
+
+    def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+        return [{"cell": cell.name} for cell in together]
+
+    grid = Grid("one", CELLS, measure, lambda row: "done", cost=lambda cell: cell.size)
+
+    def run(command: Sequence[str], device: str, limit: float) -> str:
+        out, name = pathlib.Path(command[command.index("--out") + 1]), command[-1]
+        tried.append(name)
+        if name == "broken":
+            return "no memory"
+        assert len(list(parts.measure(grid, out, [name]))) == 1
+        return ""
+
+    monkeypatch.setattr(experiments, "load", lambda name: grid)
+    monkeypatch.setattr(queue, "_measured", run)
+    return tried
+
+
+def test_every_experiment_waits_in_the_queue():
+    assert sorted({item.study for item in ITEMS}) == sorted(experiments.EXPERIMENTS)
+
+
+@pytest.mark.parametrize(
+    ("device", "order"),
+    [("cpu", ["small", "broken", "large"]), ("gpu", ["large", "small", "broken"])],
+)
+def test_rows_are_measured_once(
+    device: Any, order: list[str], measured: list[str], tmp_path: pathlib.Path
+):
+    assert "3 rows remain." in list(Queue(tmp_path, device, items=[ITEM]).run(minutes=0.0))
+    assert measured == []
+    lines = list(Queue(tmp_path, device, items=[ITEM]).run())
+    assert measured == order and any("no memory" in line for line in lines)
+    list(Queue(tmp_path, device, items=[ITEM]).run())
+    assert measured == order  # what failed is not tried again in this revision
+    assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
+    list(Queue(tmp_path, device, items=[ITEM], again=True).run())
+    assert measured == [*order, "broken"]
+    tries = rows(tmp_path / "queue.jsonl")
+    assert [row["cells"] for row in tries] == [[name] for name in measured]
+    assert {row["on"] for row in tries} == {device}
+
+
+def test_a_row_that_was_measured_before_a_kill_is_kept(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+):
+    def killed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        during.setattr(parts, "merge", killed)
+        with pytest.raises(KeyboardInterrupt):
+            list(Queue(tmp_path, "cpu", items=[ITEM]).run())
+    list(Queue(tmp_path, "cpu", items=[ITEM]).run())
+    assert measured == ["small", "broken", "large"]
+    assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
+
+
+def test_a_unit_is_left_out_for_one_that_fits(measured: list[str], tmp_path: pathlib.Path):
+    known = Queue(tmp_path, "gpu", items=[ITEM])
+    units = {unit.names[0]: unit for unit in known.waiting()}
+    both = dataclasses.replace(units["large"], names=("large", "broken"))
+    assert known.seconds(both) == 2 * known.seconds(units["small"]) > 0
+    known.tries.append(queue.Try("one", ["other"], "measured", 7.0))
+    assert known.seconds(units["large"]) == 7.0
+
+
+def test_a_process_that_does_not_end_is_stopped():
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    assert "1 s" in queue._measured(command, "cpu", 0.5)
+    assert queue._measured([sys.executable, "-c", "raise ValueError('x')"], "cpu", 600.0) == (
+        "ValueError: x"
+    )
+    assert queue._measured([sys.executable, "-c", ""], "cpu", 600.0) == ""
