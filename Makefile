@@ -23,7 +23,7 @@ LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo lab explore book slides print student access test test-all fast mutants roundings
-.PHONY: grading
+.PHONY: grading gpu
 .PHONY: lint bench lock address release clean style
 
 help: ## List these commands
@@ -101,6 +101,13 @@ release: $(VENV)/dev ## Build sdist and wheel, and try each in a fresh environme
 
 bench: $(VENV)/dev ## Time mmrl against its peers
 	$(BIN)/python tests/benchmarks/run.py
+
+# Runs with PYTHON where there is no .venv: tests/benchmarks/wheels.py has what a bare machine needs.
+GPU_OUT ?= book/results/gpu
+gpu: ## Measure missing rows on a GPU for 8 minutes; GPU_OUT=DIR continues in a copy of the results
+	@mkdir -p $(GPU_OUT) && cp -n book/results/gpu/*.jsonl $(GPU_OUT) 2>/dev/null || true
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m mmrl experiment --queue --device gpu --minutes 8 \
+		--out $(GPU_OUT)
 
 lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Python and system
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --upgrade \

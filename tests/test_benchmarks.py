@@ -4,6 +4,7 @@ import importlib
 import json
 import pathlib
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -54,6 +55,53 @@ def test_bench_by_name_and_quickly(benchmarks: Any, capsys: pytest.CaptureFixtur
     assert "missed" not in capsys.readouterr().out
     (saved,) = pathlib.Path("elsewhere").glob("*-quick.json")
     assert len(json.loads(saved.read_text())["rows"]) == 3
+
+
+SLOW = """
+def run(quick=False):
+    row = {"ours": 2.0, "peer": 1.0, "unit": "s", "peer_name": "a peer", "ratio": 2.0}
+    yield {**row, "name": "one"}
+    wait()
+    yield {**row, "name": "two"}
+
+def wait():
+    raise KeyboardInterrupt
+"""
+
+
+def test_an_interrupted_run_keeps_its_rows(benchmarks: Any):
+    (benchmarks / "bench_slow.py").write_text(SLOW)
+    with pytest.raises(KeyboardInterrupt):
+        run.main(["slow"])
+    (saved,) = pathlib.Path("results/bench").glob("*.json")
+    assert [row["name"] for row in json.loads(saved.read_text())["rows"]] == ["one"]
+    assert "| one |" in saved.with_suffix(".md").read_text()
+
+
+def test_no_row_is_started_late(benchmarks: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run, "BEGAN", -1e9)
+    assert run.main(["good", "--minutes", "1"]) == 0
+    assert not list(pathlib.Path("results/bench").glob("*.json"))
+
+
+def test_a_row_that_takes_long_is_reported(
+    benchmarks: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    reported = threading.Event()
+    alarm = run._alarm
+
+    def reporting(*arguments: Any) -> None:
+        alarm(*arguments)
+        reported.set()
+
+    monkeypatch.setattr(run, "_alarm", reporting)
+    monkeypatch.setattr(run, "ALARM", 0.05)
+    monkeypatch.setattr(run, "waiting", reported.wait, raising=False)
+    text = SLOW.replace("raise KeyboardInterrupt", "waiting()")
+    (benchmarks / "bench_slow.py").write_text("from tests.benchmarks.run import waiting\n" + text)
+    assert run.main(["slow"]) == 0
+    said = capsys.readouterr().err
+    assert "slow: the row after 'one'" in said and "wait, line" in said
 
 
 def test_bench_without_a_peer_says_what_to_install(

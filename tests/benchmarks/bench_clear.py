@@ -59,9 +59,9 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
         yield from compare(memory, quick)
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
+def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     """A row per comparison; of several rounds, the median counts."""
-    return list(rows(quick))
+    return rows(quick)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Keys and actions are drawn beforehand for all three, so the environments alone a
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -94,11 +94,10 @@ def rows(task: str, rate: dict[Any, float]) -> list[dict]:
     return found
 
 
-def run(quick: bool = False) -> list[dict]:
+def run(quick: bool = False) -> Iterator[dict]:
     """Environment steps per second of two tasks, and their ratios to popgym and to CartPole."""
     rounds, shrink = (1, 100) if quick else (15, 1)
     pole = make("CartPole-v1")[0]
-    found = []
     for task in ("RepeatPreviousEasy", "RepeatFirstHard"):
         env = make(f"popgym-{task}-v0")[0]
         contestants: dict[Any, Callable[[], float]] = {
@@ -107,8 +106,7 @@ def run(quick: bool = False) -> list[dict]:
         for count in COUNTS:
             contestants["ours", count] = rollout(env, count, STEPS[count] // shrink)
             contestants["pole", count] = rollout(pole, count, STEPS[count] // shrink)
-        found += rows(task, measure(contestants, rounds))
-    return found
+        yield from rows(task, measure(contestants, rounds))
 
 
 if __name__ == "__main__":

@@ -243,12 +243,12 @@ def rows(quick: bool) -> Iterator[dict[str, Any]]:
         yield from compared(words, forms, given, rounds)
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
+def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     """A row per comparison; of several rounds, the median counts."""
     cache = jax.config.jax_enable_compilation_cache  # of which compilation must not come
     jax.config.update("jax_enable_compilation_cache", False)
     try:
-        return list(rows(quick))
+        yield from rows(quick)
     finally:
         jax.config.update("jax_enable_compilation_cache", cache)
 

@@ -10,7 +10,7 @@ and they are never fastest.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -125,14 +125,15 @@ def rows(length: int, running: dict, compiling: dict) -> list[dict]:
     return out
 
 
-def run(quick: bool = False) -> list[dict]:
+def run(quick: bool = False) -> Iterator[dict]:
     """Rows for every length, pass and method."""
     lengths = {64: 2, 256: 2} if quick else {1024: 200, 16_384: 30, 131_072: 12}
     # A program found in the cache would compile in no time.
     cache = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_enable_compilation_cache", False)
     try:
-        return [line for n, rounds in lengths.items() for line in rows(n, *race(n, rounds))]
+        for n, rounds in lengths.items():
+            yield from rows(n, *race(n, rounds))
     finally:
         jax.config.update("jax_enable_compilation_cache", cache)
 

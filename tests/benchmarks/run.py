@@ -4,21 +4,25 @@
 
 A benchmark is a file bench_<name>.py beside this one with a function
 
-    run(quick: bool) -> list of rows
+    run(quick: bool) -> rows, best one by one
 
-A row is a dict: `name` (what is timed), `ours` and `peer` (two measured numbers), their `unit`,
+Each row is written as soon as it is measured, so an interrupted run keeps what it has. A row is a
+dict: `name` (what is timed), `ours` and `peer` (two measured numbers), their `unit`,
 `peer_name` (against what), `ratio` (how many times faster than the peer: above 1 is good), and
 `target` (the least ratio to reach, or None). `quick` asks for small sizes, which show that a
 benchmark runs, not how fast anything is: its ratios are not judged. A benchmark may import another.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.util
 import pathlib
 import sys
+import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import tyro
@@ -32,6 +36,8 @@ from mmrl.runs.checkpoint import dumps, replace, writing
 
 FOLDER = pathlib.Path(__file__).parent
 MISSED = 1  # exit code
+ALARM = 300.0  # seconds after which a row is reported that is not there
+BEGAN = time.monotonic()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,23 +48,31 @@ class Options:
     """Which benchmarks, e.g. scan tape. Default: all."""
     quick: bool = False
     """Small sizes: does everything run?"""
+    minutes: float = float("inf")
+    """Start no row after these minutes."""
     out: pathlib.Path = pathlib.Path("results/bench")
     """Where the table is saved, as JSON and Markdown."""
+
+    @property
+    def end(self) -> float:
+        """The time of `time.monotonic` after which no row is started."""
+        return BEGAN + 60 * self.minutes
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmarks; the exit code is 1 if a ratio misses its target or a benchmark fails."""
     options = tyro.cli(Options, args=arguments)
     files, console = find(options.names), Console()
-    rows: list[dict[str, Any]] = []
+    table = Saved(options)
     for name, path in files.items():
         began = time.perf_counter()
-        with console.status(f"{name} ..."):
-            rows += _run(name, path, options.quick)
+        with console.status(f"{name} ..."), contextlib.closing(_run(name, path, options)) as rows:
+            for row in rows:
+                table.add(row)
         console.print(f"{name}: {time.perf_counter() - began:.0f} s", highlight=False)
-    console.print(_table(rows))
-    console.print(f"Saved as {_save(rows, options)} and .md")
-    return MISSED if any(row["verdict"] in ("missed", "failed") for row in rows) else 0
+    console.print(_table(table.rows))
+    console.print(f"Saved as {table.path} and .md")
+    return MISSED if any(row["verdict"] in ("missed", "failed") for row in table.rows) else 0
 
 
 def find(names: Sequence[str]) -> dict[str, pathlib.Path]:
@@ -77,28 +91,71 @@ def verdict(ratio: float, target: float | None) -> str:
     return "reached" if ratio >= target else "missed"
 
 
-def _run(name: str, path: pathlib.Path, quick: bool) -> list[dict[str, Any]]:
-    """A benchmark's rows with their verdicts; one that fails is a row too."""
+def _run(name: str, path: pathlib.Path, options: Options) -> Generator[dict[str, Any]]:
+    """Yield a benchmark's rows with their verdicts; one that fails is a row too."""
     try:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        if str(path.parent) not in sys.path:
-            sys.path.append(str(path.parent))  # as if it were run as a script
-        spec.loader.exec_module(module)
-        rows = module.run(quick)
+        for row in _alarmed(name, path, _in_time(_module(path).run(options.quick), options.end)):
+            target = None if options.quick else row.get("target")
+            yield {"benchmark": name, **row, "target": target} | {
+                "verdict": verdict(row["ratio"], target)
+            }
     except ModuleNotFoundError as error:
         remedy = "pip install -c requirements.lock -e '.[dev]'"
         reason = f"{error.name} is not installed: `{remedy}` in a clone, or `make bench`"
-        return [{"benchmark": name, "name": reason, "verdict": "failed"}]
+        yield {"benchmark": name, "name": reason, "verdict": "failed"}
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        return [{"benchmark": name, "name": reason, "verdict": "failed"}]
-    judged = [{**row, "target": None if quick else row.get("target")} for row in rows]
-    return [
-        {"benchmark": name, **row, "verdict": verdict(row["ratio"], row["target"])}
-        for row in judged
-    ]
+        yield {"benchmark": name, "name": reason, "verdict": "failed"}
+
+
+def _module(path: pathlib.Path) -> Any:
+    """Import a benchmark as if it were run as a script."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_time(rows: Iterable[Any], end: float) -> Iterator[Any]:
+    """Yield rows as long as there is time to start another."""
+    measured = iter(rows)
+    while time.monotonic() < end:
+        try:
+            row = next(measured)
+        except StopIteration:
+            return
+        yield row
+
+
+def _alarmed(name: str, path: pathlib.Path, rows: Iterator[Any]) -> Iterator[Any]:
+    """Yield rows; report on the error stream where a row is after `ALARM` seconds."""
+    main, last = threading.get_ident(), "the start"
+    while True:
+        timer = threading.Timer(ALARM, _alarm, (name, path, last, main))
+        timer.daemon = True
+        timer.start()
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        finally:
+            timer.cancel()
+        yield row
+        last = row["name"]
+
+
+def _alarm(name: str, path: pathlib.Path, last: str, thread: int) -> None:
+    frames = traceback.extract_stack(sys._current_frames()[thread])
+    lines = [f"{x.name}, line {x.lineno}" for x in frames if x.filename == str(path)]
+    print(
+        f"{name}: the row after {last!r} has taken more than {ALARM:.0f} s; it is in "
+        f"{lines[-1] if lines else path.name} of {path.name}.",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 COLUMNS = ("what", "against", "ours", "theirs", "unit", "ratio", "target", "")
@@ -135,19 +192,28 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _save(rows: list[dict[str, Any]], options: Options) -> pathlib.Path:
-    """Write the table under a name that no earlier one has; returns the JSON file."""
-    now = datetime.datetime.now(datetime.UTC)
-    path = options.out / f"{now:%Y-%m-%d-%H%M%S}{'-quick' * options.quick}.json"
-    origin = provenance()
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    facts = f"{origin['device']}, {origin['date']}, revision {origin['revision']}"
-    with writing(options.out):
-        options.out.mkdir(parents=True, exist_ok=True)
-        replace(path, dumps({**origin, "quick": options.quick, "rows": rows}, indent=1).encode())
-        replace(path.with_suffix(".md"), f"{table}\n\n{facts}, `{origin['command']}`\n".encode())
-    return path
+class Saved:
+    """The rows of a run, in two files under a name that no earlier run has."""
+
+    def __init__(self, options: Options):
+        now = datetime.datetime.now(datetime.UTC)
+        self.path = options.out / f"{now:%Y-%m-%d-%H%M%S}{'-quick' * options.quick}.json"
+        self.origin, self.quick = provenance(), options.quick
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Write the row with those before it."""
+        self.rows.append(row)
+        lines = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, self.rows)]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        origin = self.origin
+        facts = f"{origin['device']}, {origin['date']}, revision {origin['revision']}"
+        content = {**origin, "quick": self.quick, "rows": self.rows}
+        with writing(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace(self.path, dumps(content, indent=1).encode())
+            text = f"{table}\n\n{facts}, `{origin['command']}`\n"
+            replace(self.path.with_suffix(".md"), text.encode())
 
 
 if __name__ == "__main__":
