@@ -85,7 +85,7 @@ def _check(options: Options) -> None:
         )
     ways = options.submit is not None, options.merge, bool(options.unit), options.queue
     if sum(ways) > 1:
-        raise ValueError("`submit`, `merge`, `unit` and `queue` exclude each other: give one.")
+        raise ValueError("Of `submit`, `merge`, `unit` and `queue`, give one of them.")
     if options.queue and (options.name or options.only):
         raise ValueError(
             "`queue` measures the rows of all experiments: leave out their name and `only`."

@@ -18,8 +18,8 @@ it takes a truncation for an end, so that it needs no values of final observatio
 number of a gradient instead of the gradient's norm. What it does more: it normalizes advantages in
 each minibatch, and clips the value loss.
 
-Against PureJaxRL's recurrent PPO, of `mmrl.course.experiments.purejaxrl`, equal on both sides: its
-settings (CartPole in 4 environments, 128 steps an iteration, 4 epochs of 4 minibatches, each
+Against PureJaxRL's recurrent PPO, which purejaxrl_ppo.py has in this process, equal on both sides:
+its settings (CartPole in 4 environments, 128 steps an iteration, 4 epochs of 4 minibatches, each
 one environment's tape, 128 units), one network for policy and value, whose parameters are counted.
 What it does less: it takes a truncation for an end. What it does more: it normalizes advantages in
 each minibatch, and clips the value loss. It has a GRU, of flax; ours has one too, or an LRU of as
@@ -50,13 +50,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import purejaxrl_ppo
 from bench_replay import cpu_seconds
 from rival import Rival, Theirs
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import ppo
 from mmrl.course import plain
-from mmrl.course.experiments import purejaxrl
 from mmrl.envs import make
 
 ENV = "CartPole-v1"
@@ -168,7 +168,7 @@ class PureJaxRL:
     """Rounds of `iterations` iterations."""
 
     def __init__(self, config: Any, iterations: int):
-        agent = purejaxrl.PPO(config, ENV)
+        agent = purejaxrl_ppo.PPO(config, ENV)
 
         def loop(state: Any) -> Any:
             return jax.lax.fori_loop(0, iterations, lambda _, s: agent.iterate(s), state)

@@ -26,7 +26,6 @@ EXPERIMENTS = {
     "ppo": "PPO with two memories and with none, and with rollouts cut short or forgotten.",
     "r2d2": "Zero states, stored states and burn-in against the tape, and how stale states are.",
     "returns_timing": "Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",
-    "rival_ppo": "Recurrent PPO against PureJaxRL's: steps per second in one process.",
     "seeds": "Environment steps a second, as more seeds are trained at once.",
     "sensitivity": "How much each past observation matters to Q (Figures 3 and 7 of the paper).",
     "speed": "Environment steps per second of one agent, and the share of each part.",

@@ -47,7 +47,6 @@ class Item(NamedTuple):
 
 ITEMS = (
     Item("speed", "how fast one agent is with thousands of environments, and what takes the time"),
-    Item("rival_ppo", "how fast recurrent PPO is next to PureJaxRL's"),
     Item("seeds", "how many seeds a device trains at once"),
     Item("training_times", "whether a gradient step on a tape is as fast as on segments"),
     Item("returns_timing", "how much faster one scan of all returns is (Figure 4)"),

@@ -1,6 +1,7 @@
 """The two forms of fast and forgetful memory: rows are of the form that they name."""
 
 import jax
+import pytest
 
 from mmrl import memory
 from mmrl.course.experiments import ffm

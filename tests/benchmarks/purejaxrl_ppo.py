@@ -1,4 +1,4 @@
-"""PureJaxRL's recurrent PPO written again: what it computes, with our network.
+"""PureJaxRL's recurrent PPO, for bench_ppo.py: what it computes, with our network.
 
 After purejaxrl/ppo_rnn.py of https://github.com/luchris429/purejaxrl, commit 31756b1 (2024), which
 is no package: a flax network on arrays [time, env], a cell of `flax.linen` in `nn.scan`, an optax
