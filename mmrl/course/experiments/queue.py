@@ -77,8 +77,8 @@ class Unit:
     @property
     def title(self) -> str:
         """Name the unit by its first cell."""
-        more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
-        return f"{self.item.study}: {self.names[0]}{more}"
+        first, *more = self.names
+        return f"{self.item.study}: {first}{f' and {len(more)} more' if more else ''}"
 
 
 class Try(NamedTuple):
@@ -111,7 +111,8 @@ class Queue:
         items: Sequence[Item] = ITEMS,
         again: bool = False,
     ):
-        self.out, self.device, self.quick = out, device, quick
+        self.out, self.quick = out, quick
+        self.device: Device = device
         self.items = [item for item in items if device in item.devices]
         self.tries = [] if again else _tries(out / "queue.jsonl", device, quick)
         self.new: list[Try] = []
