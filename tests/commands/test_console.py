@@ -278,6 +278,7 @@ def test_a_platform_that_does_not_start_is_a_sentence(
     monkeypatch.setattr(train, "main", functools.partial(throw, some))  # cpu starts, foo does not
     assert main(["train", ENV]) == 2 and "got None: Unable to start. Set" in capsys.readouterr().err
     monkeypatch.setattr(jax, "devices", fail)
+    monkeypatch.setattr(train, "main", fail)
     assert main(["train", ENV]) == 2
     printed = capsys.readouterr().err
     assert "`JAX_PLATFORMS` must name platforms" in printed and printed.count("\n") == 1

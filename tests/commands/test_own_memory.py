@@ -104,6 +104,11 @@ def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.Captur
     for more in ([], ["--memory", "own_memories:Mine"], ["--memory=own_memories:Mine"]):
         again, found = train._options(["--resume", *more])
         assert again.setup == options.setup and found == path
+    small = ["--width", "8", "--environments", "2", "--rollout", "4", "--minibatches", "2"]
+    words_ppo = [ENV, "--agent", "ppo", "--memory", "own_memories:Mine", *small]
+    newest, folder = train._options(words_ppo)
+    Run(newest.setup, folder)
+    assert train._options(["--resume", "--memory", "own_memories:Mine"])[0].setup.agent == "ppo"
     assert main(["train", "--resume", "--memory", "own_memories:build"]) == 2
     assert "memory was 'own_memories:Mine'" in capsys.readouterr().err
     over = ["--over", "gamma", "0.5", "0.9"]
