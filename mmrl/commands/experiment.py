@@ -33,10 +33,10 @@ class Options:
     minutes: float = float("inf")
     """Start nothing that would take longer."""
     queue: bool = False
-    """Measure the missing rows of all experiments, the most telling first, each by a process of its
-    own that is stopped after five minutes a row."""
+    """Measure the missing rows of all experiments, the most telling first, each by a separate
+    process that is stopped after five minutes a row."""
     device: Literal["cpu", "gpu"] | None = None
-    """Where a queue measures: on a GPU if there is one of NVIDIA's, if left out."""
+    """Device of a queue. Default: gpu if an NVIDIA GPU is there, else cpu."""
     quick: bool = False
     """Tiny sizes: does everything run? The numbers mean nothing."""
     only: str = ""
@@ -92,7 +92,7 @@ def _check(options: Options) -> None:
         )
     if options.device and not options.queue:
         raise ValueError(
-            "`device` is of a queue: add `--queue`, or set JAX_PLATFORMS to cpu or cuda instead."
+            "`device` needs `--queue`; got it without. Set JAX_PLATFORMS to cpu or cuda instead."
         )
     if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"`jobs` must be at least 1; got {options.jobs}.")

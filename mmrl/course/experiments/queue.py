@@ -1,11 +1,11 @@
-"""The queue: every row that is still missing, measured one after another while time is left.
+"""The queue: all missing rows, measured one after another while time is left.
 
-`ITEMS` orders studies by what their rows decide in the book. A unit of cells that share a program
-is measured by a process of its own, which ends after `LIMIT` seconds for each row, so that a
-compilation that never ends, or a device without enough memory, costs one unit. A study that keeps
-its runs goes on from their checkpoints when the unit is tried again. The file `queue.jsonl` beside
-the results records each try: from it the queue estimates how long the next ones take, and leaves
-out those that failed in the same revision.
+`ITEMS` orders studies by what their rows decide in the book. A separate process measures each unit
+of cells that share a program, and ends after `LIMIT` seconds for each row: a compilation without
+end, or a device with too little memory, costs one unit. Another try of a study that keeps its runs
+continues from their checkpoints. The file `queue.jsonl` beside the results records all tries. The
+queue estimates times from it, and leaves out units that failed in the same revision; remove the
+file to try those again.
 """
 
 import dataclasses
@@ -37,12 +37,10 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 
 
 class Item(NamedTuple):
-    """Rows of a study, and what they decide."""
+    """A study, and what its rows decide."""
 
     study: str
     decides: str
-    devices: tuple[Device, ...] = ("gpu", "cpu")
-    only: str = ""  # part of the cells' names
 
 
 ITEMS = (
@@ -109,18 +107,16 @@ class Queue:
         device: Device,
         quick: bool = False,
         items: Sequence[Item] = ITEMS,
-        again: bool = False,
     ):
-        self.out, self.quick = out, quick
+        self.out, self.quick, self.items = out, quick, items
         self.device: Device = device
-        self.items = [item for item in items if device in item.devices]
-        self.tries = [] if again else _tries(out / "queue.jsonl", device, quick)
+        self.tries = _tries(out / "queue.jsonl", device, quick)
         self.new: list[Try] = []
 
     def waiting(self) -> list[Unit]:
         """List the units without rows in their order; on a CPU the smaller ones of a study first.
 
-        Units that failed in this revision are left out, but for those that go on where they were.
+        Units that failed in this revision are left out, except those that continue from a checkpoint.
         """
         failed = {name for x in self.tries if x.failed for name in _cells(x)}
         units = [unit for item in self.items for unit in self._units(item)]
@@ -149,11 +145,12 @@ class Queue:
         waiting = self.waiting()
         yield f"{sum(len(unit.names) for unit in waiting)} rows remain."
         for unit in waiting[:5]:
-            yield f"Next: {unit.title}, about {self.seconds(unit):.0f} s. {_decides(unit.item)}"
+            estimate = f"about {self.seconds(unit):.0f} s"
+            yield f"Next: {unit.title}, {estimate}. It decides {unit.item.decides}."
 
     def _units(self, item: Item) -> list[Unit]:
         grid = experiments.load(item.study)
-        units = ready(grid, self.out, self.quick, item.only)
+        units = ready(grid, self.out, self.quick)
         if self.device == "cpu":
             units.sort(key=lambda unit: sum(map(grid.cost, unit)))
         return [Unit(item, grid, tuple(cell.name for cell in unit)) for unit in units]
@@ -165,12 +162,12 @@ class Queue:
 
     def _left_over(self) -> Iterator[str]:
         """Merge the rows that were measured before an earlier queue was killed."""
-        for study in dict.fromkeys(item.study for item in self.items):
-            for _, line in parts.merge(experiments.load(study), self.out):
-                yield f"{study}: {line}"
+        for item in self.items:
+            for _, line in parts.merge(experiments.load(item.study), self.out):
+                yield f"{item.study}: {line}"
 
     def _tried(self, unit: Unit, end: float) -> Iterator[str]:
-        """Measure a unit in a process of its own, and record how that ended."""
+        """Measure a unit in a separate process, and record the outcome."""
         began, most = time.monotonic(), LIMIT * len(unit.names)
         error = _measured(self._command(unit), self.device, min(most, end - began))
         if error and time.monotonic() >= end:
@@ -238,7 +235,3 @@ def _cells(of: Try | Unit) -> set[str]:
     study = of.study if isinstance(of, Try) else of.item.study
     names = of.cells if isinstance(of, Try) else of.names
     return {f"{study}: {name}" for name in names}
-
-
-def _decides(item: Item) -> str:
-    return f"It decides {item.decides}."

@@ -85,7 +85,7 @@ def _measured(cell: Cell, seconds: float, quick: bool) -> Row:
     iterate = jax.jit(partial(agent.iterate, config, env, params), donate_argnums=0)
     compiled = iterate.lower(state).compile()
     compiling = time.perf_counter() - began
-    size, parameters = _bytes(state), count(state.net)
+    size, parameters = _bytes(state), _count(state.net)
     parts = {
         "environment": _timed(_environment(env, params, config), seconds),
         "acting": _timed(_acting(agent, env, params, config, state), seconds),
@@ -180,8 +180,7 @@ def _timed(call: Callable[[], Any], seconds: float) -> float:
     return min(taken)
 
 
-def count(net: Any) -> int:
-    """Return the number of parameters."""
+def _count(net: Any) -> int:
     return sum(x.size for x in jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array)))
 
 
