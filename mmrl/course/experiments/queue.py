@@ -116,7 +116,7 @@ class Queue:
     def waiting(self) -> list[Unit]:
         """List the units without rows in their order; on a CPU the smaller ones of a study first.
 
-        Units that failed in this revision are left out, except those that continue from a checkpoint.
+        Units that failed in this revision are left out, except those with checkpoints.
         """
         failed = {name for x in self.tries if x.failed for name in _cells(x)}
         units = [unit for item in self.items for unit in self._units(item)]
