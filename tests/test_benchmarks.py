@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import run
+from tests.benchmarks import run, wheels
 
 
 @pytest.fixture(autouse=True)
@@ -168,3 +168,11 @@ def test_a_rival_that_is_not_there_is_said_to_be_missing(
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match="`names` must be among clear, dqn"):
         run.find(["scam"])
+
+
+def test_wheels_are_those_that_a_machine_with_jax_lacks():
+    needed = wheels.closure(["mmrl-jax"], "3.12") - wheels.closure(wheels.THERE, "3.12")
+    pinned = wheels.versions((wheels.ROOT / "requirements.lock").read_text("utf-8"))
+    assert {"equinox", "optax", "gymnax", "islpy"} <= needed and not needed & {"jax", "numpy"}
+    assert needed - {"mmrl-jax"} <= pinned.keys()
+    assert wheels.versions("A_b==1.0 ; python_version < '3'\n# c\n") == {"a-b": "1.0"}
