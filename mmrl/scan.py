@@ -1,4 +1,4 @@
-"""Running products of a monoid along a tape: five ways to compute the same prefixes.
+"""Running products of a monoid along a tape: six ways to compute the same prefixes.
 
 What associativity buys: the products may be bracketed at will, so a scan of T elements needs only
 O(log T) parallel steps. What it costs: the ways differ in work, depth and compile time.
@@ -9,6 +9,7 @@ O(log T) parallel steps. What it costs: the ways differ in work, depth and compi
     blelloch        < 2T              2 log₂T           teaching: least work of the parallel ones
     associative     < 2T              2 log₂T           a GPU: the same tree, written by JAX
     chunked         < 2T              C + T/C           long tapes on a GPU, quick to compile
+    kernel          < 3T              C + log T         `Affine` only, on a GPU: `mmrl/kernel.py`
 """
 
 import jax
@@ -20,6 +21,7 @@ from mmrl.monoid import Monoid
 from mmrl.schedules import as_elements, check_chunk, execute, in_chunks, in_turn, schedule, shift
 
 METHODS = (*schedules.METHODS, "auto")
+"""Methods for every monoid; "kernel" is for `Affine` and `Resettable(Affine)`."""
 
 
 def scan(
@@ -35,9 +37,10 @@ def scan(
     """h_t = init • x_0 • … • x_t for every t.  Eq. 7 of Morad et al. 2024, repeated.
 
     With `reverse` the tape is read from its end, h_t = init • x_{T-1} • … • x_t: of two steps, the
-    later one is read first. `init` defaults to the identity. `method` is one of `METHODS`; all
-    agree up to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere (measured by
-    `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked".
+    later one is read first. `init` defaults to the identity. `method` is one of `METHODS`, or
+    "kernel"; all agree up to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere
+    (measured by `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked" and
+    "kernel".
 
     For a tape that is split over devices, `axis` is the name of the axis that `jax.shard_map` maps
     (or `jax.vmap`, as its `axis_name`). Each device has its stretch of `xs`, in order, and all have
@@ -54,7 +57,8 @@ def scan(
 
     Differentiate `run` as you would a function on one device.
 
-    Raises `ValueError` for an unknown method, a chunk below 1, leaves of unequal length or of types
+    Raises `ValueError` for an unknown method, "kernel" with another monoid than `Affine` or
+    `Resettable(Affine)`, a chunk below 1, leaves of unequal length or of types
     that the products do not have, an `init` that is not one element shaped like those of `xs`, or
     an `axis` that is not mapped here.
     """
@@ -79,8 +83,9 @@ def scan_and_last(
     """
     xs = as_elements(monoid, xs)
     length = len(jax.tree.leaves(xs)[0])
-    if method not in METHODS:
-        raise ValueError(f"`method` must be one of {', '.join(METHODS)}; got {method!r}.")
+    if method not in (*METHODS, "kernel"):
+        known = ", ".join((*METHODS, "kernel"))
+        raise ValueError(f"`method` must be one of {known}; got {method!r}.")
     check_chunk(chunk)
     start = _start(monoid, xs, init)
     _check_types(monoid, start)
@@ -91,6 +96,10 @@ def scan_and_last(
     method = _auto() if method == "auto" else method
     if method == "sequential":
         return in_turn(monoid, xs, start, reverse=reverse)
+    if method == "kernel":
+        from mmrl.kernel import prefixes  # Pallas takes a second to import
+
+        return prefixes(monoid, xs, start, reverse=reverse, chunk=chunk)
     if reverse:
         xs = jax.tree.map(lambda x: x[::-1], xs)
     op = jax.vmap(monoid)

@@ -92,6 +92,13 @@ from mmrl import _random  # noqa: E402
 _random.compile_quickly()  # as commands and runs do
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the cases that `full_except` does not name as `full`."""
+    mark = item.get_closest_marker("full_except")
+    if mark and item.name.partition("[")[2].removesuffix("]") not in mark.args:
+        item.add_marker(pytest.mark.full)
+
+
 # Here each case of a test compiles programs of its own; elsewhere cases are quick, and hundreds.
 _COMPILED = {"agents", "checks", "envs", "memory", "monoid", "nets", "pdg", "replay", "runs"}
 _COMPILED |= {"test_scan.py", "test_scan_devices.py", "test_returns.py", "test_rollout.py"}

@@ -18,6 +18,7 @@ BESIDE = {
     "mmrl.agents.checks": "settings that are refused",
     "mmrl.agents.descent": "a step of Adam, at a rate that falls",
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
+    "mmrl.kernel": "the scan of Affine, in the language of a GPU",
     "mmrl.memory": "the other memories by name",
     "mmrl.memory.bounds": "exp without 0 and ∞; no norm of a single feature",
     "mmrl.memory.checks": "arrays that are refused",

@@ -75,6 +75,7 @@ def test_scalars_do_not_recompile(program: runs.Program):
     assert (program.block._cache_size(), program.init._cache_size()) == compiled
 
 
+@pytest.mark.full
 def test_the_target_follows(program: runs.Program):
     """θ⁻ ← θ⁻ + τ (θ - θ⁻): with τ = 1 they are one; with τ = 0 it never moves."""
     first = program.init(TINY, keys(0, 1))
@@ -106,6 +107,7 @@ def test_a_gradient_step_moves_the_target_by_its_share(program: runs.Program):
     )
 
 
+@pytest.mark.full
 def test_rewards_are_divided_where_they_are_learned_from(program: runs.Program):
     """By the deviation of what was paid in all rollouts; on the tape they stay as they are."""
     state = alone(train(program, TINY, 0, 1)[0], 0)

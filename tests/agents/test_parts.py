@@ -218,6 +218,7 @@ def test_a_block_takes_what_it_gives_whatever_the_types_of_the_user_s():
     ]
 
 
+@pytest.mark.full_except("dqn", "ppo")
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_loss_of_the_user_s_is_the_one_that_is_learned_from(agent: str):

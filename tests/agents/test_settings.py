@@ -55,6 +55,7 @@ def test_no_key_is_used_twice(agent: str, settings: dict[str, Any]):
 SETTINGS = [(True, "standard"), (False, "strict"), (True, "strict")]
 
 
+@pytest.mark.full_except("dqn-True-strict", "ppo-True-strict")
 @pytest.mark.slow
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
 @pytest.mark.parametrize("agent", AGENTS)
@@ -93,6 +94,7 @@ def test_the_state_of_a_memory_keeps_its_types(name: str, x64: bool, promotion: 
         assert types(state) == types(before)
 
 
+@pytest.mark.full_except("True-strict")
 @pytest.mark.slow
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
 def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
@@ -120,6 +122,7 @@ def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
     assert all(types(other) == types(stored[0]) for other in stored)
 
 
+@pytest.mark.full_except("dqn-True-strict", "ppo-True-strict")
 @pytest.mark.slow
 @pytest.mark.parametrize(("x64", "promotion"), SETTINGS)
 @pytest.mark.parametrize("agent", ["dqn", "ppo", "clear"])
@@ -143,7 +146,7 @@ def test_an_iteration_runs_on_its_own(agent: str, x64: bool, promotion: str):
     assert before == after
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("agent", AGENTS)
 def test_counts_end_below_2_to_the_31(agent: str):
     """A negative count would raise rates and turn schedules around."""

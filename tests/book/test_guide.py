@@ -35,6 +35,7 @@ def change(path: pathlib.Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+@pytest.mark.full
 def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     runpy.run_path("check.py")
     assert "keeps the rules" in capsys.readouterr().out
@@ -45,7 +46,7 @@ def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.Capture
     assert str(raised.value) == MESSAGES[0]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     runpy.run_path("agent.py")
     assert "replays what it acted" in capsys.readouterr().out
@@ -56,7 +57,7 @@ def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixtur
     assert re.sub(numbers, "", str(raised.value)) == re.sub(numbers, "", MESSAGES[1])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_network_is_checked(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("net.py")
     assert "replays what it acted" in capsys.readouterr().out

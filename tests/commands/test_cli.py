@@ -212,7 +212,7 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
     assert payload(run) == payload(pathlib.Path("unbroken"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_fewer_blocks_than_planned_or_done_are_said(
     run: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -99,7 +99,7 @@ def test_a_demo_leaves_table_curves_results_and_checkpoints(
     assert "mmrl evaluate demo/1/First-fast" in printed and "curves.png" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_second_demo_keeps_the_first(plan: course.Plan):
     out = pathlib.Path("demo")
     first = demo.demo(plan, out, threads=1)

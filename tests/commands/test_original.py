@@ -20,6 +20,7 @@ from tests.helpers.runs import CONFIG
 NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
 
 
+@pytest.mark.full_except("popgym-RepeatFirstEasy-v0", "popgym-CountRecallEasy-v0")
 @pytest.mark.slow
 @pytest.mark.parametrize("env", [f"popgym-{name}-v0" for name in NAMES])
 def test_the_original_shows_what_the_port_shows(env: str):

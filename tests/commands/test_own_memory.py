@@ -119,7 +119,7 @@ def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.Captur
     assert "`memory` must name what builds a memory" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_own_memory_is_trained_and_reopened():
     words = ["--seeds", "0", "--memory", "own_memories:Mine", "--blocks", "1", "--out", "own"]
     assert main(["train", ENV, *arguments(CONFIG), *words]) == 0

@@ -24,7 +24,7 @@ def batch_of(state: Any, proximal: Any, log_prob: Any, obs: Any, action: Any) ->
     return learner.Batch(state, obs, ones > 0, action, log_prob, proximal, ones, ones)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", arms.PROXIMAL)
 def test_an_arm_has_the_loss_of_its_proximal_policy(name: str):
     keys = jax.random.split(jax.random.key(0), 4)

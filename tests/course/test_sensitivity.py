@@ -71,7 +71,7 @@ def test_an_lru_has_the_closed_form():
         np.testing.assert_allclose(got[n, i], wanted, atol=2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_only_some_steps_may_be_asked_for():
     net, arguments = network("lru"), episode()
     some = derivatives(net, *arguments, jnp.array([6, 2]))
@@ -89,7 +89,7 @@ def test_nothing_comes_from_the_future_or_across_a_begin(name: str):
     assert np.all((np.asarray(sizes) > 0) == own)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_swap_is_another_episode():
     net, (obs, _, begin) = network("ffm"), episode()
     got = eqx.filter_jit(experiment.swaps)(net, obs, begin)

@@ -251,6 +251,7 @@ def in_every_way(model, state, xs, begin, ways):
     return [model(state, xs, begin, method=way) for way in ways]
 
 
+@pytest.mark.full
 @every_monoid
 def test_long_tapes_give_the_same_outputs_and_state_by_every_method(name):
     # Any tree of products is as deep, and test_scan has them; short tapes take one in every monoid.

@@ -129,6 +129,7 @@ def test_wrong_step_and_lookahead_say_what_to_do(name):
         model.lookahead(state, XS, BEGIN, XS[:5])
 
 
+@pytest.mark.full_except("none", "lru")
 @pytest.mark.parametrize(
     "name", ["none", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lru", "gru", "stack"))]
 )

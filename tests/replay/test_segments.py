@@ -119,7 +119,7 @@ def test_an_empty_tape_gives_an_empty_batch():
     np.testing.assert_array_equal(drawn.begin, [1, 0, 0, 1, 0, 0])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_seeds_under_vmap_are_seeds_alone():
     """An empty tape, one with one episode and a full one."""
     t = [tape.init(EXAMPLE, 33), filled([5], capacity=33), filled(LENGTHS, capacity=33)]

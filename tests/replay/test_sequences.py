@@ -159,7 +159,7 @@ def test_one_long_rollout_is_two_short_ones():
     assert once.stored > 5 and (once.unfinished > 0).any()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_seeds_under_vmap_are_seeds_alone():
     def run(ids, last, errors, alpha, key):
         t = sequences.init(EXAMPLE, STATE, 160, workers=2, alpha=alpha, **SMALL)

@@ -428,7 +428,7 @@ def test_no_number_grows_with_time():
     np.testing.assert_array_equal(t.unfinished, [1, 1])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_seeds_under_vmap_are_seeds_alone():
     """Some seeds need the longer race and some do not."""
     generator = np.random.default_rng(6)

@@ -262,7 +262,7 @@ def test_programs_are_freed_with_their_environments():
     assert program() is None
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(programs, "MOST", 3)
     envs = [Scaled(float(i)) for i in range(6)]

@@ -104,7 +104,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command_says_what_it_wrote_and_how_to_play_it(
     trained: pathlib.Path,
     tmp_path: pathlib.Path,

@@ -245,6 +245,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.full_except("dqn", "ppo")
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", SMALL)
 def test_an_observation_that_is_nan_behind_a_termination_does_no_harm(agent: str):

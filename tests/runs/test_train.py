@@ -94,6 +94,7 @@ def test_a_run_is_what_train_does(monkeypatch: pytest.MonkeyPatch):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.full_except("ppo", "r2d2")
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_train_is_its_blocks_one_after_another(agent: str):
@@ -115,6 +116,7 @@ def test_a_state_has_the_types_of_one_that_was_read_from_a_file(agent: str):
     assert not [path for path, x in jax.tree.leaves_with_path(state) if x.weak_type]
 
 
+@pytest.mark.full_except("dqn", "ppo")
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.MonkeyPatch):
@@ -172,7 +174,7 @@ def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(
     np.testing.assert_allclose(whole[end:], 0.25, rtol=1e-6)  # and stays there
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_longer_run_that_anneals_compiles_nothing_new():
     first = Run(setup("ppo"))
     next(iter(first))

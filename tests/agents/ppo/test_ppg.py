@@ -73,7 +73,7 @@ def test_a_policy_phase_is_ppo():
     np.testing.assert_allclose(outcome[0], other[0], rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_separate_epochs_train_the_value_first():
     config, state = change(TINY, value_epochs=3, entropy_weight=0.0), begin(TINY)
     state = dataclasses.replace(state, value=state.auxiliary)

@@ -85,6 +85,7 @@ def stray(net: Any) -> Any:
 
 
 # One of each kind: every memory's step is its tape, see tests/memory/test_laws.py.
+@pytest.mark.full_except("none", "lru")
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["none", "lru", "gru"])
 def test_all_ratios_are_one_before_the_first_step(memory: str):

@@ -36,6 +36,7 @@ def check_probes(config: Any, *names: str, **seeds: int) -> None:
     check_learned(ppo, config, *names, **about, **seeds)
 
 
+@pytest.mark.full
 def test_probes_are_learned_to_their_values():
     check_probes(PROBING, "Constant", "Observation", "Delay", "Truncation", "Choice", "Match")
 

@@ -85,6 +85,7 @@ def test_neither_company_nor_evaluation_touches_training():
         np.testing.assert_allclose(a, b[0, 1], atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("agent", [clear, ewc, progress])
 def test_no_key_is_used_twice(agent: Any):
     """JAX checks as it traces, also where seeds are side by side."""
@@ -95,6 +96,7 @@ def test_no_key_is_used_twice(agent: Any):
         jax.jit(jax.vmap(lambda key: train(plan, 2, key))).trace(KEYS)
 
 
+@pytest.mark.full
 def test_the_schedule_says_who_plays_what():
     state = jax.tree.map(lambda x: x[0, 0], side_by_side()[0])
     assert state.tasks.tolist() == [2, 2, 2] and state.iteration == 12

@@ -168,6 +168,7 @@ def test_the_first_task_is_learned_as_without_it():
     assert distance(ours.net, theirs.net) < 1e-6 and measures.penalty == 0
 
 
+@pytest.mark.full
 def test_what_mattered_is_held():
     """After a task has ended, a strong pull stops all parameters as far as they matter."""
     state, _ = iterate(TINY, begin(TINY))

@@ -89,6 +89,7 @@ def test_progress_moves_the_active_column_alone():
     assert np.abs(said[0] - said[1]).max() > 1e-4
 
 
+@pytest.mark.full
 def test_compression_moves_the_base_towards_the_active_column():
     config = dataclasses.replace(LONG, learning_rate=1e-6)  # the base has a rate of its own
     state = begin(config)
@@ -143,6 +144,7 @@ def test_what_the_base_knows_is_held():
     assert moved[1] < 0.1 * moved[0]
 
 
+@pytest.mark.full
 def test_it_fits_into_a_cycle():
     plan = schedules.sequential(range(3), 1, 3)
     state, curves = jax.eval_shape(

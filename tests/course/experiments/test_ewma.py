@@ -87,7 +87,7 @@ def test_published_rows_are_of_these_cells():
         assert row["learning_rate"] == float(max(row["tuning"], key=lambda r: row["tuning"][r]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "RATES", (1e-3,))
     monkeypatch.setattr(ewma, "ALL_RATES", (1e-3,))

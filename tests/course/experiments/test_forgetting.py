@@ -22,7 +22,7 @@ from mmrl.runs.checkpoint import dumps, loads
 PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "forgetting.jsonl"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_cells_can_be_trained_and_some_side_by_side():
     cells = protocols.cells()
     assert len({cell.name for cell in cells}) == len(cells)

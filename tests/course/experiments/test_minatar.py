@@ -24,7 +24,7 @@ def steps(config: clear.Config) -> int:
     return config.environments * config.rollout * config.block * config.blocks
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_game_gets_as_many_steps_in_all_cells():
     cells = minatar.cells()
     assert len({cell.name for cell in cells}) == len(cells) == 3
@@ -101,7 +101,7 @@ def test_published_rows_are_of_these_cells():
                 np.testing.assert_allclose(shares, found, rtol=2e-3, atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     toured = []
 

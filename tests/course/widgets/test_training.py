@@ -222,7 +222,7 @@ def test_a_run_with_a_smaller_batch_says_so(slow):
     assert [name for _, name in shown.trials] == ["lru, segments 4, batch 48", "lru, segments 3"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_runs_are_overlaid_named_replaced_and_removed(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)
@@ -246,7 +246,7 @@ def test_runs_are_overlaid_named_replaced_and_removed(slow):
     assert "mine: " in alt(shown)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_eighth_run_is_refused_in_words(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)
@@ -474,7 +474,7 @@ def test_it_trains_and_sliders_do_not_recompile(tmp_path: Path):
     jax.tree.map(np.testing.assert_array_equal, saved.state.net, run.state.net)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_untrained_agent_can_be_watched():
     run = Run(Setup(env=ENV, config=TINY, seeds=(3,)))
     player = AgentPlayer(run)
@@ -484,7 +484,7 @@ def test_an_untrained_agent_can_be_watched():
         AgentPlayer(run, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_agent_is_played_with_parameters_that_are_arrays():
     config = dataclasses.replace(TINY, batch=100, capacity=1024)
     run = Run(Setup(env="DiscountingChain-bsuite", config=config, seeds=(0,)))

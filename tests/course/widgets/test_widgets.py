@@ -83,7 +83,7 @@ def test_pure_functions():
     assert "# fail 0" in node("--test", "--test-reporter=tap", *files)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @needs_node
 def test_the_browser_computes_what_jax_computes(tmp_path: Path, x64: None):
     vectors = {name: list(make()) for name, make in VECTORS.items()}
