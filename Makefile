@@ -104,10 +104,12 @@ bench: $(VENV)/dev ## Time mmrl against its peers
 
 # Runs with PYTHON where there is no .venv: tests/benchmarks/wheels.py has what a bare machine needs.
 GPU_OUT ?= book/results/gpu
+GPU_PYTHON := $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu: ## Measure missing rows on a GPU for 8 minutes; GPU_OUT=DIR continues in a copy of the results
 	@mkdir -p $(GPU_OUT) && cp -n book/results/gpu/*.jsonl $(GPU_OUT) 2>/dev/null || true
-	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m mmrl experiment --queue --device gpu --minutes 8 \
-		--out $(GPU_OUT)
+	-$(GPU_PYTHON) tests/benchmarks/run.py many scan --missing --minutes 3 \
+		--out $(GPU_OUT)/bench
+	$(GPU_PYTHON) -m mmrl experiment --queue --device gpu --minutes 5 --out $(GPU_OUT)
 
 lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Python and system
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --upgrade \

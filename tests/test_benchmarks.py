@@ -57,6 +57,38 @@ def test_bench_by_name_and_quickly(benchmarks: Any, capsys: pytest.CaptureFixtur
     assert len(json.loads(saved.read_text())["rows"]) == 3
 
 
+ONCE = """
+def run(quick=False, done=()):
+    row = {"ours": 2.0, "peer": 1.0, "unit": "s", "peer_name": "a peer", "ratio": 2.0}
+    for name in {"one", "two"} - set(done):
+        yield {**row, "name": name}
+"""
+
+
+def test_rows_of_earlier_runs_are_left_out(benchmarks: Any):
+    (benchmarks / "bench_once.py").write_text(ONCE)
+    path = pathlib.Path("results/bench/earlier.json")
+    path.parent.mkdir(parents=True)
+    row = {"benchmark": "once", "name": "one", "verdict": ""}
+    same = {"device": run.provenance()["device"], "quick": False, "rows": [row]}
+    for other in ({"device": "another"}, {"quick": True}, {}):
+        path.write_text(json.dumps(same | other))
+        for file in path.parent.glob("2*.json"):
+            file.rename(file.with_suffix(".old"))
+        run.main(["once", "--missing"])
+    files = sorted(path.parent.glob("2*.*"))
+    files = [file for file in files if file.suffix in (".json", ".old")]
+    saved = [json.loads(file.read_text())["rows"] for file in files]
+    assert [{row["name"] for row in rows} for rows in saved] == [
+        {"one", "two"},
+        {"one", "two"},
+        {"two"},
+    ]
+    for _ in range(2):  # without `done`, a benchmark that has rows is not measured again
+        run.main(["good", "--missing"])
+    assert len(list(path.parent.glob("2*.json"))) == 1 + 1
+
+
 SLOW = """
 def run(quick=False):
     row = {"ours": 2.0, "peer": 1.0, "unit": "s", "peer_name": "a peer", "ratio": 2.0}

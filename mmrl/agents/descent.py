@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
@@ -14,6 +15,12 @@ from mmrl._dtypes import promoting
 def trained(net: Any) -> PyTree:
     """θ: the parameters that gradients move."""
     return eqx.filter(net, eqx.is_inexact_array)
+
+
+def fixed(net: Any) -> Any:
+    """Return a network whose parameters get no gradient, so that none of its steps keeps one."""
+    arrays, rest = eqx.partition(net, eqx.is_array)
+    return eqx.combine(jax.lax.stop_gradient(arrays), rest)
 
 
 @promoting

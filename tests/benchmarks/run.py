@@ -11,12 +11,15 @@ dict: `name` (what is timed), `ours` and `peer` (two measured numbers), their `u
 `peer_name` (against what), `ratio` (how many times faster than the peer: above 1 is good), and
 `target` (the least ratio to reach, or None). `quick` asks for small sizes, which show that a
 benchmark runs, not how fast anything is: its ratios are not judged. A benchmark may import another.
+If `run` has a parameter `done`, names of rows, it leaves out sizes whose rows are among them.
 """
 
 import contextlib
 import dataclasses
 import datetime
 import importlib.util
+import inspect
+import json
 import pathlib
 import sys
 import threading
@@ -50,6 +53,8 @@ class Options:
     """Small sizes: does everything run?"""
     minutes: float = float("inf")
     """Start no row after these minutes."""
+    missing: bool = False
+    """Leave out rows that an earlier run saved in `out` for the same device."""
     out: pathlib.Path = pathlib.Path("results/bench")
     """Where the table is saved, as JSON and Markdown."""
 
@@ -64,9 +69,11 @@ def main(arguments: Sequence[str]) -> int:
     options = tyro.cli(Options, args=arguments)
     files, console = find(options.names), Console()
     table = Saved(options)
+    done = measured(options.out, table.origin["device"]) if options.missing else {}
     for name, path in files.items():
-        began = time.perf_counter()
-        with console.status(f"{name} ..."), contextlib.closing(_run(name, path, options)) as rows:
+        began, before = time.perf_counter(), done.get(name, set())
+        run = _run(name, path, options, before)
+        with console.status(f"{name} ..."), contextlib.closing(run) as rows:
             for row in rows:
                 table.add(row)
         console.print(f"{name}: {time.perf_counter() - began:.0f} s", highlight=False)
@@ -84,6 +91,18 @@ def find(names: Sequence[str]) -> dict[str, pathlib.Path]:
     return {name: path for name, path in files.items() if not names or name in names}
 
 
+def measured(folder: pathlib.Path, device: str) -> dict[str, set[str]]:
+    """Names of the rows of each benchmark that were measured on a device, at their full sizes."""
+    found: dict[str, set[str]] = {}
+    for path in folder.glob("*.json"):
+        content = json.loads(path.read_text("utf-8"))
+        if content["device"] == device and not content["quick"]:
+            for row in content["rows"]:
+                if row["verdict"] != "failed":
+                    found.setdefault(row["benchmark"], set()).add(row["name"])
+    return found
+
+
 def verdict(ratio: float, target: float | None) -> str:
     """Whether a ratio is at least its target: "reached", "missed", or "" without one."""
     if target is None:
@@ -91,10 +110,20 @@ def verdict(ratio: float, target: float | None) -> str:
     return "reached" if ratio >= target else "missed"
 
 
-def _run(name: str, path: pathlib.Path, options: Options) -> Generator[dict[str, Any]]:
-    """Yield a benchmark's rows with their verdicts; one that fails is a row too."""
+def _run(
+    name: str, path: pathlib.Path, options: Options, done: set[str]
+) -> Generator[dict[str, Any]]:
+    """Yield a benchmark's rows with their verdicts; one that fails is a row too.
+
+    Without a parameter `done`, a benchmark that has any row is left out.
+    """
     try:
-        for row in _alarmed(name, path, _in_time(_module(path).run(options.quick), options.end)):
+        run = _module(path).run
+        takes_done = "done" in inspect.signature(run).parameters
+        if done and not takes_done:
+            return
+        rows = run(options.quick, **({"done": done} if takes_done else {}))
+        for row in _alarmed(name, path, _in_time(rows, options.end)):
             target = None if options.quick else row.get("target")
             yield {"benchmark": name, **row, "target": target} | {
                 "verdict": verdict(row["ratio"], target)
@@ -197,7 +226,7 @@ class Saved:
 
     def __init__(self, options: Options):
         now = datetime.datetime.now(datetime.UTC)
-        self.path = options.out / f"{now:%Y-%m-%d-%H%M%S}{'-quick' * options.quick}.json"
+        self.path = options.out / f"{now:%Y-%m-%d-%H%M%S-%f}{'-quick' * options.quick}.json"
         self.origin, self.quick = provenance(), options.quick
         self.rows: list[dict[str, Any]] = []
 

@@ -46,7 +46,7 @@ from mmrl.agents.common import (
     repeat,
     scan_learning,
 )
-from mmrl.agents.descent import adam, annealed, descend, trained
+from mmrl.agents.descent import adam, annealed, descend, fixed, trained
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
 from mmrl.nets import Net
 from mmrl.replay import sequences
@@ -205,7 +205,7 @@ def unroll(
     def one(state, prefix, prefix_begin, steps, mask, begin):
         state = state if config.start == "stored" else net.init()
         if config.burn_in:
-            state, _ = net(state, prefix, prefix_begin)
+            state, _ = fixed(net)(state, prefix, prefix_begin)
         # o'_t is o_{t+1}, except behind the last step, where it is all there is.
         real = mask[1:].reshape(-1, *[1] * (steps.obs.ndim - 1))
         follow = jnp.where(real, steps.obs[1:], steps.next_obs[:-1])

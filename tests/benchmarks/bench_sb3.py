@@ -1,0 +1,113 @@
+"""PPO with an LSTM against sb3-contrib's RecurrentPPO, on a CPU: environment steps per CPU-second.
+
+    python tests/benchmarks/bench_sb3.py
+
+PyTorch is not a dependency, so the benchmark installs sb3-contrib and popgym, with the CPU build of
+PyTorch, into .cache/rivals/sb3, once (some 300 MB). SB3_PYTHON names another interpreter that has
+them; with `--quick` nothing is installed, and the row is left out.
+
+Equal on both sides: RepeatPreviousEasy (popgym's own environment there, ours here, which gives the
+same numbers), 16 environments, 128 steps an iteration, 4 epochs of 4 minibatches, an LSTM of 64
+units for the policy and one for the value, each with two hidden layers of 64, no evaluations.
+What theirs does less: it has no encoder in front of its LSTM, so fewer parameters, and no value of
+the final observation of a truncated episode. What it does more: it normalizes advantages in each
+minibatch. Its environments run in Python, one after another.
+"""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+from bench_ppo import count, interleaved
+from bench_replay import cpu_seconds
+from rival import Rival, Theirs
+
+from mmrl.agents import ppo
+from mmrl.course import plain
+from mmrl.runs import program
+
+TASK = "RepeatPreviousEasy"
+RIVAL = Rival(pathlib.Path(__file__).with_name("sb3_ppo.py"), "2.9.2")
+PACKAGES = (f"sb3-contrib=={RIVAL.version}", "popgym==1.0.7", "torch")
+FOLDER = pathlib.Path(__file__).parents[2] / ".cache" / "rivals" / "sb3"
+CONFIG = dataclasses.replace(
+    plain.PPO, memory="lstm", environments=16, rollout=128, epochs=4, minibatches=4
+)
+
+
+class Ours:
+    """Rounds of `iterations` iterations, without evaluations."""
+
+    def __init__(self, iterations: int):
+        setup = program("ppo", f"popgym-{TASK}-v0")
+
+        def loop(state: Any) -> tuple[Any, Any]:
+            iterate = partial(ppo.iterate, CONFIG, setup.env, setup.params)
+            return jax.lax.scan(lambda s, _: iterate(s), state, None, iterations)
+
+        init = partial(ppo.init, CONFIG, setup.env, setup.params)
+        self.state: Any = jax.jit(init)(jax.random.key(0))
+        self.loop = jax.jit(loop, donate_argnums=0)
+        self.parameters = count(self.state.net)
+        self.round()  # compiles
+
+    def round(self) -> float:
+        """Return the CPU-seconds of one."""
+        began = cpu_seconds()
+        self.state, outcome = self.loop(self.state)
+        jax.block_until_ready((self.state, outcome))
+        return cpu_seconds() - began
+
+
+def installed() -> str:
+    """Return the interpreter of a new environment that has the packages."""
+    python = FOLDER / "bin" / "python"
+    if not (FOLDER / "installed").exists():
+        uv = [sys.executable, "-m", "uv"]
+        subprocess.run([*uv, "venv", "--clear", "--quiet", str(FOLDER)], check=True)
+        install = [*uv, "pip", "install", "--quiet", "--python", str(python), *PACKAGES]
+        if subprocess.run([*install, "--torch-backend", "cpu"]).returncode:
+            # The index of CPU builds cannot be reached: any build of PyTorch runs on a CPU.
+            subprocess.run(install, check=True)
+        (FOLDER / "installed").touch()
+    return str(python)
+
+
+def run(quick: bool = False) -> Iterator[dict]:
+    """The row; of several rounds, the median counts."""
+    if RIVAL.variable not in os.environ and not quick:
+        os.environ[RIVAL.variable] = installed()
+    if (python := RIVAL.python("PPO with an LSTM", __file__)) is None:
+        return
+    iterations, rounds = (1, 1) if quick else (4, 5)
+    own = Ours(iterations)
+    theirs = Theirs(RIVAL, python, {**dataclasses.asdict(CONFIG), "env": TASK, "iterations": 1})
+    try:
+        found = interleaved({"ours": own.round, "theirs": theirs.round}, rounds)
+    finally:
+        theirs.close()
+    steps = CONFIG.environments * CONFIG.rollout
+    sizes = f"{own.parameters} and {theirs.parameters} parameters"
+    yield {
+        "name": f"PPO, LSTM, {TASK}, {sizes}",
+        "ours": iterations * steps / found["ours"],
+        "peer": steps / found["theirs"],
+        "ratio": iterations * found["theirs"] / found["ours"],
+        "peer_name": "sb3-contrib's RecurrentPPO",
+        "unit": "env steps per CPU-second",
+        "target": 50.0,
+    }
+
+
+if __name__ == "__main__":
+    for line in run():
+        print(
+            f"{line['name']}: {line['ours']:.0f} / {line['peer']:.0f} {line['unit']} = "
+            f"{line['ratio']:.1f} × the rate of {line['peer_name']}  (target {line['target']:g})"
+        )
