@@ -64,6 +64,8 @@ class Options:
     """Shown to the network beside the observation. `--observes` alone: nothing."""
     shards: int = Setup.shards
     """Of every agent, each with an equal part of its sizes. They share one network."""
+    precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"
+    """Precision of the factors in matrix products on a GPU. Default: what JAX is set to."""
     devices: int | None = None
     """Over how many the agents are divided, or the shards: numbers change by rounding alone."""
     config: tyro.conf.OmitArgPrefixes[Any] = None

@@ -32,7 +32,7 @@ PREEMPTED = 143  # as a shell calls an end by SIGTERM: all is saved, and --resum
 AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
 
 Plain V-trace is clear with --replay-fraction 0."""
-OF_A_SETUP = ("env", "agent", "seeds", "observes", "shards", "config")
+OF_A_SETUP = ("env", "agent", "seeds", "observes", "shards", "precision", "config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Options:
     """Shown to the network beside the observation. `--observes` alone: nothing."""
     shards: int = Setup.shards
     """Of every agent, each with an equal part of its sizes. They share one network."""
+    precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"
+    """Precision of the factors in matrix products on a GPU. Default: what JAX is set to."""
     devices: int | None = None
     """Over how many the seeds are divided, or the shards: numbers change by rounding alone. Left
     out: one, or all those of several processes."""

@@ -75,6 +75,8 @@ def options_of(setup: Setup) -> list[str]:
         words += ["--observes", *setup.observes]
     if setup.shards != Setup.shards:
         words += ["--shards", str(setup.shards)]
+    if setup.precision != Setup.precision:
+        words += ["--precision", setup.precision]
     usual = agent.Config()
     for field in dataclasses.fields(usual):
         value = getattr(setup.config, field.name)

@@ -24,12 +24,13 @@ from mmrl.runs.checkpoint import RunError, load, read, save
 from mmrl.runs.hosts import until_preempted
 from mmrl.runs.results import append, interquartile_mean, interval, provenance
 from mmrl.runs.run import Run, program, reopen, saved
-from mmrl.runs.setup import SHOWN, Setup, describe, restore
+from mmrl.runs.setup import PRECISIONS, SHOWN, Setup, describe, restore
 from mmrl.runs.sweep import SEEDS, Scored, Sweep, Verdict, saved_sweep
 from mmrl.runs.training import Program, Report
 from mmrl.runs.writers import logged
 
 __all__ = [
+    "PRECISIONS",
     "SEEDS",
     "SHOWN",
     "Best",

@@ -29,7 +29,7 @@ from mmrl.runs.hosts import told
 from mmrl.runs.shell import called
 
 # Settings of agents that files of earlier versions lack, and what those versions did.
-EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0}
+EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0, "precision": "default"}
 EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
 # Arrays of a state that files of earlier versions lack: zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")

@@ -30,12 +30,14 @@ def side_by_side(
     make: Callable | None = None,
     learn: Callable | None = None,
     devices: Devices = ONE,
+    precision: str | None = None,
 ) -> tuple[Compiled, Compiled]:
     """`init(config, keys [lane])` -> state and `block(config, state)` -> (state, metrics).
 
     `agent` is a module as those of `mmrl.agents.AGENTS` are. A number of `config` is one for all
     lanes, or an array with one for each: see `with_numbers`. If there are several shards, what
-    `agent.OWN` names has an axis of them behind that of lanes. From here on the process compiles
+    `agent.OWN` names has an axis of them behind that of lanes. `precision` is the one of matrix
+    products, as JAX names it; by default JAX's own setting. From here on the process compiles
     random numbers by `mmrl._random.compile_quickly`.
     """
     _random.compile_quickly()
@@ -43,11 +45,12 @@ def side_by_side(
     own_step = {} if learn is None else {"learn": learn}
 
     def begin(config, key):
-        with _said_of_shards(devices.shards):
+        with _said_of_shards(devices.shards), _matmul_precision(precision):
             return agent.init(part(config, devices.shards), env, params, key, **own_net)
 
     def go_on(config, state):
-        return agent.block(part(config, devices.shards), env, params, state, **own_step)
+        with _matmul_precision(precision):
+            return agent.block(part(config, devices.shards), env, params, state, **own_step)
 
     def init(config, keys):
         one = begin if devices.shards == 1 else _begin_shards(agent, begin, devices.shards_of_each)
@@ -62,6 +65,10 @@ def side_by_side(
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
     return _over(devices, agent, init, block)
+
+
+def _matmul_precision(name: str | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if name is None else jax.default_matmul_precision(name)
 
 
 def _settled(state: PyTree) -> PyTree:

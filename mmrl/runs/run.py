@@ -25,7 +25,7 @@ from mmrl.runs.devices import ONE, Devices, share
 from mmrl.runs.files import CHECKPOINT, described, folder, origin
 from mmrl.runs.hosts import agree, told
 from mmrl.runs.lanes import check, side_by_side
-from mmrl.runs.setup import SHOWN, Setup, describe, restore
+from mmrl.runs.setup import PRECISIONS, SHOWN, Setup, describe, restore
 from mmrl.runs.training import Program, Training
 
 MOST = 16  # programs; each takes some 50 MB
@@ -38,6 +38,7 @@ def program(
     make: Callable | None = None,
     learn: Callable | None = None,
     devices: Devices = ONE,
+    precision: str = "default",
 ) -> Program:
     """Return the compiled program of an agent in an environment.
 
@@ -49,7 +50,7 @@ def program(
     observes = find(agent).OBSERVES if observes is None else observes
     observes = tuple(x for x in SHOWN if x in observes)
     own = content(env), content((make, learn))
-    return _kept(own, agent, env, observes, make, learn, devices)
+    return _kept(own, agent, env, observes, make, learn, devices, precision)
 
 
 class Kept(NamedTuple):
@@ -94,7 +95,7 @@ def built(setup: Setup, devices: Devices | None = None) -> Program:
     """The program of a setup, by default on one device."""
     devices = Devices(setup.shards) if devices is None else devices
     parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
-    return _kept(own_parts(setup), *parts, devices)
+    return _kept(own_parts(setup), *parts, devices, setup.precision)
 
 
 def _program(
@@ -104,13 +105,14 @@ def _program(
     make: Callable | None,
     learn: Callable | None,
     devices: Devices,
+    precision: str,
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
     with contextlib.suppress(TypeError):  # it cannot be copied
         env = copy.copy(env)  # as it is now, and so that the program does not keep it
     env = shown(env, params, observes)
-    both = side_by_side(module, env, params, make, learn, devices)
+    both = side_by_side(module, env, params, make, learn, devices, PRECISIONS[precision])
     return Program(env, params, *both, devices)
 
 

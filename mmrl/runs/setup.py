@@ -22,6 +22,14 @@ from mmrl.runs.checkpoint import EARLIER, RunError, earlier, unquote, unwrap_key
 SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
 """What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
 
+PRECISIONS = {
+    "default": None,
+    "float32": "highest",
+    "tf32": "tensorfloat32",
+    "bfloat16": "BF16_BF16_F32",
+}
+"""Precisions of the factors of matrix products, and their names in JAX; sums are in float32."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
@@ -43,6 +51,7 @@ class Setup:
     agent: str = "dqn"  # a name in `mmrl.agents.AGENTS`
     observes: Any = None  # a tuple: which of `SHOWN` the network is shown
     shards: int = 1  # of every agent, with equal parts of its sizes: see `mmrl.collectives`
+    precision: str = "default"  # of matrix products: one of `PRECISIONS`, or as JAX is set
     make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
     learn: Callable | None = None  # called as the agent's, in its place
 
@@ -52,6 +61,10 @@ class Setup:
         _check_seeds(self.seeds)
         if type(self.shards) is not int or self.shards < 1:
             raise ValueError(f"`shards` must be a whole number from 1 on; got {self.shards!r}.")
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"`precision` must be one of {', '.join(PRECISIONS)}; got {self.precision!r}."
+            )
         of_learn = inspect.signature(agent.learn).parameters
         _check_call("make", self.make, ("config", "env", "params", "key"))
         _check_call("learn", self.learn, tuple(name for name in of_learn if name != "loss"))

@@ -205,3 +205,19 @@ def test_runs_of_before_the_horizon_go_on(tmp_path: pathlib.Path):
     write(tmp_path, header, content)
     assert runs.reopen(tmp_path).setup == runs.saved(tmp_path) == setup("ppo")
     assert len(Run(setup("ppo"), tmp_path, resume=True).history) == 1
+
+
+@pytest.mark.parametrize("precision", runs.PRECISIONS)
+def test_products_have_the_precision_of_the_setup(precision: str):
+    """On a CPU it changes no number, so it is read from the lowered program."""
+    words = {"default": "DEFAULT", "float32": "HIGHEST", "tf32": "HIGH]", "bfloat16": "type = bf16"}
+    run = Run(dataclasses.replace(setup("dqn"), precision=precision))
+    state = jax.eval_shape(run.begin)
+    lowered = run.program.block.lower(repeatable(run.setup.config), state).as_text()
+    products = [line for line in lowered.splitlines() if "stablehlo.dot_general" in line]
+    assert products and all(words[precision] in line for line in products)
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match=r"`precision` must be one of default, .*'half'"):
+        Setup("probe-Memory-v0", precision="half")
