@@ -106,7 +106,7 @@ bench: $(VENV)/dev ## Time mmrl against its peers
 GPU_OUT ?= book/results/gpu
 GPU_PYTHON := $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu: ## Measure missing rows on a GPU for 8 minutes; GPU_OUT=DIR continues in a copy of the results
-	@mkdir -p $(GPU_OUT) && cp -n book/results/gpu/*.jsonl $(GPU_OUT) 2>/dev/null || true
+	@mkdir -p $(GPU_OUT) && cp -rn book/results/gpu/* $(GPU_OUT) 2>/dev/null || true
 	-$(GPU_PYTHON) tests/benchmarks/run.py many scan --missing --minutes 3 \
 		--out $(GPU_OUT)/bench
 	$(GPU_PYTHON) -m mmrl experiment --queue --device gpu --minutes 5 --out $(GPU_OUT)

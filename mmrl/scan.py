@@ -9,7 +9,7 @@ O(log T) parallel steps. What it costs: the ways differ in work, depth and compi
     blelloch        < 2T              2 log₂T           teaching: least work of the parallel ones
     associative     < 2T              2 log₂T           a GPU: the same tree, written by JAX
     chunked         < 2T              C + T/C           long tapes on a GPU, quick to compile
-    kernel          < 3T              C + log T         `Affine` only, on a GPU: `mmrl/kernel.py`
+    kernel          < 3T              2C log T / log C  `Affine` only, on a GPU: `mmrl/kernel.py`
 """
 
 import jax
@@ -38,9 +38,9 @@ def scan(
 
     With `reverse` the tape is read from its end, h_t = init • x_{T-1} • … • x_t: of two steps, the
     later one is read first. `init` defaults to the identity. `method` is one of `METHODS`, or
-    "kernel"; all agree up to rounding. "auto" is "sequential" on a CPU and "associative" elsewhere
-    (measured by `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked" and
-    "kernel".
+    "kernel"; all agree up to rounding, and all but "kernel" have forward-mode derivatives. "auto"
+    is "sequential" on a CPU and "associative" elsewhere (measured by
+    `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked" and "kernel".
 
     For a tape that is split over devices, `axis` is the name of the axis that `jax.shard_map` maps
     (or `jax.vmap`, as its `axis_name`). Each device has its stretch of `xs`, in order, and all have

@@ -120,13 +120,29 @@ def _one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=others)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _check_cases(items: list[pytest.Item]) -> None:
+    """Raise `UsageError` if `full_except` names a case that its test does not have."""
+    named = [(item, mark) for item in items if (mark := item.get_closest_marker("full_except"))]
+    cases: dict[str, tuple[set[str], set[str]]] = {}
+    for item, mark in named:
+        test, _, case = item.nodeid.partition("[")
+        cases.setdefault(test, (set(mark.args), set()))[1].add(case.removesuffix("]"))
+    for test, (wanted, there) in cases.items():
+        if len(there) > 1 and not wanted <= there:
+            raise pytest.UsageError(f"{test} has no cases {wanted - there}: see `full_except`.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
     """Every worker begins with its share of the notebooks; the site, made of all of them, is late.
 
     pytest-xdist deals the tests to its workers in runs of equal length. In the order of the files
     one worker would have all notebooks, and whoever wanted the site first would wait for them.
     """
+    _check_cases(items)
+    yield  # to what leaves tests out
     if config.getoption("--one-case"):
         _one_case(config, items)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -11,7 +11,6 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from mmrl import kernel
 from mmrl.memory import LRU
 from mmrl.monoid import Affine, Resettable, Sum
 from mmrl.scan import scan, scan_and_last
@@ -71,21 +70,24 @@ def test_prefixes_and_derivatives_are_those_of_the_sequential_scan(length, rever
 
 
 @pytest.mark.slow
-def test_maps_without_flags_and_with_gains_of_fewer_axes():
-    maps, _, start, _ = tape(37, jnp.float32)
-    maps, start = (maps[0][:, 0], maps[1]), (start[0][0], start[1])
-    for init in (None, start):
-        hs = [
-            scan(
-                Affine(),
-                (maps[0], maps[1][:, 0]),
-                None if init is None else (init[0], init[1][0]),
-                method=method,
-                chunk=CHUNK,
-            )
-            for method in ("kernel", "sequential")
-        ]
-        assert_close(*hs)
+def test_maps_without_flags_and_with_real_gains():
+    (gains, _), _, _, _ = tape(37, jnp.float32)
+    (_, sums), _, (_, total), _ = tape(37, jnp.complex64)
+
+    def loss(gains, sums, method: str):
+        init = jnp.ones(WIDTH), total
+        hs = scan(Affine((WIDTH,)), (gains, sums), init, method=method, chunk=CHUNK)
+        return jnp.abs(hs[1] ** 2).sum()
+
+    differentiate = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)), static_argnums=2)
+    assert_close(*(differentiate(gains, sums, way) for way in ("kernel", "sequential")))
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_empty_tapes_and_elements(length: int):
+    xs = jnp.ones((length, 0)), jnp.ones((length, 0))
+    gains, sums = scan(Affine((0,)), xs, method="kernel")
+    assert gains.shape == sums.shape == (length, 0)
 
 
 @pytest.mark.full
@@ -121,20 +123,30 @@ def test_a_batch_of_tapes_in_a_memory():
     assert_close(ours, theirs, 1e-4)
 
 
+class Twice(Affine):
+    """Another product: the kernel must not compute that of `Affine`."""
+
+    def __call__(self, a, b):
+        return jax.tree.map(lambda x: 2 * x, super().__call__(a, b))
+
+
 def test_other_monoids_and_integers_are_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ValueError, match=r"`method`.*kernel.*Sum"):
         scan(Sum(jnp.zeros(())), jnp.ones(4), method="kernel")
+    with pytest.raises(ValueError, match=r"`method`.*kernel.*Twice"):
+        scan(Twice(), (jnp.ones(4), jnp.ones(4)), method="kernel")
     with pytest.raises(ValueError, match=r"`xs`.*kernel.*int32"):
         scan(Affine(), (jnp.ones(4, jnp.int32), jnp.ones(4, jnp.int32)), method="kernel")
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.complex64, jnp.bfloat16])
-def test_the_kernels_are_lowered_to_triton(dtype, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-
+def test_the_kernels_are_lowered_to_triton(dtype):
     def loss(gains, sums, begin, start):
-        return kernel.walk(gains, sums, begin, start).real.astype(jnp.float32).sum()
+        init = (jnp.ones(70, dtype), start), jnp.zeros((), bool)
+        xs = (gains, sums), begin
+        hs = scan(Resettable(Affine((70,), dtype)), xs, init, method="kernel")
+        return hs[0][1].real.astype(jnp.float32).sum()
 
     def shape(*axes, kind=dtype):
         return jax.ShapeDtypeStruct(axes, kind)
@@ -143,5 +155,5 @@ def test_the_kernels_are_lowered_to_triton(dtype, monkeypatch):
     arrays = shape(2048, 70), shape(4, 2048, 70), shape(4, 2048, kind=bool), shape(4, 70)
     text = jax.jit(batch).trace(*arrays).lower(lowering_platforms=("cuda",)).as_text()
     # Three kernels of the walk there, three of the walk back: products of blocks, their prefixes,
-    # and the prefixes inside blocks.
+    # and the prefixes inside blocks. Gains that no caller uses are not computed.
     assert text.count("custom_call @__gpu$xla.gpu.triton") == 6

@@ -302,23 +302,27 @@ def test_a_tape_on_four_devices_is_scanned_as_on_one(name, reverse, found):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LANED)
 def test_lanes_of_vmap_give_the_numbers_of_devices(name, found):
     assert found[f"{name}, False"]["lanes"] <= 1e-6
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_a_memory_reads_a_tape_on_four_devices_as_on_one(name, found):
     assert found[name] <= 1e-5
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_memory_learns_from_a_tape_on_four_devices_as_on_one(found):
     assert found["training"] <= 1e-5
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_devices_exchange_one_element_each_however_long_the_tape(name, found):
     short, long = (found[f"{name}, {n}"] for n in (16, 256))
@@ -330,6 +334,7 @@ def test_devices_exchange_one_element_each_however_long_the_tape(name, found):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_device_keeps_a_quarter_of_the_prefixes(found):
     one, each = found["bytes"]
     assert one >= 4 * 1024 * 16 * 16  # every prefix, of 16 by 16 numbers

@@ -18,7 +18,7 @@ def trained(net: Any) -> PyTree:
 
 
 def fixed(net: Any) -> Any:
-    """Return a network whose parameters get no gradient, so that none of its steps keeps one."""
+    """Return a network whose parameters get no gradient: its steps store nothing for one."""
     arrays, rest = eqx.partition(net, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)
 

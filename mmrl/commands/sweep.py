@@ -65,7 +65,8 @@ class Options:
     shards: int = Setup.shards
     """Of every agent, each with an equal part of its sizes. They share one network."""
     precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"
-    """Precision of the factors in matrix products on a GPU. Default: what JAX is set to."""
+    """Precision of the factors in all float32 matrix products of training on a GPU, those of the
+    environment included. Default: what JAX is set to. `mmrl evaluate` does not use it."""
     devices: int | None = None
     """Over how many the agents are divided, or the shards: numbers change by rounding alone."""
     config: tyro.conf.OmitArgPrefixes[Any] = None

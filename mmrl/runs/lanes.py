@@ -185,3 +185,31 @@ def with_numbers(config: Any, numbers: Mapping[str, Any]) -> Any:
 def keys(seeds: Sequence[int]) -> Key[Array, " lane"]:
     """A key for each seed, [lane]."""
     return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+
+
+def check_products(precision: str, block: Any, config: Any, state: PyTree) -> None:
+    """Raise `ValueError` if bfloat16 would round products in a block that are not of float32.
+
+    It would drop the imaginary part of complex numbers. `state` may have shapes for arrays. Not
+    checked over several devices.
+    """
+    if precision != "bfloat16" or not hasattr(block, "trace"):
+        return
+    products = _products(block.trace(config, state).jaxpr)
+    others = {str(x.aval.dtype) for product in products for x in product.invars} - {"float32"}
+    if others:
+        raise ValueError(
+            "`precision` must not be 'bfloat16' here, because it would round matrix products of "
+            f"{', '.join(sorted(others))}, and only those of float32 may be. Use 'tf32', or "
+            "compute these products elementwise."
+        )
+
+
+def _products(jaxpr: Any) -> Iterator[Any]:
+    """Yield the matrix products of a traced program, those of its loops and calls included."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield equation
+        for part in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
+            if hasattr(part, "eqns"):
+                yield from _products(part)

@@ -25,7 +25,7 @@ from mmrl.runs.devices import ONE, Devices, share
 from mmrl.runs.files import CHECKPOINT, described, folder, origin
 from mmrl.runs.hosts import agree, told
 from mmrl.runs.lanes import check, side_by_side
-from mmrl.runs.setup import PRECISIONS, SHOWN, Setup, describe, restore
+from mmrl.runs.setup import SHOWN, Setup, describe, jax_name, restore
 from mmrl.runs.training import Program, Training
 
 MOST = 16  # programs; each takes some 50 MB
@@ -112,7 +112,7 @@ def _program(
     with contextlib.suppress(TypeError):  # it cannot be copied
         env = copy.copy(env)  # as it is now, and so that the program does not keep it
     env = shown(env, params, observes)
-    both = side_by_side(module, env, params, make, learn, devices, PRECISIONS[precision])
+    both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
     return Program(env, params, *both, devices)
 
 

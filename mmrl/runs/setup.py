@@ -28,7 +28,14 @@ PRECISIONS = {
     "tf32": "tensorfloat32",
     "bfloat16": "BF16_BF16_F32",
 }
-"""Precisions of the factors of matrix products, and their names in JAX; sums are in float32."""
+"""Precisions of the factors of float32 matrix products, and their names in JAX."""
+
+
+def jax_name(precision: Any) -> str | None:
+    """Return JAX's name of a precision. Raises `ValueError` for an unknown one."""
+    if not isinstance(precision, str) or precision not in PRECISIONS:
+        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}; got {precision!r}.")
+    return PRECISIONS[precision]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +58,9 @@ class Setup:
     agent: str = "dqn"  # a name in `mmrl.agents.AGENTS`
     observes: Any = None  # a tuple: which of `SHOWN` the network is shown
     shards: int = 1  # of every agent, with equal parts of its sizes: see `mmrl.collectives`
-    precision: str = "default"  # of matrix products: one of `PRECISIONS`, or as JAX is set
     make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
     learn: Callable | None = None  # called as the agent's, in its place
+    precision: str = "default"  # of matrix products: one of `PRECISIONS`; default: as JAX is set
 
     def __post_init__(self):
         agent = find(self.agent)
@@ -61,10 +68,7 @@ class Setup:
         _check_seeds(self.seeds)
         if type(self.shards) is not int or self.shards < 1:
             raise ValueError(f"`shards` must be a whole number from 1 on; got {self.shards!r}.")
-        if self.precision not in PRECISIONS:
-            raise ValueError(
-                f"`precision` must be one of {', '.join(PRECISIONS)}; got {self.precision!r}."
-            )
+        jax_name(self.precision)
         of_learn = inspect.signature(agent.learn).parameters
         _check_call("make", self.make, ("config", "env", "params", "key"))
         _check_call("learn", self.learn, tuple(name for name in of_learn if name != "loss"))

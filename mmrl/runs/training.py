@@ -23,7 +23,7 @@ from mmrl.runs.devices import ONE, Devices
 from mmrl.runs.files import CHECKPOINT as CHECKPOINT
 from mmrl.runs.files import RESULTS, Claim, claimed, described, kind, origin, stamp, taken
 from mmrl.runs.hosts import together, told
-from mmrl.runs.lanes import keys
+from mmrl.runs.lanes import check_products, keys
 from mmrl.runs.results import provenance
 from mmrl.runs.room import check_block, check_room, naming_storage
 from mmrl.runs.setup import Setup, check_same, warn_of_main
@@ -232,6 +232,7 @@ class Training(abc.ABC):
     def _start(self, resume: bool) -> None:
         """Open the folder, if there is one, of a run that fits into memory."""
         check_room(self.setup, self._shapes)
+        check_products(self.setup.precision, self.program.block, self._config, self._shapes)
         warn_of_main(self.path, self.description)
         if self.path is not None:
             with naming_storage(self.setup, self._shapes), OPENING:

@@ -185,6 +185,7 @@ def test_a_segment_that_holds_its_episode_is_a_tape(lengths, batch, length, fill
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_shorter_segment_is_not():
     on_tape, on_segments = samples(steps([12]), 12, 12, 4)
     assert on_segments.mask.all() and on_segments.begin.sum() == 3

@@ -147,6 +147,7 @@ def test_an_iteration_runs_on_its_own(agent: str, x64: bool, promotion: str):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_counts_end_below_2_to_the_31(agent: str):
     """A negative count would raise rates and turn schedules around."""

@@ -8,8 +8,9 @@ Equal on both sides: CartPole, the number of environments and of steps per itera
 minibatches of whole rollouts, width 64, and a GRU, in networks whose parameters are counted. One
 network for policy and value against PureJaxRL (`purejaxrl_ppo.py`, in this process), two against
 memorax (in a separate process, between our rounds). What both do less: they treat a truncation as a
-termination. What both do more: they clip the value loss. The rows with an LRU have the same width.
-memorax also returns every transition of a round.
+termination. What both do more: they clip the value loss, and PureJaxRL normalizes advantages in
+each minibatch. The rows with an LRU have the same width. memorax also returns every transition of a
+round.
 
 Unlike the other benchmarks this one measures seconds on the clock, of alternating rounds, because a
 GPU's work takes no CPU time. The last row of a size compares our LRU with our GRU, which computes
@@ -22,13 +23,13 @@ import pathlib
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 from typing import Any
 
 import jax
 from bench_ppo import ENV, Ours, PureJaxRL
 from rival import Rival, Theirs
 
+from mmrl.agents import ppo
 from mmrl.course import plain
 
 RIVAL = Rival(pathlib.Path(__file__).with_name("memorax_ppo.py"), "1.0.1")
@@ -44,50 +45,52 @@ BASE = dataclasses.replace(
 GPU = ((4096, 128), (8192, 128), (512, 1024))  # environments × steps of an iteration
 CPU = ((512, 32), (16, 1024))
 QUICK = ((8, 4),)
-LONG = 1024  # steps, from which an LRU is to be 5 times as fast as a GRU on a GPU
+BEST = 1.5  # least ratio to a rival on a GPU
+LONG, WALK = 1024, 5.0  # steps from which an LRU has to be this many times as fast as a GRU there
 
 
-def run(quick: bool = False, done: Collection[str] = ()) -> Iterator[dict]:
-    """Rows for every size."""
+def run(quick: bool = False, done: Collection[str] = ()) -> Iterator[list[dict]]:
+    """Two lists of rows for every size: against PureJaxRL and our GRU, and against memorax."""
     gpu = jax.default_backend() == "gpu"
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # for the rival's process
-    python = RIVAL.python("PPO on many environments", __file__)
-    for size in QUICK if quick else GPU if gpu else CPU:
-        if f"PPO, lru, {size[0]} × {size[1]}" not in done:
-            yield from rows(*size, 1 if quick else 5, gpu, python)
+    python, rounds = RIVAL.python("PPO on many environments", __file__), 1 if quick else 5
+    for environments, rollout in QUICK if quick else GPU if gpu else CPU:
+        base = dataclasses.replace(BASE, environments=environments, rollout=rollout)
+        if _name("lru, not gru", base) not in done:
+            yield list(here(base, rounds, gpu))
+        if python is not None and _name("gru, two networks", base) not in done:
+            yield [there(base, rounds, gpu, python)]
 
 
-def rows(
-    environments: int, rollout: int, rounds: int, gpu: bool, python: str | None
-) -> Iterator[dict]:
-    """All comparisons of one size."""
-    base = dataclasses.replace(BASE, environments=environments, rollout=rollout)
+def here(base: ppo.Config, rounds: int, gpu: bool) -> Iterator[dict]:
+    """Rows of one size: our GRU and LRU against PureJaxRL's GRU, and against each other."""
     shared = dataclasses.replace(base, shared=True)
     named = {"gru": shared, "lru": dataclasses.replace(shared, memory="lru")}
-    own = {name: Ours(config, 1) for name, config in named.items()}
-    programs: dict[str, Any] = {**own, "PureJaxRL": PureJaxRL(shared, 1)}
-    check(programs["gru"].parameters - programs["PureJaxRL"].parameters)
-    rival = None
+    programs: dict[str, Any] = {name: Ours(config, 1) for name, config in named.items()}
+    programs["PureJaxRL with a GRU"] = theirs = PureJaxRL(shared, 1)
+    check(programs["gru"].parameters - theirs.parameters)
+    seconds = alternating(programs, rounds)
+    target = BEST if gpu else None
+    for name in named:
+        yield _row(seconds, base, name, "PureJaxRL with a GRU", target)
+    long = gpu and base.rollout >= LONG
+    yield _row(seconds, base, "lru", "gru", WALK if long else None) | {
+        "name": _name("lru, not gru", base),
+        "peer_name": "our GRU",
+    }
+
+
+def there(base: ppo.Config, rounds: int, gpu: bool, python: str) -> dict:
+    """A row of one size: two networks with a GRU against memorax's."""
+    settings = {**dataclasses.asdict(base), "env": ENV, "iterations": 1}
+    own, rival = Ours(base, 1), Theirs(RIVAL, python, settings)
     try:
-        if python is not None:
-            settings = {**dataclasses.asdict(base), "env": ENV, "iterations": 1}
-            rival = programs["memorax"] = Theirs(RIVAL, python, settings)
-            programs["gru, two networks"] = Ours(base, 1)
-            # Our policy has one output more, the auxiliary value of PPG.
-            more = base.width + 1
-            check(programs["gru, two networks"].parameters - rival.parameters - more)
-        seconds = alternating(programs, rounds)
+        # Our policy has one output more, the auxiliary value of PPG.
+        check(own.parameters - rival.parameters - base.width - 1)
+        seconds = alternating({"gru, two networks": own, "memorax": rival}, rounds)
     finally:
-        if rival is not None:
-            rival.close()
-    steps, size = environments * rollout, f"{environments} × {rollout}"
-    row = partial(_row, seconds, steps, size)
-    best = 1.5 if gpu else None
-    for name in own:
-        yield row(name, "PureJaxRL", best)
-    if rival is not None:
-        yield row("gru, two networks", "memorax", best)
-    yield row("lru", "gru", 5.0 if gpu and rollout >= LONG else None)
+        rival.close()
+    return _row(seconds, base, "gru, two networks", "memorax", BEST if gpu else None)
 
 
 def alternating(programs: dict[str, Any], rounds: int) -> dict[str, float]:
@@ -111,22 +114,27 @@ def check(more: int) -> None:
         raise RuntimeError(f"The networks differ by {more} parameters.")
 
 
+def _name(ours: str, config: ppo.Config) -> str:
+    return f"PPO, {ours}, {config.environments} × {config.rollout}"
+
+
 def _row(
-    seconds: dict[str, float], steps: int, size: str, ours: str, peer: str, target: float | None
+    seconds: dict[str, float], config: ppo.Config, ours: str, peer: str, target: float | None
 ) -> dict:
+    steps = config.environments * config.rollout
     return {
-        "name": f"PPO, {ours}, {size}",
+        "name": _name(ours, config),
         "ours": steps / seconds[ours],
         "peer": steps / seconds[peer],
         "ratio": seconds[peer] / seconds[ours],
-        "peer_name": {"gru": "our GRU", "PureJaxRL": "PureJaxRL with a GRU"}.get(peer, peer),
+        "peer_name": peer,
         "unit": "env steps per second",
         "target": target,
     }
 
 
 if __name__ == "__main__":
-    for line in run():
+    for line in (line for some in run() for line in some):
         print(
             f"{line['name']:34} {line['ours']:9.0f} / {line['peer']:9.0f} {line['unit']} = "
             f"{line['ratio']:5.2f} × the rate of {line['peer_name']}  (target {line['target']})",

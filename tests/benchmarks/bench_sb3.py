@@ -8,10 +8,9 @@ them; with `--quick` nothing is installed, and the row is left out.
 
 Equal on both sides: RepeatPreviousEasy (popgym's own environment there, ours here, which gives the
 same numbers), 16 environments, 128 steps an iteration, 4 epochs of 4 minibatches, an LSTM of 64
-units for the policy and one for the value, each with two hidden layers of 64, no evaluations.
-What theirs does less: it has no encoder in front of its LSTM, so fewer parameters, and no value of
-the final observation of a truncated episode. What it does more: it normalizes advantages in each
-minibatch. Its environments run in Python, one after another.
+units for the policy and one for the value, each with two hidden layers of 64, no evaluations. What
+theirs does less: it has no encoder in front of its LSTM, so fewer parameters. What it does more: it
+normalizes advantages in each minibatch. Its environments run in Python, one after another.
 """
 
 import dataclasses
@@ -67,15 +66,15 @@ class Ours:
 
 def installed() -> str:
     """Return the interpreter of a new environment that has the packages."""
-    python = FOLDER / "bin" / "python"
-    if not (FOLDER / "installed").exists():
+    python, marker = FOLDER / "bin" / "python", FOLDER / "installed"
+    if not marker.exists() or marker.read_text("utf-8") != " ".join(PACKAGES):
         uv = [sys.executable, "-m", "uv"]
         subprocess.run([*uv, "venv", "--clear", "--quiet", str(FOLDER)], check=True)
         install = [*uv, "pip", "install", "--quiet", "--python", str(python), *PACKAGES]
         if subprocess.run([*install, "--torch-backend", "cpu"]).returncode:
             # The index of CPU builds cannot be reached: any build of PyTorch runs on a CPU.
             subprocess.run(install, check=True)
-        (FOLDER / "installed").touch()
+        marker.write_text(" ".join(PACKAGES), "utf-8")
     return str(python)
 
 

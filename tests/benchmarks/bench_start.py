@@ -15,11 +15,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-PEER = "import jax, equinox, optax"
+PEER = "import jax, equinox, optax; print()"
 TRAIN = ("train", "probe-Match-v0", "--memory", "none", "--blocks", "1", "--seeds", "0")
 STARTS = {
-    "import mmrl, then the peer's": ["-c", f"import mmrl, {PEER.removeprefix('import ')}"],
-    "from mmrl.agents import dqn": ["-c", "from mmrl.agents import dqn"],
+    "import mmrl, then the peer's": ["-c", f"import mmrl; {PEER}"],
+    "from mmrl.agents import dqn": ["-c", "from mmrl.agents import dqn; print()"],
     "first line of mmrl train": ["-m", "mmrl", *TRAIN],
 }
 
@@ -30,16 +30,18 @@ def seconds(words: list[str]) -> float:
         process = subprocess.Popen(
             [sys.executable, *words],
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.DEVNULL,
             cwd=folder,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         assert process.stdout is not None
-        process.stdout.readline()
+        line = process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)  # `kill` of subprocess would fetch the usage itself
-        _, _, usage = os.wait4(process.pid, 0)
-        process.returncode = 0
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
+    if not line:
+        raise RuntimeError(f"{' '.join(words)} printed nothing.")
     return usage.ru_utime + usage.ru_stime
 
 
@@ -56,7 +58,7 @@ def run(quick: bool = False) -> Iterator[dict]:
             "ours": best[name],
             "peer": best["peer"],
             "ratio": best["peer"] / best[name],
-            "peer_name": PEER,
+            "peer_name": PEER.partition(";")[0],
             "unit": "CPU-seconds",
             "target": None,
         }

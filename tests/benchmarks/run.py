@@ -6,12 +6,13 @@ A benchmark is a file bench_<name>.py beside this one with a function
 
     run(quick: bool) -> rows, best one by one
 
-Each row is written as soon as it is measured, so an interrupted run keeps what it has. A row is a
-dict: `name` (what is timed), `ours` and `peer` (two measured numbers), their `unit`,
-`peer_name` (against what), `ratio` (how many times faster than the peer: above 1 is good), and
-`target` (the least ratio to reach, or None). `quick` asks for small sizes, which show that a
-benchmark runs, not how fast anything is: its ratios are not judged. A benchmark may import another.
-If `run` has a parameter `done`, names of rows, it leaves out sizes whose rows are among them.
+Each row is written as soon as it is measured, so an interrupted run keeps what it has. `run` may
+also yield lists of rows that were measured together, which are written together. A row is a dict:
+`name` (what is timed), `ours` and `peer` (two measured numbers), their `unit`, `peer_name` (against
+what), `ratio` (how many times faster than the peer: above 1 is good), and `target` (the least ratio
+to reach, or None). `quick` asks for small sizes, which show that a benchmark runs, not how fast
+anything is: its ratios are not judged. A benchmark may import another. If `run` has a parameter
+`done`, names of rows, it leaves out what it need not measure again.
 """
 
 import contextlib
@@ -54,7 +55,8 @@ class Options:
     minutes: float = float("inf")
     """Start no row after these minutes."""
     missing: bool = False
-    """Leave out rows that an earlier run saved in `out` for the same device."""
+    """Leave out what an earlier run saved in `out` for the same device: sizes of `scan` and `many`,
+    and other benchmarks as a whole."""
     out: pathlib.Path = pathlib.Path("results/bench")
     """Where the table is saved, as JSON and Markdown."""
 
@@ -74,8 +76,8 @@ def main(arguments: Sequence[str]) -> int:
         began, before = time.perf_counter(), done.get(name, set())
         run = _run(name, path, options, before)
         with console.status(f"{name} ..."), contextlib.closing(run) as rows:
-            for row in rows:
-                table.add(row)
+            for measured_together in rows:
+                table.add(measured_together)
         console.print(f"{name}: {time.perf_counter() - began:.0f} s", highlight=False)
     console.print(_table(table.rows))
     console.print(f"Saved as {table.path} and .md")
@@ -112,8 +114,8 @@ def verdict(ratio: float, target: float | None) -> str:
 
 def _run(
     name: str, path: pathlib.Path, options: Options, done: set[str]
-) -> Generator[dict[str, Any]]:
-    """Yield a benchmark's rows with their verdicts; one that fails is a row too.
+) -> Generator[list[dict[str, Any]]]:
+    """Yield a benchmark's rows with their verdicts, in lists; one that fails is a row too.
 
     Without a parameter `done`, a benchmark that has any row is left out.
     """
@@ -123,18 +125,21 @@ def _run(
         if done and not takes_done:
             return
         rows = run(options.quick, **({"done": done} if takes_done else {}))
-        for row in _alarmed(name, path, _in_time(rows, options.end)):
-            target = None if options.quick else row.get("target")
-            yield {"benchmark": name, **row, "target": target} | {
-                "verdict": verdict(row["ratio"], target)
-            }
+        for some in _alarmed(name, path, _in_time(rows, options.end)):
+            yield [_judged(name, row, options.quick) for row in some]
     except ModuleNotFoundError as error:
         remedy = "pip install -c requirements.lock -e '.[dev]'"
         reason = f"{error.name} is not installed: `{remedy}` in a clone, or `make bench`"
-        yield {"benchmark": name, "name": reason, "verdict": "failed"}
+        yield [{"benchmark": name, "name": reason, "verdict": "failed"}]
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        yield {"benchmark": name, "name": reason, "verdict": "failed"}
+        yield [{"benchmark": name, "name": reason, "verdict": "failed"}]
+
+
+def _judged(name: str, row: dict[str, Any], quick: bool) -> dict[str, Any]:
+    target = None if quick else row.get("target")
+    judged = {"target": target, "verdict": verdict(row["ratio"], target)}
+    return {"benchmark": name, **row, **judged}
 
 
 def _module(path: pathlib.Path) -> Any:
@@ -149,31 +154,31 @@ def _module(path: pathlib.Path) -> Any:
 
 
 def _in_time(rows: Iterable[Any], end: float) -> Iterator[Any]:
-    """Yield rows as long as there is time to start another."""
+    """Yield lists of rows as long as there is time to measure another."""
     measured = iter(rows)
     while time.monotonic() < end:
         try:
-            row = next(measured)
+            some = next(measured)
         except StopIteration:
             return
-        yield row
+        yield some if isinstance(some, list) else [some]
 
 
 def _alarmed(name: str, path: pathlib.Path, rows: Iterator[Any]) -> Iterator[Any]:
-    """Yield rows; report on the error stream where a row is after `ALARM` seconds."""
+    """Yield lists of rows; report on the error stream where one is after `ALARM` seconds."""
     main, last = threading.get_ident(), "the start"
     while True:
         timer = threading.Timer(ALARM, _alarm, (name, path, last, main))
         timer.daemon = True
         timer.start()
         try:
-            row = next(rows)
+            some = next(rows)
         except StopIteration:
             return
         finally:
             timer.cancel()
-        yield row
-        last = row["name"]
+        yield some
+        last = some[-1]["name"]
 
 
 def _alarm(name: str, path: pathlib.Path, last: str, thread: int) -> None:
@@ -230,9 +235,9 @@ class Saved:
         self.origin, self.quick = provenance(), options.quick
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, row: dict[str, Any]) -> None:
-        """Write the row with those before it."""
-        self.rows.append(row)
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows with those before them."""
+        self.rows += rows
         lines = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, self.rows)]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         origin = self.origin

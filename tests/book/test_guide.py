@@ -47,6 +47,7 @@ def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.Capture
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     runpy.run_path("agent.py")
     assert "replays what it acted" in capsys.readouterr().out
@@ -58,6 +59,7 @@ def test_the_agent_is_checked(folder: pathlib.Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_network_is_checked(capsys: pytest.CaptureFixture[str]):
     runpy.run_path("net.py")
     assert "replays what it acted" in capsys.readouterr().out

@@ -213,6 +213,7 @@ def test_resume_needs_no_settings(run: pathlib.Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_fewer_blocks_than_planned_or_done_are_said(
     run: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):

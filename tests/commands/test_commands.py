@@ -100,6 +100,7 @@ def test_a_demo_leaves_table_curves_results_and_checkpoints(
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_second_demo_keeps_the_first(plan: course.Plan):
     out = pathlib.Path("demo")
     first = demo.demo(plan, out, threads=1)

@@ -120,6 +120,7 @@ def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.Captur
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_an_own_memory_is_trained_and_reopened():
     words = ["--seeds", "0", "--memory", "own_memories:Mine", "--blocks", "1", "--out", "own"]
     assert main(["train", ENV, *arguments(CONFIG), *words]) == 0

@@ -25,6 +25,7 @@ def batch_of(state: Any, proximal: Any, log_prob: Any, obs: Any, action: Any) ->
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", arms.PROXIMAL)
 def test_an_arm_has_the_loss_of_its_proximal_policy(name: str):
     keys = jax.random.split(jax.random.key(0), 4)

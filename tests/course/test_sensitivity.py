@@ -72,6 +72,7 @@ def test_an_lru_has_the_closed_form():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_only_some_steps_may_be_asked_for():
     net, arguments = network("lru"), episode()
     some = derivatives(net, *arguments, jnp.array([6, 2]))
@@ -90,6 +91,7 @@ def test_nothing_comes_from_the_future_or_across_a_begin(name: str):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_swap_is_another_episode():
     net, (obs, _, begin) = network("ffm"), episode()
     got = eqx.filter_jit(experiment.swaps)(net, obs, begin)

@@ -120,6 +120,7 @@ def test_an_empty_tape_gives_an_empty_batch():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_seeds_under_vmap_are_seeds_alone():
     """An empty tape, one with one episode and a full one."""
     t = [tape.init(EXAMPLE, 33), filled([5], capacity=33), filled(LENGTHS, capacity=33)]

@@ -160,6 +160,7 @@ def test_one_long_rollout_is_two_short_ones():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_seeds_under_vmap_are_seeds_alone():
     def run(ids, last, errors, alpha, key):
         t = sequences.init(EXAMPLE, STATE, 160, workers=2, alpha=alpha, **SMALL)

@@ -429,6 +429,7 @@ def test_no_number_grows_with_time():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_seeds_under_vmap_are_seeds_alone():
     """Some seeds need the longer race and some do not."""
     generator = np.random.default_rng(6)

@@ -263,6 +263,7 @@ def test_programs_are_freed_with_their_environments():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(programs, "MOST", 3)
     envs = [Scaled(float(i)) for i in range(6)]

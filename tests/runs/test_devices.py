@@ -265,6 +265,7 @@ def test_only_the_network_has_the_same_key_in_all_shards():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", SIZES)
 def test_shards_have_one_network_whatever_its_fields_are_called(agent: str):
     """Linear attention has a `key`, which is not that of the state."""
@@ -282,6 +283,7 @@ def test_shards_have_one_network_whatever_its_fields_are_called(agent: str):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_gradient_is_that_of_all_shards():
     """One minibatch in four shards: PPO's step is that on all rollouts at once, and clipped so."""
     ppo: Any = find("ppo")

@@ -105,6 +105,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_the_command_says_what_it_wrote_and_how_to_play_it(
     trained: pathlib.Path,
     tmp_path: pathlib.Path,

@@ -6,15 +6,18 @@ import sys
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mmrl import collectives, runs
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
-from mmrl.agents.common import repeat
+from mmrl.agents.common import q_net, repeat
 from mmrl.agents.descent import annealed
 from mmrl.agents.ppo import ppg
+from mmrl.memory import LRU
 from mmrl.runs import Run, Setup, checkpoint
 from tests.helpers.compiling import text
 from tests.helpers.runs import leaves, payload, write
@@ -175,6 +178,7 @@ def test_a_program_that_is_repeated_has_the_rate_of_the_whole_run(
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_a_longer_run_that_anneals_compiles_nothing_new():
     first = Run(setup("ppo"))
     next(iter(first))
@@ -209,7 +213,7 @@ def test_runs_of_before_the_horizon_go_on(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize("precision", runs.PRECISIONS)
 def test_products_have_the_precision_of_the_setup(precision: str):
-    """On a CPU it changes no number, so it is read from the lowered program."""
+    """Read from the lowered program, because a CPU computes in float32 anyway."""
     words = {"default": "DEFAULT", "float32": "HIGHEST", "tf32": "HIGH]", "bfloat16": "type = bf16"}
     run = Run(dataclasses.replace(setup("dqn"), precision=precision))
     state = jax.eval_shape(run.begin)
@@ -221,3 +225,25 @@ def test_products_have_the_precision_of_the_setup(precision: str):
 def test_an_unknown_precision_is_refused():
     with pytest.raises(ValueError, match=r"`precision` must be one of default, .*'half'"):
         Setup("probe-Memory-v0", precision="half")
+    with pytest.raises(ValueError, match=r"`precision` must be one of default, .*'half'"):
+        runs.program("dqn", "probe-Memory-v0", precision="half")
+
+
+class Rotating(LRU):
+    """An LRU whose output is a product of complex matrices."""
+
+    def decode(self, h, x):
+        return (h[1] @ jnp.ones((h[1].size, self.output_size), h[1].dtype)).real
+
+
+def rotating(config: Any, env: Any, params: Any, key: Any) -> Any:
+    net = q_net(config, env, params, key)
+    memory = Rotating(net.memory.input_size, net.memory.output_size, state_size=4, key=key)
+    return eqx.tree_at(lambda net: net.memory, net, memory)
+
+
+def test_bfloat16_is_refused_for_products_of_complex_numbers():
+    of = dataclasses.replace(setup("dqn", memory="lru"), make=rotating)
+    Run(dataclasses.replace(of, precision="tf32"))
+    with pytest.raises(ValueError, match=r"`precision`.*bfloat16.*complex64"):
+        Run(dataclasses.replace(of, precision="bfloat16"))

@@ -74,6 +74,7 @@ def test_a_policy_phase_is_ppo():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_separate_epochs_train_the_value_first():
     config, state = change(TINY, value_epochs=3, entropy_weight=0.0), begin(TINY)
     state = dataclasses.replace(state, value=state.auxiliary)

@@ -98,11 +98,14 @@ def test_who_widens_an_interval_until_it_meets_the_true_one_is_refused(path: Pat
 
 
 def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
+    def unreached(*args: Any, **options: Any) -> dict[str, Any]:
+        raise AssertionError("It must be refused before it is evaluated.")
+
     with pytest.raises(ValueError, match=r"`out` must be a new file; got .*in\.json"):
-        entries.run("mine:right", path, evaluate=scored)
+        entries.run("mine:right", path, evaluate=unreached)
     (path.parent / "own.py").write_text("mine")
     with pytest.raises(ValueError, match=r"own\.py is there already"):
-        entries.run("mine:right", path.with_name("own.json"), evaluate=scored)
+        entries.run("mine:right", path.with_name("own.json"), evaluate=unreached)
     for _ in range(2):
         entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=scored)
     entries.run("mine:growing", path.with_name("other.json"), evaluate=scored)

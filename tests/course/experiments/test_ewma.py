@@ -88,6 +88,7 @@ def test_published_rows_are_of_these_cells():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_both_agents_run_with_an_average_and_without(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ewma, "RATES", (1e-3,))
     monkeypatch.setattr(ewma, "ALL_RATES", (1e-3,))

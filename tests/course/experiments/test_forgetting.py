@@ -23,6 +23,7 @@ PUBLISHED = pathlib.Path(__file__).parents[3] / "book" / "results" / "forgetting
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_cells_can_be_trained_and_some_side_by_side():
     cells = protocols.cells()
     assert len({cell.name for cell in cells}) == len(cells)

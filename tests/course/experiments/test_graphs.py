@@ -49,6 +49,7 @@ def crashing(shown: float) -> Environment:
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
     def trained(shown: float) -> Any:

@@ -25,6 +25,7 @@ def steps(config: clear.Config) -> int:
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_every_game_gets_as_many_steps_in_all_cells():
     cells = minatar.cells()
     assert len({cell.name for cell in cells}) == len(cells) == 3
@@ -102,6 +103,7 @@ def test_published_rows_are_of_these_cells():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_the_experiment_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     toured = []
 

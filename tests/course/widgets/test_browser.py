@@ -61,6 +61,7 @@ report.saved = model.saved;
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     # Each choice in turn, since some controls only appear with one of them.
     shown = [cls() for cls in CLASSES]
@@ -357,6 +358,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_bad_arrays_are_met_with_a_calm_word(tmp_path: Path):
     shown, words = [], []
     for values, word in BAD.values():

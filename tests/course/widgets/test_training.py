@@ -223,6 +223,7 @@ def test_a_run_with_a_smaller_batch_says_so(slow):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_runs_are_overlaid_named_replaced_and_removed(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)
@@ -247,6 +248,7 @@ def test_runs_are_overlaid_named_replaced_and_removed(slow):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_an_eighth_run_is_refused_in_words(slow):
     slow.gate.release(1000)
     shown = explorer(blocks=1)
@@ -475,6 +477,7 @@ def test_it_trains_and_sliders_do_not_recompile(tmp_path: Path):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_an_untrained_agent_can_be_watched():
     run = Run(Setup(env=ENV, config=TINY, seeds=(3,)))
     player = AgentPlayer(run)
@@ -485,6 +488,7 @@ def test_an_untrained_agent_can_be_watched():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_an_agent_is_played_with_parameters_that_are_arrays():
     config = dataclasses.replace(TINY, batch=100, capacity=1024)
     run = Run(Setup(env="DiscountingChain-bsuite", config=config, seeds=(0,)))

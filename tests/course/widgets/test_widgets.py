@@ -84,6 +84,7 @@ def test_pure_functions():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @needs_node
 def test_the_browser_computes_what_jax_computes(tmp_path: Path, x64: None):
     vectors = {name: list(make()) for name, make in VECTORS.items()}
