@@ -286,11 +286,12 @@ def test_runs_of_other_seeds_and_blocks_have_other_names(slow):
 def test_what_would_not_fit_a_laptop_is_not_begun(slow, monkeypatch: pytest.MonkeyPatch):
     slow.gate.release(1000)
     shown = explorer(blocks=1, keep=1)
-    shown.run("the first")
+    for name in ("the first", "the second"):  # one more makes the first one leave
+        shown.run(name)
     monkeypatch.setattr(links, "NUMBERS", 1000)
     press(shown, "Train")
     assert "must keep at most 1,000 numbers here; got " in status(shown)
-    assert [name for _, name in shown.trials] == ["the first"]
+    assert [name for _, name in shown.trials] == ["the first", "the second"]
     monkeypatch.setattr(links, "STEPS", 10)
     press(shown, "Train")
     assert "must be at most 10 steps here; got 16" in status(shown)
