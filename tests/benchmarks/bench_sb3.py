@@ -13,10 +13,10 @@ theirs does less: it has no encoder in front of its LSTM, so fewer parameters. W
 normalizes advantages in each minibatch. Its environments run in Python, one after another.
 
 The limit at equal work: a step of ours takes 14 forward passes' worth of products (acting, the last
-values, and 4 epochs of a forward and a backward pass), in networks with 100 thousand parameters: 2.8
-million operations. At the 60 billion per CPU-second that such products reach here (`bench_ppo.py`),
-that is 21 thousand steps, 17 times what sb3-contrib reached (1.2 thousand; ours 8.7 thousand, two
-EPYC cores, 2026-11-28). 50 times would take fewer products, not faster ones.
+values, and 4 epochs of a forward and a backward pass), in networks with 100 thousand parameters:
+2.8 million operations. At the 60 billion per CPU-second that such products reach here
+(`bench_ppo.py`), that is 21 thousand steps, 17 times what sb3-contrib reached (1.2 thousand; ours
+8.7 thousand, two EPYC cores, 2026-11-28). 50 times would take fewer products, not faster ones.
 """
 
 import dataclasses
