@@ -80,8 +80,8 @@ OTHERS = ("min_gru", "linear_attention")  # only in the first shape, and only al
 class Ours:
     """Rounds of `iterations` iterations."""
 
-    def __init__(self, config: Any, iterations: int, agent: Any = ppo):
-        env, params = make(ENV)
+    def __init__(self, config: Any, iterations: int, agent: Any = ppo, game: Any = None):
+        env, params = make(ENV) if game is None else game
 
         def loop(state: Any) -> tuple[Any, Any]:
             return jax.lax.scan(
