@@ -76,6 +76,16 @@ def more_seeds(rows: Rows) -> str:
     )
 
 
+def speed(rows: Rows) -> str:
+    rates = [row["env_steps_per_s"] for row in rows]
+    shares = [row["seconds_of"]["learning"] / row["seconds"] for row in rows]
+    return (
+        f"One agent takes {min(rates):,} to {max(rates):,} environment steps a second in "
+        f"{len(rows)} cells, and learning takes {min(shares):.0%} to {max(shares):.0%} of the time "
+        f"(RepeatPreviousEasy, without evaluations, on {device(rows)})."
+    )
+
+
 def ffm(rows: Rows) -> str:
     at = {(row["task"], row["form"]): row for row in rows}
     both = {task: (at[task, "code"], at[task, "printed"]) for task, _ in at}

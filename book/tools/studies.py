@@ -40,6 +40,12 @@ STUDIES = {
         sentences.more_seeds,
         "There is no figure, because a table of the page says it.",
     ),
+    "speed": Study(
+        "How fast one agent is",
+        "scaling",
+        sentences.speed,
+        "There is no figure, because a table of the page has these numbers.",
+    ),
     "ffm": Study(
         "Fast and forgetful memory, coded and printed",
         "notebooks/03b_how_long_it_remembers",

@@ -78,6 +78,7 @@ CHANGES = {
     "batching": set_in(f"{CARDS}, gru, segments of 10", "interval_95", to=[0.9, 1.0]),
     "training_times": double("seconds"),
     "seeds": double("env_steps_per_s"),
+    "speed": double("env_steps_per_s"),
     "ffm": set_in("CountRecallEasy, ffm, tape", "interquartile_mean", to=0.1),
     "returns_timing": double("ms", "ours: one backward scan with resets"),
     "sensitivity": set_in(f"{CARDS}, lru, tape", "swap", 0, 9, to=0.0),
