@@ -24,7 +24,7 @@ LAB_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 .DEFAULT_GOAL := help
 .PHONY: help demo lab explore book slides print student access test test-all fast mutants roundings
 .PHONY: grading gpu
-.PHONY: lint bench lock address release clean style
+.PHONY: lint bench lock address chapters release clean style
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Pyth
 
 address: | $(VENV)/pyvenv.cfg ## Copy the repository's address from pyproject.toml to where it stands
 	$(BIN)/python book/tools/address.py
+
+chapters: | $(VENV)/pyvenv.cfg ## Copy titles, parts, minutes and sessions from the chapters' headers
+	$(BIN)/python book/tools/chapters.py
 
 clean: ## Remove .venv and every cache; results stay
 	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist

@@ -10,7 +10,6 @@ import importlib
 import json
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from mmrl.course.exercises import Exercise
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
 import address  # noqa: E402
+import chapters  # noqa: E402
 import readability  # noqa: E402
 from readability import prose  # noqa: E402
 
@@ -50,6 +50,9 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+# Metadata of the header: the part, the session (a chapter without `room` shares the session of the
+# one before it), and the words in which the chapter names its letters: see `unnamed`.
+COURSE = {"part": "", "home": "", "symbols": {}}
 SETUP = address.cell(address.address())
 HEADER = ("> ", "**You will be able to**", "**Before:**", "**Time:**", "**Source:**")
 TIME = re.compile(
@@ -64,11 +67,6 @@ MOST_CELLS, MOST_LINES, MOST_WORDS_A_CELL = 60, 20, 200
 WORDS, FIRST_WORDS = (1200, 3600), (300, 3600)
 # Words in a sentence, and connectives in a thousand words: see book/tools/readability.py.
 MEDIAN, P90, CONNECTIVES = (13, 22), 36, 20
-# The words in which a chapter names its letters: see `unnamed` in the same file.
-SYMBOLS = {
-    path.stem: tomllib.loads(path.read_text("utf-8"))
-    for path in (FOLDER.parent / "book" / "symbols").glob("*.toml")
-}
 MOST_BYTES = 15_000  # of a picture
 HOST = re.compile(r"https?:|//\w|\bwww\.|\b[\w-]+\.(?:com|org|net|edu)\b", re.IGNORECASE)
 MYST = re.compile(r"^\s*(?:`{3,}|:{3,})\s*\{|\{[\w:-]+\}`", re.MULTILINE)
@@ -137,6 +135,7 @@ class Chapter:
         self.text = [cell for cell in self.cells if not cell.code]
         self.codes = [cell for cell in self.cells if cell.code]
         self.first = self.chapter in FIRST_SECTIONS
+        self.course = COURSE | self.cells[0].metadata.get("course", {})
 
     def section(self, name: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.section == name]
@@ -170,7 +169,10 @@ def form(chapter: Chapter) -> Iterator[str]:
             yield f"{cell} has outputs or an execution count: clear all outputs"
         if unknown := set(cell.tags) - TAGS:
             yield f"{cell} has unknown tags {sorted(unknown)}; known are {sorted(TAGS)}"
-        if foreign := set(cell.metadata) - {"tags", "jupyter", "mystnb", "slideshow"}:
+        known = {"tags", "jupyter", "mystnb", "slideshow"} | (
+            {"course"} if cell.number == 1 else set()
+        )
+        if foreign := set(cell.metadata) - known:
             yield f"{cell} has metadata {sorted(foreign)} that nothing reads: remove it"
         if not cell.source.strip():
             yield f"{cell} is empty"
@@ -211,6 +213,8 @@ def header(chapter: Chapter) -> Iterator[str]:
             f"`**Time:**` says {said} minutes to read and to do; by its words and lines it is "
             f"{found}"
         )
+    if set(chapter.course) - {"room"} != set(COURSE) or not chapter.course["part"]:
+        yield f"`course` in the metadata of cell 1 must have {[*COURSE]}, and may have `room`"
     if setup.source.strip() != SETUP or sorted(setup.tags) != ["remove-cell", "setup"]:
         yield f"cell 2 must be exactly, with tags remove-cell and setup:\n{SETUP}"
 
@@ -446,7 +450,7 @@ def teaching(chapter: Chapter) -> Iterator[str]:
             f"{found.connectives:.1f} connectives (because, so, but, for example) in 1,000 words; "
             f"at least {CONNECTIVES}: join sentences by their reasons"
         )
-    yield from readability.unnamed(chapter.data, SYMBOLS.get(chapter.number, {}))
+    yield from readability.unnamed(chapter.data, chapter.course["symbols"])
 
 
 def links(chapter: Chapter) -> Iterator[str]:
@@ -539,9 +543,14 @@ def test_a_chapter_has_the_form_of_all_chapters(path: Path):
     assert not found, f"{path.name}:\n- " + "\n- ".join(found)
 
 
+def test_every_copy_of_a_header_is_current():
+    outdated = [path.name for path, text in chapters.copies().items() if path.read_text() != text]
+    assert not outdated, f"`make chapters` renews {outdated}"
+
+
 def test_chapters_are_numbered_in_the_order_of_the_site_and_links_lead_to_them():
     site = (FOLDER.parent / "book" / "_toc.yml").read_text("utf-8")
-    assert re.findall(r"file: notebooks/(\w+)", site) == SLUGS, "book/_toc.yml has other chapters"
+    assert re.findall(r"file: notebooks/(\w+)", site) == SLUGS, "no part of book/_toc.yml has them"
     numbers = [slug.partition("_")[0] for slug in SLUGS]
     whole = [number for number in numbers if number.isdigit()]
     assert whole == [f"{n:02d}" for n in range(len(whole))]
@@ -632,6 +641,7 @@ def example() -> dict[str, Any]:
     cells = [copy.deepcopy(cell) | {"id": f"c{i}"} for i, cell in enumerate(cells)]
     for cell in [cell for cell in cells if cell["cell_type"] == "markdown"][:8] + cells[-2:-1]:
         cell["metadata"]["slideshow"] = {"slide_type": "slide"}
+    cells[0]["metadata"]["course"] = {"part": "I", "home": "2.1", "symbols": {}}
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": copy.deepcopy(METADATA), "cells": cells}
 
 
@@ -721,6 +731,7 @@ METADATA_FLAWS: dict[str, tuple[str, dict[str, Any], str]] = {
     "foreign": ("assert True", {"collapsed": True}, "nothing reads"),
     "solution shown": ("# Solution", {"tags": ["solution", "hide-cell"]}, "source_hidden"),
     "no first slide": ("# 02", {}, "must begin with cell 1"),
+    "no part": ("# 02", {"course": {"home": "2.1"}}, "must have ['part'"),
     "strange slide": ("Look.", {"slideshow": {"slide_type": "page"}}, "and not ['page']"),
     "untagged": ("# Solution", {}, "right after it"),
 }

@@ -1,0 +1,180 @@
+"""Write what other files repeat of the chapters; `make chapters` runs this.
+
+The first cell of a notebook is its header: the title, the minutes and, as `course` in its metadata,
+the part and the session in class. From the headers come the table of contents of the site, the
+chapters' tables in README.md and book/intro.md, and the sessions and minutes in book/teach.md. The
+minutes are counted from the words, equations and lines of the notebook.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import api
+import readability
+import yaml
+from reading import load
+
+ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"\d\db?")
+PLAN = re.compile(
+    r"^\| (week|part) \| chapters \| to read \| exercises \| to set \|\n.*\n((?:\|.*\n)+)", re.M
+)
+
+
+class Chapter(NamedTuple):
+    """What the header of a notebook states."""
+
+    slug: str
+    title: str
+    course: dict[str, Any]  # part, room (in class) and home; the symbols' names are for a test
+    minutes: tuple[int, int]  # to read, for the exercises
+
+    @property
+    def number(self) -> str:
+        return self.slug.partition("_")[0]
+
+    @property
+    def part(self) -> str:
+        return self.course["part"]
+
+
+def chapter(path: Path) -> Chapter:
+    """Read the header of a notebook."""
+    notebook = load(path)
+    head = notebook["cells"][0]
+    title = "".join(head["source"]).partition("\n")[0].partition(" · ")[2]
+    return Chapter(path.stem, title, head["metadata"]["course"], readability.minutes(notebook))
+
+
+def copies(root: Path = ROOT) -> dict[Path, str]:
+    """Return the text that each file should have."""
+    paths = sorted(root.glob("notebooks/*.ipynb"))
+    found = [chapter(path) for path in paths]
+    writers: dict[str, Callable[[str, list[Chapter]], str]] = {
+        "book/_toc.yml": contents,
+        "README.md": readme,
+        "book/intro.md": intro,
+        "book/teach.md": teach,
+    }
+    texts = {root / name: make((root / name).read_text(), found) for name, make in writers.items()}
+    return texts | {path: timed(path, one) for path, one in zip(paths, found, strict=True)}
+
+
+def timed(path: Path, chapter: Chapter) -> str:
+    """The notebook with the counted minutes in its header."""
+    notebook = load(path)
+    told = "about {} minutes to read, and {} for the exercises"
+    pattern, new = told.format(r"\d+", r"\d+"), told.format(*chapter.minutes)
+    head = notebook["cells"][0]
+    head["source"] = [re.sub(pattern, new, line) for line in head["source"]]
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def contents(text: str, chapters: list[Chapter]) -> str:
+    """The site's table of contents: chapters by part, in front of the part's other pages."""
+    toc = yaml.safe_load(text)
+    for part in toc["parts"]:
+        own = [f"notebooks/{one.slug}" for one in chapters if one.part == part["caption"]]
+        others = [page for page in part["chapters"] if not page["file"].startswith("notebooks/")]
+        part["chapters"] = [{"file": name} for name in own] + others
+        for page in others:
+            if page["file"] == "api/index":
+                page["sections"] = [{"file": f"api/{rung}"} for rung in api.rungs()]
+    return yaml.safe_dump(toc, sort_keys=False, allow_unicode=True)
+
+
+def readme(text: str, chapters: list[Chapter]) -> str:
+    """README.md with a row of chapters for each part."""
+    rows = []
+    for part, members in by_part(chapters).items():
+        named = " · ".join(f"{one.number} {_lower(one.title)}" for one in members)
+        rows.append([part.replace(" ·", "."), named])
+    return table(text, "| part | chapters |", rows)
+
+
+def _lower(title: str) -> str:
+    """A title without the words after its colon, as it stands within a sentence."""
+    short = title.partition(":")[0]
+    return short if short[:2].isupper() else short[0].lower() + short[1:]
+
+
+def by_part(chapters: list[Chapter]) -> dict[str, list[Chapter]]:
+    return {part: [*members] for part, members in groupby(chapters, lambda one: one.part)}
+
+
+def intro(text: str, chapters: list[Chapter]) -> str:
+    """The introduction with the first and the last chapter of each part."""
+    for part, members in by_part(chapters).items():
+        roman, _, name = part.partition(" · ")
+        ends = dict.fromkeys(one.number.rstrip("b") for one in (members[0], members[-1]))
+        row = f"| {roman} | {'–'.join(ends)} · {name} |"
+        text = re.sub(rf"^\| {roman} \| [^|]+ \|", row, text, flags=re.M)
+    return text
+
+
+def teach(text: str, chapters: list[Chapter]) -> str:
+    """The lecturer's page with its sessions, and the minutes of each plan.
+
+    A chapter without a text for the room shares the session of the one before it.
+    """
+    sessions: list[list[Chapter]] = []
+    for one in chapters:
+        if "room" in one.course:
+            sessions.append([])
+        sessions[-1].append(one)
+    rows = [
+        [
+            str(number),
+            ", ".join(one.number for one in shared),
+            shared[0].course["room"],
+            ", ".join(one.course["home"] for one in shared),
+        ]
+        for number, shared in enumerate(sessions, 1)
+    ]
+    text = table(text, "| session | chapters | in the room | at home |", rows)
+    return PLAN.sub(lambda match: _planned(match, chapters), text)
+
+
+def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:
+    """A plan whose minutes are those of its chapters; a day has only their first exercises."""
+    minutes = {one.number: one.minutes for one in chapters}
+
+    def total(numbers: list[str]) -> tuple[int, int]:
+        read, work = (sum(each) for each in zip(*map(minutes.get, numbers), strict=True))
+        return read, work // 3 if match[1] == "part" else work
+
+    *lines, _ = match[2].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = [[*row[:2], *map(str, total(NUMBER.findall(row[1]))), *row[4:]] for row in cells]
+    taken = [number for row in cells for number in NUMBER.findall(row[1])]
+    hours = [f"{time / 60:.0f} hour" + "s" * (time >= 90) for time in total(taken)]
+    rows.append(["together", f"{len(taken)} chapters", *hours, ""])
+    return match[0].removesuffix(match[2]) + "".join(map(_row, rows))
+
+
+def table(text: str, head: str, rows: Iterable[list[str]]) -> str:
+    """Replace the rows of the table with this head."""
+    body = "".join(map(_row, rows))
+    pattern = rf"^({re.escape(head)}\n\|[-|]+\|\n)(?:\|.*\n)*"
+    return re.sub(pattern, lambda match: match[1] + body, text, count=1, flags=re.M)
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n".replace("|  |", "| |")
+
+
+def write(texts: dict[Path, str]) -> list[Path]:
+    """Write the files whose text differs, and return them."""
+    renewed = [path for path, text in texts.items() if path.read_text("utf-8") != text]
+    for path in renewed:
+        path.write_text(texts[path], "utf-8")
+    return sorted(renewed)
+
+
+if __name__ == "__main__":
+    for path in write(copies()):
+        print(f"Renewed {path.relative_to(ROOT)}")
