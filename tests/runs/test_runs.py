@@ -215,23 +215,6 @@ def test_earlier_runs_go_on(copy: pathlib.Path, earlier: dict[str, bool]):
         Run(dataclasses.replace(SETUP, observes=shown), copy, resume=True)
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_what_was_written_before_agents_had_parts_is_opened(agent: str, tmp_path: pathlib.Path):
-    """Files of one block on probe-Memory-v0, which the library wrote as it was at ea771e4."""
-    path = pathlib.Path(__file__).parent / "earlier" / f"{agent}.checkpoint"
-    if not path.exists():
-        pytest.skip(f"{agent} was not there then")
-    shutil.copy(path, tmp_path / "checkpoint")
-    opened = runs.reopen(tmp_path)
-    assert opened.setup.agent == agent and len(opened.history) == 1
-    config = dataclasses.replace(opened.setup.config, blocks=2)
-    longer = Run(dataclasses.replace(opened.setup, config=config), tmp_path, resume=True)
-    for kept, new in zip(leaves(opened.state), leaves(longer.state), strict=True):
-        np.testing.assert_array_equal(kept, new)
-    trained = [np.asarray(x) for x in jax.tree.leaves(opened.state.net)]
-    assert all(np.isfinite(x).all() for x in trained) and max(np.abs(x).max() for x in trained) < 9
-
-
 # Resume
 
 

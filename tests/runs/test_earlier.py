@@ -1,0 +1,90 @@
+"""Runs, sweeps and exported policies that earlier versions wrote open, and continue."""
+
+import dataclasses
+import io
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from mmrl import runs
+from mmrl.agents import AGENTS
+from mmrl.runs import Run, Sweep, checkpoint, saved_sweep, zoo
+from mmrl.runs.export import export
+from tests.helpers.runs import leaves
+
+EARLIER = pathlib.Path(__file__).parent / "earlier"
+FOLDERS = EARLIER / "cbd53b8"  # two blocks each, and in continued.json the third one
+CONTINUED: dict[str, Any] = json.loads((FOLDERS / "continued.json").read_text())
+
+
+def stored(path: pathlib.Path) -> list[np.ndarray]:
+    """Return the arrays of a checkpoint, read without the library's `load`."""
+    with np.load(io.BytesIO(checkpoint.read(path)[1])) as file:
+        return [file[name] for name in file.files]
+
+
+def continued(training: Run | Sweep, wanted: dict[str, Any]) -> None:
+    """Train the third block: up to rounding, it is what the earlier version computed."""
+    (report,) = training
+    assert report.env_steps == wanted["env_steps"]
+    np.testing.assert_allclose(report.loss, wanted["loss"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(report.fill, wanted["fill"])
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_run_before_agents_had_parts_is_opened(agent: str, tmp_path: pathlib.Path):
+    """Files of one block on probe-Memory-v0, which the library wrote as it was at ea771e4."""
+    path = EARLIER / f"{agent}.checkpoint"
+    if not path.exists():
+        pytest.skip(f"{agent} was not there then")
+    shutil.copy(path, tmp_path / "checkpoint")
+    opened = runs.reopen(tmp_path)
+    assert opened.setup.agent == agent and len(opened.history) == 1
+    config = dataclasses.replace(opened.setup.config, blocks=2)
+    longer = Run(dataclasses.replace(opened.setup, config=config), tmp_path, resume=True)
+    for kept, new in zip(leaves(opened.state), leaves(longer.state), strict=True):
+        np.testing.assert_array_equal(kept, new)
+    trained = [np.asarray(x) for x in jax.tree.leaves(opened.state.net)]
+    assert all(np.isfinite(x).all() for x in trained) and max(np.abs(x).max() for x in trained) < 9
+
+
+@pytest.mark.full_except("dqn")
+@pytest.mark.parametrize("agent", sorted(set(CONTINUED) - {"sweep"}))
+def test_a_run_continues(agent: str, tmp_path: pathlib.Path):
+    path = shutil.copytree(FOLDERS / agent, tmp_path / agent)
+    opened = runs.reopen(path, best=True)
+    setup = opened.setup
+    assert opened.best is not None and len(opened.history) == 2
+    old = {x.tobytes() for x in stored(path / "checkpoint")}
+    new = [np.asarray(x) for x in leaves(opened.state)]
+    assert all(x.tobytes() in old for x in new if np.any(x))  # arrays added later are zeros
+    longer = dataclasses.replace(setup, config=dataclasses.replace(setup.config, blocks=3))
+    continued(Run(longer, path, resume=True), CONTINUED[agent]["row"])
+
+
+@pytest.mark.full
+def test_a_sweep_continues(tmp_path: pathlib.Path):
+    path = shutil.copytree(FOLDERS / "sweep", tmp_path / "sweep")
+    there = saved_sweep(path)
+    assert there is not None
+    setup, over = there
+    assert over == {"learning_rate": [1e-3, 1e-2]}
+    longer = dataclasses.replace(setup, config=dataclasses.replace(setup.config, blocks=3))
+    continued(Sweep(longer, over, path, resume=True), CONTINUED["sweep"]["row"])
+
+
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+def test_an_exported_policy_plays_and_is_exported_alike(agent: str, tmp_path: pathlib.Path):
+    old = zoo.load(FOLDERS / f"{agent}.npz")
+    rewards = sum(step.reward for step in zoo.play(old, episodes=4, seed=0))
+    assert np.isfinite(rewards).all()
+    export(runs.reopen(FOLDERS / agent, best=True), tmp_path / "new.npz", None, True)
+    new = zoo.load(tmp_path / "new.npz")
+    assert {**new.about, "setup": 0} == {**old.about, "setup": 0}  # settings were added since
+    for name, array in old.arrays.items():
+        np.testing.assert_allclose(new.arrays[name], array, rtol=1e-5, atol=1e-6)
