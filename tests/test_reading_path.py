@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FROM = ("mmrl.agents.dqn", "mmrl.memory.lru")
-MOST_FILES, MOST_LINES = 10, 1500
+MOST_FILES, MOST_LINES = 12, 2000
 BESIDE = {
     "mmrl._dtypes": "types of numbers under settings of JAX",
     "mmrl._random": "keys, and the random numbers of JAX compiled sooner",

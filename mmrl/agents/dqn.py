@@ -35,6 +35,7 @@ from mmrl._dtypes import advance, promoting
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net, repeat
 from mmrl.agents.descent import adam, annealed, descend, trained
+from mmrl.agents.settings import Settings
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
 from mmrl.rollout import Carry, Policy, Transition, collect, start
@@ -44,7 +45,7 @@ OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 OWN = ("carries", "tape", "rewards", "key")  # what each shard has of its own
 
 
-class Config(eqx.Module):
+class Config(Settings):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
     traced: a change of them never recompiles, and one compiled program serves a sweep."""
 

@@ -39,6 +39,7 @@ from mmrl.agents.common import Make, Metrics, end_block, repeat
 from mmrl.agents.descent import annealed, descend, trained
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
+from mmrl.agents.settings import Settings
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
@@ -49,7 +50,7 @@ OWN = ("reservoir", "rewards", "carries", "tasks", "key")  # what each shard has
 Tasks = Int[Array, " env"]
 
 
-class Config(eqx.Module):
+class Config(Settings):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
     traced: a change of them never recompiles."""
 

@@ -46,6 +46,7 @@ from mmrl.agents.ppo import learner
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
 from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
+from mmrl.agents.settings import Settings
 from mmrl.monoid import LongMoments
 from mmrl.nets import ActorCritic
 from mmrl.rollout import Carry, collect, start
@@ -58,7 +59,7 @@ OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 OWN = ("rewards", "carries", "waiting", "key")  # what each shard has of its own
 
 
-class Config(eqx.Module):
+class Config(Settings):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
     traced: a change of them never recompiles. `mmrl.agents.presets` has the paper's."""
 

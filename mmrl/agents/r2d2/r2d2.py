@@ -48,6 +48,7 @@ from mmrl.agents.common import (
 )
 from mmrl.agents.descent import adam, annealed, descend, fixed, trained
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
+from mmrl.agents.settings import Settings
 from mmrl.nets import Net
 from mmrl.replay import sequences
 from mmrl.rollout import Carry, Transition, start
@@ -58,10 +59,9 @@ OBSERVES = ("previous_action", "previous_reward", "begin_flag")
 OWN = ("carries", "held", "sequences", "rewards", "key")  # what each shard has of its own
 
 
-class Config(eqx.Module):
+class Config(Settings):
     """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles. Sizes are for a laptop.
-    """
+    traced: a change of them never recompiles. Sizes are for a laptop."""
 
     memory: str = static(default="lstm")  # of `mmrl.memory`, none too, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
@@ -120,7 +120,7 @@ class State(eqx.Module):
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
+    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
     if config.start not in ("stored", "zero"):
         raise ValueError(f"`start` must be 'stored' or 'zero'; got {config.start!r}.")
     shares = ("anneal", "gamma", "epsilon_base", "alpha", "eta", "beta_start", "beta_end")
