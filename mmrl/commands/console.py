@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import rich.console
 from tyro.constructors import PrimitiveConstructorSpec
 
-from mmrl.runs.checkpoint import RunError, expanded
+from mmrl.runs.checkpoint import RunError
+from mmrl.runs.files import expanded
 from mmrl.runs.shell import called as called
 
 

@@ -31,8 +31,7 @@ from mmrl.course.demo import (
     setups,
 )
 from mmrl.runs import Run, RunError, Setup, append, saved
-from mmrl.runs.checkpoint import replace, writing
-from mmrl.runs.claims import Claim, claim
+from mmrl.runs.files import Claim, claim, replace, writing
 
 RESULTS, CURVES = "results.jsonl", "curves.png"
 

@@ -5,7 +5,7 @@ import itertools
 import pathlib
 from collections.abc import Iterator
 
-from mmrl.runs.checkpoint import writing
+from mmrl.runs.files import writing
 
 RESULTS = pathlib.Path("results")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from mmrl.course.experiments.tuning import outdated
 from mmrl.runs import provenance
-from mmrl.runs.checkpoint import dumps, expanded, loads, replace, writing
-from mmrl.runs.claims import alone
+from mmrl.runs.checkpoint import dumps, loads
+from mmrl.runs.files import alone, expanded, replace, writing
 from mmrl.runs.results import whole_lines
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results

@@ -4,17 +4,12 @@ A file is a magic line, a checksum of all that follows, one line of JSON (the he
 as an npz. No pickles are written or read.
 """
 
-import contextlib
 import hashlib
 import io
 import json
 import math
-import os
 import pathlib
-import re
-import uuid
 import zipfile
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -23,16 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from mmrl.runs.claims import alone
-from mmrl.runs.hosts import RunError as RunError
-from mmrl.runs.hosts import told
+from mmrl.runs.earlier import complete
+from mmrl.runs.files import replace
+from mmrl.runs.hosts import RunError, told
 from mmrl.runs.shell import called
 
-# Settings of agents that files of earlier versions lack, and what those versions did.
-EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0, "precision": "default"}
-EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
-# Arrays of a state that files of earlier versions lack: zeros.
-LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 _MAGIC = b"mmrl checkpoint 1\n"
 _NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 _GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # of random numbers
@@ -87,32 +77,11 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
     except (ValueError, EOFError, zipfile.BadZipFile):
         raise RunError(f"{path} does not hold arrays; it was not written by mmrl.") from None
     named, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(unwrap_keys, like))
-    leaves, shapes = _complete(leaves, named), [x for _, x in named]
+    leaves, shapes = complete(leaves, named), [x for _, x in named]
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in shapes]:
         raise RunError(f"{path} holds other arrays than this version of mmrl expects.")
     arrays = jax.tree.unflatten(structure, [jnp.asarray(x) for x in leaves])
     return header, wrap_keys(arrays, like)
-
-
-def _complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.ndarray]:
-    """The leaves of a file, with zeros for those in `LATER` if it was written without them."""
-    new = [bool(LATER.search(jax.tree_util.keystr(path))) for path, _ in named]
-    if len(leaves) != len(named) - sum(new):
-        return leaves
-    stored = iter(leaves)
-    return [
-        np.zeros(x.shape, x.dtype) if added else next(stored)
-        for added, (_, x) in zip(new, named, strict=True)
-    ]
-
-
-def earlier(setup: dict[str, Any]) -> dict[str, Any]:
-    """A described setup in today's words: `observes` was once a setting for each of its names."""
-    if "observes" in setup:
-        return setup
-    names = ("previous_action", "previous_reward", "begin_flag")
-    rest = {name: value for name, value in setup.items() if name not in names}
-    return rest | {"observes": [name for name in names if setup.get(name)]}
 
 
 def dumps(data: Any, indent: int | None = None) -> str:
@@ -151,65 +120,6 @@ def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
         return jax.random.wrap_key_data(x, impl=names.get(to.dtype)) if _is_key(to) else x
 
     return jax.tree.map(wrap, tree, like)
-
-
-def replace(path: pathlib.Path, content: bytes) -> None:
-    """Put a whole new file in the place of the old one: after a crash it is one or the other."""
-    partial = path.with_name(path.name + ".partial")
-    with alone(partial) as file:
-        try:
-            file.truncate(0)
-            left = memoryview(content)
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(file.fileno())
-        except OSError:
-            partial.unlink(missing_ok=True)  # on a full disk it would only be in the way
-            raise
-        os.replace(partial, path)
-
-
-def create(path: pathlib.Path, content: bytes) -> None:
-    """Write a new file at once. Raises `FileExistsError` if there is one, which stays as it is."""
-    whole = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        replace(whole, content)
-        _link(whole, path)
-    finally:
-        whole.unlink(missing_ok=True)
-
-
-def _link(file: pathlib.Path, new: pathlib.Path) -> None:
-    """Give a file a second name, or on a disk without links another name, which must be new."""
-    try:
-        os.link(file, new)
-    except FileExistsError:
-        raise
-    except OSError:
-        new.open("xb").close()
-        os.replace(file, new)
-
-
-def expanded(path: str | os.PathLike) -> pathlib.Path:
-    """Return a path in which a `~` at the front is the user's home, as in a shell.
-
-    Raises `ValueError` for an empty string, which pathlib takes for the current folder.
-    """
-    if not os.fspath(path):
-        raise ValueError("`path` must name a file or a folder; got ''. For this folder, use '.'.")
-    return pathlib.Path(os.path.expanduser(path))
-
-
-@contextlib.contextmanager
-def writing(path: pathlib.Path) -> Iterator[None]:
-    """Turn a failure to write under `path` into a `RunError` that says so."""
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"Cannot write to {path}: {error.strerror or error}. Choose a folder that you may "
-            "write to, not below a file, on a disk with room; what was saved before is intact."
-        ) from None
 
 
 def _quote(data: Any) -> Any:

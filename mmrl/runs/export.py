@@ -12,7 +12,8 @@ import numpy as np
 from mmrl.memory import GRU, LRU, Memoryless, Nothing
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
 from mmrl.nets.policy import unit
-from mmrl.runs.checkpoint import RunError, create, dumps, expanded, writing
+from mmrl.runs.checkpoint import RunError, dumps
+from mmrl.runs.files import create, expanded, writing
 from mmrl.runs.player import FORMAT
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run

@@ -1,81 +1,149 @@
-"""The folder of a run or a sweep: its files, its setup and its claim."""
+"""Files that are replaced as a whole, and folders that one process writes at a time.
+
+The operating system holds a claim for as long as the process lives, so a kill releases it and a
+file that was left behind blocks no later run.
+"""
 
 import contextlib
+import fcntl
+import io
 import os
 import pathlib
+import uuid
+import weakref
 from collections.abc import Iterator
-from typing import Any
 
-from mmrl.runs.best import BEST
-from mmrl.runs.checkpoint import RunError, expanded, loads, read, writing
-from mmrl.runs.claims import Claim, claim
-from mmrl.runs.hosts import told
-
-CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
+from mmrl.runs.hosts import RunError
 
 
-def described(path: pathlib.Path) -> dict[str, Any] | None:
-    """Return the setup in a run's folder, as `describe` has it; None without one.
+def replace(path: pathlib.Path, content: bytes) -> None:
+    """Replace a file as a whole: after a crash it is the old or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    with alone(partial) as file:
+        try:
+            file.truncate(0)
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError:
+            partial.unlink(missing_ok=True)  # on a full disk it would only be in the way
+            raise
+        os.replace(partial, path)
 
-    Raises `RunError` if its files were not written by mmrl.
-    """
-    checkpoint, results = path / CHECKPOINT, path / RESULTS
+
+def create(path: pathlib.Path, content: bytes) -> None:
+    """Write a new file at once. Raises `FileExistsError` if there is one, which stays as it is."""
+    whole = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        if told(checkpoint.exists):
-            return read(checkpoint)[0]["setup"]
-        return dict(loads(told(results.read_bytes))["setup"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise RunError(f"Cannot read {error.filename or path}: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
+        replace(whole, content)
+        _link(whole, path)
+    finally:
+        whole.unlink(missing_ok=True)
 
 
-def claimed(path: pathlib.Path) -> Claim:
-    """Make and claim a folder for all processes of a run, of which the first holds the lock."""
-    own: list[Claim] = []
+def _link(file: pathlib.Path, new: pathlib.Path) -> None:
+    """Give a file a second name, or on a disk without links another name, which must be new."""
+    try:
+        os.link(file, new)
+    except FileExistsError:
+        raise
+    except OSError:
+        new.open("xb").close()
+        os.replace(file, new)
 
-    def on_disk() -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        own.append(claim(path))
 
-    with writing(path):
-        told(on_disk)
-    return next(iter(own), Claim())  # in each process, so that all of them go the same way
+def expanded(path: str | os.PathLike) -> pathlib.Path:
+    """Return a path in which a `~` at the front is the user's home, as in a shell.
+
+    Raises `ValueError` for an empty string, which pathlib takes for the current folder.
+    """
+    if not os.fspath(path):
+        raise ValueError("`path` must name a file or a folder; got ''. For this folder, use '.'.")
+    return pathlib.Path(os.path.expanduser(path))
 
 
 @contextlib.contextmanager
-def taken(path: pathlib.Path) -> Iterator[None]:
-    """Turn the error about a file that exists already into a `RunError` about its folder."""
+def writing(path: pathlib.Path) -> Iterator[None]:
+    """Turn a failure to write under `path` into a `RunError` that says so."""
     try:
         yield
-    except FileExistsError:
+    except OSError as error:
         raise RunError(
-            f"Another run has begun in {path} at the same moment: choose another folder."
+            f"Cannot write to {path}: {error.strerror or error}. Choose a folder that you may "
+            "write to, not below a file, on a disk with room; what was saved before is intact."
         ) from None
 
 
-def stamp(path: pathlib.Path) -> tuple[int, int] | None:
-    """Return what every replacement of a folder's checkpoint changes, or None without one."""
-    try:
-        file = (path / CHECKPOINT).stat()
-    except OSError:
-        return None
-    return file.st_ino, file.st_mtime_ns
+class Claim:
+    """The right to write to a folder, which no other process has while this object exists."""
+
+    def __init__(self, locked: tuple[int, pathlib.Path] | None = None):
+        self._locked = locked
+        if locked is not None:
+            weakref.finalize(self, os.close, locked[0])
+
+    def check(self) -> None:
+        """Raise `RunError` if the folder was removed or replaced, and so is not ours any more."""
+        if self._locked is None:
+            return
+        file, path = self._locked
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return
+        raise RunError(
+            "The folder of this run was moved, removed or replaced while it was training, so that "
+            "nothing more is written there. Start again, in a folder that stays."
+        )
 
 
-def origin(header: dict[str, Any]) -> dict[str, Any]:
-    """The provenance in the header of a file."""
-    return {k: v for k, v in header.items() if k not in ("setup", "history", BEST)}
+_CLAIMS: weakref.WeakValueDictionary[tuple[int, int], Claim] = weakref.WeakValueDictionary()
 
 
-def folder(path: str | os.PathLike | None, resume: bool) -> pathlib.Path | None:
-    """The path of a folder. Raises `ValueError` if there is none to resume."""
-    if resume and path is None:
-        raise ValueError("`path` must name the folder of the run to `resume`; got None.")
-    return None if path is None else expanded(path)
+def claim(folder: pathlib.Path) -> Claim:
+    """Claim an existing folder; the callers of one process share a claim.
+
+    Raises `RunError` if another process has claimed it.
+    """
+    place = folder.stat()
+    identity = place.st_dev, place.st_ino
+    if (shared := _CLAIMS.get(identity)) is not None:
+        return shared
+    _CLAIMS[identity] = new = Claim(_locked(folder))
+    return new
 
 
-def kind(told: dict[str, Any]) -> str:
-    return "sweep" if "over" in told else "run"
+def _locked(folder: pathlib.Path) -> tuple[int, pathlib.Path] | None:
+    """Return a locked descriptor and what it is of, or None on a disk without locks.
+
+    NFS locks only files that are open for writing, and so not the folder itself.
+    """
+    for path, flags in ((folder, os.O_RDONLY), (folder / ".lock", os.O_RDWR | os.O_CREAT)):
+        file = os.open(path, flags, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file, path
+        except BlockingIOError:
+            os.close(file)
+            raise RunError(
+                f"Another process is writing to {folder}: wait until it ends, or choose another "
+                "folder."
+            ) from None
+        except OSError:
+            os.close(file)
+    return None
+
+
+@contextlib.contextmanager
+def alone(path: pathlib.Path) -> Iterator[io.FileIO]:
+    """Open a file, new or not, that no other process writes within this block; wait for it."""
+    while True:
+        file = io.FileIO(path, "a+")
+        with contextlib.suppress(OSError):  # a disk without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+        file.close()  # another process has replaced it meanwhile
+    with file:
+        yield file

@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl import __version__
-from mmrl.runs.checkpoint import dumps, expanded, writing
-from mmrl.runs.claims import alone
+from mmrl.runs.checkpoint import dumps
+from mmrl.runs.files import alone, expanded, writing
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
 RESAMPLES = 10_000

@@ -19,10 +19,11 @@ from mmrl.agents.checks import check_observations
 from mmrl.envs.repaired import check_repaired
 from mmrl.envs.wrappers.observation import shown
 from mmrl.runs.best import BEST, better, read_best
-from mmrl.runs.checkpoint import RunError, expanded, read
+from mmrl.runs.checkpoint import RunError, read
 from mmrl.runs.content import content, own_parts
 from mmrl.runs.devices import ONE, Devices, share
-from mmrl.runs.files import CHECKPOINT, described, folder, origin
+from mmrl.runs.files import expanded
+from mmrl.runs.folder import CHECKPOINT, described, folder, origin
 from mmrl.runs.hosts import agree, told
 from mmrl.runs.lanes import check, side_by_side
 from mmrl.runs.setup import SHOWN, Setup, describe, jax_name, restore

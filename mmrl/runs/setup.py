@@ -17,7 +17,8 @@ import jax
 import numpy as np
 
 from mmrl.agents import AGENTS, find
-from mmrl.runs.checkpoint import EARLIER, RunError, earlier, unquote, unwrap_keys
+from mmrl.runs.checkpoint import RunError, unquote, unwrap_keys
+from mmrl.runs.earlier import EARLIER, earlier
 
 SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
 """What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""

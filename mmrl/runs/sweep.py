@@ -12,9 +12,10 @@ from jaxtyping import Float
 
 from mmrl.agents import find, repeatable
 from mmrl.runs import tuning
-from mmrl.runs.checkpoint import RunError, expanded
+from mmrl.runs.checkpoint import RunError
 from mmrl.runs.devices import share
-from mmrl.runs.files import CHECKPOINT, described, folder
+from mmrl.runs.files import expanded
+from mmrl.runs.folder import CHECKPOINT, described, folder
 from mmrl.runs.lanes import check, with_numbers
 from mmrl.runs.results import interval
 from mmrl.runs.run import built

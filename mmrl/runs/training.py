@@ -17,11 +17,12 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from mmrl.runs.best import Best, better, read_best, write
-from mmrl.runs.checkpoint import RunError, create, dumps, expanded, load, replace, save, writing
+from mmrl.runs.checkpoint import RunError, dumps, load, save
 from mmrl.runs.content import own_parts
 from mmrl.runs.devices import ONE, Devices
-from mmrl.runs.files import CHECKPOINT as CHECKPOINT
-from mmrl.runs.files import RESULTS, Claim, claimed, described, kind, origin, stamp, taken
+from mmrl.runs.files import create, expanded, replace, writing
+from mmrl.runs.folder import CHECKPOINT as CHECKPOINT
+from mmrl.runs.folder import RESULTS, Claim, claimed, described, kind, origin, stamp, taken
 from mmrl.runs.hosts import together, told
 from mmrl.runs.lanes import check_products, keys
 from mmrl.runs.results import provenance

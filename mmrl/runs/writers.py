@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.runs.checkpoint import replace, writing
+from mmrl.runs.files import replace, writing
 from mmrl.runs.hosts import told
 from mmrl.runs.run import Run
 from mmrl.runs.training import Report

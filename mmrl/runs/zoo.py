@@ -18,8 +18,9 @@ from jaxtyping import Bool, Float, Shaped
 
 from mmrl import envs
 from mmrl.rollout import act, start
-from mmrl.runs.checkpoint import RunError, expanded
+from mmrl.runs.checkpoint import RunError
 from mmrl.runs.content import content
+from mmrl.runs.files import expanded
 from mmrl.runs.player import Policy
 from mmrl.runs.player import load as load_file
 

@@ -36,7 +36,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from mmrl.runs import provenance
-from mmrl.runs.checkpoint import dumps, replace, writing
+from mmrl.runs.checkpoint import dumps
+from mmrl.runs.files import replace, writing
 
 FOLDER = pathlib.Path(__file__).parent
 MISSED = 1  # exit code

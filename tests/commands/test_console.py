@@ -25,8 +25,8 @@ from mmrl.commands import sweep, train
 from mmrl.commands.console import called, open_console
 from mmrl.commands.encoding import replace_unknown
 from mmrl.runs import Run, reopen, saved, saved_sweep
-from mmrl.runs.checkpoint import expanded
 from mmrl.runs.export import export
+from mmrl.runs.files import expanded
 from mmrl.runs.results import append
 from mmrl.runs.zoo import load
 from tests.helpers.runs import ARGUMENTS, SETUP

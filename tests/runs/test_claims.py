@@ -15,7 +15,7 @@ from mmrl import runs
 from mmrl.__main__ import main
 from mmrl.commands import folders
 from mmrl.course.results import revise
-from mmrl.runs import Run, RunError, checkpoint, claims, training
+from mmrl.runs import Run, RunError, checkpoint, files, training
 from mmrl.runs import export as runs_export
 from tests.helpers.runs import SETUP, setup
 
@@ -73,7 +73,7 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
 def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     claimed = training.claimed
 
-    def slowly(path: pathlib.Path) -> claims.Claim:
+    def slowly(path: pathlib.Path) -> files.Claim:
         own = claimed(path)
         time.sleep(0.5)  # until both threads are here, if they can be
         return own
@@ -151,7 +151,7 @@ def test_disks_without_locks_can_be_written_to(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fcntl, "flock", refuse)
-    claims.claim(tmp_path)
+    files.claim(tmp_path)
     runs.append(tmp_path / "rows.jsonl", {"date": "", "x": 1})
     assert (tmp_path / "rows.jsonl").read_text().count("\n") == 1
 
@@ -203,7 +203,7 @@ def test_rows_of_several_writers_are_whole(tmp_path: pathlib.Path):
 
 def test_a_file_of_several_writers_is_that_of_one(tmp_path: pathlib.Path):
     contents = [bytes([i]) * (200_000 + i) for i in range(6)]
-    jobs = [lambda x=x: checkpoint.replace(tmp_path / "file", x) for x in contents]
+    jobs = [lambda x=x: files.replace(tmp_path / "file", x) for x in contents]
     for _ in range(5):
         assert at_once(*jobs) == []
         assert (tmp_path / "file").read_bytes() in contents
@@ -221,7 +221,7 @@ def test_a_new_file_is_written_once(
     if not links:
         monkeypatch.setattr(os, "link", refuse)
     contents = [bytes([i]) * 1000 for i in range(6)]
-    jobs = [lambda x=x: checkpoint.create(tmp_path / "file", x) for x in contents]
+    jobs = [lambda x=x: files.create(tmp_path / "file", x) for x in contents]
     errors = at_once(*jobs)
     assert [type(error) for error in errors] == [FileExistsError] * 5
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

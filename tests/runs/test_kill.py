@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mmrl.__main__ import main
-from mmrl.runs import Run, checkpoint, reopen, saved
+from mmrl.runs import Run, checkpoint, files, reopen, saved
 from tests.helpers.runs import ARGUMENTS, SETUP, payload, setup
 
 KILLS = 9  # each begins with the start of a process, which takes long where others compute
@@ -49,7 +49,7 @@ def test_a_kill_inside_a_write(
             content = content[: len(content) // 2] if moment == "half written" else content
         real(to, content)
 
-    real = checkpoint.replace
+    real = files.replace
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "replace", replace)
         patch.setattr("mmrl.runs.training.replace", replace)

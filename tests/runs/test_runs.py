@@ -22,6 +22,7 @@ from mmrl.agents import AGENTS, checks, dqn, find, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.envs.probes import Memory
 from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
+from mmrl.runs.earlier import earlier
 from mmrl.runs.lanes import keys, side_by_side
 from tests.helpers.runs import R2D2, SETUP, leaves, payload, setup, write
 
@@ -197,7 +198,7 @@ def test_steps_are_counted_beyond_32_bits():
 def test_flags_of_an_earlier_setup_are_what_it_observes():
     flags = {"previous_action": True, "previous_reward": False, "begin_flag": True}
     wanted = {"env": "x", "observes": ["previous_action", "begin_flag"]}
-    assert checkpoint.earlier({"env": "x", **flags}) == wanted == checkpoint.earlier(wanted)
+    assert earlier({"env": "x", **flags}) == wanted == earlier(wanted)
 
 
 @pytest.mark.parametrize("earlier", [{}, {"previous_reward": False}], ids=["first", "second"])

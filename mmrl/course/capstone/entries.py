@@ -21,7 +21,8 @@ from mmrl.course.capstone.checks import Entry, Evaluate
 from mmrl.course.capstone.evaluation import FULL, QUICK, Protocol
 from mmrl.course.results import PUBLISHED
 from mmrl.runs import RunError, provenance
-from mmrl.runs.checkpoint import create, dumps, expanded, loads, replace, writing
+from mmrl.runs.checkpoint import dumps, loads
+from mmrl.runs.files import create, expanded, replace, writing
 
 FIELDS = ("name", "memory", "sees", "source", "protocol", "seeds", "tuning", "gates", "state")
 FIELDS += (

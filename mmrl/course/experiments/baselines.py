@@ -19,7 +19,7 @@ from jaxtyping import Float
 from mmrl.agents import AGENTS, find
 from mmrl.course.experiments.grid import Grid, Row, kept, rounded, settings
 from mmrl.runs import Run, Setup, interval
-from mmrl.runs.files import described
+from mmrl.runs.folder import described
 
 SEEDS = (0, 1, 2, 3, 4)
 MEMORIES = ("lru", "gru")

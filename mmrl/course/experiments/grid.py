@@ -23,7 +23,8 @@ import numpy as np
 from mmrl.course.experiments import tuning
 from mmrl.course.results import revise
 from mmrl.runs import append
-from mmrl.runs.checkpoint import loads, writing
+from mmrl.runs.checkpoint import loads
+from mmrl.runs.files import writing
 from mmrl.runs.results import whole_lines
 from mmrl.runs.shell import called
 

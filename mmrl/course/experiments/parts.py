@@ -16,7 +16,8 @@ from typing import NamedTuple
 from mmrl.course.experiments.grid import Grid, Row
 from mmrl.course.experiments.programs import forget_programs
 from mmrl.runs import RunError, provenance
-from mmrl.runs.checkpoint import dumps, loads, replace, writing
+from mmrl.runs.checkpoint import dumps, loads
+from mmrl.runs.files import replace, writing
 
 
 class Part(NamedTuple):

@@ -21,7 +21,8 @@ from mmrl.course.widgets.training.panel import ENVIRONMENTS, Panel, short
 from mmrl.course.widgets.training.trial import Trial
 from mmrl.memory import NAMES
 from mmrl.runs import Run, RunError, Setup, describe, provenance
-from mmrl.runs.checkpoint import create, dumps, expanded, replace, writing
+from mmrl.runs.checkpoint import dumps
+from mmrl.runs.files import create, expanded, replace, writing
 from mmrl.show import STYLES
 
 REFRESH = 0.2  # seconds between two pictures, at least
@@ -148,10 +149,10 @@ class TrainingExplorer(ipywidgets.VBox):
         self.refresh()
 
     def save(self) -> pathlib.Path | None:
-        """Write the runs in view, with results.json and curves.png; returns their folder.
+        """Write the runs in view, with results.json and curves.png, and return their folder.
 
-        That is the folder in the box, with a number if it holds results already. Each run has a
-        folder of its own in it, as `mmrl train` would have written it.
+        It is the folder in the box, with a number if it holds results already, and has a folder
+        for each run, like those that `mmrl train` writes.
         """
         trials = [trial for trial in self.in_view() if trial.reports]
         if not trials:
@@ -179,9 +180,9 @@ class TrainingExplorer(ipywidgets.VBox):
                     trial.kept.save(_free(folder / _slug(trial.curve.name)))
         except RunError as error:
             return self._say(str(error))
-        one = shlex.quote(str(folder / _slug(trials[-1].curve.name)))
-        runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
-        self._say(f"Saved {runs} in {folder.resolve()}. To play: mmrl evaluate {one}")
+        one, many = shlex.quote(str(folder / _slug(trials[-1].curve.name))), len(rows)
+        said = f"{many} run{'s' * (many > 1)} in {folder.resolve()}"
+        self._say(f"Saved {said}. To play: mmrl evaluate {one}")
         return folder
 
     @property
@@ -237,8 +238,7 @@ class TrainingExplorer(ipywidgets.VBox):
                 raise ValueError(
                     f"{self._current.curve.name} is being trained: wait, or press Stop first."
                 )
-            setup = self.setup
-            check_room(Run(setup))  # before an older run leaves
+            check_room(Run(setup := self.setup))  # before an older run leaves
             key = (self.env, self.name.strip() or self._auto_name(setup.config))
             self._drop(key)
             older = [key for key in self.trials if key[0] == self.env]
