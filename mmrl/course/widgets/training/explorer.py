@@ -180,9 +180,8 @@ class TrainingExplorer(ipywidgets.VBox):
                     trial.kept.save(_free(folder / _slug(trial.curve.name)))
         except RunError as error:
             return self._say(str(error))
-        one, many = shlex.quote(str(folder / _slug(trials[-1].curve.name))), len(rows)
-        said = f"{many} run{'s' * (many > 1)} in {folder.resolve()}"
-        self._say(f"Saved {said}. To play: mmrl evaluate {one}")
+        one, end = shlex.quote(str(folder / _slug(trials[-1].curve.name))), "s" * (len(rows) > 1)
+        self._say(f"Saved {len(rows)} run{end} in {folder.resolve()}. To play: mmrl evaluate {one}")
         return folder
 
     @property
@@ -238,7 +237,8 @@ class TrainingExplorer(ipywidgets.VBox):
                 raise ValueError(
                     f"{self._current.curve.name} is being trained: wait, or press Stop first."
                 )
-            check_room(Run(setup := self.setup))  # before an older run leaves
+            setup = self.setup
+            check_room(Run(setup))  # before an older run leaves
             key = (self.env, self.name.strip() or self._auto_name(setup.config))
             self._drop(key)
             older = [key for key in self.trials if key[0] == self.env]
