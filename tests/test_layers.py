@@ -2,15 +2,22 @@
 
 import ast
 import graphlib
+import pkgutil
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from mmrl._lazy import homes
+
 PACKAGE = Path(__file__).parent.parent / "mmrl"
 MOST_LINES = 320  # the aim is 300
 MOST_OF_A_COMPILER = 560  # few files, each of which is one idea whole
+MOST_LOADED = 52  # files of mmrl behind a DQN and an LRU
 
 # Bottom to top, which is also the reading order: what each rung may import of the others.
 LADDER: dict[str, set[str]] = {
@@ -38,7 +45,7 @@ LADDER["course"] = set(LADDER)
 # Programs stand on the top rung: they may import everything, nothing below may import them.
 PROGRAMS = {"__main__", "commands"}
 # What runs before everything else, and imports nothing of mmrl.
-SHARED = {"_random", "_own", "_dtypes"}  # every rung may import these
+SHARED = {"_random", "_own", "_dtypes", "_lazy"}  # every rung may import these
 FOUNDATION = {"__init__", "_xla", *SHARED}
 
 # Packages that only these rungs, or a program, may import.
@@ -147,6 +154,27 @@ LATE, ANNOTATED = "def late():\n    ", "if TYPE_CHECKING:\n    "
 def test_a_circle_is_seen(below: str, above: str, wanted: bool):
     door = "from mmrl.x.a import f"
     assert bool(circle({"mmrl.x": door, "mmrl.x.a": below, "mmrl.x.b": above})) == wanted
+
+
+def test_an_agent_and_a_memory_load_few_files():
+    code = "import sys, mmrl.agents.dqn, mmrl.memory.lru; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = [name for name in run.stdout.split() if name.partition(".")[0] == "mmrl"]
+    assert len(loaded) <= MOST_LOADED, sorted(loaded)
+
+
+LAZY = [
+    ".".join(("mmrl", *file.parent.parts))
+    for file in FILES
+    if file.name == "__init__.py" and "on_demand(" in (PACKAGE / file).read_text("utf-8")
+]
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_a_name_that_is_loaded_on_demand_is_not_a_file_beside_it(package: str):
+    # Importing such a file would put the module in the place of the name.
+    files = {file.name for file in pkgutil.iter_modules(import_module(package).__path__)}
+    assert homes(package) and not files & set(homes(package))
 
 
 def test_files_stay_short():

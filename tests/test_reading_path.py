@@ -1,11 +1,13 @@
 """The reading path from a monoid to a trained DQN with an LRU on a tape stays short.
 
-On it is every file that the agent and its memory import from, name by name: what a package only
-passes on is read where it is defined. It ends where a reader may stop, which `BESIDE` has with the
-reason. Of those files the path uses calls whose one sentence is enough to go on reading.
+The path consists of every file that the agent and its memory import from, name by name: a name
+that a package only passes on is read where it is defined. An import within a function belongs to a
+branch that a reader may skip. The path ends where a reader may stop, which `BESIDE` lists with the
+reason: one sentence about the calls into those files is enough to continue reading.
 """
 
 import ast
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,21 +15,17 @@ FROM = ("mmrl.agents.dqn", "mmrl.memory.lru")
 MOST_FILES, MOST_LINES = 12, 2000
 BESIDE = {
     "mmrl._dtypes": "types of numbers under settings of JAX",
+    "mmrl._lazy": "names that a package passes on when they are first used",
     "mmrl._random": "keys, and the random numbers of JAX compiled sooner",
     "mmrl.collectives": "an agent in shards; of one that is whole, nothing",
     "mmrl.agents.checks": "settings that are refused",
     "mmrl.agents.descent": "a step of Adam, at a rate that falls",
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
-    "mmrl.kernel": "the scan of Affine, in the language of a GPU",
-    "mmrl.memory": "the other memories by name",
-    "mmrl.memory.bounds": "exp without 0 and ∞; no norm of a single feature",
     "mmrl.memory.checks": "arrays that are refused",
     "mmrl.replay.ring": "rows are written and read around a ring",
     "mmrl.replay.segments": "the other way of batching",
     "mmrl.replay.tree": "rows are drawn by weight in O(log capacity)",
     "mmrl.returns": "λ-returns are a scan of Affine",
-    "mmrl.rollout.evaluation": "a policy is scored, and nothing learned from it",
-    "mmrl.rollout.limits": "actions that are clipped, and NaN behind a crash",
     "mmrl.schedules": "scans that teach, and one for long tapes on a GPU",
 }
 
@@ -41,11 +39,18 @@ def source(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.origin else None
 
 
+def at_the_top(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes of a file but those within its functions and classes."""
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield from ast.walk(node)
+
+
 def home(module: str, name: str) -> str:
     """The module that defines a name which `module` has: itself, unless it passes it on."""
     path = source(module)
     assert path is not None, module
-    for node in ast.parse(path.read_text("utf-8")).body:
+    for node in at_the_top(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
             inside = f"{node.module}.{name}"
             return inside if source(inside) else home(node.module or "", name)
@@ -57,9 +62,11 @@ def read_for(module: str) -> set[str]:
     path = source(module)
     assert path is not None, module
     tree = ast.parse(path.read_text("utf-8"))
-    whole = {node.names[0].name for node in ast.walk(tree) if isinstance(node, ast.Import)}
+    tree.body = [node for node in tree.body if not isinstance(node, ast.If)]  # passed on
+    nodes = list(at_the_top(tree))
+    whole = {node.names[0].name for node in nodes if isinstance(node, ast.Import)}
     found = {name for name in whole if name.startswith("mmrl.")}
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("mmrl"):
             continue
         for alias in node.names:

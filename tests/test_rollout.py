@@ -14,7 +14,7 @@ from gymnax.environments import environment, spaces
 from mmrl import rollout
 from mmrl._dtypes import accumulate
 from mmrl.envs import wrappers
-from mmrl.rollout.limits import legal
+from mmrl.rollout import legal
 
 
 @struct.dataclass

@@ -62,7 +62,8 @@ def _given(init: Path) -> dict[str, set[str]]:
     """Find the modules of which a package passes on names in its `__all__`, and those names."""
     body = ast.parse(init.read_text("utf-8")).body
     assigned = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
-    if not any(isinstance(t, ast.Name) and t.id == "__all__" for t in assigned):
+    names = [node.id for t in assigned for node in ast.walk(t) if isinstance(node, ast.Name)]
+    if "__all__" not in names:
         return {}
     nodes = [node for part in body for node in ast.walk(part) if isinstance(node, ast.ImportFrom)]
     given: dict[str, set[str]] = {}

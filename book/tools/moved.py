@@ -98,8 +98,6 @@ MOVED = {
 # Of sources that are gone: the file that holds most of what was there.
 SOURCES = {
     "mmrl.monoid": "mmrl.monoid.core",
-    "mmrl.losses": "mmrl.losses.values",
-    "mmrl.rollout": "mmrl.rollout.acting",
     "mmrl.agents.ppo": "mmrl.agents.ppo.ppo",
     "mmrl.agents.r2d2": "mmrl.agents.r2d2.r2d2",
     "mmrl.agents.clear": "mmrl.agents.clear.clear",

@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random, collectives
 from mmrl.nets import Net
-from mmrl.rollout import Evaluation, Policy, evaluate
-from mmrl.rollout.evaluation import all_finite
+from mmrl.rollout import Evaluation, Policy, all_finite, evaluate
 
 Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
 """(loss, share of real steps, are rewards and loss finite) of an iteration."""

@@ -16,7 +16,7 @@ from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Resetting
 from mmrl.envs.spaces import disorder, misfit, offset
 from mmrl.envs.wrappers.base import bounds
-from mmrl.rollout.acting import legal
+from mmrl.rollout import legal
 
 METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")
 METHODS += ("observation_space", "action_space")

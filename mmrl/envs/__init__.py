@@ -7,8 +7,6 @@ environment is first asked for; `register` does that too, for code that calls `g
 import difflib
 from typing import Any
 
-from mmrl.envs import own
-
 
 def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
     """The environment called `env_id`, built with `kwargs`, and its default parameters.
@@ -23,6 +21,7 @@ def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
     the nearest ones, for arguments that the environment does not take, with those that it takes,
     for a module that cannot be imported, and for what is no environment.
     """
+    from mmrl.envs import own
     from mmrl.envs._gymnax import gymnax
 
     if ":" in str(env_id):

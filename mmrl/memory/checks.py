@@ -1,7 +1,7 @@
 """Checks of what a memory is built from and called with: an error that names the argument."""
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -47,7 +47,7 @@ def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: A
             f"`begin` must have shape {steps}, one flag per observation; got {begin.shape}. "
             "`begin[t]` belongs to `xs[t]`."
         )
-    wanted, got = _shapes(jax.eval_shape(model.init)), _shapes(state)
+    wanted, got = shapes_of(jax.eval_shape(model.init)), shapes_of(state)
     if wanted != got:
         raise ValueError(
             f"`state` must have the shapes {wanted}; got {got}. Start from `model.init()` and "
@@ -67,29 +67,11 @@ def _array(name: str, values: Any) -> Array:
         ) from error
 
 
-def check_outputs(model: Any, input_size: int, output_size: int) -> None:
-    """Raise `ValueError` unless the calls of a memory give `output_size` numbers per step."""
-    x, begin = jnp.zeros((2, input_size)), jnp.array([True, False])
-    calls: dict[str, Callable[[], Any]] = {
-        "step": lambda: model.step(model.init(), x[0], begin[0]),
-        "__call__": lambda: model(model.init(), x, begin),
-        "lookahead": lambda: model.lookahead(model.init(), x, begin, x),
-    }
-    for name, call in calls.items():
-        state, *outputs = jax.eval_shape(call)
-        wanted = (output_size,) if name == "step" else (2, output_size)
-        for y in outputs:
-            if getattr(y, "shape", None) != wanted:
-                raise ValueError(
-                    f"its `{name}` must give an output of shape {wanted}, the last number being "
-                    f"`output_size`; got {getattr(y, 'shape', y)}"
-                )
-        before, after = _shapes(jax.eval_shape(model.init)), _shapes(state)
-        if before != after:
-            raise ValueError(
-                f"its `{name}` must return a state of the shapes of `init`, {before}; got {after}"
-            )
-
-
-def _shapes(tree: PyTree) -> PyTree:
+def shapes_of(tree: PyTree) -> PyTree:
+    """Return a pytree of the shapes of its arrays."""
     return jax.tree.map(jnp.shape, tree)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in backticks, with commas between them."""
+    return ", ".join(f"`{name}`" for name in names)

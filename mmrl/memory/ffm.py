@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import promoting
-from mmrl.memory.base import Memory, dense
-from mmrl.memory.bounds import bounded_exp, normalized
+from mmrl.memory.base import Memory, bounded_exp, dense, normalized
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Decay
 

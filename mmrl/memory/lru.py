@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import promoting
-from mmrl.memory.base import Memory, dense
-from mmrl.memory.bounds import bounded_exp
+from mmrl.memory.base import Memory, bounded_exp, dense
 from mmrl.memory.checks import check_sizes
 from mmrl.monoid import Affine
 

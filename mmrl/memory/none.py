@@ -2,7 +2,6 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import promoting
@@ -47,28 +46,3 @@ class Memoryless(SequenceModel):
     ) -> tuple[PyTree, Array, Array]:
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         return (), _along(self.read_out, xs), _along(self.read_out, next_xs)
-
-
-class Nothing(SequenceModel):
-    """y_t of no features: for a `Net` whose head sees the encoded observation alone."""
-
-    input_size: int = eqx.field(static=True)
-    output_size: int = eqx.field(static=True, default=0)
-
-    def init(self) -> PyTree:
-        return ()
-
-    @promoting
-    def __call__(self, state, xs, begin, *, method="auto", axis=None) -> tuple[PyTree, Array]:
-        return (), jnp.zeros((len(xs), 0), xs.dtype)
-
-    @promoting
-    def step(self, state, x, begin) -> tuple[PyTree, Array]:
-        return (), jnp.zeros(0, x.dtype)
-
-    @promoting
-    def lookahead(
-        self, state, xs, begin, next_xs, *, method="auto", axis=None
-    ) -> tuple[PyTree, Array, Array]:
-        nothing = jnp.zeros((len(xs), 0), xs.dtype)
-        return (), nothing, nothing

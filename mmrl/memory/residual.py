@@ -7,8 +7,7 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import promoting
-from mmrl.memory.base import SequenceModel, dense
-from mmrl.memory.bounds import normalized
+from mmrl.memory.base import SequenceModel, dense, normalized
 from mmrl.memory.checks import check_call, check_sizes
 
 _along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape

@@ -1,38 +1,30 @@
 """Monoids: a set with an associative operator and an identity.
 
 `core` is the first read: what a monoid is, sums, affine maps, and how to make a monoid of others.
-`more` holds those that later chapters need, and `laws` tells whether an operator of yours is one.
+`more` holds those that later chapters need, and `testing` tells whether an operator of yours is
+one.
 """
 
-from mmrl.monoid.core import Affine, Monoid, Product, Resettable, Sum
-from mmrl.monoid.laws import laws, products
-from mmrl.monoid.more import (
-    EWMA,
-    Decay,
-    LogSumExp,
-    LongMoments,
-    MatrixAffine,
-    Max,
-    Moments,
-    TopK,
-    Window,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "EWMA",
-    "Affine",
-    "Decay",
-    "LogSumExp",
-    "LongMoments",
-    "MatrixAffine",
-    "Max",
-    "Moments",
-    "Monoid",
-    "Product",
-    "Resettable",
-    "Sum",
-    "TopK",
-    "Window",
-    "laws",
-    "products",
-]
+from mmrl._lazy import on_demand
+
+if TYPE_CHECKING:
+    from mmrl.monoid.core import Affine as Affine
+    from mmrl.monoid.core import Monoid as Monoid
+    from mmrl.monoid.core import Product as Product
+    from mmrl.monoid.core import Resettable as Resettable
+    from mmrl.monoid.core import Sum as Sum
+    from mmrl.monoid.more import EWMA as EWMA
+    from mmrl.monoid.more import Decay as Decay
+    from mmrl.monoid.more import LogSumExp as LogSumExp
+    from mmrl.monoid.more import LongMoments as LongMoments
+    from mmrl.monoid.more import MatrixAffine as MatrixAffine
+    from mmrl.monoid.more import Max as Max
+    from mmrl.monoid.more import Moments as Moments
+    from mmrl.monoid.more import TopK as TopK
+    from mmrl.monoid.more import Window as Window
+    from mmrl.monoid.testing import laws as laws
+    from mmrl.monoid.testing import products as products
+
+__all__, __getattr__, __dir__ = on_demand(__name__)

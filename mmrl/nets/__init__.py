@@ -4,30 +4,23 @@
 actor-critic of policy optimization.
 """
 
-from mmrl.nets.base import Dense, DuelingHead, LinearHead, Net, Stack
-from mmrl.nets.policy import (
-    ActorCritic,
-    Categorical,
-    Distribution,
-    Gaussian,
-    Outputs,
-    Tanh,
-    body,
-    mlp,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ActorCritic",
-    "Categorical",
-    "Dense",
-    "Distribution",
-    "DuelingHead",
-    "Gaussian",
-    "LinearHead",
-    "Net",
-    "Outputs",
-    "Stack",
-    "Tanh",
-    "body",
-    "mlp",
-]
+from mmrl._lazy import on_demand
+
+if TYPE_CHECKING:
+    from mmrl.nets.base import Dense as Dense
+    from mmrl.nets.base import DuelingHead as DuelingHead
+    from mmrl.nets.base import LinearHead as LinearHead
+    from mmrl.nets.base import Net as Net
+    from mmrl.nets.base import Stack as Stack
+    from mmrl.nets.policy import ActorCritic as ActorCritic
+    from mmrl.nets.policy import Categorical as Categorical
+    from mmrl.nets.policy import Distribution as Distribution
+    from mmrl.nets.policy import Gaussian as Gaussian
+    from mmrl.nets.policy import Outputs as Outputs
+    from mmrl.nets.policy import Tanh as Tanh
+    from mmrl.nets.policy import body as body
+    from mmrl.nets.policy import mlp as mlp
+
+__all__, __getattr__, __dir__ = on_demand(__name__)

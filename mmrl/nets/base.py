@@ -19,8 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import memory
-from mmrl.memory.base import dense
-from mmrl.memory.bounds import normalized
+from mmrl.memory.base import dense, normalized
 
 
 class Dense(eqx.Module):

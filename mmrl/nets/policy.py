@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import promoting
-from mmrl.memory import Nothing
 from mmrl.memory.base import dense
+from mmrl.memory.nothing import Nothing
 from mmrl.nets.base import LinearHead, Net, Stack
 
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]

@@ -9,7 +9,7 @@ import pytest
 from gymnax.environments import spaces
 
 from mmrl.envs.spaces import disorder, limits, misfit
-from mmrl.rollout.limits import legal
+from mmrl.rollout import legal
 
 INF = np.inf
 MOST = float(np.finfo(np.float32).max)

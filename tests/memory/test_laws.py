@@ -15,7 +15,7 @@ import pytest
 
 from mmrl import memory, scan
 from mmrl.monoid import Resettable
-from mmrl.monoid.laws import errors
+from mmrl.monoid.testing import errors
 from tests.helpers.memories import is_monoid, sizes
 
 T, SPLIT, IN, OUT = 14, 7, 5, 3  # a tree over T + 1 steps has one level less than over 16

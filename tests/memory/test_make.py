@@ -60,7 +60,7 @@ def test_layers_make_a_residual_stack_of_different_layers():
     [
         (lambda: memory.make("lur", 5, 3, key=KEY), "`name`.*'lur'.*Did you mean `lru`"),
         (lambda: memory.make("LSTM", 5, 3, key=KEY), "Did you mean `lstm`"),
-        (lambda: memory.make("?", 5, 3, key=KEY), "They are `linear_attention`, .*`none`"),
+        (lambda: memory.make("?", 5, 3, key=KEY), "They are `elman`, .*`none`"),
         (lambda: memory.make("lru", 5, 3, key=KEY, size=4), "`sizes`.*`state_size`.*got `size`"),
         (lambda: memory.make("none", 5, 3, key=KEY, size=4), "must be empty.*got `size`"),
         (lambda: memory.make("lru", 5, 3, key=KEY, state_size=0), "`state_size`.*at least 1.*0"),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from mmrl.monoid.laws import errors, products
+from mmrl.monoid.testing import errors, products
 
 LONG, END = 10_000, 100  # steps of the long tape, and how many count as early and as late
 CUES = 120  # tapes of the probe, which differ in their first observation

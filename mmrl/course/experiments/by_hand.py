@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from mmrl.pdg.programs import ActorCritic, Environment, Network
 from mmrl.pdg.programs.decoder import choose, embed, mix, project
-from mmrl.rollout.limits import shown_last
+from mmrl.rollout import shown_last
 
 GAMMA = 0.99
 HIDDEN = 16

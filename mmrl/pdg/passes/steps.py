@@ -37,7 +37,7 @@ from jax.extend import core as jax_core
 from jaxtyping import Array, Key, PyTree, Shaped
 
 from mmrl.monoid import Monoid
-from mmrl.monoid.laws import errors
+from mmrl.monoid.testing import errors
 
 _TOLERANCE = 1e-4  # relative: the two ways to bracket round differently
 

@@ -78,7 +78,7 @@ def test_gradients_that_nearly_all_are_zero_do_not_explode(name: str):
 @pytest.mark.parametrize("name", memory.NAMES)
 def test_the_memories_of_the_library_pass(name: str):
     """All of them but the control, which remembers nothing."""
-    judged = gates.judge(memory._MODELS[name])
+    judged = gates.judge(memory._constructor(name))
     refused = [gate for gate, said in judged.refusals.items() if said]
     assert refused == (["memory"] if name == "none" else []), judged.refusals
     assert (judged.remembers > 0) == (name != "none")

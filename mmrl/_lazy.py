@@ -1,0 +1,43 @@
+"""Names of a package that are imported when they are first used (PEP 562)."""
+
+import ast
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def on_demand(
+    package: str, *own: str
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package.
+
+    A package writes the imports of its public names under `if TYPE_CHECKING:`, where editors and
+    type checkers follow them. Each of them runs when its name is first used:
+
+        if TYPE_CHECKING:
+            from mmrl.memory.lru import LRU as LRU
+
+        __all__, __getattr__, __dir__ = on_demand(__name__)
+
+    `own` are the public names that the package itself defines.
+    """
+    module, home = sys.modules[package], homes(package)
+
+    def load(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(home[name]), name)
+        setattr(module, name, value)
+        return value
+
+    return sorted([*own, *home]), load, lambda: sorted({*vars(module), *home})
+
+
+def homes(package: str) -> dict[str, str]:
+    """Return the names that a package imports under `if TYPE_CHECKING:`, and their modules."""
+    body = ast.parse(inspect.getsource(sys.modules[package])).body
+    guarded = [node for part in body if isinstance(part, ast.If) for node in part.body]
+    imports = [node for node in guarded if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}

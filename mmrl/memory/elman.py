@@ -1,0 +1,46 @@
+"""The Elman network, Elman 1990: a recurrence that is not a monoid.
+
+Its step mixes h_{t-1} nonlinearly, so the product of two steps is no simpler than the two steps
+one after the other: it cannot be run in parallel over time.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from mmrl._dtypes import promoting
+from mmrl.memory.base import dense
+from mmrl.memory.checks import check_sizes
+from mmrl.memory.recurrent import Recurrent
+
+
+class Elman(Recurrent):
+    """h_t = tanh(W x_t + U h_{t-1} + b),  y_t = C h_t.  Elman 1990."""
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    read_in: eqx.nn.Linear
+    recur: eqx.nn.Linear
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
+    ):
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
+        keys = jax.random.split(key, 3)
+        self.input_size, self.output_size = input_size, output_size
+        self.read_in = eqx.nn.Linear(input_size, state_size, key=keys[0])
+        self.recur = eqx.nn.Linear(state_size, state_size, use_bias=False, key=keys[1])
+        self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
+
+    def init(self) -> PyTree:
+        return jnp.zeros(self.recur.weight.shape[0])
+
+    @promoting
+    def cell(self, h, x) -> PyTree:
+        return jnp.tanh(self.read_in(x) + self.recur(h))
+
+    @promoting
+    def read(self, h, x) -> Array:
+        return dense(self.read_out, h)

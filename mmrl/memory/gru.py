@@ -1,0 +1,43 @@
+"""The gated recurrent unit, Cho et al. 2014: a recurrence that is not a monoid, see `elman.py`."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from mmrl._dtypes import promoting
+from mmrl.memory.base import dense
+from mmrl.memory.checks import check_sizes
+from mmrl.memory.recurrent import Recurrent
+
+
+class GRU(Recurrent):
+    """h_t = (1 - z) ⊙ n + z ⊙ h_{t-1},  n = tanh(W x + r ⊙ (U h_{t-1} + b)).  Cho et al. 2014.
+
+    The cell is Equinox's: the reset gate r acts after the matrix product, as in cuDNN.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    gru: eqx.nn.GRUCell
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
+    ):
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
+        keys = jax.random.split(key, 2)
+        self.input_size, self.output_size = input_size, output_size
+        self.gru = eqx.nn.GRUCell(input_size, state_size, key=keys[0])
+        self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
+
+    def init(self) -> PyTree:
+        return jnp.zeros(self.gru.hidden_size)
+
+    @promoting
+    def cell(self, h, x) -> PyTree:
+        return self.gru(x, h)
+
+    @promoting
+    def read(self, h, x) -> Array:
+        return dense(self.read_out, h)

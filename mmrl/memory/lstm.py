@@ -1,0 +1,47 @@
+"""Long short-term memory, Hochreiter and Schmidhuber 1997: not a monoid, see `elman.py`."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from mmrl._dtypes import promoting
+from mmrl.memory.base import dense
+from mmrl.memory.checks import check_sizes
+from mmrl.memory.recurrent import Recurrent
+
+
+class LSTM(Recurrent):
+    """c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t).  Hochreiter & Schmidhuber 1997.
+
+    The state is (h, c). The cell is Equinox's, but the forget gate's bias starts at 1, so that a
+    new network remembers (Jozefowicz et al. 2015), and the others at 0.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    lstm: eqx.nn.LSTMCell
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self, input_size: int, output_size: int, *, state_size: int = 64, key: PRNGKeyArray
+    ):
+        check_sizes(key, input_size=input_size, output_size=output_size, state_size=state_size)
+        keys = jax.random.split(key, 2)
+        self.input_size, self.output_size = input_size, output_size
+        lstm = eqx.nn.LSTMCell(input_size, state_size, key=keys[0])
+        bias = jnp.repeat(jnp.array([0.0, 1.0, 0.0, 0.0]), state_size)  # i, f, g, o
+        self.lstm = eqx.tree_at(lambda c: c.bias, lstm, bias)
+        self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
+
+    def init(self) -> PyTree:
+        zero = jnp.zeros(self.lstm.hidden_size)
+        return zero, zero
+
+    @promoting
+    def cell(self, h, x) -> PyTree:
+        return self.lstm(x, h)
+
+    @promoting
+    def read(self, h, x) -> Array:
+        return dense(self.read_out, h[0])
