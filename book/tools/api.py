@@ -7,12 +7,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 API = ROOT / "book" / "api"
-OPEN = {
-    *("mmrl.agents.clear", "mmrl.agents.ppo", "mmrl.agents.r2d2"),
-    *("mmrl.course.capstone", "mmrl.course.continual"),
-    *("mmrl.course.figures", "mmrl.course.widgets"),
-    *("mmrl.pdg.language", "mmrl.pdg.run", "mmrl.pdg.schedule", "mmrl.pdg.verify"),
-}
+OPEN = re.compile(
+    r"mmrl\.(agents\.(clear|ppo|r2d2)|course\.(ch\w+|capstone|continual|figures|widgets)"
+    r"|pdg\.(language|run|schedule|verify))$"
+)
+HIDDEN = re.compile(r"mmrl\.course\.ch\w+\.(exercises|experiment_\w+)$")
 ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 
 
@@ -22,7 +21,7 @@ def rungs() -> dict[str, str]:
 
 
 def modules(rung: str) -> list[str]:
-    """The modules that the page of a rung shows.
+    """The modules that the page of a rung shows: of a chapter, all but exercises and experiments.
 
     A package with `__all__` is shown as one; of others all public modules are shown. What a package
     in `OPEN` is made of is shown after it, but for what its `__all__` has shown already.
@@ -33,8 +32,8 @@ def modules(rung: str) -> list[str]:
         return [name]
     shown = [name] if init.exists() else []
     for part in _parts(name, folder):
-        below = _parts(part, folder / part.rpartition(".")[2]) if part in OPEN else []
-        shown += [part, *below]
+        below = _parts(part, folder / part.rpartition(".")[2]) if OPEN.match(part) else []
+        shown += [part, *(module for module in below if not HIDDEN.match(module))]
     return shown
 
 

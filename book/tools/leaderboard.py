@@ -49,7 +49,7 @@ def drawn(found: Sequence[dict[str, Any]]) -> str:
     """The figure as a picture that is part of the page, with what one sees in words."""
     from matplotlib import rc_context
 
-    from mmrl.course.figures.capstone import leaderboard
+    from mmrl.course.ch19_design_your_own_monoid.figures import leaderboard
     from mmrl.show import figure
 
     fig, (ax,) = figure(width=7.0)

@@ -7,6 +7,8 @@ A source that is gone becomes a page that leads to its heir. A name that is gone
 import json
 from pathlib import Path
 
+from mmrl.course import moved as course
+
 # Modules, and names out of modules that were split. A longer name goes before a shorter one.
 MOVED = {
     "mmrl.checks": "mmrl.course.exercises",
@@ -43,7 +45,7 @@ MOVED = {
     "mmrl.runs.find": "mmrl.agents.find",
     "mmrl.nets.MLP": "mmrl.nets.mlp",
     **{
-        f"mmrl.replay.segments.{name}": f"mmrl.course.segments.{name}"
+        f"mmrl.replay.segments.{name}": f"mmrl.course.ch06_segments_and_tapes.segments.{name}"
         for name in ("mask", "pad", "rows", "split")
     },
     "mmrl.agents.common.repeatable": "mmrl.agents.repeatable",
@@ -89,10 +91,20 @@ MOVED = {
     **{
         f"mmrl.show.{name}": f"mmrl.course.figures.{name}"
         for name in (
-            *("batching", "beliefs", "clear", "compiling", "forgetting", "graphs", "invariance"),
-            *("leaks", "memory", "policies", "r2d2", "returns", "scans", "schedules"),
+            *("batching", "forgetting", "graphs", "invariance", "memory", "policies", "r2d2"),
             "sensitivity",
         )
+    },
+    **{
+        f"mmrl.{page}.{old.rpartition('.')[2]}": f"mmrl.course.{new}"
+        for old, new in course.MOVED.items()
+        for page in ("show", "course.figures")
+        if old.startswith("figures.")
+    },
+    **{
+        f"mmrl.course.{old}": f"mmrl.course.{new}"
+        for old, new in course.MOVED.items()
+        if "." not in old
     },
 }
 # Of sources that are gone: the file that holds most of what was there.

@@ -10,7 +10,7 @@ from pages import origin, read, scrolling
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from mmrl.course.experiments.popgym import BLOCKS, GRID, MEMORIES, Cell
+from mmrl.course.experiments.experiment_popgym import BLOCKS, GRID, MEMORIES, Cell
 
 FILE = "popgym.jsonl"
 BELOW = '<span aria-hidden="true">▾</span><span class="visually-hidden">below</span>'

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from popgym_table import number, reaches
 
+from mmrl.course.ch05_returns_are_monoids.experiment_returns_timing import LOOP, OURS, PADDED
 from mmrl.course.experiments import stratified
-from mmrl.course.experiments.returns_timing import LOOP, OURS, PADDED
 
 Row = dict[str, Any]
 Rows = Collection[Row]

@@ -28,9 +28,9 @@ Cell = dict[str, Any]
 Notebook = dict[str, Any]
 
 
-def for_students(notebook: Notebook, number: str) -> Notebook:
-    """The notebook of chapter `number`, "03b", as nbgrader's source: solutions are left out, and
-    each exercise becomes an answer and a check.
+def for_students(notebook: Notebook, slug: str) -> Notebook:
+    """Return the notebook `slug`, "09_r2d2", as nbgrader's source: solutions are left out, and each
+    exercise becomes an answer and a check.
 
     Nothing else changes, but for links between chapters, each of which has a folder here.
     """
@@ -40,7 +40,7 @@ def for_students(notebook: Notebook, number: str) -> Notebook:
         tags = cell["metadata"].get("tags", [])
         if "exercise" in tags:
             exercises += 1
-            made["cells"] += _answer_and_check(cell, number, exercises)
+            made["cells"] += _answer_and_check(cell, slug, exercises)
         elif "solution" not in tags:
             if cell["cell_type"] == "markdown":
                 cell["source"] = _lines(_linked("".join(cell["source"])))
@@ -52,20 +52,20 @@ def _linked(text: str) -> str:
     return re.sub(r"\]\((\w+)\.ipynb", r"](../\1/\1.ipynb", text)
 
 
-def _answer_and_check(cell: Cell, number: str, exercise: int) -> tuple[Cell, Cell]:
+def _answer_and_check(cell: Cell, slug: str, exercise: int) -> tuple[Cell, Cell]:
     """The student's cell, and one that nbgrader locks, restores and grades."""
     lines = "".join(cell["source"]).split("\n")
     begin = ast.parse("\n".join(lines)).body[-1].lineno - 1
     call = "\n".join(lines[begin:])  # check.name(answer)
     graded = re.sub(r"^check\.\w+", r"\g<0>.graded", call)
     text = f"""# Run this cell to check the answer above, which is graded.
-from mmrl.course.exercises import chapter_{number} as check
+from mmrl.course.ch{slug} import exercises as check
 
 {call}
 ### BEGIN HIDDEN TESTS
 {graded}
 ### END HIDDEN TESTS"""
-    name = f"{re.sub('^0(?=.)', '', number)}-{exercise}"
+    name = f"{re.sub('^0(?=.)', '', slug.partition('_')[0])}-{exercise}"
     answer = cell | {"source": _lines("\n".join(lines[:begin]).rstrip())}
     answer["metadata"] = cell["metadata"] | {"nbgrader": _mark(f"{name}-answer", solution=True)}
     check = copy.deepcopy(cell) | {"id": f"{cell['id']}-check", "source": _lines(text)}
@@ -113,7 +113,7 @@ def write(folder: Path) -> None:
         (chapter / "figures").mkdir(parents=True)
         for picture in (NOTEBOOKS / "figures").glob(f"{number}_*.svg"):
             shutil.copy(picture, chapter / "figures")
-        made = for_students(load(path), number)
+        made = for_students(load(path), path.stem)
         text = json.dumps(made, indent=1, ensure_ascii=False)
         (chapter / path.name).write_text(f"{text}\n", "utf-8")
 

@@ -65,8 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     """Measure, with a line for each result."""
     options, console = tyro.cli(Options, args=arguments, prog="mmrl experiment"), open_console()
     if not options.name and not options.queue:
-        for name, what in experiments.EXPERIMENTS.items():
-            console.print(f"{name:16s}{what}", highlight=False)
+        for name in sorted(experiments.EXPERIMENTS):
+            console.print(f"{name:16s}{experiments.load(name).about}", highlight=False)
         return 0
     _check(options)
     with contextlib.closing(_lines(options)) as lines:

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import optax
 
 from mmrl import envs
-from mmrl.course.experiments.by_hand import critic, descent, remember, screen
-from mmrl.course.experiments.by_hand import network as recurrent
-from mmrl.course.experiments.rivals import decoders, ppos
+from mmrl.course.ch17_compiling.by_hand import critic, descent, remember, screen
+from mmrl.course.ch17_compiling.by_hand import network as recurrent
+from mmrl.course.ch17_compiling.rivals import decoders, ppos
 from mmrl.pdg import programs
 from mmrl.pdg.graph import Graph
 from mmrl.pdg.passes import lift_loops, tile, vectorize

@@ -14,7 +14,7 @@ and its undoing it is 0.87 times as fast. Chunks of one tape, side by side, have
 two transpositions, and come to 0.76.
 """
 
-from mmrl.course.experiments import returns_timing as timing
+from mmrl.course.ch05_returns_are_monoids import experiment_returns_timing as timing
 
 TARGETS = {timing.LOOP: 1000.0}
 SLOW = (timing.LOOP, timing.LFILTER, timing.STEPS)

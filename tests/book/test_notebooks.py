@@ -341,6 +341,9 @@ def drawing(text: str) -> Iterator[str]:
         yield "must use font-family sans-serif"
 
 
+DRAWS = re.compile(r"mmrl\.(show|course\.figures|course\.ch\w+\.figures)\b")
+
+
 def drawers(chapter: Chapter) -> set[str]:
     """What the notebook imported that makes figures."""
     names = set()
@@ -348,8 +351,9 @@ def drawers(chapter: Chapter) -> set[str]:
         nodes = ast.walk(cell.tree) if "setup" not in cell.tags else iter(())
         for node in nodes:
             module = getattr(node, "module", None) or ""
-            if module.startswith(("mmrl.show", "mmrl.course.figures")):
-                names |= {alias.asname or alias.name for alias in node.names}
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                if DRAWS.match(f"{module}.{alias.name}"):
+                    names.add(alias.asname or alias.name)
     return {name for name in names if name[0].islower()} - {"provenance_note"}
 
 
@@ -473,7 +477,7 @@ def exercises(chapter: Chapter) -> Iterator[str]:
     if found != wanted:
         yield f"the headings must be `### Exercise {wanted[0]}: …` to {wanted[2]}; found {found}"
         return
-    check = f"from mmrl.course.exercises import chapter_{chapter.number} as check"
+    check = f"from mmrl.course.ch{chapter.slug} import exercises as check"
     if check not in "\n".join(cell.source for cell in cells if cell.code):
         yield f"the section Exercises must begin with `{check}`"
     stubs = [cell for cell in cells if cell.code and "check." in cell.source]
@@ -514,7 +518,7 @@ def checked(chapter: Chapter, number: str, name: str) -> Iterator[str]:
     """Is there such a check, with this number?"""
     if not name or chapter.slug not in SLUGS:
         return
-    module = f"mmrl.course.exercises.chapter_{chapter.number}"
+    module = f"mmrl.course.ch{chapter.slug}.exercises"
     try:
         found = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError:
@@ -626,7 +630,7 @@ def example() -> dict[str, Any]:
         text_cell("## Pitfalls"),
         *[words] * 8,
         text_cell("## Exercises"),
-        code_cell("from mmrl.course.exercises import chapter_02 as check"),
+        code_cell("from mmrl.course.ch02_example import exercises as check"),
     ]
     for k in (1, 2, 3):
         cells += [
@@ -704,7 +708,7 @@ FLAWS: dict[str, tuple[str, str, str]] = {
     "end": ("x = ...", "x = ...\n\ncheck.one(x)\nx = 1", "must end with"),
     "solution": ("# Solution", "check.one(1)", "begins with `# Solution`"),
     "other check": ("# Solution", "# Solution\ncheck.two(1)", "same `check.name"),
-    "import": ("from mmrl.course.exercises", "import mmrl", "must begin with"),
+    "import": ("from mmrl.course.ch02_example", "import mmrl", "must begin with"),
     "note": ("Look.", "TODO: say more", "note to yourself"),
     "empty": ("Look.", " ", "is empty"),
 }

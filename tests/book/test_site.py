@@ -427,7 +427,9 @@ def test_a_run_depends_on_what_its_notebook_imports_and_on_nothing_else():
     assert not [path for path in agent if path.startswith(("mmrl/pdg", "mmrl/course", "book"))]
     assert "mmrl/course/widgets/js/style.css" in files("import mmrl.course.widgets")
     assert "book/results/r2d2.jsonl" in files("from mmrl.course.results import published")
-    assert "mmrl/course/exercises/chapter_05.py" not in files("import mmrl.course.widgets")
+    assert "mmrl/course/ch05_returns_are_monoids/exercises.py" not in files(
+        "import mmrl.course.widgets"
+    )
     twice = [files("from mmrl.replay import tape") for _ in range(2)]  # modules are read once
     assert twice[0] == twice[1] >= {"mmrl/replay/tape.py", "mmrl/replay/ring.py"}
     assert not [path for path in twice[1] if path.startswith("mmrl/course")]

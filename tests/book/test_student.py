@@ -34,7 +34,7 @@ import student  # noqa: E402
 TOOLS = Path(student.__file__).parent
 PATHS = sorted(student.NOTEBOOKS.glob("*.ipynb"))
 WRITTEN = {path.stem: json.loads(path.read_text("utf-8")) for path in PATHS}
-MADE = {slug: student.for_students(data, slug.partition("_")[0]) for slug, data in WRITTEN.items()}
+MADE = {slug: student.for_students(data, slug) for slug, data in WRITTEN.items()}
 each_chapter = pytest.mark.parametrize("slug", WRITTEN)
 
 
@@ -109,7 +109,7 @@ def test_all_else_is_there(slug: str):
 @each_chapter
 def test_each_exercise_has_an_answer_that_is_open_and_a_check_that_is_graded(slug: str):
     number = slug.partition("_")[0]
-    module = importlib.import_module(f"mmrl.course.exercises.chapter_{number}")
+    module = importlib.import_module(f"mmrl.course.ch{slug}.exercises")
     answers, checks = marked(slug, "solution"), marked(slug, "grade")
     names = [f"{re.sub('^0(?=.)', '', number)}-{k}" for k in (1, 2, 3)]
     for answer, check, name in zip(answers, checks, names, strict=True):
@@ -471,7 +471,7 @@ def test_planted_submissions_are_what_they_say():
     assert len(texts["gone"]) == 5 and texts["edited"][3] == run.TICK
     for name, code in run.CODE.items():
         assert texts[name][2] == code.replace("NAME", "retrace") and texts[name][3] == whole[3]
-    wrong = "retrace = chapter_05.retrace.mistakes[0].answer"
+    wrong = "retrace = exercises.retrace.mistakes[0].answer"
     assert all(texts[name][2].endswith(wrong) for name in ("half", "wrong", "gone", "edited"))
     assert texts["half"][4] == whole[4]
     with pytest.raises(ValueError):

@@ -15,7 +15,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from mmrl import memory
-from mmrl.course.experiments import sensitivity as experiment
+from mmrl.course.ch08_what_truncation_costs import experiment_sensitivity as experiment
 from mmrl.course.figures import sensitivity as show
 from mmrl.course.instruments import sensitivity
 from mmrl.course.results import published

@@ -175,10 +175,10 @@ def mistake(check: str) -> str:
     """A known mistake, of which the exercise has a hint; or functions that give 0."""
     call = asked(check)
     if isinstance(name := call.args[0], ast.Name):
-        module = re.search(r"import (chapter_\w+) as check", check)
+        module = re.search(r"from ([\w.]+) import exercises as check", check)
         assert module and isinstance(call.func, ast.Attribute)
-        found = f"{module[1]}.{call.func.attr}.mistakes[0].answer"
-        return f"from mmrl.course.exercises import {module[1]}\n\n{name.id} = {found}"
+        found = f"exercises.{call.func.attr}.mistakes[0].answer"
+        return f"from {module[1]} import exercises\n\n{name.id} = {found}"
     return "".join(f"{name} = lambda *_: 0\n" for name in names(check))
 
 

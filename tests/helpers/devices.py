@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from mmrl.course.collectives import traffic
+from mmrl.course.ch18_many_devices.collectives import traffic
 
 _ROOT = Path(__file__).parent.parent.parent
 # Devices of one processor wait for each other for as long as others keep it busy.

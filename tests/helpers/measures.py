@@ -10,15 +10,15 @@ import numpy as np
 
 from mmrl import memory
 from mmrl.agents import AGENTS
-from mmrl.course import scaling
 from mmrl.course.capstone import evaluation
+from mmrl.course.ch05_returns_are_monoids.experiment_returns_timing import OURS
+from mmrl.course.ch14_clear.figures import FIGURE_8, first_lessons
+from mmrl.course.ch18_many_devices import scaling
 from mmrl.course.continual.cycles import forward_transfer
-from mmrl.course.experiments import popgym as grid
+from mmrl.course.experiments import experiment_popgym as grid
 from mmrl.course.experiments import stratified
-from mmrl.course.experiments.baselines import LEVELS
-from mmrl.course.experiments.returns_timing import OURS
+from mmrl.course.experiments.experiment_baselines import LEVELS
 from mmrl.course.experiments.tuning import outdated
-from mmrl.course.figures.clear import FIGURE_8, first_lessons
 from mmrl.course.figures.forgetting import in_its_stage
 from mmrl.runs import interquartile_mean, interval
 from tests.helpers.tables import Row, Rows

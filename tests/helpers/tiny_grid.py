@@ -53,7 +53,7 @@ def as_a_program() -> int:
     module = types.ModuleType("mmrl.course.experiments.tiny")
     module.GRID = tiny(out)  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
-    experiments.EXPERIMENTS["tiny"] = "Nothing."
+    experiments.EXPERIMENTS["tiny"] = module.__name__
     cluster.words = lambda name, out, quick: command(out, *["--quick"] * quick, "--unit")
     return mmrl.__main__.main()
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.course.experiments.by_hand import descent, judge, network, screen
+from mmrl.course.ch17_compiling.by_hand import descent, judge, network, screen
 from mmrl.pdg import programs
 from mmrl.pdg.graph import Domain, Graph
 from mmrl.pdg.language import Program, point_key

@@ -18,7 +18,7 @@ import pytest
 
 from mmrl import collectives, losses
 from mmrl.agents import find, normalize, repeatable
-from mmrl.course.collectives import traffic
+from mmrl.course.ch18_many_devices.collectives import traffic
 from mmrl.monoid import Affine, Moments
 from mmrl.replay import sequences
 from mmrl.runs import Run, Setup

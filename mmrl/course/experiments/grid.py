@@ -3,7 +3,7 @@
 A cell is a value with a `name`, by which its row is known. A study is a module with a `Grid`, which
 says what its cells are, how some of them are measured, and how a row is told in a line:
 
-    GRID = Grid("ppo", cells(), alone(measure), say)
+    GRID = Grid("ppo", cells(), alone(measure), say, about="…", decides="…", turn=9)
     GRID.run(out, minutes, quick)       # appends to out/ppo.jsonl, a line of progress for each row
 
 Jobs of a cluster measure the same cells by `parts` and `submit`, which share what is said here.
@@ -12,6 +12,7 @@ Jobs of a cluster measure the same cells by `parts` and `submit`, which share wh
 import contextlib
 import dataclasses
 import fcntl
+import math
 import pathlib
 import time
 import zlib
@@ -69,6 +70,9 @@ class Grid:
     cells: Sequence[Any]
     measure: Callable[..., Iterable[Row]]  # (cells, rows so far, quick), and a folder if it `keeps`
     say: Callable[[Row], str]
+    about: str = ""  # what it measures, for `mmrl experiment`
+    decides: str = ""  # what its rows decide in the book, for the queue
+    turn: float = math.inf  # in the queue: the smallest first
     program: Callable[[Any], Hashable] = lambda cell: cell.name  # equal: measured together
     most: int | None = None  # that are measured together
     after: Callable[[Any], Iterable[str]] = lambda cell: ()  # cells whose rows it reads: names

@@ -1,11 +1,11 @@
 """The queue: all missing rows, measured one after another while time is left.
 
-`ITEMS` orders studies by what their rows decide in the book. A separate process measures each unit
-of cells that share a program, and ends after `LIMIT` seconds for each row: a compilation without
-end, or a device with too little memory, costs one unit. Another try of a study that keeps its runs
-continues from their checkpoints. The file `queue.jsonl` beside the results records all tries. The
-queue estimates times from it, and leaves out units that failed in the same revision; remove the
-file to try those again.
+The `turn` of a study orders it by what its rows decide in the book. A separate process measures
+each unit of cells that share a program, and ends after `LIMIT` seconds for each row: a compilation
+without end, or a device with too little memory, costs one unit. Another try of a study that keeps
+its runs continues from their checkpoints. The file `queue.jsonl` beside the results records all
+tries. The queue estimates times from it, and leaves out units that failed in the same revision;
+remove the file to try those again.
 """
 
 import dataclasses
@@ -36,39 +36,15 @@ LATE = "the time of the queue was over"
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 
 
-class Item(NamedTuple):
-    """A study, and what its rows decide."""
-
-    study: str
-    decides: str
-
-
-ITEMS = (
-    Item("speed", "how fast one agent is with thousands of environments, and what takes the time"),
-    Item("seeds", "how many seeds a device trains at once"),
-    Item("training_times", "whether a gradient step on a tape is as fast as on segments"),
-    Item("returns_timing", "how much faster one scan of all returns is (Figure 4)"),
-    Item("graphs", "how near a compiled recurrence comes to a program by hand"),
-    Item("popgym", "which memory solves which task of POPGym"),
-    Item("batching", "whether tapes learn better than segments"),
-    Item("r2d2", "what stored states and burn-in add to zero states"),
-    Item("ppo", "what a memory adds to PPO"),
-    Item("staleness", "which proximal policy tolerates old rollouts"),
-    Item("ewma", "what an averaged proximal policy adds to PPO and PPG"),
-    Item("sensitivity", "how far back observations matter to Q"),
-    Item("invariance", "whether smaller batches learn alike"),
-    Item("forgetting", "who forgets earlier tasks"),
-    Item("baselines", "what each agent reaches with its defaults"),
-    Item("ffm", "whether the printed and the published FFM differ"),
-    Item("minatar", "what CLEAR keeps of MinAtar games"),
-)
+def studies() -> list[Grid]:
+    """Return all experiments, the one whose rows decide most first."""
+    return sorted(map(experiments.load, experiments.EXPERIMENTS), key=lambda grid: grid.turn)
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
     """Cells of a study that are measured together."""
 
-    item: Item
     grid: Grid
     names: tuple[str, ...]
 
@@ -76,7 +52,7 @@ class Unit:
     def title(self) -> str:
         """Name the unit by its first cell."""
         first, *more = self.names
-        return f"{self.item.study}: {first}{f' and {len(more)} more' if more else ''}"
+        return f"{self.grid.name}: {first}{f' and {len(more)} more' if more else ''}"
 
 
 class Try(NamedTuple):
@@ -106,11 +82,12 @@ class Queue:
         out: pathlib.Path,
         device: Device,
         quick: bool = False,
-        items: Sequence[Item] = ITEMS,
+        grids: Sequence[Grid] | None = None,
     ):
-        self.out, self.quick, self.items = out, quick, items
+        self.out, self.quick = out, quick
+        self.grids = studies() if grids is None else grids
         self.device: Device = device
-        self.tries = _tries(out / "queue.jsonl", device, quick)
+        self.tries = self._earlier()
         self.new: list[Try] = []
 
     def waiting(self) -> list[Unit]:
@@ -119,7 +96,7 @@ class Queue:
         Units that failed in this revision are left out, except those with checkpoints.
         """
         failed = {name for x in self.tries if x.failed for name in _cells(x)}
-        units = [unit for item in self.items for unit in self._units(item)]
+        units = [unit for grid in self.grids for unit in self._units(grid)]
         return [unit for unit in units if not failed & _cells(unit)]
 
     def run(self, minutes: float = math.inf) -> Iterator[str]:
@@ -132,7 +109,7 @@ class Queue:
 
     def seconds(self, unit: Unit) -> float:
         """Estimate how long a unit takes: the median of its study's rows, or a first guess."""
-        known = [x.seconds / len(x.cells) for x in self.tries if x.study == unit.item.study]
+        known = [x.seconds / len(x.cells) for x in self.tries if x.study == unit.grid.name]
         row = statistics.median(known) if known else FIRST_GUESS[self.device]
         return row * len(unit.names)
 
@@ -146,14 +123,23 @@ class Queue:
         yield f"{sum(len(unit.names) for unit in waiting)} rows remain."
         for unit in waiting[:5]:
             estimate = f"about {self.seconds(unit):.0f} s"
-            yield f"Next: {unit.title}, {estimate}. It decides {unit.item.decides}."
+            yield f"Next: {unit.title}, {estimate}. It decides {unit.grid.decides}."
 
-    def _units(self, item: Item) -> list[Unit]:
-        grid = experiments.load(item.study)
+    def _earlier(self) -> list[Try]:
+        """Read the tries of this revision, on this device, and those that were measured before."""
+        now, resumable = revision(), {grid.name for grid in self.grids if grid.keeps}
+        tries = []
+        for row in rows(self.out / "queue.jsonl"):
+            counts = row["outcome"] in ("measured", LATE) or row["revision"] == now
+            if counts and row["on"] == self.device and row["quick"] == self.quick:
+                tries.append(Try(*(row[name] for name in Try._fields)))
+        return [x for x in tries if not x.failed or x.study not in resumable]
+
+    def _units(self, grid: Grid) -> list[Unit]:
         units = ready(grid, self.out, self.quick)
         if self.device == "cpu":
             units.sort(key=lambda unit: sum(map(grid.cost, unit)))
-        return [Unit(item, grid, tuple(cell.name for cell in unit)) for unit in units]
+        return [Unit(grid, tuple(cell.name for cell in unit)) for unit in units]
 
     def _next(self, end: float) -> Unit | None:
         """Return the first unit that is expected to end in time."""
@@ -162,9 +148,9 @@ class Queue:
 
     def _left_over(self) -> Iterator[str]:
         """Merge the rows that were measured before an earlier queue was killed."""
-        for item in self.items:
-            for _, line in parts.merge(experiments.load(item.study), self.out):
-                yield f"{item.study}: {line}"
+        for grid in self.grids:
+            for _, line in parts.merge(grid, self.out):
+                yield f"{grid.name}: {line}"
 
     def _tried(self, unit: Unit, end: float) -> Iterator[str]:
         """Measure a unit in a separate process, and record the outcome."""
@@ -175,11 +161,11 @@ class Queue:
         lines = [line for _, line in parts.merge(unit.grid, self.out)]
         lacking = {x.name for x in unit.grid.lacking(self.out, self.quick)}
         outcome = (error or "it wrote no row") if lacking & set(unit.names) else "measured"
-        new = Try(unit.item.study, list(unit.names), outcome, round(time.monotonic() - began, 1))
+        new = Try(unit.grid.name, list(unit.names), outcome, round(time.monotonic() - began, 1))
         self.tries.append(new)
         self.new.append(new)
         append(self.out / "queue.jsonl", {**new._asdict(), **self._origin()})
-        yield from (f"{unit.item.study}: {line}" for line in lines)
+        yield from (f"{unit.grid.name}: {line}" for line in lines)
         if not new.measured:
             yield f"{unit.title}: not measured: {outcome}"
 
@@ -189,7 +175,7 @@ class Queue:
         return {"on": self.device, "quick": self.quick, "revision": revision(), "date": date}
 
     def _command(self, unit: Unit) -> list[str]:
-        return [*cluster.words(unit.item.study, self.out, self.quick), *unit.names]
+        return [*cluster.words(unit.grid.name, self.out, self.quick), *unit.names]
 
 
 def _measured(command: Sequence[str], device: Device, limit: float) -> str:
@@ -218,20 +204,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def _tries(path: pathlib.Path, device: Device, quick: bool) -> list[Try]:
-    """Read the tries of this revision, on this device, and those that were measured before."""
-    found: list[Row] = [x for x in rows(path) if x["on"] == device and x["quick"] == quick]
-    now = revision()
-    tries = [
-        Try(*(row[name] for name in Try._fields))
-        for row in found
-        if row["outcome"] in ("measured", LATE) or row["revision"] == now
-    ]
-    resumable = {item.study for item in ITEMS if experiments.load(item.study).keeps}
-    return [x for x in tries if not x.failed or x.study not in resumable]
-
-
 def _cells(of: Try | Unit) -> set[str]:
-    study = of.study if isinstance(of, Try) else of.item.study
+    study = of.study if isinstance(of, Try) else of.grid.name
     names = of.cells if isinstance(of, Try) else of.names
     return {f"{study}: {name}" for name in names}

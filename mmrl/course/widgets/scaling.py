@@ -29,13 +29,13 @@ class ShardedScanPlayer(Explorer):
 
 
 class ScalingCalculator(Explorer):
-    """Bytes, latency and share of the time of a scan over devices, as `mmrl.course.scaling` has it.
+    """Bytes, latency and share of the time of a scan over devices.
 
-    Computed, not measured: the tape has 2^`log_steps` steps, `size` is the memory's d, and
-    2^`log_devices` devices split it. `network` says which of them share a node, where messages are
-    fast: eight each, all, or none. With `united`, one all-gather sends the leaves of a total
-    together, as programs for GPUs do; otherwise each leaf waits alone, as on CPUs. `capacity` is a
-    device's memory, in GB.
+    Computed as in `mmrl.course.ch18_many_devices.scaling`, not measured: the tape has 2^`log_steps`
+    steps, `size` is the memory's d, and 2^`log_devices` devices split it. `network` says which of
+    them share a node, where messages are fast: eight each, all, or none. With `united`, one
+    all-gather sends the leaves of a total together, as programs for GPUs do; otherwise each leaf
+    waits alone, as on CPUs. `capacity` is a device's memory, in GB.
     """
 
     _esm = source("scaling_calculator")

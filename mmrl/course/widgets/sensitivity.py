@@ -16,9 +16,10 @@ class SensitivityExplorer(Explorer):
     """|∂Q(s_n, a_n)/∂o_i| along an episode, and the share that a segment of L steps cuts off.
 
     `tape` and `segments` are two agents, each a matrix [n, i] written row after row up to its
-    diagonal: `mmrl.course.experiments.sensitivity.lower(matrix)`. Of each the first 44 steps are
-    shown. They start as two LRUs from the book's results, on RepeatPreviousPaper. `lag` is the age
-    of the observation that the task needs: -1 for none, `END` for the first of the episode.
+    diagonal, as `lower(matrix)` of the experiment in chapter 8 returns it. Of each the first 44
+    steps are shown. They start as two LRUs from the book's results, on RepeatPreviousPaper. `lag`
+    is the age of the observation that the task needs: -1 for none, `END` for the first of the
+    episode.
     """
 
     _esm = source("sensitivity_explorer")

@@ -15,15 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.course import exercises as checks
+from mmrl import course
 from mmrl.course.exercises import Exercise, Mistake, NotYet
 from mmrl.course.exercises.answers import LONGEST
 
-NAMES = sorted(path.stem for path in Path(checks.__path__[0]).glob("chapter_*.py"))
+FOLDERS = {
+    f"chapter_{path.parent.name[2:].partition('_')[0]}": path.parent.name
+    for path in sorted(Path(course.__path__[0]).glob("ch*/exercises.py"))
+}
+NAMES = [*FOLDERS]
 
 
 def exercises(module: str) -> dict[str, Exercise]:
-    found = vars(importlib.import_module(f"mmrl.course.exercises.{module}"))
+    found = vars(importlib.import_module(f"mmrl.course.{FOLDERS[module]}.exercises"))
     return {name: value for name, value in found.items() if isinstance(value, Exercise)}
 
 

@@ -13,8 +13,14 @@ import pytest
 from mmrl.agents.clear.vtrace import Measures
 from mmrl.course.continual import cycles as continual
 from mmrl.course.continual.cycles import Curves, Played, cycle
-from mmrl.course.experiments import forgetting, protocols
-from mmrl.course.experiments.forgetting import FINAL_SEEDS, FINALISTS, SEEDS, TUNING_SEEDS
+from mmrl.course.experiments import experiment_forgetting as forgetting
+from mmrl.course.experiments import protocols
+from mmrl.course.experiments.experiment_forgetting import (
+    FINAL_SEEDS,
+    FINALISTS,
+    SEEDS,
+    TUNING_SEEDS,
+)
 from mmrl.course.experiments.grid import rows
 from mmrl.course.experiments.protocols import SWEEPS, Cell
 from mmrl.runs.checkpoint import dumps, loads

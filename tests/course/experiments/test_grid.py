@@ -2,7 +2,6 @@
 
 import dataclasses
 import fcntl
-import importlib
 import json
 import pathlib
 from typing import Any
@@ -177,7 +176,7 @@ def test_of_two_rows_of_a_cell_the_last_is_revised(tmp_path: pathlib.Path):
 @pytest.mark.full
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_what_the_book_has_is_not_measured_again(name: str, tmp_path: pathlib.Path):
-    study: Grid = importlib.import_module(f"mmrl.course.experiments.{name}").GRID
+    study: Grid = experiments.load(name)
     kept, path = RESULTS / f"{name}.jsonl", tmp_path / f"{name}.jsonl"
     path.write_bytes(kept.read_bytes() if kept.exists() else b"")  # some have no row yet
     before, total = path.read_bytes(), len(study.cells)

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.course.experiments import baselines, popgym
-from mmrl.course.experiments.popgym import BLOCKS, SEEDS, Tally
+from mmrl.course.experiments import experiment_baselines as baselines
+from mmrl.course.experiments import experiment_popgym as popgym
+from mmrl.course.experiments.experiment_popgym import BLOCKS, SEEDS, Tally
 from mmrl.envs.popgym import SPECS
 from mmrl.rollout import collect, start
 from mmrl.runs import Run

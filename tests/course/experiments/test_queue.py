@@ -11,7 +11,7 @@ import pytest
 from mmrl.course import experiments
 from mmrl.course.experiments import parts, queue
 from mmrl.course.experiments.grid import Grid, Row, Rows, rows
-from mmrl.course.experiments.queue import ITEMS, Item, Queue
+from mmrl.course.experiments.queue import Queue, studies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,13 @@ class Cell:
 
 
 CELLS = [Cell("large", 9), Cell("small", 1), Cell("broken", 5)]
-ITEM = Item("one", "something")
+
+
+def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+    return [{"cell": cell.name} for cell in together]
+
+
+GRID = Grid("one", CELLS, measure, lambda row: "done", cost=lambda cell: cell.size)
 
 
 @pytest.fixture
@@ -29,26 +35,24 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Measure in this process, where the cell "broken" fails. Return the names of cells tried."""
     tried: list[str] = []
 
-    def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-        return [{"cell": cell.name} for cell in together]
-
-    grid = Grid("one", CELLS, measure, lambda row: "done", cost=lambda cell: cell.size)
-
     def run(command: Sequence[str], device: str, limit: float) -> str:
         out, name = pathlib.Path(command[command.index("--out") + 1]), command[-1]
         tried.append(name)
         if name == "broken":
             return "no memory"
-        assert len(list(parts.measure(grid, out, [name]))) == 1
+        assert len(list(parts.measure(GRID, out, [name]))) == 1
         return ""
 
-    monkeypatch.setattr(experiments, "load", lambda name: grid)
     monkeypatch.setattr(queue, "_measured", run)
     return tried
 
 
 def test_every_experiment_waits_in_the_queue():
-    assert sorted({item.study for item in ITEMS}) == sorted(experiments.EXPERIMENTS)
+    grids = studies()
+    assert sorted(grid.name for grid in grids) == sorted(experiments.EXPERIMENTS)
+    assert len({grid.turn for grid in grids}) == len(grids), "each has its turn"
+    for grid in grids:
+        assert 20 <= len(grid.about) <= 100 and 20 <= len(grid.decides) <= 100, grid.name
 
 
 @pytest.mark.parametrize(
@@ -58,18 +62,18 @@ def test_every_experiment_waits_in_the_queue():
 def test_rows_are_measured_once(
     device: Any, order: list[str], measured: list[str], tmp_path: pathlib.Path
 ):
-    assert "3 rows remain." in list(Queue(tmp_path, device, items=[ITEM]).run(minutes=0.0))
+    assert "3 rows remain." in list(Queue(tmp_path, device, grids=[GRID]).run(minutes=0.0))
     assert measured == []
-    lines = list(Queue(tmp_path, device, items=[ITEM]).run())
+    lines = list(Queue(tmp_path, device, grids=[GRID]).run())
     assert measured == order and any("no memory" in line for line in lines)
-    list(Queue(tmp_path, device, items=[ITEM]).run())
+    list(Queue(tmp_path, device, grids=[GRID]).run())
     assert measured == order  # what failed is not tried again in this revision
     assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
     tries = rows(tmp_path / "queue.jsonl")
     assert [row["cells"] for row in tries] == [[name] for name in measured]
     assert {row["on"] for row in tries} == {device}
     (tmp_path / "queue.jsonl").unlink()
-    list(Queue(tmp_path, device, items=[ITEM]).run())
+    list(Queue(tmp_path, device, grids=[GRID]).run())
     assert measured == [*order, "broken"]
 
 
@@ -82,14 +86,14 @@ def test_a_row_that_was_measured_before_a_kill_is_kept(
     with monkeypatch.context() as during:
         during.setattr(parts, "merge", killed)
         with pytest.raises(KeyboardInterrupt):
-            list(Queue(tmp_path, "cpu", items=[ITEM]).run())
-    list(Queue(tmp_path, "cpu", items=[ITEM]).run())
+            list(Queue(tmp_path, "cpu", grids=[GRID]).run())
+    list(Queue(tmp_path, "cpu", grids=[GRID]).run())
     assert measured == ["small", "broken", "large"]
     assert sorted(row["cell"] for row in rows(tmp_path / "one.jsonl")) == ["large", "small"]
 
 
 def test_a_unit_is_left_out_for_one_that_fits(measured: list[str], tmp_path: pathlib.Path):
-    known = Queue(tmp_path, "gpu", items=[ITEM])
+    known = Queue(tmp_path, "gpu", grids=[GRID])
     units = {unit.names[0]: unit for unit in known.waiting()}
     both = dataclasses.replace(units["large"], names=("large", "broken"))
     assert known.seconds(both) == 2 * known.seconds(units["small"]) > 0

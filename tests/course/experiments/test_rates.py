@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmrl.course.experiments import batching, ewma, ppo, r2d2, staleness, tuning
+from mmrl.course.ch07_train_it import experiment_batching as batching
+from mmrl.course.ch09_r2d2 import experiment_r2d2 as r2d2
+from mmrl.course.ch10_ppo_with_memory import experiment_ppo as ppo
+from mmrl.course.ch11_three_policies import experiment_ewma as ewma
+from mmrl.course.ch11_three_policies import experiment_staleness as staleness
+from mmrl.course.experiments import tuning
 from mmrl.course.experiments.fleet import Fleet, Trained
 from mmrl.runs.checkpoint import loads
 from tests.helpers import traced

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import os
 import pathlib
@@ -293,7 +292,7 @@ def test_a_row_that_the_file_has_meanwhile_is_not_put_in_its_place(tmp_path: pat
 @pytest.mark.slow
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_every_cell_of_the_book_has_its_turn_after_what_it_reads(name: str, tmp_path: pathlib.Path):
-    study: Grid = importlib.import_module(f"mmrl.course.experiments.{name}").GRID
+    study: Grid = experiments.load(name)
     some = dataclasses.replace(study, outdated=Grid.outdated, cell_of=lambda row: row["cell"])
     first = {cell.name: cell for cell in study.cells}
     done: set[str] = set()

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from mmrl.agents import dqn
-from mmrl.course.experiments import batching, r2d2, training_times
+from mmrl.course.ch07_train_it import experiment_batching as batching
+from mmrl.course.ch07_train_it import experiment_training_times as training_times
+from mmrl.course.ch09_r2d2 import experiment_r2d2 as r2d2
 from mmrl.envs import make
 
 

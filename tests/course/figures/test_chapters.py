@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from mmrl.course import experiments
-from mmrl.course.experiments import returns_timing
-from mmrl.course.figures import leaks, returns
+from mmrl.course.ch04_resets import figures as leaks
+from mmrl.course.ch05_returns_are_monoids import experiment_returns_timing as returns_timing
+from mmrl.course.ch05_returns_are_monoids import figures as returns
 from mmrl.show import figure
 
 BEGIN = np.arange(6) % 3 == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import ppo as agent
-from mmrl.course.experiments import ppo
+from mmrl.course.ch10_ppo_with_memory import experiment_ppo as ppo
 from mmrl.course.experiments.grid import settings
 from mmrl.course.figures import policies
 from mmrl.envs import make

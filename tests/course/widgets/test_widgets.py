@@ -20,8 +20,9 @@ import pytest
 import traitlets
 
 from mmrl import returns
-from mmrl.course import segments, widgets
-from mmrl.course.experiments.sensitivity import lower
+from mmrl.course import widgets
+from mmrl.course.ch06_segments_and_tapes import segments
+from mmrl.course.ch08_what_truncation_costs.experiment_sensitivity import lower
 from mmrl.course.instruments import sensitivity
 from mmrl.course.widgets import graphs, programs, recurrences
 from mmrl.course.widgets.base import FOLDER, IMPORT, MOST, source

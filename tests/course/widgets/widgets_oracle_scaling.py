@@ -1,4 +1,4 @@
-"""Scans over devices and what they cost, by `mmrl.scan` on one device and `mmrl.course.scaling`."""
+"""Scans over devices and what they cost, by `mmrl.scan` on one device and chapter 18."""
 
 import itertools
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.course.scaling import ACROSS, WITHIN, cost, leaf_bytes
+from mmrl.course.ch18_many_devices.scaling import ACROSS, WITHIN, cost, leaf_bytes
 from mmrl.memory import FFM, LRU, S5, LinearAttention
 from mmrl.monoid import Affine, Max, Resettable, Sum
 from mmrl.scan import scan

@@ -17,7 +17,7 @@ export const LINKS = {
   across: { latency: 30e-6, bandwidth: 50e9 },
 };
 
-/** As mmrl.course.scaling.cost: bytes on each device, and seconds. */
+/** As mmrl.course.ch18_many_devices.scaling.cost: bytes on each device, and seconds. */
 export function cost(leaves, steps, devices, { latency, bandwidth }, united = true) {
   const element = leaves.reduce((sum, size) => sum + size, 0);
   const several = devices > 1;

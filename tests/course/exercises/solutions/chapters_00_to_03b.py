@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.course.exercises.chapter_02 import scanned
+from mmrl.course.ch02_monoids_and_scans.exercises import scanned
 
 
 def _loop_returns(rewards, gamma):

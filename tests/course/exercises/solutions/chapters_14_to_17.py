@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.course.exercises.chapter_15 import executed
-from mmrl.course.exercises.chapter_16 import ACTING, followed, greedy, judged
+from mmrl.course.ch15_recurrent_tensors.exercises import executed
+from mmrl.course.ch16_graphs_and_schedules.exercises import ACTING, followed, greedy, judged
 
 
 def _kept(capacity, actors, unroll, steps):

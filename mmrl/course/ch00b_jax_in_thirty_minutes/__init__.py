@@ -1,0 +1,1 @@
+"""Chapter 0b: JAX in thirty minutes."""

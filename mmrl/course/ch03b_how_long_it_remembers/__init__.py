@@ -1,0 +1,1 @@
+"""Chapter 3b: How long a memory remembers."""

@@ -1,0 +1,225 @@
+"""Discounted returns of many episodes, in every way one would think of: how long each takes.
+
+Morad et al. 2024, Figure 4, against all honest rivals. The paper compares its monoid with a Python
+loop that calls a compiled function once per episode. That loop pays for a call per episode, so what
+it loses grows with the number of episodes, and hardly depends on their length.
+
+Each row is one batch: lengths drawn uniformly from 1 to `longest` - 1, as in the paper's code, and
+the least time of each form over many rounds, in which all forms take turns. Every form is compiled
+beforehand, the loop for each length that occurs (`first_call_s` says what that took), and all are
+checked to give the same numbers. Two forms begin from input that someone else has padded: they are
+bounds more than rivals.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.signal import lfilter
+
+from mmrl import returns
+from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.monoid import Affine, Resettable
+from mmrl.scan import scan
+
+GAMMA = 0.99
+ROUNDS, SELDOM = 160, 4  # the slow forms run in every fourth round
+
+OURS = "ours: one backward scan with resets"
+LOOP = "compiled call per episode"
+LFILTER = "scipy lfilter per episode"
+STEPS = "Python loop over steps"
+ASSOCIATIVE = "associative scan with resets"
+CHUNKED = "chunked scan with resets"
+UNPADDED = "pad, vmap(lax.scan), unpad"
+PADDED = "vmap(lax.scan), already padded"
+COLUMNS = "numpy over padded columns"
+
+
+class Cell(NamedTuple):
+    """How many episodes a batch has, and below which length they stay."""
+
+    episodes: int
+    longest: int
+
+    @property
+    def name(self) -> str:
+        """Says it in words."""
+        return f"{self.episodes} episodes below {self.longest} steps"
+
+
+SIZES = (Cell(10, 100), Cell(100, 100), Cell(1000, 100), Cell(1000, 10), Cell(100, 1000))
+QUICK = Cell(3, 8)
+
+
+class Batch:
+    """Rewards of consecutive episodes on one tape, and padded to the longest."""
+
+    def __init__(self, episodes: int, longest: int, seed: int = 0):
+        rng = np.random.default_rng(seed)
+        lengths = rng.integers(1, longest, episodes)
+        self.longest, self.lengths = longest, lengths
+        self.edges = [0, *np.cumsum(lengths).tolist()]
+        self.rewards = rng.normal(size=self.edges[-1]).astype("f4")
+        self.last = np.zeros(self.edges[-1], bool)
+        self.last[np.cumsum(lengths) - 1] = True
+        self.mask = np.arange(longest) < lengths[:, None]
+        self.padded = np.zeros(self.mask.shape, "f4")
+        self.padded[self.mask] = self.rewards
+
+    def tape(self, result: np.ndarray | jax.Array) -> np.ndarray:
+        """Returns as a tape, also where a form gives them as [step, episode]."""
+        result = np.asarray(result)
+        return result if result.ndim == 1 else result.T[self.mask]
+
+
+def say(row: Row) -> str:
+    """A row in a few words: how long ours takes, and a call per episode."""
+    times = row["ms"]
+    return f"{times[OURS]:.3f} ms, {times[LOOP] / times[OURS]:.0f} times as fast as a {LOOP}"
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """The least milliseconds of each form."""
+    batch, load = Batch(*cell), os.getloadavg()[0]
+    entrants = forms(batch)
+    began = time.perf_counter()
+    expected = entrants[LOOP]()
+    first = time.perf_counter() - began
+    for name, form in entrants.items():
+        np.testing.assert_allclose(batch.tape(form()), expected, atol=2e-3, err_msg=name)
+    rounds = 2 if quick else ROUNDS
+    return {
+        **cell._asdict(),
+        "steps": batch.edges[-1],
+        "distinct_lengths": len(set(batch.lengths.tolist())),
+        "gamma": GAMMA,
+        "seeds": [0],
+        "rounds": rounds,
+        "ms": race(entrants, rounds),
+        "first_call_s": round(first, 3),
+        "load": round(load, 2),
+        "quick": quick,
+    }
+
+
+def race(entrants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The least milliseconds of each, all taking turns."""
+    best = dict.fromkeys(entrants, float("inf"))
+    for turn in range(rounds):
+        for name, form in entrants.items():
+            if turn % SELDOM == 0 or name not in (LOOP, LFILTER, STEPS):
+                began = time.perf_counter()
+                form()
+                best[name] = min(best[name], time.perf_counter() - began)
+    return {name: float(f"{seconds * 1e3:.4g}") for name, seconds in best.items()}
+
+
+def forms(batch: Batch) -> dict[str, Callable[[], Any]]:
+    """Every way to turn the rewards of `batch` into returns, each a call without arguments."""
+    flat, places = (batch.rewards, batch.last), np.flatnonzero(batch.mask)
+    unpad = functools.partial(pad_and_unpad, shape=batch.mask.shape)
+    turned = np.ascontiguousarray(batch.padded.T)
+    return {
+        OURS: compiled(ours, *flat),
+        ASSOCIATIVE: compiled(functools.partial(resettable, "associative"), *flat),
+        CHUNKED: compiled(functools.partial(resettable, "chunked"), *flat),
+        UNPADDED: compiled(unpad, batch.rewards, places),
+        PADDED: compiled(jax.vmap(one_episode, 1, 1), turned),
+        COLUMNS: functools.partial(columns, turned),
+        LFILTER: functools.partial(filtered, batch),
+        STEPS: functools.partial(stepwise, *flat),
+        LOOP: call_per_episode(batch),
+    }
+
+
+def compiled(function: Callable, *arguments: np.ndarray) -> Callable[[], jax.Array]:
+    """A call of a program that was compiled for just these arguments, and waits for the result."""
+    arrays = [jnp.asarray(x) for x in arguments]
+    program = jax.jit(function).lower(*arrays).compile()
+    return lambda: jax.block_until_ready(program(*arrays))
+
+
+def ours(rewards: jax.Array, last: jax.Array) -> jax.Array:
+    return returns.discounted(rewards, returns.discounts(GAMMA, last))
+
+
+def resettable(method: str, rewards: jax.Array, last: jax.Array) -> jax.Array:
+    """The monoid of Theorems 3.3 and 3.4, by one method of `mmrl.scan`."""
+    elements = (jnp.full_like(rewards, GAMMA), rewards), last
+    return scan(Resettable(Affine()), elements, reverse=True, method=method)[0][1]
+
+
+def one_episode(rewards: jax.Array) -> jax.Array:
+    def step(g, r):
+        g = r + GAMMA * g
+        return g, g
+
+    return jax.lax.scan(step, jnp.zeros(()), rewards, reverse=True)[1]
+
+
+def pad_and_unpad(rewards: jax.Array, places: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """From a tape to a tape: `places` are the real steps of the padded array."""
+    array = jnp.zeros(shape[0] * shape[1]).at[places].set(rewards, unique_indices=True)
+    return jax.vmap(one_episode)(array.reshape(shape)).reshape(-1)[places]
+
+
+def columns(rewards: np.ndarray) -> np.ndarray:
+    """No JAX at all: one addition per step, for all episodes at once; rewards are [step, episode].
+
+    Rewards after an episode's end are 0, so that no mask is needed.
+    """
+    out, g = np.empty_like(rewards), np.zeros(rewards.shape[1], "f4")
+    for t in range(len(rewards) - 1, -1, -1):
+        out[t] = g = rewards[t] + np.float32(GAMMA) * g
+    return out
+
+
+def filtered(batch: Batch) -> np.ndarray:
+    """The way of many code bases: a digital filter, run backwards over each episode."""
+    tape = batch.rewards
+    parts = [lfilter([1], [1, -GAMMA], tape[a:b][::-1])[::-1] for a, b in pairwise(batch.edges)]
+    return np.concatenate(parts)
+
+
+def stepwise(rewards: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Returns by one step after another in Python."""
+    out, g = np.zeros_like(rewards), 0.0
+    for t in range(out.size - 1, -1, -1):
+        out[t] = g = rewards[t] + (0.0 if last[t] else GAMMA) * g
+    return out
+
+
+def call_per_episode(batch: Batch) -> Callable[[], np.ndarray]:
+    """The way of the paper's code: slice, call a compiled scan, wait; compiled for each length."""
+    each = jax.jit(lambda r: scan(Affine(), (jnp.full_like(r, GAMMA), r), reverse=True)[1])
+    rewards = jnp.asarray(batch.rewards)
+
+    def loop() -> np.ndarray:
+        parts = [each(rewards[a:b]).block_until_ready() for a, b in pairwise(batch.edges)]
+        return np.concatenate(parts)
+
+    return loop
+
+
+def _cell_of(row: Row) -> str:
+    return Cell(row["episodes"], row["longest"]).name
+
+
+GRID = Grid(
+    "returns_timing",
+    SIZES,
+    alone(measure),
+    say,
+    cell_of=_cell_of,
+    small=(QUICK,),
+    about="Discounted returns of many episodes, in nine ways (Figure 4 of the paper).",
+    decides="how much faster one scan of all returns is (Figure 4)",
+    turn=4,
+)

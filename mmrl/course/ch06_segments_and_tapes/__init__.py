@@ -1,0 +1,1 @@
+"""Chapter 6: Segments and tapes."""

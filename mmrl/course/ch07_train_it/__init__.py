@@ -1,0 +1,1 @@
+"""Chapter 7: Train it: DQN on a tape."""

@@ -1,0 +1,168 @@
+"""Tapes (TBB) against segments (SBB) of L steps: what the choice costs, at equal tuning.
+
+A cell is a task, a memory and a way of batching. Every cell gets the same: one network, batch,
+loss, number of steps and updates, and its own best learning rate, chosen from `RATES` on by the
+rule of `tuning`, on seeds that are not among the reported ones. All agents of a cell train side by
+side in one program.
+
+The code of Morad et al. (2024) has two quirks that this repeats on request, to see whether the
+conclusion hangs on them: "loss" takes the Huber loss of the mean absolute error on segments, but
+the mean of Huber losses on the tape; "target" scans the next observations for the target's states,
+which thus never see the first observation of an episode.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mmrl.agents import dqn
+from mmrl.course import plain
+from mmrl.course.ch07_train_it import quirks
+from mmrl.course.experiments import fleet, tuning
+from mmrl.course.experiments.fleet import Fleet, Trained
+from mmrl.course.experiments.grid import Grid, Row, alone, by_an_earlier_rule, interval_at_rate
+from mmrl.runs import program
+
+RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
+SEEDS = (0, 1, 2, 3, 4, 5)
+TUNING_SEEDS = (1000, 1001)  # one agent each per rate: as many as there are seeds, one program
+TAPE = 0  # the length that stands for whole episodes
+LENGTHS = (10, 20, 50, 100)  # L, steps
+MEMORIES = ("lru", "gru", "ffm", "s5", "linear_attention")
+
+
+ACTION = ("previous_action", *dqn.OBSERVES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """How a task is trained, whatever the batching."""
+
+    name: str
+    gamma: float = 0.5  # γ, chosen on tuning seeds
+    observes: tuple[str, ...] = dqn.OBSERVES
+    span: float = 2.0  # the best return less the worst
+    blocks: int = 16
+    epsilon_decay: float = 80.0  # iterations
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("RepeatPreviousPaper"),
+        Task("RepeatFirstEasy"),
+        Task("CountRecallEasy", observes=ACTION),
+        Task("PositionOnlyCartPoleEasy", gamma=0.99, observes=ACTION, span=1.0),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    task: str
+    memory: str
+    length: int = TAPE  # L, or TAPE
+    quirky: tuple[str, ...] = ()  # of quirks.NAMES
+    sizes: tuple[tuple[str, int], ...] = ()  # of the memory, where they are not its own
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        batching = f"segments of {self.length}" if self.length else "tape"
+        sizes = [f"{name} {value}" for name, value in self.sizes]
+        return ", ".join([self.task, self.memory, *sizes, batching, *self.quirky])
+
+    @property
+    def config(self) -> dqn.Config:
+        task = TASKS[self.task]
+        return dataclasses.replace(
+            plain.DQN,
+            memory=self.memory,
+            memory_sizes=self.sizes,
+            batching="segments" if self.length else "tape",
+            segment_length=self.length or 1,
+            gamma=task.gamma,
+            blocks=task.blocks,
+            epsilon_decay=task.epsilon_decay,
+        )
+
+
+def cells() -> list[Cell]:
+    """The whole grid, the most telling cells first."""
+    (lag, hold), rest = list(TASKS)[:2], list(TASKS)[2:]
+    loss, target = quirks.NAMES
+    main = [
+        *(Cell(task, "lru", n) for task in (lag, hold) for n in (TAPE, 10, 50)),
+        *(Cell(lag, "gru", n) for n in (TAPE, 10)),
+        *(Cell(lag, "lru", n, q) for n, q in ((TAPE, (target,)), (10, (loss, target)))),
+        *(Cell(task, "gru", n) for task in (hold, lag) for n in (TAPE, *LENGTHS)),
+        *(Cell(task, "lru", n) for task in (lag, *rest) for n in (TAPE, *LENGTHS)),
+        *(Cell(lag, "lru", 10, (q,)) for q in (loss, target)),
+        *(Cell(lag, m, n) for m in ("ffm", "s5", "linear_attention") for n in (TAPE, 10)),
+        *(Cell(hold, "lru", n, q) for n, q in ((TAPE, (target,)), (10, (loss, target)))),
+    ]
+    several = ((loss,), (target,), (loss, target))
+    quirky = [Cell(task, "lru", n, q) for task in (lag, hold) for n in (10, 50) for q in several]
+    whole = [Cell(t, m, n) for m in MEMORIES for t in TASKS for n in (TAPE, *LENGTHS)]
+    return list(dict.fromkeys([*main, *whole, *quirky]))
+
+
+QUICK: dict[str, Any] = {**fleet.QUICK, "batch": 200}
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    began, cpu = time.perf_counter(), time.process_time()
+    config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
+
+    def tell(trained: Trained) -> Row:
+        return {
+            "cell": cell.name,
+            "task": cell.task,
+            "memory": cell.memory,
+            "batching": config.batching,
+            "segment_length": cell.length,
+            "quirks": list(cell.quirky),
+            **fleet.told(config, trained.returns),
+            "fill": round(float(np.mean(trained.metrics.fill)), 4),
+            "gamma": config.gamma,
+            "batch": config.batch,
+            "updates": config.blocks * config.block * config.updates,
+            "previous_action": TASKS[cell.task].observes == ACTION,
+            "seconds": round(time.perf_counter() - began, 1),
+            "cpu_seconds": round(time.process_time() - cpu, 1),
+            "quick": quick,
+        }
+
+    going = functools.partial(train, cell, config)
+    rule = {"span": TASKS[cell.task].span, "row": row}
+    return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
+
+
+def train(cell: Cell, config: dqn.Config, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+    """Train one agent per rate and seed."""
+    return _fleet(cell.task, cell.quirky).train(config, {"learning_rate": rates}, seeds)
+
+
+@functools.lru_cache(4)  # whose programs take memory
+def _fleet(name: str, quirky: tuple[str, ...]) -> Fleet:
+    env, params, *_ = program("dqn", f"popgym-{name}-v0", TASKS[name].observes)
+    return Fleet(dqn, env, params, quirks.learn(quirky) if quirky else None)
+
+
+GRID = Grid(
+    "batching",
+    cells(),
+    alone(measure),
+    interval_at_rate,
+    outdated=by_an_earlier_rule,
+    about="Tapes against segments: five memories, four tasks, and the source code's quirks.",
+    decides="whether tapes learn better than segments",
+    turn=7,
+)

@@ -1,0 +1,132 @@
+"""Seconds per gradient step, drawing the batch included, on a tape and on segments (cf. Table 1).
+
+The five ways of batching take turns, and the fastest turn of each counts, so that a busy machine
+slows all of them alike.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from mmrl.agents import dqn
+from mmrl.agents.common import scan_learning
+from mmrl.course import plain
+from mmrl.course.ch07_train_it.experiment_batching import LENGTHS, MEMORIES, TAPE
+from mmrl.course.experiments.grid import Grid, Row, Rows
+from mmrl.runs import program
+
+ENV = "popgym-RepeatFirstEasy-v0"
+STEPS = 20  # gradient steps in a turn
+TURNS = 15
+
+
+class Cell(NamedTuple):
+    """A memory, and a way of batching."""
+
+    memory: str
+    length: int  # L of segments, or TAPE
+
+    @property
+    def batching(self) -> str:
+        """Says it in words."""
+        return f"segments of {self.length}" if self.length else "tape"
+
+    @property
+    def name(self) -> str:
+        return f"{self.memory}, {self.batching}"
+
+
+def cells() -> list[Cell]:
+    """The whole grid, memory by memory."""
+    return [Cell(memory, length) for memory in MEMORIES for length in (TAPE, *LENGTHS)]
+
+
+def say(row: Row) -> str:
+    """A row in a few words: how long a gradient step takes."""
+    return f"{1000 * row['seconds']:.2f} ms"
+
+
+def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+    """Time a memory's ways of batching, which take turns."""
+    sizes = {"width": 8, "batch": 200, "capacity": 4096} if quick else {}
+    configs = [_config(*cell, **sizes) for cell in together]
+    steps = [_steps(config) for config in configs]
+    taken: list[list[tuple[float, float]]] = [[] for _ in together]
+    for _ in range(2 if quick else TURNS):
+        for turn, times in zip(steps, taken, strict=True):
+            began, used = time.perf_counter(), time.process_time()
+            turn()
+            wall, cpu = time.perf_counter() - began, time.process_time() - used
+            times.append((wall / STEPS, cpu / STEPS))
+    return [
+        {
+            "memory": cell.memory,
+            "batching": config.batching,
+            "batching_name": cell.batching,
+            "segment_length": cell.length,
+            "seconds": min(wall for wall, _ in times),
+            "cpu_seconds": min(cpu for _, cpu in times),
+            "batch": config.batch,
+            "width": config.width,
+            "env": ENV,
+            "turns": len(times),
+            "quick": quick,
+        }
+        for cell, config, times in zip(together, configs, taken, strict=True)
+    ]
+
+
+def _config(memory: str, length: int, **changes: Any) -> dqn.Config:
+    config = dataclasses.replace(
+        plain.DQN, memory=memory, batching="segments" if length else "tape", **changes
+    )
+    return dataclasses.replace(config, segment_length=length or 1)
+
+
+def _steps(config: dqn.Config):
+    """A function that takes `STEPS` gradient steps on a full tape; compiled and run once."""
+    env, params, *_ = program("dqn", ENV)
+    dqn.check(config, env, params)
+    rollouts = 2 * config.capacity // (config.environments * config.rollout)
+
+    @jax.jit
+    def fill(key):
+        state = dqn.init(config, env, params, key)
+        act = functools.partial(dqn.act_and_store, config, env, params)
+        keys = jax.random.split(key, rollouts)
+        return jax.lax.scan(lambda s, k: (act(s, k)[0], None), state, keys)[0]
+
+    @jax.jit
+    def turn(state, key):
+        keys = jax.random.split(key, STEPS)
+        learn = functools.partial(dqn.learn, config)
+        return dqn.changed(scan_learning(learn, state, dqn.changed, keys)[0])
+
+    state = fill(jax.random.key(0))
+
+    def again() -> None:
+        jax.block_until_ready(jax.tree.leaves(turn(state, jax.random.key(1))))
+
+    again()
+    return again
+
+
+def _cell_of(row: Row) -> str:
+    return Cell(row["memory"], row["segment_length"]).name
+
+
+GRID = Grid(
+    "training_times",
+    cells(),
+    measure,
+    say,
+    program=lambda cell: cell.memory,
+    cell_of=_cell_of,
+    about="Seconds per gradient step, on a tape and on segments.",
+    decides="whether a gradient step on a tape is as fast as on segments",
+    turn=3,
+)

@@ -1,0 +1,203 @@
+"""How much every past observation matters to Q(s_n, a_n): Figures 3 and 7 of Morad et al. (2024).
+
+Each row is a task, a memory and a way of batching, trained on several seeds. On greedy episodes it
+holds, by the age n - i of an observation o_i and at the last step n:
+
+- `gradient`: ‖∂Q(s_n, a_n)/∂o_i‖, Eq. 36, over the features of the card.
+- `ones`: |Σ_k ∂Q(s_n, a_n)/∂o_ik|, near to what the paper's code logs. A one-hot observation never
+  moves in this direction.
+- `swap`: the mean of |ΔQ(s_n, a_n)| if the card is replaced by each of the other suits. This one is
+  a change that can happen.
+- `flips`: the share of those swaps after which another action is the greedy one.
+
+`untrained` is `gradient` before the first update, and `example` that of one episode at every n.
+"""
+
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from mmrl.agents import dqn
+from mmrl.course import plain
+from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.course.instruments import sensitivity
+from mmrl.nets import Net
+from mmrl.rollout import collect, start
+from mmrl.runs import Program, Run, Setup, interval
+
+TASKS = ("RepeatPreviousPaper", "RepeatFirstEasy")
+SUITS = 4  # the first features of an observation: which card
+SEEDS = (0, 1, 2, 3, 4)
+EPISODES = 8  # greedy episodes per seed
+SHOWN = 44  # steps of the example: 990 numbers
+LENGTH = 10  # L of the segments, as in the paper
+QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 4, "width": 8, "batch": 150}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One row: agents that are trained, and then examined."""
+
+    task: str
+    memory: str
+    batching: str
+    length: int = LENGTH  # L, of segments
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished row is known by."""
+        longer = f" of {self.length}" if self.length != LENGTH else ""
+        return f"{self.task}, {self.memory}, {self.batching}{longer}"
+
+
+def cells() -> list[Cell]:
+    """All rows, the most telling first."""
+    lag, first = TASKS
+    order = [(lag, "lru"), (lag, "ffm"), (first, "lru"), (lag, "linear_attention")]
+    order += [(first, "ffm"), (first, "linear_attention"), (lag, "gru"), (first, "gru")]
+    grid = [Cell(t, m, batching) for t, m in order for batching in ("tape", "segments")]
+    # Segments that are long enough to learn the task: what they change at an equal return.
+    return [*grid[:6], Cell(lag, "lru", "segments", 50), *grid[6:]]
+
+
+def say(row: Row) -> str:
+    """A row in a few words: the return, and how much of the gradient is old."""
+    middle, (low, high) = row["outside"], row["outside_95"]
+    return (
+        f"return {np.mean(row['returns']):.2f}; {middle:.0%} [{low:.0%}, {high:.0%}] of the "
+        f"gradient is {LENGTH} steps old or older"
+    )
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Train the agents of a cell and examine them."""
+    began = time.process_time()
+    changes = {"batching": cell.batching, "segment_length": cell.length}
+    changes |= QUICK if quick else {}
+    config = dataclasses.replace(plain.DQN, memory=cell.memory, **changes)
+    trained = Run(Setup(env=f"popgym-{cell.task}-v0", config=config, seeds=SEEDS))
+    for _ in trained:
+        pass
+    found = examine(trained.program, trained.state.net)
+    fresh = examine(trained.program, trained.begin().net, swap=False)
+    shares = [outside(curve, LENGTH)[0] for curve in found["gradient"]]
+    middle, low, high = interval(np.array(shares))
+    rounded = {name: _round(values) for name, values in found.items()}
+    return {
+        "cell": cell.name,
+        "task": cell.task,
+        "memory": cell.memory,
+        "batching": cell.batching,
+        "segment_length": cell.length if cell.batching == "segments" else 0,
+        "seeds": list(SEEDS),
+        "episodes": EPISODES,
+        "returns": np.round(trained.history[-1]["returns"], 4).tolist(),
+        "outside": middle,
+        "outside_95": [low, high],
+        **{name: rounded[name] for name in ("gradient", "swap")},
+        **{name: _round(found[name].mean(0)) for name in ("ones", "flips")},
+        "untrained": _round(fresh["gradient"].mean(0)),
+        "example": _round(example(trained.program, trained.state.net)),
+        "cpu_seconds": round(time.process_time() - began, 1),
+        "quick": quick,
+    }
+
+
+def examine(
+    program: Program, nets: Net, swap: bool = True
+) -> dict[str, Float[np.ndarray, "seed age"]]:
+    """The measures by age at the last step, means over episodes, of the network of each seed."""
+    keys = jax.random.split(jax.random.key(1), (len(SEEDS), EPISODES))
+
+    def seed(net, keys):
+        return jax.lax.map(lambda key: _at_the_end(net, *episode(program, net, key), swap), keys)
+
+    curves = jax.device_get(jax.jit(jax.vmap(seed))(nets, keys))
+    return {name: values.mean(1) for name, values in curves.items()}
+
+
+def episode(
+    program: Program, net: Net, key: PRNGKeyArray
+) -> tuple[Float[Array, "time obs"], Int[Array, " time"], Bool[Array, " time"]]:
+    """Observations, actions and flags of a greedy episode; both tasks have a fixed length."""
+    start_key, key = jax.random.split(key)
+    env, params = program.env, program.params
+    carry = start(env, params, net.init(), start_key)
+    steps = params.max_steps_in_episode
+    _, played = collect(dqn.greedy(net), env, params, carry, key, steps)
+    return jnp.asarray(played.obs), jnp.asarray(played.action), jnp.asarray(played.begin)
+
+
+def _at_the_end(net: Net, obs, actions, begin, swap: bool) -> dict[str, Float[Array, " age"]]:
+    slopes = sensitivity(net, obs, actions, begin, jnp.array([len(obs) - 1]))[0, :, :SUITS]
+    by_step = {"gradient": jnp.linalg.norm(slopes, axis=-1), "ones": jnp.abs(jnp.sum(slopes, -1))}
+    if swap:
+        swapped, q = swaps(net, obs, begin), net(net.init(), obs, begin)[1][-1]
+        change = jnp.abs(swapped[..., actions[-1]] - q[actions[-1]])
+        flips = jnp.argmax(swapped, -1) != actions[-1]
+        # To put a suit in its own place changes nothing: three others are left.
+        by_step["swap"] = jnp.sum(change, -1) / (SUITS - 1)
+        by_step["flips"] = jnp.sum(flips, -1) / (SUITS - 1)
+    return {name: values[::-1] for name, values in by_step.items()}
+
+
+def example(program: Program, nets: Net) -> Float[np.ndarray, " pairs"]:
+    """‖∂Q(s_n, a_n)/∂o_i‖ for i ≤ n < `SHOWN` of one episode of the first seed, row after row."""
+
+    @jax.jit
+    def sizes(net, key):
+        obs, actions, begin = (x[:SHOWN] for x in episode(program, net, key))
+        return jnp.linalg.norm(sensitivity(net, obs, actions, begin)[..., :SUITS], axis=-1)
+
+    first = jax.tree.map(lambda x: x[0], nets)
+    return lower(np.asarray(sizes(first, jax.random.key(2))))
+
+
+def swaps(
+    net: Net, obs: Float[Array, "time obs"], begin: Array
+) -> Float[Array, "time suit action"]:
+    """Q(s_n, ·) at the last step, had card i been of another suit, for every i and suit."""
+
+    def swapped(i: Int[Array, ""], suit: Int[Array, ""]):
+        card = jax.nn.one_hot(suit, SUITS, dtype=obs.dtype)
+        return net(net.init(), obs.at[i, :SUITS].set(card), begin)[1][-1]
+
+    each_suit = jax.vmap(swapped, (None, 0))
+    return jax.lax.map(lambda i: each_suit(i, jnp.arange(SUITS)), jnp.arange(len(obs)))
+
+
+def outside(sizes: Float[np.ndarray, " age"], length: int) -> tuple[float, float]:
+    """The share of Σ sizes that a segment of L steps cuts off: at its last step, and on average.
+
+    `sizes` are by age. A step in place p of its segment, 0 ≤ p < L, sees the ages 0 … p: at best
+    L - 1, on average (L - 1) / 2.
+    """
+    seen = np.cumsum(sizes)[: min(length, len(sizes))] / np.sum(sizes)
+    seen = np.pad(seen, (0, length - len(seen)), constant_values=1.0)
+    return float(1 - seen[-1]), float(1 - seen.mean())
+
+
+def lower(matrix: Float[np.ndarray, "time time"]) -> Float[np.ndarray, " pairs"]:
+    """The entries i ≤ n of a matrix, row after row: 1 + 2 + … + time numbers."""
+    return matrix[np.tril_indices(len(matrix))]
+
+
+def _round(values: np.ndarray) -> list:
+    """Four significant digits: small files."""
+    return [_round(x) if np.ndim(x) else float(f"{x:.4g}") for x in values]
+
+
+GRID = Grid(
+    "sensitivity",
+    cells(),
+    alone(measure),
+    say,
+    about="How much each past observation matters to Q (Figures 3 and 7 of the paper).",
+    decides="how far back observations matter to Q",
+    turn=12,
+)

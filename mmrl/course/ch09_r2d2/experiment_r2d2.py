@@ -1,0 +1,208 @@
+"""R2D2's repairs of segments, one by one, against DQN on a tape.
+
+A cell is a task, a memory and a strategy: where replayed sequences start from (the zero state, the
+stored one, either with a burn-in) or whole episodes on a tape. Every cell trains on about the same
+number of transitions per gradient step, for as many steps, with its own best learning rate,
+chosen from `RATES` on by the rule of `tuning`, on seeds that are not among the reported ones. It
+records what it took: trained transitions, without padding, and CPU-seconds after compilation.
+
+Cells with stored states and a burn-in also record ΔQ of the trained agents, for all four starts on
+the same sequences (`mmrl.course.instruments`).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from mmrl.agents import dqn, r2d2
+from mmrl.course import plain
+from mmrl.course.experiments import fleet, tuning
+from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
+from mmrl.course.experiments.grid import (
+    Grid,
+    Row,
+    alone,
+    by_an_earlier_rule,
+    interval_at_rate,
+    settings,
+)
+from mmrl.course.instruments import STARTS, replay_delta_q
+from mmrl.envs import make
+from mmrl.envs.wrappers import BeginFlag, PreviousAction, PreviousReward
+
+RATES = (1e-3, 3e-3, 1e-2)  # of Adam, the first that are tried
+SEEDS = (0, 1, 2, 3, 4, 5)
+TUNING_SEEDS = (1000, 1001)
+STRATEGIES = {
+    "tape": {},
+    "zero": {"start": "zero", "burn_in": 0},
+    "stored": {"start": "stored", "burn_in": 0},
+    "burn_in": {"start": "zero"},
+    "stored_burn_in": {"start": "stored"},
+}
+"""What each changes of a task's settings; the tape is DQN's."""
+MEMORIES = ("lru", "lstm")
+SPAN = 2.0  # the best return less the worst
+MEASURED = 256  # sequences per seed whose ΔQ is measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """How a task is cut, and how long it is trained, whatever the strategy."""
+
+    name: str
+    steps: int  # of an episode
+    length: int
+    overlap: int
+    burn_in: int
+    batch: int  # sequences
+    reward_scale: float = 25.0  # as in the comparison of tapes and segments; a step pays ±0.25
+    level: str = ""  # the environment's name, where it is not that of the task
+    sizes: tuple[tuple[str, int], ...] = ()  # what makes the task of it
+    capacity: int = 16_320
+    gamma: float = 0.5  # γ, as in that comparison
+    blocks: int = 16
+
+    @property
+    def transitions(self) -> int:
+        """Steps of a batch, padding included."""
+        return self.batch * self.length
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("RepeatPreviousPaper", 103, length=10, overlap=5, burn_in=5, batch=50),
+        Task("RepeatFirstEasy", 51, length=10, overlap=5, burn_in=5, batch=50),
+        Task(
+            "RepeatPreviousLong",
+            415,
+            length=20,
+            overlap=10,
+            burn_in=10,
+            batch=40,
+            reward_scale=100.0,
+            level="RepeatPreviousPaper",
+            sizes=(("num_decks", 8),),
+            capacity=32_640,
+        ),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    task: str
+    memory: str
+    strategy: str
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.memory}, {self.strategy.replace('_', ' ')}"
+
+    @property
+    def config(self) -> dqn.Config | r2d2.Config:
+        task = TASKS[self.task]
+        shared: dict[str, Any] = {
+            "memory": self.memory,
+            "gamma": task.gamma,
+            "reward_scale": task.reward_scale,
+            "updates": 4,
+            "blocks": task.blocks,
+        }
+        if self.strategy == "tape":
+            return dataclasses.replace(
+                plain.DQN, **shared, batch=task.transitions, capacity=task.capacity
+            )
+        cut = {"length": task.length, "overlap": task.overlap, "burn_in": task.burn_in}
+        changed = {**cut, **STRATEGIES[self.strategy]}
+        return dataclasses.replace(
+            plain.R2D2, **shared, **changed, batch=task.batch, capacity=task.capacity
+        )
+
+
+def cells() -> list[Cell]:
+    """The whole grid, task by task."""
+    return [Cell(t, m, s) for t in TASKS for m in MEMORIES for s in STRATEGIES]
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
+
+    def tell(trained: Trained) -> Row:
+        fill = np.mean(trained.metrics.fill, axis=0)  # over the agents
+        steps = np.cumsum(fill) * _window(config) * config.updates * config.block
+        return {
+            "cell": cell.name,
+            "task": cell.task,
+            "memory": cell.memory,
+            "strategy": cell.strategy,
+            **fleet.told(config, trained.returns),
+            "trained_transitions": steps.round().tolist(),
+            "cpu_seconds": trained.cpu_seconds,
+            "delta_q": _stale(cell, trained.state),
+            "settings": settings(cell.config),
+            "quick": quick,
+        }
+
+    going = functools.partial(train, cell, config)
+    return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
+
+
+def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+    """Train one agent per rate and seed."""
+    agents = _fleet(cell.task, cell.strategy == "tape")
+    return agents.train(config, {"learning_rate": rates}, seeds)
+
+
+def _window(config: dqn.Config | r2d2.Config) -> int:
+    """Steps of a batch, of which `fill` says how many are trained on."""
+    if isinstance(config, dqn.Config):
+        return config.batch
+    return config.batch * config.length
+
+
+def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
+    """Median ΔQ of each agent's sequences, by start, at the first and the last trained step."""
+    if cell.strategy != "stored_burn_in":
+        return None
+    keys = jax.vmap(jax.random.key)(jnp.arange(len(SEEDS), dtype=jnp.uint32))
+    prefix = TASKS[cell.task].steps
+    found = jax.jit(jax.vmap(lambda s, k: replay_delta_q(s, k, MEASURED, prefix)))(state, keys)
+
+    def medians(values: Array) -> list[list[float]]:
+        shown = np.where(np.asarray(found.valid)[:, None], np.asarray(values), np.nan)
+        return np.nanmedian(shown, axis=2).T.tolist() if np.any(found.valid) else []
+
+    first, last = medians(found.first), medians(found.last)
+    pairs = zip(STARTS, first, last, strict=True) if first else ()
+    return {start: {"first": one, "last": two} for start, one, two in pairs}
+
+
+@functools.lru_cache(4)  # whose programs take memory
+def _fleet(name: str, on_tape: bool) -> Fleet:
+    task = TASKS[name]
+    env, params = make(f"popgym-{task.level or name}-v0", **dict(task.sizes))
+    return Fleet(dqn if on_tape else r2d2, BeginFlag(PreviousReward(PreviousAction(env))), params)
+
+
+GRID = Grid(
+    "r2d2",
+    cells(),
+    alone(measure),
+    interval_at_rate,
+    outdated=by_an_earlier_rule,
+    about="Zero states, stored states and burn-in against the tape, and how stale states are.",
+    decides="what stored states and burn-in add to zero states",
+    turn=8,
+)

@@ -1,0 +1,161 @@
+"""PPO with a memory that scans, with one that walks, and with none; and rollouts cut short.
+
+A cell is a task, a memory and how rollouts are learned from. All cells of a task see the same
+number of steps and take the same number of gradient steps, each with its own best learning rate,
+chosen from `RATES` on by the rule of `tuning`, on seeds that are not among the reported ones.
+CPU-seconds are counted after compilation, per agent, evaluations included.
+
+"carried" is PPO as it should be: a tape is replayed from the state that the actor had at its start.
+"forgotten" replays it from zero, as if every rollout began an episode.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from mmrl.agents import ppo
+from mmrl.course import plain
+from mmrl.course.experiments import fleet, tuning
+from mmrl.course.experiments.fleet import QUICK, Fleet, Trained
+from mmrl.course.experiments.grid import (
+    Grid,
+    Row,
+    alone,
+    by_an_earlier_rule,
+    interval_at_rate,
+    settings,
+)
+from mmrl.envs import make
+from mmrl.envs.wrappers import BeginFlag, FlattenObservation
+
+RATES = (3e-4, 1e-3, 3e-3)  # of Adam, the first that are tried
+SEEDS = (0, 1, 2, 3, 4, 5)
+TUNING_SEEDS = (1000, 1001)
+SPAN = 2.0  # the best return less the worst, where the rate is tuned
+MEMORIES = ("lru", "gru", "none")
+STARTS = ("carried", "forgotten")
+BATCH = 2048  # steps of an iteration
+
+POPGYM = dataclasses.replace(
+    plain.PPO,
+    rollout=64,
+    environments=BATCH // 64,
+    normalize_rewards=True,
+    gamma=0.9,
+    max_grad_norm=0.5,
+    block=3,
+    blocks=12,
+)
+# Of purejaxrl/ppo.py. Its value loss has a half, and a clip, which we leave out; it normalizes
+# advantages per minibatch, we per iteration; it takes a truncation for an end, we bootstrap.
+CART_POLE = dataclasses.replace(
+    plain.PPO,
+    environments=4,
+    rollout=128,
+    learning_rate=2.5e-4,
+    anneal=1.0,
+    adam_eps=1e-5,
+    max_grad_norm=0.5,
+    value_weight=0.25,
+    block=122,
+    blocks=8,
+)
+
+
+POLE = "CartPole-v1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    task: str
+    memory: str
+    rollout: int = 64  # T, steps; not of the cart pole
+    start: str = "carried"
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.memory}, {self.config.rollout} steps {self.start}"
+
+    @property
+    def config(self) -> ppo.Config:
+        if self.task == POLE:
+            return dataclasses.replace(CART_POLE, memory=self.memory)
+        shape = {"rollout": self.rollout, "environments": BATCH // self.rollout}
+        return dataclasses.replace(POPGYM, memory=self.memory, **shape)
+
+
+def cells() -> list[Cell]:
+    """The whole grid, the most telling cells first."""
+    lag, first = "RepeatPreviousPaper", "RepeatFirstEasy"
+    return [
+        *(Cell(lag, memory) for memory in MEMORIES),
+        *(Cell(lag, "lru", 16, start) for start in STARTS),
+        *(Cell(first, memory) for memory in MEMORIES),
+        Cell(POLE, "none"),
+    ]
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
+
+    def tell(trained: Trained) -> Row:
+        return {
+            "cell": cell.name,
+            "task": cell.task,
+            "memory": cell.memory,
+            "rollout": config.rollout,
+            "start": cell.start,
+            **fleet.told(config, trained.returns),
+            "cpu_seconds": trained.cpu_seconds,
+            "settings": settings(cell.config),
+            "quick": quick,
+        }
+
+    going = functools.partial(train, cell, config)
+    if cell.task != POLE:
+        return tuning.tuned(going, tell, RATES, TUNING_SEEDS, SEEDS, span=SPAN, row=row)
+    rate = config.learning_rate  # PureJaxRL's
+    about = {"learning_rate": rate, "tuning": {}, "tuning_seeds": [], "seeds": list(SEEDS)}
+    return {**about, **tell(going([rate] * len(SEEDS), SEEDS))}
+
+
+def train(cell: Cell, config: ppo.Config, rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+    """Train one agent per rate and seed."""
+    return _fleet(cell.task, cell.start).train(config, {"learning_rate": rates}, seeds)
+
+
+@functools.lru_cache(4)  # whose programs take memory
+def _fleet(task: str, start: str) -> Fleet:
+    env, params = make(task if task == POLE else f"popgym-{task}-v0")
+    if task != POLE:
+        env = BeginFlag(FlattenObservation(env))
+    return Fleet(ppo, env, params, None if start == "carried" else forgetful)
+
+
+def forgetful(
+    config: ppo.Config, state: ppo.State, rollout: ppo.Rollout, key: PRNGKeyArray, measure: ppo.Flag
+) -> tuple[ppo.State, Any]:
+    """`ppo.learn`, but learning starts every rollout from the zero state, unlike acting."""
+    fresh = jax.vmap(lambda _: state.net.init())(jnp.arange(config.environments))
+    return ppo.learn(config, state, rollout._replace(state=fresh), key, measure)
+
+
+GRID = Grid(
+    "ppo",
+    cells(),
+    alone(measure),
+    interval_at_rate,
+    outdated=by_an_earlier_rule,
+    about="PPO with two memories and with none, and with rollouts cut short or forgotten.",
+    decides="what a memory adds to PPO",
+    turn=9,
+)

@@ -1,0 +1,1 @@
+"""Chapter 11: Three policies, not two."""

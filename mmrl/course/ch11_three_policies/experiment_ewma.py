@@ -1,0 +1,282 @@
+"""An average as proximal policy against none: PPO and PPG.  Hilton et al. 2022, Figures 4 and 18.
+
+A cell is a task and one of four algorithms, of equal sizes: all see the same steps, with the same
+learning rates tried first, and one chosen by the rule of `tuning`, by area, on seeds that are not
+among the reported ones. The average's
+center of mass is not tuned: it is the paper's, as many gradient steps as an epoch has minibatches.
+PPG's auxiliary phases learn at the rate of its policy phases.
+
+What is measured is the area under the curve of normalized returns, that is their mean over all
+evaluations, and the last quarter of the evaluations. A comparison tests both over all tasks at
+once, each a stratum, as the paper's Appendix E does.
+
+A surface is of PPO with an average and a KL penalty at many centers of mass and penalty weights:
+Appendix G predicts that half the center needs twice the weight.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.agents import ppo
+from mmrl.agents.ppo import ppg
+from mmrl.course import plain
+from mmrl.course.ch11_three_policies.proximal import PAPER, TASKS, agents
+from mmrl.course.experiments import tuning
+from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows, interval_at_rate, rounded, settings
+from mmrl.course.experiments.stratified import van_elteren
+from mmrl.runs import interval
+from mmrl.runs.checkpoint import dumps, loads
+from mmrl.runs.results import RESAMPLES, interquartile_mean
+
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)  # of Adam, the first that are tried
+ALL_RATES = (1.25e-4, 2.5e-4, *RATES, 8e-3, 1.6e-2)
+TUNING_SEEDS = (1000, 1001)
+SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)  # as many agents as are tuned: one program
+
+CENTERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # of mass, gradient steps
+WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # β, of the KL penalty
+GRID_RATE = 4e-3  # so high that what holds a step back matters
+GRID_SEEDS = (0, 1, 2)
+
+SIZES: dict[str, Any] = {
+    "memory": PAPER.memory,
+    "normalize_rewards": PAPER.normalize_rewards,
+    "environments": PAPER.environments,
+    "rollout": PAPER.rollout,
+    "minibatches": PAPER.minibatches,
+    "prox_center": float(PAPER.minibatches),
+    "block": 8,
+    "blocks": 16,
+}
+LONGER = {"Breakout": 2}  # times as many iterations
+# Minibatches of PPG's auxiliary phase are half of those of its policy phase, as the paper's are.
+CONFIGS: dict[str, ppo.Config] = {
+    "PPO": dataclasses.replace(plain.PPO, **SIZES, epochs=PAPER.epochs),
+    "PPG": dataclasses.replace(plain.PPG, **SIZES, policy_iterations=8, auxiliary_minibatches=64),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One algorithm on one task."""
+
+    task: str
+    algorithm: str
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.algorithm}"
+
+    @property
+    def base(self) -> str:
+        """The algorithm without the average."""
+        return self.algorithm.removesuffix("-EWMA")
+
+    @property
+    def config(self) -> ppo.Config:
+        proximal = "behavior" if self.algorithm == self.base else "ewma"
+        config = dataclasses.replace(CONFIGS[self.base], proximal=proximal)
+        config = dataclasses.replace(config, block=config.block * LONGER.get(self.task, 1))
+        return TASKS[self.task].fit(config)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """An algorithm with the average against itself without, on all tasks."""
+
+    base: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.base}-EWMA against {self.base}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Surface:
+    """PPO-EWMA with a KL penalty, by center of mass and weight."""
+
+    task: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}, center of mass and weight"
+
+    @property
+    def config(self) -> ppo.Config:
+        config = dataclasses.replace(CONFIGS["PPO"], objective="kl", proximal="ewma")
+        return TASKS[self.task].fit(config)
+
+
+def cells() -> list[Any]:
+    """All of them, task by task, then what compares them."""
+    return [
+        cell
+        for base in CONFIGS
+        for cell in (*(Cell(t, base + e) for t in TASKS for e in ("", "-EWMA")), Comparison(base))
+    ] + [Surface("Catch")]
+
+
+def measure_any(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
+    """Measure one of `cells`, whichever kind it is."""
+    (cell,) = together
+    if isinstance(cell, Surface):
+        return [measure_surface(cell, quick)]
+    if isinstance(cell, Comparison):
+        return [compare(cell, found, quick)]
+    return [measure(cell, quick, found.get(cell.name))]
+
+
+def outdated(row: Row, found: Rows) -> bool:
+    """Whether a rate was chosen by an earlier rule, or what is compared was measured anew."""
+    if "z" not in row:
+        return tuning.outdated(row)
+    again = compare(Comparison(row["cell"].split("-")[0]), found, row["quick"])
+    return any(row[name] != value for name, value in loads(dumps(again)).items())
+
+
+def say(row: Row) -> str:
+    """A row in a few words."""
+    if "z" in row:
+        found = zip(row["tasks"], row["area_difference"], strict=True)
+        return f"z {row['z']['area']:+.2f}; " + ", ".join(f"{t} {d:+.3f}" for t, d in found)
+    if "centers" in row:
+        return f"mean areas from {np.min(row['means']):.2f} to {np.max(row['means']):.2f}"
+    return interval_at_rate(row)
+
+
+def measure(cell: Cell, quick: bool = False, old: Row | None = None) -> Row:
+    """Choose the learning rate of a cell, train its agents, and say what they reached."""
+    task, agent, config = TASKS[cell.task], cell.base.lower(), cell.config
+    if quick:
+        config = dataclasses.replace(config, **QUICK)
+        if isinstance(config, ppg.Config):
+            config = dataclasses.replace(config, policy_iterations=1, auxiliary_minibatches=8)
+    names = ("learning_rate", "auxiliary_rate")[: 1 + (agent == "ppg")]
+
+    def train(rates: Sequence[float], seeds: Sequence[int]) -> Trained:
+        return agents(agent, cell.task).train(config, dict.fromkeys(names, rates), seeds)
+
+    def tell(trained: Trained) -> Row:
+        areas = task.areas(trained.returns)
+        middle, *ends = interval(areas)
+        return {
+            "cell": cell.name,
+            "task": cell.task,
+            "memory": config.memory,
+            "algorithm": cell.algorithm,
+            "worst": task.worst,
+            "best": task.best,
+            "interquartile_mean": middle,  # of areas
+            "interval_95": ends,
+            "areas": rounded(areas),
+            "finals": rounded(task.finals(trained.returns)),
+            "env_steps": env_steps(config),
+            "returns": rounded(trained.returns),
+            "diagnostics": _diagnostics(trained.metrics.diagnostics),
+            "cpu_seconds": trained.cpu_seconds,
+            "settings": settings(config),
+            "quick": quick,
+        }
+
+    rule: dict[str, Any] = {"grid": ALL_RATES, "score": tuning.area, "row": old}
+    rule["curves"] = lambda trained: task.normalized(trained.returns)
+    row = tuning.tuned(train, tell, RATES, TUNING_SEEDS, SEEDS, **rule)
+    return {name: value for name, value in row.items() if name != "rates"}
+
+
+def _diagnostics(found: Any) -> dict[str, list[float]]:
+    """Means over the agents, at every evaluation."""
+    found = found.policy if isinstance(found, ppg.Diagnostics) else found
+    named = {**found.steps._asdict(), "explained": found.explained}
+    names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
+    return {name: rounded(named[name].mean(axis=0)) for name in names}
+
+
+def measure_surface(cell: Surface, quick: bool = False) -> dict[str, Any]:
+    """Train agents with every center of mass and every weight, at one learning rate."""
+    task = TASKS[cell.task]
+    config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
+    fleet = agents("ppo", cell.task)
+    pairs = [(center, seed) for center in CENTERS for seed in GRID_SEEDS]
+    centers, seeds = zip(*pairs, strict=True)
+    lanes = {"learning_rate": [GRID_RATE] * len(pairs), "prox_center": centers}
+    runs = [
+        fleet.train(config, {**lanes, "kl_weight": [w] * len(pairs)}, seeds)._replace(state=None)
+        for w in WEIGHTS
+    ]
+    returns = np.stack([run.returns for run in runs])
+    returns = returns.reshape(len(WEIGHTS), len(CENTERS), len(GRID_SEEDS), -1)
+    areas = task.areas(returns)
+    return {
+        "cell": cell.name,
+        "task": cell.task,
+        "memory": config.memory,
+        "weights": list(WEIGHTS),
+        "centers": list(CENTERS),
+        "learning_rate": GRID_RATE,
+        "seeds": list(GRID_SEEDS),
+        "worst": task.worst,
+        "best": task.best,
+        "means": rounded(areas.mean(axis=-1)),  # of areas, [weight, center]
+        "areas": rounded(areas),  # [weight, center, seed]
+        "finals": rounded(task.finals(returns)),
+        "cpu_seconds": [run.cpu_seconds[-1] for run in runs],  # per agent, [weight]
+        "settings": settings(config),
+        "quick": quick,
+    }
+
+
+def compare(cell: Comparison, found: Rows, quick: bool = False) -> Row:
+    """The effect of the average: per task with an interval, and a test over all tasks."""
+    pairs = [
+        (found[Cell(task, f"{cell.base}-EWMA").name], found[Cell(task, cell.base).name])
+        for task in TASKS
+    ]
+    out: dict[str, Any] = {"cell": cell.name, "tasks": list(TASKS), "z": {}, "p": {}}
+    for what in ("area", "final"):
+        name = f"{what}s"
+        strata = [(np.array(with_[name]), np.array(without[name])) for with_, without in pairs]
+        differences = [difference(*stratum) for stratum in strata]
+        out[f"{what}_difference"] = [middle for middle, *_ in differences]
+        out[f"{what}_interval_95"] = [list(ends) for _, *ends in differences]
+        z = van_elteren(strata)
+        out["z"][what], out["p"][what] = z, math.erfc(abs(z) / math.sqrt(2))  # two-sided
+    return {**out, "seeds": list(SEEDS), "quick": quick}
+
+
+def difference(
+    ours: Float[np.ndarray, " seed"], theirs: Float[np.ndarray, " seed"]
+) -> tuple[float, float, float]:
+    """(difference of interquartile means, low, high): a 95 % percentile bootstrap interval."""
+    draw = np.random.default_rng(0).integers
+    drawn = [interquartile_mean(x[draw(x.size, size=(RESAMPLES, x.size))]) for x in (ours, theirs)]
+    low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5))
+    middle = interquartile_mean(ours) - interquartile_mean(theirs)
+    return float(middle), float(low), float(high)
+
+
+def after(cell: Any) -> list[str]:
+    """The cells that a comparison is of."""
+    if not isinstance(cell, Comparison):
+        return []
+    return [Cell(task, cell.base + end).name for task in TASKS for end in ("", "-EWMA")]
+
+
+GRID = Grid(
+    "ewma",
+    cells(),
+    measure_any,
+    say,
+    outdated=outdated,
+    after=after,
+    about="PPO and PPG with an average of θ as proximal policy, against themselves without.",
+    decides="what an averaged proximal policy adds to PPO and PPG",
+    turn=11,
+)

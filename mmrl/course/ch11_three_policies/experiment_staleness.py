@@ -1,0 +1,206 @@
+"""Learning from old rollouts: PPO with three proximal policies.  Hilton et al. 2022, Figure 1.
+
+A cell is a task, a proximal policy and a staleness S: every rollout waits for S iterations before
+it is learned from. "behavior" limits the step from who acted; "decoupled" from θ as the iteration
+begins; "recent" too, but also weighs actions as if that θ had acted, which is biased. Without
+staleness the three are one, PPO. Every cell has agents at all rates that it tries, so that the
+methods can be compared at one learning rate, that of the cell without staleness, and each at its
+own best one; rates are chosen by the rule of `tuning`, by area, on seeds that are not among the
+reported ones.
+
+The S iterations in which nothing has waited long enough are played but not learned from; their
+steps count, unlike in the paper's code. What is measured is the area under the curve of normalized
+returns, that is their mean over all evaluations, and the last quarter of the evaluations.
+
+Diagnostics are means over gradient steps and seeds. Both divergences are estimated from the actions
+that were taken. That of "recent" to behavior is 0 when an iteration begins, since it takes θ for
+who acted.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mmrl.agents import ppo
+from mmrl.course.ch11_three_policies.proximal import PAPER, TASKS, Task, agents
+from mmrl.course.experiments import tuning
+from mmrl.course.experiments.fleet import QUICK, Trained, env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows, rounded, settings
+from mmrl.runs import interval, provenance
+
+RATES = (2.5e-4, 1e-3, 4e-3)  # of Adam, the first that are tried
+ALL_RATES = (6.25e-5, *RATES, 1.6e-2, 6.4e-2)
+SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEEDS = (1000, 1001)
+PROXIMAL = ("decoupled", "recent", "behavior")
+STALENESS = (4, 16, 48, 1)  # S, iterations
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    task: str
+    proximal: str = "behavior"
+    staleness: int = 0
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.proximal}, staleness {self.staleness}"
+
+    @property
+    def config(self) -> ppo.Config:
+        task = TASKS[self.task]
+        sizes = {"staleness": self.staleness, "blocks": task.blocks}
+        return task.fit(dataclasses.replace(PAPER, proximal=self.proximal, **sizes))
+
+
+def cells() -> list[Cell]:
+    """The whole grid, the most telling cells first."""
+    stale = {task: [Cell(task, p, s) for s in STALENESS for p in PROXIMAL] for task in TASKS}
+    first, *rest = TASKS
+    some, all_ = 2 * len(PROXIMAL), 3 * len(PROXIMAL)  # the smaller stalenesses; all but 1
+    return [
+        *(Cell(first), *stale[first][:all_]),
+        *(cell for task in rest for cell in (Cell(task), *stale[task][:some])),
+        *(cell for task in rest for cell in stale[task][some:all_]),
+        *stale[first][all_:],
+    ]
+
+
+def measure_all(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+    """Measure a cell, trained also at the learning rate of its task without staleness."""
+    return [measure(c, quick, found.get(c.name), _shared(c.task, found)) for c in together]
+
+
+def _shared(task: str, found: Rows) -> list[float]:
+    """The learning rate at which all cells of a task are compared; none yet, or one."""
+    fresh = found.get(Cell(task).name)
+    return [fresh["learning_rate"]] if fresh else []
+
+
+def outdated(row: Row, found: Rows) -> bool:
+    """Whether a row is by an earlier rule, or lacks the rate at which its task is compared."""
+    return tuning.outdated(row) or not set(_shared(row["task"], found)) <= set(row["rates"])
+
+
+def say(row: Row) -> str:
+    """A row in a few words: its areas at each rate."""
+    found = zip(row["rates"], row["interquartile_mean"], row["interval_95"], strict=True)
+    return "; ".join(f"{m:.2f} [{low:.2f}, {high:.2f}] at {r:g}" for r, m, (low, high) in found)
+
+
+def measure(
+    cell: Cell,
+    quick: bool = False,
+    old: Row | None = None,
+    shared: Sequence[float] = (),
+) -> Row:
+    """Train a cell's agents at every rate, `shared` ones too, and say what they reached.
+
+    The agents of an `old` row of it are not trained again.
+    """
+    task = TASKS[cell.task]
+    config = dataclasses.replace(cell.config, **(QUICK if quick else {}))
+    fleet, some = agents("ppo", cell.task), len(TUNING_SEEDS)
+    seeds, told = (*TUNING_SEEDS, *SEEDS), _told(old or {"rates": []})
+
+    def train(trying: list[tuning.Setting]) -> np.ndarray:
+        curves = []
+        for rate in (one["learning_rate"] for one in trying):
+            # One rate at a time: a ring of rollouts takes memory.
+            run = fleet.train(config, {"learning_rate": [rate] * len(seeds)}, seeds)
+            told[rate] = _tell(task, config, run)
+            curves.append(task.normalized(run.returns[:some]))
+        return np.stack(curves)
+
+    chosen = tuning.choose(
+        train,
+        [{"learning_rate": rate} for rate in sorted({*RATES, *shared})],
+        {"learning_rate": ALL_RATES},
+        score=tuning.area,
+        known=tuning.recall(old or {"tuning": {}}),
+    )
+    rates = sorted(told)
+    about = {
+        "cell": cell.name,
+        "task": cell.task,
+        "memory": config.memory,
+        "proximal": cell.proximal,
+        "staleness": cell.staleness,
+        "tuning_seeds": list(TUNING_SEEDS),
+        "seeds": list(SEEDS),
+        "worst": task.worst,
+        "best": task.best,
+        "env_steps": env_steps(config),
+        # Of them; played but not learned from.
+        "filling_steps": config.rollout * config.environments * cell.staleness,
+        "settings": settings(config),
+        "quick": quick,
+    }
+    names = told[rates[0]]
+    return {
+        **(old or about),
+        **tuning.record(chosen),  # its own best
+        **({"tuned": provenance()} if old else {}),
+        "rates": rates,
+        **{name: [told[rate][name] for rate in rates] for name in names if name != "diagnostics"},
+        "diagnostics": {
+            name: [told[rate]["diagnostics"][name] for rate in rates]
+            for name in names["diagnostics"]
+        },
+    }
+
+
+def _tell(task: Task, config: ppo.Config, run: Trained) -> dict[str, Any]:
+    """Results of the agents of the reported seeds at a rate."""
+    returns = run.returns[len(TUNING_SEEDS) :]
+    areas = task.areas(returns)
+    middle, *ends = interval(areas)
+    return {
+        "interquartile_mean": middle,  # of areas
+        "interval_95": ends,
+        "areas": rounded(areas),  # [seed]
+        "finals": rounded(task.finals(returns)),
+        "returns": rounded(returns),  # [seed, eval]
+        "diagnostics": _diagnostics(config, run.metrics.diagnostics),  # [eval]
+        "cpu_seconds": run.cpu_seconds[-1],  # per agent
+    }
+
+
+def _told(row: dict[str, Any]) -> dict[float, dict[str, Any]]:
+    """Results in a row of the agents at each of its rates, as `_tell` gives them."""
+    names = ("interquartile_mean", "interval_95", "areas", "finals", "returns", "cpu_seconds")
+    return {
+        rate: {
+            **{name: row[name][k] for name in names},
+            "diagnostics": {name: values[k] for name, values in row["diagnostics"].items()},
+        }
+        for k, rate in enumerate(row["rates"])
+    }
+
+
+def _diagnostics(config: ppo.Config, found: ppo.Diagnostics) -> dict[str, list[float]]:
+    """Means over the reported seeds; none of blocks in which nothing had waited long enough."""
+    named = {**found.steps._asdict(), "explained": found.explained}
+    names = ("clipped", "kl_behavior", "kl_proximal", "entropy", "explained")
+    filling = -(-config.staleness // config.block)  # blocks
+    means = {name: rounded(named[name][len(TUNING_SEEDS) :].mean(axis=0)) for name in names}
+    return {name: [math.nan] * len(x[:filling]) + x[filling:] for name, x in means.items()}
+
+
+GRID = Grid(
+    "staleness",
+    cells(),
+    measure_all,
+    say,
+    outdated=outdated,
+    after=lambda cell: [Cell(cell.task).name],
+    about="PPO that learns from old rollouts, with three proximal policies.",
+    decides="which proximal policy tolerates old rollouts",
+    turn=10,
+)

@@ -1,0 +1,316 @@
+"""Batch size-invariance in miniature: is learning the same when batches are c times smaller?
+
+Hilton et al. 2022, Figures 2, 3 and 5 and Table 5. A cell is a task, an agent, a condition and c:
+PPO-EWMA or PPG-EWMA with c times fewer environments, and with everything adjusted that `rescale`
+adjusts, all but one thing, or one thing in another way. The learning rate is chosen for c = 1 with
+every adjustment, on tuning seeds that are not among the reported ones, and nothing is tuned for any
+other cell. With c = 1 the conditions are one and the same, except that without an average.
+
+A curve is the mean return of the episodes that ended in each block of training, as in the paper:
+those of the policy that learns, hundreds at a time. Returns are normalized as there: 0 is a random
+policy's, 1 the best possible, or where that is not known, a round number a little above what the
+agent with c = 1 reached on tuning seeds. The area under a curve is its mean, the final return that
+of its last quarter.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.agents import ppo
+from mmrl.agents.ppo import ppg
+from mmrl.course import plain
+from mmrl.course.experiments import stratified, tuning
+from mmrl.course.experiments.fleet import env_steps
+from mmrl.course.experiments.grid import Grid, Row, Rows
+from mmrl.course.experiments.ledger import Block, Ledger, advance, noise_of
+from mmrl.course.experiments.stratified import EVERY
+from mmrl.course.invariance import rescale
+from mmrl.envs import make
+from mmrl.envs.wrappers import BeginFlag, FlattenObservation
+
+SEEDS = (0, 1, 2, 3, 4, 5)
+TUNING_SEEDS = (1000, 1001)
+FACTORS = (1, 4, 16, 64)  # c
+ALL_RATES = (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
+NO_AVERAGE, LINEAR = "no average", "linear step size"
+CONDITIONS: dict[str, dict[str, bool]] = {
+    EVERY: {},
+    "no step size": {"adam": False},
+    "no advantage span": {"advantages": False},
+    "no center of mass": {"prox": False},
+    NO_AVERAGE: {},
+    LINEAR: {"adam": False},
+    "betas too": {"betas": True},
+}
+"""What each tells `rescale`. The second to the fifth are the paper's ablations (a) to (d)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task, the settings that both agents have in common, and the meaning of returns."""
+
+    env: str
+    worst: float  # return of a random policy
+    best: float
+    rates: tuple[float, ...]  # of Adam, with c = 1, the first that are tried
+    settings: dict[str, Any]
+    seeds: tuple[int, ...] = SEEDS  # the reported ones
+
+
+BASE: dict[str, Any] = {
+    "memory": "none",
+    "width": 32,
+    "proximal": "ewma",
+    "environments": 64,
+    "rollout": 8,
+    "minibatches": 8,
+    "epochs": 1,
+    "prox_center": 8.0,  # as many as minibatches, as in the paper
+    "beta2": 0.99,  # of 1024 gradient steps, about as it is 0.999 of the paper's 12 000
+    "block": 8,
+    "blocks": 16,
+}
+PHASES: dict[str, Any] = {
+    "objective": "kl",
+    "policy_iterations": 8,  # a phase per block
+    "auxiliary_epochs": 6,
+    "auxiliary_minibatches": 32,
+}
+TASKS = {
+    "Catch": Task("Catch-bsuite", -0.6, 1.0, (5e-4, 1e-3, 2e-3), BASE),
+    # With the paper's β₂ and twice as long. Designed after the other was measured: fresh seeds.
+    "CatchLong": Task(
+        "Catch-bsuite",
+        -0.6,
+        1.0,
+        (1e-3, 2e-3, 4e-3),
+        {**BASE, "beta2": 0.999, "block": 16},
+        (10, 11, 12, 13, 14, 15),
+    ),
+    "Breakout": Task(
+        "Breakout-MinAtar",
+        0.42,
+        6.0,
+        (5e-4, 1e-3, 2e-3),
+        {**BASE, "rollout": 16, "shared": True},
+    ),
+    "RepeatPrevious": Task(
+        "popgym-RepeatPreviousEasy-v0",
+        -0.5,
+        1.0,
+        (1e-3, 2e-3, 4e-3),
+        {
+            **BASE,
+            "memory": "lru",
+            "memory_sizes": (("state_size", 32),),
+            "shared": True,
+            "minibatches": 1,  # one environment has one tape
+            "gamma": 0.9,
+            "block": 32,
+        },
+    ),
+}
+QUICK: dict[str, Any] = {"blocks": 2, "width": 8, "rollout": 8}
+NOISE_AT = (0.125, 0.5, 1.0)  # of a run: when the gradient noise scale is measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    task: str
+    agent: str  # ppo or ppg
+    condition: str
+    c: int
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"{self.task}, {self.agent}, {self.condition}, c = {self.c}"
+
+    @property
+    def program(self) -> tuple[str, str, int, bool]:
+        """Cells for which this is equal train side by side."""
+        return self.task, self.agent, self.c, self.condition == NO_AVERAGE
+
+    @property
+    def base(self) -> "Cell":
+        """The one that is tuned for this one."""
+        return Cell(self.task, self.agent, EVERY, 1)
+
+    def config(self, rate: float, quick: bool = False) -> ppo.Config:
+        """The settings, given the base's learning rate."""
+        settings = {**TASKS[self.task].settings, **(QUICK if quick else {}), "learning_rate": rate}
+        if self.condition == NO_AVERAGE:
+            settings["proximal"] = "behavior"
+        if self.agent == "ppg":
+            config = dataclasses.replace(
+                plain.PPG, **{**settings, **PHASES, "shared": False, "auxiliary_rate": rate}
+            )
+        else:
+            config = dataclasses.replace(plain.PPO, **settings)
+        config = rescale(config, self.c, **CONDITIONS[self.condition])
+        if self.condition == LINEAR:
+            config = dataclasses.replace(config, learning_rate=rate / self.c)
+        return config
+
+
+PAIRS = (
+    ("Catch", "ppo"),
+    ("Catch", "ppg"),
+    ("Breakout", "ppo"),
+    ("CatchLong", "ppo"),
+    ("RepeatPrevious", "ppo"),
+)
+
+
+def cells() -> list[Cell]:
+    """The whole grid, task by task, the base and the smallest batches first."""
+    return [
+        Cell(task, agent, condition, c)
+        for task, agent in PAIRS
+        for average in (True, False)
+        for c in (1, *reversed(FACTORS[1:]))
+        for condition in CONDITIONS
+        if average == (condition != NO_AVERAGE) and (c > 1 or condition in (EVERY, NO_AVERAGE))
+    ]
+
+
+def say(row: Row) -> str:
+    """A row in a few words: the area under the curve, and its end."""
+    area, final = stratified.area(row).mean(), stratified.final(row).mean()
+    return f"area {area:.3f}, final {final:.3f}, {row['cpu_seconds']} s of CPU per agent"
+
+
+def spreads(rows: Sequence[Row]) -> Iterator[str]:
+    """How much areas differ over batch sizes, for every task, agent and condition."""
+    for agent, condition in dict.fromkeys((row["agent"], row["condition"]) for row in rows):
+        for task, some in stratified.select(rows, agent, condition).items():
+            yield f"{task}, {agent}, {condition}: spread of areas {stratified.spread(some):.3f}"
+
+
+def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+    """Train the agents of cells that share a program, and say what they reached."""
+    base = together[0].base
+    known = found.get(base.name)
+    about = {"learning_rate": known["learning_rate"]} if known else tune(base, quick)
+    rate = about["learning_rate"]
+    configs = [cell.config(rate, quick) for cell in together]
+    seeds = TASKS[base.task].seeds
+    lanes = [(config, seed) for config in configs for seed in seeds]
+    blocks, noise, seconds = train(base, lanes, noise=base in together)
+    cut = [jax.tree.map(lambda x, i=i: x[:, i], blocks) for i in _slices(len(lanes), len(seeds))]
+    return [
+        {
+            "cell": cell.name,
+            **dataclasses.asdict(cell),
+            **(about if cell == base else {"learning_rate": rate, "tuning": {}}),
+            "tuning_seeds": list(TUNING_SEEDS),
+            "seeds": list(seeds),
+            "env_steps": env_steps(configs[0]),
+            "worst": TASKS[cell.task].worst,
+            "best": TASKS[cell.task].best,
+            "returns": _table(np.where(np.logical_and.accumulate(own.finite), own.returns, np.nan)),
+            "advantage_swing": _table(own.swing),
+            "clipped": _table(own.clipped.mean(1, keepdims=True))[0],
+            "kl_behavior": _table(own.kl.mean(1, keepdims=True))[0],
+            "noise_scale": noise if cell == base else [],
+            "cpu_seconds": round(seconds / len(lanes), 2),
+            "settings": dataclasses.asdict(config),
+            "quick": quick,
+        }
+        for cell, config, own in zip(together, configs, cut, strict=True)
+    ]
+
+
+def _slices(lanes: int, size: int) -> list[slice]:
+    return [slice(i, i + size) for i in range(0, lanes, size)]
+
+
+def _table(values: Float[np.ndarray, "eval seed"]) -> list[list[float]]:
+    return np.round(values.T.astype(float), 5).tolist()
+
+
+def tune(base: Cell, quick: bool) -> dict[str, Any]:
+    """The learning rate of the base, and how it was chosen."""
+
+    def returns(rates: Sequence[float], seeds: Sequence[int]) -> np.ndarray:
+        configs = [base.config(rate, quick) for rate in rates]
+        return np.asarray(train(base, list(zip(configs, seeds, strict=True)))[0].returns).T
+
+    rates, score = TASKS[base.task].rates, tuning.area
+    return tuning.record(
+        tuning.choose_rate(returns, rates, TUNING_SEEDS, grid=ALL_RATES, score=score)
+    )
+
+
+def train(
+    cell: Cell, lanes: Sequence[tuple[ppo.Config, int]], noise: bool = False
+) -> tuple[Block, list[dict[str, Any]], float]:
+    """Train an agent per config and seed: blocks [eval, lane], gradient noise scale, CPU-seconds.
+
+    Configs must agree in all that shapes the program.
+    """
+    configs, seeds = zip(*lanes, strict=True)
+    init, block, measure_noise = _compiled(cell.task, cell.agent)
+    stacked = jax.tree.map(lambda *x: jnp.asarray(x, jnp.float32), *configs)
+    state = init(stacked, jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)))
+    block = block.lower(stacked, state).compile()
+    done, scales, seconds, count = [], [], 0.0, configs[0].blocks
+    moments = [max(int(share * count), 1) for share in NOISE_AT if configs[0].minibatches > 1]
+    for i in range(count):
+        began = time.process_time()
+        state, outcome = block(stacked, state)
+        done.append(jax.device_get(outcome))
+        seconds += time.process_time() - began
+        if noise and i + 1 in moments:
+            spread, signal = (float(x) for x in measure_noise(stacked, state))
+            scales.append({"eval": i, "noise": spread, "signal": signal, "scale": spread / signal})
+    return jax.tree.map(lambda *x: np.stack(x), *done), scales, seconds
+
+
+@functools.lru_cache(4)  # whose programs take memory
+def _compiled(task: str, agent: str):
+    """`init`, `block` and `noise` of many agents that differ in config and key."""
+    env, params = make(TASKS[task].env)
+    if TASKS[task].settings["memory"] != "none":
+        env = BeginFlag(FlattenObservation(env))
+    env, module = Ledger(env), {"ppo": ppo, "ppg": ppg}[agent]
+
+    @jax.jit
+    def init(configs, keys):
+        return jax.vmap(lambda config, key: module.init(config, env, params, key))(configs, keys)
+
+    @jax.jit
+    def block(configs, state):
+        return jax.vmap(lambda config, s: advance(config, env, params, s))(configs, state)
+
+    @jax.jit
+    def noise(configs, state):
+        policy = state if agent == "ppo" else state.policy
+        found = jax.vmap(lambda config, s: noise_of(config, env, params, s))(configs, policy)
+        return jax.tree.map(jnp.mean, found)
+
+    return init, block, noise
+
+
+GRID = Grid(
+    "invariance",
+    cells(),
+    measure,
+    say,
+    program=lambda cell: cell.program,
+    after=lambda cell: [cell.base.name],  # its learning rate
+    close=spreads,
+    about="PPO-EWMA and PPG-EWMA with batches up to 64 times smaller, and ablations.",
+    decides="whether smaller batches learn alike",
+    turn=13,
+)

@@ -1,0 +1,1 @@
+"""Chapter 12b: Advantage moments and phases."""

@@ -1,0 +1,1 @@
+"""Chapter 14: CLEAR: replay that stops forgetting."""

@@ -1,0 +1,188 @@
+"""MinAtar games one after another: V-trace, CLEAR, a network per game.  Rolnick et al. 2019, small.
+
+In the manner of their Figures 1, 2 and 6, with games of Young & Tian 2019 instead of DMLab's and
+Atari's. The games share their spaces, 10 channels and 6 actions, and nothing else. Every evaluation
+is of all games, with frozen weights. Of "separate" there are as many networks as games, each with
+as many steps of its game as it has in sequence; their steps are added up. V-trace is the
+actor-critic without replay.
+
+Games are those of MinAtar that a network without convolutions learns within a minute on a CPU:
+Asterix scored 1 after 768 000 steps, where a random policy scores 0.4. Two learning rates and two
+weights of the entropy were tried, on seed 1000; the weights of cloning were not tuned to games.
+Nothing in SpaceInvaders is left to chance, so that its greedy episodes are all one: scores jump.
+
+`scores` are [seed][time][game], the first before all training, of the greedy policy; `cumulative`
+is their mean over time [seed][game]; `shares` what is left of each stage's gain two stages of other
+games later, [seed][stage], NaN where there was no gain, and `retained` the mean of those, [seed].
+All of it again for sampled actions is in `sampled`, which the first rows do not have. Games pay
+differently, so no number is a mean over them. CPU-seconds are per seed, with compilation, and
+`steps_per_cpu_second` is the median over blocks, with their evaluations.
+"""
+
+import dataclasses
+import itertools
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from mmrl.agents import clear
+from mmrl.course import plain
+from mmrl.course.continual import cycles
+from mmrl.course.continual.cycles import Curves, Played
+from mmrl.course.experiments.grid import Grid, Row, alone, rounded
+from mmrl.envs.continual import minatar
+
+GAMES = ("Breakout", "SpaceInvaders", "Freeway")
+CYCLES = 2
+SEEDS = (0, 1, 2)
+
+# 384 000 steps in a stage, 2.3 million in two cycles.
+CONFIG = dataclasses.replace(
+    plain.CLEAR,
+    memory="none",
+    environments=32,
+    rollout=10,
+    capacity=64_000,  # 1/36 of all steps
+    stored="uint8",
+    block=300,
+    blocks=4,
+    episodes=16,
+    learning_rate=3e-3,
+    entropy_weight=0.003,
+)
+QUICK: dict[str, Any] = {"block": 1, "blocks": 1, "episodes": 2, "width": 8, "capacity": 640}
+METHODS: dict[str, dict[str, Any]] = {
+    "V-trace": {"capacity": 0, "replay_fraction": 0.0},
+    "CLEAR": {},
+}
+"""What each has another way than `CONFIG`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of the grid."""
+
+    method: str
+    protocol: str = "sequential"  # or separate
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        return f"MinAtar, {self.protocol}, {self.method}"
+
+    @property
+    def order(self) -> list[int]:
+        """The game of each stage, if they follow each other."""
+        return [] if self.protocol == "separate" else list(range(len(GAMES))) * CYCLES
+
+    def config(self, quick: bool = False) -> clear.Config:
+        """The settings."""
+        settings: dict[str, Any] = dataclasses.asdict(CONFIG) | METHODS[self.method]
+        if self.protocol == "separate":  # evaluated as often in as many steps of all
+            blocks = len(GAMES) * CONFIG.blocks
+            settings |= {"block": CONFIG.block // len(GAMES), "blocks": blocks}
+        if quick:
+            settings |= {**QUICK, "capacity": min(settings["capacity"], QUICK["capacity"])}
+        return clear.Config(**settings)
+
+
+def cells() -> list[Cell]:
+    """The whole grid, the most telling cells first."""
+    return [Cell("V-trace"), Cell("CLEAR"), Cell("V-trace", "separate")]
+
+
+def say(row: Row) -> str:
+    """A row in a few words: what each game scored, and how much of it was kept."""
+    means = np.mean(row["cumulative"], axis=0)
+    each = ", ".join(f"{game} {x:.2f}" for game, x in zip(row["games"], means, strict=True))
+    left = [x for x in row["retained"] if np.isfinite(x)]
+    kept = f", keeps {np.mean(left):.2f}" if left else ""
+    return f"{each}{kept}, {row['steps_per_cpu_second']} steps/s"
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Train a cell's agents and say what they were like."""
+    config = cell.config(quick)
+    began, found, speeds = time.process_time(), [], []
+    for seed in SEEDS:
+        curves, fast = train(cell, config, seed)
+        found.append(curves)
+        speeds.append(fast)
+    seconds = (time.process_time() - began) / len(SEEDS)
+    about = {"cpu_seconds": round(seconds, 2), "steps_per_cpu_second": round(np.median(speeds))}
+    return tell(cell, config, found) | about | {"quick": quick}
+
+
+def train(cell: Cell, config: clear.Config, seed: int) -> tuple[Curves, list[float]]:
+    """Train one seed: its curves, and the steps per CPU-second of each block."""
+    key, games, times = jax.random.key(seed), [minatar(game) for game in GAMES], []
+
+    def report(*_: Any) -> None:
+        times.append(time.process_time())
+
+    def go(games: Any, order: list[int]) -> Curves:
+        return jax.device_get(cycles.tour(clear, config, games, order, key, report)[1])
+
+    if cell.order:
+        curves = go(games, cell.order)
+    else:
+        curves = beside([go([game], [0] * CYCLES) for game in games])
+    steps = config.environments * config.rollout * config.block
+    return curves, [steps / max(b - a, 1e-9) for a, b in itertools.pairwise(times)]
+
+
+def beside(alone: list[Curves]) -> Curves:
+    """The curves of networks that each play a game, as if it were one that plays all."""
+    each = [one.played for one in alone]
+    played = jax.tree.map(lambda *x: np.concatenate(list(map(np.asarray, x)), axis=-1), *each)
+    measures = jax.tree.map(lambda *x: np.mean(x, axis=0), *[one.measures for one in alone])
+    return Curves(played, measures, np.asarray(all(one.finite for one in alone)))
+
+
+def tell(cell: Cell, config: clear.Config, found: list[Curves]) -> dict[str, Any]:
+    """A row on a cell's agents, given the curves of each seed."""
+    steps = config.environments * config.rollout * config.block
+    steps *= 1 if cell.order else len(GAMES)
+    means = jax.tree.map(lambda *x: np.mean(x, axis=0).ravel(), *[c.measures for c in found])
+    sampled, greedy = (
+        tell_scores(cell, [c.played[name] for c in found]) for name in ("sampled", "greedy")
+    )
+    return {
+        "cell": cell.name,
+        **dataclasses.asdict(cell),
+        "games": list(GAMES),
+        "seeds": list(SEEDS),
+        "order": cell.order,
+        "env_steps": [steps * i for i in range(len(greedy["scores"][0]))],
+        **greedy,
+        "sampled": sampled,
+        "finite": [bool(curves.finite) for curves in found],
+        "diagnostics": {k: rounded(x) for k, x in means._asdict().items()},  # of each block
+        "settings": dataclasses.asdict(config),
+    }
+
+
+def tell_scores(cell: Cell, played: list[Played]) -> dict[str, Any]:
+    """A row on one policy's scores of each seed: what is learned and what is kept."""
+    times = np.stack([cycles.flat(one) for one in played])
+    shares = [cycles.retained(*one, cell.order) for one in played if cell.order]
+    gained = [x[np.isfinite(x)] for x in shares]
+    return {
+        "scores": rounded(times),
+        "cumulative": rounded(times.mean(1)),
+        "shares": rounded(shares),
+        "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
+    }
+
+
+GRID = Grid(
+    "minatar",
+    cells(),
+    alone(measure),
+    say,
+    about="MinAtar games in cycles: V-trace, CLEAR, and a network for each game.",
+    decides="what CLEAR keeps of MinAtar games",
+    turn=17,
+)

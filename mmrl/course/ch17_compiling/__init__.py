@@ -1,0 +1,1 @@
+"""Chapter 17: Compiling REINFORCE and PPO."""

@@ -1,0 +1,293 @@
+"""Recurrence equations, compiled, against the same by hand in JAX: Figures 9, 10 and 11 in small.
+
+The paper compares its runtime with other systems, on one GPU. Here the rival is what one writes in
+JAX today: a scan that acts, then `jax.grad` of the loss of the whole batch, with the keys of the
+same points, so that both compute the same numbers. Ratios come from runs that take turns; memory is
+what XLA reserves, and what the interpreter counts byte by byte.
+
+Nine kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" hidden
+units and depth too; "interpreter" has both executors; "bytes" (Figure 10) varies the size of an
+observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs with observations on the
+host; "live" (Figure 11a) has the bytes of observations after each event of an episode, and "window"
+(Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a scan. "decoder" is the
+paper's outlook: one token after another, with keys and values kept.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.course.ch17_compiling.by_hand import GAMMA
+from mmrl.course.ch17_compiling.rivals import (
+    ITERATIONS,
+    TILE,
+    agree,
+    compiled,
+    decoders,
+    entrants,
+    ppos,
+    race,
+    reserved,
+)
+from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.pdg.passes import lift
+from mmrl.pdg.run import compile
+from mmrl.pdg.run.account import HOST
+from mmrl.pdg.run.interpreter import Interpreter
+
+N, ROUNDS = 8, 30
+DEFAULT = {"T": 128, "batch": 32, "width": 64}
+VARIED = {"T": (32, 64, 256), "batch": (8, 128), "width": (16, 256)}
+PPO = DEFAULT | {"hidden": 16, "depth": 1}
+VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
+SIZES = (16, 64, 256, 1024, 4096, 196608)  # numbers in an observation; at last 3 × 256 × 256
+GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # the window of a decoder, and T
+WINDOWS = (1, 4, 8, 16, 32, None)
+LENGTHS = (256, 1024, 4096, 16384)
+
+SEEN = ("seen", 0)
+
+
+def measure_time(
+    n: int | None,
+    T: int,
+    batch: int,
+    width: int,
+    tiles: tuple[int, ...] = (),
+    quick: bool = False,
+) -> Row:
+    """Figure 9: a run of all forms in turns, and that all of them end at the same parameters."""
+    forms, key = entrants(n, T, batch, width, tiles), jax.random.key(0)
+    agree(forms, key)
+    ms = race(forms, 2 if quick else ROUNDS, key)
+    taken = {name: reserved(form) for name, form in forms.items()}
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
+
+
+def measure_interpreter(
+    n: int | None,
+    T: int = 64,
+    batch: int = 8,
+    width: int = 256,
+    tiles: tuple[int, ...] = (),
+    quick: bool = False,
+) -> Row:
+    """Time, and the peak of all bytes: by hand, as one XLA program, and operation by operation."""
+    key, tiles = jax.random.key(0), tiles or ((T,) if n is None else (1, TILE, T))
+    forms: dict[str, Any] = dict(entrants(n, T, batch, width, tiles))
+    taken = {name: reserved(form) for name, form in forms.items()}
+    for m in tiles:
+        program = Interpreter(compiled(n, m, width), {"I": ITERATIONS, "T": T, "B": batch})
+        taken[f"interpreted, m = {m}"] = program(key=key).account.peak()
+        forms[f"interpreted, m = {m}"] = lambda key, program=program: program(key=key).results
+    agree(forms, key)
+    ms = race(forms, 2 if quick else 6, key)
+    return {"n": n, "T": T, "batch": batch, "width": width, "ms": ms, "bytes": taken}
+
+
+def measure_bytes(
+    n: int | None, width: int, T: int = 128, batch: int = 32, tiles: tuple[int, ...] = ()
+) -> Row:
+    """Figure 10: what XLA reserves; and, with observations swapped, what device and host hold."""
+    found = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
+    size = 4 * batch * (width + 1)  # an observation of every environment, and whether it counts
+    swapped = compile(compiled(n, 1, width).graph, swap=[SEEN]).check(I=1, T=T, B=batch)
+    swap = {"device": size * swapped.device[SEEN], "host": size * swapped.host[SEEN]}
+    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": found, "swapped": swap}
+
+
+def measure_live(n: int | None, T: int = 128, batch: int = 4, width: int = 256) -> Row:
+    """Figure 11: bytes of observations after each operation of an episode, and which one it was."""
+    done = compiled(n, 1, width).interpret({"I": 1, "T": T, "B": batch}, key=jax.random.key(0))
+    runs = [k for k, event in enumerate(done.account.events) if event[0] == "run"]
+    names = [done.account.events[k][1] for k in runs]
+    line = done.account.timeline(SEEN)[runs]
+    kept = [k for k, name in enumerate(names) if name in ("act", "grad_params")]
+    row: Row = {"n": n, "T": T, "batch": batch, "width": width, "live": line[kept].tolist()}
+    row["learning"] = [int(names[k] == "grad_params") for k in kept]
+    return row | {"peak": done.account.peak(SEEN), "all": done.account.peak()}
+
+
+def measure_ppo(
+    T: int, batch: int, width: int, hidden: int, depth: int, quick: bool = False
+) -> Row:
+    """Figure 9: PPO by hand and ours in turns; both train the same parameters."""
+    sizes = {"T": T, "batch": batch, "width": width, "hidden": hidden, "depth": depth}
+    forms, key = ppos(**sizes), jax.random.key(0)
+    agree(forms, key)
+    ms = race(forms, 2 if quick else 12, key)
+    return {**sizes, "ms": ms, "bytes": {name: reserved(form) for name, form in forms.items()}}
+
+
+def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) -> Row:
+    """A run of the interpreter with observations on the host between their uses, and one without.
+
+    Bytes are the most that were held at once; the parameters are the same.
+    """
+    key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
+    plain = compiled(n, 1, width)
+    swapped = compile(plain.graph, swap=[SEEN])
+    done = {
+        name: Interpreter(each, bounds)(key=key)
+        for name, each in (("kept", plain), ("swapped", swapped))
+    }
+    agree(
+        {
+            "by hand": lambda key: done["kept"].results,
+            "swapped": lambda key: done["swapped"].results,
+        },
+        key,
+    )
+    taken = {name: each.account.peak(SEEN) for name, each in done.items()}
+    taken["on the host"] = done["swapped"].account.peak(SEEN, HOST)
+    return {"n": n, "T": T, "batch": batch, "width": width, "bytes": taken}
+
+
+def measure_window(
+    n: int | None, T: int, batch: int = 32, width: int = 256, quick: bool = False
+) -> Row:
+    """Figure 11b: time and memory of learning n steps behind, one step at a time."""
+    tiles = (1,) if n else (T,)
+    row = measure_time(n, T, batch, width, tiles, quick)
+    return row | {"slots": compiled(n, tiles[0], width).check(I=1, T=T, B=batch).device[SEEN]}
+
+
+def measure_decoder(
+    window: int | None,
+    T: int,
+    batch: int = 8,
+    width: int = 64,
+    layers: int = 2,
+    quick: bool = False,
+) -> Row:
+    """Tokens of `batch` sequences, by hand with a mask or with a ring, and compiled, in turns.
+
+    All give the same tokens, and nearly the same log-probabilities.
+    """
+    sizes = {"T": T, "batch": batch, "width": width, "layers": layers}
+    params, forms = decoders(window, **sizes)
+    key = jax.random.key(0)
+    tokens, logp = forms["by hand"](params, key)
+    for name, form in forms.items():
+        others = form(params, key)
+        np.testing.assert_array_equal(others[0], tokens, err_msg=name)
+        np.testing.assert_allclose(others[1], logp, rtol=0, atol=1e-4, err_msg=name)
+    ms = race(forms, 2 if quick else ROUNDS, params, key)
+    taken = {name: reserved(form) for name, form in forms.items()}
+    return {"window": window, **sizes, "ms": ms, "bytes": taken}
+
+
+STEPS: dict[str, tuple[Callable, bool]] = {
+    "discounted return": (lambda g, r, end: r + GAMMA * jnp.where(end, 0.0, g), True),
+    "moving average": (lambda m, z, end: 0.9 * m + 0.1 * z, False),
+    "LRU": (lambda h, z, begin: 0.95 * jnp.where(begin, 0.0, h) + z, False),
+    "queue": (lambda w, z, _: jnp.maximum(w + z, 0.0), False),
+}
+"""What a loop does with its state, and whether it runs backward."""
+
+
+def measure_lift(name: str, T: int, width: int = 64, quick: bool = False) -> Row:
+    """A recurrence of `width` numbers as `lax.scan`, and lifted, by three methods of scanning."""
+    step, reverse = STEPS[name]
+    keys, x0 = jax.random.split(jax.random.key(0)), jnp.zeros(width)
+    inputs = (
+        jax.random.normal(keys[0], (T, width)),
+        jax.random.bernoulli(keys[1], 0.02, (T, width)),
+    )
+
+    def loop(*inputs: jax.Array) -> jax.Array:
+        turn = lambda x, z: (step(x, *z),) * 2  # noqa: E731
+        return jax.lax.scan(turn, x0, inputs, reverse=reverse)[1]
+
+    forms: dict[str, Callable] = {"lax.scan": jax.jit(loop)}
+    for method in ("sequential", "associative", "chunked"):
+        lifted = functools.partial(lift, step, x0, reverse=reverse, method=method)
+        forms[method] = jax.jit(lambda *z, lifted=lifted: lifted(z))
+    wanted = forms["lax.scan"](*inputs)
+    for method, form in forms.items():
+        np.testing.assert_allclose(form(*inputs), wanted, rtol=1e-3, atol=1e-3, err_msg=method)
+    return {"step": name, "T": T, "width": width, "ms": race(forms, 2 if quick else 60, *inputs)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A row's name, and what measures it."""
+
+    name: str
+    row: Callable[[], Row]
+
+
+def cells(quick: bool = False) -> list[Cell]:
+    """Every row, in the order in which they are measured."""
+    if quick:
+        # The same forms in three rows, which are compiled once; a window ends within an episode.
+        small = {"T": 6, "batch": 2, "width": 8}
+        tiled = small | {"tiles": (4,)}
+        return [
+            _cell("time, n = 2, small", measure_time, 2, **tiled, quick=True),
+            _cell("interpreter, n = 2, small", measure_interpreter, 2, **tiled, quick=True),
+            _cell("bytes, n = 2, small", measure_bytes, 2, **tiled),
+            _cell("live, n = 2, small", measure_live, 2, **small),
+            _cell("lift, queue, small", measure_lift, "queue", 32, 4, quick=True),
+            _cell("ppo, small", measure_ppo, **small, hidden=4, depth=2, quick=True),
+            _cell("swap, n = 2, small", measure_swap, 2, **small),
+            _cell("decoder, window = 3, small", measure_decoder, 3, 8, 2, 4, quick=True),
+        ]
+    sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIED.items() for x in xs]
+    found = []
+    for n in (None, N):
+        for size in sizes:
+            where = ", ".join(f"{name} = {x}" for name, x in size.items())
+            found.append(_cell(f"time, n = {n}, {where}", measure_time, n, **size))
+        found.append(_cell(f"interpreter, n = {n}", measure_interpreter, n))
+        found += [_cell(f"bytes, n = {n}, width = {x}", measure_bytes, n, x) for x in SIZES]
+    for size in [PPO] + [PPO | {name: x} for name, xs in VARIED_PPO.items() for x in xs]:
+        where = ", ".join(f"{name} = {x}" for name, x in size.items())
+        found.append(_cell(f"ppo, {where}", measure_ppo, **size))
+    found += [_cell(f"live, n = {n}", measure_live, n) for n in WINDOWS]
+    found += [_cell(f"swap, n = {n}", measure_swap, n) for n in (None, N)]
+    for n, T in itertools.product((None, 4, 32), (64, 256)):
+        found.append(_cell(f"window, n = {n}, T = {T}", measure_window, n, T))
+    for window, T in GENERATED:
+        cell = f"decoder, window = {window}, T = {T}"
+        found.append(_cell(cell, measure_decoder, window, T))
+    lifts = itertools.product(STEPS, LENGTHS)
+    return found + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
+
+
+def _cell(name: str, measured: Callable[..., Row], *arguments: Any, **options: Any) -> Cell:
+    return Cell(name, functools.partial(measured, *arguments, **options))
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """A row on a cell: its measurements, its kind, and how busy the machine was."""
+    load = round(os.getloadavg()[0], 2)
+    about = {"cell": cell.name, "kind": cell.name.partition(",")[0], **cell.row()}
+    return {**about, "seeds": [0], "load": load, "quick": quick}
+
+
+def say(row: Row) -> str:
+    """A row in a few words: the first number, and the others as ratios to it."""
+    what = row.get("ms") or row.get("bytes") or {"peak": row.get("peak", 0)}
+    first, *rest = what.items()
+    ratios = ", ".join(f"{name} {value / first[1]:.2f}" for name, value in rest)
+    return f"{first[0]} {first[1]:g}" + (f"; as a ratio to it: {ratios}" if rest else "")
+
+
+GRID = Grid(
+    "graphs",
+    cells(),
+    alone(measure),
+    say,
+    small=cells(quick=True),
+    about="Recurrence equations, compiled, against the same by hand (Figures 9 to 11).",
+    decides="how near a compiled recurrence comes to a program by hand",
+    turn=5,
+)

@@ -1,0 +1,115 @@
+"""Compiled equations and their rivals by hand: the same numbers, from programs that take turns.
+
+Each function makes programs by their names, "by hand" first. Who trains other parameters is no
+rival, so `agree` comes before `race`.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from mmrl.course.ch17_compiling import by_hand
+from mmrl.course.ch17_compiling.by_hand import GAMMA, critic, descent, network, screen
+from mmrl.pdg.passes import lift_loops, tile, vectorize
+from mmrl.pdg.programs import ActorCritic, decoder, ppo, reinforce
+from mmrl.pdg.programs.decoder import initial
+from mmrl.pdg.run import Compiled, compile
+
+TILE, ITERATIONS, EPOCHS = 16, 2, 4
+
+
+@functools.lru_cache(4)
+def compiled(n: int | None, m: int, width: int) -> Compiled:
+    """The equations with a window of `n` rewards, learned from in tiles of m steps.
+
+    Returns to the end of the episode are lifted: a loop backward, in place of all windows.
+    """
+    graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA)
+    return compile(graph, together(m))
+
+
+def together(m: int) -> dict[str, Callable]:
+    """Passes: all environments at once, loops over all that follows lifted, tiles of m steps."""
+    passes: dict[str, Callable] = {"batch": lambda graph: vectorize(graph, "b")}
+    passes["lift"] = lambda graph: lift_loops(graph, "t")
+    if m > 1:
+        passes["tile"] = lambda graph: tile(graph, "t", m)
+    return passes
+
+
+@functools.lru_cache(1)
+def entrants(
+    n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Compiled programs, by hand and ours. Tiles are of one step, of `TILE`, and of the episode."""
+    net, key, bounds = network(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
+    hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
+    found = {"by hand": jax.jit(hand).lower(key).compile()}
+    for m in tiles or ((T,) if n is None else (1, TILE, T)):
+        program = compiled(n, m, width).xla(bounds)
+        ours = jax.jit(lambda key, program=program: program(key=key))
+        found[f"ours, m = {m}"] = ours.lower(key).compile()
+    return found
+
+
+def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, Any]:
+    """PPO with `EPOCHS` epochs as compiled programs: by hand, in tiles of `TILE`, step by step."""
+    env, net, opt = screen(width), critic(width, hidden, depth), descent(0.01)
+    key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
+    hand = by_hand.ppo(env, net, opt, ITERATIONS, EPOCHS, T, batch, ActorCritic())
+    found = {"by hand": jax.jit(hand).lower(key).compile()}
+    for name, m in {"ours": TILE, "ours, m = 1": 1}.items():
+        program = compile(ppo(env, net, opt), together(m)).xla(bounds)
+        ours = jax.jit(lambda key, program=program: program(key=key))
+        found[name] = ours.lower(key).compile()
+    return found
+
+
+def decoders(
+    window: int | None, T: int, batch: int, width: int, layers: int
+) -> tuple[Any, dict[str, Any]]:
+    """Parameters, and compiled programs of them and a key: by hand, also with a ring, and ours."""
+    params = initial(jax.random.key(1), vocabulary=64, width=width, layers=layers)
+    compiled = compile(
+        decoder(params, window=window), {"batch": lambda graph: vectorize(graph, "b")}
+    )
+    program = compiled.xla(B=batch, T=T)
+    made: dict[str, Callable] = {"by hand": by_hand.decoder(window, T, batch, ring=False)}
+    if window:
+        made["by hand, ring"] = by_hand.decoder(window, T, batch)
+    made["ours"] = lambda params, key: program(params=params, key=key)
+    given = params, jax.random.key(0)
+    return params, {name: jax.jit(form).lower(*given).compile() for name, form in made.items()}
+
+
+def seconds(form: Callable, *arguments: Any) -> float:
+    """The seconds of one call, from its beginning until the result is there."""
+    began = time.perf_counter()
+    jax.block_until_ready(form(*arguments))
+    return time.perf_counter() - began
+
+
+def race(forms: dict[str, Callable], rounds: int, *arguments: Any) -> dict[str, float]:
+    """The least milliseconds of each, all taking turns."""
+    best = dict.fromkeys(forms, float("inf"))
+    for _ in range(rounds):
+        for name, form in forms.items():
+            best[name] = min(best[name], seconds(form, *arguments))
+    return {name: float(f"{1e3 * each:.4g}") for name, each in best.items()}
+
+
+def reserved(program: Any) -> int:
+    """The bytes that XLA sets aside for a run, beside arguments and results."""
+    return program.memory_analysis().temp_size_in_bytes
+
+
+def agree(forms: dict[str, Callable], key: jax.Array) -> None:
+    """All forms train the same parameters, or this is an error."""
+    wanted, *_ = forms["by hand"](key)
+    for name, form in forms.items():
+        for a, b in zip(jax.tree.leaves(form(key)[0]), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=name)

@@ -1,0 +1,154 @@
+"""Reference scores: every agent with its defaults, two memories, six tasks, five seeds.
+
+Nothing is set but the agent, the memory and the task: what a row says is what `mmrl train` reaches.
+The defaults were found on seeds from 100 on. Where they do not hold, another row says what `HELPS`.
+
+An agent has learned if its last evaluation is at least the task's `LEVELS`, and stayed if that is
+95 % of the way from the worst return to its best evaluation. Each evaluation plays 32 episodes
+greedily.
+"""
+
+import dataclasses
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mmrl.agents import AGENTS, find
+from mmrl.course.experiments.grid import Grid, Row, kept, rounded, settings
+from mmrl.runs import Run, Setup, interval
+from mmrl.runs.folder import described
+
+SEEDS = (0, 1, 2, 3, 4)
+MEMORIES = ("lru", "gru")
+LEVELS = {
+    "CartPole-v1": (0.0, 475.0),
+    "Catch-bsuite": (-1.0, 0.9),
+    "popgym-RepeatFirstEasy-v0": (-1.0, 0.9),
+    "popgym-RepeatPreviousEasy-v0": (-1.0, 0.9),
+    "popgym-PositionOnlyCartPoleEasy-v0": (0.0, 0.9),
+    "popgym-CountRecallEasy-v0": (-1.0, 0.9),
+}
+"""The worst return of each task, and the one from which on it counts as learned."""
+HELPS: dict[tuple[str, str, str], dict[str, Any]] = {
+    ("popgym-RepeatFirstEasy-v0", "ppo", "lru"): {"blocks": 48},
+    **{("popgym-RepeatPreviousEasy-v0", a, "gru"): {"gamma": 0.5} for a in ("dqn", "r2d2", "ppg")},
+    **{
+        ("popgym-CountRecallEasy-v0", agent, m): {"gamma": 0.5} | longer
+        for agent, longer in (
+            *(("dqn", {"blocks": 192}), ("r2d2", {"blocks": 192})),
+            *(("ppo", {"blocks": 64}), ("clear", {}), ("ppg", {})),
+        )
+        for m in MEMORIES
+    },
+}
+"""What helps where a default does not hold. On other seeds it was tried with DQN, R2D2 and PPG on
+RepeatPrevious, and with DQN's, PPO's and CLEAR's LRU on CountRecall; the rest is by analogy."""
+STAYED = 0.95
+QUICK: dict[str, Any] = {"blocks": 2, "episodes": 4, "width": 8}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One agent with one memory on one task, with its defaults or with what `HELPS`."""
+
+    task: str
+    agent: str
+    memory: str
+    helped: bool = False
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The settings that are not the agent's defaults."""
+        return HELPS[self.task, self.agent, self.memory] if self.helped else {}
+
+    @property
+    def name(self) -> str:
+        """Says it in words; what a finished cell is known by."""
+        changes = (f"{name}={value}" for name, value in self.changes.items())
+        return ", ".join((self.task, self.agent, self.memory, *changes))
+
+    def setup(self, quick: bool = False) -> Setup:
+        """The run of the cell."""
+        changes = {"memory": self.memory} | self.changes | (QUICK if quick else {})
+        config = dataclasses.replace(find(self.agent).Config(), **changes)
+        return Setup(env=self.task, agent=self.agent, config=config, seeds=SEEDS)
+
+
+def cells() -> list[Cell]:
+    """The whole grid, task by task, and then what helps where a default does not hold."""
+    grid = [Cell(task, agent, m) for task in LEVELS for agent in AGENTS for m in MEMORIES]
+    return [*grid, *(Cell(*which, helped=True) for which in HELPS)]
+
+
+def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
+    """A run to its end from where it was left, and CPU-seconds per agent up to each evaluation.
+
+    Those are with compilation, and unknown where a run was taken up again.
+    """
+    run, cpu = Run(setup, folder, resume=described(folder) is not None), []
+    whole, began = not run.history, time.process_time()
+    for _ in run:
+        cpu.append(round((time.process_time() - began) / len(setup.seeds), 2))
+    return run, cpu if whole else None
+
+
+def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
+    """Train a cell's agents in a folder of their own, from where they were left, and tell of it."""
+    setup = cell.setup(quick)
+    run, cpu = train(setup, folder)
+    returns = np.array([row["returns"] for row in run.history]).T
+    return {
+        "cell": cell.name,
+        **{"task": cell.task, "agent": cell.agent, "memory": cell.memory, "seeds": list(SEEDS)},
+        "changes": cell.changes,
+        **scores(cell.task, returns, np.array([row["env_steps"] for row in run.history])),
+        "returns": rounded(returns),
+        "env_steps": [row["env_steps"] for row in run.history],
+        "cpu_seconds": cpu,
+        "settings": settings(setup.config) | {"learning_rate": setup.config.learning_rate},
+        "quick": quick,
+    }
+
+
+def scores(
+    task: str, returns: Float[np.ndarray, "seed eval"], env_steps: Float[np.ndarray, " eval"]
+) -> Row:
+    """Final and best returns, areas, and when a task was learned: seed by seed and together."""
+    worst, level = LEVELS[task]
+    final, best = returns[:, -1], returns.max(1)
+    learned, stayed = final >= level, final - worst >= STAYED * (best - worst)
+    reached = [np.flatnonzero(curve >= level) for curve in returns]
+    middle, *ends = interval(final)
+    return {
+        "interquartile_mean": middle,
+        "interval_95": ends,
+        "final": rounded(final),
+        "best": rounded(best),
+        "area": rounded(returns.mean(1)),
+        "learned_and_stayed": int((learned & stayed).sum()),
+        "steps_to_level": [int(env_steps[i[0]]) if i.size else None for i in reached],
+    }
+
+
+def say(row: Row) -> str:
+    """A row in a few words."""
+    low, high = row["interval_95"]
+    kept = f"{row['learned_and_stayed']} of {len(row['seeds'])} learned and stayed"
+    return f"{row['interquartile_mean']:.2f} [{low:.2f}, {high:.2f}], {kept}"
+
+
+SMALL = (Cell("Catch-bsuite", "ppo", "lru"), Cell("popgym-RepeatPreviousEasy-v0", "dqn", "gru"))
+GRID = Grid(
+    "baselines",
+    cells(),
+    kept(measure),
+    say,
+    keeps=True,
+    small=SMALL,
+    about="What every agent reaches with its defaults: two memories, six tasks, five seeds.",
+    decides="what each agent reaches with its defaults",
+    turn=15,
+)

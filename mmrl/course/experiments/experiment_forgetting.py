@@ -1,0 +1,187 @@
+"""Catastrophic forgetting, and what stops it.  Rolnick et al. 2019, Figures 1-8 and 13, small.
+
+One network meets tasks in cycles, and every evaluation is of all tasks, with frozen weights. What
+is trained, in which orders and with which settings, is in `protocols`. `tuning` has what was tried
+for a cell: the mean score of sampled actions over all times and tasks after the first training,
+which decided, beside it that of greedy ones, and on how many seeds: all settings on `TUNING_SEEDS`,
+and those that were best there on `FINAL_SEEDS` too, since the best of many was lucky on two.
+
+`scores` are [seed][time][task], the first before all training, of the greedy policy; `cumulative`
+is their mean over time [seed][task], as in Figure 8; `shares` what is left of each stage's gain two
+stages of other tasks later, [seed][stage], and `retained` the mean of those, [seed]. All of it
+again for sampled actions, which the paper plays, is in `sampled`. What EWC and Progress & Compress
+do when a task ends plays `boundary_steps` more, which `env_steps` leaves out. CPU-seconds are per
+network, after compilation, with evaluations. The revision of eight published rows, c82e49a4c3b3,
+is that of a commit that became e03b267: the same change, onto agents in another arrangement.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mmrl.course.continual import cycles as continual
+from mmrl.course.continual.cycles import Curves, Played
+from mmrl.course.experiments.grid import Grid, Row, Rows, rounded
+from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
+from mmrl.course.experiments.protocols import CATCH as CATCH  # for those who train with them
+from mmrl.runs import interval
+
+SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEEDS = (1000, 1001)
+FINAL_SEEDS = (1100, 1101, 1102, 1103)
+FINALISTS = 3
+TOGETHER = 4  # cells that train side by side, at most
+
+
+def say(row: Row) -> str:
+    """A row in a few words: the score, and how much of what was learned is kept."""
+    kept = f", keeps {np.mean(row['retained']):.2f}" if row["order"] else ""
+    return f"{row['interquartile_mean']}{kept}, {row['cpu_seconds']} s of CPU per network"
+
+
+def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
+    """Train the agents of cells that share a program, and say what they were like."""
+    chosen, tuning = choose(together[0], found, quick)
+    configs = [cell.config(chosen, quick) for cell in together]
+    curves, seconds = train(together, configs, SEEDS)
+    about = {"chosen": chosen, "tuning": tuning, "cpu_seconds": round(seconds, 2), "quick": quick}
+    each = [jax.tree.map(lambda x, i=i: np.asarray(x[i]), curves) for i in range(len(together))]
+    return [tell(*one) | about for one in zip(together, configs, each, strict=True)]
+
+
+def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
+    """A row on a cell's agents. `curves` are [network, seed, ...]."""
+    stages, networks = cell.plans.shape[1], len(cell.plans)
+    steps = config.environments * config.rollout
+    after = getattr(config, "fisher_unrolls", 0) + getattr(config, "compress", 0)
+    said = curves.measures._asdict().items()
+    times = range(1 + stages * config.blocks)
+    return {
+        "cell": cell.name,
+        **dataclasses.asdict(cell),
+        "agent": cell.agent,
+        "seeds": list(SEEDS),
+        "tuning_seeds": [*TUNING_SEEDS, *FINAL_SEEDS],
+        "order": cell.order,
+        "env_steps": [steps * config.block * networks * i for i in times],
+        "boundary_steps": steps * after,
+        **tell_scores(cell, curves.played["greedy"]),
+        "sampled": tell_scores(cell, curves.played["sampled"]),
+        "finite": np.all(curves.finite, axis=0).tolist(),
+        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in said},  # of each block
+        "settings": dataclasses.asdict(config),
+    }
+
+
+def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
+    """A row on one policy's scores, [network, seed, ...]: what is learned and what is kept."""
+    scores, begin = (
+        # Each task is played by the network that is trained on it.
+        np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)
+        for x in map(np.asarray, played)
+    )
+    times = np.concatenate([begin[:, None], scores.reshape(len(begin), -1, cell.tasks)], axis=1)
+    cumulative = np.array([continual.cumulative(seed)[-1] for seed in times])
+    seeds = zip(scores, begin, strict=True)
+    shares = [continual.retained(*seed, cell.order) for seed in seeds if cell.order]
+    gained = [x[np.isfinite(x)] for x in shares]
+    middle, *ends = interval(cumulative.mean(1))
+    return {
+        "scores": rounded(times),
+        "cumulative": rounded(cumulative),
+        "interquartile_mean": round(middle, 4),  # of the mean over tasks
+        "interval_95": rounded(ends),
+        "shares": rounded(shares),
+        "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
+    }
+
+
+def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """The best setting of a sweep by sampled actions on tuning seeds, and the scores of each.
+
+    Nothing if there is no sweep; what was found before if the cell that judges has a row.
+    """
+    judge = cell.judge
+    settings = SWEEPS.get(judge, [])
+    if not settings:
+        return {}, []
+    if judge.name in found:
+        return found[judge.name]["chosen"], found[judge.name]["tuning"]
+
+    def play(tried: Sequence[dict[str, float]], seeds: Sequence[int]) -> np.ndarray:
+        """[setting, policy, seed]"""
+        configs = [judge.config(setting, quick) for setting in tried]
+        curves, _ = train([judge] * len(configs), configs, seeds)
+        scores = (curves.played[name].scores.mean((-3, -2, -1)) for name in ("sampled", "greedy"))
+        return np.stack([np.where(curves.finite, x, -np.inf).mean(1) for x in scores], axis=1)
+
+    scores = list(play(settings, TUNING_SEEDS))
+    best = np.argsort([-one[0].mean() for one in scores], kind="stable")[:FINALISTS]
+    for at, more in zip(best, play([settings[at] for at in best], FINAL_SEEDS), strict=True):
+        scores[at] = np.concatenate([scores[at], more], axis=1)
+    tuning = [
+        {
+            **setting,
+            "score": float(one[0].mean()),
+            "greedy": float(one[1].mean()),
+            "seeds": one[0].size,
+        }
+        for setting, one in zip(settings, scores, strict=True)
+    ]
+    return settings[max(best, key=lambda at: tuning[at]["score"])], tuning
+
+
+def train(
+    together: Sequence[Cell], configs: Sequence[Any], seeds: Sequence[int]
+) -> tuple[Curves, float]:
+    """Curves of [cell, network, seed, ...], and CPU-seconds per network."""
+    cell, plans = together[0], np.stack([cell.plans for cell in together])
+    size = (*plans.shape[:2], len(seeds))
+    of = np.indices(size).reshape(3, -1)  # each lane: its cell, network and seed
+    numbers = np.array([jax.tree.leaves(config) for config in configs], np.float32)
+    keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)[of[2]])
+    structure, schedules = jax.tree.structure(configs[0]), plans[of[0], of[1]]
+    go = _compiled(cell.family, cell.agent, cell.tasks, structure, schedules.shape)
+    lanes = jax.tree.unflatten(structure, list(jnp.asarray(numbers[of[0]].T)))
+    began = time.process_time()
+    curves = jax.device_get(go(lanes, schedules, keys))
+    seconds = (time.process_time() - began) / len(schedules)
+    return jax.tree.map(lambda x: x.reshape(*size, *x.shape[1:]), curves), seconds
+
+
+@functools.lru_cache(4)  # whose programs take memory
+def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[int, ...]):
+    """The program of whole cycles, in `shape` = (lanes, stages, environments)."""
+    env, params = family(name, count)
+
+    @jax.jit
+    def cycles(configs, plans, keys):
+        def one(config, plan, key):
+            return continual.cycle(AGENTS[agent][0], config, env, params, plan, count, key)[1]
+
+        return jax.vmap(one)(configs, plans, keys)
+
+    numbers = [jax.ShapeDtypeStruct(shape[:1], jnp.float32)] * structure.num_leaves
+    keys = jax.ShapeDtypeStruct(shape[:1], jax.random.key(0).dtype)
+    plans = jax.ShapeDtypeStruct(shape, jnp.int32)
+    return cycles.lower(jax.tree.unflatten(structure, numbers), plans, keys).compile()
+
+
+GRID = Grid(
+    "forgetting",
+    cells(),
+    measure,
+    say,
+    program=lambda cell: cell.program,
+    most=TOGETHER,
+    after=lambda cell: [cell.judge.name],  # its settings
+    about="Tasks in cycles: CLEAR, its parts, EWC, Progress & Compress, and who forgets.",
+    decides="who forgets earlier tasks",
+    turn=14,
+)

@@ -1,0 +1,82 @@
+"""Environment steps a second as more seeds are trained at once: what a device has to spare.
+
+All seeds are lanes of one program, as in `mmrl train`, with the agent's own settings. A device that
+one seed does not fill trains several in the time of one; a full one takes as much longer as there
+are more. A row has the seconds of a block, its evaluation included, the least of a few.
+"""
+
+import itertools
+import time
+from typing import Any, NamedTuple
+
+import jax
+
+from mmrl.agents import AGENTS
+from mmrl.course.experiments.fleet import QUICK
+from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.runs import program
+from mmrl.runs.lanes import keys
+
+ENV = "popgym-RepeatPreviousEasy-v0"
+SEEDS = (1, 16, 256)
+BLOCKS = 3  # timed ones
+
+
+class Cell(NamedTuple):
+    """An agent, and how many seeds of it are trained at once."""
+
+    agent: str
+    seeds: int
+
+    @property
+    def name(self) -> str:
+        """Says it in words."""
+        return f"{self.agent}, {self.seeds} seeds"
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Seconds of a block after the first."""
+    config: Any = AGENTS[cell.agent].Config(**(QUICK if quick else {}))
+    _, _, init, block, _ = program(cell.agent, ENV)
+    state = init(config, keys(range(cell.seeds)))
+    compiled = block.lower(config, state).compile()
+    taken = []
+    for _ in range(1 + BLOCKS):
+        began = time.perf_counter()
+        state, _ = jax.block_until_ready(compiled(config, state))
+        taken.append(time.perf_counter() - began)
+    steps = cell.seeds * config.block * config.environments * config.rollout
+    return {
+        **cell._asdict(),
+        "env": ENV,
+        "memory": config.memory,
+        "width": config.width,
+        "env_steps": steps,
+        "seconds": min(taken[1:]),
+        "env_steps_per_s": round(steps / min(taken[1:])),
+        "blocks": BLOCKS,
+        "quick": quick,
+    }
+
+
+def say(row: Row) -> str:
+    """A row in a few words: how many steps a second."""
+    return f"{row['env_steps_per_s']:,} steps a second, all seeds together"
+
+
+def _cell_of(row: Row) -> str:
+    return Cell(row["agent"], row["seeds"]).name
+
+
+CELLS = [Cell(agent, many) for many, agent in itertools.product(SEEDS, AGENTS)]
+GRID = Grid(
+    "seeds",
+    CELLS,
+    alone(measure),
+    say,
+    cell_of=_cell_of,
+    small=(Cell("dqn", 2),),
+    about="Environment steps a second, as more seeds are trained at once.",
+    decides="how many seeds a device trains at once",
+    turn=2,
+)

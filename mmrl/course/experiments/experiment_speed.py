@@ -1,0 +1,211 @@
+"""Environment steps per second of one agent, by memory and size, and the share of each part.
+
+A row times whole iterations without evaluations, and beside them three programs of the same sizes:
+the environment under random actions, acting, and the memory's passes over the tape with their
+derivatives. Learning is what acting leaves of an iteration. Each program is timed by itself, so
+the shares need not add up to what a profile of the whole shows.
+"""
+
+import itertools
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from mmrl.agents import AGENTS
+from mmrl.course.experiments.grid import Grid, Row, alone
+from mmrl.rollout import collect, start
+from mmrl.runs import PRECISIONS, program
+
+ENV = "popgym-RepeatPreviousEasy-v0"
+MEMORIES = ("lru", "min_gru", "s5", "gru", "lstm")
+ENVIRONMENTS, ROLLOUTS = (64, 512, 4096, 8192), (32, 128, 1024)
+SECONDS = 2.0  # for which each program is timed, at least
+TURNS = 3  # of each program, at least
+
+
+class Cell(NamedTuple):
+    """An agent and its sizes."""
+
+    agent: str = "ppo"
+    memory: str = "lru"
+    environments: int = 4096
+    rollout: int = 128
+    width: int = 64
+    layers: int = 1
+    precision: str = "float32"  # of products of matrices; the memory's state is float32
+
+    @property
+    def name(self) -> str:
+        """Name the cell in words."""
+        sizes = f"{self.environments} × {self.rollout}, width {self.width}"
+        layers = f", {self.layers} layers" if self.layers > 1 else ""
+        return f"{self.agent}, {self.memory}, {sizes}{layers}, {self.precision}"
+
+
+def cells() -> list[Cell]:
+    """List the cells, the most telling first: one size, or two, differ from the first cell's."""
+    first = [Cell(), Cell(memory="gru"), Cell(rollout=1024, environments=512)]
+    first += [Cell(memory="gru", rollout=1024, environments=512), Cell(precision="bfloat16")]
+    first += [Cell(environments=8192), Cell(precision="tf32"), Cell(agent="clear")]
+    crossed = [
+        *(Cell(memory=m, environments=n) for n in ENVIRONMENTS for m in MEMORIES),
+        *(Cell(memory=m, rollout=t, environments=512) for t in ROLLOUTS for m in MEMORIES),
+        *(Cell(memory=m, width=256, precision=p) for p in list(PRECISIONS)[1:] for m in MEMORIES),
+        *(Cell(memory=m, layers=3, width=w) for w in (64, 256) for m in MEMORIES),
+        *(Cell(agent="clear", environments=n, rollout=t) for n in ENVIRONMENTS for t in ROLLOUTS),
+        *(Cell(agent="clear", memory=m) for m in MEMORIES),
+    ]
+    return list(dict.fromkeys([*first, *crossed]))
+
+
+def cost(cell: Cell) -> float:
+    """Return about how many products of numbers an iteration takes, relative to other cells."""
+    return cell.environments * cell.rollout * cell.width**2 * cell.layers
+
+
+def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
+    """Time the programs of a cell."""
+    with jax.default_matmul_precision(PRECISIONS[cell.precision]):
+        return _measured(cell, 0.0 if quick else SECONDS, quick)
+
+
+def _measured(cell: Cell, seconds: float, quick: bool) -> Row:
+    agent: Any = AGENTS[cell.agent]
+    config = _config(cell)
+    setup = program(cell.agent, ENV)
+    env, params = setup.env, setup.params
+    began = time.perf_counter()
+    state = jax.jit(partial(agent.init, config, env, params))(jax.random.key(0))
+    iterate = jax.jit(partial(agent.iterate, config, env, params), donate_argnums=0)
+    compiled = iterate.lower(state).compile()
+    compiling = time.perf_counter() - began
+    size, parameters = _bytes(state), _count(state.net)
+    parts = {
+        "environment": _timed(_environment(env, params, config), seconds),
+        "acting": _timed(_acting(agent, env, params, config, state), seconds),
+        "memory": _timed(_memory(config, state.net), seconds),
+    }
+    holder = [state]
+
+    def iteration() -> Any:
+        holder[0], outcome = compiled(holder[0])
+        return outcome
+
+    whole = _timed(iteration, seconds)
+    steps = cell.environments * cell.rollout
+    return {
+        **cell._asdict(),
+        "cell": cell.name,
+        "env": ENV,
+        "parameters": parameters,
+        "env_steps": steps,
+        "seconds": whole,
+        "env_steps_per_s": round(steps / whole),
+        "seconds_of": {**parts, "learning": whole - parts["acting"]},
+        "compile_s": round(compiling, 2),
+        "state_bytes": size,
+        "seeds": [0],
+        "quick": quick,
+    }
+
+
+def _config(cell: Cell) -> Any:
+    layers = (("layers", cell.layers),) if cell.layers > 1 else ()
+    sizes = {"environments": cell.environments, "rollout": cell.rollout, "width": cell.width}
+    if cell.agent == "clear":
+        sizes["capacity"] = 4 * cell.environments * cell.rollout
+    return AGENTS[cell.agent].Config(memory=cell.memory, memory_sizes=layers, **sizes)
+
+
+def _environment(env: Any, params: Any, config: Any) -> Callable[[], Any]:
+    """Return a rollout of all environments under random actions, without a network."""
+    space = env.action_space(params)
+
+    def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
+        return state, space.sample(key)
+
+    keys = jax.random.split(jax.random.key(1), config.environments)
+    carries = jax.jit(jax.vmap(partial(start, env, params, ())))(keys)
+    act = partial(collect, policy, env, params, steps=config.rollout)
+    return partial(jax.jit(jax.vmap(act)), carries, keys)
+
+
+def _acting(agent: Any, env: Any, params: Any, config: Any, state: Any) -> Callable[[], Any]:
+    act, key = jax.jit(partial(agent.act, config, env, params)), jax.random.key(2)
+    own = jax.tree.map(jnp.copy, state)  # the iterations take the other one's storage
+    return lambda: act(own, key)
+
+
+def _memory(config: Any, net: Any) -> Callable[[], Any]:
+    """Return the passes of an iteration's gradient steps through the memories, and back."""
+    memories = [x.memory for x in (net.policy, net.critic) if x is not None]
+    minibatches, epochs = getattr(config, "minibatches", 1), getattr(config, "epochs", 1)
+    rows = max(config.environments // minibatches, 1)
+    begin = jnp.zeros((rows, config.rollout), bool).at[:, 0].set(True)
+    xs = jax.random.normal(jax.random.key(3), (rows, config.rollout, config.width))
+
+    def loss(arrays: Any, fixed: Any, xs: Any) -> Any:
+        models = eqx.combine(arrays, fixed)
+        outs = [jax.vmap(partial(m, m.init()))(xs, begin)[1] for m in models]
+        return sum(jnp.sum(y * y) for y in outs)
+
+    arrays, fixed = eqx.partition(memories, eqx.is_inexact_array)
+    gradient = jax.grad(lambda arrays, xs: loss(arrays, fixed, xs), argnums=(0, 1))
+
+    @jax.jit
+    def passes(arrays: Any, xs: Any) -> Any:
+        def once(xs: Any, _: Any) -> tuple[Any, Any]:
+            of_weights, of_xs = gradient(arrays, xs)
+            return xs - 1e-3 * of_xs, of_weights
+
+        return jax.lax.scan(once, xs, length=minibatches * epochs)[0]
+
+    return partial(passes, arrays, xs)
+
+
+def _timed(call: Callable[[], Any], seconds: float) -> float:
+    """Return the least seconds of a call, after a first one that compiles."""
+    jax.block_until_ready(call())
+    taken: list[float] = []
+    while len(taken) < TURNS or sum(taken) < seconds:
+        began = time.perf_counter()
+        jax.block_until_ready(call())
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def _count(net: Any) -> int:
+    return sum(x.size for x in jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array)))
+
+
+def _bytes(state: Any) -> int:
+    return sum(x.nbytes for x in jax.tree.leaves(state) if eqx.is_array(x))
+
+
+def say(row: Row) -> str:
+    """Report a row in a few words."""
+    shares = {k: v / row["seconds"] for k, v in row["seconds_of"].items()}
+    told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    return f"{row['env_steps_per_s']:,} steps/s ({told})"
+
+
+SMALL = [
+    Cell(agent, memory, 8, 16, 8)
+    for agent, memory in itertools.product(("ppo", "clear"), ("lru", "gru"))
+]
+GRID = Grid(
+    "speed",
+    cells(),
+    alone(measure),
+    say,
+    cost=cost,
+    small=SMALL,
+    about="Environment steps per second of one agent, and the share of each part.",
+    decides="how fast one agent is with thousands of environments, and what takes the time",
+    turn=1,
+)

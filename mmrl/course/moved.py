@@ -1,0 +1,96 @@
+"""Modules of the course that have moved: their earlier names still lead to them.
+
+Notebooks of students contain such names: `from mmrl.course.exercises import chapter_09 as check` is
+`mmrl.course.ch09_r2d2.exercises`, the same module. `mmrl.course` installs the `Finder`, to which
+Python turns for names that have no file.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "exercises.chapter_00": "ch00_start_here.exercises",
+    "exercises.chapter_00b": "ch00b_jax_in_thirty_minutes.exercises",
+    "exercises.chapter_01": "ch01_partial_observability.exercises",
+    "exercises.chapter_02": "ch02_monoids_and_scans.exercises",
+    "exercises.chapter_03": "ch03_memory_monoids.exercises",
+    "exercises.chapter_03b": "ch03b_how_long_it_remembers.exercises",
+    "exercises.chapter_04": "ch04_resets.exercises",
+    "exercises.chapter_05": "ch05_returns_are_monoids.exercises",
+    "exercises.chapter_06": "ch06_segments_and_tapes.exercises",
+    "exercises.chapter_07": "ch07_train_it.exercises",
+    "exercises.chapter_08": "ch08_what_truncation_costs.exercises",
+    "exercises.chapter_09": "ch09_r2d2.exercises",
+    "exercises.chapter_09b": "ch09b_stale_states.exercises",
+    "exercises.chapter_10": "ch10_ppo_with_memory.exercises",
+    "exercises.chapter_11": "ch11_three_policies.exercises",
+    "exercises.chapter_12": "ch12_batch_size_invariance.exercises",
+    "exercises.chapter_12b": "ch12b_advantage_moments.exercises",
+    "exercises.chapter_13": "ch13_forgetting.exercises",
+    "exercises.chapter_14": "ch14_clear.exercises",
+    "exercises.chapter_15": "ch15_recurrent_tensors.exercises",
+    "exercises.chapter_16": "ch16_graphs_and_schedules.exercises",
+    "exercises.chapter_17": "ch17_compiling.exercises",
+    "exercises.chapter_18": "ch18_many_devices.exercises",
+    "exercises.chapter_19": "ch19_design_your_own_monoid.exercises",
+    "figures.beliefs": "ch01_partial_observability.figures",
+    "figures.scans": "ch02_monoids_and_scans.figures",
+    "figures.leaks": "ch04_resets.figures",
+    "figures.returns": "ch05_returns_are_monoids.figures",
+    "figures.clear": "ch14_clear.figures",
+    "figures.schedules": "ch16_graphs_and_schedules.figures",
+    "figures.compiling": "ch17_compiling.figures",
+    "figures.capstone": "ch19_design_your_own_monoid.figures",
+    "experiments.returns_timing": "ch05_returns_are_monoids.experiment_returns_timing",
+    "experiments.batching": "ch07_train_it.experiment_batching",
+    "experiments.ffm": "ch07_train_it.experiment_ffm",
+    "experiments.training_times": "ch07_train_it.experiment_training_times",
+    "experiments.sensitivity": "ch08_what_truncation_costs.experiment_sensitivity",
+    "experiments.r2d2": "ch09_r2d2.experiment_r2d2",
+    "experiments.ppo": "ch10_ppo_with_memory.experiment_ppo",
+    "experiments.staleness": "ch11_three_policies.experiment_staleness",
+    "experiments.ewma": "ch11_three_policies.experiment_ewma",
+    "experiments.invariance": "ch12_batch_size_invariance.experiment_invariance",
+    "experiments.minatar": "ch14_clear.experiment_minatar",
+    "experiments.graphs": "ch17_compiling.experiment_graphs",
+    "experiments.baselines": "experiments.experiment_baselines",
+    "experiments.forgetting": "experiments.experiment_forgetting",
+    "experiments.popgym": "experiments.experiment_popgym",
+    "experiments.seeds": "experiments.experiment_seeds",
+    "experiments.speed": "experiments.experiment_speed",
+    "experiments.quirks": "ch07_train_it.quirks",
+    "experiments.proximal": "ch11_three_policies.proximal",
+    "experiments.by_hand": "ch17_compiling.by_hand",
+    "experiments.rivals": "ch17_compiling.rivals",
+    "segments": "ch06_segments_and_tapes.segments",
+    "pair": "ch18_many_devices.pair",
+    "scaling": "ch18_many_devices.scaling",
+    "collectives": "ch18_many_devices.collectives",
+}
+"""Earlier and present name of each, both below `mmrl.course`."""
+
+
+class Finder(MetaPathFinder, Loader):
+    """Importer of the modules in `MOVED` by their earlier names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec for an earlier name, and None for any other."""
+        name = fullname.removeprefix("mmrl.course.")
+        return ModuleSpec(fullname, self) if name in MOVED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the module that has moved in the place of the empty one; Python returns that."""
+        name = MOVED[module.__name__.removeprefix("mmrl.course.")]
+        sys.modules[module.__name__] = importlib.import_module(f"mmrl.course.{name}")
+
+
+def install() -> None:
+    """Make the earlier names importable in this process."""
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.append(Finder())

@@ -1,0 +1,103 @@
+"""The rows that compare compiled equations with the same by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.course.ch17_compiling import by_hand, rivals
+from mmrl.course.ch17_compiling import experiment_graphs as graphs
+from mmrl.pdg.passes import vectorize
+from mmrl.pdg.programs import ActorCritic, Environment, ppo
+from mmrl.pdg.run import compile
+from mmrl.pdg.run.xla import xla
+
+PUBLISHED = Path(__file__).parents[3] / "book" / "results" / "graphs.jsonl"
+
+
+def test_rivals_that_train_other_parameters_are_not_timed():
+    def trained(by: float) -> Any:
+        return lambda key: ({"w": jnp.ones((2, 3)).at[1, 2].add(by), "b": jnp.zeros(3)}, key)
+
+    forms = {"by hand": trained(0.0), "other": trained(1e-6)}
+    rivals.agree(forms, jax.random.key(5))
+    with pytest.raises(AssertionError, match="other"):
+        rivals.agree(forms | {"other": trained(1e-3)}, jax.random.key(5))
+
+
+def test_an_episode_ends_beyond_the_edge():
+    env = by_hand.screen(16)
+    obs, x = env.reset(jax.random.key(0))
+    assert obs.shape == (16,) and abs(float(x)) <= 0.5
+    _, _, reward, ended, cut = env.step(jax.random.key(1), jnp.float32(1.2), jnp.int32(1))
+    assert bool(ended) and not cut and float(reward) < 0
+
+
+def crashing(shown: float) -> Environment:
+    """A narrower screen, which shows `shown` at the end."""
+    env = by_hand.screen(4)
+
+    def step(key: Any, x: Any, action: Any) -> tuple:
+        obs, x, reward, *_ = env.step(key, x, action)
+        ended = jnp.abs(x) > 0.4
+        return jnp.where(ended, shown, obs), x, reward, ended, False
+
+    return Environment(env.reset, step)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_terminal_observation_that_is_not_finite_does_no_harm(compiled: bool):
+    def trained(shown: float) -> Any:
+        given = crashing(shown), by_hand.critic(4), by_hand.descent(0.01)
+        if not compiled:
+            run = by_hand.ppo(*given, 2, 2, 16, 3, ActorCritic())
+            return jax.jit(run)(jax.random.key(0))
+        graph = compile(ppo(*given), {"batch": lambda g: vectorize(g, "b")})
+        return xla(graph, {"I": 2, "K": 2, "T": 16, "B": 3})(key=jax.random.key(0))
+
+    wanted = jax.tree.leaves(trained(0.0))
+    for shown in (jnp.nan, jnp.inf):
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(trained(shown)), wanted)
+
+
+def test_every_row_has_a_name_of_its_own():
+    kinds = [cell.name.partition(",")[0] for cell in graphs.cells()]
+    sizes = 1 + sum(map(len, graphs.VARIED.values()))
+    assert kinds.count("time") == 2 * sizes
+    assert kinds.count("interpreter") == 2
+    assert kinds.count("bytes") == 2 * len(graphs.SIZES)
+    assert kinds.count("live") == len(graphs.WINDOWS)
+    assert kinds.count("decoder") == len(graphs.GENERATED)
+    assert kinds.count("swap") == 2 and kinds.count("window") == 6
+    assert kinds.count("lift") == len(graphs.STEPS) * len(graphs.LENGTHS)
+
+
+def test_every_row_is_published_once():
+    rows = [json.loads(line) for line in PUBLISHED.read_text("utf-8").splitlines()]
+    assert sorted(row["cell"] for row in rows) == sorted(cell.name for cell in graphs.cells())
+    assert all(row["seeds"] == [0] and not row["quick"] for row in rows)
+
+
+@pytest.mark.full
+def test_rows_are_written_once(tmp_path: Path):
+    said = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
+    rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
+    kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "swap", "decoder"]
+    assert [row["kind"] for row in rows] == kinds
+    assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
+    time, both, bytes_, live, _, _, swap, generated = rows
+    assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
+    assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
+    assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
+    assert len(live["live"]) == len(live["learning"]) and max(live["live"]) <= live["peak"]
+    held = swap["bytes"]
+    assert held["swapped"] < held["kept"] and held["on the host"] > 0
+    assert generated["ms"].keys() == {"by hand", "by hand, ring", "ours"}
+    assert said[-1] == "0 of 8 cells remain: all done."
+    assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == said[-1:]
