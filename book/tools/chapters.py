@@ -2,8 +2,9 @@
 
 The first cell of a notebook is its header: the title, the minutes and, as `course` in its metadata,
 the part and the session in class. From the headers come the table of contents of the site, the
-chapters' tables in README.md and book/intro.md, and the sessions and minutes in book/teach.md. The
-minutes are counted from the words, equations and lines of the notebook.
+chapters' tables in README.md and book/intro.md, the sessions and minutes in book/teach.md, and the
+`__init__.py` of the chapter's folder in mmrl/course. The minutes are counted from the words,
+equations and lines of the notebook.
 """
 
 import json
@@ -61,7 +62,13 @@ def copies(root: Path = ROOT) -> dict[Path, str]:
         "book/teach.md": teach,
     }
     texts = {root / name: make((root / name).read_text(), found) for name, make in writers.items()}
+    texts |= {root / f"mmrl/course/ch{one.slug}/__init__.py": package(one) for one in found}
     return texts | {path: timed(path, one) for path, one in zip(paths, found, strict=True)}
+
+
+def package(chapter: Chapter) -> str:
+    """The docstring of the package that holds a chapter's code."""
+    return f'"""Chapter {re.sub("^0(?=.)", "", chapter.number)}: {chapter.title}."""\n'
 
 
 def timed(path: Path, chapter: Chapter) -> str:
@@ -169,10 +176,18 @@ def _row(cells: list[str]) -> str:
 
 def write(texts: dict[Path, str]) -> list[Path]:
     """Write the files whose text differs, and return them."""
-    renewed = [path for path, text in texts.items() if path.read_text("utf-8") != text]
+    renewed = outdated(texts)
     for path in renewed:
+        path.parent.mkdir(exist_ok=True)
         path.write_text(texts[path], "utf-8")
-    return sorted(renewed)
+    return renewed
+
+
+def outdated(texts: dict[Path, str]) -> list[Path]:
+    """Return the files that lack their text."""
+    return sorted(
+        path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text
+    )
 
 
 if __name__ == "__main__":

@@ -548,7 +548,7 @@ def test_a_chapter_has_the_form_of_all_chapters(path: Path):
 
 
 def test_every_copy_of_a_header_is_current():
-    outdated = [path.name for path, text in chapters.copies().items() if path.read_text() != text]
+    outdated = chapters.outdated(chapters.copies())
     assert not outdated, f"`make chapters` renews {outdated}"
 
 

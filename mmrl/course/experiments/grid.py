@@ -12,7 +12,6 @@ Jobs of a cluster measure the same cells by `parts` and `submit`, which share wh
 import contextlib
 import dataclasses
 import fcntl
-import math
 import pathlib
 import time
 import zlib
@@ -72,7 +71,7 @@ class Grid:
     say: Callable[[Row], str]
     about: str = ""  # what it measures, for `mmrl experiment`
     decides: str = ""  # what its rows decide in the book, for the queue
-    turn: float = math.inf  # in the queue: the smallest first
+    turn: int = 1000  # in the queue: the smallest first
     program: Callable[[Any], Hashable] = lambda cell: cell.name  # equal: measured together
     most: int | None = None  # that are measured together
     after: Callable[[Any], Iterable[str]] = lambda cell: ()  # cells whose rows it reads: names
