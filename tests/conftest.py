@@ -58,6 +58,7 @@ gc.disable()  # until all tests are collected: what is imported stays
 import mmrl  # noqa: E402, I001  first of all: it sets a flag that jax reads only once
 
 from collections.abc import Iterator  # noqa: E402
+from contextlib import closing  # noqa: E402
 from importlib.machinery import ModuleSpec, PathFinder  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -187,6 +188,27 @@ def few_programs() -> Iterator[None]:
     if time.process_time() > _looked[0] + 1:
         _programs["forget_programs"](40_000)
         _looked[0] = time.process_time()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of a worker; without a Chromium they are skipped."""
+    sys.path.append(str(Path(__file__).parent / "browser"))
+    import chrome
+
+    if not chrome.find_chromium():
+        pytest.skip("no Chromium (Debian: apt install chromium)")
+    with chrome.chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Any]:
+    """A page of its own in the browser."""
+    import chrome
+
+    with closing(chrome.Tab(chromium)) as tab:
+        yield tab
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from mmrl.course import widgets
 from mmrl.course.widgets.training import LiveAgent, PolicyPlayer
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "browser"))
-from chrome import Page, browser
+from chrome import Tab, chromium
 from drive import SCRIPT
-from page import find_chromium, page
+from page import page
 
 TARGET = 0.2  # at most five times the time of a key on an empty page
 KINDS = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer, LiveAgent]
@@ -53,7 +53,7 @@ null
 DRAWN = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(() => go(null))))"
 
 
-def key_times(tab: Page, i: int, presses: int) -> list[float]:
+def key_times(tab: Tab, i: int, presses: int) -> list[float]:
     """Milliseconds of keys on the first slider or choice of widget `i` that changes its picture."""
     for j, (kind, _) in enumerate(tab.run(f"mm.list({i})")):
         if kind not in ("range", "radio"):
@@ -61,14 +61,14 @@ def key_times(tab: Page, i: int, presses: int) -> list[float]:
         tab.run("keyTimes.length = 0, null")
         for k in range(presses):
             tab.run(f"mm.place({i}, {j}), mm.focus({i}, {j})")
-            tab.key("ArrowLeft" if k % 2 else "ArrowRight")
+            tab.page.keyboard.press("ArrowLeft" if k % 2 else "ArrowRight")
             tab.run(DRAWN)
         if times := tab.run("keyTimes"):
             return times
     return []
 
 
-def medians(tab: Page, address: str, presses: int) -> dict[str, float]:
+def medians(tab: Tab, address: str, presses: int) -> dict[str, float]:
     """Median milliseconds of each widget of a page, by its title."""
     tab.window(1280)
     tab.open(address, READY)
@@ -82,14 +82,12 @@ def medians(tab: Page, address: str, presses: int) -> dict[str, float]:
 
 def measure(pages: dict[str, str], presses: int, rounds: int) -> dict[str, float]:
     """The best median of each widget, in interleaved rounds over all pages."""
-    chromium = find_chromium()
-    if chromium is None:
-        raise RuntimeError("no Chromium is installed: `apt install chromium` on Debian")
     with tempfile.TemporaryDirectory() as name:
         folder, best = pathlib.Path(name), {}
         for title, html in pages.items():
             (folder / f"{title}.html").write_text(html, "utf-8")
-        with browser(chromium, folder) as tab:
+        with chromium() as browser:
+            tab = Tab(browser)
             for _ in range(rounds):
                 for title in pages:
                     address = (folder / f"{title}.html").as_uri()

@@ -67,10 +67,7 @@ def test_every_widget_was_walked_and_every_page_asked_or_named():
     assert not [page for page in never if f"`{page}`" not in untried]
 
 
-def test_without_a_site_nothing_is_said_of_its_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(access, "find_chromium", lambda: "chromium")
+def test_without_a_site_nothing_is_said_of_its_pages(tmp_path: Path):
     with pytest.raises(SystemExit, match=r"There is no site in .*: run `make book` first"):
         access.main(["--site", str(tmp_path)])
 

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
-from chrome import browser
+from chrome import Tab
 from drive import SCRIPT, drive
 from lab import jupyter_lab, run_all
-from page import find_chromium
 
-CHROMIUM = find_chromium()
 NAMES = ("ScanPlayer", "ResetExplorer")
 KINDS = {"range", "radio", "checkbox", "BUTTON", "g"}
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-def test_every_kind_of_control_answers_in_jupyterlab(tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_every_kind_of_control_answers_in_jupyterlab(
+    tmp_path: Path, tab: Tab, capsys: pytest.CaptureFixture
+):
     # To import it takes longer than most tests.
     from nbformat import write
     from nbformat.v4 import new_code_cell, new_notebook
@@ -30,25 +29,23 @@ def test_every_kind_of_control_answers_in_jupyterlab(tmp_path: Path, capsys: pyt
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells], metadata=kernel)
     write(notebook, tmp_path / "all.ipynb")
-    profile = tmp_path / "browser"
-    profile.mkdir()
-    with jupyter_lab(tmp_path) as address, browser(str(CHROMIUM), profile) as page:
-        page.window(1280)
-        run_all(page, address, "all.ipynb")
+    with jupyter_lab(tmp_path) as address:
+        tab.window(1280)
+        run_all(tab, address, "all.ipynb")
         drawn = '[...document.querySelectorAll(".mmrl")].filter(n => n.querySelector("svg"))'
-        page.wait(f"{drawn}.length >= {len(NAMES)}")
+        tab.wait(f"{drawn}.length >= {len(NAMES)}")
         cell = (
             "[...document.querySelectorAll('.jp-Cell')].findIndex(n => n.matches('.jp-mod-active'))"
         )
-        active = page.run(cell)
-        page.run(SCRIPT + "null")
-        shown = [page.run(f"mm.list({i})") for i in range(len(NAMES))]
+        active = tab.run(cell)
+        tab.run(SCRIPT + "null")
+        shown = [tab.run(f"mm.list({i})") for i in range(len(NAMES))]
         assert {kind for each in shown for kind, _ in each} == KINDS
-        found = drive(page)
+        found = drive(tab)
         with capsys.disabled():
             print("", *found, sep="\n  ")
         assert len(found) == len(NAMES)
         for widget in found:
             assert widget.controls and not widget.unmoved, widget
         # A click selects the cell of its widget; no arrow may leave it.
-        assert page.run(cell) in (active, len(NAMES)), "a key went to JupyterLab"
+        assert tab.run(cell) in (active, len(NAMES)), "a key went to JupyterLab"

@@ -9,11 +9,9 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT / "tests" / "browser")]
 import build  # noqa: E402
 import reader  # noqa: E402
-from chrome import browser  # noqa: E402
+from chrome import Tab  # noqa: E402
 from drive import drive  # noqa: E402
-from page import find_chromium  # noqa: E402
 
-CHROMIUM = find_chromium()
 CHAPTER = "02_monoids_and_scans"  # formulas, tables, pictures, three widgets, and little to compute
 
 
@@ -34,18 +32,14 @@ def test_a_chapter_becomes_a_page_with_its_outputs(page: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-def test_a_chapter_works_in_a_browser(page: Path, tmp_path: Path):
+def test_a_chapter_works_in_a_browser(tab: Tab, page: Path, tmp_path: Path):
     rules = reader.axe(tmp_path)
-    profile = tmp_path / "profile"
-    profile.mkdir()
-    with browser(str(CHROMIUM), profile) as tab:
-        reader.visit(tab, page, 320, "dark")
-        found = reader.flaws(tab, page, 1280, "dark", rules, contrast=True)
-        assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
-        tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
-        driven = drive(tab, most=2)
-        assert driven and all(widget.controls and not widget.unmoved for widget in driven)
+    reader.visit(tab, page, 320, "dark")
+    found = reader.flaws(tab, page, 1280, "dark", rules, contrast=True)
+    assert {kind: flaw for kind, flaw in found.items() if flaw} == {}
+    tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
+    driven = drive(tab, most=2)
+    assert driven and all(widget.controls and not widget.unmoved for widget in driven)
 
 
 TABLE = """<!doctype html><meta charset="utf-8"><title>x</title>
@@ -60,20 +54,17 @@ STACKED = """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-def test_rows_of_a_wide_table_are_stacked_on_a_phone(tmp_path: Path):
+def test_rows_of_a_wide_table_are_stacked_on_a_phone(tab: Tab, tmp_path: Path):
     path, static = tmp_path / "x.html", (ROOT / "book" / "static").as_uri()
-    (tmp_path / "profile").mkdir()
-    with browser(str(CHROMIUM), tmp_path / "profile") as tab:
-        for word, stacked in (("short", False), (24 * "long", True)):
-            path.write_text(TABLE.format(static=static, word=word), "utf-8")
-            tab.window(360)
-            tab.open(path.as_uri())
-            assert tab.run(reader.SCROLLING) == []
-            # The header, the body, two rows and six cells have roles.
-            assert tab.run(STACKED) == ([True, word, 10] if stacked else [False, "", 0])
-            tab.window(1280)
-            assert tab.run(reader.SCROLLING) == [] and not tab.run(STACKED)[0]
+    for word, stacked in (("short", False), (24 * "long", True)):
+        path.write_text(TABLE.format(static=static, word=word), "utf-8")
+        tab.window(360)
+        tab.open(path.as_uri())
+        assert tab.run(reader.SCROLLING) == []
+        # The header, the body, two rows and six cells have roles.
+        assert tab.run(STACKED) == ([True, word, 10] if stacked else [False, "", 0])
+        tab.window(1280)
+        assert tab.run(reader.SCROLLING) == [] and not tab.run(STACKED)[0]
 
 
 def test_an_unknown_chapter_is_refused():

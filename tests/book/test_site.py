@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -28,14 +29,11 @@ import pages  # noqa: E402
 import popgym_table  # noqa: E402
 import reader  # noqa: E402
 import vendor  # noqa: E402
-from chrome import Page, browser  # noqa: E402
+from chrome import Tab  # noqa: E402
 from drive import Driven, drive  # noqa: E402
-from page import find_chromium  # noqa: E402
 
 from mmrl.agents.presets import PRESETS  # noqa: E402
 
-CHROMIUM = find_chromium()
-in_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 NOTEBOOKS = [path.stem for path in execute.chapters()]
 CHAPTERS = [f"notebooks/{name}" for name in NOTEBOOKS]
 # The widgets of these pages are moved; `test_driven.py` moves every widget by itself.
@@ -145,9 +143,9 @@ def test_every_result_is_shown_with_where_it_comes_from(site: Path):
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with browser(str(CHROMIUM), tmp_path_factory.mktemp("chromium")) as page:
-        yield page
+def tab(chromium: Any) -> Iterator[Tab]:
+    with closing(Tab(chromium)) as tab:
+        yield tab
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +164,7 @@ def look(name: str) -> tuple[int, int, str]:
 
 
 @pytest.fixture(scope="module")
-def opened(request: pytest.FixtureRequest, site: Path, tab: Page) -> str:
+def opened(request: pytest.FixtureRequest, site: Path, tab: Tab) -> str:
     """The name of a page that is open, once for all tests of it: to open one takes seconds."""
     width, _, theme = look(request.param)
     reader.visit(tab, site / f"{request.param}.html", width, theme)
@@ -174,9 +172,8 @@ def opened(request: pytest.FixtureRequest, site: Path, tab: Page) -> str:
 
 
 @pytest.mark.full
-@in_chromium
 @pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
-def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
+def test_a_page_is_whole(opened: str, site: Path, tab: Tab, axe: str):
     """In one of two looks. Each widget is seen in both by tests of its own."""
     _, other, theme = look(opened)
     contrast = opened not in API[2:]  # of pages made from one template, two are enough
@@ -185,10 +182,9 @@ def test_a_page_is_whole(opened: str, site: Path, tab: Page, axe: str):
 
 
 @pytest.mark.full
-@in_chromium
 @pytest.mark.parametrize("opened", MOVING, indirect=True, scope="module")
 def test_every_widget_is_moved_by_keyboard_and_mouse(
-    opened: str, tab: Page, capsys: pytest.CaptureFixture
+    opened: str, tab: Tab, capsys: pytest.CaptureFixture
 ):
     tab.window(1280, 900, "light")
     tab.wait('document.querySelectorAll(".mmrl .mmrl-stage").length > 0')
@@ -321,8 +317,7 @@ def test_every_name_that_has_moved_is_on_its_new_page(site: Path):
 
 
 @pytest.mark.full
-@in_chromium
-def test_a_link_to_what_has_moved_leads_there(site: Path, tab: Page):
+def test_a_link_to_what_has_moved_leads_there(site: Path, tab: Tab):
     reader.visit(tab, site / "api/show.html", 1280, "light")
     tab.run(
         'location.href = location.href.replace(/#.*/, "") + "#mmrl.show.batching.by_step"; null'

@@ -8,7 +8,6 @@ the dark one. The walk over the widgets takes about two minutes, a page some sec
 import argparse
 import datetime
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,8 +17,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT)]
 import vendor  # noqa: E402
-from chrome import Page, browser  # noqa: E402
-from page import find_chromium, page  # noqa: E402
+from chrome import Tab, chromium  # noqa: E402
+from page import page  # noqa: E402
 from walk import Walked, walk  # noqa: E402
 
 from mmrl.course import widgets  # noqa: E402
@@ -43,7 +42,7 @@ READY = "Promise.all([document.fonts.ready, globalThis.MathJax?.startup?.promise
 WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
-def walk_widgets(tab: Page, folder: Path) -> list[Walked]:
+def walk_widgets(tab: Tab, folder: Path) -> list[Walked]:
     """Every widget of the course as it starts, and one that asks before it shows."""
     shown = [cls() for cls in CLASSES]
     shown.append(widgets.ScanPlayer(question="How many steps of waiting?"))
@@ -61,7 +60,7 @@ def walk_widgets(tab: Page, folder: Path) -> list[Walked]:
     return found
 
 
-def ask_axe(tab: Page, site: Path, only: str = "") -> Iterator[dict[str, Any]]:
+def ask_axe(tab: Tab, site: Path, only: str = "") -> Iterator[dict[str, Any]]:
     """What axe finds on each page of the site: sentences, and what it leaves to a person."""
     with tempfile.TemporaryDirectory() as folder:
         for package, (digest, parts) in vendor.AXE.items():
@@ -102,16 +101,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", choices=("widgets", "pages"), help="one half alone")
     parser.add_argument("--page", default="", help="of the pages, those with this in their name")
     options = parser.parse_args(arguments)
-    chromium = find_chromium()
-    if not chromium:
-        sys.exit("There is no Chromium (Debian: apt install chromium).")
     if options.only != "widgets" and not (options.site / "intro.html").exists():
         sys.exit(f"There is no site in {options.site}: run `make book` first.")
-    version = subprocess.run([chromium, "--version"], capture_output=True, text=True).stdout
     about: dict[str, Any] = json.loads(OUT.read_text("utf-8")) if OUT.exists() else {}
-    by = {"date": now(), "revision": revision(), "browser": version.split(" built")[0].strip()}
     bad = 0
-    with tempfile.TemporaryDirectory() as folder, browser(chromium, Path(folder)) as tab:
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        tab = Tab(browser)
+        by = {"date": now(), "revision": revision(), "browser": f"Chromium {browser.version}"}
         if options.only != "pages":
             found = [vars(one) for one in walk_widgets(tab, Path(folder))]
             about["widgets"] = by | {"walked": found}

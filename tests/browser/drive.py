@@ -6,7 +6,7 @@ The page may be one of the site, or JupyterLab: both show the same roots, `.mmrl
 from dataclasses import dataclass, field
 from typing import Any
 
-from chrome import Page
+from chrome import Tab
 
 SCRIPT = """
 globalThis.mm = (() => {
@@ -74,88 +74,90 @@ class Driven:
         return f"{self.title[:48]:50}{self.controls:3} controls"
 
 
-def drive(page: Page, most: int = 99) -> list[Driven]:
+def drive(tab: Tab, most: int = 99) -> list[Driven]:
     """Every widget of the page that is open, with its first controls, `most` at most."""
-    page.run(SCRIPT + "null")
-    return [_widget(page, i, most) for i in range(page.run("mm.count()"))]
+    tab.run(SCRIPT + "null")
+    return [_widget(tab, i, most) for i in range(tab.run("mm.count()"))]
 
 
-def _widget(page: Page, i: int, most: int) -> Driven:
-    driven = Driven(page.run(f"mm.title({i})"))
-    if page.run(f"mm.asks({i})"):
+def _widget(tab: Tab, i: int, most: int) -> Driven:
+    driven = Driven(tab.run(f"mm.title({i})"))
+    if tab.run(f"mm.asks({i})"):
         driven.asked = True
-        page.type("7")
-        page.key("Enter")
-        if not page.run(f"mm.uncovered({i})"):
+        tab.page.keyboard.insert_text("7")
+        tab.page.keyboard.press("Enter")
+        if not tab.run(f"mm.uncovered({i})"):
             driven.unmoved.append("the answer uncovers nothing")
             return driven
     # What is shown depends on choices made on the way, so the list is asked for again.
     j = 0
-    while j < min(most, len(found := page.run(f"mm.list({i})"))):
+    while j < min(most, len(found := tab.run(f"mm.list({i})"))):
         kind, name = found[j]
         tried = (_by_keys, _by_mouse) if kind != "g" and kind != "rect" else (_by_mouse,)
         for attempt in tried:
-            if not attempt(page, i, j, kind):
+            if not attempt(tab, i, j, kind):
                 driven.unmoved.append(f"{name} ({kind}) {attempt.__name__.removeprefix('_')}")
         driven.controls += 1
         j += 1
     return driven
 
 
-def _by_keys(page: Page, i: int, j: int, kind: str) -> bool:
+def _by_keys(tab: Tab, i: int, j: int, kind: str) -> bool:
     keys = {"BUTTON": ("Enter", " "), "checkbox": (" ",)}.get(kind, KEYS)
     changed = False
     for key in keys:
-        if not page.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})"):
+        if not tab.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})"):
             break
-        page.key(key)
-        changed |= _settled(page, i)
-    return changed or _spent(page, i, j, kind)
+        tab.page.keyboard.press(key)
+        changed |= _settled(tab, i)
+    return changed or _spent(tab, i, j, kind)
 
 
-def _by_mouse(page: Page, i: int, j: int, kind: str) -> bool:
-    box = page.run(f"mm.place({i}, {j})")
+def _by_mouse(tab: Tab, i: int, j: int, kind: str) -> bool:
+    box = tab.run(f"mm.place({i}, {j})")
     changed = False
-    for number in range(3 if kind != "radio" else len(page.run(f"mm.options({i}, {j})"))):
-        box = page.run(f"mm.mark({i}), mm.place({i}, {j})")
+    for number in range(3 if kind != "radio" else len(tab.run(f"mm.options({i}, {j})"))):
+        box = tab.run(f"mm.mark({i}), mm.place({i}, {j})")
         if box is None:
             break
-        _point(page, i, j, kind, box, number)
-        changed |= _settled(page, i)
-    return changed or _spent(page, i, j, kind)
+        _point(tab, i, j, kind, box, number)
+        changed |= _settled(tab, i)
+    return changed or _spent(tab, i, j, kind)
 
 
-def _point(page: Page, i: int, j: int, kind: str, box: dict[str, float], number: int) -> None:
+def _point(tab: Tab, i: int, j: int, kind: str, box: dict[str, float], number: int) -> None:
     middle = (box["left"] + box["width"] / 2, box["top"] + box["height"] / 2)
     if kind == "range":
-        page.click(box["left"] + box["width"] * (0.25, 0.75, 0.5)[number], middle[1])
+        tab.page.mouse.click(box["left"] + box["width"] * (0.25, 0.75, 0.5)[number], middle[1])
     elif kind == "radio":
-        option = page.run(f"mm.options({i}, {j})")[number]
-        page.click(option["left"] + option["width"] / 2, option["top"] + option["height"] / 2)
+        option = tab.run(f"mm.options({i}, {j})")[number]
+        tab.page.mouse.click(
+            option["left"] + option["width"] / 2, option["top"] + option["height"] / 2
+        )
     elif kind in ("checkbox", "BUTTON"):
-        page.click(*middle)
+        tab.page.mouse.click(*middle)
     else:
-        page.drag(middle, (middle[0] + (60, -120, 60)[number], middle[1]))
+        tab.drag(middle, (middle[0] + (60, -120, 60)[number], middle[1]))
 
 
-def _settled(page: Page, i: int) -> bool:
+def _settled(tab: Tab, i: int) -> bool:
     """Whether the widget shows something else than when it was marked, or does in two pictures."""
     twice = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
-    return page.run(f"mm.changed({i}) || {twice}.then(() => mm.changed({i}))")
+    return tab.run(f"mm.changed({i}) || {twice}.then(() => mm.changed({i}))")
 
 
-def _spent(page: Page, i: int, j: int, kind: str) -> bool:
+def _spent(tab: Tab, i: int, j: int, kind: str) -> bool:
     """A button at the end of its way: *Next* after the last step. Its opposite has to work."""
     if kind != "BUTTON":
         return False
-    names: list[Any] = [name for kind, name in page.run(f"mm.list({i})")]
+    names: list[Any] = [name for kind, name in tab.run(f"mm.list({i})")]
     opposite = {"Next": "First", "Last": "First", "Back": "Last", "First": "Last"}
     name = names[j] if j < len(names) else None
     if name not in opposite:
         return False
-    page.run(f"mm.place({i}, {names.index(opposite[name])})")
-    page.run(f"mm.focus({i}, {names.index(opposite[name])})")
-    page.key("Enter")
-    page.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})")
-    page.key("Enter")
-    return _settled(page, i)
+    tab.run(f"mm.place({i}, {names.index(opposite[name])})")
+    tab.run(f"mm.focus({i}, {names.index(opposite[name])})")
+    tab.page.keyboard.press("Enter")
+    tab.run(f"mm.mark({i}), mm.place({i}, {j}), mm.focus({i}, {j})")
+    tab.page.keyboard.press("Enter")
+    return _settled(tab, i)

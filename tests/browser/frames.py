@@ -6,12 +6,10 @@ be smaller than `SMALLEST` has too much on it: divide it, by the metadata of its
 """
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from chrome import Page, browser
-from page import find_chromium
+from chrome import Tab, chromium
 
 SLIDES = Path(__file__).parents[2] / "build" / "slides"
 WIDTH, HEIGHT, MARGIN = 1280, 720, 56  # a smaller slide has a smaller margin
@@ -51,7 +49,7 @@ MEASURE = """
 """
 
 
-def measure(tab: Page, path: Path) -> list[str]:
+def measure(tab: Tab, path: Path) -> list[str]:
     """What is wrong with the slides of one chapter, in sentences."""
     tab.window(WIDTH, HEIGHT)
     tab.open(path.as_uri(), "globalThis.Reveal?.isReady()")
@@ -75,14 +73,12 @@ def troubles(found: list[dict[str, Any]]) -> list[str]:
 
 
 def main(names: list[str]) -> int:
-    chromium = find_chromium()
-    if not chromium:
-        sys.exit("There is no Chromium (Debian: apt install chromium).")
     paths = [SLIDES / f"{name}.html" for name in names] or sorted(SLIDES.glob("[0-9]*.html"))
     if not paths:
         print("No slides to measure: make slides writes them.")
     bad = 0
-    with tempfile.TemporaryDirectory() as folder, browser(chromium, Path(folder)) as tab:
+    with chromium() as browser:
+        tab = Tab(browser)
         for path in paths:
             said = measure(tab, path)
             print(*(f"    {one}" for one in said), sep="\n", end="\n" if said else "")

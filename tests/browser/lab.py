@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from chrome import Page
-from page import HUNG
+from chrome import HUNG, Tab
 
 SETTINGS = {
     # Cells that are out of sight stay on the page.
@@ -40,11 +39,11 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
         yield _address(own / "RUNTIME_DIR", server, folder / "lab.log")
     finally:
         server.send_signal(signal.SIGTERM)  # it ends its kernels
-        server.wait(timeout=HUNG)
+        server.wait(timeout=HUNG / 1000)
 
 
 def _address(runtime: Path, server: subprocess.Popen, log: Path) -> str:
-    for _ in range(10 * HUNG):
+    for _ in range(HUNG // 100):
         for path in runtime.glob("jpserver-*.json"):
             about = json.loads(path.read_text() or "{}")
             if about.get("url"):
@@ -54,15 +53,15 @@ def _address(runtime: Path, server: subprocess.Popen, log: Path) -> str:
     raise AssertionError(f"JupyterLab did not start: {log.read_text()[-2000:]}")
 
 
-def run_all(page: Page, address: str, notebook: str) -> None:
+def run_all(tab: Tab, address: str, notebook: str) -> None:
     """Open a notebook and run all its cells, as *Run all cells* does."""
     tree = f"/lab/workspaces/test/tree/{notebook}?reset&"
-    page.open(address.replace("/lab?", tree), "globalThis.jupyterapp")
-    page.run("jupyterapp.restored.then(() => null)")
-    page.wait('document.querySelector(".jp-Notebook .jp-CodeCell")')
+    tab.open(address.replace("/lab?", tree), "globalThis.jupyterapp")
+    tab.run("jupyterapp.restored.then(() => null)")
+    tab.wait('document.querySelector(".jp-Notebook .jp-CodeCell")')
     # Before its kernel is there, JupyterLab would ask for one.
     kernel = "shown.find((w) => w.sessionContext)?.sessionContext.session?.kernel?.status"
-    page.wait(f"((shown) => {kernel} === 'idle')([...jupyterapp.shell.widgets('main')])")
+    tab.wait(f"((shown) => {kernel} === 'idle')([...jupyterapp.shell.widgets('main')])")
     first = "[...jupyterapp.shell.widgets('main')].find((w) => w.sessionContext).id"
-    page.run(f"void jupyterapp.shell.activateById({first})")
-    page.run('void jupyterapp.commands.execute("notebook:run-all-cells")')
+    tab.run(f"void jupyterapp.shell.activateById({first})")
+    tab.run('void jupyterapp.commands.execute("notebook:run-all-cells")')

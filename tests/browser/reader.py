@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import vendor
-from chrome import Page
+from chrome import Tab
 
 READY = """
 Promise.all([document.fonts.ready, globalThis.MathJax?.startup?.promise]).then(() => true)
@@ -78,7 +78,7 @@ def axe(folder: Path) -> str:
     return (folder / "axe.min.js").read_text("utf-8")
 
 
-def visit(tab: Page, path: Path, width: int, theme: str) -> None:
+def visit(tab: Tab, path: Path, width: int, theme: str) -> None:
     """Open a page, and wait until its formulas and widgets are drawn."""
     tab.window(width, 900, theme)
     tab.open(path.as_uri())
@@ -87,7 +87,7 @@ def visit(tab: Page, path: Path, width: int, theme: str) -> None:
         tab.wait('document.querySelectorAll(".widget-subarea > *").length > 0')
 
 
-def flaws(tab: Page, path: Path, other_width: int, theme: str, rules: str, contrast: bool) -> dict:
+def flaws(tab: Tab, path: Path, other_width: int, theme: str, rules: str, contrast: bool) -> dict:
     """Return the flaws of the page that is open, by kind; `rules` is the source of axe-core.
 
     The page is measured in its present width, in `other_width` and in the widths of phones. Each

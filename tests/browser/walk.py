@@ -8,7 +8,7 @@ and the walk goes there and back, from the button behind it.
 from dataclasses import dataclass, field
 from typing import Any
 
-from chrome import Page
+from chrome import Tab
 
 SCRIPT = """
 globalThis.walk = (() => {
@@ -56,7 +56,7 @@ globalThis.walk = (() => {
       const part = n.type === "radio" || n.type === "checkbox" ? n.closest("label") ?? n : n;
       part.scrollIntoView({ block: "center" });
       const { left, top, width, height } = part.getBoundingClientRect();
-      const [x, y] = [left + scrollX - 5, top + scrollY - 5];
+      const [x, y] = [Math.max(left - 5, 0), Math.max(top - 5, 0)];
       return { x, y, width: width + 10, height: height + 10 };
     },
     // A copy of the focus without its look: what a picture of the control is compared with.
@@ -104,29 +104,29 @@ class Walked:
     problems: list[str] = field(default_factory=list)
 
 
-def walk(page: Page, name: str, where: str, pressing: bool = True) -> Walked:
+def walk(tab: Tab, name: str, where: str, pressing: bool = True) -> Walked:
     """Tab there and back over the element at `where`, a selector, which is on the open page.
 
     Without `pressing`, buttons are reached and seen but not pressed.
     """
-    page.run(SCRIPT.replace("WHERE", repr(where)))
-    page.run("walk.begin()")
+    tab.run(SCRIPT.replace("WHERE", repr(where)))
+    tab.run("walk.begin()")
     walked, operated, met = Walked(name), set(), {}
     for start, end, key in (("front", "behind", "Tab"), ("behind", "front", "Shift+Tab")):
-        page.run(f"walk.from('{start}')")
-        expected = {one["id"]: one for one in page.run("walk.all()")}
+        tab.run(f"walk.from('{start}')")
+        expected = {one["id"]: one for one in tab.run("walk.all()")}
         reached, stops = set(), 0
         for stops in range(MOST):  # noqa: B007
-            _tab(page, key)
-            at = page.run("walk.at()")
+            tab.page.keyboard.press(key)
+            at = tab.run("walk.at()")
             if at is None or "edge" in at:
                 break
             reached.add(at["id"])
             met[at["id"]] = at
-            if not _is_seen(page):
+            if not _is_seen(tab):
                 walked.problems.append(f"{_called(at)}: the focus cannot be seen")
             # On the way back only what had nothing to do before, as *Back* at the first step.
-            if at["id"] not in operated and _operate(page, at, pressing):
+            if at["id"] not in operated and _operate(tab, at, pressing):
                 operated.add(at["id"])
         else:
             walked.problems.append(f"{key} does not leave it after {MOST} stops")
@@ -134,7 +134,7 @@ def walk(page: Page, name: str, where: str, pressing: bool = True) -> Walked:
         if at is None or at["edge"] != end:
             walked.problems.append(f"{key} leaves it for another place of the page")
         walked.stops = walked.stops or stops
-        left = {one["id"]: one for one in page.run("walk.all()")}  # keys may have hidden some
+        left = {one["id"]: one for one in tab.run("walk.all()")}  # keys may have hidden some
         missed = [one for i, one in expected.items() if i in left and i not in reached]
         walked.problems += [f"{_called(one)}: {key} does not reach it" for one in missed]
     walked.controls = len(met)
@@ -142,7 +142,7 @@ def walk(page: Page, name: str, where: str, pressing: bool = True) -> Walked:
     walked.problems += [f"{_called(one)}: it has no name" for one in nameless]
     idle = [one for i, one in met.items() if i not in operated]
     walked.problems += [f"{_called(one)}: its keys change nothing" for one in idle]
-    page.run("walk.end()")
+    tab.run("walk.end()")
     walked.problems = sorted(set(walked.problems))
     return walked
 
@@ -151,42 +151,34 @@ def _called(control: dict[str, Any]) -> str:
     return f"{control['text'] or control['name'] or 'a control'} ({control['kind']})"
 
 
-def _tab(page: Page, key: str) -> None:
-    shift = {"modifiers": 8} if key.startswith("Shift") else {}
-    about = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9} | shift
-    page.call("Input.dispatchKeyEvent", type="keyDown", **about)
-    page.call("Input.dispatchKeyEvent", type="keyUp", **about)
-
-
-def _is_seen(page: Page) -> bool:
+def _is_seen(tab: Tab) -> bool:
     """Whether a picture of the control differs from one without the mark of its focus."""
-    clip = page.run("walk.box()") | {"scale": 1}
+    clip = tab.run("walk.box()")
     pictures = []
     for plain in ("false", "true"):
-        page.run(f"walk.plain({plain}), {TWICE}.then(() => null)")
-        done = page.call("Page.captureScreenshot", format="png", clip=clip)
-        pictures.append(done["data"])
-    page.run("walk.plain(false)")
+        tab.run(f"walk.plain({plain}), {TWICE}.then(() => null)")
+        pictures.append(tab.page.screenshot(clip=clip, caret="initial"))
+    tab.run("walk.plain(false)")
     return pictures[0] != pictures[1]
 
 
-def _operate(page: Page, control: dict[str, Any], pressing: bool) -> bool:
+def _operate(tab: Tab, control: dict[str, Any], pressing: bool) -> bool:
     """Whether the keys of a control do what they are for."""
     kind = control["kind"]
     if kind in ("text", "textarea"):
-        page.run("walk.mark()")
-        page.type("7")
-        return page.run("document.activeElement.value.includes('7')")
+        tab.run("walk.mark()")
+        tab.page.keyboard.insert_text("7")
+        return tab.run("document.activeElement.value.includes('7')")
     if kind == "BUTTON" and not pressing:
         return True
     if kind not in KEYS:
-        page.key("ArrowRight")
-        page.key("ArrowDown")
-        page.run("new Promise((go) => setTimeout(go, 300)).then(() => null)")
-        return page.run("walk.scrolls()")
-    page.run("walk.mark()")
+        tab.page.keyboard.press("ArrowRight")
+        tab.page.keyboard.press("ArrowDown")
+        tab.run("new Promise((go) => setTimeout(go, 300)).then(() => null)")
+        return tab.run("walk.scrolls()")
+    tab.run("walk.mark()")
     changed = False
     for key in KEYS[kind]:
-        page.key(key)
-        changed |= page.run(f"{TWICE}.then(() => walk.changed())")
+        tab.page.keyboard.press(key)
+        changed |= tab.run(f"{TWICE}.then(() => walk.changed())")
     return changed

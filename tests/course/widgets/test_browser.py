@@ -13,18 +13,16 @@ from mmrl.course import widgets
 from mmrl.course.widgets.training import LiveAgent, PolicyPlayer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
-from page import find_chromium, page, visit
+from page import Browser, page, visit
 
-CHROMIUM = find_chromium()
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
 CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer, LiveAgent]
 
 
 def examine(
-    shown: Sequence[Any], script: str, folder: Path, theme: str = "light"
+    chromium: Browser, folder: Path, shown: Sequence[Any], script: str, theme: str = "light"
 ) -> list[tuple[str, dict[str, Any]]]:
-    """(name, report) of every widget shown. Starting Chromium takes longest, so it starts once."""
-    reports = visit(str(CHROMIUM), page(shown, theme, script), folder)
+    """(name, report) of every widget shown."""
+    reports = visit(chromium, page(shown, theme, script), folder / "page.html")
     return [(type(w).__name__, report) for w, report in zip(shown, reports, strict=True)]
 
 
@@ -62,7 +60,7 @@ report.saved = model.saved;
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_every_control_answers_to_the_keyboard(tmp_path: Path):
+def test_every_control_answers_to_the_keyboard(chromium: Browser, tmp_path: Path):
     # Each choice in turn, since some controls only appear with one of them.
     shown = [cls() for cls in CLASSES]
     shown += [widgets.ScanPlayer(method="chunked"), widgets.ScanPlayer(monoid="affine")]
@@ -77,7 +75,7 @@ def test_every_control_answers_to_the_keyboard(tmp_path: Path):
     shown += [widgets.LiftInspector(recurrence=name, T=16) for name in ("tanh", "oscillator")]
     shown += [widgets.GraphEvolution(route="vectorize", stage=k) for k in (0, 3)]
     shown += [widgets.ShardedScanPlayer(monoid="affine", resets=True, reset=5)]
-    for name, found in examine(shown, DRIVE, tmp_path):
+    for name, found in examine(chromium, tmp_path, shown, DRIVE):
         assert found["controls"], f"{name} has nothing to press"
         for control in found["controls"]:
             assert control["name"].strip(), f"{name} has a control without a label"
@@ -106,16 +104,18 @@ report.answer = traits.answer;
 
 
 @pytest.mark.slow
-def test_a_widget_with_a_question_shows_nothing_until_it_is_answered(tmp_path: Path):
+def test_a_widget_with_a_question_shows_nothing_until_it_is_answered(
+    chromium: Browser, tmp_path: Path
+):
     question = "After how many steps is half left?"
     shown = [widgets.MemoryExplorer(question=question), widgets.ScanPlayer(question=question)]
-    for _, found in examine(shown, ASK, tmp_path):
+    for _, found in examine(chromium, tmp_path, shown, ASK):
         covered, uncovered = [True, False, False], [False, True, True]
         assert found["seen"] == [covered, covered, covered, uncovered]
         assert found["label"] == question and found["answer"] == "7 steps"
         assert found["width"] > 250 and found["focus"]
     answered = [widgets.ScanPlayer(question=question, answer="7 steps")]
-    [(_, found)] = examine(answered, ASK, tmp_path)
+    [(_, found)] = examine(chromium, tmp_path, answered, ASK)
     assert found["seen"][0] == [False, True, True]
 
 
@@ -136,8 +136,8 @@ report.paused = traits.level;
 
 
 @pytest.mark.slow
-def test_the_player_steps_plays_and_never_starts_by_itself(tmp_path: Path):
-    [(_, found)] = examine([widgets.ScanPlayer(length=16)], PLAY, tmp_path)
+def test_the_player_steps_plays_and_never_starts_by_itself(chromium: Browser, tmp_path: Path):
+    [(_, found)] = examine(chromium, tmp_path, [widgets.ScanPlayer(length=16)], PLAY)
     assert found["levels"] == [0, 0, 1, 2, 1, 9999] and found["still"] == 9999
     assert found["playing"] == [2, True] and found["paused"] == 2
 
@@ -163,8 +163,8 @@ report.right = [traits.first, traits.second];
 
 
 @pytest.mark.slow
-def test_a_boundary_can_be_dragged_but_not_past_the_next(tmp_path: Path):
-    [(_, found)] = examine([widgets.ResetExplorer()], DRAG, tmp_path)
+def test_a_boundary_can_be_dragged_but_not_past_the_next(chromium: Browser, tmp_path: Path):
+    [(_, found)] = examine(chromium, tmp_path, [widgets.ResetExplorer()], DRAG)
     assert found["hover"] == 8 and 0 < found["left"] < 8 and found["right"] == [15, 16]
 
 
@@ -186,9 +186,9 @@ report.pulls = [pull(0, -80), pull(1, 5000), pull(1, -40)];
 
 
 @pytest.mark.slow
-def test_policies_can_be_dragged_each_by_its_own_line(tmp_path: Path):
+def test_policies_can_be_dragged_each_by_its_own_line(chromium: Browser, tmp_path: Path):
     shown = [widgets.ClipExplorer(log_ratio=1.0, log_proximal=0.0)]
-    [(_, found)] = examine(shown, PULL, tmp_path)
+    [(_, found)] = examine(chromium, tmp_path, shown, PULL)
     (first, same), (kept, last), (_, back) = found["pulls"]
     assert same == 1.0 and -0.6 < first < -0.3
     assert kept == first and last == 1.5 and 1.2 < back < 1.4
@@ -215,9 +215,9 @@ report.moments = [["pointerdown", 53, 60], [on, 5000, 60], ["pointerup", 0, 0], 
 
 
 @pytest.mark.slow
-def test_what_is_under_the_pointer_comes_into_view(tmp_path: Path):
+def test_what_is_under_the_pointer_comes_into_view(chromium: Browser, tmp_path: Path):
     shown = [widgets.AccessPatternExplorer(), widgets.ScheduleExplorer()]
-    (_, access), (_, schedule) = examine(shown, HOVER, tmp_path)
+    (_, access), (_, schedule) = examine(chromium, tmp_path, shown, HOVER)
     assert access["cells"] == [[2, 5], [2, 5], [11, 0]]
     assert schedule["moments"] == [0, 117, 117, 117, 117, 117]
 
@@ -242,8 +242,8 @@ report.cells = [[120, 80], [20, 80]].map(([x, y]) => (press(x, y), says()));
 
 
 @pytest.mark.slow
-def test_a_click_leads_to_the_event(tmp_path: Path):
-    [(_, found)] = examine([widgets.StepDebugger(moment=47)], CLICK, tmp_path)
+def test_a_click_leads_to_the_event(chromium: Browser, tmp_path: Path):
+    [(_, found)] = examine(chromium, tmp_path, [widgets.StepDebugger(moment=47)], CLICK)
     assert found["lines"][0] == [49, "grad(i, t - 2)"]
     assert found["lines"][1] == [64, "grad(i, t - 2)"]
     assert found["lines"][2:] == [[129, "last()"]] * 2 and found["visible"]
@@ -283,9 +283,9 @@ for (const width of ["760px", "404px"]) {
 
 
 @pytest.mark.slow
-def test_no_name_in_a_graph_is_cut_or_covered(tmp_path: Path):
+def test_no_name_in_a_graph_is_cut_or_covered(chromium: Browser, tmp_path: Path):
     shown = [widgets.GraphEvolution(route=route) for route in ("tile", "vectorize")]
-    for _, found in examine(shown, LABELS, tmp_path):
+    for _, found in examine(chromium, tmp_path, shown, LABELS):
         assert found["hidden"] == [] and found["read"] > 500
 
 
@@ -308,9 +308,9 @@ report.left = Object.values(listeners).flat().length;
 
 @pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_what_is_seen_is_said_and_fits(theme: str, tmp_path: Path):
+def test_what_is_seen_is_said_and_fits(theme: str, chromium: Browser, tmp_path: Path):
     paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 25, 29)"}[theme]
-    for name, found in examine([cls() for cls in CLASSES], LOOK, tmp_path, theme):
+    for name, found in examine(chromium, tmp_path, [cls() for cls in CLASSES], LOOK, theme):
         assert found["labels"] and all(role == "img" and text for role, text in found["labels"])
         assert found["live"] == "polite" and any(c.isdigit() for c in found["summary"])
         assert not re.search("NaN|undefined|Infinity", found["summary"]), name
@@ -343,8 +343,8 @@ report.ends = [slider("2nd episode at").value, slider("3rd episode at").value];
 
 
 @pytest.mark.slow
-def test_a_slider_shows_what_is_drawn(tmp_path: Path):
-    [(_, found)] = examine([widgets.ResetExplorer()], ENDS, tmp_path)
+def test_a_slider_shows_what_is_drawn(chromium: Browser, tmp_path: Path):
+    [(_, found)] = examine(chromium, tmp_path, [widgets.ResetExplorer()], ENDS)
     assert found["ends"] == ["20", "21"]
 
 
@@ -359,13 +359,13 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_bad_arrays_are_met_with_a_calm_word(tmp_path: Path):
+def test_bad_arrays_are_met_with_a_calm_word(chromium: Browser, tmp_path: Path):
     shown, words = [], []
     for values, word in BAD.values():
         for name, traits in SERIES.items():
             for trait, settings in traits.items():
                 shown.append(getattr(widgets, name)(**{trait: values}, **settings))
                 words.append(word)
-    for (name, found), word in zip(examine(shown, LOOK, tmp_path), words, strict=True):
+    for (name, found), word in zip(examine(chromium, tmp_path, shown, LOOK), words, strict=True):
         assert word in found["notes"], (name, word)
         assert found["labels"] and "cannot be drawn" not in found["notes"], (name, word)

@@ -5,22 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.course.widgets.test_browser import CHROMIUM, CLASSES
+from tests.course.widgets.test_browser import CLASSES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
-from chrome import browser
+from chrome import Tab
 from drive import drive
 from page import page
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt install chromium)")
-def test_every_control_of_every_widget_changes_what_is_shown(tmp_path: Path):
+def test_every_control_of_every_widget_changes_what_is_shown(tab: Tab, tmp_path: Path):
     path = tmp_path / "page.html"
     path.write_text(page([cls() for cls in CLASSES], "light", ""), "utf-8")
-    with browser(str(CHROMIUM), tmp_path) as tab:
-        tab.window(1280)
-        tab.open(path.as_uri(), f'document.querySelectorAll(".mmrl").length >= {len(CLASSES)}')
-        driven = drive(tab)
+    tab.window(1280)
+    tab.open(path.as_uri(), f'document.querySelectorAll(".mmrl").length >= {len(CLASSES)}')
+    driven = drive(tab)
     assert len(driven) == len(CLASSES)
     assert [widget for widget in driven if widget.unmoved or not widget.controls] == []
