@@ -84,7 +84,7 @@ def test_what_was_published_is_what_it_says():
         factory, file = entries.find(one["memory"], source)
         assert entries._hash(file) == one["source"]["sha256"], one["name"]
         assert (one["state"], one["parameters"]) == gates.sizes(factory)
-        assert not [*checks.stated(one, evaluation.FULL), *checks.arithmetic(one)]
+        assert not [*checks.budgets(one, evaluation.FULL), *checks.arithmetic(one)]
         assert not [*checks.tuned(one["tuning"])]
         assert one["revision"] and not one["revision"].endswith("+"), one["name"]
         assert entries.control(one) == (one["name"] in baselines.CONTROLS)

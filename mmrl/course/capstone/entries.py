@@ -1,12 +1,11 @@
 """Entries of the leaderboard: written with their provenance, checked before they are believed.
 
-An entry is a file of JSON, and beside it lies the source of its memory, under the same name.
-`run` writes both. `check`
-says in sentences why an entry is refused: its gates, budgets, seeds, arithmetic and source are
-looked at first, because that takes seconds, and then it is measured again twice. The reported seeds
-must give the reported score, which finds a score that was edited. Seeds that are drawn at the
-moment must give it too, which finds a memory that was chosen because it did well on the reported
-ones.
+An entry is a file of JSON, and next to it lies the source of its memory, under the same name. `run`
+writes both. `check` returns sentences that say why an entry is refused: its gates, budgets, seeds,
+arithmetic and source come first, because that takes seconds, and then it is measured again twice.
+The reported seeds must give the reported score, which finds a score that was edited. Seeds that are
+drawn at the moment must give it too, which finds a memory that was chosen because it did well on
+the reported ones. Whoever grades an entry reads its source: what it imports is not checked.
 """
 
 import hashlib
@@ -23,20 +22,6 @@ from mmrl.course.results import PUBLISHED
 from mmrl.runs import RunError, provenance
 from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.files import create, expanded, replace, writing
-
-FIELDS = ("name", "memory", "sees", "source", "protocol", "seeds", "tuning", "gates", "state")
-FIELDS += (
-    "parameters",
-    "remembers",
-    "tasks",
-    "score",
-    "interval_95",
-    "cpu_seconds",
-    "date",
-    "command",
-    "device",
-    "versions",
-)
 
 
 def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
@@ -87,19 +72,19 @@ def run(
     evaluate: Evaluate | None = None,
     say: Callable[[str], None] = print,
 ) -> Entry:
-    """Judge a memory, evaluate it, and write its entry to `out`, with its source beside it.
+    """Judge a memory, evaluate it, and write its entry to `out`, with its source next to it.
 
     The source is called as the entry is. Raises `ValueError` if a gate refuses the memory, unless
-    it is a control, for tasks and seeds on which nobody may tune, and before anything is replaced;
-    a quick look replaces another one.
+    it is a control, for tasks and seeds on which no entry may be tuned, and before a file would be
+    replaced. Only a quick look replaces another one; it comes without a source.
     """
     factory, file = find(place)
     out = expanded(out)
-    name, source = name or place.rpartition(":")[2], file if _ours(file) else out.with_suffix(".py")
+    name, copied = name or place.rpartition(":")[2], not (protocol.quick or _ours(file))
+    source = out.with_suffix(".py") if copied else file
     tuning = {"tasks": list(tuned_on), "seeds": list(tuning_seeds)}
-    refused = [*checks.tuned(tuning), *checks.named(name, file, oracle), *checks.short(file)]
-    refused += [] if _ours(file) else checks.alone(file)
-    refused += [*_written(place, file), *_taken(out, source, file, protocol.quick)]
+    written = (out, source) if copied else (out,)
+    refused = [*checks.tuned(tuning), *checks.short(file), *_taken(written, protocol)]
     if refused:
         raise ValueError(" ".join(refused))
     judged = gates.judge(factory)
@@ -120,53 +105,28 @@ def run(
         **found,
         **provenance(),
     }
-    if refused := [*_taken(out, source, file, protocol.quick)]:  # by a run at the same time
+    if refused := [*_taken(written, protocol)]:  # by a run at the same time
         raise ValueError(" ".join(refused))
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
         (replace if protocol.quick else create)(out, dumps(entry, indent=1).encode() + b"\n")
-        if source.resolve() != file.resolve():
-            replace(source, file.read_bytes())
+        if copied:
+            create(source, file.read_bytes())
     return entry
 
 
-def _written(place: str, file: pathlib.Path) -> Iterator[str]:
-    """Is a memory written in the module that is named, so that its file alone has the name?"""
-    module = place.partition(":")[0]
-    here = getattr(sys.modules.get(module), "__file__", None)
-    ours = _ours(file) and module.partition(".")[0] == "mmrl"
-    if not ours and (here is None or pathlib.Path(here).resolve() != file.resolve()):
-        yield (
-            f"`memory` must be written in the module that is named; got {place!r}, which is "
-            f"written in {file}: name it there, or write a class of your own."
-        )
+def _taken(written: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
+    """Yield complaints about files that would be replaced, other than a quick look by another."""
+    for path in written:
+        if path.exists() and not (protocol.quick and _quick(path)):
+            yield f"`out` must be a new file; {path} is there already: choose another name."
 
 
-def _taken(
-    out: pathlib.Path, source: pathlib.Path, file: pathlib.Path, quick: bool
-) -> Iterator[str]:
-    """Complaints about files that an entry, or its source, would replace."""
-    if out.suffix == ".py":
-        yield f"`out` must not end in .py, as the source beside it does; got {out}: write .json."
-    looked = _looked(out) if quick else {}
-    for path in (out, source):
-        same = path == source and path.exists() and path.read_bytes() == file.read_bytes()
-        same = same or (path in looked and looked[path] in ("", _hash(path)))
-        if path.exists() and not same:
-            yield (
-                f"`out` must be a new file; got {out}, and {path} is there already: choose another "
-                "name, or remove it."
-            )
-
-
-def _looked(out: pathlib.Path) -> dict[pathlib.Path, str]:
-    """The files of an earlier quick look and their hashes; the entry itself has none."""
+def _quick(path: pathlib.Path) -> bool:
     try:
-        entry = read(out)
-        wrote = {out: "", out.parent / entry["source"]["file"]: entry["source"]["sha256"]}
-        return wrote if entry["protocol"]["name"] == QUICK.name else {}
+        return read(path)["protocol"]["name"] == QUICK.name
     except (RunError, KeyError, TypeError):
-        return {}
+        return False
 
 
 def check(
@@ -178,37 +138,31 @@ def check(
     evaluate: Evaluate | None = None,
     say: Callable[[str], None] = print,
 ) -> list[str]:
-    """Why an entry is refused, a sentence each; an empty list if it is what it says.
+    """Return why an entry is refused, a sentence each; an empty list if it is what it says.
 
-    With `again` it is measured again, unless it is refused already: on the reported seeds, and on
-    as many `fresh` ones, which are drawn if they are not given. Raises `RunError` if it cannot be
-    read, and `ValueError` for seeds that are not fresh.
+    With `again` it is measured again, unless it is refused already: with the reported seeds, and
+    with as many `fresh` ones, which are drawn if they are not given. Raises `RunError` if it cannot
+    be read, and `ValueError` for another number of fresh seeds.
     """
-    path = expanded(path)
+    path, count = expanded(path), len(protocol.seeds)
     entry = read(path)
-    if missing := [field for field in FIELDS if field not in entry]:
-        return [f"It lacks {', '.join(missing)}: write it by `mmrl capstone run`."]
+    if fresh and not len(fresh) == len({*fresh}) == count:
+        raise ValueError(f"`fresh` must be {count} different seeds; got {fresh}.")
     try:
+        source = path.parent / pathlib.Path(entry["source"]["file"]).name
         refused = [
-            *checks.stated(entry, protocol),
+            *checks.budgets(entry, protocol),
             *checks.tuned(entry["tuning"]),
             *checks.arithmetic(entry),
         ]
+        factory, file = find(entry["memory"], source)
     except (KeyError, TypeError, AttributeError) as error:
         return [f"It was not written by `mmrl capstone run` of this version: {error!r}."]
-    checks.ask_fresh(fresh, protocol, entry["tuning"]["seeds"])
-    try:
-        source = path.parent / pathlib.Path(entry["source"]["file"]).name
-        factory, file = find(entry["memory"], source)
     except ValueError as error:
-        return [*refused, f"Its memory is not there: {error}"]
-    refused += [*checks.named(entry["name"], file, entry["sees"] == "state"), *checks.short(file)]
-    refused += [] if _ours(file) else checks.alone(file)
+        return [f"Its memory is not there: {error}"]
+    refused += checks.short(file)
     if _hash(file) != entry["source"]["sha256"]:
-        refused.append(
-            f"Its source has changed: {file.name} is not the file that was evaluated (sha256 "
-            f"{entry['source']['sha256'][:12]}…). Run it again."
-        )
+        refused.append(f"Its source has changed: {file.name} is not what was evaluated.")
     judged = gates.judge(factory)
     refused += checks.gated(entry["name"], judged)
     for size in ("state", "parameters", "remembers"):
@@ -242,8 +196,8 @@ def published() -> list[Entry]:
 
 
 def control(entry: Entry) -> bool:
-    """Whether an entry is compared with and not ranked."""
-    return entry["name"] in baselines.CONTROLS
+    """Check whether an entry is not ranked: by its name, or because it was shown the state."""
+    return entry["name"] in baselines.CONTROLS or entry.get("sees") == "state"
 
 
 def _hash(file: pathlib.Path) -> str:

@@ -57,7 +57,7 @@ def edit(path: Path, **fields: Any) -> None:
 
 def test_an_honest_entry_says_where_it_comes_from_and_is_accepted(path: Path):
     entry = entries.read(path)
-    assert set(entries.FIELDS) <= set(entry) and entry["name"] == "right"
+    assert entry["name"] == "right" and {"date", "command", "device", "versions"} <= set(entry)
     assert entry["seeds"] == list(FULL.seeds) and set(entry["tasks"]) == set(HELD_OUT)
     assert (path.parent / "in.py").read_text() == SOURCE  # called as the entry is
     assert entry["score"] == pytest.approx(0.52, abs=1e-6)
@@ -101,7 +101,7 @@ def test_nothing_is_replaced_but_a_quick_look(path: Path, tmp_path: Path):
     def unreached(*args: Any, **options: Any) -> dict[str, Any]:
         raise AssertionError("It must be refused before it is evaluated.")
 
-    with pytest.raises(ValueError, match=r"`out` must be a new file; got .*in\.json"):
+    with pytest.raises(ValueError, match=r"`out` must be a new file; .*in\.json"):
         entries.run("mine:right", path, evaluate=unreached)
     (path.parent / "own.py").write_text("mine")
     with pytest.raises(ValueError, match=r"own\.py is there already"):
@@ -126,33 +126,21 @@ def test_of_two_runs_at_once_none_replaces_an_entry(protocol: Any, path: Path):
 
 
 def test_a_quick_look_replaces_a_quick_look_alone(path: Path, tmp_path: Path):
-    """Neither an entry nor a file of the student's, wherever it is told to write."""
+    """Neither an entry nor another file of the student's."""
     (tmp_path / "precious.py").write_text("mine")
-    for out in (path, tmp_path / "precious.json"):
+    for out in (path, tmp_path / "precious.py"):
         before = {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
         with pytest.raises(ValueError, match="is there already"):
             entries.run("mine:right", out, protocol=QUICK, evaluate=scored)
         assert before == {file: file.read_bytes() for file in before}
-    quick = tmp_path / "quick.json"
-    for more in ("", "# changed"):
-        (tmp_path / "mine.py").write_text(SOURCE + more)
-        entries.run("mine:right", quick, protocol=QUICK, evaluate=scored)
-    assert quick.with_suffix(".py").read_text() == SOURCE + more
-    quick.with_suffix(".py").write_text("edited")  # no longer what the quick look wrote
-    with pytest.raises(ValueError, match=r"quick\.py is there already"):
-        entries.run("mine:right", quick, protocol=QUICK, evaluate=scored)
-    with pytest.raises(ValueError, match=r"`out` must not end in \.py"):
-        entries.run("mine:right", tmp_path / "new.py", evaluate=scored)
+    for _ in range(2):
+        entries.run("mine:right", tmp_path / "precious.json", protocol=QUICK, evaluate=scored)
+    assert (tmp_path / "precious.py").read_text() == "mine"  # a quick look comes without a source
 
 
-def test_an_entry_names_the_file_in_which_its_memory_is_written(path: Path, tmp_path: Path):
-    """Of what was imported from elsewhere a peer would get the wrong file, or none."""
-    (tmp_path / "borrowed.py").write_text("from mine import right as other\n")
-    (tmp_path / "alias.py").write_text("from mmrl.memory import LRU as Mine\n")
-    for place, file in {"borrowed:other": "mine", "alias:Mine": "lru"}.items():
-        with pytest.raises(ValueError, match=rf"got '{place}', which is written in .*{file}\.py"):
-            entries.run(place, path.with_name("new.json"), evaluate=scored)
+def test_a_memory_of_the_library_is_an_entry_without_a_copy(path: Path):
     entries.run("mmrl.memory:LRU", path.with_name("lru.json"), evaluate=scored)
+    assert not path.with_name("lru.py").exists()
     assert refused(path.with_name("lru.json")) == ""
 
 
@@ -167,44 +155,19 @@ def test_a_memory_in_a_folder_is_checked_without_it(path: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("import weights", "imports weights"),
-        ("import importlib", "imports importlib"),
-        ("from importlib import import_module", "imports importlib"),
-        ("__import__('weights')", "calls __import__"),
-        ("exec(open('weights.py').read())", "calls exec, open"),
-    ],
+    "fresh", [(7001,), (7001, 7001, 7002, 7003, 7004), (7001, 7001, 7002, 7003, 7004, 7005)]
 )
-def test_a_source_stands_alone(path: Path, tmp_path: Path, line: str, named: str):
-    sys.modules.pop("two", None)
-    (tmp_path / "weights.py").write_text("W = 1")
-    (tmp_path / "two.py").write_text(f"{SOURCE}\ndef build(*_, **__):\n    {line}\n")
-    with pytest.raises(ValueError, match=rf"Its source two\.py {named}"):
-        entries.run("two:build", path.with_name("new.json"), evaluate=scored)
-
-
-@pytest.mark.parametrize(
-    "fresh",
-    [
-        (0, 1, 2, 3, 4),
-        (7001,),
-        (7001, 7001, 7002, 7003, 7004),
-        (7001, 7001, 7002, 7003, 7004, 7005),
-        (100, 7001, 7002, 7003, 7004),  # the entry was tuned on 100
-    ],
-)
-def test_fresh_seeds_are_as_many_and_nobody_s(path: Path, fresh: tuple[int, ...]):
-    with pytest.raises(ValueError, match="5 different seeds, from 100 on and none of 100, on whi"):
+def test_fresh_seeds_are_as_many(path: Path, fresh: tuple[int, ...]):
+    with pytest.raises(ValueError, match="5 different seeds"):
         entries.check(path, fresh=fresh, evaluate=scored)
 
 
 def test_who_tuned_on_reported_seeds_or_held_out_tasks_is_refused(path: Path):
     edit(path, tuning={"tasks": [], "seeds": [100, 3]})
-    assert "It was tuned on the seeds [3]" in refused(path)
+    assert "It was tuned on 3:" in refused(path)
     edit(path, tuning={"tasks": [HELD_OUT[0]], "seeds": [100]})
     assert f"It was tuned on {HELD_OUT[0]}" in refused(path)
-    with pytest.raises(ValueError, match=r"tuned on the seeds \[0\]"):
+    with pytest.raises(ValueError, match="tuned on 0:"):
         entries.run("mine:right", path, tuning_seeds=(0,), evaluate=scored)
 
 
@@ -242,14 +205,11 @@ def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     assert "It says parameters 31; its memory has 32." in refused(path)
     edit(path, **entry | {"remembers": 10_000})
     assert "It says remembers 10000; its memory has 32." in refused(path)
-    tasks = {k: v | {"cpu_seconds": 0.1} for k, v in entry["tasks"].items()}
-    edit(path, **{**entry, "tasks": tasks, **evaluation.summary(tasks)})
-    assert "It states 0 CPU-seconds, and 40 came" in refused(path)
     edit(path, **entry | {"seeds": [0, 1, 2]})
     assert "It must report the seeds (0, 1, 2, 3, 4)" in refused(path)
     tasks = {k: v | {"env_steps": 10 * v["env_steps"]} for k, v in entry["tasks"].items()}
     edit(path, **{**entry, "tasks": tasks})
-    assert f"the budget is {FULL.env_steps}" in refused(path)
+    assert f"other steps than {FULL.env_steps}" in refused(path)
     edit(path, **entry)
     (path.parent / "in.py").write_text(SOURCE + "# 0.123\n" * 3000)
     assert "at most 20,000 are allowed" in refused(path)
@@ -262,19 +222,17 @@ def test_another_source_budget_or_set_of_seeds_is_refused(path: Path):
     assert "Its memory is not there" in refused(path)
 
 
-def test_controls_are_the_library_s(path: Path):
-    with pytest.raises(ValueError, match="Only baselines of the library may be controls"):
-        entries.run("mine:right", path, name="oracle", oracle=True, evaluate=scored)
-    edit(path, name="none")
-    assert "Only baselines of the library" in refused(path)
+def test_what_sees_the_state_is_not_ranked(path: Path):
+    entry = entries.run("mine:right", path.with_name("o.json"), oracle=True, evaluate=scored)
+    assert entries.control(entry) and not entries.control(entries.read(path))
 
 
 def test_what_is_no_entry_is_told_apart(path: Path):
     edit(path, quick=1)
     lacking = {k: v for k, v in json.loads(path.read_text()).items() if k != "seeds"}
     path.write_text(json.dumps(lacking))
-    assert "It lacks seeds" in refused(path)
-    path.write_text(json.dumps({**dict.fromkeys(entries.FIELDS), "tuning": []}))
+    assert "was not written by" in refused(path)
+    path.write_text(json.dumps({**dict.fromkeys(lacking), "tuning": []}))
     assert "was not written by" in refused(path)
     path.write_text("[]")
     with pytest.raises(RunError, match="is no entry"):
@@ -289,7 +247,7 @@ def test_a_quick_look_says_that_it_proves_nothing(tmp_path: Path, monkeypatch: p
     one = {"returns": [0.1, 0.3], "cpu_seconds": 1.0}
     monkeypatch.setattr(evaluation, "train", lambda *given: one)
     entries.run("mine:right", tmp_path / "quick.json", protocol=QUICK, evaluate=scored)
-    assert "'quick', which proves nothing" in refused(tmp_path / "quick.json")
+    assert "'quick' proves nothing" in refused(tmp_path / "quick.json")
     assert evaluation.evaluate(wrong.right, QUICK, say=said.append)["score"] == pytest.approx(0.2)
     assert said[0] == evaluation.NOTHING and "proves nothing" in said[0]
 
