@@ -11,6 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from mmrl.course.experiments.experiment_popgym import BLOCKS, GRID, MEMORIES, Cell
+from mmrl.envs import popgym
 
 FILE = "popgym.jsonl"
 BELOW = '<span aria-hidden="true">▾</span><span class="visually-hidden">below</span>'
@@ -25,31 +26,14 @@ class Score(NamedTuple):
     model: str
 
 
-# Morad et al. 2023, Appendix B, Table 3, transcribed at second hand: Easy, Medium, Hard.
-GRU = {
-    "RepeatFirst": (1.0, 1.0, 0.940),
-    "RepeatPrevious": (1.0, -0.315, -0.428),
-    "PositionOnlyCartPole": (1.0, 1.0, 1.0),
-    "NoisyPositionOnlyCartPole": (0.995, 0.642, 0.390),
-    "Autoencode": (-0.283, -0.425, -0.456),
-    "CountRecall": (0.177, -0.528, -0.475),
-    "MultiarmedBandit": (0.619, 0.538, 0.516),
-}
-# Those of its thirteen models that are better than the GRU, as far as they were transcribed.
+GRU = {task: entry.gru for task, entry in popgym.LEVELS.items() if entry.gru}
+# Those of the paper's thirteen models that are better than the GRU, as far as transcribed.
 BETTER = {
-    ("RepeatFirst", "Hard"): Score(0.969, "IndRNN"),
-    ("RepeatPrevious", "Medium"): Score(0.789, "LMU"),
-    ("RepeatPrevious", "Hard"): Score(0.191, "LMU"),
-    ("NoisyPositionOnlyCartPole", "Medium"): Score(0.659, "IndRNN"),
-    ("NoisyPositionOnlyCartPole", "Hard"): Score(0.404, "IndRNN"),
-    ("Autoencode", "Medium"): Score(-0.420, "IndRNN"),
-    ("Autoencode", "Hard"): Score(-0.448, "IndRNN"),
-    ("CountRecall", "Easy"): Score(0.509, "LSTM"),
-    ("MultiarmedBandit", "Easy"): Score(0.631, "Elman"),
-    ("MultiarmedBandit", "Medium"): Score(0.598, "TCN"),
-    ("MultiarmedBandit", "Hard"): Score(0.574, "TCN"),
+    (task, level): Score(*score)
+    for task, entry in popgym.LEVELS.items()
+    for level, score in entry.better.items()
 }
-CHANGED = ("CountRecall", "MineSweeper")  # since: no score of then compares
+CHANGED = [task for task, entry in popgym.LEVELS.items() if entry.changed]
 
 
 def published(task: str, level: str) -> tuple[Score | None, Score | None]:

@@ -38,7 +38,7 @@ def original(env_id: str) -> Callable[[], Any]:
 
     name = env_id.removeprefix("popgym-").removesuffix("-v0")
     if env_id == "popgym-RepeatPreviousPaper-v0":
-        return lambda: popgym.envs.RepeatPrevious(**LEVELS["RepeatPrevious"][1]["Paper"])
+        return lambda: popgym.envs.RepeatPrevious(**LEVELS["RepeatPrevious"].levels["Paper"])
     if env_id.startswith("popgym-") and hasattr(popgym.envs, name):
         return getattr(popgym.envs, name)
     raise ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")

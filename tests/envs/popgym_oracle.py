@@ -57,27 +57,6 @@ def choose_randomly(env: Any, skill: Any, state: Any, key: Any) -> Any:
     return jax.random.randint(key, (), 0, env.num_actions)
 
 
-def choose_balance(env: Any, skill: Any, state: Any, key: Any) -> Any:
-    """With probability `skill` what keeps the pole up, else any action."""
-    lean = state.theta + 0.3 * state.theta_dot + 0.05 * state.x + 0.1 * state.x_dot
-    random = choose_randomly(env, skill, state, key)
-    return jnp.where(jax.random.uniform(key) < skill, (lean > 0).astype(jnp.int32), random)
-
-
-def choose_square(env: Any, skill: Any, state: Any, key: Any) -> Any:
-    """Any square, but rarely a mine with high `skill`: games are also won, or run out of time."""
-    viewed = jnp.where(skill > 0.9, 0.0, 0.3)  # only who never looks twice can win in time
-    weight = jnp.stack([jnp.float32(1), (1 - skill) ** 2, viewed])
-    return jax.random.categorical(key, jnp.log(weight + 1e-9)[state.squares])
-
-
-POLICIES: dict[str, Choose] = {
-    "PositionOnlyCartPole": choose_balance,
-    "NoisyPositionOnlyCartPole": choose_balance,
-    "MineSweeper": choose_square,
-}
-
-
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def roll(env: Any, choose: Any, workers: int, steps: int, with_state: bool, key: Any) -> Any:
     """obs, action, reward, terminated, truncated, final observation, state: [time, worker, …]."""
@@ -129,17 +108,6 @@ def stack(deck: Deck, kinds: np.ndarray, dealt: np.ndarray) -> None:
     deck.reset = reset
 
 
-def stack_suits(env: Any, episode: Episode) -> None:
-    n = env.deck.num_cards
-    stack(env.deck, env.deck.suits_idx, episode.obs[:n, -4:].argmax(1))
-
-
-def stack_values_and_queries(env: Any, episode: Episode) -> None:
-    m = env.num_distinct_cards
-    stack(env.value_deck, env.deck_idx_type, episode.obs[:, :m].argmax(1))
-    stack(env.query_deck, env.deck_idx_type, episode.obs[:, m:].argmax(1))
-
-
 class Loaded:
     """A generator that returns what it was loaded with."""
 
@@ -153,38 +121,8 @@ class Loaded:
         return self.value
 
 
-def lay_mines(env: Any, episode: Episode) -> None:
-    mines = np.flatnonzero(episode.state[0].reshape(-1, 3)[:, 1])
-    assert len(mines) == env.num_mines
-    env.np_random = Loaded(mines)
-
-
-def set_odds(env: Any, episode: Episode) -> None:
-    env.np_random = Loaded(episode.state[0])
-
-
-def toss_coin(env: Any, episode: Episode, t: int) -> None:
-    env.np_random = Loaded(1.0 - episode.obs[t + 1, 1])
-
-
-def place_pole(env: Any, episode: Episode, t: int) -> None:
-    env.state, env.steps_beyond_terminated = episode.state[t].astype(float), None
-
-
 def nothing(env: Any, episode: Episode, t: int = 0) -> None:
     pass
-
-
-CHANCE: dict[str, tuple[Any, Any]] = {  # task: (before the reset, before each step)
-    "RepeatPrevious": (stack_suits, nothing),
-    "RepeatFirst": (stack_suits, nothing),
-    "Autoencode": (stack_suits, nothing),
-    "CountRecall": (stack_values_and_queries, nothing),
-    "PositionOnlyCartPole": (nothing, place_pole),
-    "NoisyPositionOnlyCartPole": (nothing, place_pole),
-    "MultiarmedBandit": (set_odds, toss_coin),
-    "MineSweeper": (lay_mines, nothing),
-}
 
 
 # ------------------------------------------------------------------ the verdict
@@ -200,20 +138,39 @@ def flat(space: Any, value: Any, memo: dict) -> np.ndarray:
     return memo[name]
 
 
-def replay(task: str, env: Any, episode: Episode, states: bool = False) -> Episode:
+def equal_states(mine: np.ndarray, other: np.ndarray) -> None:
+    np.testing.assert_allclose(mine, other, atol=1e-6)
+
+
+def equal_observations(mine: np.ndarray, other: np.ndarray) -> None:
+    np.testing.assert_array_equal(mine, other)
+
+
+class Original(NamedTuple):
+    """How to replay a task in popgym, and compare it."""
+
+    before_reset: Callable[[Any, Episode], None] = nothing  # gives the original our chance
+    before_step: Callable[[Any, Episode, int], None] = nothing
+    choose: Choose = choose_randomly  # reaches every end of an episode
+    workers: int = 16  # whose episodes are compared
+    states: Callable[[np.ndarray, np.ndarray], None] = equal_states
+    obs: Callable[[np.ndarray, np.ndarray], None] = equal_observations
+    sizes_tell: bool = False  # every argument of a level shows in the task's sizes
+
+
+def replay(row: Original, env: Any, episode: Episode, states: bool = False) -> Episode:
     """The same episode as the original `env` plays it, with its own states if asked for."""
-    before_reset, before_step = CHANCE[task]
     bare, memo = env.unwrapped, {}
-    before_reset(bare, episode)
+    row.before_reset(bare, episode)
     obs, rows, seen = [flat(env.observation_space, env.reset()[0], memo)], [], []
     for t, action in enumerate(episode.action.tolist()):
         if states:
             space, state = env.get_wrapper_attr("state_space"), bare.get_state()
             seen.append(gymnasium.spaces.flatten(space, state).astype(np.float32))
-        before_step(bare, episode, t)
-        after, *row = env.step(action)[:4]
+        row.before_step(bare, episode, t)
+        after, *ended = env.step(action)[:4]
         obs.append(flat(env.observation_space, after, memo))
-        rows.append(row)
+        rows.append(ended)
     reward, terminated, truncated = (np.array(column) for column in zip(*rows, strict=True))
     state = np.stack(seen) if states else None
     return Episode(

@@ -20,69 +20,119 @@ ALPHA = 1e-3  # chance that a right implementation fails one statistical test; s
 EASY = [id for id in SPECS if "Easy" in id]
 
 
-# Here an episode ends by chance, and seldom in each of the ways.
-WORKERS = {"MineSweeper": 500, "PositionOnlyCartPole": 100, "NoisyPositionOnlyCartPole": 100}
+# ------------------------------------------------------------------ the originals
+
+
+def choose_balance(env: Any, skill: Any, state: Any, key: Any) -> Any:
+    """With probability `skill` what keeps the pole up, else any action."""
+    lean = state.theta + 0.3 * state.theta_dot + 0.05 * state.x + 0.1 * state.x_dot
+    random = oracle.choose_randomly(env, skill, state, key)
+    return jnp.where(jax.random.uniform(key) < skill, (lean > 0).astype(jnp.int32), random)
+
+
+def choose_square(env: Any, skill: Any, state: Any, key: Any) -> Any:
+    """Any square, but rarely a mine with high `skill`: games are also won, or run out of time."""
+    viewed = jnp.where(skill > 0.9, 0.0, 0.3)  # only who never looks twice can win in time
+    weight = jnp.stack([jnp.float32(1), (1 - skill) ** 2, viewed])
+    return jax.random.categorical(key, jnp.log(weight + 1e-9)[state.squares])
+
+
+def stack_suits(env: Any, episode: oracle.Episode) -> None:
+    n = env.deck.num_cards
+    oracle.stack(env.deck, env.deck.suits_idx, episode.obs[:n, -4:].argmax(1))
+
+
+def stack_values_and_queries(env: Any, episode: oracle.Episode) -> None:
+    m = env.num_distinct_cards
+    oracle.stack(env.value_deck, env.deck_idx_type, episode.obs[:, :m].argmax(1))
+    oracle.stack(env.query_deck, env.deck_idx_type, episode.obs[:, m:].argmax(1))
+
+
+def lay_mines(env: Any, episode: oracle.Episode) -> None:
+    mines = np.flatnonzero(episode.state[0].reshape(-1, 3)[:, 1])
+    assert len(mines) == env.num_mines
+    env.np_random = oracle.Loaded(mines)
+
+
+def set_odds(env: Any, episode: oracle.Episode) -> None:
+    env.np_random = oracle.Loaded(episode.state[0])
+
+
+def toss_coin(env: Any, episode: oracle.Episode, t: int) -> None:
+    env.np_random = oracle.Loaded(1.0 - episode.obs[t + 1, 1])
+
+
+def place_pole(env: Any, episode: oracle.Episode, t: int) -> None:
+    env.state, env.steps_beyond_terminated = episode.state[t].astype(float), None
+
+
+def same_dealt_cards(mine: np.ndarray, other: np.ndarray) -> None:
+    """popgym's state of Autoencode also shows the cards not dealt yet."""
+    n = mine.shape[1] // 4
+    dealt = mine[:, : 4 * n].reshape(len(mine), n, 4).any(-1)
+    np.testing.assert_array_equal(dealt.sum(1), np.minimum(1 + np.arange(len(mine)), n))
+    other[:, : 4 * n] *= np.repeat(dealt, 4, axis=1)
+    oracle.equal_states(mine, other)
+
+
+def same_after_first(mine: np.ndarray, other: np.ndarray) -> None:
+    """The first observation and state are the original's own draw."""
+    oracle.equal_states(mine[1:], other[1:])
+
+
+def noisy(mine: np.ndarray, other: np.ndarray) -> None:
+    """The noise of each has a law, which has a test below."""
+
+
+POLE = oracle.Original(
+    before_step=place_pole,
+    choose=choose_balance,
+    workers=100,
+    states=same_after_first,
+    obs=same_after_first,
+    sizes_tell=True,
+)
+ORIGINALS = {
+    "RepeatPrevious": oracle.Original(stack_suits, sizes_tell=True),
+    "RepeatFirst": oracle.Original(stack_suits, sizes_tell=True),
+    "Autoencode": oracle.Original(stack_suits, states=same_dealt_cards, sizes_tell=True),
+    "CountRecall": oracle.Original(stack_values_and_queries, sizes_tell=True),
+    "PositionOnlyCartPole": POLE,
+    "NoisyPositionOnlyCartPole": POLE._replace(obs=noisy, sizes_tell=False),
+    "MultiarmedBandit": oracle.Original(set_odds, toss_coin, sizes_tell=True),
+    "MineSweeper": oracle.Original(lay_mines, choose=choose_square, workers=500),
+}
 
 
 def rollout(env: Any, task: str, workers: int, lengths: int) -> Any:
     """`lengths` times the longest episode, of every worker."""
-    choose = oracle.POLICIES.get(task, oracle.choose_randomly)
-    steps = lengths * env.num_steps
+    choose, steps = ORIGINALS[task].choose, lengths * env.num_steps
     return oracle.roll(env, choose, workers, steps, True, jax.random.key(len(task)))
-
-
-def check_episode(task: str, ours: oracle.Episode, theirs: oracle.Episode) -> None:
-    for field in ("reward", "terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), field)
-    if task == "PositionOnlyCartPole":  # the first observation is the original's own draw
-        np.testing.assert_allclose(ours.obs[1:], theirs.obs[1:], atol=1e-6)
-    elif task != "NoisyPositionOnlyCartPole":
-        np.testing.assert_array_equal(ours.obs, theirs.obs)
-
-
-def check_states(task: str, ours: oracle.Episode, theirs: oracle.Episode) -> None:
-    mine, other = ours.state, theirs.state
-    if "CartPole" in task:
-        mine, other = mine[1:], other[1:]
-    if task == "Autoencode":  # popgym also shows the cards not dealt yet
-        n = mine.shape[1] // 4
-        dealt = mine[:, : 4 * n].reshape(len(mine), n, 4).any(-1)
-        np.testing.assert_array_equal(dealt.sum(1), np.minimum(1 + np.arange(len(mine)), n))
-        other[:, : 4 * n] *= np.repeat(dealt, 4, axis=1)
-    np.testing.assert_allclose(mine, other, atol=1e-6)
 
 
 def compare(task: str, env: Any, judge: Any, workers: int) -> list[oracle.Episode]:
     """Play, replay two episodes of each worker in the original, the first six with their states."""
-    rolled = rollout(env, task, workers, 2)
+    row, rolled = ORIGINALS[task], rollout(env, task, workers, 2)
     played = list(itertools.islice(oracle.episodes(rolled), 2 * workers))
     assert len(played) == 2 * workers
-    for i, episode in enumerate(played):
-        theirs = oracle.replay(task, judge, episode, states=i < 6)
-        check_episode(task, episode, theirs)
+    for i, ours in enumerate(played):
+        theirs = oracle.replay(row, judge, ours, states=i < 6)
+        for field in ("reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), field)
+        row.obs(ours.obs, theirs.obs)
         if i < 6:
-            check_states(task, episode, theirs)
+            row.states(ours.state, theirs.state)
     return played
 
 
-# All arguments of these show in the sizes below: where the outer levels are right, so is Medium.
-SIZES_TELL = (
-    "RepeatPrevious",
-    "RepeatFirst",
-    "CountRecall",
-    "Autoencode",
-    "MultiarmedBandit",
-    "PositionOnlyCartPole",
-)
-COMPARED = [
-    id for id in SPECS if oracle.task_and_level(id) not in {(t, "Medium") for t in SIZES_TELL}
-]
+# Where the sizes tell all arguments and the outer levels are right, so is Medium.
+TOLD = {(task, "Medium") for task, row in ORIGINALS.items() if row.sizes_tell}
 
 
-@pytest.mark.parametrize("id", COMPARED)
+@pytest.mark.parametrize("id", [x for x in SPECS if oracle.task_and_level(x) not in TOLD])
 def test_equals_the_original(id):
     task, _ = oracle.task_and_level(id)
-    played = compare(task, SPECS[id](), oracle.original(id), WORKERS.get(task, 16))
+    played = compare(task, SPECS[id](), oracle.original(id), ORIGINALS[task].workers)
     ends = {(bool(e.terminated[-1]), bool(e.truncated[-1])) for e in played}
     if task == "MineSweeper":
         won = [e for e in played if (e.reward > 0).sum() == SPECS[id]().num_steps]

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment
-from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
+from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck
 
 UNSEEN = -1
@@ -74,3 +74,13 @@ class Autoencode(CardTask):
 
     def _mode(self, state: State) -> Float[Array, " modes"]:
         return one_hot((state.time < self.num_cards - 1).astype(jnp.int32), MODES)
+
+
+TASKS = {
+    "Autoencode": Entry(
+        Autoencode,
+        levels(num_decks=(1, 2, 3)),
+        gru=(-0.283, -0.425, -0.456),
+        better={"Medium": (-0.420, "IndRNN"), "Hard": (-0.448, "IndRNN")},
+    )
+}

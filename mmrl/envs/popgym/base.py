@@ -9,7 +9,8 @@ Read `repeat_previous.py` first; every other file has its shape.
 """
 
 import abc
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -121,6 +122,27 @@ class Task(Resetting):
 
     def state_space(self, params: Params | None = None) -> spaces.Box:
         return spaces.Box(0.0, 1.0, (self.state_size,), jnp.float32)
+
+
+class Entry(NamedTuple):
+    """A row of a file's `TASKS`: a task with its levels, and the scores of POPGym's paper.
+
+    Scores are MMERs of Morad et al. 2023, Appendix B, Table 3, transcribed at second hand.
+    """
+
+    build: Callable[..., Task]
+    levels: dict[str, dict[str, Any]]  # level: arguments of `build`
+    gru: tuple[float, float, float] | None = None  # of its GRU: Easy, Medium, Hard
+    # level: score and name of a better one of its thirteen models, as far as transcribed
+    better: Mapping[str, tuple[float, str]] = {}
+    changed: bool = False  # since the paper, so that its scores do not compare
+
+
+def levels(**arguments: tuple[Any, Any, Any]) -> dict[str, dict[str, Any]]:
+    """Return the arguments of each level, from those of Easy, Medium and Hard in turn."""
+    each = zip(*arguments.values(), strict=True)
+    rows = (dict(zip(arguments, values, strict=True)) for values in each)
+    return dict(zip(("Easy", "Medium", "Hard"), rows, strict=True))
 
 
 def one_hot(value: Int[Array, "*shape"], size: int) -> Float[Array, "*shape size"]:

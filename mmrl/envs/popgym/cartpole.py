@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import cartpole, environment, spaces
-from mmrl.envs.popgym.base import Action, Leaf, Numbers, Task, check_positive
+from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Task, check_positive, levels
 
 Params = cartpole.EnvParams
 PHYSICS = cartpole.CartPole()
@@ -91,3 +91,16 @@ class PositionOnlyCartPole(Task):
         if self.sigma == 0:
             return jnp.zeros(self.obs_size)
         return jnp.sqrt(2.0) * jax.scipy.special.erfinv(2 * u - 1 + 2.0**-23)
+
+
+TASKS = {
+    "PositionOnlyCartPole": Entry(
+        PositionOnlyCartPole, levels(num_steps=(200, 400, 600)), gru=(1.0, 1.0, 1.0)
+    ),
+    "NoisyPositionOnlyCartPole": Entry(
+        PositionOnlyCartPole,
+        levels(sigma=(0.1, 0.2, 0.3)),
+        gru=(0.995, 0.642, 0.390),
+        better={"Medium": (0.659, "IndRNN"), "Hard": (0.404, "IndRNN")},
+    ),
+}

@@ -5,7 +5,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from mmrl.envs._gymnax import environment
-from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
+from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, CardTask, check_decks, draw, full_deck, share_left
 
 TYPES = (2, 4, 13)  # colours, suits, ranks
@@ -68,3 +68,14 @@ class CountRecall(CardTask):
         value, values = draw(u[0], values)
         query, queries = draw(u[1], queries)
         return State(time, value, query, values, queries)
+
+
+TASKS = {
+    "CountRecall": Entry(
+        CountRecall,
+        levels(num_decks=(1, 2, 4), types=(2, 4, 13)),
+        gru=(0.177, -0.528, -0.475),
+        better={"Easy": (0.509, "LSTM")},
+        changed=True,
+    )
+}

@@ -5,7 +5,17 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from mmrl.envs._gymnax import environment
-from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, Task, check_positive, one_hot
+from mmrl.envs.popgym.base import (
+    Action,
+    Entry,
+    Leaf,
+    Numbers,
+    Params,
+    Task,
+    check_positive,
+    levels,
+    one_hot,
+)
 
 CLEAR, MINE, VIEWED = 0, 1, 2
 
@@ -95,3 +105,8 @@ def subset(u: Numbers, size: int) -> Int[Array, " numbers"]:
         repeated = jnp.any(jnp.stack([*taken, jnp.int32(-1)]) == t)
         taken.append(jnp.where(repeated, last, t))
     return jnp.stack(taken)
+
+
+TASKS = {
+    "MineSweeper": Entry(MineSweeper, levels(size=(4, 6, 8), num_mines=(2, 6, 10)), changed=True)
+}

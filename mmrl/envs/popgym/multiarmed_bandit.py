@@ -7,11 +7,13 @@ from jaxtyping import Array, Bool, Float
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import (
     Action,
+    Entry,
     Leaf,
     Numbers,
     Params,
     Task,
     check_positive,
+    levels,
     one_hot,
     plus_minus,
 )
@@ -64,3 +66,13 @@ class MultiarmedBandit(Task):
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Each arm's probability of paying."""
         return state.odds
+
+
+TASKS = {
+    "MultiarmedBandit": Entry(
+        MultiarmedBandit,
+        levels(num_arms=(10, 20, 30), num_steps=(200, 400, 600)),
+        gru=(0.619, 0.538, 0.516),
+        better={"Easy": (0.631, "Elman"), "Medium": (0.598, "TCN"), "Hard": (0.574, "TCN")},
+    )
+}

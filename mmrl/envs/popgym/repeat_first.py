@@ -5,7 +5,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from mmrl.envs._gymnax import environment
-from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
+from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck, share_left
 
 
@@ -52,3 +52,13 @@ class RepeatFirst(CardTask):
         return jnp.concatenate(
             [one_hot(state.first, SUITS), share_left(state.left, self.num_decks)]
         )
+
+
+TASKS = {
+    "RepeatFirst": Entry(
+        RepeatFirst,
+        levels(num_decks=(1, 8, 16)),
+        gru=(1.0, 1.0, 0.940),
+        better={"Hard": (0.969, "IndRNN")},
+    )
+}

@@ -5,7 +5,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from mmrl.envs._gymnax import environment
-from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, one_hot, plus_minus
+from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Params, levels, one_hot, plus_minus
 from mmrl.envs.popgym.cards import DECK, SUITS, CardTask, check_decks, draw, full_deck, share_left
 
 
@@ -60,3 +60,14 @@ class RepeatPrevious(CardTask):
         """The last k suits, one-hot (suit 0 before the first), and the share of each suit left."""
         suits = one_hot(state.cards, SUITS).ravel()
         return jnp.concatenate([suits, share_left(state.left, self.num_decks)])
+
+
+_PAPER = {"Paper": dict(num_decks=2, k=10)}
+TASKS = {
+    "RepeatPrevious": Entry(
+        RepeatPrevious,
+        levels(num_decks=(1, 2, 3), k=(4, 32, 64)) | _PAPER,
+        gru=(1.0, -0.315, -0.428),
+        better={"Medium": (0.789, "LMU"), "Hard": (0.191, "LMU")},
+    )
+}
