@@ -21,6 +21,7 @@ BESIDE = {
     "mmrl.agents.checks": "settings that are refused",
     "mmrl.agents.descent": "a step of Adam, at a rate that falls",
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
+    "mmrl.agents.settings": "fields of settings, with the ranges that they declare",
     "mmrl.memory.checks": "arrays that are refused",
     "mmrl.replay.ring": "rows are written and read around a ring",
     "mmrl.replay.segments": "the other way of batching",

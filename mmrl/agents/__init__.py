@@ -1,15 +1,13 @@
 """Agents, one page each: double DQN, R2D2, PPO and PPG, CLEAR; `AGENTS` has them by name."""
 
-import dataclasses
 import difflib
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from mmrl.agents import clear, dqn, ppo, r2d2
-from mmrl.agents.checks import resized as resized
 from mmrl.agents.ppo import ppg
-
-AnyConfig = TypeVar("AnyConfig", bound=Any)
+from mmrl.agents.settings import repeatable as repeatable
+from mmrl.agents.settings import resized as resized
 
 
 @runtime_checkable
@@ -82,14 +80,3 @@ def find(agent: str) -> Agent:
         advice = f" Try {near[0]!r}." if near else ""
         raise ValueError(f"`agent` must be one of {list(AGENTS)}; got {agent!r}.{advice}")
     return AGENTS[agent]
-
-
-def repeatable(config: AnyConfig) -> AnyConfig:
-    """The settings of a program that is one block, and is repeated: a longer run compiles nothing.
-
-    How many there are is no longer its shape, but a number where a schedule needs it: `horizon`.
-    """
-    length: dict[str, Any] = {"blocks": 1}
-    if hasattr(config, "horizon"):
-        length["horizon"] = float(config.horizon or config.blocks)
-    return dataclasses.replace(config, **length)

@@ -1,79 +1,17 @@
-"""Checks of agents' settings and networks: errors that name what is wrong, and the remedy."""
+"""Checks of agents' sizes, networks and spaces: errors that name the fault and the remedy."""
 
-import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from mmrl import collectives
+from mmrl.agents.settings import resized
 from mmrl.envs.spaces import disorder, holds, limits, misfit, offset
 from mmrl.rollout import collect, start
-
-_KINDS = {
-    bool: (bool, "True or False"),
-    int: (int | np.integer, "a whole number"),
-    float: (int | float | np.number | np.ndarray | jax.Array, "a number"),
-    str: (str, "a name"),
-}
-
-
-# Values with which no agent learns anything: a gradient, a reward or a target that never changes.
-_OFF = {"max_grad_norm": 0, "clip": 0, "reward_clip": 0, "rho_max": 0, "tau": 0}
-_OFF |= {"beta1": 1, "beta2": 1}
-# Where ∞ means that there is no limit.
-_UNLIMITED = ("max_grad_norm", "clip", "reward_clip", "importance_max", "rho_max", "c_max")
-_UNLIMITED += ("horizon", "prox_center")
-
-
-def check_numbers(config: Any, shares: Sequence[str], from_zero: Sequence[str] = ()) -> None:
-    """Raise `ValueError` for a setting of another type or out of range; what is traced passes.
-
-    A whole number is at least 1, or 0 if it is in `from_zero`, and fits into 32 bits; a scalar in
-    `shares` lies between 0 and 1, one in `from_zero` is at least 0; all others are positive. All
-    are finite unless ∞ means no limit, and none switches learning off. They count as float32.
-    """
-    others = {"key", "continuous", "bounds", *vars(config)}
-    if taken := others & dict(getattr(config, "memory_sizes", ())).keys():
-        raise ValueError(
-            f"`memory_sizes` must name sizes of the memory alone; got {min(taken)}, which is set "
-            "elsewhere."
-        )
-    for field in dataclasses.fields(config):
-        name, value = field.name, getattr(config, field.name)
-        least = 0 if name in from_zero else 1
-        kind, wanted = _KINDS.get(field.type, (object, ""))
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
-            raise ValueError(f"`{name}` must be {wanted}; got {value!r}.")
-        if field.type is int and value < least:
-            raise ValueError(f"`{name}` must be at least {least}; got {value}.")
-        if field.type is int and value >= 2**31:
-            raise ValueError(f"`{name}` must be below 2³¹; got {value}.")
-        if field.type is float and not isinstance(value, Tracer):
-            _check_scalar(name, value, name in shares, name in from_zero)
-
-
-def _check_scalar(name: str, value: Any, share: bool, from_zero: bool) -> None:
-    """Raise `ValueError` for a number out of range, or for any of an array of them."""
-    with np.errstate(over="ignore"):
-        x = np.asarray(value, np.float32)
-    fits, wanted = (x >= 0, "at least 0") if from_zero else (x > 0, "positive")
-    if share:
-        fits, wanted = (x >= 0) & (x <= 1), "between 0 and 1"
-    elif name not in _UNLIMITED:
-        fits, wanted = fits & (x < math.inf), f"{wanted} and finite"
-    if not fits.all():
-        raise ValueError(f"`{name}` must be {wanted}; got {value}.")
-    if (x == _OFF.get(name, math.nan)).any():
-        side = "below" if _OFF[name] else "above"
-        raise ValueError(
-            f"`{name}` must be {side} {_OFF[name]}; got {value}, with which nothing is learned."
-        )
 
 
 def check_discrete(env: Any, params: Any) -> None:
@@ -97,13 +35,6 @@ def fit_storage(config: Any, params: Any) -> Any:
         batch=config.batch or -(-max(part, longest) // piece) * piece,
         capacity=config.capacity or depth * config.environments,
     )
-
-
-def resized(config: Any, **sizes: int) -> Any:
-    """The settings with other sizes; all numbers stay as they are, traced ones too."""
-    numbers, _ = jax.tree.flatten(config)
-    config = dataclasses.replace(jax.tree.map(lambda _: 0.0, config), **sizes)
-    return jax.tree.unflatten(jax.tree.structure(config), numbers)
 
 
 def check_storage(config: Any, params: Any) -> None:

@@ -1,7 +1,8 @@
-"""Shared by all agents: gradient steps, evaluations, and the policies of Q-learning."""
+"""Shared by all agents: beginnings, whole runs, evaluations, and the policies of Q-learning."""
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,8 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random, collectives
+from mmrl.agents.checks import check_net
 from mmrl.nets import Net
-from mmrl.rollout import Evaluation, Policy, all_finite, evaluate
+from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
 
 Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
 """(loss, share of real steps, are rewards and loss finite) of an iteration."""
@@ -39,6 +41,60 @@ def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
     return Net.make(config.memory, size, actions, key=key, **kind)
 
 
+def fresh(
+    config: Any,
+    env: Any,
+    params: Any,
+    key: PRNGKeyArray,
+    make: Make,
+    keys: int = 1,
+    **kind: bool,
+) -> tuple[Any, ...]:
+    """Return the network that `make` builds, fresh environments, and further `keys`.
+
+    `kind` is what the network must offer: see `check_net`. All shards have the same network.
+    """
+    net_key, env_key, *rest = collectives.split(key, 2 + keys)
+    net = check_net(make(config, env, params, net_key), env, params, **kind)
+    begin = partial(start, env, params, net.init())
+    carries: Carry = jax.vmap(begin)(jax.random.split(env_key, config.environments))
+    return net, carries, *rest
+
+
+def training(
+    check: Callable[..., None],
+    init: Callable[..., Any],
+    block: Callable[..., tuple[Any, Metrics]],
+    make: Make,
+    learn: Callable[..., Any],
+) -> Callable[..., tuple[Any, Metrics]]:
+    """Return the `train` of an agent, which folds its `block` over all blocks of a run."""
+    own_make, own_learn = make, learn
+
+    def train(
+        config: Any,
+        env: Any,
+        params: Any,
+        key: PRNGKeyArray,
+        make: Make = own_make,
+        learn: Callable = own_learn,
+    ) -> tuple[Any, Metrics]:
+        """Train for `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
+
+            seeds = jax.random.split(jax.random.key(0), 5)
+            run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
+            state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
+
+        `mmrl.runs` does the same block by block, with progress, checkpoints and resume, and shows
+        the network what `OBSERVES` names: here, wrap `env` yourself.
+        """
+        check(config, env, params)
+        state = init(config, env, params, key, make)
+        return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
+
+    return train
+
+
 def scan_learning(
     learn: Callable[[Any, PRNGKeyArray], tuple[Any, Any]],
     state: Any,
@@ -63,7 +119,7 @@ def scan_learning(
 
 
 def repeat(step: Callable[[Any], tuple[Any, Any]], state: Any, times: int) -> tuple[Any, Any]:
-    """(state, results) of `step`, which makes them of a state, so many times in a row."""
+    """Apply `step` `times` times; return the last state and the stacked results."""
     return jax.lax.scan(lambda s, _: step(s), state, None, times)
 
 

@@ -30,17 +30,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import collectives, losses, returns
+from mmrl import losses, returns
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net, repeat
 from mmrl.agents.descent import adam, annealed, descend, trained
-from mmrl.agents.settings import Settings
+from mmrl.agents.settings import (
+    Settings,
+    check_settings,
+    choice,
+    count,
+    limit,
+    positive,
+    share,
+    static,
+)
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
-from mmrl.rollout import Carry, Policy, Transition, collect, start
+from mmrl.rollout import Carry, Policy, Transition, collect
 
-static = partial(eqx.field, static=True)
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 OWN = ("carries", "tape", "rewards", "key")  # what each shard has of its own
 
@@ -52,34 +60,35 @@ class Config(Settings):
     memory: str = static(default="lru")  # of `mmrl.memory`, none too, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = static(default=64)  # features between encoder, memory and head
+    width: int = count(64)  # features between encoder, memory and head
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
-    batching: str = static(default="tape")  # tape: whole episodes; segments: pieces of them
-    segment_length: int = static(default=10)  # L, steps; with segments, divides the batch
+    batching: str = choice("tape", "segments")  # tape: whole episodes; segments: pieces of them
+    segment_length: int = count(10)  # L, steps; with segments, divides the batch
     # B, steps per gradient step; 0: 500, or the longest episode if that is longer
-    batch: int = static(default=0)
-    environments: int = static(default=16)  # played side by side
-    rollout: int = static(default=16)  # steps per environment and iteration
-    updates: int = static(default=4)  # gradient steps per iteration
+    batch: int = count(0, least=0)
+    environments: int = count(16)  # played side by side
+    rollout: int = count(16)  # steps per environment and iteration
+    updates: int = count(4)  # gradient steps per iteration
     # steps on the tape, over all environments; 0: 16 384, or more if episodes ask for it
-    capacity: int = static(default=0)
+    capacity: int = count(0, least=0)
     normalize_rewards: bool = static(default=True)  # where learned from, and cut to ±10
-    block: int = static(default=10)  # iterations between two evaluations
-    blocks: int = static(default=64)  # evaluations in a whole run
-    episodes: int = static(default=32)  # in an evaluation
+    block: int = count(10)  # iterations between two evaluations
+    blocks: int = count(64)  # evaluations in a whole run
+    episodes: int = count(32)  # in an evaluation
 
-    learning_rate: float = 3e-3  # of Adam
-    anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
+    learning_rate: float = positive(3e-3)  # of Adam
+    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
     # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
-    horizon: float = 0.0
-    gamma: float = 0.98  # γ, per step
-    lam: float = 0.95  # λ of the targets; 0: of one step, as in the papers
-    epsilon_start: float = 0.5  # ε of the first iteration
-    epsilon_end: float = 0.05  # ε from iteration `epsilon_decay` on
-    epsilon_decay: float = 80.0  # iterations
-    tau: float = 0.02  # share of θ that θ⁻ takes in per gradient step (the paper's 1 - β)
-    reward_scale: float = 1.0  # rewards are multiplied by it in the loss
-    max_grad_norm: float = 1.0  # longer gradients are shortened to this length
+    horizon: float = limit(0.0, zero=True)
+    gamma: float = share(0.98)  # γ, per step
+    lam: float = share(0.95)  # λ of the targets; 0: of one step, as in the papers
+    epsilon_start: float = share(0.5)  # ε of the first iteration
+    epsilon_end: float = share(0.05)  # ε from iteration `epsilon_decay` on
+    epsilon_decay: float = positive(80.0)  # iterations
+    # share of θ that θ⁻ takes in per gradient step (the paper's 1 - β)
+    tau: float = share(0.02, off=0.0)
+    reward_scale: float = positive(1.0)  # rewards are multiplied by it in the loss
+    max_grad_norm: float = limit(1.0)  # longer gradients are shortened to this length
 
 
 class State(eqx.Module):
@@ -106,14 +115,9 @@ def _check_sizes(config: Config, env: Any, params: Any) -> None:
 
     Runs whose batch an episode may outlast exist, and can be opened: `check` alone refuses them.
     """
-    if config.batching not in ("tape", "segments"):
-        raise ValueError(f"`batching` must be 'tape' or 'segments'; got {config.batching!r}.")
-    checks.check_numbers(config, shares=_SHARES, from_zero=("horizon", "batch", "capacity"))
+    check_settings(config)
     checks.check_storage(checks.fit_storage(config, params), params)
     checks.check_discrete(env, params)
-
-
-_SHARES = ("anneal", "gamma", "lam", "epsilon_start", "epsilon_end", "tau")
 
 
 @promoting
@@ -124,10 +128,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     """
     _check_sizes(config, env, params)
     config = checks.fit_storage(config, params)
-    net_key, env_key, key = collectives.split(key, 3)
-    net = checks.check_net(make(config, env, params, net_key), env, params)
-    begin = partial(start, env, params, net.init())
-    carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
+    net, carries, key = common.fresh(config, env, params, key, make)
     act = partial(collect, greedy(net), env, params, steps=1)
     example = jax.eval_shape(act, jax.tree.map(lambda x: x[0], carries), key)[1]
     example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), example)
@@ -253,23 +254,4 @@ def block(
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
-def train(
-    config: Config,
-    env: Any,
-    params: Any,
-    key: PRNGKeyArray,
-    make: Make = q_net,
-    learn: Callable = learn,
-) -> tuple[State, Metrics]:
-    """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
-
-        seeds = jax.random.split(jax.random.key(0), 5)
-        run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
-        state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
-
-    `mmrl.runs` does the same block by block, with progress, checkpoints and resume, and shows the
-    network what `OBSERVES` names: here, wrap `env` yourself.
-    """
-    check(config, env, params)
-    state = init(config, env, params, key, make)
-    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
+train = common.training(check, init, block, q_net, learn)

@@ -1,12 +1,73 @@
-"""The base class of every agent's `Config`: the length of a run in steps of the environment."""
+"""Settings of agents: fields that declare their range, one check of all of them, and their base.
+
+class Config(Settings):
+    batching: str = choice("tape", "segments")  # static: a change compiles anew
+    batch: int | None = count(None)  # static; None: a size that fits the environment
+    gamma: float = share(0.98)  # traced: a change never recompiles
+"""
 
 import dataclasses
 import math
-from typing import TypeVar
+import typing
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
+import jax
+import numpy as np
+from jax.core import Tracer
 
 from mmrl._dtypes import whole
+
+static = partial(eqx.field, static=True)
+
+
+class Range(NamedTuple):
+    """The values that a setting may have."""
+
+    words: str  # after "must be"
+    holds: Callable[[Any], Any]  # of a value, or element by element of an array
+    off: float = math.nan  # an end of the range with which no agent learns anything
+
+
+def choice(default: str, *others: str) -> Any:
+    """Declare a static field with one of these names."""
+    *first, last = names = (default, *others)
+    words = f"{', '.join(map(repr, first))} or {last!r}"
+    return _field(default, Range(words, lambda x: x in names), static=True)
+
+
+def count(default: int | None, least: int = 1) -> Any:
+    """Declare a static field with a whole number."""
+    return _field(default, Range(f"at least {least}", lambda x: x >= least), static=True)
+
+
+def share(default: float, off: float = math.nan) -> Any:
+    """Declare a number between 0 and 1; `off` is an end with which no agent learns anything."""
+    return _field(default, Range("between 0 and 1", lambda x: (x >= 0) & (x <= 1), off))
+
+
+def positive(default: float) -> Any:
+    """Declare a number above 0."""
+    return _field(default, Range("positive and finite", lambda x: (x > 0) & (x < math.inf)))
+
+
+def weight(default: float) -> Any:
+    """Declare a number of at least 0."""
+    return _field(default, Range("at least 0 and finite", lambda x: (x >= 0) & (x < math.inf)))
+
+
+def limit(default: float, zero: bool = False) -> Any:
+    """Declare a number above 0, or with `zero` of at least 0, where ∞ means no limit."""
+    if zero:
+        return _field(default, Range("at least 0", lambda x: x >= 0))
+    return _field(default, Range("positive", lambda x: x > 0))
+
+
+def _field(default: Any, allowed: Range, **kind: Any) -> Any:
+    return eqx.field(default=default, metadata={"range": allowed}, **kind)
+
 
 Own = TypeVar("Own", bound="Settings")
 
@@ -18,6 +79,7 @@ class Settings(eqx.Module):
     blocks: eqx.AbstractVar[int]
     environments: eqx.AbstractVar[int]
     rollout: eqx.AbstractVar[int]
+    horizon: eqx.AbstractVar[float]
 
     @property
     def block_steps(self) -> int:
@@ -31,3 +93,67 @@ class Settings(eqx.Module):
         """
         blocks = -(-whole("steps", steps) // self.block_steps)
         return dataclasses.replace(self, blocks=blocks)
+
+
+_KINDS = {
+    bool: (bool, "True or False"),
+    int: (int | np.integer, "a whole number"),
+    float: (int | float | np.number | np.ndarray | jax.Array, "a number"),
+    str: (str, "a name"),
+}
+
+
+def check_settings(config: Any) -> None:
+    """Raise `ValueError` for a setting of another type or out of its range; what is traced passes.
+
+    Real numbers count as float32. `memory_sizes` may not name what is set elsewhere.
+    """
+    others = {"key", "continuous", "bounds", *vars(config)}
+    if taken := others & dict(getattr(config, "memory_sizes", ())).keys():
+        raise ValueError(
+            f"`memory_sizes` must name sizes of the memory alone; got {min(taken)}, which is set "
+            "elsewhere."
+        )
+    for field in dataclasses.fields(config):
+        value, kinds = getattr(config, field.name), kinds_of(field)
+        if value is not None or type(None) not in kinds:
+            _check_field(field, kinds, value)
+
+
+def kinds_of(field: dataclasses.Field) -> tuple[Any, ...]:
+    """Return the type of a field, and None's if it may be left out."""
+    return typing.get_args(field.type) or (field.type,)
+
+
+def _check_field(field: dataclasses.Field, kinds: tuple[Any, ...], value: Any) -> None:
+    name, (kind, wanted) = field.name, _KINDS.get(kinds[0], (object, ""))
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
+        raise ValueError(f"`{name}` must be {wanted}; got {value!r}.")
+    if kinds[0] is int and value >= 2**31:
+        raise ValueError(f"`{name}` must be below 2³¹; got {value}.")
+    allowed = field.metadata.get("range")
+    if allowed is None or isinstance(value, Tracer):
+        return
+    with np.errstate(over="ignore"):
+        x = np.asarray(value, np.float32) if kinds[0] is float else value
+    if not np.all(allowed.holds(x)):
+        fits = ", or None for one that fits" if type(None) in kinds else ""
+        raise ValueError(f"`{name}` must be {allowed.words}{fits}; got {value!r}.")
+    if np.any(x == allowed.off):
+        side = "above 0" if allowed.off == 0 else f"below {allowed.off:g}"
+        raise ValueError(f"`{name}` must be {side}; got {value}, with which nothing is learned.")
+
+
+def resized(config: Own, **sizes: int) -> Own:
+    """Return the settings with other sizes; all numbers stay as they are, traced ones too."""
+    numbers, _ = jax.tree.flatten(config)
+    config = dataclasses.replace(jax.tree.map(lambda _: 0.0, config), **sizes)
+    return jax.tree.unflatten(jax.tree.structure(config), numbers)
+
+
+def repeatable(config: Own) -> Own:
+    """Return the settings of a program that is one block, so that a longer run compiles nothing.
+
+    How many blocks there are is then a number where a schedule needs it: `horizon`.
+    """
+    return dataclasses.replace(config, blocks=1, horizon=float(config.horizon or config.blocks))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import AGENTS
-from mmrl.agents.checks import check_numbers
+from mmrl.agents.settings import check_settings, limit, positive, share
 from mmrl.envs import make
 
 ENV = make("probe-Memory-v0")
@@ -69,19 +69,22 @@ def test_counts_below_one_are_refused(agent: str):
 class Settings:
     """Of any type, as for users: the annotations of an agent's are enforced in tests."""
 
-    rate: float
-    max_grad_norm: float = 1.0
+    rate: float = positive(1.0)
+    norm: float = limit(1.0)
+    beta: float = share(0.5, off=1.0)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, jnp.float32, lambda x: np.array([1, x])])
 def test_numbers_of_any_type_are_checked(kind: Any):
     for bad in (0.0, math.nan, -1.0):
         with pytest.raises(ValueError, match="`rate` must be positive and finite"):
-            check_numbers(Settings(kind(bad)), shares=())
-    check_numbers(Settings(kind(1e-3)), shares=())
-    with pytest.raises(ValueError, match="`max_grad_norm` must be above 0"):
-        check_numbers(Settings(1.0, kind(0.0)), (), from_zero=("max_grad_norm",))
+            check_settings(Settings(kind(bad)))
+    check_settings(Settings(kind(1e-3), kind(math.inf)))
+    with pytest.raises(ValueError, match="`norm` must be positive"):
+        check_settings(Settings(norm=kind(0.0)))
+    with pytest.raises(ValueError, match=r"`beta` must be below 1; .* nothing is learned"):
+        check_settings(Settings(beta=kind(1.0)))
 
 
 def test_traced_settings_pass():
-    jax.eval_shape(lambda x: check_numbers(Settings(x), shares=()), jnp.zeros(()))
+    jax.eval_shape(lambda x: check_settings(Settings(x)), jnp.zeros(()))

@@ -14,7 +14,7 @@ import pytest
 
 from mmrl import collectives, runs
 from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
-from mmrl.agents.common import q_net, repeat
+from mmrl.agents.common import q_net, repeat, training
 from mmrl.agents.descent import annealed
 from mmrl.agents.ppo import ppg
 from mmrl.memory import LRU
@@ -59,35 +59,35 @@ def setup(agent: str, **changes: Any) -> Setup:
     return Setup(env="probe-Memory-v0", agent=agent, seeds=(0,), config=config)
 
 
-def trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+def trained(run: Run) -> tuple[Any, Any]:
     """What `train` of the run's agent returns, for the run's one seed.
 
     Programs that are compiled apart differ in rounding. So `train` is not compiled as a whole, but
     its `init` and its `block` are, as those of a run.
     """
-    # Behind the front door: where `train` looks for `init` and `block`.
-    agent = sys.modules[find(run.setup.agent).check.__module__]
-    program = run.program
-    own = {name: getattr(agent, name) for name in ("init", "block")}
+    agent, program = find(run.setup.agent), run.program
 
     def alone(function: Any, config: Any, x: Any) -> Any:
-        with monkeypatch.context() as patch, jax.disable_jit(False):
-            for name, value in own.items():
-                patch.setattr(agent, name, value)
+        with jax.disable_jit(False):
             return function(config, x)
 
-    with monkeypatch.context() as patch, jax.disable_jit():  # so that its scan is a loop
-        patch.setattr(agent, "init", lambda c, e, p, k, *_, **__: alone(program.init, c, k[None]))
-        patch.setattr(agent, "block", lambda c, e, p, s, **_: alone(program.block, c, s))
-        return agent.train(run.setup.config, program.env, program.params, jax.random.key(0))
+    train = training(
+        agent.check,
+        lambda c, e, p, k, make: alone(program.init, c, k[None]),
+        lambda c, e, p, s, learn: alone(program.block, c, s),
+        q_net,
+        agent.learn,
+    )
+    with jax.disable_jit():  # so that its scan is a loop
+        return train(run.setup.config, program.env, program.params, jax.random.key(0))
 
 
 @pytest.mark.full
-def test_a_run_is_what_train_does(monkeypatch: pytest.MonkeyPatch):
+def test_a_run_is_what_train_does():
     """Bit for bit, with every schedule on."""
     run = Run(setup("ppo"))
     reports = list(run)
-    state, metrics = trained(run, monkeypatch)
+    state, metrics = trained(run)
     assert metrics.returns.shape == (3, 1, SIZES["episodes"]) and len(reports) == 3
     for i, report in enumerate(reports):
         np.testing.assert_array_equal(report.returns, np.asarray(metrics.returns)[i].mean(-1))

@@ -33,18 +33,27 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mmrl import collectives
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
-from mmrl.agents.checks import check_discrete, check_net, check_numbers, check_stored
+from mmrl.agents.checks import check_discrete, check_net, check_stored
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
-from mmrl.agents.common import Make, Metrics, end_block, repeat
+from mmrl.agents.common import Make, Metrics, end_block, repeat, training
 from mmrl.agents.descent import annealed, descend, trained
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
-from mmrl.agents.settings import Settings
+from mmrl.agents.settings import (
+    Settings,
+    check_settings,
+    choice,
+    count,
+    limit,
+    positive,
+    share,
+    static,
+    weight,
+)
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
 
-static = partial(eqx.field, static=True)
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 OWN = ("reservoir", "rewards", "carries", "tasks", "key")  # what each shard has of its own
 Tasks = Int[Array, " env"]
@@ -56,38 +65,38 @@ class Config(Settings):
 
     memory: str = static(default="lru")  # of `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = static(default=64)  # features between encoder, memory and head
+    width: int = count(64)  # features between encoder, memory and head
     shared: bool = static(default=False)  # one network for policy and value
-    optimizer: str = static(default="adam")  # or rmsprop
-    reduction: str = static(default="mean")  # of losses over time and environments
+    optimizer: str = choice("adam", "rmsprop")  # or rmsprop
+    reduction: str = choice("mean", "sum")  # of losses over time and environments
     normalize_rewards: bool = static(default=True)  # where learned from; stored raw
-    environments: int = static(default=8)  # N, actors
-    rollout: int = static(default=64)  # U, steps of an unroll, through which gradients reach back
-    capacity: int = static(default=51_200)  # steps in the reservoir, 0: none
+    environments: int = count(8)  # N, actors
+    rollout: int = count(64)  # U, steps of an unroll, through which gradients reach back
+    capacity: int = count(51_200, least=0)  # steps in the reservoir, 0: none
     # type of stored observations; uint8, for whole numbers, takes a quarter of the room
-    stored: str = static(default="float32")
-    block: int = static(default=50)  # iterations between two evaluations
-    blocks: int = static(default=48)  # evaluations in a whole run, or in a stage of a cycle
-    episodes: int = static(default=32)  # in an evaluation, of each task
+    stored: str = choice("float32", "float16", "uint8", "int8")
+    block: int = count(50)  # iterations between two evaluations
+    blocks: int = count(48)  # evaluations in a whole run, or in a stage of a cycle
+    episodes: int = count(32)  # in an evaluation, of each task
 
-    replay_fraction: float = 0.5  # of a batch, rounded to whole unrolls; 0: plain V-trace
-    policy_cloning: float = 0.1  # weight of KL[μ ‖ π]
-    value_cloning: float = 0.05  # weight of (V - V_then)²
-    value_weight: float = 0.05  # as in `ppo`
-    entropy_weight: float = 0.01  # weight of the entropy of π
-    rho_max: float = 1.0  # ρ̄: whose values are learned
-    c_max: float = 1.0  # c̄: how far a correction travels
-    gamma: float = 0.97  # γ, per step
-    learning_rate: float = 2e-3
-    anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
+    replay_fraction: float = share(0.5)  # of a batch, rounded to whole unrolls; 0: plain V-trace
+    policy_cloning: float = weight(0.1)  # weight of KL[μ ‖ π]
+    value_cloning: float = weight(0.05)  # weight of (V - V_then)²
+    value_weight: float = weight(0.05)  # as in `ppo`
+    entropy_weight: float = weight(0.01)  # weight of the entropy of π
+    rho_max: float = limit(1.0)  # ρ̄: whose values are learned
+    c_max: float = limit(1.0, zero=True)  # c̄: how far a correction travels
+    gamma: float = share(0.97)  # γ, per step
+    learning_rate: float = positive(2e-3)
+    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
     # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
-    horizon: float = 0.0
-    beta1: float = 0.9  # of Adam
-    beta2: float = 0.999
-    adam_eps: float = 1e-8
-    rms_decay: float = 0.99  # of RMSProp
-    rms_eps: float = 0.1  # added to the mean square, below the root
-    max_grad_norm: float = 1.0  # longer gradients are shortened to this length
+    horizon: float = limit(0.0, zero=True)
+    beta1: float = share(0.9, off=1.0)  # of Adam
+    beta2: float = share(0.999, off=1.0)
+    adam_eps: float = positive(1e-8)
+    rms_decay: float = share(0.99)  # of RMSProp
+    rms_eps: float = positive(0.1)  # added to the mean square, below the root
+    max_grad_norm: float = limit(1.0)  # longer gradients are shortened to this length
 
 
 class State(eqx.Module):
@@ -109,22 +118,9 @@ class State(eqx.Module):
 
 
 @promoting
-def check(
-    config: Config,
-    env: Any,
-    params: Any,
-    shares: tuple[str, ...] = (),
-    from_zero: tuple[str, ...] = (),
-) -> None:
-    """Raises `ValueError` for a setting that cannot work, naming it and the remedy.
-
-    `shares` and `from_zero` name further numbers, from 0 to 1 and from 0 on.
-    """
-    for name, names in _NAMES.items():
-        if getattr(config, name) not in names:
-            raise ValueError(f"`{name}` must be one of {names}; got {getattr(config, name)!r}.")
-    shares = (*_SHARES, *shares)
-    check_numbers(config, shares=shares, from_zero=(*_FROM_ZERO, *from_zero))
+def check(config: Config, env: Any, params: Any) -> None:
+    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
+    check_settings(config)
     least = config.environments * config.rollout
     if 0 < config.capacity < least:
         raise ValueError(
@@ -139,16 +135,6 @@ def check(
     check_discrete(env, params)
     if config.stored != "float32":
         check_stored(config.stored, env, params)
-
-
-_NAMES = {
-    "optimizer": ("adam", "rmsprop"),
-    "reduction": ("mean", "sum"),
-    "stored": ("float32", "float16", "uint8", "int8"),
-}
-_SHARES = ("anneal", "replay_fraction", "gamma", "beta1", "beta2", "rms_decay")
-_FROM_ZERO = ("capacity", "policy_cloning", "value_cloning", "value_weight", "entropy_weight")
-_FROM_ZERO += ("rho_max", "c_max", "max_grad_norm", "horizon")
 
 
 @promoting
@@ -302,15 +288,4 @@ def block(
     )
 
 
-@promoting
-def train(
-    config: Config,
-    env: Any,
-    params: Any,
-    key: PRNGKeyArray,
-    make: Make = actor_critic,
-    learn: Callable = learn,
-) -> tuple[State, Metrics]:
-    """A whole run of `config.blocks` blocks in one environment: a pure function of the key."""
-    state = init(config, env, params, key, make=make)
-    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
+train = training(check, init, block, actor_critic, learn)

@@ -27,13 +27,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses
 from mmrl._dtypes import advance, promoting
-from mmrl.agents.common import Make, Metrics, repeat
+from mmrl.agents.common import Make, Metrics, training
 from mmrl.agents.descent import annealed, descend
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import learner, ppo
+from mmrl.agents.settings import count, positive, weight
 from mmrl.nets import ActorCritic, Distribution
 
-static = partial(eqx.field, static=True)
 OBSERVES, greedy, loss = ppo.OBSERVES, ppo.greedy, learner.loss
 OWN = tuple(f"policy.{name}" for name in ppo.OWN)  # what each shard has of its own
 
@@ -41,16 +41,16 @@ OWN = tuple(f"policy.{name}" for name in ppo.OWN)  # what each shard has of its 
 class Config(ppo.Config):
     """Settings of PPO, and of the phases. `mmrl.agents.presets` has the paper's."""
 
-    epochs: int = static(default=1)  # E_π, per iteration
-    value_epochs: int = static(default=1)  # E_V
-    policy_iterations: int = static(default=8)  # N_π, per phase; divides `block`
-    auxiliary_epochs: int = static(default=6)  # E_aux, per phase
-    auxiliary_minibatches: int = static(default=32)  # per epoch
-    block: int = static(default=8)  # iterations between two evaluations
-    blocks: int = static(default=40)  # evaluations in a whole run
+    epochs: int = count(1)  # E_π, per iteration
+    value_epochs: int = count(1)  # E_V
+    policy_iterations: int = count(8)  # N_π, per phase; divides `block`
+    auxiliary_epochs: int = count(6)  # E_aux, per phase
+    auxiliary_minibatches: int = count(32)  # per epoch
+    block: int = count(8)  # iterations between two evaluations
+    blocks: int = count(40)  # evaluations in a whole run
 
-    auxiliary_rate: float = 5e-4  # of learning, not annealed
-    clone_weight: float = 1.0  # β_clone, of KL[before the phase ‖ π]
+    auxiliary_rate: float = positive(5e-4)  # of learning, not annealed
+    clone_weight: float = weight(1.0)  # β_clone, of KL[before the phase ‖ π]
 
 
 class State(eqx.Module):
@@ -86,7 +86,7 @@ class Diagnostics(NamedTuple):
 
 def check(config: Config, env: Any, params: Any) -> None:
     """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
-    ppo.check(config, env, params, from_zero=("clone_weight",))
+    ppo.check(config, env, params)
     if config.shared:
         raise ValueError("`shared` must be False for PPG: its phases share features instead.")
     if config.staleness:
@@ -252,18 +252,4 @@ def block(
     return State(policy, state.value, state.auxiliary), metrics
 
 
-@promoting
-def train(
-    config: Config,
-    env: Any,
-    params: Any,
-    key: PRNGKeyArray,
-    make: Make = actor_critic,
-    learn: Callable = learn,
-) -> tuple[State, Metrics]:
-    """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
-
-    See `mmrl.agents.dqn.train` for how to run several seeds.
-    """
-    state = init(config, env, params, key, make)
-    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
+train = training(check, init, block, actor_critic, learn)

@@ -34,11 +34,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
-from mmrl import collectives
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
-from mmrl.agents.checks import action_size, check_net, check_numbers
-from mmrl.agents.common import Make, Metrics, end_block, repeat
+from mmrl.agents.checks import action_size
+from mmrl.agents.common import Make, Metrics, end_block, fresh, training
 from mmrl.agents.descent import annealed
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
@@ -46,12 +45,21 @@ from mmrl.agents.ppo import learner
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
 from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
-from mmrl.agents.settings import Settings
+from mmrl.agents.settings import (
+    Settings,
+    check_settings,
+    choice,
+    count,
+    limit,
+    positive,
+    share,
+    static,
+    weight,
+)
 from mmrl.monoid import LongMoments
 from mmrl.nets import ActorCritic
-from mmrl.rollout import Carry, collect, start
+from mmrl.rollout import Carry, collect
 
-static = partial(eqx.field, static=True)
 Flag = bool | Bool[Array, ""]
 Told = tuple[Any, ...]
 """The losses of an iteration's gradient steps, their `Measures`, and what else was measured."""
@@ -65,47 +73,49 @@ class Config(Settings):
 
     memory: str = static(default="lru")  # of `mmrl.memory`; none: an MLP; or my_module:Mine
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = static(default=64)  # features between encoder, memory and head
+    width: int = count(64)  # features between encoder, memory and head
     shared: bool = static(default=False)  # one network for policy and value
-    objective: str = static(default="clip")  # or kl, exact; kl_sampled, as in the paper's code
+    # of the policy; kl is exact, kl_sampled is that of the paper's code
+    objective: str = choice("clip", "kl", "kl_sampled")
     # Who limits the step. behavior: who acted, as in PPO; decoupled: θ as the iteration begins;
     # recent: the same, also for the importance weights, which is biased; ewma: an average of θ
-    proximal: str = static(default="behavior")
-    estimator: str = static(default="gae")  # of advantages; or vtrace, for stale rollouts
-    staleness: int = static(default=0)  # iterations that rollouts wait before they are learned from
-    optimizer: str = static(default="adam")  # or sgd
+    proximal: str = choice("behavior", "decoupled", "recent", "ewma")
+    estimator: str = choice("gae", "vtrace")  # of advantages; or vtrace, for stale rollouts
+    staleness: int = count(0, least=0)  # iterations that rollouts wait before they are learned from
+    optimizer: str = choice("adam", "sgd")  # or sgd
     normalize_rewards: bool = static(default=True)
     normalize_advantages: bool = static(default=True)
-    environments: int = static(default=16)  # played side by side
-    rollout: int = static(default=128)  # T, steps per environment and iteration
-    minibatches: int = static(default=4)  # per epoch
-    epochs: int = static(default=4)  # E
-    block: int = static(default=10)  # iterations between two evaluations
-    blocks: int = static(default=16)  # evaluations in a whole run
-    episodes: int = static(default=32)  # in an evaluation
+    environments: int = count(16)  # played side by side
+    rollout: int = count(128)  # T, steps per environment and iteration
+    minibatches: int = count(4)  # per epoch
+    epochs: int = count(4)  # E
+    block: int = count(10)  # iterations between two evaluations
+    blocks: int = count(16)  # evaluations in a whole run
+    episodes: int = count(32)  # in an evaluation
     noise_scale: bool = static(default=False)  # measure the policy gradient's, once per block
 
-    learning_rate: float = 1e-3
-    anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
+    learning_rate: float = positive(1e-3)
+    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
     # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
-    horizon: float = 0.0
-    beta1: float = 0.9  # of Adam
-    beta2: float = 0.999
-    adam_eps: float = 1e-8
-    max_grad_norm: float = 0.5  # longer gradients are shortened to this length
-    gamma: float = 0.99  # γ, per step
-    lam: float = 0.95  # λ of the advantages
-    clip: float = 0.2  # ε, of π/π_proximal
-    kl_weight: float = 1.0  # β, of KL[π_proximal, π]
-    importance_max: float = 100.0  # largest π/π_behavior; 0: no limit
+    horizon: float = limit(0.0, zero=True)
+    beta1: float = share(0.9, off=1.0)  # of Adam
+    beta2: float = share(0.999, off=1.0)
+    adam_eps: float = positive(1e-8)
+    max_grad_norm: float = limit(0.5)  # longer gradients are shortened to this length
+    gamma: float = share(0.99)  # γ, per step
+    lam: float = share(0.95)  # λ of the advantages
+    clip: float = limit(0.2)  # ε, of π/π_proximal
+    kl_weight: float = weight(1.0)  # β, of KL[π_proximal, π]
+    importance_max: float = limit(100.0, zero=True)  # largest π/π_behavior; 0: no limit
     # The gradients of values and policy are shortened together: a larger weight lets the values
     # crowd out the policy
-    value_weight: float = 0.05
-    entropy_weight: float = 0.01
-    prox_center: float = 8.0  # age of the average, gradient steps: β_prox = 1 - 1/(1 + center)
-    advantage_decay: float = 0.0  # of the advantages' moments, per iteration
-    reward_gamma: float = 0.99  # of the sum whose deviation rewards are divided by
-    reward_clip: float = 10.0  # normalized rewards are cut to ± this
+    value_weight: float = weight(0.05)
+    entropy_weight: float = weight(0.01)
+    # age of the average, gradient steps: β_prox = 1 - 1/(1 + center)
+    prox_center: float = limit(8.0, zero=True)
+    advantage_decay: float = share(0.0)  # of the advantages' moments, per iteration
+    reward_gamma: float = share(0.99)  # of the sum whose deviation rewards are divided by
+    reward_clip: float = limit(10.0)  # normalized rewards are cut to ± this
 
 
 class State(eqx.Module):
@@ -125,32 +135,12 @@ class State(eqx.Module):
         return self.learner.net
 
 
-def check(config: Config, env: Any, params: Any, from_zero: tuple[str, ...] = ()) -> None:
-    """Raises `ValueError` for a setting that cannot work, naming it and the remedy.
-
-    `from_zero` names further numbers that may be zero.
-    """
-    for name, names in _NAMES.items():
-        if getattr(config, name) not in names:
-            raise ValueError(f"`{name}` must be one of {names}; got {getattr(config, name)!r}.")
-    check_numbers(
-        config,
-        shares=("anneal", "beta1", "beta2", "gamma", "lam", "advantage_decay", "reward_gamma"),
-        from_zero=("staleness", *_FROM_ZERO, *from_zero),
-    )
+def check(config: Config, env: Any, params: Any) -> None:
+    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
+    check_settings(config)
     if config.noise_scale and config.minibatches < 2:
         raise ValueError("`noise_scale` compares minibatches: `minibatches` must be at least 2.")
     action_size(env, params)
-
-
-_NAMES = {
-    "objective": ("clip", "kl", "kl_sampled"),
-    "estimator": ("gae", "vtrace"),
-    "proximal": ("behavior", "decoupled", "recent", "ewma"),
-    "optimizer": ("adam", "sgd"),
-}
-_FROM_ZERO = ("kl_weight", "importance_max", "value_weight", "entropy_weight", "prox_center")
-_FROM_ZERO += ("max_grad_norm", "clip", "reward_clip", "horizon")
 
 
 @promoting
@@ -159,20 +149,18 @@ def init(
 ) -> State:
     """A fresh network and environments. `make` builds π and V, by default those of the config."""
     check(config, env, params)
-    net_key, env_key, key = collectives.split(key, 3)
-    net = check_net(make(config, env, params, net_key), env, params, acts=True)
+    net, carries, key = fresh(config, env, params, key, make, acts=True)
     rows = learner.rows(config, net)
     if rows % config.minibatches:
         raise ValueError(
             f"`minibatches` must divide the rows of an iteration, {rows}; got {config.minibatches}."
             " Without a memory a row is a step, else a rollout, which is never cut."
         )
-    begin = partial(start, env, params, net.init())
     state = State(
         learner=learner.new(config, net),
         advantages=LongMoments().identity(),
         rewards=normalize.reward_scale(config.environments),
-        carries=jax.vmap(begin)(jax.random.split(env_key, config.environments)),
+        carries=carries,
         waiting=None,
         key=key,
         iteration=jnp.zeros((), jnp.int32),
@@ -302,19 +290,4 @@ def evaluate(
     )
 
 
-@promoting
-def train(
-    config: Config,
-    env: Any,
-    params: Any,
-    key: PRNGKeyArray,
-    make: Make = actor_critic,
-    learn: Callable = learn,
-) -> tuple[State, Metrics]:
-    """A whole run of `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
-
-    See `mmrl.agents.dqn.train` for how to run several seeds, and `mmrl.runs` for runs that report,
-    stop and resume.
-    """
-    state = init(config, env, params, key, make)
-    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
+train = training(check, init, block, actor_critic, learn)

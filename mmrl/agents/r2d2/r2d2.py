@@ -32,28 +32,39 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import collectives, losses
+from mmrl import losses
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
-from mmrl.agents.checks import check_discrete, check_net, check_numbers
+from mmrl.agents.checks import check_discrete
 from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
     end_block,
+    fresh,
     greedy,
     q_net,
     repeat,
     scan_learning,
+    training,
 )
 from mmrl.agents.descent import adam, annealed, descend, fixed, trained
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
-from mmrl.agents.settings import Settings
+from mmrl.agents.settings import (
+    Settings,
+    check_settings,
+    choice,
+    count,
+    limit,
+    positive,
+    share,
+    static,
+    weight,
+)
 from mmrl.nets import Net
 from mmrl.replay import sequences
-from mmrl.rollout import Carry, Transition, start
+from mmrl.rollout import Carry, Transition
 
-static = partial(eqx.field, static=True)
 # Beside o_t, unless a run says otherwise. The paper has no begin flag.
 OBSERVES = ("previous_action", "previous_reward", "begin_flag")
 OWN = ("carries", "held", "sequences", "rewards", "key")  # what each shard has of its own
@@ -66,41 +77,42 @@ class Config(Settings):
     memory: str = static(default="lstm")  # of `mmrl.memory`, none too, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
-    width: int = static(default=64)  # features between encoder, memory and head
+    width: int = count(64)  # features between encoder, memory and head
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
-    start: str = static(default="stored")  # a window's first state: stored, or zero
-    length: int = static(default=80)  # m, trained steps of a sequence
-    overlap: int = static(default=0)  # of two adjacent sequences, steps
-    burn_in: int = static(default=40)  # l, steps before a sequence that only make its state
-    n_step: int = static(default=20)  # n of the targets
+    start: str = choice("stored", "zero")  # a window's first state: stored, or zero
+    length: int = count(80)  # m, trained steps of a sequence
+    overlap: int = count(0, least=0)  # of two adjacent sequences, steps
+    burn_in: int = count(40, least=0)  # l, steps before a sequence that only make its state
+    n_step: int = count(20)  # n of the targets
     normalize_rewards: bool = static(default=True)  # in targets, as in `dqn`
     rescale: bool = static(default=False)  # learn h(return)
-    batch: int = static(default=16)  # sequences per gradient step
-    environments: int = static(default=16)  # played side by side
-    rollout: int = static(default=16)  # steps per environment and iteration
-    updates: int = static(default=4)  # gradient steps per iteration
-    capacity: int = static(default=64_000)  # steps, over all environments
-    block: int = static(default=10)  # iterations between two evaluations
-    blocks: int = static(default=64)  # evaluations in a whole run
-    episodes: int = static(default=32)  # in an evaluation
-    target_period: int = static(default=50)  # gradient steps between copies θ⁻ ← θ
-    actor_period: int = static(default=10)  # gradient steps between copies of θ to the actors
+    batch: int = count(16)  # sequences per gradient step
+    environments: int = count(16)  # played side by side
+    rollout: int = count(16)  # steps per environment and iteration
+    updates: int = count(4)  # gradient steps per iteration
+    capacity: int = count(64_000)  # steps, over all environments
+    block: int = count(10)  # iterations between two evaluations
+    blocks: int = count(64)  # evaluations in a whole run
+    episodes: int = count(32)  # in an evaluation
+    target_period: int = count(50)  # gradient steps between copies θ⁻ ← θ
+    actor_period: int = count(10)  # gradient steps between copies of θ to the actors
 
-    learning_rate: float = 3e-3  # of Adam
-    adam_eps: float = 1e-5  # ε of Adam
-    anneal: float = 1.0  # share of it that is gone at the horizon, in a straight line
-    horizon: float = 0.0  # blocks until then; 0: all of the run, as in `ppo`
-    gamma: float = 0.97  # γ, per step
-    epsilon_base: float = 0.4  # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
-    epsilon_exponent: float = 7.0  # see epsilon_base
-    alpha: float = 0.9  # P_i ∝ p_i^α
-    eta: float = 0.9  # p = η max|δ| + (1 - η) mean|δ|
-    beta_start: float = 0.6  # β of the importance weights in the first iteration
-    beta_end: float = 1.0  # β from iteration `beta_decay` on
-    beta_decay: float = 160.0  # iterations
-    rescale_eps: float = 1e-3  # ε of h
-    reward_scale: float = 1.0  # rewards are multiplied by it in targets
-    max_grad_norm: float = 40.0  # longer gradients are shortened to this length
+    learning_rate: float = positive(3e-3)  # of Adam
+    adam_eps: float = positive(1e-5)  # ε of Adam
+    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
+    horizon: float = limit(0.0, zero=True)  # blocks until then; 0: all of the run, as in `ppo`
+    gamma: float = share(0.97)  # γ, per step
+    # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
+    epsilon_base: float = share(0.4)
+    epsilon_exponent: float = weight(7.0)  # see epsilon_base
+    alpha: float = share(0.9)  # P_i ∝ p_i^α
+    eta: float = share(0.9)  # p = η max|δ| + (1 - η) mean|δ|
+    beta_start: float = share(0.6)  # β of the importance weights in the first iteration
+    beta_end: float = share(1.0)  # β from iteration `beta_decay` on
+    beta_decay: float = positive(160.0)  # iterations
+    rescale_eps: float = positive(1e-3)  # ε of h
+    reward_scale: float = positive(1.0)  # rewards are multiplied by it in targets
+    max_grad_norm: float = limit(40.0)  # longer gradients are shortened to this length
 
 
 class State(eqx.Module):
@@ -121,10 +133,7 @@ class State(eqx.Module):
 
 def check(config: Config, env: Any, params: Any) -> None:
     """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
-    if config.start not in ("stored", "zero"):
-        raise ValueError(f"`start` must be 'stored' or 'zero'; got {config.start!r}.")
-    shares = ("anneal", "gamma", "epsilon_base", "alpha", "eta", "beta_start", "beta_end")
-    check_numbers(config, shares, from_zero=("overlap", "burn_in", "horizon", "epsilon_exponent"))
+    check_settings(config)
     longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
     if config.rollout > longest:
         raise ValueError(
@@ -156,10 +165,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     `make` builds Q, by default the `Net` that the config names.
     """
     check(config, env, params)
-    net_key, env_key, act_key, key = collectives.split(key, 4)
-    net = check_net(make(config, env, params, net_key), env, params, lookahead=False)
-    begin = partial(start, env, params, net.init())
-    carries = jax.vmap(begin)(jax.random.split(env_key, config.environments))
+    net, carries, act_key, key = fresh(config, env, params, key, make, keys=2, lookahead=False)
     carries, held = act(config, env, params, net, carries, act_key, config.n_step)
     example = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), held)
     return State(
@@ -307,14 +313,4 @@ def block(
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
-def train(
-    config: Config,
-    env: Any,
-    params: Any,
-    key: PRNGKeyArray,
-    make: Make = q_net,
-    learn: Callable = learn,
-) -> tuple[State, Metrics]:
-    """A whole run of `config.blocks` blocks: a pure function of the key, as `dqn.train`."""
-    state = init(config, env, params, key, make)
-    return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
+train = training(check, init, block, q_net, learn)

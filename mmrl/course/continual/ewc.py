@@ -22,23 +22,24 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl import _random
 from mmrl.agents.clear import clear
-from mmrl.agents.clear.clear import Tasks, static
+from mmrl.agents.clear.clear import Tasks
 from mmrl.agents.clear.vtrace import Measures, loss
 from mmrl.agents.common import Make
 from mmrl.agents.descent import trained
 from mmrl.agents.policies import actor_critic
+from mmrl.agents.settings import count, share, weight
 from mmrl.replay.reservoir import Unrolls
 
 
 class Config(clear.Config):
     """Settings of the actor-critic, without replay, and of consolidation."""
 
-    capacity: int = static(default=0)
-    fisher_unrolls: int = static(default=16)  # of each environment, when a task ends
+    capacity: int = count(0, least=0)
+    fisher_unrolls: int = count(16)  # of each environment, when a task ends
 
-    replay_fraction: float = 0.0
-    consolidation: float = 100.0  # λ
-    fisher_decay: float = 0.95  # γ_F, per task
+    replay_fraction: float = share(0.0)
+    consolidation: float = weight(100.0)  # λ
+    fisher_decay: float = share(0.95)  # γ_F, per task
 
 
 class State(eqx.Module):
@@ -64,9 +65,7 @@ class State(eqx.Module):
         return self.learner.tasks
 
 
-def check(config: Config, env: Any, params: Any) -> None:
-    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
-    clear.check(config, env, params, ("fisher_decay",), ("consolidation",))
+check = clear.check
 
 
 def init(

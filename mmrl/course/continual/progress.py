@@ -29,10 +29,11 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import _random, losses
 from mmrl.agents.clear import clear
-from mmrl.agents.clear.clear import Tasks, static
+from mmrl.agents.clear.clear import Tasks
 from mmrl.agents.clear.vtrace import optimizer
 from mmrl.agents.common import Make
 from mmrl.agents.descent import descend, trained
+from mmrl.agents.settings import count, positive
 from mmrl.course.continual import ewc
 from mmrl.course.continual.ewc import estimate_fisher, ewc_penalty, update_fisher
 from mmrl.nets import Categorical, LinearHead, Net, Outputs, body
@@ -41,9 +42,9 @@ from mmrl.nets import Categorical, LinearHead, Net, Outputs, body
 class Config(ewc.Config):
     """Settings of `ewc`, and of the compression."""
 
-    compress: int = static(default=100)  # gradient steps of the base, when a task ends
+    compress: int = count(100)  # gradient steps of the base, when a task ends
 
-    compress_rate: float = 1e-2  # of learning, in these
+    compress_rate: float = positive(1e-2)  # of learning, in these
 
 
 class Column(eqx.Module):

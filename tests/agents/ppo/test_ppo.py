@@ -563,7 +563,7 @@ def test_continuous_actions():
         ({"memory_sizes": (("width", 16),)}, "`memory_sizes` must name .* got width, which is set"),
         ({"memory": "none"}, "`sizes` of 'none' must be .*; got `state_size`"),
         ({"staleness": -1}, "`staleness` must be at least 0"),
-        ({"clip": -0.1}, "`clip` must be at least 0"),
+        ({"clip": -0.1}, "`clip` must be positive"),
         ({"anneal": 1.5}, "`anneal` must be between 0 and 1"),
         ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
         ({"epochs": 0}, "`epochs` must be at least 1"),
