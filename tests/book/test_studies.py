@@ -7,11 +7,11 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
@@ -20,87 +20,36 @@ sys.path.insert(0, str(ROOT / "book" / "tools"))
 import build as make  # noqa: E402
 import execute  # noqa: E402
 import pages  # noqa: E402
-from studies import STUDIES  # noqa: E402
 
-Rows = list[dict[str, Any]]
-CARDS = "RepeatPreviousPaper"
+from tests.helpers import claims  # noqa: E402
 
-
-def rows_of(name: str) -> Rows:
-    text = (ROOT / "book" / "results" / f"{name}.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+PAGE = (ROOT / "book" / "results.md").read_text("utf-8")
+STUDY = re.compile(r"^## (.+)\n\n((?:.+\n)+)\n```\{study\} (\w+)\n((?::.+\n)*)```$", re.MULTILINE)
 
 
-def sentence(name: str, rows: Rows | None = None) -> str:
-    say = STUDIES[name].sentence
-    assert say
-    return say(rows_of(name) if rows is None else rows)
+class Study(NamedTuple):
+    """A section of the page."""
+
+    title: str
+    text: str
+    options: dict[str, str]
+
+    @property
+    def drawn(self) -> bool:
+        return "There is no figure" not in self.text
 
 
-def test_every_published_file_has_a_study():
-    assert {path.stem for path in ROOT.glob("book/results/*.jsonl")} == set(STUDIES)
-    for name, study in STUDIES.items():
-        said = sentence(name)
-        assert re.search(r"\d", said) and said.endswith(").")
-        assert re.findall(r"[.?!] ", said) == [], f"{name} has more than one sentence"
-        assert study.title and study.page
-
-
-# A changed row changes its sentence; that the sentences are right is in claims.toml.
-
-
-def set_in(cell: str, *path: Any, to: Any) -> Callable[[Rows], None]:
-    """Changes one number of the row of a cell."""
-
-    def change(rows: Rows) -> None:
-        (at,) = (row for row in rows if row["cell"] == cell)
-        for key in path[:-1]:
-            at = at[key]
-        assert at[path[-1]] != to
-        at[path[-1]] = to
-
-    return change
-
-
-def double(*path: Any) -> Callable[[Rows], None]:
-    """Changes one number of the first row, which has no name."""
-
-    def change(rows: Rows) -> None:
-        at: Any = rows[0]
-        for key in path[:-1]:
-            at = at[key]
-        at[path[-1]] *= 20
-
-    return change
-
-
-CHANGES = {
-    "batching": set_in(f"{CARDS}, gru, segments of 10", "interval_95", to=[0.9, 1.0]),
-    "training_times": double("seconds"),
-    "seeds": double("env_steps_per_s"),
-    "speed": double("env_steps_per_s"),
-    "ffm": set_in("CountRecallEasy, ffm, tape", "interquartile_mean", to=0.1),
-    "returns_timing": double("ms", "ours: one backward scan with resets"),
-    "sensitivity": set_in(f"{CARDS}, lru, tape", "swap", 0, 9, to=0.0),
-    "r2d2": set_in("RepeatPreviousLong, lstm, stored burn in", "interval_95", to=[0.5, 0.6]),
-    "ppo": set_in("RepeatFirstEasy, none, 64 steps carried", "interquartile_mean", to=0.0),
-    "staleness": set_in("Catch, recent, staleness 16", "interquartile_mean", 2, to=0.5),
-    "ewma": set_in("PPG-EWMA against PPG", "area_difference", 1, to=0.2),
-    "invariance": set_in("Breakout, ppo, every adjustment, c = 16", "returns", 0, -1, to=60.0),
-    "forgetting": set_in("Catch, sequential, CLEAR", "sampled", "retained", 0, to=0.0),
-    "minatar": set_in("MinAtar, sequential, CLEAR", "scores", 0, -1, 2, to=9.0),
-    "graphs": set_in("bytes, n = 8, width = 4096", "bytes", "ours, m = 16", to=1),
-    "baselines": set_in("CartPole-v1, dqn, lru", "learned_and_stayed", to=3),
-    "popgym": set_in("RepeatFirstEasy, gru, 3M", "mmer", to=0.5),
+STUDIES = {
+    name: Study(title, text, dict(re.findall(r":(\w+): (.+)", options)))
+    for title, text, name, options in STUDY.findall(PAGE)
 }
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_sentence_changes_when_a_row_changes(name: str):
-    rows = rows_of(name)
-    before = sentence(name, rows)
-    CHANGES[name](rows)
-    assert sentence(name, rows) != before
+def test_every_published_file_has_a_study_and_a_claim_about_its_rows():
+    assert {path.stem for path in ROOT.glob("book/results/*.jsonl")} == set(STUDIES)
+    assert len(STUDIES) == PAGE.count("```{study}")
+    claimed = {claim.section for claim in claims.claims() if claim.page == "book/results.md"}
+    assert claimed == {study.title for name, study in STUDIES.items() if name != "popgym"}
 
 
 # The page, of a small book whose chapters have titles and runs that are made up
@@ -131,9 +80,14 @@ def build(folder: Path, outputs: bool, monkeypatch: pytest.MonkeyPatch) -> str:
         *(f"notebooks/{x.stem}" for x in execute.chapters()),
     ):
         (folder / f"{page}.rst").write_text(f"Title of {page}\n{'=' * 60}\n")
-    (folder / "index.rst").write_text(
-        "Results\n=======\n\n.. results::\n\n.. toctree::\n   :glob:\n\n   *\n   notebooks/*\n"
+    blocks = "".join(
+        f"{study.title}\n{'-' * 60}\n\n.. study:: {name}\n"
+        + "".join(f"   :{option}: {value}\n" for option, value in study.options.items())
+        + "\n"
+        for name, study in (*STUDIES.items(), ("of_any_shape", Study("Of any shape", "", {})))
     )
+    contents = ".. toctree::\n   :glob:\n\n   *\n   notebooks/*\n"
+    (folder / "index.rst").write_text(f"Results\n=======\n\n{blocks}{contents}")
     monkeypatch.setattr(execute, "read", run)
     monkeypatch.setattr(pages, "RESULTS", folder / "results")
     warnings = io.StringIO()
@@ -156,13 +110,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def section(built: Path, name: str) -> str:
     """The part of the page that is about a file."""
     text = (built / "html" / "index.html").read_text("utf-8")
-    begin = text.index(f'<section id="{name.replace("_", "-")}">')
+    title = STUDIES[name].title if name in STUDIES else "Of any shape"
+    begin = text.index(f'<section id="{nodes.make_id(title)}">')
     return text[begin : text.index("</section>", begin)]
+
+
+def chapter(name: str) -> str:
+    """The chapter that draws the rows of a study."""
+    readers = [x.stem for x in execute.chapters() if f'published(\\"{name}\\")' in x.read_text()]
+    return STUDIES[name].options.get("figure") or f"notebooks/{readers[0]}"
 
 
 def drawn(name: str) -> tuple[str, str]:
     """(id, alt text) of the cell of a study's chapter that draws its rows, by its source."""
-    text = (ROOT / f"{STUDIES[name].page}.ipynb").read_text("utf-8")
+    text = (ROOT / f"{chapter(name)}.ipynb").read_text("utf-8")
     reading = False
     for cell in json.loads(text)["cells"]:
         reading = reading or (
@@ -170,23 +131,22 @@ def drawn(name: str) -> tuple[str, str]:
         )
         if reading and "mystnb" in cell["metadata"]:
             return cell["id"], cell["metadata"]["mystnb"]["image"]["alt"]
-    raise AssertionError(f"{STUDIES[name].page} draws no rows of {name}")
+    raise AssertionError(f"{chapter(name)} draws no rows of {name}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_has_its_figure_or_says_why_not(name: str, built: Path):
     text, study = section(built, name), STUDIES[name]
-    assert f"<h2>{study.title}<" in html.unescape(text)
+    assert f"<h2>{study.title}<" in html.unescape(text).replace("’", "'")
     pictures = re.findall(r'<img alt="([^"]*)" src="([^"]*)" />', text)
-    if study.undrawn:
-        assert pictures == [] and study.undrawn in html.unescape(text)
+    if not study.drawn:
+        assert pictures == []
         return
     ((alt, source),) = pictures
     cell, said = drawn(name)
     assert source == f"_images/study_{name}.png" and html.unescape(alt) == said
     assert (built / "html" / source).read_bytes() == cell.encode()
-    assert "no figure" not in text
 
 
 @pytest.mark.parametrize("name", [*STUDIES, "of_any_shape"])
@@ -203,22 +163,20 @@ def test_a_study_folds_its_rows_and_links_to_them(name: str, built: Path):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_says_what_it_shows_and_where_it_is_used(name: str, built: Path):
+def test_a_study_names_the_pages_that_use_it(name: str, built: Path):
     text = html.unescape(section(built, name))
-    assert f"<p>{sentence(name)}</p>" in text
     asked = f'published(\\"{name}\\")'
     chapters = {f"notebooks/{x.stem}" for x in execute.chapters() if asked in x.read_text("utf-8")}
-    for page in {STUDIES[name].page, *chapters}:
+    used = chapters | {*STUDIES[name].options.values()} - {"none"}
+    assert used
+    for page in used:
         link = rf'<a class="reference internal" href="{page}.html"><span class="doc">(.*?)</span>'
         assert re.findall(link, text) == [f"Title of {page}"]
 
 
-def test_studies_stand_in_their_order_and_others_behind_them(built: Path):
-    text = (built / "html" / "index.html").read_text("utf-8")
-    found = re.findall(r'<section id="([\w-]+)">', text)
-    assert found == ["results", *(x.replace("_", "-") for x in STUDIES), "of-any-shape"]
+def test_rows_that_no_chapter_reads_have_no_figure_and_no_links(built: Path):
     other = section(built, "of_any_shape")
-    assert "There is no figure: no chapter draws these rows." in other and "Used in" not in other
+    assert "<img" not in other and "Used in" not in other
 
 
 @pytest.mark.slow
@@ -226,7 +184,7 @@ def test_a_chapter_without_its_picture_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     warnings = build(tmp_path / "book", outputs=False, monkeypatch=monkeypatch)
-    wanted = [name for name, study in STUDIES.items() if not study.undrawn]
+    wanted = [name for name, study in STUDIES.items() if study.drawn]
     assert re.findall(r"shows no picture of the rows of (\w+)", warnings) == wanted
 
 
@@ -235,10 +193,10 @@ def test_the_site_shows_the_pictures_of_its_chapters_and_gives_away_all_rows():
     site = make.build()
     text = (site / "results.html").read_text("utf-8")
     for name, study in STUDIES.items():
-        if not study.undrawn:
+        if study.drawn:
             (alt,) = re.findall(rf'<img alt="([^"]+)" src="_images/study_{name}.png"', text)
-            chapter = (site / f"{study.page}.html").read_text("utf-8")
-            shown = re.findall(rf'<img alt="{re.escape(alt)}" src="../(_images/[^"]+)"', chapter)
+            text_of = (site / f"{chapter(name)}.html").read_text("utf-8")
+            shown = re.findall(rf'<img alt="{re.escape(alt)}" src="../(_images/[^"]+)"', text_of)
             picture = (site / "_images" / f"study_{name}.png").read_bytes()
             assert picture in [(site / path).read_bytes() for path in shown], name
         (file,) = re.findall(rf'href="(_downloads/\w+/{name}.jsonl)"', text)

@@ -58,9 +58,7 @@ def complaints(claim: Claim, known: Mapping[str, Any]) -> list[str]:
 
 
 def passage(claim: Claim) -> str:
-    """The text of a claim's passage; for a study, the sentence that the site computes."""
-    if claim.page == "book/results.md":
-        return passages.normal(tables.sentence(claim.section))
+    """The text of a claim's passage."""
     return passages.passage(claim.page, claim.section, claim.row)
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import random
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,19 +50,6 @@ def tables(rows: Mapping[str, list[Row]]) -> dict[str, Rows]:
         name: Rows(map(sampled, each) if name == "forgetting" else each)
         for name, each in rows.items()
     }
-
-
-@functools.cache
-def sentence(study: str) -> str:
-    """The sentences that the site computes from published rows."""
-    sys.path[:0] = [str(BOOK / "tools")] * (str(BOOK / "tools") not in sys.path)
-    import popgym_table
-    from studies import STUDIES
-
-    say, rows = STUDIES[study].sentence, read()[study]
-    assert say
-    more = popgym_table.so_far({row["cell"]: row for row in rows}) if study == "popgym" else ""
-    return f"{say(rows)} {more}"
 
 
 class Noise:
