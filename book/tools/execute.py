@@ -30,8 +30,9 @@ CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl", ".npz"}
 # Modules that read more than Python, and where.
+WIDGETS = ROOT / "mmrl" / "course" / "widgets"
 DATA = {
-    "mmrl.course.widgets": ROOT / "mmrl" / "course" / "widgets",
+    "mmrl.course.widgets": WIDGETS,
     "mmrl.course.results": ROOT / "book" / "results",
     "mmrl.runs.zoo": ROOT / "mmrl" / "zoo",
 }
@@ -166,8 +167,12 @@ def sources(code: str) -> list[Path]:
     """The files that a notebook's code reads: of mmrl what it imports, and what that imports."""
     from IPython.core.inputtransformer2 import TransformerManager
 
-    found = set()
-    for name in _imports().of(compile(TransformerManager().transform_cell(code), "cells", "exec")):
+    code = TransformerManager().transform_cell(code)
+    names, found = _imports().of(compile(code, "cells", "exec")), set()
+    if "mmrl.course.widgets" in names:  # it imports its files without naming them
+        files = (f"import mmrl.course.widgets.{path.stem}" for path in WIDGETS.glob("[a-z]*.py"))
+        names |= _imports().of(compile("\n".join(files), "files", "exec"))
+    for name in names:
         found |= {Path(file)} if (file := _imports().modules[name].__file__) else set()
         if folder := DATA.get(name):
             found |= {path for path in folder.rglob("*") if path.suffix in SUFFIXES}

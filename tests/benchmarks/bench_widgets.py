@@ -23,7 +23,7 @@ from drive import SCRIPT
 from page import page
 
 TARGET = 0.2  # at most five times the time of a key on an empty page
-KINDS = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer, LiveAgent]
+KINDS = [*widgets.EXPLORERS.values(), PolicyPlayer, LiveAgent]
 READY = 'document.querySelectorAll(".mmrl .mmrl-stage").length > 0'
 EMPTY = """<!doctype html><div class="mmrl" aria-label="empty page"><input type="range">
 <p class="mmrl-stage"></p><p class="mmrl-summary"></p></div><script>

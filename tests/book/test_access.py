@@ -58,6 +58,18 @@ def test_what_fails_has_to_be_named(half: str):
         assert str(len(found["pages"]["asked"])) in wrong(found, SAID, "Nothing.")
 
 
+def test_counts_of_widgets_are_written_into_the_statement():
+    text = access.STATEMENT.read_text("utf-8")
+    assert access.stated(text, FOUND) == text
+    more = {
+        **FOUND["widgets"],
+        "walked": FOUND["widgets"]["walked"][1:],
+        "date": "2030-01-02T03:04",
+    }
+    said = access.stated(text, FOUND | {"widgets": more})
+    assert f"| {len(more['walked'])} widgets, " in said and "| 2030-01-02, Chromium" in said
+
+
 def test_every_widget_was_walked_and_every_page_asked_or_named():
     names = {one["name"].partition(",")[0] for one in FOUND["widgets"]["walked"]}
     assert names == {cls.__name__ for cls in access.CLASSES}

@@ -1,6 +1,6 @@
 """Ask about access: every widget by keyboard alone, and axe about every page of the site.
 
-`make access` runs this, and writes book/accessibility.json. A page has to follow all rules of axe
+`make access` runs this, and writes book/accessibility.json and its counts into the page. A page has to follow all rules of axe
 for WCAG 2.1, levels A and AA: on a wide window with the light theme, and on one of 320 pixels with
 the dark one. The walk over the widgets takes about two minutes, a page some seconds.
 """
@@ -8,6 +8,7 @@ the dark one. The walk over the widgets takes about two minutes, a page some sec
 import argparse
 import datetime
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -26,10 +27,11 @@ from mmrl.course.widgets.training import LiveAgent, PolicyPlayer  # noqa: E402
 from mmrl.runs.results import revision  # noqa: E402
 
 OUT = ROOT / "book" / "accessibility.json"
+STATEMENT = OUT.with_suffix(".md")
 SITE = ROOT / "book" / "_build" / "html"
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
 LOOKS = ((1280, "light"), (320, "dark"))
-CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer, LiveAgent]
+CLASSES = [*widgets.EXPLORERS.values(), PolicyPlayer, LiveAgent]
 AXE = f"""
 axe.run(document, {{
   runOnly: {list(TAGS)}, resultTypes: ["violations", "incomplete"], preload: false,
@@ -92,7 +94,19 @@ def now() -> str:
 
 
 def write(about: dict[str, Any]) -> None:
+    """Write what was found, and its counts into the statement."""
     OUT.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    STATEMENT.write_text(stated(STATEMENT.read_text("utf-8"), about), "utf-8")
+
+
+def stated(text: str, about: dict[str, Any]) -> str:
+    """Return the statement with the number of widgets and controls, the date and the browser."""
+    half = about["widgets"]
+    numbers = len(half["walked"]), sum(one["controls"] for one in half["walked"])
+    counted = "| {} widgets, {} controls in all |".format(*numbers)
+    row = r"^\| \d+ widgets, \d+ controls in all \|(.*\|) [^|]*, Chromium [\d.]+ \|"
+    when = f"{half['date'][:10]}, {half['browser']}"
+    return re.sub(row, lambda match: f"{counted}{match[1]} {when} |", text, flags=re.M)
 
 
 def main(arguments: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 import difflib
 import html
-import inspect
 import os
 import re
 from collections.abc import Mapping
@@ -40,10 +39,8 @@ LOOK = """
 
 def gallery() -> dict[str, type[Explorer]]:
     """The widgets of the course by the names of their classes."""
-    named = {name: getattr(widgets, name) for name in widgets.__all__}
-    named |= {cls.__name__: cls for cls in (LiveAgent, PolicyPlayer)}
-    found = {name: cls for name, cls in named.items() if inspect.isclass(cls)}
-    return {name: cls for name, cls in sorted(found.items()) if issubclass(cls, Explorer)}
+    trained = {cls.__name__: cls for cls in (LiveAgent, PolicyPlayer) if issubclass(cls, Explorer)}
+    return dict(sorted({**widgets.EXPLORERS, **trained}.items()))
 
 
 def settings(cls: type[Explorer]) -> dict[str, Any]:

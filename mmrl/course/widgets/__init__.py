@@ -4,63 +4,34 @@
     ScanPlayer(method="blelloch")
 
 Each is a class of traits: what a control sets, and the arrays that it starts from. In a notebook
-the traits are live, `player.method`, and may be set from Python.
+the traits are live, `player.method`, and may be set from Python. Every `Explorer` that a file of
+this folder defines is a name of this package, and in `EXPLORERS`.
 """
 
+import importlib
+import pkgutil
+
 try:
-    from mmrl.course.widgets.base import END
-    from mmrl.course.widgets.episodes import EpisodePlayer, episode_player
-    from mmrl.course.widgets.explorers import (
-        AttentionExplorer,
-        MemoryExplorer,
-        ResetExplorer,
-        ReturnsExplorer,
-        ScanPlayer,
-        SegmentsExplorer,
-    )
-    from mmrl.course.widgets.forgetting import ForgettingExplorer
-    from mmrl.course.widgets.graphs import AccessPatternExplorer, ScheduleExplorer, TileExplorer
-    from mmrl.course.widgets.policies import BatchCalculator, ClipExplorer, RubberBandExplorer
-    from mmrl.course.widgets.programs import GraphEvolution, StepDebugger
-    from mmrl.course.widgets.recurrences import LiftInspector
-    from mmrl.course.widgets.replay import ReservoirExplorer, VtraceExplorer
-    from mmrl.course.widgets.scaling import ScalingCalculator, ShardedScanPlayer
-    from mmrl.course.widgets.sensitivity import SensitivityExplorer
-    from mmrl.course.widgets.sequences import PriorityExplorer, SequenceCutter
-    from mmrl.course.widgets.staleness import RescalingExplorer, StalenessExplorer
+    from mmrl.course.widgets import base
+    from mmrl.course.widgets.episodes import episode_player
 except ModuleNotFoundError as error:
     if error.name not in ("anywidget", "traitlets"):
         raise
     text = "Widgets need anywidget: pip install anywidget."
     raise ModuleNotFoundError(text, name=error.name) from error
 
-__all__ = [
-    "END",
-    "AccessPatternExplorer",
-    "AttentionExplorer",
-    "BatchCalculator",
-    "ClipExplorer",
-    "EpisodePlayer",
-    "ForgettingExplorer",
-    "GraphEvolution",
-    "LiftInspector",
-    "MemoryExplorer",
-    "PriorityExplorer",
-    "RescalingExplorer",
-    "ReservoirExplorer",
-    "ResetExplorer",
-    "ReturnsExplorer",
-    "RubberBandExplorer",
-    "ScalingCalculator",
-    "ScanPlayer",
-    "ScheduleExplorer",
-    "SegmentsExplorer",
-    "SensitivityExplorer",
-    "SequenceCutter",
-    "ShardedScanPlayer",
-    "StalenessExplorer",
-    "StepDebugger",
-    "TileExplorer",
-    "VtraceExplorer",
-    "episode_player",
-]
+END = base.END
+
+
+def _explorers() -> dict[str, type[base.Explorer]]:
+    """Import each file of this folder, and return the explorers by the names of their classes."""
+    files = [file.name for file in pkgutil.iter_modules(__path__) if not file.ispkg]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in files]
+    classes = [value for module in modules for value in vars(module).values()]
+    explorers = [c for c in classes if isinstance(c, type) and issubclass(c, base.Explorer)]
+    return {cls.__name__: cls for cls in explorers if cls is not base.Explorer}
+
+
+EXPLORERS = _explorers()
+globals().update(EXPLORERS)
+__all__ = ["END", "EXPLORERS", "episode_player", *EXPLORERS]  # pyright: ignore

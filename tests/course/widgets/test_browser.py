@@ -15,7 +15,7 @@ from mmrl.course.widgets.training import LiveAgent, PolicyPlayer
 sys.path.insert(0, str(Path(__file__).parents[2] / "browser"))
 from page import Browser, page, visit
 
-CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), PolicyPlayer, LiveAgent]
+CLASSES = [*widgets.EXPLORERS.values(), PolicyPlayer, LiveAgent]
 
 
 def examine(

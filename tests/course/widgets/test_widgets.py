@@ -39,18 +39,13 @@ from mmrl.runs import zoo
 from mmrl.scan import scan
 from mmrl.schedules import count, schedule
 from tests.course.widgets import (
-    widgets_oracle_clear,
-    widgets_oracle_forgetting,
     widgets_oracle_graphs,
-    widgets_oracle_policies,
     widgets_oracle_programs,
     widgets_oracle_recurrences,
-    widgets_oracle_scaling,
-    widgets_oracle_staleness,
 )
 
 TESTS = Path(__file__).parents[2]
-CLASSES = [*(c for c in vars(widgets).values() if isinstance(c, type)), LiveAgent]
+CLASSES = [*widgets.EXPLORERS.values(), LiveAgent]
 each_widget = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 
 
@@ -162,8 +157,9 @@ def weights():
 
     slopes = jax.jit(jax.jacrev(firsts, argnums=(0, 1)))(jnp.zeros(steps), jnp.zeros(steps + 1))
     for kind, rewards, values in zip(KINDS, *map(np.asarray, slopes), strict=True):
-        settings = {"kind": kind, "gamma": gamma, "settings": SETTINGS, "ratio": ratio}
-        yield settings | {"rewards": rewards, "values": values}
+        wanted = {"rewards": rewards, "values": values}
+        given = [kind, gamma, SETTINGS, ratio]
+        yield dict(call="returns_explorer.weights", given=given, wanted=wanted)
 
 
 def resets():
@@ -229,7 +225,9 @@ def attention():
     lifted = (jax.vmap(jnp.outer)(k, values), k)
     sums, norms = scan(Sum(jax.tree.map(lambda x: x[0], lifted)), lifted)
     wanted = jax.vmap(lambda q, a, n: q @ a / (q @ n + 1e-6))(q, sums, norms)
-    yield dict(queries=queries, keys=keys, wanted=np.asarray(wanted))
+    rows = [row[: t + 1] for t, row in enumerate(np.asarray(wanted))]
+    given = [queries, keys, "elu"]
+    yield dict(call="attention_explorer.weights", given=given, wanted=rows)
 
 
 def sensitivities():
@@ -387,7 +385,8 @@ def plays():
         yield dict(policy=LiveAgent().policy, deck=deck, wipes=wipes, wanted=wanted)
 
 
-VECTORS = {
+# Each file `widgets_oracle_<subject>.py` has its own rows.
+OWN = {
     "plays": plays,
     "schedule": schedules,
     "prefixes": prefixes,
@@ -400,28 +399,16 @@ VECTORS = {
     "sensitivities": sensitivities,
     "cuts": cuts,
     "priorities": priorities,
-    "rescalings": widgets_oracle_staleness.rescalings,
-    "bootstraps": widgets_oracle_staleness.bootstraps,
-    "stale": widgets_oracle_staleness.stale,
-    "adjustments": widgets_oracle_policies.adjustments,
-    "spans": widgets_oracle_policies.spans,
-    "averages": widgets_oracle_policies.averages,
-    "clips": widgets_oracle_policies.clips,
-    "climbs": widgets_oracle_policies.climbs,
-    "traces": widgets_oracle_clear.traces,
-    "learned": widgets_oracle_clear.learned,
-    "reservoirs": widgets_oracle_clear.reservoirs,
-    "inclusions": widgets_oracle_clear.inclusions,
-    "valleys": widgets_oracle_forgetting.valleys,
-    "patterns": widgets_oracle_graphs.patterns,
-    "schedules": widgets_oracle_graphs.schedules,
-    "tiles": widgets_oracle_graphs.tiles,
-    "debugged": widgets_oracle_programs.debugged,
-    "evolved": widgets_oracle_programs.evolved,
-    "inspected": widgets_oracle_recurrences.inspected,
-    "sharded": widgets_oracle_scaling.sharded,
-    "costs": widgets_oracle_scaling.costs,
 }
+ORACLES = [
+    importlib.import_module(f"tests.course.widgets.{path.stem}")
+    for path in sorted(Path(__file__).parent.glob("widgets_oracle_*.py"))
+]
+VECTORS = OWN | {name: rows for oracle in ORACLES for name, rows in oracle.VECTORS.items()}
+
+
+def test_no_two_rows_have_one_name():
+    assert len(VECTORS) == len(OWN) + sum(len(oracle.VECTORS) for oracle in ORACLES)
 
 
 # What travels to the browser
@@ -544,5 +531,6 @@ def test_without_anywidget_the_remedy_is_told(hidden: str, monkeypatch: pytest.M
 
 def test_figures_need_no_widgets():
     root = FOLDER.parents[2]
-    for path in (root / "show.py", *(root / "course" / "figures").glob("*.py")):
+    chapters = (root / "course").glob("ch*/figures.py")
+    for path in (root / "show.py", *(root / "course" / "figures").glob("*.py"), *chapters):
         assert not re.search(r"anywidget|traitlets|\.widgets", path.read_text("utf-8")), path.name

@@ -119,3 +119,6 @@ def inclusions() -> Iterator[dict[str, Any]]:
         same = dict(seed=seed, runs=runs, seen=seen, parts=parts, slots=slots, edges=edges)
         sigma = np.sqrt(np.diag(covariance))
         yield same | dict(counts=counts, statistic=statistic, p=float(p), sigma=sigma)
+
+
+VECTORS = {"traces": traces, "learned": learned, "reservoirs": reservoirs, "inclusions": inclusions}

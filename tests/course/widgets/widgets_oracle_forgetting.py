@@ -71,3 +71,6 @@ def tell(solved: Any, order: list[int], task: int) -> dict[str, float | None]:
     now = float(solved[-1])
     stage = float(solved[steps[-1]]) if steps else None
     return {"now": now, "stage": stage, "kept": now / stage if stage and stage > 1e-9 else None}
+
+
+VECTORS = {"valleys": valleys}

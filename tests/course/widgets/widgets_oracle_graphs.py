@@ -109,3 +109,6 @@ def tiles() -> Iterator[dict[str, Any]]:
             assert report.ok, str(report)
             launches = sum(what == "d" for _, what, _ in events)
             yield dict(n=n, m=m, T=steps, launches=launches, peak=report.device["o", 0])
+
+
+VECTORS = {"patterns": patterns, "schedules": schedules, "tiles": tiles}

@@ -132,3 +132,12 @@ def _climb(step, z, settings):
         thetas.append(theta)
         proxes.append(prox)
     return np.stack(thetas), np.stack(proxes)
+
+
+VECTORS = {
+    "adjustments": adjustments,
+    "spans": spans,
+    "averages": averages,
+    "clips": clips,
+    "climbs": climbs,
+}

@@ -84,3 +84,6 @@ def evolved() -> Iterator[dict[str, Any]]:
                     inside = op.params.get("ops", [op.name])
                     acting = {programs.SIDES.get(name, "learning") for name in inside}
                     assert len(acting) == 1, op.name
+
+
+VECTORS = {"debugged": debugged, "evolved": evolved}

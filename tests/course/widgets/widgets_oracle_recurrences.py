@@ -63,3 +63,6 @@ def inspected() -> Iterator[dict[str, Any]]:
             xs = [u.astype(float) for u in given.values()]
             order = {"mixed": mixed, "order": list(titles.items())}
             yield tree | order | {"shown": shown, "gap": gap.astype(float), "inputs": xs}
+
+
+VECTORS = {"inspected": inspected}

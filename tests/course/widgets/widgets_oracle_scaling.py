@@ -63,3 +63,6 @@ def sizes(d: int) -> dict[str, list[int]]:
         "linear_attention": LinearAttention(3, 2, key_size=d, value_size=d, key=key),
     }
     return {model: leaf_bytes(memory) for model, memory in memories.items()}
+
+
+VECTORS = {"sharded": sharded, "costs": costs}

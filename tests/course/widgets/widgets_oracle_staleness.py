@@ -71,7 +71,8 @@ def bootstraps() -> Iterator[dict[str, Any]]:
     ):
         wanted = _bootstrap(n, gamma, reward, x)
         settings = dict(x=x, eps=1e-3, n=n, gamma=gamma, reward=reward)
-        yield dict(settings=settings, wanted={k: float(v) for k, v in wanted.items()})
+        wanted = {name: float(value) for name, value in wanted.items()}
+        yield dict(call="rescaling_explorer.target", given=[settings], wanted=wanted)
 
 
 def stale() -> Iterator[dict[str, Any]]:
@@ -165,3 +166,6 @@ def _lru_weights(model) -> dict[str, np.ndarray]:
         "input": np.asarray(model.read_in).ravel(),
         "out": np.hstack([real, -imag]).ravel(),
     }
+
+
+VECTORS = {"rescalings": rescalings, "bootstraps": bootstraps, "stale": stale}

@@ -14,8 +14,7 @@ from matplotlib.image import imsave
 
 from mmrl.agents import AGENTS
 from mmrl.course.drawings.episode import action_names
-from mmrl.course.widgets import EpisodePlayer
-from mmrl.course.widgets.episodes import _frames
+from mmrl.course.widgets.episodes import EpisodePlayer, _frames
 from mmrl.rollout import Transition, collect, start
 from mmrl.runs import Run, zoo
 from mmrl.runs.content import Same
