@@ -1,8 +1,9 @@
 """Ask about access: every widget by keyboard alone, and axe about every page of the site.
 
-`make access` runs this, and writes book/accessibility.json and its counts into the page. A page has to follow all rules of axe
-for WCAG 2.1, levels A and AA: on a wide window with the light theme, and on one of 320 pixels with
-the dark one. The walk over the widgets takes about two minutes, a page some seconds.
+`make access` runs this, and writes book/accessibility.json, and the counts of widgets into the page
+next to it. A page has to follow all rules of axe for WCAG 2.1, levels A and AA: on a wide window
+with the light theme, and on one of 320 pixels with the dark one. The walk over the widgets takes
+about two minutes, a page some seconds.
 """
 
 import argparse
