@@ -24,7 +24,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Bool, Inexact, PyTree
 
 from mmrl.monoid import Affine, Monoid, Resettable
-from mmrl.schedules import shift
+from mmrl.monoid.tapes import shift
 
 WIDTH = 128
 """Largest number of elements of one step that a program of the GPU computes."""

@@ -12,15 +12,18 @@ O(log T) parallel steps. What it costs: the ways differ in work, depth and compi
     kernel          < 3T              2C log T / log C  `Affine` only, on a GPU: `mmrl/kernel.py`
 """
 
+from collections.abc import Callable
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Shaped
 
-from mmrl import schedules
+from mmrl._dtypes import whole
 from mmrl.monoid import Monoid
-from mmrl.schedules import as_elements, check_chunk, execute, in_chunks, in_turn, schedule, shift
+from mmrl.monoid.tapes import as_elements, check_types, first_of, shift
 
-METHODS = (*schedules.METHODS, "auto")
+METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked", "auto")
 """Methods for every monoid; "kernel" is for `Affine` and `Resettable(Affine)`."""
 
 
@@ -86,20 +89,22 @@ def scan_and_last(
     if method not in (*METHODS, "kernel"):
         known = ", ".join((*METHODS, "kernel"))
         raise ValueError(f"`method` must be one of {known}; got {method!r}.")
-    check_chunk(chunk)
-    start = _start(monoid, xs, init)
-    _check_types(monoid, start)
+    whole("chunk", chunk)
+    start = first_of(monoid, xs, init)
+    check_types(monoid, start)
     if axis is not None:
         return _across(monoid, xs, start, axis, reverse=reverse, method=method, chunk=chunk)
     if length == 0:
         return xs, start
     method = _auto() if method == "auto" else method
     if method == "sequential":
-        return in_turn(monoid, xs, start, reverse=reverse)
+        return _in_turn(monoid, xs, start, reverse=reverse)
     if method == "kernel":
         from mmrl.kernel import prefixes  # Pallas takes a second to import
 
         return prefixes(monoid, xs, start, reverse=reverse, chunk=chunk)
+    from mmrl.schedules import execute, in_chunks, schedule
+
     if reverse:
         xs = jax.tree.map(lambda x: x[::-1], xs)
     op = jax.vmap(monoid)
@@ -113,6 +118,60 @@ def scan_and_last(
         hs = jax.vmap(monoid, in_axes=(None, 0))(start, hs)
     last = jax.tree.map(lambda h: h[-1], hs)
     return (jax.tree.map(lambda h: h[::-1], hs) if reverse else hs), last
+
+
+@eqx.filter_custom_jvp
+def _in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple[PyTree, PyTree]:
+    """Every prefix by "sequential", and the last of them: h_t = h_{t-1} • x_t, in one pass."""
+
+    def step(h, x):
+        h = op(h, x)
+        return h, h
+
+    last, hs = jax.lax.scan(step, start, xs, reverse=reverse, unroll=_unroll(xs))
+    return hs, last
+
+
+@_in_turn.def_jvp
+def _slopes_in_turn(primals, tangents, *, reverse):
+    """ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t: a recurrence again, a linear one.
+
+    JAX alone would differentiate the loop and leave all of this inside it. Taking the derivatives
+    of all steps at once, before the loop, makes the way back several times as fast.
+    """
+    (op, xs, start), (d_op, d_xs, d_start) = primals, tangents
+    hs, last = _in_turn(op, xs, start, reverse=reverse)
+
+    def derivatives(h, x, dx):
+        moving, fixed = eqx.partition(h, eqx.is_inexact_array)
+
+        def product(op, moving, x):
+            return eqx.filter(op(eqx.combine(moving, fixed), x), eqx.is_inexact_array)
+
+        along = jax.linearize(lambda h: product(op, h, x), moving)[1]
+        push = eqx.filter_jvp(lambda op, x: product(op, moving, x), (op, x), (d_op, dx))[1]
+        return along, push
+
+    def step(dh, derivative):
+        along, push = derivative
+        dh = eqx.apply_updates(along(dh), push)
+        return dh, dh
+
+    slopes = jax.vmap(derivatives)(shift(hs, start, reverse=reverse), xs, d_xs)
+    still = jax.tree.map(jnp.zeros_like, eqx.filter(start, eqx.is_inexact_array))
+    d_start = eqx.combine(d_start, still)
+    d_last, d_hs = jax.lax.scan(step, d_start, slopes, reverse=reverse, unroll=_unroll(xs))
+    return (hs, last), (d_hs, d_last)
+
+
+def _unroll(xs: PyTree) -> int:
+    """Steps per turn of the loop: a loop over two or three numbers is mostly loop.
+
+    Not for larger elements. XLA compiles a loop in one piece only while its body is small, and
+    past that size each step costs twenty times as much.
+    """
+    leaves = jax.tree.leaves(xs)
+    return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
 
 
 def _across(
@@ -146,8 +205,8 @@ def fold(
     One pass on a CPU, a halving tree of depth log₂T elsewhere.
     """
     xs = as_elements(monoid, xs)
-    length, start = len(jax.tree.leaves(xs)[0]), _start(monoid, xs, init)
-    _check_types(monoid, start)
+    length, start = len(jax.tree.leaves(xs)[0]), first_of(monoid, xs, init)
+    check_types(monoid, start)
     if _auto() == "sequential":
         return jax.lax.scan(lambda h, x: (monoid(h, x), None), start, xs)[0]
     while length > 1:
@@ -165,35 +224,3 @@ def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
 
 def _auto() -> str:
     return "sequential" if jax.default_backend() == "cpu" else "associative"
-
-
-def _start(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
-    """`init`, or the identity, in the shape and type of one element of `xs`."""
-    name, first = ("monoid.identity()", monoid.identity()) if init is None else ("init", init)
-    wanted, given = jax.tree.structure(xs), jax.tree.structure(first)
-    if wanted != given:
-        raise ValueError(
-            f"`xs` and `{name}` must be pytrees of the same structure; got {wanted} and {given}."
-        )
-
-    def fit(e, x):
-        narrow = jnp.iscomplexobj(e) and not jnp.iscomplexobj(x)
-        if narrow or jnp.broadcast_shapes(jnp.shape(e), x.shape[1:]) != x.shape[1:]:
-            raise ValueError(
-                f"`{name}` must be one element like those of `xs`, {x.dtype}{list(x.shape[1:])}; "
-                f"got {jnp.result_type(e)}{list(jnp.shape(e))}."
-            )
-        return jnp.broadcast_to(e, x.shape[1:]).astype(x.dtype)
-
-    return jax.tree.map(fit, first, xs)
-
-
-def _check_types(monoid: Monoid, element: PyTree) -> None:
-    """Products must have the elements' types: a scan in place would round them off in silence."""
-    product = jax.eval_shape(monoid, element, element)
-    before, after = ([str(x.dtype) for x in jax.tree.leaves(tree)] for tree in (element, product))
-    if before != after:
-        raise ValueError(
-            f"`xs` must have the types that its products have, {', '.join(after)}; got "
-            f"{', '.join(before)}. Convert it with `.astype`."
-        )

@@ -1,20 +1,19 @@
-"""Schedules of a scan: which pairs each method combines at which level, as tables to look at.
+"""Schedules of a scan: the pairs that each method combines at each level, as tables to look at.
 
-`scan` runs the two methods that are there to teach, Hillis and Steele's and Blelloch's, from these
-very tables; of the others they say what the compiled loop or tree computes. Work and depth are
-counted from them. `in_turn` and `in_chunks` are the loops of "sequential" and "chunked" themselves.
+`scan` runs the two teaching methods, Hillis and Steele's and Blelloch's, from these tables; for the
+others the tables show what the compiled loop or tree computes. Work and depth are counted from the
+tables. `in_chunks` is the loop of "chunked" itself.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree, Shaped
+from jaxtyping import Int, PyTree
 
-from mmrl._dtypes import promoting, whole
+from mmrl._dtypes import whole
 
 METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked")
 
@@ -35,7 +34,7 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
     Raises `ValueError` for a method without a schedule of its own ("auto" or unknown), or a chunk
     below 1.
     """
-    check_chunk(chunk)
+    whole("chunk", chunk)
     t = np.arange(length)
     steps = [2**i for i in range(max(length - 1, 0).bit_length())]
     if method == "sequential":
@@ -61,49 +60,6 @@ def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
     """(work, depth): the number of combines and of levels that `schedule` holds."""
     levels = schedule(length, method, chunk)
     return sum(level.left.size for level in levels), len(levels)
-
-
-def check_chunk(chunk: int) -> None:
-    """Raises `ValueError` unless a block is a whole number of steps, at least one."""
-    whole("chunk", chunk)
-
-
-@promoting
-def as_elements(monoid: Any, xs: PyTree) -> PyTree[Shaped[Array, "time ..."]]:
-    """Return `xs` as arrays, one per array of an element of `monoid`; lists become arrays.
-
-    Raises `ValueError` for another structure, unequal lengths, and flags in place of numbers.
-    """
-    name, meaning = type(monoid).__name__, (type(monoid).__doc__ or "").split("\n")[0]
-    example, form = jax.tree.flatten(jax.eval_shape(monoid.identity))
-    try:
-        arrays = [_array(x, e.dtype) for x, e in zip(form.flatten_up_to(xs), example, strict=True)]
-    except (TypeError, ValueError) as error:
-        wanted, got = (f"{x}"[10:-1] for x in (form, jax.tree.structure(xs)))  # in PyTreeDef(…)
-        kind = "a pair" if wanted == "(*, *)" else "a pytree"
-        raise ValueError(
-            f"`xs` must be {kind} {wanted}, as an element of `{name}` is, where each * is an array "
-            f"or a list of numbers, with time first; got {got}. {name}: {meaning}"
-        ) from error
-    if any(x.dtype == bool != e.dtype for x, e in zip(arrays, example, strict=True)):
-        raise ValueError(
-            f"`xs` must hold numbers, because flags have no products of `{name}`; got "
-            f"{', '.join(str(x.dtype) for x in arrays)}. Convert them with `.astype(float)`."
-        )
-    shapes = [x.shape for x in arrays]
-    if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
-        raise ValueError(
-            "`xs` must be a pytree of arrays with one common leading time axis; got shapes "
-            f"{shapes}. Stack the elements, or broadcast constants over time."
-        )
-    return form.unflatten(arrays)
-
-
-def _array(x: Any, kind: Any) -> Array:
-    """Return an array; a list may hold integers or flags where numbers of `kind` are wanted."""
-    array = jnp.asarray(x)
-    listed = isinstance(x, list | tuple)
-    return array.astype(jnp.promote_types(array.dtype, kind)) if listed else array
 
 
 def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
@@ -141,66 +97,3 @@ def in_chunks(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:
     return jax.tree.map(
         lambda x: jnp.swapaxes(x, 0, 1).reshape(chunks * chunk, *x.shape[2:])[:length], hs
     )
-
-
-def shift(hs: PyTree, start: PyTree, *, reverse: bool) -> PyTree:
-    """The prefix before each step: `start` before the first, and the last prefix left out."""
-
-    def along(h, e):
-        return jnp.concatenate([h[1:], e[None]] if reverse else [e[None], h[:-1]])
-
-    return jax.tree.map(along, hs, start)
-
-
-@eqx.filter_custom_jvp
-def in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple[PyTree, PyTree]:
-    """Every prefix by "sequential", and the last of them: h_t = h_{t-1} • x_t, in one pass."""
-
-    def step(h, x):
-        h = op(h, x)
-        return h, h
-
-    last, hs = jax.lax.scan(step, start, xs, reverse=reverse, unroll=_unroll(xs))
-    return hs, last
-
-
-@in_turn.def_jvp
-def _in_turn_jvp(primals, tangents, *, reverse):
-    """ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t: a recurrence again, a linear one.
-
-    JAX alone would differentiate the loop and leave all of this inside it. Taking the derivatives
-    of all steps at once, before the loop, makes the way back several times as fast.
-    """
-    (op, xs, start), (d_op, d_xs, d_start) = primals, tangents
-    hs, last = in_turn(op, xs, start, reverse=reverse)
-
-    def derivatives(h, x, dx):
-        moving, fixed = eqx.partition(h, eqx.is_inexact_array)
-
-        def product(op, moving, x):
-            return eqx.filter(op(eqx.combine(moving, fixed), x), eqx.is_inexact_array)
-
-        along = jax.linearize(lambda h: product(op, h, x), moving)[1]
-        push = eqx.filter_jvp(lambda op, x: product(op, moving, x), (op, x), (d_op, dx))[1]
-        return along, push
-
-    def step(dh, derivative):
-        along, push = derivative
-        dh = eqx.apply_updates(along(dh), push)
-        return dh, dh
-
-    slopes = jax.vmap(derivatives)(shift(hs, start, reverse=reverse), xs, d_xs)
-    still = jax.tree.map(jnp.zeros_like, eqx.filter(start, eqx.is_inexact_array))
-    d_start = eqx.combine(d_start, still)
-    d_last, d_hs = jax.lax.scan(step, d_start, slopes, reverse=reverse, unroll=_unroll(xs))
-    return (hs, last), (d_hs, d_last)
-
-
-def _unroll(xs: PyTree) -> int:
-    """Steps per turn of the loop: a loop over two or three numbers is mostly loop.
-
-    Not for larger elements. XLA compiles a loop in one piece only while its body is small, and
-    past that size each step costs twenty times as much.
-    """
-    leaves = jax.tree.leaves(xs)
-    return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1

@@ -23,7 +23,7 @@ MOST_LOADED = 52  # files of mmrl behind a DQN and an LRU
 LADDER: dict[str, set[str]] = {
     "monoid": set(),
     "schedules": set(),
-    "kernel": {"monoid", "schedules"},
+    "kernel": {"monoid"},
     "scan": {"monoid", "schedules", "kernel"},
     "collectives": {"monoid", "scan"},
     "returns": {"monoid", "scan"},

@@ -23,11 +23,11 @@ BESIDE = {
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
     "mmrl.agents.settings": "fields of settings, with the ranges that they declare",
     "mmrl.memory.checks": "arrays that are refused",
+    "mmrl.monoid.tapes": "arrays of elements are converted, and refused",
     "mmrl.replay.ring": "rows are written and read around a ring",
     "mmrl.replay.segments": "the other way of batching",
     "mmrl.replay.tree": "rows are drawn by weight in O(log capacity)",
     "mmrl.returns": "λ-returns are a scan of Affine",
-    "mmrl.schedules": "scans that teach, and one for long tapes on a GPU",
 }
 
 

@@ -7,10 +7,10 @@ Python turns for names that have no file.
 
 import importlib
 import sys
-from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "exercises.chapter_00": "ch00_start_here.exercises",
@@ -78,7 +78,7 @@ class Finder(MetaPathFinder, Loader):
     """Importer of the modules in `MOVED` by their earlier names."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a spec for an earlier name, and None for any other."""
         name = fullname.removeprefix("mmrl.course.")
