@@ -1,11 +1,14 @@
-"""Names of a package that are imported when they are first used (PEP 562)."""
+"""Names of a package that are imported when they are first used (PEP 562), and tables of them."""
 
 import ast
+import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def on_demand(
@@ -41,3 +44,24 @@ def homes(package: str) -> dict[str, str]:
     guarded = [node for part in body if isinstance(part, ast.If) for node in part.body]
     imports = [node for node in guarded if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+class OnDemand(Mapping[str, T]):
+    """Values by name, each of which `load` returns when it is first looked up."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[str], T]):
+        self._names, self._load = tuple(names), functools.cache(load)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._load(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

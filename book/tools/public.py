@@ -21,7 +21,7 @@ import api
 SNAPSHOT = api.ROOT / "tests" / "public.txt"
 # What gives away modules in place of names, and which of them are its front door.
 PARTS = {
-    "agents": ("clear", "dqn", "ppo", "ppo.ppg", "presets", "r2d2"),
+    "agents": ("presets",),  # and each agent
     "envs": ("probes", "wrappers"),
     "pdg": ("passes", "programs"),
     "replay": ("reservoir", "segments", "sequences", "tape"),
@@ -42,7 +42,9 @@ def doors() -> list[str]:
 
 
 def _parts(rung: str) -> list[str]:
-    return [f"{rung}.{part}" for part in PARTS.get(rung, ())]
+    agents = importlib.import_module("mmrl.agents").AGENTS.values() if rung == "agents" else ()
+    named = [module.__name__.removeprefix("mmrl.") for module in agents]
+    return sorted([*named, *(f"{rung}.{part}" for part in PARTS.get(rung, ()))])
 
 
 def names(module: ModuleType) -> list[str]:

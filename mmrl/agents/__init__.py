@@ -1,11 +1,16 @@
-"""Agents, one page each: double DQN, R2D2, PPO and PPG, CLEAR; `AGENTS` has them by name."""
+"""Agents, one page each; `AGENTS` has them by name.
+
+from mmrl.agents import dqn        # loads this agent alone
+find("ppg").train(...)             # an agent by its name
+"""
 
 import difflib
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from mmrl.agents import clear, dqn, ppo, r2d2
-from mmrl.agents.ppo import ppg
+from mmrl._lazy import OnDemand
+from mmrl.agents.settings import Paper
 from mmrl.agents.settings import repeatable as repeatable
 from mmrl.agents.settings import resized as resized
 
@@ -68,9 +73,35 @@ class Agent(Protocol):
         """net -> the `mmrl.rollout.Policy` that is evaluated."""
         ...
 
+    # For commands, the site and tests: everything else about an agent is derived from these.
 
-AGENTS: dict[str, Agent] = {"dqn": dqn, "r2d2": r2d2, "ppo": ppo, "ppg": ppg, "clear": clear}
-"""The agents by name."""
+    @property
+    def PAPERS(self) -> Mapping[str, Paper]:
+        """The settings of its sources by name, "paper" among them: see `mmrl.agents.presets`."""
+        ...
+
+    @property
+    def SMALL(self) -> Mapping[str, Any]:
+        """Settings with which it learns a task of one step in seconds: for `mmrl doctor`, and for
+        tests, which choose other `environments`, `rollout`, `block` and `blocks`."""
+        ...
+
+    @property
+    def label(self) -> Callable[[Any], tuple[str, str]]:
+        """config -> what tells its runs apart, in words and in the name of a folder."""
+        ...
+
+
+_MODULES = {
+    "dqn": "mmrl.agents.dqn",
+    "r2d2": "mmrl.agents.r2d2",
+    "ppo": "mmrl.agents.ppo",
+    "ppg": "mmrl.agents.ppo.ppg",
+    "clear": "mmrl.agents.clear",
+}
+
+AGENTS: Mapping[str, Any] = OnDemand(_MODULES, lambda name: importlib.import_module(_MODULES[name]))
+"""The agents by name: modules, each an `Agent`, which are imported when they are looked up."""
 
 
 def find(agent: str) -> Agent:

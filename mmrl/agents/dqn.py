@@ -35,16 +35,7 @@ from mmrl._dtypes import advance, promoting
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net, repeat
 from mmrl.agents.descent import adam, annealed, descend, trained
-from mmrl.agents.settings import (
-    Settings,
-    check_settings,
-    choice,
-    count,
-    limit,
-    positive,
-    share,
-    static,
-)
+from mmrl.agents.settings import Paper, Settings, choice, count, limit, positive, share, static
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
 from mmrl.rollout import Carry, Policy, Transition, collect
@@ -115,7 +106,7 @@ def _check_sizes(config: Config, env: Any, params: Any) -> None:
 
     Runs whose batch an episode may outlast exist, and can be opened: `check` alone refuses them.
     """
-    check_settings(config)
+    config.check_ranges()
     checks.check_storage(checks.fit_storage(config, params), params)
     checks.check_discrete(env, params)
 
@@ -255,3 +246,56 @@ def block(
 
 
 train = common.training(check, init, block, q_net, learn)
+
+
+def label(config: Config) -> tuple[str, str]:
+    """Return what tells runs apart, in words and in the name of a folder."""
+    words = "a tape" if config.batching == "tape" else f"segments of {config.segment_length} steps"
+    return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
+
+
+SMALL: dict[str, Any] = dict(
+    environments=8, batch=64, updates=8, capacity=1024, dueling=False, epsilon_decay=16.0, tau=0.1
+)
+
+_TAPE = Paper(
+    "Morad et al. 2024, Revisiting recurrent reinforcement learning with memory monoids, which "
+    "lists no settings; its code does: github.com/proroklab/memory-monoids at fbdda1f, "
+    "experiments/repeat_first_easy/tape_lru.yaml",
+    {
+        "train": {
+            "batch": 1000,
+            "gamma": 0.99,
+            "learning_rate": 1e-4,
+            "updates": 1,
+            "max_grad_norm": 0.01,
+        },
+        "train, 1/target_delay": {"tau": 1 / 200},
+        "collect": {"epsilon_start": 0.2, "epsilon_end": 0.01, "epsilon_decay": 5000.0},
+        "collect, an episode of 51 steps": {"environments": 1, "rollout": 51},
+        "buffer": {"capacity": 4_000_000},
+        "model": {
+            "memory": "lru",
+            "memory_sizes": (("layers", 2), ("state_size", 128)),
+            "width": 256,
+        },
+        "eval": {"block": 10, "episodes": 20},
+        "collect, 5000 epochs": {"blocks": 500},
+        "tape_dqn.py": {"batching": "tape", "reward_scale": 1.0, "lam": 0.0},
+        "modules.py": {"dueling": True},
+    },
+    (
+        "An epoch of the code is one episode, and RepeatFirstEasy's have 51 steps: on another "
+        "task set `--rollout` to its length. Its first 5000 epochs only fill the tape, without "
+        "learning; ours learns from the first whole episode on.",
+        "Its learning rate rises over the first 200 gradient steps.",
+        "On RepeatPreviousEasy the code has γ = 0.5 and ε_end = 0.1, and on tasks that it lists "
+        "as autoencode_easy four gradient steps to an episode.",
+        "Its target scans the next observations alone, and its network has a norm and a layer "
+        "more on either side: see the details in `mmrl.agents.dqn`.",
+        "On a smaller machine: `--capacity 16384 --width 64 --memory-sizes state_size 32 "
+        "--batch 500`; it is a matter of hours with one environment in any case.",
+    ),
+)
+
+PAPERS = {"paper": _TAPE}

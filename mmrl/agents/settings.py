@@ -1,4 +1,4 @@
-"""Settings of agents: fields that declare their range, one check of all of them, and their base.
+"""Settings of agents: fields that declare their range, and the base of configs, which checks it.
 
 class Config(Settings):
     batching: str = choice("tape", "segments")  # static: a change compiles anew
@@ -9,7 +9,7 @@ class Config(Settings):
 import dataclasses
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -94,6 +94,23 @@ class Settings(eqx.Module):
         blocks = -(-whole("steps", steps) // self.block_steps)
         return dataclasses.replace(self, blocks=blocks)
 
+    def check_ranges(self) -> None:
+        """Raise `ValueError` for a setting of another type or out of the range of its field.
+
+        Real numbers count as float32, and traced ones pass. `memory_sizes` may not name what is
+        set elsewhere.
+        """
+        others = {"key", "continuous", "bounds", *vars(self)}
+        if taken := others & dict(getattr(self, "memory_sizes", ())).keys():
+            raise ValueError(
+                f"`memory_sizes` must name sizes of the memory alone; got {min(taken)}, which is "
+                "set elsewhere."
+            )
+        for field in dataclasses.fields(self):
+            value, kinds = getattr(self, field.name), kinds_of(field)
+            if value is not None or type(None) not in kinds:
+                _check_field(field, kinds, value)
+
 
 _KINDS = {
     bool: (bool, "True or False"),
@@ -101,23 +118,6 @@ _KINDS = {
     float: (int | float | np.number | np.ndarray | jax.Array, "a number"),
     str: (str, "a name"),
 }
-
-
-def check_settings(config: Any) -> None:
-    """Raise `ValueError` for a setting of another type or out of its range; what is traced passes.
-
-    Real numbers count as float32. `memory_sizes` may not name what is set elsewhere.
-    """
-    others = {"key", "continuous", "bounds", *vars(config)}
-    if taken := others & dict(getattr(config, "memory_sizes", ())).keys():
-        raise ValueError(
-            f"`memory_sizes` must name sizes of the memory alone; got {min(taken)}, which is set "
-            "elsewhere."
-        )
-    for field in dataclasses.fields(config):
-        value, kinds = getattr(config, field.name), kinds_of(field)
-        if value is not None or type(None) not in kinds:
-            _check_field(field, kinds, value)
 
 
 def kinds_of(field: dataclasses.Field) -> tuple[Any, ...]:
@@ -157,3 +157,12 @@ def repeatable(config: Own) -> Own:
     How many blocks there are is then a number where a schedule needs it: `horizon`.
     """
     return dataclasses.replace(config, blocks=1, horizon=float(config.horizon or config.blocks))
+
+
+class Paper(NamedTuple):
+    """The settings of a source, each under the place where it stands there."""
+
+    source: str
+    settings: Mapping[str, Mapping[str, Any]]
+    notes: Sequence[str]  # what the source has and the config has not, and what to change
+    observes: tuple[str, ...] | None = None  # what the network is shown; None: the agent's own

@@ -41,16 +41,7 @@ _SIZES: dict[str, Any] = {
     "blocks": 2,
     "learning_rate": 1e-2,
 }
-_REPLAY: dict[str, Any] = {"environments": 8, "batch": 64, "updates": 8, "capacity": 1024}
-_WINDOWS: dict[str, Any] = {"length": 1, "overlap": 0, "burn_in": 0, "n_step": 1}
-_OWN: dict[str, dict[str, Any]] = {
-    "dqn": {**_REPLAY, "dueling": False, "reward_scale": 1.0, "epsilon_decay": 16.0, "tau": 0.1},
-    "r2d2": {**_REPLAY, **_WINDOWS, "rescale": False, "target_period": 8, "block": 8},
-    "ppo": {"shared": True},
-    "ppg": {"auxiliary_minibatches": 8},
-    "clear": {"shared": True, "capacity": 4096},
-}
-SMOKE = {name: agent.Config(**_SIZES | _OWN.get(name, {})) for name, agent in AGENTS.items()}
+SMOKE = {name: agent.Config(**{**_SIZES, **agent.SMALL}) for name, agent in AGENTS.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,55 +2,15 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
 from typing import Any
 
-from mmrl.agents import clear, dqn, find, ppo, r2d2
-from mmrl.agents.ppo import ppg
+from mmrl.agents import find
 from mmrl.runs import Setup
-
-
-def _dqn(config: dqn.Config) -> tuple[str, str]:
-    length = config.segment_length
-    words = "a tape" if config.batching == "tape" else f"segments of {length} steps"
-    return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
-
-
-def _r2d2(config: r2d2.Config) -> tuple[str, str]:
-    words = f"{config.memory}, {config.start} state, burn-in {config.burn_in}"
-    return words, f"r2d2-{config.memory}-{config.start}"
-
-
-def _ppo(config: ppo.Config) -> tuple[str, str]:
-    words = f"{config.memory}, {config.objective}, proximal policy: {config.proximal}"
-    return words, f"ppo-{config.memory}-{config.proximal}"
-
-
-def _ppg(config: ppg.Config) -> tuple[str, str]:
-    words, name = _ppo(config)
-    return f"{words}, phases of {config.policy_iterations}", name.replace("ppo", "ppg", 1)
-
-
-def _clear(config: clear.Config) -> tuple[str, str]:
-    share = f"{100 * config.replay_fraction:g}"
-    if config.replay_fraction == 0:
-        return f"{config.memory}, V-trace without replay", f"vtrace-{config.memory}"
-    return f"{config.memory}, {share} % of each batch replayed", f"clear-{config.memory}-{share}"
-
-
-_NAMES: dict[str, Callable[[Any], tuple[str, str]]] = {
-    "dqn": _dqn,
-    "r2d2": _r2d2,
-    "ppo": _ppo,
-    "ppg": _ppg,
-    "clear": _clear,
-}
 
 
 def described(agent: str, config: Any) -> tuple[str, str]:
     """An agent's settings in words, and in the name of a folder: those that tell runs apart."""
-    name = _NAMES.get(agent, lambda config: (config.memory, f"{agent}-{config.memory}"))
-    words, folder = name(config)
+    words, folder = find(agent).label(config)
     return words, folder.replace(config.memory, config.memory.rpartition(":")[2])  # my_module:Mine
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from mmrl.agents import AGENTS
-from mmrl.agents.settings import check_settings, limit, positive, share
+from mmrl.agents.settings import Settings as Base
+from mmrl.agents.settings import limit, positive, share
 from mmrl.envs import make
 
 ENV = make("probe-Memory-v0")
@@ -78,13 +79,13 @@ class Settings:
 def test_numbers_of_any_type_are_checked(kind: Any):
     for bad in (0.0, math.nan, -1.0):
         with pytest.raises(ValueError, match="`rate` must be positive and finite"):
-            check_settings(Settings(kind(bad)))
-    check_settings(Settings(kind(1e-3), kind(math.inf)))
+            Base.check_ranges(Settings(kind(bad)))
+    Base.check_ranges(Settings(kind(1e-3), kind(math.inf)))
     with pytest.raises(ValueError, match="`norm` must be positive"):
-        check_settings(Settings(norm=kind(0.0)))
+        Base.check_ranges(Settings(norm=kind(0.0)))
     with pytest.raises(ValueError, match=r"`beta` must be below 1; .* nothing is learned"):
-        check_settings(Settings(beta=kind(1.0)))
+        Base.check_ranges(Settings(beta=kind(1.0)))
 
 
 def test_traced_settings_pass():
-    jax.eval_shape(lambda x: check_settings(Settings(x)), jnp.zeros(()))
+    jax.eval_shape(lambda x: Base.check_ranges(Settings(x)), jnp.zeros(()))

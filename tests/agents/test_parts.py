@@ -127,12 +127,6 @@ SIZES: dict[str, Any] = {
     "blocks": 2,
     "episodes": 4,
 }
-MORE: dict[str, dict[str, Any]] = {
-    "dqn": {"batch": 16, "capacity": 64},
-    "r2d2": {"batch": 4, "capacity": 64, "length": 4, "overlap": 2, "burn_in": 2, "n_step": 2},
-    "ppg": {"policy_iterations": 2, "auxiliary_minibatches": 2},
-    "clear": {"capacity": 48},
-}
 
 
 def patient(agent: str) -> Any:
@@ -167,7 +161,7 @@ LEARN = {agent: partial(AGENTS[agent].learn, loss=LOSSES[agent]) for agent in AG
 
 
 def setup(agent: str, parts: bool = False, **changes: Any) -> Setup:
-    config = AGENTS[agent].Config(**SIZES, **MORE.get(agent, {}))
+    config = AGENTS[agent].Config(**{**AGENTS[agent].SMALL, **SIZES})
     own: dict[str, Any] = {"make": MAKE[agent], "learn": LEARN[agent]} if parts else {}
     config = dataclasses.replace(config, **changes)
     return Setup(env=ENV, agent=agent, seeds=(0, 1), config=config, **own)

@@ -15,13 +15,16 @@ from mmrl.agents import AGENTS, find
 from mmrl.envs import make
 from mmrl.replay import sequences, tape
 
-SIZES: dict[str, dict[str, Any]] = {
-    "dqn": {"rollout": 4, "updates": 2},
-    "r2d2": {"rollout": 4, "updates": 2, "length": 4, "burn_in": 2, "n_step": 2, "capacity": 80},
-    "ppo": {"rollout": 8, "minibatches": 2, "epochs": 1},
-    "ppg": {"rollout": 8, "minibatches": 2, "epochs": 1, "policy_iterations": 1}
-    | {"auxiliary_minibatches": 2},
-    "clear": {"rollout": 4, "capacity": 80},
+SIZES: dict[str, Any] = {
+    "environments": 2,
+    "rollout": 4,
+    "updates": 2,
+    "minibatches": 2,
+    "epochs": 1,
+    "block": 2,
+    "blocks": 1,
+    "episodes": 2,
+    "width": 4,
 }
 # What each agent has besides its defaults: other ways of batching, networks, measurements.
 OTHERS: list[tuple[str, dict[str, Any]]] = [
@@ -36,10 +39,9 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 def training(agent: str, **settings: Any) -> partial[Any]:
     """A whole run of one block, of a key."""
     env, params = make("probe-Match-v0")
-    sizes = {"environments": 2, "block": 1, "blocks": 1, "episodes": 2, "width": 4}
-    sizes |= {"auxiliary_minibatches": 2} if agent == "ppg" else {}
-    config = find(agent).Config(**{**sizes, **SIZES[agent], **settings})
-    return partial(find(agent).train, config, env, params)
+    kind, small = find(agent).Config, find(agent).SMALL
+    sizes = {name: value for name, value in SIZES.items() if name in vars(kind())}
+    return partial(find(agent).train, kind(**{**small, **sizes, **settings}), env, params)
 
 
 @pytest.mark.slow
@@ -100,8 +102,7 @@ def test_the_state_of_a_memory_keeps_its_types(name: str, x64: bool, promotion: 
 def test_parts_of_r2d2_run_on_their_own(x64: bool, promotion: str):
     """Outside of `block`, which allows promotion for all that it calls."""
     env, params = make("probe-Match-v0")
-    r2d2 = find("r2d2")
-    config = r2d2.Config(environments=2, width=4, **SIZES["r2d2"])
+    r2d2, config = find("r2d2"), training("r2d2").args[0]
 
     def parts(key):
         state = r2d2.init(config, env, params, key)
@@ -166,9 +167,13 @@ def test_counts_end_below_2_to_the_31(agent: str):
 
     for start in (0, 2**31 - 2, 2**31 - 1):
         _, *learned = found = [int(count) for count in after(jnp.int32(start), jax.random.key(0))]
-        assert min(found) > start - 50 and (agent != "ppo" or (found[0] - start) % 3 == 1)
-        # Both copies are made when they are due: every 50 and every 10 gradient steps.
-        assert all((count - start) % 50 == config.updates for count in learned)
+        assert min(found) > start - 50 and (
+            agent != "ppo" or (found[0] - start) % 3 == config.block
+        )
+        # Both copies of the parameters are made when they are due.
+        for count in learned:
+            steps = count - start - config.block * config.updates
+            assert steps % math.lcm(config.target_period, config.actor_period) == 0
 
 
 @pytest.mark.parametrize("periods", [(), (3,), (500,), (50, 10), (6, 4)])

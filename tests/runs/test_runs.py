@@ -20,7 +20,7 @@ import pytest
 from mmrl import runs
 from mmrl.agents import AGENTS, dqn, find, r2d2
 from mmrl.agents.ppo import ppg
-from mmrl.agents.settings import check_settings
+from mmrl.agents.settings import Settings as Base
 from mmrl.envs.probes import Memory
 from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
 from mmrl.runs.earlier import earlier
@@ -147,9 +147,9 @@ class Settings:
 )
 def test_a_setting_of_another_type_is_named(setting: str, value: Any, wanted: str):
     for fits in ({}, {"blocks": np.int64(2)}, {"rate": 1}, {"rate": np.float32(1)}):
-        check_settings(dataclasses.replace(Settings(), **fits))
+        Base.check_ranges(dataclasses.replace(Settings(), **fits))
     with pytest.raises(ValueError, match=f"`{setting}` must be {wanted}; got {value!r}"):
-        check_settings(dataclasses.replace(Settings(), **{setting: value}))
+        Base.check_ranges(dataclasses.replace(Settings(), **{setting: value}))
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_numbers_that_a_part_was_given_are_told_apart():
 
 def test_settings_may_be_numbers_of_any_kind():
     config = dataclasses.replace(SETUP.config)
-    # The annotations, which tests alone enforce, would refuse these; `check_settings` does not.
+    # The annotations, which tests alone enforce, would refuse these; `check_ranges` does not.
     object.__setattr__(config, "learning_rate", np.float32(0.5))
     object.__setattr__(config, "block", np.int64(2))
     told = restore(describe(dataclasses.replace(SETUP, config=config))).config

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mmrl import collectives, runs
-from mmrl.agents import AGENTS, clear, dqn, find, ppo, r2d2, repeatable
+from mmrl.agents import AGENTS, find, repeatable
 from mmrl.agents.common import q_net, repeat, training
 from mmrl.agents.descent import annealed
 from mmrl.agents.ppo import ppg
@@ -27,30 +27,23 @@ SIZES: dict[str, Any] = {
     "width": 4,
     "environments": 4,
     "rollout": 4,
+    "block": 2,
     "blocks": 3,
     "episodes": 2,
 }
 LEARNED_FROM: dict[str, Any] = {"anneal": 1.0, "normalize_rewards": True, "advantage_decay": 0.5}
-CONFIGS: dict[str, Any] = {
-    "dqn": dqn.Config(**SIZES, block=2, batch=16, updates=2, capacity=64, epsilon_decay=5.0),
-    "r2d2": r2d2.Config(
-        **SIZES,
-        **{"length": 4, "overlap": 2, "burn_in": 2, "n_step": 2, "batch": 4, "updates": 2},
-        **{"block": 2, "capacity": 64, "beta_decay": 5.0, "target_period": 3, "actor_period": 5},
-    ),
-    "ppo": ppo.Config(**SIZES, **LEARNED_FROM, proximal="ewma", staleness=1, epochs=2, block=2),
-    "ppg": ppg.Config(
-        **SIZES,
-        **LEARNED_FROM,
-        **{"proximal": "ewma", "value_epochs": 2, "policy_iterations": 2, "block": 4},
-        **{"auxiliary_epochs": 2, "auxiliary_minibatches": 4},
-    ),
-    "clear": clear.Config(**SIZES, block=2, capacity=32),
+# What changes with time in an agent, if by default it does not, or not within three blocks.
+CHANGING: dict[str, dict[str, Any]] = {
+    "dqn": {"updates": 2, "epsilon_decay": 5.0},
+    "r2d2": {"updates": 2, "beta_decay": 5.0, "target_period": 3, "actor_period": 5},
+    "ppo": {**LEARNED_FROM, "proximal": "ewma", "staleness": 1, "epochs": 2},
+    "ppg": {**LEARNED_FROM, "proximal": "ewma", "value_epochs": 2, "auxiliary_epochs": 2},
 }
 
 
 def config_of(agent: str) -> Any:
-    return CONFIGS.get(agent) or find(agent).Config(**SIZES, block=2)
+    own = {**find(agent).SMALL, **CHANGING.get(agent, {})}
+    return find(agent).Config(**{**own, **SIZES})
 
 
 def setup(agent: str, **changes: Any) -> Setup:

@@ -39,17 +39,7 @@ from mmrl.agents.common import Make, Metrics, end_block, repeat, training
 from mmrl.agents.descent import annealed, descend, trained
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
-from mmrl.agents.settings import (
-    Settings,
-    check_settings,
-    choice,
-    count,
-    limit,
-    positive,
-    share,
-    static,
-    weight,
-)
+from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
 from mmrl.replay import reservoir
 from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
@@ -120,7 +110,7 @@ class State(eqx.Module):
 @promoting
 def check(config: Config, env: Any, params: Any) -> None:
     """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
-    check_settings(config)
+    config.check_ranges()
     least = config.environments * config.rollout
     if 0 < config.capacity < least:
         raise ValueError(

@@ -30,7 +30,7 @@ from mmrl._dtypes import advance, promoting
 from mmrl.agents.common import Make, Metrics, training
 from mmrl.agents.descent import annealed, descend
 from mmrl.agents.policies import actor_critic
-from mmrl.agents.ppo import learner, ppo
+from mmrl.agents.ppo import about, learner, ppo
 from mmrl.agents.settings import count, positive, weight
 from mmrl.nets import ActorCritic, Distribution
 
@@ -253,3 +253,13 @@ def block(
 
 
 train = training(check, init, block, actor_critic, learn)
+
+
+def label(config: Config) -> tuple[str, str]:
+    """Return what tells runs apart, in words and in the name of a folder."""
+    words, name = about.label(config)
+    return f"{words}, phases of {config.policy_iterations}", name.replace("ppo", "ppg", 1)
+
+
+SMALL: dict[str, Any] = {"policy_iterations": 2, "auxiliary_minibatches": 2}
+PAPERS = about.PPG

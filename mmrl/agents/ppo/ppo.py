@@ -45,17 +45,7 @@ from mmrl.agents.ppo import learner
 from mmrl.agents.ppo.diagnostics import Diagnostics as Diagnostics  # for those who read them
 from mmrl.agents.ppo.diagnostics import policy_noise, summarize
 from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
-from mmrl.agents.settings import (
-    Settings,
-    check_settings,
-    choice,
-    count,
-    limit,
-    positive,
-    share,
-    static,
-    weight,
-)
+from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
 from mmrl.monoid import LongMoments
 from mmrl.nets import ActorCritic
 from mmrl.rollout import Carry, collect
@@ -137,7 +127,7 @@ class State(eqx.Module):
 
 def check(config: Config, env: Any, params: Any) -> None:
     """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
-    check_settings(config)
+    config.check_ranges()
     if config.noise_scale and config.minibatches < 2:
         raise ValueError("`noise_scale` compares minibatches: `minibatches` must be at least 2.")
     action_size(env, params)

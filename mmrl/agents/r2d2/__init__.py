@@ -1,37 +1,20 @@
 """R2D2, the agent. `actors` is how it acts."""
 
-from mmrl.agents.r2d2.r2d2 import (
-    OBSERVES,
-    OWN,
-    Config,
-    State,
-    act_and_store,
-    beta,
-    block,
-    check,
-    greedy,
-    init,
-    iterate,
-    learn,
-    loss,
-    train,
-    unroll,
-)
-
-__all__ = [
-    "OBSERVES",
-    "OWN",
-    "Config",
-    "State",
-    "act_and_store",
-    "beta",
-    "block",
-    "check",
-    "greedy",
-    "init",
-    "iterate",
-    "learn",
-    "loss",
-    "train",
-    "unroll",
-]
+from mmrl.agents.r2d2.about import PAPERS as PAPERS
+from mmrl.agents.r2d2.about import SMALL as SMALL
+from mmrl.agents.r2d2.about import label as label
+from mmrl.agents.r2d2.r2d2 import OBSERVES as OBSERVES
+from mmrl.agents.r2d2.r2d2 import OWN as OWN
+from mmrl.agents.r2d2.r2d2 import Config as Config
+from mmrl.agents.r2d2.r2d2 import State as State
+from mmrl.agents.r2d2.r2d2 import act_and_store as act_and_store
+from mmrl.agents.r2d2.r2d2 import beta as beta
+from mmrl.agents.r2d2.r2d2 import block as block
+from mmrl.agents.r2d2.r2d2 import check as check
+from mmrl.agents.r2d2.r2d2 import greedy as greedy
+from mmrl.agents.r2d2.r2d2 import init as init
+from mmrl.agents.r2d2.r2d2 import iterate as iterate
+from mmrl.agents.r2d2.r2d2 import learn as learn
+from mmrl.agents.r2d2.r2d2 import loss as loss
+from mmrl.agents.r2d2.r2d2 import train as train
+from mmrl.agents.r2d2.r2d2 import unroll as unroll

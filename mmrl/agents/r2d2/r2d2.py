@@ -50,17 +50,7 @@ from mmrl.agents.common import (
 )
 from mmrl.agents.descent import adam, annealed, descend, fixed, trained
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
-from mmrl.agents.settings import (
-    Settings,
-    check_settings,
-    choice,
-    count,
-    limit,
-    positive,
-    share,
-    static,
-    weight,
-)
+from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
 from mmrl.nets import Net
 from mmrl.replay import sequences
 from mmrl.rollout import Carry, Transition
@@ -133,7 +123,7 @@ class State(eqx.Module):
 
 def check(config: Config, env: Any, params: Any) -> None:
     """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
-    check_settings(config)
+    config.check_ranges()
     longest = jax.eval_shape(lambda: _storage(config, jnp.zeros(()), jnp.zeros(()))).longest
     if config.rollout > longest:
         raise ValueError(

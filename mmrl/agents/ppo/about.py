@@ -1,0 +1,92 @@
+"""What runs of PPO are called, small sizes, and the settings of Hilton et al. 2022, PPG's too."""
+
+import math
+from typing import Any
+
+from mmrl.agents.settings import Paper
+
+
+def label(config: Any) -> tuple[str, str]:
+    """Return what tells runs apart, in words and in the name of a folder."""
+    words = f"{config.memory}, {config.objective}, proximal policy: {config.proximal}"
+    return words, f"ppo-{config.memory}-{config.proximal}"
+
+
+SMALL: dict[str, Any] = {"shared": True}
+
+_HILTON = (
+    "Hilton et al. 2022, Batch size-invariance for policy optimization, Appendix B, and "
+    "its published code, github.com/openai/ppo-ewma"
+)
+_TABLE_1 = {
+    "environments": 256,
+    "rollout": 256,
+    "minibatches": 8,
+    "learning_rate": 5e-4,
+    "value_weight": 0.5,
+    "entropy_weight": 0.01,
+    "clip": 0.2,
+    "gamma": 0.999,
+    "lam": 0.95,
+    "normalize_rewards": True,
+    "normalize_advantages": True,
+}
+_SHARED: dict[str, dict[str, Any]] = {
+    "Table 1": _TABLE_1,
+    "Section 2": {"objective": "clip"},
+    "Appendix B": {"memory": "none", "width": 256, "optimizer": "adam", "importance_max": 100.0},
+    "Published code": {
+        "adam_eps": 1e-8,
+        "anneal": 0.0,
+        "max_grad_norm": math.inf,
+        "reward_gamma": 0.99,
+        "reward_clip": 10.0,
+    },
+}
+_RUN = "Appendix B, of 100 million steps"
+_PPO = _SHARED | {
+    _RUN: {"block": 14, "blocks": 109},
+    "Table 2": {"epochs": 3},
+    "Section 2, π_old": {"proximal": "behavior"},
+    "Section 5.3, footnote 2": {"shared": True},  # a pass of one network, where PPG has two
+}
+_PPG = _SHARED | {
+    "Table 3": {
+        "policy_iterations": 32,
+        "epochs": 1,
+        "value_epochs": 1,
+        "auxiliary_epochs": 6,
+        "auxiliary_minibatches": 16 * 32,
+        "clone_weight": 1.0,
+    },
+    "Table 1, α": {"auxiliary_rate": 5e-4},
+    _RUN: {"blocks": 48},
+    "Table 3, of a phase": {"block": 32},
+    "Section 2, π_old": {"proximal": "behavior"},
+}
+_EWMA = {
+    "Table 4": {"prox_center": 8.0},
+    "Section 4": {"proximal": "ewma"},
+}
+_PROCGEN = (
+    "The paper plays Procgen, whose images go through IMPALA's convolutional network to 256 "
+    "features, without a memory; here the network is an MLP of that width.",
+    "The network is shown the observation alone, without a flag at the start of an episode.",
+    "Its 256 environments are 4 workers with 64 each, whose gradients are averaged: one batch.",
+    "A run has 100 million steps, rounded up to whole blocks.",
+    "On a smaller machine: `--environments 64 --rollout 128 --minibatches 4 --blocks 16`, and "
+    "`--gamma 0.99` where episodes are short; for a task that needs a memory, `--memory lru`.",
+)
+_CENTER = (
+    "β_prox = 0.889 is the center of mass 8 that the appendix derives it from, the number of "
+    "minibatches of an iteration; 8 is β_prox = 8/9.",
+)
+
+PPO = {
+    "paper": Paper(_HILTON, _PPO, _PROCGEN, ()),
+    "ewma": Paper(_HILTON, _PPO | _EWMA, (*_PROCGEN, *_CENTER), ()),
+}
+PPG = {
+    "paper": Paper(_HILTON, _PPG, _PROCGEN, ()),
+    "ewma": Paper(_HILTON, _PPG | _EWMA, (*_PROCGEN, *_CENTER), ()),
+}
