@@ -1,7 +1,7 @@
 """Write book/api: one page for each module of the ladder in the README, from its docstrings."""
 
-import ast
-import pkgutil
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -21,54 +21,32 @@ def rungs() -> dict[str, str]:
 
 
 def modules(rung: str) -> list[str]:
-    """The modules that the page of a rung shows: of a chapter, all but exercises and experiments.
+    """The modules that the page of a rung shows.
 
-    A package with `__all__` is shown as one; of others all public modules are shown. What a package
-    in `OPEN` is made of is shown after it, but for what its `__all__` has shown already.
+    A rung with `__all__` stands for its modules, and so does a package that is not in `OPEN`. A
+    module is left out if a package above it shows half of its names or more.
     """
-    name, folder = f"mmrl.{rung}", ROOT / "mmrl" / rung
-    init = folder / "__init__.py"
-    if not folder.is_dir() or (init.exists() and _given(init)):
-        return [name]
-    shown = [name] if init.exists() else []
-    for part in _parts(name, folder):
-        below = _parts(part, folder / part.rpartition(".")[2]) if OPEN.match(part) else []
-        shown += [part, *(module for module in below if not HIDDEN.match(module))]
-    return shown
+    base = ROOT / "mmrl" / rung
+    paths = [path.relative_to(ROOT).with_suffix("") for path in base.rglob("*.py")]
+    names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    return [name for name in sorted(names | {f"mmrl.{rung}"}) if "._" not in name and _adds(name)]
 
 
-def _parts(name: str, folder: Path) -> list[str]:
-    """List the public modules of a package of which its `__all__` shows less than half."""
-    init = folder / "__init__.py"
-    given = _given(init) if init.exists() else {}
-    parts = sorted(info.name for info in pkgutil.iter_modules([str(folder)]))
-    public = [f"{name}.{part}" for part in parts if not part.startswith("_")]
-    return [part for part in public if not _shown(part, given.get(part, set()))]
-
-
-def _shown(module: str, names: set[str]) -> bool:
-    """Check whether these are at least half of the public names of a module."""
-    source = (ROOT / module.replace(".", "/")).with_suffix(".py")
-    if not names or not source.exists():
-        return bool(names)
-    body = ast.parse(source.read_text("utf-8")).body
-    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    public = {name for name in defined if not name.startswith("_")}
-    return 2 * len(public & names) >= len(public)
-
-
-def _given(init: Path) -> dict[str, set[str]]:
-    """Find the modules of which a package passes on names in its `__all__`, and those names."""
-    body = ast.parse(init.read_text("utf-8")).body
-    assigned = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
-    names = [node.id for t in assigned for node in ast.walk(t) if isinstance(node, ast.Name)]
-    if "__all__" not in names:
-        return {}
-    nodes = [node for part in body for node in ast.walk(part) if isinstance(node, ast.ImportFrom)]
-    given: dict[str, set[str]] = {}
-    for node in nodes:
-        given.setdefault(node.module or "", set()).update(alias.name for alias in node.names)
-    return given
+def _adds(name: str) -> bool:
+    parts = name.split(".")
+    first, *others = [".".join(parts[:i]) for i in range(2, len(parts))] or [name]
+    if first == name:
+        return True
+    given = [
+        getattr(importlib.import_module(package), "__all__", ()) for package in (first, *others)
+    ]
+    if given[0] or HIDDEN.match(name) or not all(map(OPEN.match, others)):
+        return False
+    module = importlib.import_module(name)
+    members = inspect.getmembers(module, lambda x: inspect.isroutine(x) or inspect.isclass(x))
+    own = {key for key, value in members if key[0] != "_" and value.__module__ == name}
+    shown = own.intersection(set().union(*given))
+    return hasattr(module, "__path__") or 2 * len(shown) < len(own)
 
 
 def page(rung: str) -> str:

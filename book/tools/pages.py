@@ -1,17 +1,15 @@
 """A Sphinx extension: docstrings as they are written, and the tables of results.
 
-Docstrings in mmrl are plain text: Unicode equations, indented tables, words in backticks. Read as
-reStructuredText they would break, so `to_rst` says which part is what.
+Docstrings in mmrl are Markdown: Unicode equations, indented tables, words in backticks.
 """
 
 import ast
 import html
 import inspect
 import json
-import operator
 import re
-import sys
 import textwrap
+import typing
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,93 +17,47 @@ from typing import Any
 from unittest import mock
 
 import address
-import api
-import moved
 from docutils import nodes
+from docutils.utils import new_document
+from myst_parser.mdit_to_docutils.sphinx_ import SphinxRenderer
+from myst_parser.parsers.mdit import create_md_parser
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.inspect import stringify_signature
 
+typing.GENERATING_DOCUMENTATION = "mmrl"  # jaxtyping then writes types as the source has them
 RESULTS = Path(__file__).parent.parent / "results"
-EMPHASIS = re.compile(r"(?<![\w*])\\\*(\w(?:[\w -]*\w)?)\\\*(?![\w*])")
-CODE = re.compile(r"`([^`\n]+)`")
-BULLET = re.compile(r"^[-*] ")
 MOST_ROWS = 60
 # Of every row these say where it comes from; they are shown once, above the table.
 ORIGIN = ("command", "device", "date", "revision", "python", "versions")
 
 
-def to_rst(lines: list[str]) -> list[str]:
-    """A docstring as reStructuredText: paragraphs, lists, tables; the indented stays as it is."""
-    out: list[str] = []
-    for block in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
-        rows = block.split("\n")
-        while rows:
-            kind = _kind(rows[0])
-            count = next((i for i, row in enumerate(rows) if not _goes_on(kind, row)), len(rows))
-            count = max(1, count)
-            out += [*RENDER[kind](rows[:count]), ""]
-            rows = rows[count:]
-    return out
+def markdown(lines: list[str]) -> list[str]:
+    """A docstring as a `markdown` directive, with a blank line in front of what is indented."""
+    text = re.sub(r"^(?![-*] | ).+\n(?=    \S)", r"\g<0>\n", "\n".join(lines), flags=re.MULTILINE)
+    return [".. markdown::", "", *(f"    {line}" for line in text.split("\n")), ""]
 
 
-def _kind(row: str) -> str:
-    if row.startswith("    "):
-        return "literal"
-    if BULLET.match(row):
-        return "list"
-    return "table" if row.startswith(("| ", "|-")) and row.endswith("|") else "text"
+class Markdown(SphinxDirective):
+    """A docstring, which is Markdown, within the reStructuredText that autodoc makes."""
 
+    has_content = True
 
-def _goes_on(kind: str, row: str) -> bool:
-    """Whether a row belongs to what began above it."""
-    if kind == "list":
-        return bool(BULLET.match(row)) or row.startswith(" ")
-    return kind == _kind(row)
-
-
-def _text(rows: list[str]) -> list[str]:
-    return [_inline(row.strip()) for row in rows]
-
-
-def _list(rows: list[str]) -> list[str]:
-    return [row[:2] + _inline(row[2:]) for row in rows]
-
-
-def _literal(rows: list[str]) -> list[str]:
-    return [
-        ".. code-block:: text",
-        "",
-        *(f"    {row}" for row in textwrap.dedent("\n".join(rows)).split("\n")),
-    ]
-
-
-def _table(rows: list[str]) -> list[str]:
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    body = [row for row in cells if not all(set(cell) <= {"-", ":"} for cell in row)]
-    out = [".. list-table::", "    :header-rows: 1", ""]
-    for row in body:
-        out += [f"    {'*' if i == 0 else ' '} - {_inline(cell)}" for i, cell in enumerate(row)]
-    return out
-
-
-RENDER = {"text": _text, "list": _list, "literal": _literal, "table": _table}
-
-
-def _inline(text: str) -> str:
-    """Backticks are code, a word between asterisks is stressed, and nothing else is markup."""
-    parts = CODE.split(text)
-    for i, part in enumerate(parts):
-        plain = re.sub(r"([\\*`|_])", r"\\\1", part)
-        parts[i] = f"``{part}``" if i % 2 else EMPHASIS.sub(r"*\1*", plain)
-    # Markup has to stand apart: a backslash and a space is nothing that can be seen.
-    return "".join(f"\\ {part}\\ " if i % 2 else part for i, part in enumerate(parts))
+    def run(self) -> list[nodes.Node]:
+        document = new_document(self.get_location(), self.state.document.settings)
+        config = self.env.myst_config.copy(disable_syntax=["html_block", "html_inline"])
+        parser = create_md_parser(config, SphinxRenderer)
+        parser.options["document"] = document
+        parser.render("\n".join(self.content))
+        return document.children
 
 
 def process_docstring(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    lines[:] = to_rst(lines)
+    lines[:] = markdown(lines)
     fields = _fields(obj) if what == "class" else ""
     if fields:
         lines += [".. code-block:: python", "", *(f"    {row}" for row in fields.split("\n")), ""]
@@ -114,61 +66,29 @@ def process_docstring(
 def process_signature(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str, result: str
 ) -> tuple[str, str] | None:
-    """Signatures as the source has them: `Float[Array, "time obs"]`, and not what it becomes."""
-    node = _node(obj)
-    if isinstance(node, ast.ClassDef):
-        made = [part for part in node.body if getattr(part, "name", "") == "__init__"]
-        if made and isinstance(made[0], ast.FunctionDef):
-            return f"({_arguments(made[0].args, skip=1)})", ""
-        # The fields are the arguments, and are shown in full below.
-        return (f"({', '.join(_names(node))})", "") if _annotated(node) else ("()", "")
-    if not isinstance(node, ast.FunctionDef):
+    """The arguments of a class without their types if these are fields, which are shown below."""
+    if what != "class" or not signature:
         return None
-    method = what == "method" and "staticmethod" not in map(ast.unparse, node.decorator_list)
-    returns = _source(node.returns) if node.returns else ""
-    return f"({_arguments(node.args, skip=int(method))})", returns
-
-
-def _arguments(arguments: ast.arguments, skip: int) -> str:
-    arguments.args = arguments.args[skip:]
-    return _source(arguments)
-
-
-def _names(node: ast.ClassDef) -> list[str]:
-    """The fields that a caller gives; those with a value show it."""
-    words = []
-    for part in _annotated(node):
-        value = part.value
-        if isinstance(value, ast.Call):  # equinox's or dataclasses' field
-            value = next((k.value for k in value.keywords if k.arg == "default"), None)
-        name = ast.unparse(part.target)
-        words.append(f"{name}={_source(value)}" if value else name)
-    return sorted(words, key=lambda word: "=" in word)
-
-
-def _source(node: ast.AST) -> str:
-    return ast.unparse(node).replace("'", '"')
-
-
-def _annotated(node: ast.ClassDef) -> list[ast.AnnAssign]:
-    return [part for part in node.body if isinstance(part, ast.AnnAssign)]
-
-
-def _node(obj: Any) -> ast.stmt | None:
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(obj))).body[0]
-    except (OSError, TypeError, SyntaxError):
+    if "*args" in signature:  # of a protocol or of traits
+        return "", ""
+    fields = getattr(obj, "__dataclass_fields__", getattr(obj, "_fields", ()))
+    if not {*inspect.signature(obj).parameters} <= {*fields}:
         return None
+    text = stringify_signature(inspect.signature(obj), show_annotation=False)
+    return re.sub(r"<(?:class|function) '?([\w.]+)[^>]*>", r"\1", text), ""
 
 
 def _fields(obj: type) -> str:
     """The fields of a class as its source has them: their comments are their documentation."""
-    node = _node(obj)
-    fields = _annotated(node) if isinstance(node, ast.ClassDef) else []
+    try:
+        source = textwrap.dedent(inspect.getsource(obj))
+    except (OSError, TypeError):
+        return ""
+    body = getattr(ast.parse(source).body[0], "body", [])
+    fields = [part for part in body if isinstance(part, ast.AnnAssign)]
     if not fields:
         return ""
-    rows = textwrap.dedent(inspect.getsource(obj)).split("\n")
-    first = fields[0].lineno - 1
+    rows, first = source.split("\n"), fields[0].lineno - 1
     while rows[first - 1].strip().startswith("#"):
         first -= 1
     return textwrap.dedent("\n".join(rows[first : fields[-1].end_lineno]))
@@ -262,41 +182,6 @@ def leave_equations(app: Any, doctree: nodes.document) -> None:
             node += nodes.Text(rf"\[{text}\]")
 
 
-def name_exactly(app: Any, doctree: nodes.document) -> None:
-    """Links in signatures lead to what a name means in its module, not to a namesake elsewhere."""
-    shown = {module for rung in api.rungs() for module in api.modules(rung)}
-    for signature in doctree.findall(addnodes.desc_signature):
-        module = signature.get("module")
-        if module not in shown:
-            continue
-        owner = _meaning(sys.modules[module], signature["fullname"])
-        home = sys.modules[getattr(owner, "__module__", None) or module]
-        for link in signature.findall(addnodes.pending_xref):
-            meant = _meaning(home, link["reftarget"])
-            if isinstance(meant, type) and (place := _place(meant, shown)):
-                link["reftarget"] = f"{place}.{meant.__qualname__}"
-            elif meant is not None and not isinstance(meant, type):  # has no place of its own
-                link["reftarget"] = f"{module}.{link['reftarget']}"
-                link.attributes.pop("refspecific", None)
-
-
-def _place(meant: type, shown: set[str]) -> str | None:
-    """The module that shows a class: its own, or a package above it that gives it away."""
-    module = meant.__module__
-    while module and not (
-        module in shown and _meaning(sys.modules[module], meant.__qualname__) is meant
-    ):
-        module = module.rpartition(".")[0]
-    return module or None
-
-
-def _meaning(module: Any, path: str) -> Any:
-    try:
-        return operator.attrgetter(path)(module)
-    except AttributeError:
-        return None
-
-
 def without_thebe(
     app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
 ) -> None:
@@ -333,8 +218,6 @@ def mend(app: Any, error: Exception | None) -> None:
         for wrong, right in MENDED:
             text = re.sub(wrong, right, text)
         path.write_text(text, "utf-8")
-    if error is None:
-        moved.lead_on(Path(app.outdir))
 
 
 def buttons(app: Sphinx, config: Config) -> None:
@@ -369,12 +252,13 @@ def _titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("sphinx.ext.autodoc")
+    app.add_directive("markdown", Markdown)
     app.connect("config-inited", buttons)
     app.connect("autodoc-process-docstring", process_docstring)
-    app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-signature", process_signature)
     app.connect("doctree-read", leave_equations)
-    app.connect("doctree-read", name_exactly)
     app.connect("html-page-context", without_thebe, priority=900)
     app.connect("html-page-context", titles_alone, priority=100)
     app.connect("build-finished", mend)

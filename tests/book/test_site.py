@@ -3,21 +3,20 @@
 The site takes the outputs of the runs that are tested here, and runs nothing a second time.
 """
 
-import importlib
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from bs4 import BeautifulSoup, Tag
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT / "tests" / "browser")]
@@ -25,7 +24,6 @@ import api  # noqa: E402
 import build  # noqa: E402
 import execute  # noqa: E402
 import hyperparameters  # noqa: E402
-import moved  # noqa: E402
 import pages  # noqa: E402
 import popgym_table  # noqa: E402
 import reader  # noqa: E402
@@ -209,21 +207,99 @@ def check(widgets: list[Driven], capsys: pytest.CaptureFixture) -> None:
 # What the pages are made of
 
 
-def test_a_docstring_reads_as_it_was_written():
-    text = "x_t = *a* • |b|.  Eq. 1.\n\n    a  | b\n    1    2\n\nSee `scan`:\n- one\n  more\n- two"
-    assert "\n".join(pages.to_rst(text.split("\n"))) == (
-        "x\\_t = *a* • \\|b\\|.  Eq. 1.\n\n"
-        ".. code-block:: text\n\n    a  | b\n    1    2\n\n"
-        "See \\ ``scan``\\ :\n\n- one\n  more\n- two\n"
-    )
+DOCSTRING = """Return x_t = *a* • |b|, `x_t` of <name>.  Eq. 1.
+    a  | b
+    1    2
+
+See `scan`:
+- one
+  more
+- two
+
+| id | Q* |
+|---|---|
+| `x` | 1 |
+"""
+EXAMPLE = f'''
+import dataclasses
+import jax
+from jaxtyping import Array, Float
+
+class Step:
+    """A step."""
+
+@dataclasses.dataclass
+class Config:
+    """Settings."""
+
+    # all of them
+    rate: float = 0.5  # per step, α
+    dtype: type = Step
+
+def scan(xs: Float[Array, "time obs"], step: Step | None = None) -> Float[Array, " time"]:
+    """{DOCSTRING}"""
+'''
 
 
-def test_a_table_of_a_docstring_becomes_a_table():
-    text = "|a| is no table.\n\n| id | Q* |\n|---|---|\n| `x` | 1 |"
-    assert "\n".join(pages.to_rst(text.split("\n"))) == (
-        "\\|a\\| is no table.\n\n.. list-table::\n    :header-rows: 1\n\n"
-        "    * - id\n      - Q\\*\n    * - \\ ``x``\\ \n      - 1\n"
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory: pytest.TempPathFactory) -> BeautifulSoup:
+    """The page of a module. In its own process, because jaxtyping is imported differently."""
+    folder = tmp_path_factory.mktemp("api")
+    (folder / "example.py").write_text(EXAMPLE)
+    (folder / "index.rst").write_text("Example\n=======\n\n.. automodule:: example\n   :members:\n")
+    extensions = ["myst_parser", "pages", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+    config = folder / "conf.py"
+    config.write_text(
+        f"extensions = {extensions}\nautodoc_typehints_format = 'short'\n"
+        "python_use_unqualified_type_names = True\nadd_module_names = False\n"
     )
+    path = os.pathsep.join((str(folder), str(ROOT / "book" / "tools"), str(ROOT)))
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", str(folder), str(folder / "html")]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return BeautifulSoup((folder / "html" / "index.html").read_text("utf-8"), "html.parser")
+
+
+def shown(documented: BeautifulSoup, name: str) -> Tag:
+    heading = documented.find("dt", id=f"example.{name}")
+    assert isinstance(heading, Tag) and isinstance(heading.parent, Tag)
+    return heading.parent
+
+
+@pytest.mark.slow
+def test_a_docstring_reads_as_it_was_written(documented: BeautifulSoup):
+    body = shown(documented, "scan").dd
+    assert isinstance(body, Tag)
+    first, second = (node.get_text() for node in body.find_all("p", recursive=False))
+    assert first == "Return x_t = a • |b|, x_t of <name>.  Eq. 1." and second == "See scan:"
+    assert [node.get_text() for node in body.find_all("em")] == ["a"]
+    assert [node.get_text() for node in body.find_all("code")] == ["x_t", "scan", "x"]
+    assert body.pre and body.pre.get_text() == "a  | b\n1    2\n"
+    assert [node.get_text() for node in body.find_all("li")] == ["one\nmore", "two"]
+    rows = [[c.get_text() for c in row.find_all(["th", "td"])] for row in body.find_all("tr")]
+    assert rows == [["id", "Q*"], ["x", "1"]]
+
+
+@pytest.mark.slow
+def test_a_signature_has_shapes_types_that_are_links_and_its_source(documented: BeautifulSoup):
+    heading = shown(documented, "scan").dt
+    assert isinstance(heading, Tag)
+    text = heading.get_text().strip()
+    assert text.startswith("scan(xs: Float[Array, 'time obs'], step: Step | None = None) → Float[")
+    links = {node.get_text(): node["href"] for node in heading.find_all("a")}
+    assert links["Step"] == "#example.Step" and "example.html#scan" in links["[source]"]
+
+
+@pytest.mark.slow
+def test_fields_of_a_class_are_shown_with_their_comments(documented: BeautifulSoup):
+    about = shown(documented, "Config")
+    assert about.dt and about.dt.get_text().strip().startswith("class Config(rate=0.5, dtype=")
+    assert about.pre and about.pre.get_text() == (
+        "# all of them\nrate: float = 0.5  # per step, α\ndtype: type = Step\n"
+    )
+    assert not about.find("dt", id="example.Config.rate")
 
 
 def test_results_of_any_shape_make_a_table():
@@ -302,45 +378,6 @@ def test_every_module_of_the_ladder_has_a_page():
         assert f"]({rung}.md)" in api.index()
     listed = re.findall(r"file: api/(\w+)", (execute.ROOT / "book" / "_toc.yml").read_text("utf-8"))
     assert listed == ["index", *api.rungs()]
-
-
-def test_what_has_moved_stands_where_it_is_said_to():
-    for new in {**moved.MOVED, **moved.SOURCES}.values():
-        module, _, name = new.rpartition(".")
-        assert hasattr(importlib.import_module(module), name) or find_spec(new), new
-    listed = [module for rung in api.rungs() for module in api.modules(rung)]
-    for new in moved.MOVED.values():
-        parent, _, name = new.rpartition(".")
-        value = getattr(importlib.import_module(parent), name, None)
-        is_module = value is None or isinstance(value, ModuleType)
-        assert (new if is_module else parent) in listed, f"no page shows {new}"
-
-
-def test_old_addresses_lead_on(tmp_path: Path):
-    for name in ("api/course", "api/show", "_modules/mmrl/monoid/core", "_modules/mmrl/runs/run"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"{name}.html").write_text("<body></body>", "utf-8")
-    moved.lead_on(tmp_path)
-    assert 'url=../../_modules/mmrl/monoid/core.html"' in html(tmp_path, "_modules/mmrl/monoid")
-    assert not (tmp_path / "_modules/mmrl/checks.html").exists()  # it would lead nowhere
-    assert "course.html#mmrl.course.figures.batching" in html(tmp_path, "api/show")
-
-
-@pytest.mark.full
-def test_every_name_that_has_moved_is_on_its_new_page(site: Path):
-    for new in moved.MOVED.values():
-        assert f'id="{new}' in html(site, f"api/{new.split('.')[1]}"), new
-
-
-@pytest.mark.full
-def test_a_link_to_what_has_moved_leads_there(site: Path, tab: Tab):
-    reader.visit(tab, site / "api/show.html", 1280, "light")
-    tab.run(
-        'location.href = location.href.replace(/#.*/, "") + "#mmrl.show.batching.by_step"; null'
-    )
-    tab.run("location.reload(); null")
-    wanted = "api/course.html#mmrl.course.figures.batching.by_step"
-    tab.wait(f"location.href.endsWith({wanted!r})")
 
 
 def test_a_short_run_is_not_published(monkeypatch: pytest.MonkeyPatch):
