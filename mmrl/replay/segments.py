@@ -19,10 +19,9 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
     """`batch / length` random rows of the dataset of Eq. 27, one after the other on one tape.
 
     Rows are drawn independently (with replacement) and uniformly among all segments of the stored
-    episodes; on a tape with priorities, a segment inherits w = priority^α of its episode. `begin`
-    is True at the first step of each row. `mask` is False on the padding, and everywhere if the
-    tape holds no whole episode. `Sample.rows` names the episode of each row, perhaps more than
-    once. O(batch + log capacity).
+    episodes. `begin` is True at the first step of each row. `mask` is False on the padding, and
+    everywhere if the tape holds no whole episode. `Sample.rows` names the episode of each row,
+    perhaps more than once. O(batch + log capacity).
 
     Raises ValueError if `length` is not positive or does not divide `batch`.
     """
@@ -45,11 +44,11 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
 def _draw(
     tape: Tape, key: PRNGKeyArray, count: int, length: int
 ) -> tuple[Int[Array, " count"], Int[Array, " count"]]:
-    """`count` episodes with P ∝ w · ⌈n / L⌉ for one of n steps, and a segment of each, uniformly.
+    """`count` episodes with P ∝ ⌈n / L⌉ for one of n steps, and a segment of each, uniformly.
 
-    The number of segments depends on L, which the tape's sums, of w and w · (n - 1), do not know.
+    The number of segments depends on L, which the tape's sums, of 1 and n - 1, do not know.
     But ⌈n / L⌉ is at most 1 + (n - 1) / L and more than half of that. So we draw with probability
-    ∝ w + w · (n - 1) / L, accept with the ratio of the two, and try again until `count` rows are
+    ∝ 1 + (n - 1) / L, accept with the ratio of the two, and try again until `count` rows are
     accepted: twice on average at the worst. Without any episode, the row `capacity` is given.
     """
     capacity, levels = tape.length.shape[0], len(tape.sums)

@@ -6,7 +6,7 @@ row i says how long the episode is that begins in step i, or 0. A ring overwrite
 an episode before its others, so that clearing the rows that are written over discards whole
 episodes (Eqs. 33-34): no loop, no limit to their number, and no counter that grows and overflows.
 
-Beside the steps a tape takes 16 bytes per step: length, priority, and a sum tree to draw by.
+In addition to the steps, a tape takes 12 bytes per step: length, and a sum tree to draw by.
 """
 
 from dataclasses import replace
@@ -32,11 +32,7 @@ class Tape(eqx.Module):
     # D. Worker w's ring is the rows w · depth to (w + 1) · depth - 1.
     steps: PyTree[Shaped[Array, "capacity ..."]]
     length: Int[Array, " capacity"]  # I: steps of the whole episode that begins in this row, or 0
-    priority: Float[Array, " capacity"]  # of the episode that begins in this row
-    # Sums of w = priority^α and of w · (length - 1) over the episodes of I: two columns.
-    sums: tree.Tree
-    alpha: Float[Array, ""]  # α: 0 draws episodes uniformly, 1 in proportion to their priority
-    peak: Float[Array, ""]  # the highest priority set so far, which new episodes get
+    sums: tree.Tree  # of 1 and of length - 1 over the episodes of I: two columns
     cursor: Int[Array, ""]  # the place in every ring that is written next
     unfinished: Int[Array, " worker"]  # steps so far of the episode in progress, at most depth
 
@@ -66,13 +62,10 @@ class Sample(eqx.Module):
     rows: Int[Array, " episode"]
 
 
-def init(
-    example: PyTree, capacity: int, *, workers: int = 1, alpha: float | Float[Array, ""] = 0.0
-) -> Tape:
+def init(example: PyTree, capacity: int, *, workers: int = 1) -> Tape:
     """D = I = (): room for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step, without axes. Episodes will be drawn with probability ∝ priority^α;
-    `alpha` may be traced, and 0 is the uniform draw of the paper.
+    `example` is one step, without axes.
 
     Raises ValueError if `capacity` is not a positive multiple of `workers`, or `workers` < 1.
     """
@@ -80,10 +73,7 @@ def init(
     return Tape(
         steps=ring.empty(example, capacity),
         length=jnp.zeros(capacity, jnp.int32),
-        priority=jnp.ones(capacity, jnp.float32),
         sums=tree.build(jnp.zeros((2, capacity), jnp.float32)),
-        alpha=jnp.asarray(alpha, jnp.float32),
-        peak=jnp.ones((), jnp.float32),
         cursor=jnp.zeros((), jnp.int32),
         unfinished=jnp.zeros(workers, jnp.int32),
     )
@@ -93,11 +83,11 @@ def init(
 def add(tape: Tape, rollout: Rollout) -> Tape:
     """D ← concat(D, ρ), I ← the whole episodes of D (Eqs. 30-34), for ρ of [worker, time, ...].
 
-    Each worker goes on where its last rollout stopped. An episode enters I with its last step, with
-    the highest priority so far, and leaves it, whole, when its first step is overwritten. One that
-    is longer than a ring is never whole, and so never sampled. O(worker · time), whatever the
-    capacity, if the tape is donated or carried by a loop. What would copy it: `lax.cond` under
-    `vmap`, and to sample from the tape as it was before an `add` in the same step of a loop.
+    Each worker goes on where its last rollout stopped. An episode enters I with its last step, and
+    leaves it, whole, when its first step is overwritten. One that is longer than a ring is never
+    whole, and so never sampled. O(worker · time), whatever the capacity, if the tape is donated or
+    carried by a loop. What would copy it: `lax.cond` under `vmap`, and to sample from the tape as
+    it was before an `add` in the same step of a loop.
 
     Raises ValueError if the rollout's leaves are not those of the tape, or longer than a ring.
     """
@@ -117,31 +107,22 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     here = jnp.append(tree.cover(tape.cursor, time) % depth, jnp.array(ends, jnp.int32))
     touched = jnp.concatenate([(base + here[None]).reshape(-1), continued])
     length = tape.length.at[rows].set(0, unique_indices=True)
-    tape = replace(
+    length = length.at[first].set(index + 1 - began, mode="drop")
+    now = weights(length.at[changed].get(mode="fill", fill_value=0))
+    return replace(
         tape,
         steps=ring.write(tape.steps, rows, rollout),
-        length=length.at[first].set(index + 1 - began, mode="drop"),
-        priority=tape.priority.at[first].set(tape.peak, mode="drop"),
+        length=length,
+        sums=tree.update(tape.sums, changed, now.T, touched),
         cursor=(tape.cursor + time) % depth,
         unfinished=jnp.minimum(time - after, depth),
     )
-    return reweigh(tape, changed, touched)
 
 
-def weights(
-    length: Int[Array, " n"], priority: Float[Array, " n"], alpha: Float[Array, ""]
-) -> Float[Array, "2 n"]:
-    """w = priority^α and w · (length - 1), the two columns of `Tape.sums`; 0 without an episode."""
-    w = jnp.where(length > 0, priority**alpha, 0.0)
-    return jnp.stack([w, w * (length - 1).astype(w.dtype)])
-
-
-def reweigh(tape: Tape, rows: Int[Array, " n"], touched: Array | None = None) -> Tape:
-    """The tape with its sums brought up to date at `rows`; a row past the end changes nothing."""
-    length = tape.length.at[rows].get(mode="fill", fill_value=0)
-    priority = tape.priority.at[rows].get(mode="fill", fill_value=1)
-    both = weights(length, priority, tape.alpha).T
-    return replace(tape, sums=tree.update(tape.sums, rows, both, touched))
+def weights(length: Int[Array, " n"]) -> Float[Array, "2 n"]:
+    """Return 1 and length - 1, the two columns of `Tape.sums`; 0 in a row without an episode."""
+    columns = length > 0, jnp.maximum(length - 1, 0)
+    return jnp.stack([column.astype(jnp.float32) for column in columns])
 
 
 def valid(tape: Tape) -> Bool[Array, " capacity"]:
@@ -153,11 +134,11 @@ def valid(tape: Tape) -> Bool[Array, " capacity"]:
 def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
     """B = concat(D[I[j] : I[j+1]], …)[:B], over episodes j drawn without replacement (Eq. 35).
 
-    The next episode is j with probability ∝ priority_j^α among those not drawn yet (Algorithm 5, as
-    printed, may draw one twice). The batch is full whenever the tape holds `batch` steps in whole
-    episodes; else it holds all of them. At most the last episode is cut, at its end: late steps are
-    seen less often than early ones, and what comes after `batch` steps of an episode never. Take a
-    batch that holds the longest episode.
+    The next episode is any of those not drawn yet, all equally likely (Algorithm 5, as printed, may
+    draw one twice). The batch is full whenever the tape holds `batch` steps in whole episodes;
+    otherwise it holds all of them. At most the last episode is cut, at its end: steps near the end
+    of an episode are sampled less often, and steps beyond `batch` are never sampled. Use a batch
+    that holds the longest episode.
 
     O(batch + log capacity). Raises ValueError if `batch` is not positive.
     """

@@ -1,6 +1,8 @@
 """Translate the files of earlier versions: settings and arrays that they lack, and old names."""
 
+import itertools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -11,18 +13,40 @@ EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0, "precision"
 EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
 # Arrays of a state that files of earlier versions lack; they start as zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
+# How many arrays earlier versions stored before these: a tape's priorities, then α and their peak.
+FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
 
 
 def complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.ndarray]:
-    """Return the leaves of a checkpoint, with zeros for those in `LATER` that it lacks."""
-    new = [bool(LATER.search(jax.tree_util.keystr(path))) for path, _ in named]
-    if len(leaves) != len(named) - sum(new):
-        return leaves
-    stored = iter(leaves)
-    return [
-        np.zeros(x.shape, x.dtype) if added else next(stored)
-        for added, (_, x) in zip(new, named, strict=True)
-    ]
+    """Return the leaves of a checkpoint without those in `FORMER`, and with zeros for `LATER`.
+
+    Leaves that fit neither the present version nor an earlier one are returned as they are.
+    """
+    names = [jax.tree_util.keystr(path) for path, _ in named]
+    like = [x for _, x in named]
+    before = [sum(n for end, n in FORMER.items() if name.endswith(end)) for name in names]
+    later = [bool(LATER.search(name)) for name in names]
+    for has_former, lacks_later in itertools.product((False, True), repeat=2):
+        gone = before if has_former else [0] * len(names)
+        new = later if lacks_later else [False] * len(names)
+        if len(leaves) == len(names) + sum(gone) - sum(new) and (
+            found := _aligned(iter(leaves), gone, new, like)
+        ):
+            return found
+    return leaves
+
+
+def _aligned(
+    stored: Iterator[np.ndarray], gone: list[int], new: list[bool], like: list[Any]
+) -> list[np.ndarray]:
+    """Return one array per present leaf; an empty list if a shape or a type differs."""
+    found = []
+    for skipped, added, x in zip(gone, new, like, strict=True):
+        for _ in range(skipped):
+            next(stored)
+        found.append(np.zeros(x.shape, x.dtype) if added else next(stored))
+    pairs = zip(found, like, strict=True)
+    return found if all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs) else []
 
 
 def earlier(setup: dict[str, Any]) -> dict[str, Any]:

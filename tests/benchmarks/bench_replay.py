@@ -113,9 +113,9 @@ class Program:
         return self.calls * self.seeds / self.best
 
 
-def full(capacity: int, alpha: float = 0.0) -> tape.Tape:
+def full(capacity: int) -> tape.Tape:
     """A tape that has wrapped around."""
-    t = tape.init(steps((), True), capacity, workers=WORKERS, alpha=alpha)
+    t = tape.init(steps((), True), capacity, workers=WORKERS)
     t = jax.tree.map(jnp.array, t)  # arrays of its own, which can be donated
     program = Program(add, t, capacity // (WORKERS * TIME) + EPISODE)
     program.run(0)
@@ -127,7 +127,6 @@ def ours(calls: int) -> dict[tuple[str, str], Program]:
     for name, capacity in CAPACITIES.items():
         for label, body in (("add", add), ("sample", sample), ("segments", rows), ("both", both)):
             found[label, name] = Program(body, full(capacity), calls)
-        found["prioritised", name] = Program(sample, full(capacity, alpha=0.6), calls)
         seeds = jax.tree.map(lambda x: jnp.stack([x] * SEEDS), full(capacity))
         found["seeds", name] = Program(both, seeds, -(-calls // SEEDS), SEEDS)
     return found
@@ -169,7 +168,6 @@ def theirs(calls: int) -> dict[str, Program]:
 GROWTH = {
     "add": "tape: add 16 × 16",
     "sample": "tape: sample 512",
-    "prioritised": "tape: sample 512 by priority",
     "both": "tape: add, then sample",
     "seeds": f"the same, vmap over {SEEDS} seeds",
     "segments": "segments: sample 51 × 10",
@@ -179,7 +177,7 @@ RIVALS = [
     ("sample", "sample"),
     ("segments", "sample"),
     ("add", "prioritised add"),
-    ("prioritised", "prioritised sample"),
+    ("sample", "prioritised sample"),
 ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mmrl.replay import priorities, segments, tape, tree
+from mmrl.replay import segments, tape, tree
 
 
 class Step(eqx.Module):
@@ -22,12 +22,12 @@ add = jax.jit(tape.add)
 sample = jax.jit(segments.sample, static_argnums=(2, 3))
 
 
-def filled(lengths, capacity=None, alpha=0.0) -> tape.Tape:
+def filled(lengths, capacity=None) -> tape.Tape:
     """A tape of one worker with episodes of these lengths, ids counting from 1."""
     last = np.zeros(sum(lengths), bool)
     last[np.cumsum(lengths) - 1] = True
     rollout = Step(1 + np.arange(len(last), dtype=np.int32)[None], last[None])
-    build = jax.jit(lambda x: tape.add(tape.init(EXAMPLE, capacity or len(last), alpha=alpha), x))
+    build = jax.jit(lambda x: tape.add(tape.init(EXAMPLE, capacity or len(last)), x))
     return build(rollout)
 
 
@@ -72,23 +72,19 @@ def test_sampled_rows_are_rows_of_the_dataset(length):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_every_segment_is_as_likely(alpha, monkeypatch):
-    """P(row) ∝ priority^α, whatever the lengths: chi-square, from a tree of several levels."""
+def test_every_segment_is_as_likely(monkeypatch):
+    """Whatever the lengths: chi-square, from a tree of several levels."""
     monkeypatch.setattr(tree, "TOP", 4)
     monkeypatch.setattr(tree, "BRANCH", 3)
-    length, priority = 3, np.float32([1, 3, 0.5, 2, 1, 4, 8])
-    t = filled(LENGTHS, capacity=40, alpha=alpha)
-    t = jax.jit(priorities.set_priority)(t, np.cumsum([0, *LENGTHS[:-1]]), priority)
+    length = 3
+    t = filled(LENGTHS, capacity=40)
     draw = jax.jit(jax.vmap(lambda key: segments.sample(t, key, 4 * length, length).steps.id))
     found = draw(jax.random.split(jax.random.key(1), 10_000)).reshape(-1, length)[:, 0]
     rows = dataset(LENGTHS, length)
-    episode = np.searchsorted(np.cumsum(LENGTHS), [row[0] for row in rows])
-    weights = priority[episode] ** alpha
     counts = Counter(found.tolist())
     observed = np.array([counts[row[0]] for row in rows])
     assert observed.sum() == len(found)
-    expected = weights / weights.sum() * len(found)
+    expected = np.full(len(rows), len(found) / len(rows))
     assert stats.chisquare(observed, expected, sum_check=False).pvalue > 1e-4
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mmrl.replay import priorities, segments, tape, tree
+from mmrl.replay import segments, tape, tree
 
 
 class Step(eqx.Module):
@@ -42,7 +42,6 @@ class Setting:
     depth: int  # steps in a ring
     time: int  # steps of a rollout, per worker
     batch: int
-    alpha: float = 0.0
     top: int = 1024  # shape of the sum tree
     branch: int = 32
     short: int = 16
@@ -53,15 +52,15 @@ class Setting:
 
 
 SETTINGS = {
-    "deep tree": Setting(3, 24, 5, 17, alpha=0.7, top=8, branch=3, short=8),
+    "deep tree": Setting(3, 24, 5, 17, top=8, branch=3, short=8),
     "rollout as long as a ring": Setting(1, 7, 7, 30),
-    "batch of one": Setting(2, 11, 4, 1, alpha=1.0, top=4, branch=2),
+    "batch of one": Setting(2, 11, 4, 1, top=4, branch=2),
 }
 HISTORIES, CALLS = 60, 14
 
 
 def record(setting: Setting, seed: int):
-    """Random histories of add, sample and set_priority, and what the tape held after every one."""
+    """Random histories of add and sample, and what the tape held after every one."""
     generator = np.random.default_rng(seed)
     shape = (HISTORIES, CALLS, setting.workers, setting.time)
     often = generator.choice([0.02, 0.1, 0.3, 0.8], HISTORIES)
@@ -70,17 +69,14 @@ def record(setting: Setting, seed: int):
 
     def call(t, x):
         ids, last, key = x
-        now, later = jax.random.split(key)
-        drawn = tape.sample(t, now, setting.batch)
-        values = jax.random.uniform(later, drawn.rows.shape, minval=0.1, maxval=9.0)
-        after = priorities.set_priority(t, drawn.rows, values)
-        return tape.add(after, steps(ids, last)), (t, tape.valid(t), drawn, values)
+        drawn = tape.sample(t, key, setting.batch)
+        return tape.add(t, steps(ids, last)), (t, tape.valid(t), drawn)
 
     def history(ids, last, key):
-        empty = tape.init(EXAMPLE, setting.capacity, workers=setting.workers, alpha=setting.alpha)
+        empty = tape.init(EXAMPLE, setting.capacity, workers=setting.workers)
         keys = jax.random.split(key, CALLS)
         end, trace = jax.lax.scan(call, empty, (jnp.asarray(ids), jnp.asarray(last), keys))
-        again = tree.build(tape.weights(end.length, end.priority, end.alpha))
+        again = tree.build(tape.weights(end.length))
         return end, again, trace
 
     keys = jax.random.split(jax.random.key(seed), HISTORIES)
@@ -91,10 +87,9 @@ class Model:
     """What a tape should be: all steps ever added, and a list of the episodes among them."""
 
     def __init__(self, setting: Setting):
-        self.setting, self.head, self.peak = setting, 0, 1.0
+        self.setting, self.head = setting, 0
         self.open = [[] for _ in range(setting.workers)]
         self.closed = []  # (worker, head at its first step, ids)
-        self.priority = {}  # of (worker, first)
 
     def add(self, ids, last):
         for w, i in np.ndindex(ids.shape):
@@ -102,7 +97,6 @@ class Model:
             if last[w, i]:
                 first = self.open[w][0][0]
                 self.closed.append((w, first, [step for _, step in self.open[w]]))
-                self.priority[w, first] = self.peak
                 self.open[w] = []
         self.head += ids.shape[1]
 
@@ -120,14 +114,11 @@ def at(tree, *index):
 
 def check_table(model: Model, t: tape.Tape) -> None:
     length = np.zeros(model.setting.capacity, np.int32)
-    priority = np.array(t.priority)
     for w, first, ids in model.live():
         row = model.row(w, first)
         assert length[row] == 0, "two episodes in a row"
-        length[row], priority[row] = len(ids), model.priority[w, first]
+        length[row] = len(ids)
     np.testing.assert_array_equal(t.length, length)
-    np.testing.assert_allclose(t.priority, priority, rtol=1e-6)
-    np.testing.assert_allclose(t.peak, model.peak, rtol=1e-6)
 
 
 def check_sample(model: Model, drawn: tape.Sample, seen: Counter) -> list:
@@ -208,7 +199,7 @@ def test_equals_a_plain_model(name, monkeypatch):
     monkeypatch.setattr(tree, "TOP", setting.top)
     monkeypatch.setattr(tree, "BRANCH", setting.branch)
     monkeypatch.setattr(tape, "SHORT", setting.short)
-    ids, last, (end, again, (tapes, valid, samples, values)) = record(setting, seed=0)
+    ids, last, (end, again, (tapes, valid, samples)) = record(setting, seed=0)
     seen = Counter()
     for history in range(HISTORIES):
         model = Model(setting)
@@ -216,15 +207,11 @@ def test_equals_a_plain_model(name, monkeypatch):
             now = at(tapes, history, call)
             check_table(model, now)
             np.testing.assert_array_equal(valid[history, call], now.length > 0)
-            episodes = check_sample(model, at(samples, history, call), seen)
-            for i, (w, first, _) in enumerate(episodes):
-                model.priority[w, first] = values[history, call, i]
-                model.peak = max(model.peak, values[history, call, i])
+            check_sample(model, at(samples, history, call), seen)
             before = model.live()
             model.add(ids[history, call], last[history, call])
             count_cases(model, before, setting.time, seen)
         check_table(model, at(end, history))
-        seen["priorities differ"] += len(set(model.priority.values())) > 1
     for ours, wanted in zip(end.sums, again, strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=1e-6, atol=0)
     never = {case for case, times in seen.items() if times == 0}
@@ -234,19 +221,14 @@ def test_equals_a_plain_model(name, monkeypatch):
 # Eager calls would compile every operation on its own.
 add = jax.jit(tape.add)
 sample = jax.jit(tape.sample, static_argnums=2)
-set_priority = jax.jit(priorities.set_priority)
-set_alpha = jax.jit(priorities.set_alpha)
-episode_priority = jax.jit(priorities.episode_priority)
 
 
-def filled(lengths, *, capacity=None, alpha=0.0) -> tape.Tape:
+def filled(lengths, *, capacity=None) -> tape.Tape:
     """A tape of one worker with episodes of these lengths, ids counting from 1."""
     total = sum(lengths)
     last = np.zeros(total, bool)
     last[np.cumsum(lengths) - 1] = True
-    build = jax.jit(
-        lambda x: tape.add(tape.init(EXAMPLE, capacity or total, alpha=alpha), steps(*x))
-    )
+    build = jax.jit(lambda x: tape.add(tape.init(EXAMPLE, capacity or total), steps(*x)))
     return build((1 + np.arange(total)[None], last[None]))
 
 
@@ -320,17 +302,14 @@ def test_draw_never_finds_a_row_without_weight(monkeypatch):
 
 
 @pytest.mark.slow
-def test_priorities_up_to_the_power_alpha():
-    """The order of the episodes in a batch is successive sampling with w = priority^α."""
-    lengths, priority, alpha = [1, 6, 2, 1], np.array([1.0, 5.0, 0.3, 2.0]), 0.7
-    t = filled(lengths, alpha=alpha)
+def test_every_order_of_episodes_is_as_likely():
+    t = filled([1, 6, 2, 1])
     rows = np.flatnonzero(t.length)
-    t = set_priority(t, rows, np.float32(priority))
     keys = jax.random.split(jax.random.key(2), DRAWS)
     # One episode is raced for at first: the other three come from the longer race.
     drawn = jax.jit(jax.vmap(lambda key: sample(t, key, 10).rows))(keys)
     assert tape.SHORT >= 10
-    assert_law(np.searchsorted(rows, drawn[:, :3]), (priority**alpha).tolist())
+    assert_law(np.searchsorted(rows, drawn[:, :3]), [1.0, 1.0, 1.0, 1.0])
 
 
 def test_a_long_first_episode_changes_nothing():
@@ -343,59 +322,6 @@ def test_a_long_first_episode_changes_nothing():
     first = jax.jit(jax.vmap(lambda key: sample(t, key, 7).rows[0]))(keys)
     rows = np.flatnonzero(t.length)
     assert_law(np.searchsorted(rows, first)[:, None], [1.0, 1.0, 1.0, 1.0])
-
-
-@pytest.mark.slow
-def test_alpha_may_be_set_later():
-    rows, values = np.array([0, 2, 3, 6, 8]), np.float32([1.0, 8.0, 0.1, 2.0, 5.0])
-    uniform = set_priority(filled([2, 1, 3, 2, 1]), rows, values)
-    for alpha in (0.0, 0.5, 2.0):
-        wanted = set_priority(filled([2, 1, 3, 2, 1], alpha=alpha), rows, values)
-        assert_same(set_alpha(uniform, alpha), wanted)
-
-
-def test_new_episodes_get_the_highest_priority_ever_set():
-    t = filled([2, 2], capacity=16)
-    assert t.priority[0] == t.priority[2] == 1
-    t = set_priority(t, np.array([0]), np.float32([7.0]))
-    t = set_priority(t, np.array([0]), np.float32([0.5]))
-    t = add(t, steps(np.array([[5, 6]]), np.array([[False, True]])))
-    np.testing.assert_array_equal(t.priority[np.array([0, 2, 4])], [0.5, 1, 7])
-
-
-def test_set_priority_ignores_what_is_no_episode_and_no_number():
-    t = filled([2, 3, 1], alpha=1.0)
-    rows = np.array([0, 1, 2, 5, 6, 6])
-    values = np.float32([np.nan, 9.0, 2.0, np.inf, 4.0, 4.0])
-    after = set_priority(t, rows, values)
-    np.testing.assert_array_equal(after.priority, [1, 1, 2, 1, 1, 1])
-    assert after.peak == 2
-    np.testing.assert_array_equal(after.sums[0][0], [1, 0, 2, 0, 0, 1])
-    low = set_priority(t, rows, np.float32([-3.0, 1, 1e30, 1, 1, 1]))
-    np.testing.assert_allclose(low.priority[np.array([0, 2])], priorities.PRIORITIES, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_episode_priority_mixes_maximum_and_mean():
-    """p = η max|δ| + (1 - η) mean|δ|, the last episode over the steps that were sampled."""
-    t = filled([2, 1, 3], capacity=12)
-    drawn = sample(t, jax.random.key(0), 5)
-    errors = np.float32([3.0, -1.0, 0.5, 2.0, -4.0])
-    found = episode_priority(drawn, errors, 0.75)
-    count = int(drawn.begin.sum())
-    runs = np.split(np.abs(np.array(errors)), np.flatnonzero(drawn.begin)[1:])
-    np.testing.assert_allclose(
-        found[:count], [0.75 * run.max() + 0.25 * run.mean() for run in runs], rtol=1e-6
-    )
-    # A segment and its padding are one row: errors on the padding do not count.
-    rows = jax.jit(segments.sample, static_argnums=(2, 3))(t, jax.random.key(0), 12, 4)
-    garbage = np.where(rows.mask, np.float32(1), np.float32(np.nan))
-    np.testing.assert_allclose(jax.jit(priorities.episode_priority)(rows, garbage), 1.0, rtol=1e-6)
-    short = sample(t, jax.random.key(0), 9)
-    garbage = np.where(short.mask, np.float32(1), np.float32(np.nan))
-    np.testing.assert_allclose(episode_priority(short, garbage)[:3], 1.0, rtol=1e-6)
-    unchanged = set_priority(t, short.rows, episode_priority(short, garbage))
-    np.testing.assert_allclose(unchanged.priority, t.priority, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -451,18 +377,16 @@ def test_seeds_under_vmap_are_seeds_alone():
 
 @pytest.mark.slow
 def test_a_loop_copies_nothing_of_the_capacity():
-    """add, sample and set_priority in a loop write in place: no copy in the compiled program."""
+    """add and sample in a loop write in place: no copy in the compiled program."""
     capacity = 1 << 17
 
     def body(t, x):
         t = add(t, steps(jnp.ones((16, 16)) * x[0], jnp.ones((16, 16))))
-        drawn = sample(t, x[1], 64)
-        errors = drawn.steps.id.astype(jnp.float32)
-        return set_priority(t, drawn.rows, episode_priority(drawn, errors)), None
+        return t, sample(t, x[1], 64).steps.id
 
     def loop(t):
         keys = jax.random.split(jax.random.key(0), 10)
-        return jax.lax.scan(body, t, (jnp.arange(10), keys))[0]
+        return jax.lax.scan(body, t, (jnp.arange(10), keys))
 
     t = eqx.filter_eval_shape(tape.init, EXAMPLE, capacity, workers=16)
     t = jax.tree.map(lambda x: jax.ShapeDtypeStruct((5, *x.shape), x.dtype), t)
@@ -488,13 +412,7 @@ def test_64_bit_changes_no_type(x64):
     rollout = jax.eval_shape(lambda: steps(jnp.ones((2, 5)), jnp.ones((2, 5))))
     key = jax.eval_shape(lambda: jax.random.key(0))
     drawn = jax.eval_shape(lambda t, key: tape.sample(t, key, 17), t, key)
-    rows, values = drawn.rows, jax.ShapeDtypeStruct((17,), jnp.float64)
-    for after in (
-        jax.eval_shape(tape.add, t, rollout),
-        jax.eval_shape(priorities.set_priority, t, rows, values),
-        jax.eval_shape(lambda t: priorities.set_alpha(t, 0.5), t),
-    ):
-        assert after == t
+    assert jax.eval_shape(tape.add, t, rollout) == t
     assert drawn.rows.dtype == drawn.episode.dtype == jnp.int32
     by_segments = jax.eval_shape(lambda t, key: segments.sample(t, key, 17, 17), t, key)
     assert by_segments.rows.dtype == by_segments.episode.dtype == jnp.int32
