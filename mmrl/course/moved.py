@@ -73,6 +73,21 @@ MOVED = {
 }
 """Earlier and present name of each, both below `mmrl.course`."""
 
+SPLIT = {
+    "figures.r2d2": ("ch09_r2d2.figures", "ch09b_stale_states.figures", "figures.errors"),
+    "figures.policies": ("ch10_ppo_with_memory.figures", "ch11_three_policies.figures"),
+    "figures.batching": ("ch07_train_it.figures", "figures.lines"),
+    "figures.sensitivity": ("ch08_what_truncation_costs.figures", "figures.lines"),
+    "figures.invariance": (
+        "ch12_batch_size_invariance.figures",
+        "ch12b_advantage_moments.figures",
+        "figures.lines",
+        "experiments.stratified",
+    ),
+    "figures.forgetting": ("ch13_forgetting.figures", "figures.scores"),
+}
+"""Modules that were split, and those that hold their names now; of equal names the first counts."""
+
 
 class Finder(MetaPathFinder, Loader):
     """Importer of the modules in `MOVED` by their earlier names."""
@@ -82,12 +97,20 @@ class Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         """Return a spec for an earlier name, and None for any other."""
         name = fullname.removeprefix("mmrl.course.")
-        return ModuleSpec(fullname, self) if name in MOVED else None
+        return ModuleSpec(fullname, self) if name in MOVED or name in SPLIT else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module that has moved in the place of the empty one; Python returns that."""
-        name = MOVED[module.__name__.removeprefix("mmrl.course.")]
-        sys.modules[module.__name__] = importlib.import_module(f"mmrl.course.{name}")
+        """Put the module that has moved in the place of the empty one; Python returns that.
+
+        A module that was split is filled with the public names of its heirs.
+        """
+        name = module.__name__.removeprefix("mmrl.course.")
+        if name in MOVED:
+            sys.modules[module.__name__] = importlib.import_module(f"mmrl.course.{MOVED[name]}")
+            return
+        for heir in reversed(SPLIT[name]):
+            names = vars(importlib.import_module(f"mmrl.course.{heir}")).items()
+            vars(module).update({name: x for name, x in names if not name.startswith("_")})
 
 
 def install() -> None:

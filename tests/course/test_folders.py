@@ -78,6 +78,17 @@ def test_earlier_names_lead_to_the_same_modules():
         assert not (ROOT / f"{old.replace('.', '/')}.py").exists(), f"{old} has not moved"
 
 
+def test_a_module_that_was_split_has_the_names_of_its_heirs():
+    for old, heirs in moved.SPLIT.items():
+        found = vars(importlib.import_module(f"mmrl.course.{old}"))
+        modules = [vars(importlib.import_module(f"mmrl.course.{heir}")) for heir in heirs]
+        public = {name for names in modules for name in names if not name.startswith("_")}
+        assert public <= set(found)
+        for name in public:
+            assert found[name] is next(names[name] for names in modules if name in names)
+        assert not (ROOT / f"{old.replace('.', '/')}.py").exists(), f"{old} is still one"
+
+
 def test_an_unknown_name_is_still_an_error():
     with pytest.raises(ModuleNotFoundError, match="chapter_99"):
         importlib.import_module("mmrl.course.exercises.chapter_99")

@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 
 from mmrl import memory
 from mmrl.course.ch08_what_truncation_costs import experiment_sensitivity as experiment
-from mmrl.course.figures import sensitivity as show
+from mmrl.course.ch08_what_truncation_costs import figures as show
+from mmrl.course.figures.lines import lines
 from mmrl.course.instruments import sensitivity
 from mmrl.course.results import published
 from mmrl.memory import LRU
@@ -164,7 +165,7 @@ def test_figures():
     ax = show.outside({"a": {"gradient": rng.uniform(size=5), "swap": rng.uniform(size=5)}})
     assert [t.get_text() for t in ax.get_yticklabels()] == ["a"] and ax.get_xlim() == (0, 100)
     curves = {"a": np.ones(5), "b": np.ones(5)}
-    ax = show.lines(curves, np.arange(5), xlabel="x", ylabel="y", references={"one": 1.0})
+    ax = lines(curves, np.arange(5), xlabel="x", ylabel="y", references={"one": 1.0})
     heights = [text.xy[1] for text in ax.texts if text.get_text() in curves]
     assert len(heights) == 2 and heights[0] != heights[1], "labels must not overlap"
 

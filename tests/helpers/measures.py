@@ -12,6 +12,7 @@ from mmrl import memory
 from mmrl.agents import AGENTS
 from mmrl.course.capstone import evaluation
 from mmrl.course.ch05_returns_are_monoids.experiment_returns_timing import OURS
+from mmrl.course.ch13_forgetting.figures import in_its_stage
 from mmrl.course.ch14_clear.figures import FIGURE_8, first_lessons
 from mmrl.course.ch18_many_devices import scaling
 from mmrl.course.continual.cycles import forward_transfer
@@ -19,7 +20,6 @@ from mmrl.course.experiments import experiment_popgym as grid
 from mmrl.course.experiments import stratified
 from mmrl.course.experiments.experiment_baselines import LEVELS
 from mmrl.course.experiments.tuning import outdated
-from mmrl.course.figures.forgetting import in_its_stage
 from mmrl.runs import interquartile_mean, interval
 from tests.helpers.tables import Row, Rows
 

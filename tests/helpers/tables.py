@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mmrl.course.figures.forgetting import sampled
+from mmrl.course.figures.scores import sampled
 from mmrl.runs.checkpoint import loads
 
 BOOK = Path(__file__).parents[2] / "book"

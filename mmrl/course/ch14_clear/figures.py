@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.course.figures.forgetting import BESIDE, policy
+from mmrl.course.figures.scores import BESIDE, policy
 from mmrl.runs import interval
 from mmrl.show import INK, STYLES, dress, figure
 

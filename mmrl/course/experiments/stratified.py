@@ -95,3 +95,18 @@ def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
         total += (wins - m * n / 2) / (size + 1)
         variance += m * n / 12 * (size + 1 - tied) / (size + 1) ** 2
     return float(total / np.sqrt(variance)) if variance > 0 else 0.0
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """A line per task, agent and condition: the final return by c, and how far both spread."""
+    factors = sorted({row["c"] for row in rows})
+    head = f"{'':40s}" + "".join(f"c = {c:<5d}" for c in factors) + "spread of finals  of areas"
+    lines = []
+    for agent, condition in dict.fromkeys((row["agent"], row["condition"]) for row in rows):
+        for task, by_factor in select(rows, agent, condition).items():
+            finals = {c: final(row).mean() for c, row in by_factor.items()}
+            entries = (f"{finals[c]:<9.3f}" if c in finals else " " * 9 for c in factors)
+            spreads = spread(by_factor, final), spread(by_factor)
+            line = f"{f'{task}, {agent}, {condition}':40s}" + "".join(entries)
+            lines.append(f"{line}{spreads[0]:<18.3f}{spreads[1]:.3f}")
+    return "\n".join([head, *sorted(lines)])

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mmrl.course.ch13_forgetting import figures as forgetting
 from mmrl.course.continual import cycles
-from mmrl.course.figures import forgetting
+from mmrl.course.figures import scores as draw
 from mmrl.show import figure
 
 STEPS = np.arange(0, 130, 10)  # before all training, and two evaluations in each of six stages
@@ -37,9 +38,9 @@ def lines(ax: Any, width: float) -> list[Any]:
 
 
 def test_a_line_is_thick_where_its_task_is_trained():
-    ax = forgetting.scores_by_task(scores(), STEPS, ORDER, title="in turn", chance=-0.6)
+    ax = draw.scores_by_task(scores(), STEPS, ORDER, title="in turn", chance=-0.6)
     assert ax.get_title("left") == "in turn"
-    thick = lines(ax, forgetting.TRAINED)
+    thick = lines(ax, draw.TRAINED)
     assert len(thick) == 6
     for line in thick:
         x, y = line.get_data()
@@ -49,27 +50,27 @@ def test_a_line_is_thick_where_its_task_is_trained():
         assert y[0] == pytest.approx(-1.0 if stage < 3 else 0.2)
     colors = [line.get_color() for line in thick]
     assert colors == sorted(colors, key=colors.index) and len(set(colors)) == 3
-    thin = lines(ax, forgetting.AT_REST)
+    thin = lines(ax, draw.AT_REST)
     assert [len(line.get_xdata()) for line in thin] == [13] * 3
     texts = [text.get_text() for text in ax.texts]
     assert sorted(texts) == sorted([*"123123", "task 1", "task 2", "task 3"])
 
 
 def test_all_tasks_at_once_are_thick_throughout():
-    ax = forgetting.scores_by_task(scores(), STEPS, names=("left", "right", "up"))
-    assert [len(line.get_xdata()) for line in lines(ax, forgetting.TRAINED)] == [13] * 3
+    ax = draw.scores_by_task(scores(), STEPS, names=("left", "right", "up"))
+    assert [len(line.get_xdata()) for line in lines(ax, draw.TRAINED)] == [13] * 3
     assert [text.get_text() for text in ax.texts] == ["left", "right", "up"]
     assert not ax.patches
 
 
 def test_a_row_says_where_it_is_from():
     ax = forgetting.published_scores(row("a"), title="a row")
-    assert len(lines(ax, forgetting.TRAINED)) == 6 and ax.get_xlim() == (0, 120)
+    assert len(lines(ax, draw.TRAINED)) == 6 and ax.get_xlim() == (0, 120)
 
 
 def test_greedy_scores_are_dotted_beside_sampled_ones():
-    ax = forgetting.scores_by_task(scores(), STEPS, ORDER, greedy=scores() + 0.5)
-    dotted, thin = lines(ax, 1.0), lines(ax, forgetting.AT_REST)
+    ax = draw.scores_by_task(scores(), STEPS, ORDER, greedy=scores() + 0.5)
+    dotted, thin = lines(ax, 1.0), lines(ax, draw.AT_REST)
     for one, other in zip(dotted, thin, strict=True):
         np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
     assert "sampled" in ax.get_ylabel() and "greedy" in ax.get_ylabel()
@@ -88,24 +89,24 @@ def both(cell: str) -> dict[str, Any]:
 
 
 def test_a_row_of_sampled_actions_has_the_greedy_one_beside_it():
-    found = forgetting.sampled(both("a"))
+    found = draw.sampled(both("a"))
     np.testing.assert_array_equal(found["scores"], scores())
     assert found["cell"] == "a" and found["greedy"]["retained"] == [0.6, 0.5, 0.7]
     ax = forgetting.published_scores(found)
-    for one, other in zip(lines(ax, 1.0), lines(ax, forgetting.AT_REST), strict=True):
+    for one, other in zip(lines(ax, 1.0), lines(ax, draw.AT_REST), strict=True):
         np.testing.assert_allclose(one.get_ydata(), other.get_ydata() + 0.5)
     ax = forgetting.cumulatives({"one": found})
     (line,), (dotted,) = lines(ax, 2), lines(ax, 1.0)
     np.testing.assert_allclose(dotted.get_ydata(), line.get_ydata() + 0.5, rtol=1e-5)
     assert "sampled (dotted: greedy)" in ax.get_ylabel()
-    assert forgetting.policy([found, both("a")]) == "greedy"
+    assert draw.policy([found, both("a")]) == "greedy"
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"`scores` must have shape \[seed, 12, task\]"):
-        forgetting.scores_by_task(scores(), STEPS[1:], ORDER)
+        draw.scores_by_task(scores(), STEPS[1:], ORDER)
     with pytest.raises(ValueError, match="`order` must divide the 12 evaluations"):
-        forgetting.scores_by_task(scores(), STEPS, ORDER[:5])
+        draw.scores_by_task(scores(), STEPS, ORDER[:5])
 
 
 def test_what_is_kept_is_a_dot_per_seed_and_a_bar():
@@ -151,7 +152,7 @@ def test_probes_have_a_line_per_method_over_positions():
 
 def test_a_summary_has_each_task_and_what_is_kept():
     once = row("at once", retained=[], cumulative=[[0.5, 0.25, 0.75, 1.0]])
-    head, first, second = forgetting.summary([row("in turn"), once]).splitlines()
+    head, first, second = draw.summary([row("in turn"), once]).splitlines()
     assert head.split()[:2] == ["task", "1"] and "task 4" in head
     assert first.startswith("in turn") and first.endswith("0.60  [0.50, 0.70]")
     assert second.split() == [
@@ -162,7 +163,7 @@ def test_a_summary_has_each_task_and_what_is_kept():
 
 def test_panels_share_limits_that_hold_all_of_them():
     _, axes = figure(2)
-    forgetting.scores_by_task(scores(), STEPS, ORDER, ax=axes[0])
-    forgetting.scores_by_task(3 * scores(), STEPS, ax=axes[1])
+    draw.scores_by_task(scores(), STEPS, ORDER, ax=axes[0])
+    draw.scores_by_task(3 * scores(), STEPS, ax=axes[1])
     low, high = axes[0].get_ylim()
     assert low <= -3.3 and high >= 3.3

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mmrl.course.ch12_batch_size_invariance import figures as batches
+from mmrl.course.ch12b_advantage_moments import figures as conditions
 from mmrl.course.experiments import stratified
-from mmrl.course.figures import invariance
+from mmrl.course.figures import lines as draw
 
 
 def row(condition: str, c: int, height: float, task: str = "Task") -> dict[str, Any]:
@@ -25,7 +27,7 @@ ROWS = [row(*cell, height) for cell, height in HEIGHTS.items()]
 
 def test_a_curve_for_each_batch():
     by_factor = stratified.select(ROWS, "ppg", WHOLE)["Task"]
-    ax = invariance.curves(by_factor, title="Task")
+    ax = batches.curves(by_factor, title="Task")
     assert {"c = 1", "c = 4", "c = 16", "best"} <= {text.get_text() for text in ax.texts}
     ends = [line.get_ydata()[-1] for line in ax.get_lines() if line.get_linewidth() == 2]
     np.testing.assert_allclose(ends, [0.8, 0.8, 0.75])
@@ -34,29 +36,29 @@ def test_a_curve_for_each_batch():
 def test_rows_that_do_not_fit_together_are_refused():
     odd = row(WHOLE, 4, 0.8) | {"env_steps": [1, 2, 3, 4]}
     with pytest.raises(ValueError, match="`by_factor` must hold rows with the same `env_steps`"):
-        invariance.curves({1: ROWS[0], 4: odd})
+        batches.curves({1: ROWS[0], 4: odd})
 
 
 def test_costs_are_what_c_has_less_than_one():
     rows = [*ROWS, row(WHOLE, 1, 0.1, "Other"), row(WHOLE, 4, 0.9, "Other")]
-    found = invariance.costs(rows, "ppg", "Task")
+    found = conditions.costs(rows, "ppg", "Task")
     middles = {name: {c: entry[0] for c, entry in of.items()} for name, of in found.items()}
     assert list(middles) == [WHOLE, LESS]
     np.testing.assert_allclose([*middles[WHOLE].values()], [0.0, 0.05], atol=1e-12)
     np.testing.assert_allclose([*middles[LESS].values()], [0.1, 0.6], atol=1e-12)
     middle, low, high = found[LESS][16]
     assert low < middle < high and high - low <= 0.2 + 1e-9
-    assert invariance.costs(rows, "ppo", "Task") == {}
+    assert conditions.costs(rows, "ppo", "Task") == {}
 
 
 def test_a_condition_with_its_own_start_is_compared_with_that():
     rows = [*ROWS, row("no average", 1, 0.5), row("no average", 4, 0.4)]
-    found = invariance.costs(rows, "ppg", "Task", stratified.final)
+    found = conditions.costs(rows, "ppg", "Task", stratified.final)
     np.testing.assert_allclose(found["no average"][4][0], 0.1)
 
 
 def test_differences_are_drawn_with_their_intervals():
-    ax = invariance.differences(invariance.costs(ROWS, "ppg", "Task"), title="Task")
+    ax = conditions.differences(conditions.costs(ROWS, "ppg", "Task"), title="Task")
     assert {WHOLE, LESS} <= {text.get_text() for text in ax.texts}
     assert [text.get_text() for text in ax.get_xticklabels()] == ["÷ 4", "÷ 16"]
     drawn = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 1.5]
@@ -65,12 +67,12 @@ def test_differences_are_drawn_with_their_intervals():
 
 
 def test_names_can_be_left_out():
-    ax = invariance.differences(invariance.costs(ROWS, "ppg", "Task"), names=False)
+    ax = conditions.differences(conditions.costs(ROWS, "ppg", "Task"), names=False)
     assert not ax.texts
 
 
 def test_a_summary_has_the_final_return_of_each_batch_and_the_spreads():
-    head, whole, less = invariance.summary(ROWS).splitlines()
+    head, whole, less = stratified.summary(ROWS).splitlines()
     assert "c = 1" in head and "c = 16" in head
     assert whole.startswith(f"Task, ppg, {WHOLE}") and less.startswith(f"Task, ppg, {LESS}")
     assert whole.split()[-5:] == ["0.800", "0.800", "0.750", "0.050", "0.050"]
@@ -78,7 +80,7 @@ def test_a_summary_has_the_final_return_of_each_batch_and_the_spreads():
 
 
 def test_effects_have_a_line_per_batch():
-    head, *lines = invariance.effects(ROWS, "ppg", [LESS], stratified.area).splitlines()
+    head, *lines = conditions.effects(ROWS, "ppg", [LESS], stratified.area).splitlines()
     assert LESS in head and [line.split()[:2] for line in lines] == [["÷", "4"], ["÷", "16"]]
     wanted = stratified.effect(ROWS, "ppg", LESS, 16)
     assert lines[1].split()[2:] == ["+0.550", f"({wanted.z:+.2f})"]
@@ -87,7 +89,7 @@ def test_effects_have_a_line_per_batch():
 def test_paths_have_their_own_steps():
     lines = {"one": np.array([1.0, 0.5]), "two": np.array([1.0, 0.7, 0.4])}
     x = {"one": np.array([0.0, 10.0]), "two": np.array([0.0, 5.0, 10.0])}
-    ax = invariance.paths(lines, x, xlabel="examples", ylabel="θ")
+    ax = draw.paths(lines, x, xlabel="examples", ylabel="θ")
     assert {"one", "two"} <= {text.get_text() for text in ax.texts}
     assert [len(line.get_xdata()) for line in ax.get_lines()] == [2, 3]
     assert ax.get_xlim() == (0, 10)

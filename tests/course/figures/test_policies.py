@@ -13,8 +13,9 @@ import pytest
 
 from mmrl.agents import ppo as agent
 from mmrl.course.ch10_ppo_with_memory import experiment_ppo as ppo
+from mmrl.course.ch10_ppo_with_memory import figures as memories
+from mmrl.course.ch11_three_policies import figures as proximal
 from mmrl.course.experiments.grid import settings
-from mmrl.course.figures import policies
 from mmrl.envs import make
 from mmrl.envs.wrappers import FlattenObservation
 
@@ -29,7 +30,7 @@ def row(memory: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_every_row_is_a_curve_of_its_name():
-    ax = policies.curves([row("lru"), row("gru")], lambda r: r["memory"], best=1.0, title="Task")
+    ax = memories.curves([row("lru"), row("gru")], lambda r: r["memory"], best=1.0, title="Task")
     assert {"lru", "gru", "best"} <= {text.get_text() for text in ax.texts}
     ends = [line.get_ydata()[-1] for line in ax.get_lines() if line.get_linewidth() == 2]
     assert [float(end) for end in ends] == [0.75, 0.75]
@@ -38,11 +39,11 @@ def test_every_row_is_a_curve_of_its_name():
 @pytest.mark.parametrize("other", [row("lru"), row("gru", env_steps=[1000, 3000])])
 def test_rows_that_do_not_fit_together_are_refused(other: dict[str, Any]):
     with pytest.raises(ValueError, match="`rows` must have one name each"):
-        policies.curves([row("lru"), other], lambda r: r["memory"])
+        memories.curves([row("lru"), other], lambda r: r["memory"])
 
 
 def test_a_summary_has_a_line_per_row():
-    first, second = policies.summary([row("lru"), row("none")]).splitlines()
+    first, second = memories.summary([row("lru"), row("none")]).splitlines()
     assert first.startswith("Task, lru") and "[   0.50,    1.00]" in first and "2 k steps" in first
     assert "2.5 CPU-s" in second
 
@@ -69,7 +70,7 @@ ROWS = [
     [(1e-3, [0.8, 0.6, 0.2], [0.8, 0.7]), (None, [0.9, 0.7, 0.3], [0.9, 0.4])],
 )
 def test_lines_begin_where_nothing_is_stale_and_go_on_in_order(rate, behavior, decoupled):
-    ax = policies.aging(ROWS, rate, title="Task")
+    ax = proximal.aging(ROWS, rate, title="Task")
     lines = {line.get_label(): line for line in ax.get_lines() if line.get_linewidth() == 1.6}
     assert set(lines) == {"behavior", "decoupled"}
     assert list(lines["behavior"].get_ydata()) == behavior
@@ -79,7 +80,7 @@ def test_lines_begin_where_nothing_is_stale_and_go_on_in_order(rate, behavior, d
 
 
 def test_intervals_and_seeds_stand_at_their_line():
-    ax = policies.aging(ROWS, 1e-3)
+    ax = proximal.aging(ROWS, 1e-3)
     bars = [line.get_ydata() for line in ax.get_lines() if line.get_linewidth() == 2]
     assert any(np.allclose(bar, [0.1, 0.3]) for bar in bars) and len(bars) == 5
     dots = [line for line in ax.get_lines() if line.get_marker() == "."]
@@ -89,7 +90,7 @@ def test_intervals_and_seeds_stand_at_their_line():
 @pytest.mark.parametrize("rows", [ROWS[:1], [*ROWS, stale("recent", 4, 0.1, 0.1, task="Other")]])
 def test_staleness_needs_a_beginning_and_one_task(rows: list[dict[str, Any]]):
     with pytest.raises(ValueError, match="`rows` must be of one task, with one row"):
-        policies.aging(rows)
+        proximal.aging(rows)
 
 
 def test_gains_stand_at_their_task_with_their_interval_and_test():
@@ -100,7 +101,7 @@ def test_gains_stand_at_their_task_with_their_interval_and_test():
         }
         for name, gain, p in (("PPO", 0.1, 0.25), ("PPG", 0.2, 0.003))
     ]  # fmt: skip
-    ax = policies.gains(rows, title="Average")
+    ax = proximal.gains(rows, title="Average")
     named = {text.get_text() for text in ax.get_legend().get_texts()}
     assert named == {"PPO-EWMA against PPO, p = 0.25", "PPG-EWMA against PPG, p = 0.003"}
     marks = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
@@ -112,7 +113,7 @@ def test_gains_stand_at_their_task_with_their_interval_and_test():
 
 def test_bands_write_every_number_at_its_place():
     values = np.array([[0.0, 0.25], [0.5, 1.0], [0.75, 0.1]])
-    ax = policies.bands(values, [0.5, 1.0, 2.0], [4.0, 8.0], title="Bands")
+    ax = proximal.bands(values, [0.5, 1.0, 2.0], [4.0, 8.0], title="Bands")
     shown = {tuple(map(float, text.get_position())): text for text in ax.texts}
     assert len(shown) == 6 and shown[1, 1].get_text() == "1.00" and shown[0, 2].get_text() == "0.75"
     assert [shown[at].get_color() for at in ((0, 0), (1, 1))] == ["black", "white"]

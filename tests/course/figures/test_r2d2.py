@@ -1,11 +1,13 @@
-"""What chapter 09 draws."""
+"""What chapters 09 and 09b draw."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mmrl.course.figures import r2d2
+from mmrl.course.ch09_r2d2 import figures as r2d2
+from mmrl.course.ch09b_stale_states import figures as stale
+from mmrl.course.figures import errors
 from mmrl.show import figure
 
 
@@ -41,7 +43,7 @@ def test_strategies_stand_in_their_order_and_each_row_has_a_mark():
 
 
 def test_replayed_draws_medians_and_writes_out_what_is_too_small():
-    ax = r2d2.replayed(r2d2.measured([row("zero"), row("stored")]))
+    ax = stale.replayed(stale.measured([row("zero"), row("stored")]))
     assert labels(ax) == ["zero", "stored"] and ax.get_yscale() == "log"
     tops = [bar.get_y() + bar.get_height() for bar in ax.patches if bar.get_height()]
     np.testing.assert_allclose(tops, [0.6, 0.6])
@@ -49,7 +51,7 @@ def test_replayed_draws_medians_and_writes_out_what_is_too_small():
 
 
 def test_the_seeds_of_all_rows_come_together():
-    found = r2d2.measured(
+    found = stale.measured(
         [row("zero"), row("stored"), row("tape", delta_q={}), row("zero", delta_q=None)]
     )
     assert list(found) == ["zero", "stored"] and found["zero"]["first"].shape == (6,)
@@ -57,14 +59,14 @@ def test_the_seeds_of_all_rows_come_together():
 
 def test_strategies_keep_their_order_whatever_the_order_of_a_dictionary():
     curves = {"stored": np.ones(3), "zero": np.full(3, 2.0)}
-    ax = r2d2.errors(curves, np.array([1.0, 2.0, 4.0]), xlabel="drift", ylabel="ΔQ", log=True)
+    ax = errors.errors(curves, np.array([1.0, 2.0, 4.0]), xlabel="drift", ylabel="ΔQ", log=True)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["zero", "stored"]
     assert ax.get_xscale() == "log"
 
 
 def test_bounds_are_thin_and_stand_beside_the_errors():
     curves = {"bound": np.ones(4), "mine": np.full(4, 0.5)}
-    ax = r2d2.errors(curves, xlabel="steps", ylabel="error", bounds=["bound"])
+    ax = errors.errors(curves, xlabel="steps", ylabel="error", bounds=["bound"])
     bound, mine = ax.get_lines()
     assert bound.get_linewidth() < mine.get_linewidth() and ax.get_yscale() == "log"
 

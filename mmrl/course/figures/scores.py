@@ -1,4 +1,4 @@
-"""Figures of forgetting: scores in all tasks at all times, shares that are left, probes.
+"""Scores in all tasks at all times.
 
 Scores are [seed, time, task], the first before all training, and `env_steps` says when; `order` is
 the task of each stage, of equally many evaluations, or empty if all tasks are trained throughout.
@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 
-from mmrl.course.continual import cycles
 from mmrl.runs import interquartile_mean, interval
-from mmrl.show import INK, STYLES, dress, figure, label_ends, name_axes
+from mmrl.show import INK, STYLES, figure, label_ends, name_axes
 
 Row = dict[str, Any]
+
 TRAINED, AT_REST = 3.4, 1.2  # widths of a line, in points
+
 BESIDE = (0, (1, 1.2))  # dashes of the greedy policy's scores beside sampled ones
 
 
@@ -77,111 +78,9 @@ def sampled(row: Mapping[str, Any]) -> Row:
     return {**row, **row["sampled"], "greedy": row}
 
 
-def published_scores(row: Row, **settings: Any) -> Axes:
-    """Draw the scores of a published row; of `sampled` actions with greedy ones dotted."""
-    scores, steps = np.array(row["scores"]), np.array(row["env_steps"])
-    best = np.array(row["greedy"]["scores"]) if "greedy" in row else None
-    ax = scores_by_task(scores, steps, row["order"], greedy=best, **settings)
-    if best is None:
-        ax.set_ylabel("mean return, greedy actions", color=INK)
-    return ax
-
-
-def kept(
-    shares: Mapping[str, Float[np.ndarray, " _seed"]],
-    *,
-    title: str = "",
-    limits: Sequence[float] = (),
-    ax: Axes | None = None,
-) -> Axes:
-    """The share that is left of each gain: a dot per seed, a bar for their mean; a row per label.
-
-    Lines mark 0, all is forgotten, 1, nothing is, and the `limits`.
-    """
-    ax = figure(height=1.2 + 0.42 * len(shares))[1][0] if ax is None else ax
-    for place, (label, values) in enumerate(shares.items()):
-        style = STYLES[place % len(STYLES)]
-        heights = place + 0.18 * np.linspace(-1, 1, len(values))
-        look: dict[str, Any] = {"color": style["color"], "marker": style["marker"], "alpha": 0.75}
-        ax.plot(values, heights, linestyle="none", markersize=6, label=label, **look)
-        ax.vlines(np.mean(values), place - 0.32, place + 0.32, color=INK, linewidth=2)
-    for at in (0, 1, *limits):
-        dash = "-" if at in (0, 1) else "--"
-        ax.axvline(at, color=INK, linewidth=0.8, linestyle=dash, alpha=0.7, zorder=1)
-    ax.set_yticks(range(len(shares)), list(shares), color=INK)
-    ax.set_ylim(len(shares) - 0.4, -0.6)
-    seeds = max(len(values) for values in shares.values())
-    dress(ax, title, grid="x", xlabel=f"share of the gain that is left; {seeds} seeds, bar: mean")
-    return ax
-
-
 def policy(rows: Iterable[Mapping[str, Any]]) -> str:
     """Says whose scores are drawn of these rows."""
     return "sampled (dotted: greedy)" if all("greedy" in row for row in rows) else "greedy"
-
-
-def cumulatives(rows: Mapping[str, Row], *, title: str = "", ax: Axes | None = None) -> Axes:
-    """(1/t) Σ_{s<t} r_s over all tasks, a line per label: Appendix C. One value per seed and time.
-
-    Each row has its own times. Lines are interquartile means with 95 % intervals.
-    """
-    ax = figure()[1][0] if ax is None else ax
-    ends, last = {}, 0.0
-
-    def curve(row):
-        """[seed, time]"""
-        each = [np.asarray(cycles.cumulative(np.array(seed))).mean(-1) for seed in row["scores"]]
-        return np.array(each)
-
-    for (label, row), style in zip(rows.items(), STYLES, strict=False):
-        steps = np.array(row["env_steps"])
-        middle, low, high = np.array([interval(column) for column in curve(row).T]).T
-        if "greedy" in row:
-            best = interquartile_mean(curve(row["greedy"]).T)
-            ax.plot(steps, best, color=style["color"], linewidth=1.0, linestyle=BESIDE)
-        ax.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
-        look: dict[str, Any] = {"linewidth": 2, "markersize": 5, "markevery": 0.12, **style}
-        ax.plot(steps, middle, **look)
-        ends[label], last = float(middle[-1]), max(last, float(steps[-1]))
-    ax.set_xlim(0, last)
-    name_axes(ax, title, {len(row["scores"]) for row in rows.values()})
-    ax.set_ylabel(f"performance, {policy(rows.values())}", color=INK)
-    label_ends(ax, last, ends)
-    return ax
-
-
-def in_its_stage(row: Row) -> Float[np.ndarray, "seed block"]:
-    """Scores in the probe task while it is trained: those of the stage at `position`."""
-    scores, place = np.array(row["scores"]), row["position"]
-    blocks = (scores.shape[1] - 1) // len(row["order"])
-    return scores[:, 1 + place * blocks : 1 + (place + 1) * blocks, row["order"][place]]
-
-
-def probes(
-    found: Mapping[str, Mapping[int, Float[np.ndarray, " _seed"]]],
-    *,
-    title: str = "",
-    label: str = "score in the probe's stage",
-    ax: Axes | None = None,
-) -> Axes:
-    """A number per seed by the probe's position in stages: dots, mean and its 95 % interval."""
-    ax = figure()[1][0] if ax is None else ax
-    ends, furthest = {}, max(position for of in found.values() for position in of)
-    for k, ((name, of), style) in enumerate(zip(found.items(), STYLES, strict=False)):
-        x = np.array(sorted(of)) + 0.12 * (k - (len(found) - 1) / 2)
-        entries = [np.asarray(of[position]) for position in sorted(of)]
-        for at, values in zip(x, entries, strict=True):
-            ax.plot(np.full(len(values), at), values, ".", color=style["color"], alpha=0.45)
-        middles, low, high = np.array([_mean(values) for values in entries]).T
-        ax.vlines(x, low, high, color=style["color"], linewidth=1.6)
-        look: dict[str, Any] = {"linewidth": 2, "markersize": 6, "zorder": 3, **style}
-        ax.plot(x, middles, **look)
-        ends[name] = float(middles[-1])
-    ax.set_xticks(sorted({position for of in found.values() for position in of}))
-    ax.set_xlim(-0.4, furthest + 0.4)
-    dress(ax, title, label, xlabel="stages of other tasks before the probe\nmean, 95 % interval")
-    label_ends(ax, furthest + 0.4, ends)
-    return ax
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -210,13 +109,6 @@ def _band(ax: Axes, begin: float, end: float, name: str, task: int) -> None:
         short, where, xycoords=("data", "axes fraction"), ha="center", va="top", color=color,
         fontweight="bold", fontsize=9,
     )  # fmt: skip
-
-
-def _mean(values: Float[np.ndarray, " _seed"]) -> tuple[float, float, float]:
-    rng = np.random.default_rng(0)
-    drawn = values[rng.integers(len(values), size=(2000, len(values)))].mean(axis=1)
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    return float(values.mean()), float(low), float(high)
 
 
 def _check(scores: np.ndarray, env_steps: np.ndarray, order: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Batch size-invariance: curves by the size of the batch, and what a smaller batch costs."""
+"""Figures of the cost of a smaller batch, by condition."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,40 +9,15 @@ from matplotlib.axes import Axes
 
 from mmrl.course.experiments import stratified
 from mmrl.runs.results import RESAMPLES
-from mmrl.show import INK, STYLES, dress, figure, label_ends, learning_curves
+from mmrl.show import INK, STYLES, dress, figure, label_ends
 
 Row = dict[str, Any]
+
 CONDITIONS = (
     stratified.EVERY, "no step size", "no advantage span", "no center of mass", "no average",
     "linear step size", "betas too",
 )  # fmt: skip
 """Those of `mmrl experiment invariance`; each looks the same in every panel."""
-
-
-def curves(
-    by_factor: Mapping[int, Row],
-    *,
-    best: float | None = 1.0,
-    title: str = "",
-    ax: Axes | None = None,
-) -> Axes:
-    """Normalized returns by environment steps, one curve per c; `by_factor` holds a row of each.
-
-    Raises `ValueError` if they were not evaluated after the same numbers of steps.
-    """
-    steps = {tuple(row["env_steps"]) for row in by_factor.values()}
-    if len(steps) != 1:
-        raise ValueError(
-            "`by_factor` must hold rows with the same `env_steps`, of one task, agent and "
-            f"condition; got {len(steps)} kinds."
-        )
-    returns = {f"c = {c}": stratified.curves(by_factor[c]) for c in sorted(by_factor)}
-    ax = learning_curves(returns, np.array(steps.pop()), title=title, best=best, ax=ax)
-    ax.set_ylabel("normalized return in training", color=INK)
-    seeds = len(next(iter(returns.values())))
-    ax.set_xlabel(f"environment steps\n{seeds} seeds: IQM, 95 % interval", color=INK)
-    ax.label_outer()
-    return ax
 
 
 def costs(
@@ -97,21 +72,6 @@ def differences(
     return ax
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """A line per task, agent and condition: the final return by c, and how far both spread."""
-    factors = sorted({row["c"] for row in rows})
-    head = f"{'':40s}" + "".join(f"c = {c:<5d}" for c in factors) + "spread of finals  of areas"
-    lines = []
-    for agent, condition in dict.fromkeys((row["agent"], row["condition"]) for row in rows):
-        for task, by_factor in stratified.select(rows, agent, condition).items():
-            finals = {c: stratified.final(row).mean() for c, row in by_factor.items()}
-            entries = (f"{finals[c]:<9.3f}" if c in finals else " " * 9 for c in factors)
-            spreads = stratified.spread(by_factor, stratified.final), stratified.spread(by_factor)
-            line = f"{f'{task}, {agent}, {condition}':40s}" + "".join(entries)
-            lines.append(f"{line}{spreads[0]:<18.3f}{spreads[1]:.3f}")
-    return "\n".join([head, *sorted(lines)])
-
-
 def effects(
     rows: Sequence[Row], agent: str, conditions: Sequence[str], measure: stratified.Figure
 ) -> str:
@@ -123,27 +83,6 @@ def effects(
         entries = (f"{one.size:+.3f} ({one.z:+.2f})" for one in found)
         lines.append(f"÷ {c:<6d}" + "".join(f"{entry:>22s}" for entry in entries))
     return "\n".join(lines)
-
-
-def paths(
-    lines: Mapping[str, Float[np.ndarray, " _x"]],
-    x: Mapping[str, Float[np.ndarray, " _x"]],
-    *,
-    xlabel: str,
-    ylabel: str,
-    title: str = "",
-    ax: Axes | None = None,
-) -> Axes:
-    """One line per label over its own `x`; the labels stand at the right ends."""
-    ax = figure()[1][0] if ax is None else ax
-    for (label, line), style in zip(lines.items(), STYLES, strict=False):
-        look: dict[str, Any] = {"linewidth": 2, "markersize": 5, **style}
-        ax.plot(x[label], line, markevery=max(1, len(line) // 8), **look)
-    end = max(float(np.max(x[label])) for label in lines)
-    ax.set_xlim(0, end)
-    ax.set_xlabel(xlabel, color=INK)
-    label_ends(ax, end, {label: float(line[-1]) for label, line in lines.items()})
-    return dress(ax, title, ylabel, size=10)
 
 
 def _cost(

@@ -1,16 +1,15 @@
-"""Figures of batching: what each step of an episode gets, and what agents reach on either side."""
+"""Figures of batching: returns on tapes and on segments, and the time of a gradient step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from mmrl.show import GRID, INK, STYLES, dress, figure, label_ends
+from mmrl.show import GRID, INK, STYLES, dress, figure
 
-LOOKS: Sequence[dict[str, Any]] = STYLES
 MARKS = {"lru": 0, "gru": 1, "ffm": 2, "s5": 3, "linear_attention": 4}
+
 WORDS = {
     "lru": "LRU",
     "gru": "GRU",
@@ -23,30 +22,6 @@ WORDS = {
 def label(row: Mapping[str, Any]) -> str:
     """How a row's agents were batched, in a word."""
     return f"L = {row['segment_length']}" if row["segment_length"] else "tape"
-
-
-def by_step(
-    values: Mapping[str, Float[np.ndarray, " time"]],
-    *,
-    ylabel: str,
-    chance: float | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """One line per label of a quantity at every step of an episode; labels stand at the ends."""
-    ax = figure()[1][0] if ax is None else ax
-    ends: dict[str, float] = {}
-    most = 0
-    for (label, line), style in zip(values.items(), LOOKS, strict=False):
-        time = np.arange(len(line))
-        ax.plot(time, line, linewidth=2, markersize=5, markevery=0.1, clip_on=False, **style)
-        ends[label], most = float(line[-1]), max(most, len(line))
-    if chance is not None:
-        ax.axhline(chance, color=INK, linewidth=0.8, alpha=0.6)
-        ax.annotate("chance", (0, chance), xytext=(3, -11), textcoords="offset points", fontsize=8)
-    ax.set_xlim(0, most - 1)
-    ax.set_ylim(bottom=0)
-    label_ends(ax, most - 1, ends, LOOKS)
-    return dress(ax, ylabel=ylabel, xlabel="step of the episode, t")
 
 
 def outcomes(rows: Sequence[Mapping[str, Any]], *, chance: float, best: float, ax: Axes) -> Axes:

@@ -1,14 +1,13 @@
-"""Figures of how Q depends on the past: by age, by segment length, by agent."""
+"""Figures of how Q depends on the past: by age, and out of the reach of a segment."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from mmrl.runs import interval
-from mmrl.show import GRID, INK, STYLES, dress, figure, label_ends
+from mmrl.show import GRID, INK, STYLES, dress, figure
 
 
 def by_age(
@@ -70,40 +69,6 @@ def outside(
     ax.legend(frameon=False, labelcolor=INK, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
     dress(ax, title, size=10)
     ax.grid(axis="x", color=GRID, linewidth=0.8)
-    return ax
-
-
-def lines(
-    curves: Mapping[str, Float[np.ndarray, " _x"]],
-    x: Integer[np.ndarray, " _x"],
-    *,
-    xlabel: str,
-    ylabel: str,
-    log: bool = False,
-    references: Mapping[str, float] | None = None,
-    title: str = "",
-    ax: Axes | None = None,
-) -> Axes:
-    """One line per entry of `curves` over `x`, its label at its end; thin lines at `references`.
-
-    `log` is of the horizontal axis.
-    """
-    ax = figure()[1][0] if ax is None else ax
-    for (_, values), style in zip(curves.items(), STYLES, strict=False):
-        ax.plot(x, values, color=style["color"], linestyle=style["linestyle"], linewidth=1.8)
-    label_ends(ax, float(x[-1]), {label: float(values[-1]) for label, values in curves.items()})
-    for label, height in (references or {}).items():
-        ax.axhline(height, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
-        below = height == min((references or {}).values())
-        place: dict[str, Any] = {"xycoords": ("axes fraction", "data")}
-        place |= {"xytext": (0, -12 if below else 4), "textcoords": "offset points"}
-        ax.annotate(label, (0.45, height), color=INK, fontsize=9, **place)
-    if log:
-        ax.set_xscale("log")
-    ax.set_xlim(float(x[0]), float(x[-1]))
-    ax.set_xlabel(xlabel, color=INK)
-    ax.set_ylabel(ylabel, color=INK)
-    dress(ax, title, size=10)
     return ax
 
 

@@ -1,0 +1,91 @@
+"""Lines with labels at their ends: over the steps of an episode, or over any other axis."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer
+from matplotlib.axes import Axes
+
+from mmrl.show import INK, STYLES, dress, figure, label_ends
+
+LOOKS: Sequence[dict[str, Any]] = STYLES
+
+
+def by_step(
+    values: Mapping[str, Float[np.ndarray, " time"]],
+    *,
+    ylabel: str,
+    chance: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """One line per label of a quantity at every step of an episode; labels stand at the ends."""
+    ax = figure()[1][0] if ax is None else ax
+    ends: dict[str, float] = {}
+    most = 0
+    for (label, line), style in zip(values.items(), LOOKS, strict=False):
+        time = np.arange(len(line))
+        ax.plot(time, line, linewidth=2, markersize=5, markevery=0.1, clip_on=False, **style)
+        ends[label], most = float(line[-1]), max(most, len(line))
+    if chance is not None:
+        ax.axhline(chance, color=INK, linewidth=0.8, alpha=0.6)
+        ax.annotate("chance", (0, chance), xytext=(3, -11), textcoords="offset points", fontsize=8)
+    ax.set_xlim(0, most - 1)
+    ax.set_ylim(bottom=0)
+    label_ends(ax, most - 1, ends, LOOKS)
+    return dress(ax, ylabel=ylabel, xlabel="step of the episode, t")
+
+
+def lines(
+    curves: Mapping[str, Float[np.ndarray, " _x"]],
+    x: Integer[np.ndarray, " _x"],
+    *,
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
+    references: Mapping[str, float] | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """One line per entry of `curves` over `x`, its label at its end; thin lines at `references`.
+
+    `log` is of the horizontal axis.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    for (_, values), style in zip(curves.items(), STYLES, strict=False):
+        ax.plot(x, values, color=style["color"], linestyle=style["linestyle"], linewidth=1.8)
+    label_ends(ax, float(x[-1]), {label: float(values[-1]) for label, values in curves.items()})
+    for label, height in (references or {}).items():
+        ax.axhline(height, color=INK, linewidth=0.8, alpha=0.6, zorder=1)
+        below = height == min((references or {}).values())
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data")}
+        place |= {"xytext": (0, -12 if below else 4), "textcoords": "offset points"}
+        ax.annotate(label, (0.45, height), color=INK, fontsize=9, **place)
+    if log:
+        ax.set_xscale("log")
+    ax.set_xlim(float(x[0]), float(x[-1]))
+    ax.set_xlabel(xlabel, color=INK)
+    ax.set_ylabel(ylabel, color=INK)
+    dress(ax, title, size=10)
+    return ax
+
+
+def paths(
+    lines: Mapping[str, Float[np.ndarray, " _x"]],
+    x: Mapping[str, Float[np.ndarray, " _x"]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """One line per label over its own `x`; the labels stand at the right ends."""
+    ax = figure()[1][0] if ax is None else ax
+    for (label, line), style in zip(lines.items(), STYLES, strict=False):
+        look: dict[str, Any] = {"linewidth": 2, "markersize": 5, **style}
+        ax.plot(x[label], line, markevery=max(1, len(line) // 8), **look)
+    end = max(float(np.max(x[label])) for label in lines)
+    ax.set_xlim(0, end)
+    ax.set_xlabel(xlabel, color=INK)
+    label_ends(ax, end, {label: float(line[-1]) for label, line in lines.items()})
+    return dress(ax, title, ylabel, size=10)
