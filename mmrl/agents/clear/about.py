@@ -1,4 +1,4 @@
-"""What runs of CLEAR are called, small sizes, and the settings of its paper and of IMPALA's."""
+"""Names of runs of CLEAR, small sizes, and the settings of its paper and of IMPALA's."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What runs of PPO are called, small sizes, and the settings of Hilton et al. 2022, PPG's too."""
+"""Names of runs of PPO, small sizes, and the settings of Hilton et al. 2022, PPG's too."""
 
 import math
 from typing import Any

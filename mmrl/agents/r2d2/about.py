@@ -1,4 +1,4 @@
-"""What runs of R2D2 are called, small sizes, and the settings of its paper."""
+"""Names of runs of R2D2, small sizes, and the settings of its paper."""
 
 from typing import Any
 
