@@ -471,7 +471,7 @@ def test_planted_submissions_are_what_they_say():
     assert len(texts["gone"]) == 5 and texts["edited"][3] == run.TICK
     for name, code in run.CODE.items():
         assert texts[name][2] == code.replace("NAME", "retrace") and texts[name][3] == whole[3]
-    wrong = "retrace = exercises.retrace.mistakes[0].answer"
+    wrong = "retrace = planted.retrace.mistakes[0].answer"
     assert all(texts[name][2].endswith(wrong) for name in ("half", "wrong", "gone", "edited"))
     assert texts["half"][4] == whole[4]
     with pytest.raises(ValueError):

@@ -177,8 +177,8 @@ def mistake(check: str) -> str:
     if isinstance(name := call.args[0], ast.Name):
         module = re.search(r"from ([\w.]+) import exercises as check", check)
         assert module and isinstance(call.func, ast.Attribute)
-        found = f"exercises.{call.func.attr}.mistakes[0].answer"
-        return f"from {module[1]} import exercises\n\n{name.id} = {found}"
+        found = f"planted.{call.func.attr}.mistakes[0].answer"
+        return f"from {module[1]} import exercises as planted\n\n{name.id} = {found}"
     return "".join(f"{name} = lambda *_: 0\n" for name in names(check))
 
 
