@@ -119,7 +119,7 @@ lock: $(VENV)/dev ## Renew requirements.lock: one set of versions for every Pyth
 address: | $(VENV)/pyvenv.cfg ## Copy the repository's address from pyproject.toml to where it stands
 	$(BIN)/python book/tools/address.py
 
-chapters: | $(VENV)/pyvenv.cfg ## Copy titles, parts, minutes and sessions from the chapters' headers
+chapters: $(VENV)/book ## Copy titles, parts, minutes and sessions from the chapters' headers
 	$(BIN)/python book/tools/chapters.py
 
 clean: ## Remove .venv and every cache; results stay

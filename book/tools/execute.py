@@ -6,18 +6,17 @@ is run by one of them, the others wait. MyST-NB's own cache is not used: it sees
 mmrl nor one of a picture's alt text.
 """
 
+import ast
 import hashlib
 import json
 import os
 import shutil
-from collections import defaultdict
 from functools import cache
-from modulefinder import ModuleFinder
 from pathlib import Path
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import grimp
 from locks import lock
 from reading import NotRead, load, loads
 
@@ -30,9 +29,8 @@ CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl", ".npz"}
 # Modules that read more than Python, and where.
-WIDGETS = ROOT / "mmrl" / "course" / "widgets"
 DATA = {
-    "mmrl.course.widgets": WIDGETS,
+    "mmrl.course.widgets": ROOT / "mmrl" / "course" / "widgets",
     "mmrl.course.results": ROOT / "book" / "results",
     "mmrl.runs.zoo": ROOT / "mmrl" / "zoo",
 }
@@ -167,56 +165,44 @@ def sources(code: str) -> list[Path]:
     """The files that a notebook's code reads: of mmrl what it imports, and what that imports."""
     from IPython.core.inputtransformer2 import TransformerManager
 
-    code = TransformerManager().transform_cell(code)
-    names, found = _imports().of(compile(code, "cells", "exec")), set()
-    if "mmrl.course.widgets" in names:  # it imports its files without naming them
-        files = (f"import mmrl.course.widgets.{path.stem}" for path in WIDGETS.glob("[a-z]*.py"))
-        names |= _imports().of(compile("\n".join(files), "files", "exec"))
-    for name in names:
-        found |= {Path(file)} if (file := _imports().modules[name].__file__) else set()
+    names = set()
+    for node in ast.walk(ast.parse(TransformerManager().transform_cell(code))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    found = set()
+    for name in _imported(names):
+        found.add(_path(name))
         if folder := DATA.get(name):
             found |= {path for path in folder.rglob("*") if path.suffix in SUFFIXES}
     return sorted(found)
 
 
-class _Imports(ModuleFinder):
-    """Which modules of mmrl import which. Each is read once: to read all takes half a second."""
-
-    def __init__(self):
-        super().__init__(path=[str(ROOT)])  # other packages stand in requirements.lock
-        self.importing, self.imported = [""], defaultdict(set)
-
-    def import_hook(self, name, caller=None, fromlist=None, level=-1):
-        self.importing.append(caller.__name__)
-        try:
-            return super().import_hook(name, caller, fromlist, level)
-        finally:
-            self.importing.pop()
-
-    def import_module(self, partname, fqname, parent):
-        if module := super().import_module(partname, fqname, parent):
-            self.imported[self.importing[-1]].add(module.__name__)
-        return module
-
-    def ensure_fromlist(self, m, fromlist, recursive=0):
-        super().ensure_fromlist(m, fromlist, recursive)
-        names = {f"{m.__name__}.{name}" for name in fromlist}  # some were imported before
-        self.imported[self.importing[-1]] |= names & self.modules.keys()
-
-    def of(self, code: CodeType) -> set[str]:
-        """What code imports, directly or not."""
-        self.imported.pop("__main__", None)
-        self.scan_code(code, self.add_module("__main__"))
-        found, new = set(), {"__main__"}
-        while new:
-            found |= new
-            new = set().union(*(self.imported[name] for name in new)) - found
-        return found
+def _imported(names: set[str]) -> set[str]:
+    """The modules of mmrl among these names and above them, and all that those import."""
+    graph, found, new = _graph(), set(), names
+    while new:
+        found |= new
+        imports = (graph.find_modules_directly_imported_by(name) for name in new & graph.modules)
+        new = set().union({name.rpartition(".")[0] for name in new}, *imports) - found
+    return found & graph.modules
 
 
 @cache
-def _imports() -> _Imports:
-    return _Imports()
+def _graph() -> grimp.ImportGraph:
+    """Which modules of mmrl import which; a package that scans its folder imports all of it."""
+    graph = grimp.build_graph("mmrl", cache_dir=None)
+    for name in graph.modules:
+        scans = (init := _path(name)).name == "__init__.py" and "pkgutil" in init.read_text("utf-8")
+        for part in graph.find_children(name) if scans else ():
+            graph.add_import(importer=name, imported=part)
+    return graph
+
+
+def _path(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def _code(notebook: "NotebookNode") -> "list[NotebookNode]":

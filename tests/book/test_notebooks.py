@@ -22,7 +22,8 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
 import address  # noqa: E402
 import chapters  # noqa: E402
 import readability  # noqa: E402
-from readability import prose  # noqa: E402
+
+from tests.helpers import prose  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
@@ -65,7 +66,7 @@ SLIDES = {"slide", "-", "fragment", "notes", "skip"}
 FEWEST_SLIDES, MOST_SLIDES = 8, 21
 MOST_CELLS, MOST_LINES, MOST_WORDS_A_CELL = 60, 20, 200
 WORDS, FIRST_WORDS = (1200, 3600), (300, 3600)
-# Words in a sentence, and connectives in a thousand words: see book/tools/readability.py.
+# Words in a sentence, and connectives in a thousand words: see tests/helpers/prose.py.
 MEDIAN, P90, CONNECTIVES = (13, 22), 36, 20
 MOST_BYTES = 15_000  # of a picture
 HOST = re.compile(r"https?:|//\w|\bwww\.|\b[\w-]+\.(?:com|org|net|edu)\b", re.IGNORECASE)
@@ -116,7 +117,7 @@ class Cell:
 
     @property
     def words(self) -> int:
-        return len(prose(self.source).split())
+        return len(readability.prose(self.source).split())
 
 
 class Chapter:
@@ -273,7 +274,7 @@ def language(chapter: Chapter) -> Iterator[str]:
     for cell in chapter.text:
         if found := MYST.search(cell.source):
             yield f"{cell} has a MyST directive or role, {found.group()!r}: plain Markdown only"
-        if found := BRITISH.search(prose(cell.source)):
+        if found := BRITISH.search(readability.prose(cell.source)):
             yield f"{cell} spells {found.group()!r}: American spelling (color, normalize)"
         if re.search(r"\bTODO\b|\bTBD\b|\bXXX\b|[Ll]orem ipsum", cell.source):
             yield f"{cell} has a note to yourself in it"
@@ -443,7 +444,7 @@ def teaching(chapter: Chapter) -> Iterator[str]:
     closing = "\n".join(cell.source for cell in chapter.section("Takeaways"))
     if len(re.findall(r"^- ", closing, re.MULTILINE)) != 3 or "**Used next:**" not in closing:
         yield "the section Takeaways has three points, `- …`, and a line `**Used next:** …`"
-    found = readability.measure(chapter.data)
+    found = prose.measure(chapter.data)
     if not MEDIAN[0] <= found.median <= MEDIAN[1] or found.p90 > P90:
         yield (
             f"sentences have {found.median:.0f} words in the middle, and a tenth more than "
@@ -454,7 +455,7 @@ def teaching(chapter: Chapter) -> Iterator[str]:
             f"{found.connectives:.1f} connectives (because, so, but, for example) in 1,000 words; "
             f"at least {CONNECTIVES}: join sentences by their reasons"
         )
-    yield from readability.unnamed(chapter.data, chapter.course["symbols"])
+    yield from prose.unnamed(chapter.data, chapter.course["symbols"])
 
 
 def links(chapter: Chapter) -> Iterator[str]:
