@@ -77,6 +77,7 @@ SPLIT = {
     "figures.r2d2": ("ch09_r2d2.figures", "ch09b_stale_states.figures", "figures.errors"),
     "figures.policies": ("ch10_ppo_with_memory.figures", "ch11_three_policies.figures"),
     "figures.batching": ("ch07_train_it.figures", "figures.lines"),
+    "figures.memory": ("ch03b_how_long_it_remembers.figures", "figures.lines"),
     "figures.sensitivity": ("ch08_what_truncation_costs.figures", "figures.lines"),
     "figures.invariance": (
         "ch12_batch_size_invariance.figures",

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 
-from mmrl.show import INK, STYLES, dress, figure, label_ends
+from mmrl.show import INK, STYLES, dress, figure, label_ends, learning_curves
 
 LOOKS: Sequence[dict[str, Any]] = STYLES
 
@@ -89,3 +90,29 @@ def paths(
     ax.set_xlabel(xlabel, color=INK)
     label_ends(ax, end, {label: float(line[-1]) for label, line in lines.items()})
     return dress(ax, title, ylabel, size=10)
+
+
+def recall_curves(
+    returns: Mapping[str, Float[np.ndarray, "_seed _eval"]],
+    env_steps: Integer[np.ndarray, " eval"],
+    blind: float,
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """`learning_curves`, and a line at the best that a memory blind to order can do."""
+    named = {name.replace("_", " "): curves for name, curves in returns.items()}
+    ax = learning_curves(named, env_steps, title=title, ax=ax, chance=-0.5, best=1.0)
+    ax.axhline(blind, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+    text = ax.annotate(
+        "best without order",
+        (0.98, blind),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="right",
+        color=INK,
+        fontsize=8,
+    )
+    text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+    return ax

@@ -1,13 +1,12 @@
-"""Memories: how long their units remember, and what they have learned to recall."""
+"""Figures of half-lives: how long each unit of a memory remembers."""
 
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.patheffects import withStroke
 
-from mmrl.show import INK, STYLES, dress, figure, learning_curves
+from mmrl.show import INK, STYLES, dress, figure
 
 
 def half_lives(
@@ -38,29 +37,3 @@ def half_lives(
     ax.set_yticks(range(len(lives)), list(lives))
     ax.set_ylim(len(lives) - 0.5, -0.7)
     return dress(ax, title, xlabel="half-life of a unit, in steps", grid="x")
-
-
-def recall_curves(
-    returns: Mapping[str, Float[np.ndarray, "_seed _eval"]],
-    env_steps: Integer[np.ndarray, " eval"],
-    blind: float,
-    *,
-    title: str = "",
-    ax: Axes | None = None,
-) -> Axes:
-    """`learning_curves`, and a line at the best that a memory blind to order can do."""
-    named = {name.replace("_", " "): curves for name, curves in returns.items()}
-    ax = learning_curves(named, env_steps, title=title, ax=ax, chance=-0.5, best=1.0)
-    ax.axhline(blind, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
-    text = ax.annotate(
-        "best without order",
-        (0.98, blind),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 5),
-        textcoords="offset points",
-        ha="right",
-        color=INK,
-        fontsize=8,
-    )
-    text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-    return ax
