@@ -4,39 +4,25 @@
 that change the reward, the clock or the reset.
 """
 
-from mmrl.envs.wrappers.base import ObservationWrapper, Wrapper
-from mmrl.envs.wrappers.episode import (
-    EpisodeState,
-    EpisodeStatistics,
-    ScaleReward,
-    TimeLimit,
-    VmapAutoReset,
-)
-from mmrl.envs.wrappers.observation import (
-    BeginFlag,
-    FlattenObservation,
-    MaskObservation,
-    NoisyObservation,
-    PreviousAction,
-    PreviousReward,
-    StateObservation,
-    paper_stack,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BeginFlag",
-    "EpisodeState",
-    "EpisodeStatistics",
-    "FlattenObservation",
-    "MaskObservation",
-    "NoisyObservation",
-    "ObservationWrapper",
-    "PreviousAction",
-    "PreviousReward",
-    "ScaleReward",
-    "StateObservation",
-    "TimeLimit",
-    "VmapAutoReset",
-    "Wrapper",
-    "paper_stack",
-]
+from mmrl._lazy import on_demand
+
+if TYPE_CHECKING:
+    from mmrl.envs.wrappers.base import ObservationWrapper as ObservationWrapper
+    from mmrl.envs.wrappers.base import Wrapper as Wrapper
+    from mmrl.envs.wrappers.episode import EpisodeState as EpisodeState
+    from mmrl.envs.wrappers.episode import EpisodeStatistics as EpisodeStatistics
+    from mmrl.envs.wrappers.episode import ScaleReward as ScaleReward
+    from mmrl.envs.wrappers.episode import TimeLimit as TimeLimit
+    from mmrl.envs.wrappers.episode import VmapAutoReset as VmapAutoReset
+    from mmrl.envs.wrappers.observation import BeginFlag as BeginFlag
+    from mmrl.envs.wrappers.observation import FlattenObservation as FlattenObservation
+    from mmrl.envs.wrappers.observation import MaskObservation as MaskObservation
+    from mmrl.envs.wrappers.observation import NoisyObservation as NoisyObservation
+    from mmrl.envs.wrappers.observation import PreviousAction as PreviousAction
+    from mmrl.envs.wrappers.observation import PreviousReward as PreviousReward
+    from mmrl.envs.wrappers.observation import StateObservation as StateObservation
+    from mmrl.envs.wrappers.observation import paper_stack as paper_stack
+
+__all__, __getattr__, __dir__ = on_demand(__name__)
