@@ -46,6 +46,7 @@ def table(agent: str, presets: Mapping[str, Any]) -> str:
 def _row(name: str, usual: Any, presets: Mapping[str, Any]) -> str:
     ours = {k: getattr(x.config, name) if name in x.places else None for k, x in presets.items()}
     places = dict.fromkeys(x.places[name] for x in presets.values() if name in x.places)
+    usual = "automatic" if usual is None else usual
     cells = [_value(usual), *map(_value, ours.values()), "; ".join(places)]
     row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
     return f'<tr><th scope="row"><code>{html.escape(name)}</code></th>{row}</tr>'

@@ -22,7 +22,7 @@ def check_discrete(env: Any, params: Any) -> None:
 
 
 def fit_storage(config: Any, params: Any) -> Any:
-    """The settings of DQN with the sizes that they leave to the environment, those that are 0.
+    """Return the settings of DQN with the sizes that they leave to the environment.
 
     A shard has its part of a batch of 500 and of 16 384 steps, but room for an episode as well.
     """

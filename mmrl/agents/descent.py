@@ -44,7 +44,7 @@ def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, 
 
 @promoting
 def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """The learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
-    horizon = jnp.where(config.horizon > 0, config.horizon, config.blocks)
+    """Return the learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
+    horizon = float(config.blocks) if config.horizon is None else config.horizon
     gone = jnp.minimum(iteration / (config.block * horizon), 1)
     return config.learning_rate * (1 - config.anneal * gone)

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
-from mmrl._dtypes import advance, promoting
+from mmrl._dtypes import advance, promoting, whole
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net, repeat
 from mmrl.agents.descent import adam, annealed, descend, trained
@@ -55,13 +55,13 @@ class Config(Settings):
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
     batching: str = choice("tape", "segments")  # tape: whole episodes; segments: pieces of them
     segment_length: int = count(10)  # L, steps; with segments, divides the batch
-    # B, steps per gradient step; 0: 500, or the longest episode if that is longer
-    batch: int = count(0, least=0)
+    # B, steps per gradient step; None: 500, or the longest episode if that is longer
+    batch: int | None = count(None)
     environments: int = count(16)  # played side by side
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
-    # steps on the tape, over all environments; 0: 16 384, or more if episodes ask for it
-    capacity: int = count(0, least=0)
+    # steps on the tape, over all environments; None: 16 384, or more if episodes ask for it
+    capacity: int | None = count(None)
     normalize_rewards: bool = static(default=True)  # where learned from, and cut to ±10
     block: int = count(10)  # iterations between two evaluations
     blocks: int = count(64)  # evaluations in a whole run
@@ -69,8 +69,8 @@ class Config(Settings):
 
     learning_rate: float = positive(3e-3)  # of Adam
     anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
-    # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
-    horizon: float = limit(0.0, zero=True)
+    # blocks until then; None: all of the run. One that is prolonged takes up its new, longer line
+    horizon: float | None = limit(None)
     gamma: float = share(0.98)  # γ, per step
     lam: float = share(0.95)  # λ of the targets; 0: of one step, as in the papers
     epsilon_start: float = share(0.5)  # ε of the first iteration
@@ -96,19 +96,21 @@ class State(eqx.Module):
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raises `ValueError` for a setting that cannot work, naming it and the remedy."""
-    _check_sizes(config, env, params)
-    checks.check_whole_episodes(checks.fit_storage(config, params), params)
+    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
+    checks.check_whole_episodes(sized(config, env, params), params)
 
 
-def _check_sizes(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for sizes with which `init` fails.
+def sized(config: Config, env: Any, params: Any) -> Config:
+    """Return the settings with sizes for those that are None.
 
-    Runs whose batch an episode may outlast exist, and can be opened: `check` alone refuses them.
+    Raise `ValueError` for sizes with which `init` fails. Older runs may have a batch shorter than
+    an episode, which only `check` refuses; they can still be opened.
     """
     config.check_ranges()
-    checks.check_storage(checks.fit_storage(config, params), params)
+    config = checks.fit_storage(config, params)
+    checks.check_storage(config, params)
     checks.check_discrete(env, params)
+    return config
 
 
 @promoting
@@ -117,8 +119,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
 
     `make` builds Q, by default the `Net` that the config names.
     """
-    _check_sizes(config, env, params)
-    config = checks.fit_storage(config, params)
+    config = sized(config, env, params)
     net, carries, key = common.fresh(config, env, params, key, make)
     act = partial(collect, greedy(net), env, params, steps=1)
     example = jax.eval_shape(act, jax.tree.map(lambda x: x[0], carries), key)[1]
@@ -128,7 +129,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
         target=net,
         optimizer=adam(config, 0.0).init(trained(net)),
         carries=carries,
-        tape=tape.init(example, config.capacity, workers=config.environments),
+        tape=tape.init(example, whole("capacity", config.capacity), workers=config.environments),
         rewards=normalize.rewards_of(config),
         key=key,
         iteration=jnp.zeros((), jnp.int32),
@@ -166,10 +167,11 @@ def act_and_store(
 def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
     """`batch` steps from the tape, whole episodes (TBB) or segments of them (SBB), with normalized
     rewards if the config says so."""
+    batch = whole("batch", config.batch)
     if config.batching == "tape":
-        drawn = tape.sample(state.tape, key, config.batch)
+        drawn = tape.sample(state.tape, key, batch)
     else:
-        drawn = segments.sample(state.tape, key, config.batch, config.segment_length)
+        drawn = segments.sample(state.tape, key, batch, config.segment_length)
     return dataclasses.replace(drawn, steps=normalize.divided(state.rewards, drawn.steps))
 
 
@@ -239,7 +241,7 @@ def block(
 
     `learn` makes a gradient step: yours, or `partial(dqn.learn, loss=yours)`.
     """
-    config = checks.fit_storage(config, params)
+    config = sized(config, env, params)
     step = partial(iterate, config, env, params, learn=learn)
     state, (value, fill, finite) = repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)

@@ -58,7 +58,7 @@ def weight(default: float) -> Any:
     return _field(default, Range("at least 0 and finite", lambda x: (x >= 0) & (x < math.inf)))
 
 
-def limit(default: float, zero: bool = False) -> Any:
+def limit(default: float | None, zero: bool = False) -> Any:
     """Declare a number above 0, or with `zero` of at least 0, where ∞ means no limit."""
     if zero:
         return _field(default, Range("at least 0", lambda x: x >= 0))
@@ -79,7 +79,7 @@ class Settings(eqx.Module):
     blocks: eqx.AbstractVar[int]
     environments: eqx.AbstractVar[int]
     rollout: eqx.AbstractVar[int]
-    horizon: eqx.AbstractVar[float]
+    horizon: eqx.AbstractVar[float | None]
 
     @property
     def block_steps(self) -> int:
@@ -137,7 +137,7 @@ def _check_field(field: dataclasses.Field, kinds: tuple[Any, ...], value: Any) -
     with np.errstate(over="ignore"):
         x = np.asarray(value, np.float32) if kinds[0] is float else value
     if not np.all(allowed.holds(x)):
-        fits = ", or None for one that fits" if type(None) in kinds else ""
+        fits = ", or None to choose it automatically" if type(None) in kinds else ""
         raise ValueError(f"`{name}` must be {allowed.words}{fits}; got {value!r}.")
     if np.any(x == allowed.off):
         side = "above 0" if allowed.off == 0 else f"below {allowed.off:g}"
@@ -156,7 +156,8 @@ def repeatable(config: Own) -> Own:
 
     How many blocks there are is then a number where a schedule needs it: `horizon`.
     """
-    return dataclasses.replace(config, blocks=1, horizon=float(config.horizon or config.blocks))
+    horizon = config.blocks if config.horizon is None else config.horizon
+    return dataclasses.replace(config, blocks=1, horizon=float(horizon))
 
 
 class Paper(NamedTuple):

@@ -134,7 +134,7 @@ def tell_fewer(run: Training, console: Console) -> None:
         said = f"--blocks {config.blocks} is fewer than the {done} that are there: nothing changes."
         console.print(said, soft_wrap=True)
     elif config.blocks < run.planned:
-        falls = config.anneal > 0 and config.horizon == 0 and done < config.blocks
+        falls = config.anneal > 0 and config.horizon is None and done < config.blocks
         rate = ", and so does the fall of its learning rate" if falls else ""
         said = f"Planned for {run.planned} blocks, it now ends after block {config.blocks}{rate}."
         console.print(said, soft_wrap=True)

@@ -39,7 +39,7 @@ Plan = dict[Names, Setup]
 def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
     """The runs of the demo, by task and arm. The batch becomes a whole number of segments."""
     config = plain.DQN if config is None else config
-    config = dataclasses.replace(config, batch=config.batch // LENGTH * LENGTH)
+    config = dataclasses.replace(config, batch=config.batch and config.batch // LENGTH * LENGTH)
     return {
         (task, arm): Setup(
             env=f"popgym-{task}-v0", config=dataclasses.replace(config, **changes), seeds=seeds

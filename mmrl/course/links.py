@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import re
 import shlex
+import typing
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -49,7 +50,9 @@ def worded(value: Any) -> str:
 
 def understood(name: str, words: str, kind: Any) -> Any:
     """The value that `worded` put into words, of a field's type. Raises `ValueError`."""
-    words = words.strip()
+    words, (kind, *others) = words.strip(), typing.get_args(kind) or (kind,)
+    if type(None) in others and words.lower() == "none":
+        return None
     try:
         if kind is bool:
             return {"yes": True, "true": True, "no": False, "false": False}[words.lower()]

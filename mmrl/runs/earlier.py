@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 # Settings that files of earlier versions lack, and what those versions did.
-EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": 0.0, "precision": "default"}
+EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
 EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
 # Arrays of a state that files of earlier versions lack; they start as zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
@@ -50,9 +50,16 @@ def _aligned(
 
 
 def earlier(setup: dict[str, Any]) -> dict[str, Any]:
-    """Translate a described setup: `observes` was once a setting for each of its names."""
-    if "observes" in setup:
-        return setup
-    names = ("previous_action", "previous_reward", "begin_flag")
-    rest = {name: value for name, value in setup.items() if name not in names}
-    return rest | {"observes": [name for name in names if setup.get(name)]}
+    """Translate a described setup of an earlier version.
+
+    `observes` was a setting for each of its names, and 0 stood for sizes that are chosen
+    automatically; CLEAR's `capacity` of 0 still means no reservoir.
+    """
+    if "observes" not in setup:
+        names = ("previous_action", "previous_reward", "begin_flag")
+        rest = {name: value for name, value in setup.items() if name not in names}
+        setup = rest | {"observes": [name for name in names if setup.get(name)]}
+    config, names = setup.get("config", {}), {"batch", "horizon"}
+    names |= {"capacity"} if setup.get("agent") != "clear" else set()
+    zeros = {name: None for name in names if config.get(name) == 0}
+    return setup | {"config": config | zeros} if zeros else setup

@@ -147,7 +147,7 @@ def _over(
 
 def part(config: Any, shards: int) -> Any:
     """The settings of each shard. Raises `ValueError` for a size that cannot be divided."""
-    sizes = {name: getattr(config, name) for name in DIVIDED if hasattr(config, name)}
+    sizes = {name: size for name in DIVIDED if (size := getattr(config, name, None)) is not None}
     for name, size in sizes.items():
         if shards > 1 and size % shards:
             raise ValueError(f"`{name}` must be a multiple of the {shards} shards; got {size}.")

@@ -195,9 +195,9 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
         return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
     old, new = (
-        {**EARLIER, **earlier(x), **x.get("config", {}), **x.get("own", {})}
+        {**EARLIER, **x, **x.get("config", {}), **x.get("own", {})}
         | {"config": 0, "blocks": 0, "own": 0}
-        for x in (old, new)
+        for x in map(earlier, (old, new))
     )
     names = sorted(old.keys() | new.keys())
     names = [k for k in names if old.get(k) not in (new.get(k), _of_main(new.get(k)))]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.agents import find, repeatable
+from mmrl.agents.settings import kinds_of
 from mmrl.runs import tuning
 from mmrl.runs.checkpoint import RunError
 from mmrl.runs.devices import share
@@ -196,7 +197,7 @@ def _values(setup: Setup, name: str, values: Any) -> tuple[float, ...]:
         near = difflib.get_close_matches(name, fields, 1)
         advice = f" Try {near[0]}." if near else ""
         raise ValueError(f"`over` must name settings of {setup.agent}; got {name!r}.{advice}")
-    if fields[name].type is not float:
+    if kinds_of(fields[name])[0] is not float:
         raise ValueError(
             f"`over` must name real-valued settings; got {name}, which shapes the program, so that "
             "each of its values is another one. Sweep once for each, in a folder of its own."

@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.agents import AGENTS
 from mmrl.agents.settings import Settings as Base
-from mmrl.agents.settings import limit, positive, share
+from mmrl.agents.settings import kinds_of, limit, positive, share
 from mmrl.envs import make
 
 ENV = make("probe-Memory-v0")
@@ -22,7 +22,7 @@ UNLIMITED |= {"horizon", "prox_center"}
 
 
 def scalars(agent: str) -> list[str]:
-    return [f.name for f in dataclasses.fields(AGENTS[agent].Config) if f.type is float]
+    return [f.name for f in dataclasses.fields(AGENTS[agent].Config) if kinds_of(f)[0] is float]
 
 
 def refused(agent: str, **values: Any) -> bool:
@@ -58,10 +58,9 @@ def test_equal_exploration_of_all_actors_is_a_setting():
 @pytest.mark.parametrize("agent", AGENTS)
 def test_counts_below_one_are_refused(agent: str):
     may_be_zero = {"staleness", "overlap", "burn_in"}
-    may_be_zero |= {"capacity"} if agent in ("dqn", "clear") else set()
-    may_be_zero |= {"batch"} if agent == "dqn" else set()
+    may_be_zero |= {"capacity"} if agent == "clear" else set()
     for field in dataclasses.fields(AGENTS[agent].Config):
-        if field.type is int:
+        if kinds_of(field)[0] is int:
             assert refused(agent, **{field.name: -1})
             assert refused(agent, **{field.name: 0}) or field.name in may_be_zero, field.name
 

@@ -110,9 +110,10 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", "popgym-RepeatFrstEasy-v0"], "Nearest: popgym-RepeatFirstEasy-v0"),
         (["train", "nowhere:Env"], "ENVIRONMENT must name a module before the colon"),
         (["train", ENV, "--memory", "lur"], "`memory` must be a memory; got 'lur'. Did you mean"),
-        (["train", ENV, "--memory", "transformer"], "They are `linear_attention`, `lru`"),
+        (["train", ENV, "--memory", "transformer"], "They are `elman`, `ffm`"),
         (["train", ENV, "--memory-sizes", "hidden", "4"], "`memory_sizes` of 'lru' must be among"),
         (["train", ENV, "--batch", "100000000000"], "`batch` must be below 2³¹"),
+        (["train", ENV, "--batch", "0"], "`batch` must be at least 1, or None to choose it"),
         (["train", ENV, "--agent", "r2d3"], "got 'r2d3'. Try 'r2d2'"),
         (["train", ENV, "--burn-in=9"], "--burn-in is an option of r2d2, not of dqn: --agent r2d2"),
         (["train", ENV, "--clip=1", "--agent=clear"], "--clip is an option of ppo, not of clear"),
@@ -235,10 +236,10 @@ def test_fewer_blocks_than_planned_or_done_are_said(
 
 
 @pytest.mark.parametrize(
-    ("horizon", "end"), [(0.0, ", and so does the fall of its learning rate."), (9.0, ".")]
+    ("horizon", "end"), [(None, ", and so does the fall of its learning rate."), (9.0, ".")]
 )
 def test_a_learning_rate_that_falls_sooner_is_said(
-    horizon: float, end: str, capsys: pytest.CaptureFixture[str]
+    horizon: float | None, end: str, capsys: pytest.CaptureFixture[str]
 ):
     config = AGENTS["ppo"].Config(blocks=3, horizon=horizon)
     run = Run.__new__(Run)

@@ -14,6 +14,7 @@ import pytest
 from mmrl import runs
 from mmrl.agents import AGENTS
 from mmrl.runs import Run, Sweep, checkpoint, saved_sweep, zoo
+from mmrl.runs.earlier import earlier
 from mmrl.runs.export import export
 from tests.helpers.runs import leaves
 
@@ -88,3 +89,14 @@ def test_an_exported_policy_plays_and_is_exported_alike(agent: str, tmp_path: pa
     assert {**new.about, "setup": 0} == {**old.about, "setup": 0}  # settings were added since
     for name, array in old.arrays.items():
         np.testing.assert_allclose(new.arrays[name], array, rtol=1e-5, atol=1e-6)
+
+
+def test_zeros_of_an_earlier_setup_are_sizes_that_are_chosen_automatically():
+    zeros = {"batch": 0, "capacity": 0, "horizon": 0.0, "burn_in": 0}
+    setups = {
+        agent: {"agent": agent, "observes": [], "config": zeros} for agent in ("dqn", "clear")
+    }
+    today = {agent: earlier(setup)["config"] for agent, setup in setups.items()}
+    assert today["dqn"] == {"batch": None, "capacity": None, "horizon": None, "burn_in": 0}
+    assert today["clear"] == {**today["dqn"], "capacity": 0}  # without a reservoir
+    assert earlier(earlier(setups["dqn"])) == earlier(setups["dqn"]) and zeros["batch"] == 0

@@ -185,7 +185,7 @@ def test_a_longer_run_that_anneals_compiles_nothing_new():
 @pytest.mark.slow
 def test_with_a_horizon_a_prolonged_run_is_an_unbroken_one(tmp_path: pathlib.Path):
     """Without, the rate of what is added is that of the longer run."""
-    for horizon in (2.0, 0.0):
+    for horizon in (2.0, None):
         whole, parts = tmp_path / f"{horizon} whole", tmp_path / f"{horizon} in parts"
         for path, blocks in ((whole, 3), (parts, 1), (parts, 3)):
             resume = (path, blocks) == (parts, 3)
@@ -198,7 +198,7 @@ def test_runs_of_before_the_horizon_go_on(tmp_path: pathlib.Path):
     """Theirs was that of the run."""
     next(iter(Run(setup("ppo"), tmp_path)))
     header, content = checkpoint.read(tmp_path / "checkpoint")
-    assert header["setup"]["config"].pop("horizon") == 0
+    assert header["setup"]["config"].pop("horizon") is None
     write(tmp_path, header, content)
     assert runs.reopen(tmp_path).setup == runs.saved(tmp_path) == setup("ppo")
     assert len(Run(setup("ppo"), tmp_path, resume=True).history) == 1

@@ -86,8 +86,8 @@ class Config(Settings):
 
     learning_rate: float = positive(1e-3)
     anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
-    # blocks until then; 0: all of the run. One that is prolonged takes up its new, longer line
-    horizon: float = limit(0.0, zero=True)
+    # blocks until then; None: all of the run. One that is prolonged takes up its new, longer line
+    horizon: float | None = limit(None)
     beta1: float = share(0.9, off=1.0)  # of Adam
     beta2: float = share(0.999, off=1.0)
     adam_eps: float = positive(1e-8)

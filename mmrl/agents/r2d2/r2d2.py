@@ -90,7 +90,7 @@ class Config(Settings):
     learning_rate: float = positive(3e-3)  # of Adam
     adam_eps: float = positive(1e-5)  # ε of Adam
     anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
-    horizon: float = limit(0.0, zero=True)  # blocks until then; 0: all of the run, as in `ppo`
+    horizon: float | None = limit(None)  # blocks until then; None: all of the run, as in `ppo`
     gamma: float = share(0.97)  # γ, per step
     # ε_i = base^(1 + exponent i / (N - 1)), Horgan et al. 2018, Eq. 1
     epsilon_base: float = share(0.4)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from mmrl._dtypes import whole
 from mmrl.agents import dqn
 from mmrl.agents.common import scan_learning
 from mmrl.course import plain
@@ -91,7 +92,7 @@ def _steps(config: dqn.Config):
     """A function that takes `STEPS` gradient steps on a full tape; compiled and run once."""
     env, params, *_ = program("dqn", ENV)
     dqn.check(config, env, params)
-    rollouts = 2 * config.capacity // (config.environments * config.rollout)
+    rollouts = 2 * whole("capacity", config.capacity) // (config.environments * config.rollout)
 
     @jax.jit
     def fill(key):

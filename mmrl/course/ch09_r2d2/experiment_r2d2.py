@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from mmrl._dtypes import whole
 from mmrl.agents import dqn, r2d2
 from mmrl.course import plain
 from mmrl.course.experiments import fleet, tuning
@@ -168,7 +169,7 @@ def train(cell: Cell, config: Any, rates: Sequence[float], seeds: Sequence[int])
 def _window(config: dqn.Config | r2d2.Config) -> int:
     """Steps of a batch, of which `fill` says how many are trained on."""
     if isinstance(config, dqn.Config):
-        return config.batch
+        return whole("batch", config.batch)
     return config.batch * config.length
 
 

@@ -101,8 +101,9 @@ def cycle(
             f"`schedule` must have a column for each of {config.environments} environments; got "
             f"{schedule.shape[1]}."
         )
-    whole = jnp.where(config.horizon > 0, config.horizon, config.blocks * len(schedule))
-    config = eqx.tree_at(lambda c: c.horizon, config, whole)  # a rate falls over all stages
+    if config.horizon is None:  # a rate falls over all stages
+        whole = float(config.blocks * len(schedule))
+        config = eqx.tree_at(lambda c: c.horizon, config, whole, is_leaf=lambda x: x is None)
     init_key, first_key, key = collectives.split(key, 3)
     state = agent.init(config, env, params, init_key, tasks=schedule[0])
 

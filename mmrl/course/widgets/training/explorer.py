@@ -197,7 +197,7 @@ class TrainingExplorer(ipywidgets.VBox):
                     f"`{key}` must be from 1 to {most[key]}; got {getattr(self, key)}."
                 )
         config = dataclasses.replace(config, **{key: getattr(self, key) for key in in_view})
-        if "batching" in in_view and config.batching == "segments":  # whole ones
+        if "batching" in in_view and config.batching == "segments" and config.batch:  # whole ones
             whole = config.batch // config.segment_length * config.segment_length
             config = dataclasses.replace(config, batch=whole)
         setup = Setup(self.env, config, tuple(range(self.seeds)), self.agent)
