@@ -50,11 +50,11 @@ def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
     span = [value for row in rows for curve in row["returns"] for value in curve]
     pairs = [(row["agent"], row["memory"]) for row in rows]
     ordered = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
-    body = "".join(_row(row, min(span), max(span)) for row in ordered)
-    return scrolling(f"Scores on {task}", HEADS, body)
+    cells = [_row(row, min(span), max(span)) for row in ordered]
+    return scrolling(f"Scores on {task}", HEADS, cells, name=0)
 
 
-def _row(row: dict[str, Any], low: float, high: float) -> str:
+def _row(row: dict[str, Any], low: float, high: float) -> list[str]:
     seeds, (least, most) = len(row["seeds"]), row["interval_95"]
     cells = [
         f"{row['interquartile_mean']:.2f} ({least:.2f} to {most:.2f})",
@@ -65,11 +65,9 @@ def _row(row: dict[str, Any], low: float, high: float) -> str:
         _thousands(row["env_steps"][-1]),
     ]
     drawn = _course(row["returns"], low, high)
-    told = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
     changes = (f"--{k.replace('_', '-')} {v}" for k, v in row.get("changes", {}).items())
     memory = " ".join((row["memory"], *(f"<code>{html.escape(x)}</code>" for x in changes)))
-    named = f'<th scope="row">{row["agent"]}</th><td>{memory}</td>'
-    return f"<tr>{named}<td>{drawn}</td>{told}</tr>"
+    return [row["agent"], memory, drawn, *map(html.escape, cells)]
 
 
 def level(row: dict[str, Any]) -> tuple[float | None, float | None]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from docutils import nodes
-from pages import show
+from pages import scrolling, show
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -35,21 +35,16 @@ def table(agent: str, presets: Mapping[str, Any]) -> str:
     """A row for every setting; a preset's cell is empty where its source says nothing."""
     usual = vars(type(next(iter(presets.values())).config)())
     heads = ("setting", "default", *presets, "source")
-    head = "".join(f'<th scope="col">{html.escape(x)}</th>' for x in heads)
-    body = "".join(_row(name, value, presets) for name, value in usual.items())
-    return (
-        f'<div class="results" role="region" tabindex="0" aria-label="Settings of {agent}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    rows = [_row(name, value, presets) for name, value in usual.items()]
+    return scrolling(f"Settings of {agent}", heads, rows, name=0)
 
 
-def _row(name: str, usual: Any, presets: Mapping[str, Any]) -> str:
+def _row(name: str, usual: Any, presets: Mapping[str, Any]) -> list[str]:
     ours = {k: getattr(x.config, name) if name in x.places else None for k, x in presets.items()}
     places = dict.fromkeys(x.places[name] for x in presets.values() if name in x.places)
     usual = "automatic" if usual is None else usual
     cells = [_value(usual), *map(_value, ours.values()), "; ".join(places)]
-    row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-    return f'<tr><th scope="row"><code>{html.escape(name)}</code></th>{row}</tr>'
+    return [f"<code>{html.escape(name)}</code>", *map(html.escape, cells)]
 
 
 def _value(value: Any) -> str:

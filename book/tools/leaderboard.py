@@ -70,12 +70,9 @@ def table(found: Sequence[dict[str, Any]]) -> str:
         place = "control" if entries.control(entry) else f"{next(places)}"
         told = f"{entry['remembers']} steps" if entry.get("remembers") else ""
         sizes = (f"{entry['state']}", f"{entry['parameters']:,}".replace(",", " "), told)
-        cells = (score(entry), seconds(entry), *sizes, entry["date"][:10])
-        data = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-        rows.append(
-            f'<tr><td>{place}</td><th scope="row">{html.escape(entry["name"])}</th>{data}</tr>'
-        )
-    return scrolling("Leaderboard of the capstone", HEADS, "".join(rows))
+        cells = (place, entry["name"], score(entry), seconds(entry), *sizes, entry["date"][:10])
+        rows.append([*map(html.escape, cells)])
+    return scrolling("Leaderboard of the capstone", HEADS, rows, name=1)
 
 
 def origins(found: Sequence[dict[str, Any]]) -> str:

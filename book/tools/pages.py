@@ -10,7 +10,7 @@ import json
 import re
 import textwrap
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -115,19 +115,25 @@ def read(name: str) -> list[dict[str, Any]]:
 def table(name: str, rows: list[dict[str, Any]]) -> str:
     """The rows of one file in HTML: their origin in words, then their numbers."""
     columns = [c for c in dict.fromkeys(c for row in rows for c in row) if c not in ORIGIN]
-    body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(show(row.get(c)))}</td>' for c in columns)}</tr>"
-        for row in rows[:MOST_ROWS]
-    )
+    body = [[html.escape(show(row.get(c))) for c in columns] for row in rows[:MOST_ROWS]]
     more = len(rows) - MOST_ROWS
     rest = f"<p>{more} more rows are in the file.</p>" if more > 0 else ""
     heads = [column.replace("_", " ") for column in columns]
     return f"{origin(name, rows)}{scrolling(f'Rows of {name}', heads, body)}{rest}"
 
 
-def scrolling(label: str, heads: Sequence[str], body: str) -> str:
-    """A table in HTML that scrolls within itself; `body` has its rows."""
+def scrolling(
+    label: str, heads: Sequence[str], rows: Iterable[Sequence[str]], name: int | None = None
+) -> str:
+    """A table that scrolls within itself, of cells in HTML; cell `name` of a row is its heading."""
     head = "".join(f'<th scope="col">{html.escape(x)}</th>' for x in heads)
+    body = ""
+    for row in rows:
+        cells = (
+            f'<th scope="row">{cell}</th>' if i == name else f"<td>{cell}</td>"
+            for i, cell in enumerate(row)
+        )
+        body += f"<tr>{''.join(cells)}</tr>"
     return (
         f'<div class="results" role="region" tabindex="0" aria-label="{html.escape(label)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

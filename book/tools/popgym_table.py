@@ -71,17 +71,15 @@ def table(steps: str, level: str, rows: Rows) -> str:
     """A row for each task: the paper's, then ours, memory by memory."""
     tasks = list(dict.fromkeys(cell.task for cell in GRID.cells))
     heads = ["task", "their GRU", "their best", *(memory.upper() for memory in MEMORIES)]
-    body = "".join(_task(task, level, steps, rows) for task in tasks)
-    return scrolling(f"Scores, {level}, {steps} steps", heads, body)
+    cells = [_task(task, level, steps, rows) for task in tasks]
+    return scrolling(f"Scores, {level}, {steps} steps", heads, cells, name=0)
 
 
-def _task(task: str, level: str, steps: str, rows: Rows) -> str:
+def _task(task: str, level: str, steps: str, rows: Rows) -> list[str]:
     gru, best = published(task, level)
     ours = (rows.get(Cell(task, level, memory, steps).name) for memory in MEMORIES)
-    cells = [_theirs(gru), _theirs(best, named=True), *(_ours(row) for row in ours)]
     name = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", task) + " *" * (task in CHANGED)
-    told = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr><th scope="row">{name}</th>{told}</tr>'
+    return [name, _theirs(gru), _theirs(best, named=True), *(_ours(row) for row in ours)]
 
 
 def _ours(row: Mapping[str, Any] | None) -> str:
