@@ -21,6 +21,7 @@ from reading import load
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
+SETTINGS = ROOT / "book" / "grading" / "nbgrader_config.py"
 POINTS = 1  # of each exercise
 RUBRIC: tuple[str, ...] = ("project", "criterion", "points", "full", "half", "none", "given")
 
@@ -101,7 +102,7 @@ def write(folder: Path) -> None:
     """Make the sources of all assignments, a sheet of rubrics, and settings if there are none."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "nbgrader_config.py").exists():
-        shutil.copy(Path(__file__).with_name("nbgrader_config.py"), folder)
+        shutil.copy(SETTINGS, folder)
     with (folder / "rubrics.csv").open("w", newline="", encoding="utf-8") as file:
         sheet = csv.DictWriter(file, RUBRIC)
         sheet.writeheader()

@@ -31,7 +31,6 @@ from tests.helpers import passages
 sys.path[:0] = [str(Path(__file__).parents[2] / "book" / "tools")]
 import student  # noqa: E402
 
-TOOLS = Path(student.__file__).parent
 PATHS = sorted(student.NOTEBOOKS.glob("*.ipynb"))
 WRITTEN = {path.stem: json.loads(path.read_text("utf-8")) for path in PATHS}
 MADE = {slug: student.for_students(data, slug) for slug, data in WRITTEN.items()}
@@ -148,7 +147,7 @@ def test_a_course_is_written_once_more_and_what_is_its_own_stays(tmp_path: Path)
     student.write(tmp_path)
     assert {path.name for path in (tmp_path / "source").iterdir()} == {*WRITTEN}
     settings, picture = tmp_path / "nbgrader_config.py", re.compile(r"\]\((figures/[^)]*)\)")
-    assert settings.read_text("utf-8") == (TOOLS / "nbgrader_config.py").read_text("utf-8")
+    assert settings.read_text("utf-8") == student.SETTINGS.read_text("utf-8")
     settings.write_text("# mine")
     (tmp_path / "submitted").mkdir()
     (stale := tmp_path / "source" / "00_start_here" / "stale.txt").write_text("")
@@ -182,7 +181,7 @@ def test_the_sheet_has_each_rubric_whole():
 
 def test_grading_ends():
     """Each cell and each notebook has its seconds, and nothing runs a notebook without them."""
-    tree = ast.parse((TOOLS / "nbgrader_config.py").read_text("utf-8"))
+    tree = ast.parse(student.SETTINGS.read_text("utf-8"))
     given = {
         ast.unparse(node.targets[0]): node.value
         for node in ast.walk(tree)
@@ -243,8 +242,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     monkeypatch.setitem(sys.modules, "nbgrader", package)
     for name in ("COMPILATION_CACHE_DIR", "PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
         monkeypatch.setenv(f"JAX_{name}", os.environ.get(f"JAX_{name}", ""))
-    path = str(TOOLS / "nbgrader_config.py")
-    return runpy.run_path(path, init_globals={"get_config": Config})
+    return runpy.run_path(str(student.SETTINGS), init_globals={"get_config": Config})
 
 
 def give_out(*cells: NotebookNode) -> dict[str, Any]:
@@ -491,7 +489,7 @@ def test_the_page_for_lecturers_says_what_each_planted_submission_gets():
     rows = re.findall(r"^\| `(\w+)`: .*\| (\d) \| .* \|$", page, flags=re.MULTILINE)
     assert rows == [(name, str(sum(planted.points))) for name, planted in run.PLANTED.items()]
     seconds = re.findall(
-        r"^(\w+_SECONDS) = (\d+)$", (TOOLS / "nbgrader_config.py").read_text("utf-8"), re.MULTILINE
+        r"^(\w+_SECONDS) = (\d+)$", student.SETTINGS.read_text("utf-8"), re.MULTILINE
     )
     assert passages.lacking([number for _, number in seconds], passages.normal(page)) == []
     assert f"'mmrl_jax-{mmrl.__version__}-py3-none-any.whl[notebooks]'" in page
