@@ -22,7 +22,7 @@ import vendor
 import yaml
 from bs4 import BeautifulSoup, Tag
 
-PARTS = Path(__file__).parent / "paper"
+PARTS = Path(__file__).parents[1] / "static" / "paper"
 PAPER = execute.ROOT / "build" / "course.pdf"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (

@@ -20,7 +20,7 @@ import vendor
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-PARTS = Path(__file__).parent / "reveal"
+PARTS = Path(__file__).parents[1] / "static" / "slides"
 SLIDES = execute.ROOT / "build" / "slides"
 # What stands beside the slides of a chapter: for the reader of a page, not for a room.
 ASIDE = re.compile(r"\*\*(Before|Time|Source|Used next):\*\*")

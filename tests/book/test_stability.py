@@ -2,15 +2,14 @@
 
 import ast
 import re
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import public
+
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "book" / "tools")]
-import public  # noqa: E402
 
 EXAMPLE = """
 import dataclasses
@@ -91,7 +90,7 @@ def test_a_change_is_told_with_what_to_do():
     assert public.difference(kept, kept) == ""
     told = public.difference(kept, "mmrl.a(x, y)\nmmrl.b\n")
     assert "-mmrl.a(x)\n+mmrl.a(x, y)\n" in told and "mmrl.b" not in told
-    assert "CHANGELOG.md" in told and "`python book/tools/public.py`" in told
+    assert "CHANGELOG.md" in told and "`python tests/helpers/public.py`" in told
 
 
 def test_what_a_caller_writes_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

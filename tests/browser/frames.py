@@ -1,7 +1,7 @@
 """Measure every slide in a browser: is all of it on its frame, in letters for the last row?
 
 `make access` runs this where `make slides` has written slides, a second or two for each chapter's.
-A slide makes its content smaller until it fits (`book/tools/reveal/slides.js`). What would have to
+A slide makes its content smaller until it fits (`book/static/slides/slides.js`). What would have to
 be smaller than `SMALLEST` has too much on it: divide it, by the metadata of its cells.
 """
 

@@ -1,8 +1,8 @@
 """The public names of mmrl with their signatures, as `tests/public.txt` keeps them.
 
-`python book/tools/public.py` renews that file, and `book/stability.md` says what it promises. Of a
-signature it has what a caller writes: names, defaults and which of them are keywords. A constant of
-strings, such as `mmrl.memory.NAMES`, is written out, because they are names, too.
+`python tests/helpers/public.py` renews that file, and `book/stability.md` states what it promises.
+Signatures consist of what a caller writes: names, defaults and which of them are keywords.
+Constants of strings, such as `mmrl.memory.NAMES`, are written out, because these are names, too.
 """
 
 import ast
@@ -16,9 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-import api
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "book" / "tools"), str(ROOT)]
+import api  # noqa: E402
 
-SNAPSHOT = api.ROOT / "tests" / "public.txt"
+SNAPSHOT = ROOT / "tests" / "public.txt"
 # What gives away modules in place of names, and which of them are its front door.
 PARTS = {
     "agents": ("presets",),  # and each agent
@@ -30,7 +32,7 @@ PARTS = {
 CALLED = ("__call__", "__getitem__", "__iter__", "__len__", "__enter__")
 ADVICE = (
     "Is it meant? Then book/stability.md says how it is done, CHANGELOG.md gets a line, and "
-    "`python book/tools/public.py` renews tests/public.txt."
+    "`python tests/helpers/public.py` renews tests/public.txt."
 )
 WIDTH, MOST = 100, 60  # of a line, and of a default
 
@@ -206,6 +208,5 @@ def difference(kept: str, found: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2])]
     SNAPSHOT.write_text(text(), "utf-8")
     print("tests/public.txt is renewed; what has changed there gets a line in CHANGELOG.md.")
