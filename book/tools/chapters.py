@@ -31,7 +31,7 @@ class Chapter(NamedTuple):
 
     slug: str
     title: str
-    course: dict[str, Any]  # part, room (in class) and home; the symbols' names are for a test
+    course: dict[str, Any]  # part, week, room (in class) and home; symbols are for a test
     minutes: tuple[int, int]  # to read, for the exercises
 
     @property
@@ -143,7 +143,16 @@ def teach(text: str, chapters: list[Chapter]) -> str:
         for number, shared in enumerate(sessions, 1)
     ]
     text = table(text, "| session | chapters | in the room | at home |", rows)
-    return PLAN.sub(lambda match: _planned(match, chapters), text)
+    whole = PLAN.sub(lambda match: _with_weeks(match[0], chapters), text, count=1)  # the term
+    return PLAN.sub(lambda match: _planned(match, chapters), whole)
+
+
+def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
+    """A plan whose weeks have the chapters that name them in their headers."""
+    for week, members in groupby(chapters, lambda one: one.course["week"]):
+        row = f"| {week} | {', '.join(one.number for one in members)} |"
+        plan = re.sub(rf"^\| {week} \| [^|]+ \|", row, plan, flags=re.M)
+    return plan
 
 
 def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:

@@ -51,9 +51,9 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-# Metadata of the header: the part, the session (a chapter without `room` shares the session of the
-# one before it), and the words in which the chapter names its letters: see `unnamed`.
-COURSE = {"part": "", "home": "", "symbols": {}}
+# Metadata of the header: the part, the week of a term, the session (a chapter without `room` shares
+# that of the one before it), and the words in which the chapter names its letters: see `unnamed`.
+COURSE = {"part": "", "week": 0, "home": "", "symbols": {}}
 SETUP = address.cell(address.address())
 HEADER = ("> ", "**You will be able to**", "**Before:**", "**Time:**", "**Source:**")
 TIME = re.compile(
@@ -646,7 +646,7 @@ def example() -> dict[str, Any]:
     cells = [copy.deepcopy(cell) | {"id": f"c{i}"} for i, cell in enumerate(cells)]
     for cell in [cell for cell in cells if cell["cell_type"] == "markdown"][:8] + cells[-2:-1]:
         cell["metadata"]["slideshow"] = {"slide_type": "slide"}
-    cells[0]["metadata"]["course"] = {"part": "I", "home": "2.1", "symbols": {}}
+    cells[0]["metadata"]["course"] = {"part": "I", "week": 1, "home": "2.1", "symbols": {}}
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": copy.deepcopy(METADATA), "cells": cells}
 
 
