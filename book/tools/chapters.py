@@ -106,7 +106,8 @@ def readme(text: str, chapters: list[Chapter]) -> str:
 def _lower(title: str) -> str:
     """A title without the words after its colon, as it stands within a sentence."""
     short = title.partition(":")[0]
-    return short if short[:2].isupper() else short[0].lower() + short[1:]
+    name = short.split()[0]  # R2D2 and JAX stay as they are
+    return short[0].lower() + short[1:] if name[1:] == name[1:].lower() else short
 
 
 def by_part(chapters: list[Chapter]) -> dict[str, list[Chapter]]:
