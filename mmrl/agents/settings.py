@@ -1,9 +1,11 @@
 """Settings of agents: fields that declare their range, and the base of configs, which checks it.
 
-class Config(Settings):
-    batching: str = choice("tape", "segments")  # static: a change compiles anew
-    batch: int | None = count(None)  # static; None: a size that fits the environment
-    gamma: float = share(0.98)  # traced: a change never recompiles
+    class Config(Settings):
+        batching: str = choice("tape", "segments")  # static: a change compiles anew
+        batch: int | None = count(None)  # None: a size that fits the environment
+        gamma: float = share(0.98)  # traced: a change never recompiles
+
+Static fields (sizes, names) shape the program; numbers that are traced can differ between seeds.
 """
 
 import dataclasses
