@@ -19,13 +19,11 @@ BESIDE = {
     "mmrl._random": "keys, and the random numbers of JAX compiled sooner",
     "mmrl.collectives": "an agent in shards; of one that is whole, nothing",
     "mmrl.agents.checks": "settings that are refused",
-    "mmrl.agents.descent": "a step of Adam, at a rate that falls",
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
     "mmrl.agents.settings": "fields of settings, with the ranges that they declare",
     "mmrl.memory.checks": "arrays that are refused",
     "mmrl.monoid.tapes": "arrays of elements are converted, and refused",
     "mmrl.replay.ring": "rows are written and read around a ring",
-    "mmrl.replay.segments": "the other way of batching",
     "mmrl.replay.tree": "rows are drawn by weight in O(log capacity)",
     "mmrl.returns": "λ-returns are a scan of Affine",
 }

@@ -33,11 +33,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from mmrl import losses, returns
 from mmrl._dtypes import advance, promoting, whole
 from mmrl.agents import checks, common, normalize
-from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net, repeat
-from mmrl.agents.descent import adam, annealed, descend, trained
+from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net
 from mmrl.agents.settings import Paper, Settings, choice, count, limit, positive, share, static
 from mmrl.nets import Net
-from mmrl.replay import segments, tape
+from mmrl.replay import tape
 from mmrl.rollout import Carry, Policy, Transition, collect
 
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
@@ -127,7 +126,7 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
     return State(
         net=net,
         target=net,
-        optimizer=adam(config, 0.0).init(trained(net)),
+        optimizer=common.adam(config, 0.0).init(common.trained(net)),
         carries=carries,
         tape=tape.init(example, whole("capacity", config.capacity), workers=config.environments),
         rewards=normalize.rewards_of(config),
@@ -171,6 +170,8 @@ def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
     if config.batching == "tape":
         drawn = tape.sample(state.tape, key, batch)
     else:
+        from mmrl.replay import segments  # the other way of batching
+
         drawn = segments.sample(state.tape, key, batch, config.segment_length)
     return dataclasses.replace(drawn, steps=normalize.divided(state.rewards, drawn.steps))
 
@@ -202,9 +203,9 @@ def learn(
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as `mmrl.agents.dqn.loss`."""
     batch = sample(config, state, key)
-    rule = adam(config, annealed(config, state.iteration))
+    rule = common.adam(config, common.annealed(config, state.iteration))
     value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
-    net, inner = descend(rule, state.net, state.optimizer, gradient)
+    net, inner = common.descend(rule, state.net, state.optimizer, gradient)
     target = jax.tree.map(
         lambda old, new: old + config.tau * (new - old) if eqx.is_inexact_array(old) else new,
         state.target,
@@ -243,7 +244,7 @@ def block(
     """
     config = sized(config, env, params)
     step = partial(iterate, config, env, params, learn=learn)
-    state, (value, fill, finite) = repeat(step, state, config.block)
+    state, (value, fill, finite) = common.repeat(step, state, config.block)
     return end_block(config, env, params, state, greedy, loss=value, finite=finite, fill=fill)
 
 
@@ -276,11 +277,8 @@ _TAPE = Paper(
         "collect": {"epsilon_start": 0.2, "epsilon_end": 0.01, "epsilon_decay": 5000.0},
         "collect, an episode of 51 steps": {"environments": 1, "rollout": 51},
         "buffer": {"capacity": 4_000_000},
-        "model": {
-            "memory": "lru",
-            "memory_sizes": (("layers", 2), ("state_size", 128)),
-            "width": 256,
-        },
+        "model": {"memory": "lru", "memory_sizes": (("layers", 2), ("state_size", 128))},
+        "model, mlp_size": {"width": 256},
         "eval": {"block": 10, "episodes": 20},
         "collect, 5000 epochs": {"blocks": 500},
         "tape_dqn.py": {"batching": "tape", "reward_scale": 1.0, "lam": 0.0},

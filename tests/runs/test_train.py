@@ -14,8 +14,7 @@ import pytest
 
 from mmrl import collectives, runs
 from mmrl.agents import AGENTS, find, repeatable
-from mmrl.agents.common import q_net, repeat, training
-from mmrl.agents.descent import annealed
+from mmrl.agents.common import annealed, q_net, repeat, training
 from mmrl.agents.ppo import ppg
 from mmrl.memory import LRU
 from mmrl.runs import Run, Setup, checkpoint

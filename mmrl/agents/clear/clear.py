@@ -35,8 +35,16 @@ from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_stored
 from mmrl.agents.clear.vtrace import Measures, loss, optimizer, stochastic
-from mmrl.agents.common import Make, Metrics, end_block, repeat, training
-from mmrl.agents.descent import annealed, descend, trained
+from mmrl.agents.common import (
+    Make,
+    Metrics,
+    annealed,
+    descend,
+    end_block,
+    repeat,
+    trained,
+    training,
+)
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight

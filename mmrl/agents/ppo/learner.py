@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mmrl import losses, returns
 from mmrl._dtypes import promoting
 from mmrl.agents import normalize
-from mmrl.agents.descent import descend, trained
+from mmrl.agents.common import descend, trained
 from mmrl.monoid import EWMA
 from mmrl.nets import ActorCritic, Distribution
 from mmrl.rollout import Policy, Transition

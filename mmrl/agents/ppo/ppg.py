@@ -27,8 +27,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from mmrl import collectives, losses
 from mmrl._dtypes import advance, promoting
-from mmrl.agents.common import Make, Metrics, training
-from mmrl.agents.descent import annealed, descend
+from mmrl.agents.common import Make, Metrics, annealed, descend, training
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import about, learner, ppo
 from mmrl.agents.settings import count, positive, weight

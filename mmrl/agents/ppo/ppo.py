@@ -37,8 +37,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size
-from mmrl.agents.common import Make, Metrics, end_block, fresh, training
-from mmrl.agents.descent import annealed
+from mmrl.agents.common import Make, Metrics, annealed, end_block, fresh, training
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.agents.ppo import learner

@@ -40,15 +40,19 @@ from mmrl.agents.common import (
     Make,
     Metrics,
     Outcome,
+    adam,
+    annealed,
+    descend,
     end_block,
+    fixed,
     fresh,
     greedy,
     q_net,
     repeat,
     scan_learning,
+    trained,
     training,
 )
-from mmrl.agents.descent import adam, annealed, descend, fixed, trained
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
 from mmrl.nets import Net

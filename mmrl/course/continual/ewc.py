@@ -24,8 +24,7 @@ from mmrl import _random
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks
 from mmrl.agents.clear.vtrace import Measures, loss
-from mmrl.agents.common import Make
-from mmrl.agents.descent import trained
+from mmrl.agents.common import Make, trained
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.settings import count, share, weight
 from mmrl.replay.reservoir import Unrolls

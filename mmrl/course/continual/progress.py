@@ -31,8 +31,7 @@ from mmrl import _random, losses
 from mmrl.agents.clear import clear
 from mmrl.agents.clear.clear import Tasks
 from mmrl.agents.clear.vtrace import optimizer
-from mmrl.agents.common import Make
-from mmrl.agents.descent import descend, trained
+from mmrl.agents.common import Make, descend, trained
 from mmrl.agents.settings import count, positive
 from mmrl.course.continual import ewc
 from mmrl.course.continual.ewc import estimate_fisher, ewc_penalty, update_fisher

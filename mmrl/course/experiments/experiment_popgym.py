@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from mmrl.agents import ppo
-from mmrl.agents.descent import trained
+from mmrl.agents.common import trained
 from mmrl.course.experiments.experiment_baselines import train
 from mmrl.course.experiments.grid import Grid, Row, kept, rounded
 from mmrl.envs import popgym

@@ -15,7 +15,7 @@ from gymnax.environments import spaces
 from mmrl import losses
 from mmrl.agents import clear, normalize
 from mmrl.agents.clear import vtrace
-from mmrl.agents.descent import trained
+from mmrl.agents.common import trained
 from mmrl.course import plain
 from mmrl.envs import continual, make, probes
 from mmrl.replay import reservoir

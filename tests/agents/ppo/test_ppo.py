@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mmrl.agents import normalize, ppo
-from mmrl.agents.descent import annealed
+from mmrl.agents.common import annealed
 from mmrl.agents.ppo import diagnostics, learner
 from mmrl.course import plain
 from mmrl.envs import make
