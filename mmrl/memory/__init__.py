@@ -3,7 +3,7 @@
     model = memory.make("lru", input_size=8, output_size=32, state_size=16, key=key)
     state, ys = model(model.init(), xs, begin)
 
-`base.py` tells how they are called. Every model is a file next to it, which has the model's name.
+`base.py` specifies their calls. Each model is a file next to it, which has the name of the model.
 """
 
 import difflib

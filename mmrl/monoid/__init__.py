@@ -1,8 +1,7 @@
 """Monoids: a set with an associative operator and an identity.
 
 `core` is the first read: what a monoid is, sums, affine maps, and how to make a monoid of others.
-`more` holds those that later chapters need, and `testing` tells whether an operator of yours is
-one.
+`more` holds those that later chapters need, and `testing` checks whether your operator is a monoid.
 """
 
 from typing import TYPE_CHECKING
