@@ -121,7 +121,8 @@ def act(
         obs=carry.obs,
         action=jax.tree.map(jnp.asarray, action),
         reward=jnp.asarray(reward, jnp.float32),
-        next_obs=shown_last(info["final_observation"], terminated),
+        # No target depends on NaN from a simulation that crashed, but gradients would.
+        next_obs=finite(info["final_observation"], terminated),
         begin=carry.begin,
         terminated=terminated,
         truncated=jnp.asarray(truncated, bool),
@@ -140,17 +141,6 @@ def legal(space: Any, action: Any) -> Any:
     low, high = (jnp.broadcast_to(x, space.shape) for x in ends)
     nearest = jnp.rint if jnp.issubdtype(dtype, jnp.integer) else jnp.asarray
     return nearest(jnp.clip(jnp.asarray(action, real), low, high)).astype(dtype)
-
-
-def shown_last(
-    obs: PyTree[Shaped[Array, "..."]], terminated: Bool[Array, ""]
-) -> PyTree[Shaped[Array, "..."]]:
-    """Return what an action led to, with 0 for NaN and ∞ where the episode terminated.
-
-    A simulation that crashed may show them. No target depends on the numbers, but the gradients of
-    a network that reads them would be NaN.
-    """
-    return finite(obs, terminated)
 
 
 class Evaluation(eqx.Module):

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from mmrl._dtypes import finite
 from mmrl.pdg.programs import ActorCritic, Environment, Network
 from mmrl.pdg.programs.decoder import choose, embed, mix, project
-from mmrl.rollout import shown_last
 
 GAMMA = 0.99
 HIDDEN = 16
@@ -112,7 +112,7 @@ def rollout(
         keys = [jax.random.split(key_of(key, name, i, t), batch) for name in ("act", "step")]
         action = jax.vmap(jax.random.categorical)(keys[0], logits)
         after, state, r, end, cut = jax.vmap(env.step)(keys[1], state, action)
-        after = jax.vmap(shown_last)(after, end | (alive == 0))
+        after = jax.vmap(finite)(after, end | (alive == 0))
         rest = jnp.where(end | cut, 0.0, alive)
         r, goes_on = jnp.where(alive > 0, r, 0.0), jnp.where(end, 0.0, 1.0)
         return (after, state, rest), (obs, alive, action, judged, r, goes_on, rest)
