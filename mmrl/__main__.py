@@ -64,7 +64,7 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
             raise
         _say(message)
         # JAX would wait for processes that are lost.
-        return _leave(BAD_INPUT, at_once=isinstance(error, _hosts("Lost")))
+        return _leave(BAD_INPUT, at_once=isinstance(error, _processes("Lost")))
 
 
 def _overview(arguments: list[str]) -> int:
@@ -90,7 +90,7 @@ def _overview(arguments: list[str]) -> int:
 
 def _message(error: Exception) -> str | None:
     """Return the message about an error that the user can fix; None for one of ours."""
-    if isinstance(error, (ValueError, _hosts("RunError"), _hosts("Lost"))):
+    if isinstance(error, (ValueError, _processes("RunError"), _processes("Lost"))):
         return str(error)
     if isinstance(error, RuntimeError | AssertionError) and (message := _no_device(error)):
         return message
@@ -124,9 +124,9 @@ def _no_device(error: Exception) -> str | None:
     )
 
 
-def _hosts(name: str) -> type[Exception] | tuple[()]:
-    """Return an exception of `mmrl.runs.hosts`, which is not imported if JAX cannot start."""
-    return getattr(sys.modules.get("mmrl.runs.hosts"), name, ())
+def _processes(name: str) -> type[Exception] | tuple[()]:
+    """Return an exception of `mmrl.runs.processes`, which is not imported if JAX cannot start."""
+    return getattr(sys.modules.get("mmrl.runs.processes"), name, ())
 
 
 def _leave(code: int, at_once: bool = False) -> int:

@@ -16,8 +16,8 @@ from mmrl.commands.console import Path, called, open_console
 from mmrl.commands.terminal import tell_lost
 from mmrl.rollout import evaluate
 from mmrl.runs import Run, RunError, interval, reopen, zoo
+from mmrl.runs.folder import CHECKPOINT
 from mmrl.runs.player import Policy
-from mmrl.runs.training import CHECKPOINT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from mmrl.checks.tracing import random_action
 from mmrl.rollout import evaluate
-from mmrl.runs import interquartile_mean
-from mmrl.runs.training import Training
+from mmrl.runs import Run, interquartile_mean
 
 EPISODES = 64  # of random actions, or four evaluations if that is more
 FILL = "fill: the share of real steps in a batch, the rest is padding; 0 % before learning starts."
@@ -28,14 +27,14 @@ def course(history: Sequence[dict[str, Any]]) -> str:
     return f"Best after block {best + 1}: {scores[best]:.2f}; at the end {scores[-1]:.2f}.\n"
 
 
-def tell_chance(run: Training, returns: Returns, longer: str, console: Console) -> None:
+def tell_chance(run: Run, returns: Returns, longer: str, console: Console) -> None:
     """Print that training is still at chance, if it is, and `longer`, the command to continue."""
     if line := at_chance(run, returns):
         console.print(line)
         console.print(f"To continue: {longer}", soft_wrap=True)
 
 
-def at_chance(run: Training, returns: Returns) -> str:
+def at_chance(run: Run, returns: Returns) -> str:
     """Return a sentence if training has not come above random actions, which are played for it.
 
     It compares the last quarter of the blocks with the first and, if it has not risen, with random
@@ -55,7 +54,7 @@ def at_chance(run: Training, returns: Returns) -> str:
     )
 
 
-def random_returns(run: Training, seed: int = 0) -> Float[np.ndarray, " episodes"]:
+def random_returns(run: Run, seed: int = 0) -> Float[np.ndarray, " episodes"]:
     """Return the undiscounted returns of random actions: uniform, or N(0, 1) without bounds."""
     env, params, *_ = run.program
     space, steps = env.action_space(params), params.max_steps_in_episode

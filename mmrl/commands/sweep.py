@@ -26,8 +26,8 @@ from mmrl.commands.train import (
     first_setup,
 )
 from mmrl.commands.words import described, in_words_of_help, option, options_of
-from mmrl.runs import SEEDS, Report, RunError, Scored, Setup, Sweep, saved_sweep
-from mmrl.runs.tuning import CLOSE
+from mmrl.runs import SEEDS, Report, Run, RunError, Scored, Setup, Sweep, saved_sweep
+from mmrl.runs.sweep import CLOSE
 
 _EXAMPLE = "--over learning-rate 1e-3 3e-3 1e-2"
 
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     console, many = open_console(), len(sweep.settings)
     words, _ = described(options.agent, options.config)
     console.print(Text.assemble((options.env, "bold"), f"  {words}  →  {path}"), soft_wrap=True)
-    tell_preset(options, console, sweep.over)
+    tell_preset(options, console, dict(sweep.setup.over))
     seeds = f"{many} settings with {len(options.seeds)} seeds each, {min(options.seeds)} to "
     console.print(f"{seeds}{max(options.seeds)}. Report what is chosen on others.")
     tell_fewer(sweep, console)
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _watch(sweep: Sweep, console: Console) -> None:
+def _watch(sweep: Run, console: Console) -> None:
     """Train, with a table whose rows settle block by block, or a line for each where none moves."""
     with Live(_table(sweep), console=console, transient=True) as live:
         for _, report in in_background([lambda: sweep]):
@@ -121,7 +121,7 @@ def _watch(sweep: Sweep, console: Console) -> None:
                 console.print(_line(sweep, report), highlight=False, soft_wrap=True)
 
 
-def _line(sweep: Sweep, report: Report) -> str:
+def _line(sweep: Run, report: Report) -> str:
     best = sweep.verdict().winner
     return (
         f"block {report.block}/{report.blocks}, {report.env_steps:,} steps each: "
@@ -129,12 +129,18 @@ def _line(sweep: Sweep, report: Report) -> str:
     )
 
 
-def _table(sweep: Sweep) -> Table:
+def _table(sweep: Run) -> Table:
     """A row for every setting: its values, and how it has done so far."""
     blocks, done = sweep.setup.config.blocks, len(sweep.history)
     title = f"Greedy return of {len(sweep.setup.seeds)} seeds after {done} of {blocks} blocks"
     table = Table(title=title if done else "compiling, for half a minute or so", box=None)
-    for name in (*map(_option, sweep.over), "last quarter", "95 % interval", "best", "area"):
+    for name in (
+        *map(_option, dict(sweep.setup.over)),
+        "last quarter",
+        "95 % interval",
+        "best",
+        "area",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     scores = sweep.scores() if done else []
@@ -158,7 +164,7 @@ def _numbers(one: Scored) -> tuple[str, ...]:
     return f"{one.final:.3f}", f"{low:.3f} to {high:.3f}", f"{one.best:.3f}", f"{one.area:.3f}"
 
 
-def _verdict(sweep: Sweep, devices: int | None = None) -> str:
+def _verdict(sweep: Run, devices: int | None = None) -> str:
     """The winner in words, and what to doubt about it."""
     winner, edges, equals, tied = sweep.verdict()
     if not np.isfinite(winner.final):

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from mmrl.agents.presets import find_preset
 from mmrl.runs import Report, Run, interquartile_mean
-from mmrl.runs.sweep import Grid
-from mmrl.runs.training import CHECKPOINT, Training
+from mmrl.runs.folder import CHECKPOINT
 from mmrl.runs.writers import begun, check_writers
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -92,7 +91,7 @@ def watch(run: Run, console: Console, reports: Iterable[Report] | None = None) -
             progress.console.print(_line(report, room), highlight=False)
 
 
-def tell_preset(options: Any, console: Console, over: Grid | None = None) -> None:
+def tell_preset(options: Any, console: Console, over: Mapping[str, Any] | None = None) -> None:
     """Say where a preset is from, in what it differs from its source, and what options change.
 
     `options` are those of a command, and `over` has the values that are swept.
@@ -127,7 +126,7 @@ def going_on(options: Any, path: Path, console: Console) -> list[str]:
     return names
 
 
-def tell_fewer(run: Training, console: Console) -> None:
+def tell_fewer(run: Run, console: Console) -> None:
     """Say what becomes of the blocks that are there, or were planned, if fewer are asked for."""
     config, done = run.setup.config, len(run.history)
     if config.blocks < done:

@@ -25,7 +25,7 @@ from mmrl.commands.terminal import going_on, tell_fewer, tell_preset, watch
 from mmrl.commands.words import described, in_words_of_help
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, interquartile_mean, saved
-from mmrl.runs.hosts import told, until_preempted
+from mmrl.runs.processes import broadcast, until_preempted
 from mmrl.runs.writers import check_writers, logged
 
 PREEMPTED = 143  # as a shell calls an end by SIGTERM: all is saved, and --resume goes on
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
     words, _ = described(options.agent, options.config)
     words += run.program.devices.words
     console.print(Text.assemble((options.env, "bold"), f"  {words}  →  {path}"), soft_wrap=True)
-    log = told(lambda: going_on(options, path, console))
+    log = broadcast(lambda: going_on(options, path, console))
     reports = until_preempted(logged(run, *log))
     tell_preset(options, console)
     tell_fewer(run, console)

@@ -11,7 +11,9 @@ The only module that touches the disk.
 
     Setup(env="popgym-RepeatFirstEasy-v0", agent="r2d2")  # its settings: `r2d2.Config`
 
-    sweep = Sweep(Setup(env="popgym-RepeatFirstEasy-v0", seeds=SEEDS), {"gamma": (0.5, 0.9)})
+    sweep = Run(Setup("popgym-RepeatFirstEasy-v0", seeds=SEEDS, over={"gamma": (0.5, 0.9)}))
+    list(sweep)
+    sweep.verdict().winner.setting      # {"gamma": 0.5}
 
 In a run's folder, `checkpoint` holds everything after the last complete block, `best` the best
 networks, and `results.json` the setup, the provenance and one row per block for people to read. All
@@ -19,14 +21,16 @@ are replaced whole, so a kill at any moment loses at most the block under way. A
 computes bit for bit what an unbroken one would have, on the same machine and versions.
 """
 
-from mmrl.runs.best import Best
-from mmrl.runs.checkpoint import RunError, load, read, save
-from mmrl.runs.hosts import until_preempted
+from mmrl.runs.checkpoint import load, read, save
+from mmrl.runs.identity import describe, restore
+from mmrl.runs.processes import RunError, until_preempted
+from mmrl.runs.program import Program, program
+from mmrl.runs.reopen import reopen, saved, saved_sweep
 from mmrl.runs.results import append, interquartile_mean, interval, provenance
-from mmrl.runs.run import Run, program, reopen, saved
-from mmrl.runs.setup import PRECISIONS, SHOWN, Setup, describe, restore
-from mmrl.runs.sweep import SEEDS, Scored, Sweep, Verdict, saved_sweep
-from mmrl.runs.training import Program, Report
+from mmrl.runs.run import Report, Run, Sweep
+from mmrl.runs.setup import PRECISIONS, SEEDS, SHOWN, Setup
+from mmrl.runs.snapshot import Best, Snapshot
+from mmrl.runs.sweep import Scored, Verdict
 from mmrl.runs.writers import logged
 
 __all__ = [
@@ -40,6 +44,7 @@ __all__ = [
     "RunError",
     "Scored",
     "Setup",
+    "Snapshot",
     "Sweep",
     "Verdict",
     "append",

@@ -20,7 +20,8 @@ from jaxtyping import PyTree
 
 from mmrl.runs.earlier import complete
 from mmrl.runs.files import replace
-from mmrl.runs.hosts import RunError, told
+from mmrl.runs.processes import RunError as RunError
+from mmrl.runs.processes import broadcast
 from mmrl.runs.shell import called
 
 _MAGIC = b"mmrl checkpoint 1\n"
@@ -39,7 +40,7 @@ def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
 def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     """A checkpoint's header and payload. Raises `RunError` unless it is whole and ours."""
     try:
-        content = told(path.read_bytes)
+        content = broadcast(path.read_bytes)
     except FileNotFoundError:
         raise RunError(
             f"There is no checkpoint in {path.parent}. Give the folder of a run: `mmrl train` "

@@ -14,10 +14,10 @@ from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, T
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
 from mmrl.runs.files import create, expanded, writing
+from mmrl.runs.identity import describe
 from mmrl.runs.player import FORMAT
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
-from mmrl.runs.setup import describe
 
 Arrays = dict[str, Any]
 Reading = tuple[Any, Any, Any]
@@ -51,7 +51,7 @@ def export(
     about = {
         **{"format": FORMAT, **_setting(run)},
         **{"seed": seeds[at], "block": int(blocks[at]), "return": float(returns[at])},
-        **{**network, "setup": describe(run.setup), **(run.trained or provenance())},
+        **{**network, "setup": describe(run.setup), **(run.snapshot.origin or provenance())},
     }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
@@ -72,9 +72,9 @@ def _setting(run: Run) -> dict[str, Any]:
     space, observes = env.action_space(params), run.setup.observes
     actions = int(space.n) if hasattr(space, "n") else int(space.shape[0])
     more = {"previous_action": actions, "previous_reward": 1, "begin_flag": 1}
-    told = describe(run.setup)
+    description = describe(run.setup)
     return {
-        "env": told.get("env") or told["own"]["env"],
+        "env": description.get("env") or description["own"]["env"],
         "agent": run.setup.agent,
         "observes": list(observes),
         "observation": env.observation_space(params).shape[0] - sum(more[x] for x in observes),

@@ -13,7 +13,7 @@ import uuid
 import weakref
 from collections.abc import Iterator
 
-from mmrl.runs.hosts import RunError
+from mmrl.runs.processes import RunError
 
 
 def replace(path: pathlib.Path, content: bytes) -> None:

@@ -1,81 +1,268 @@
-"""The folder of a run or a sweep: its files, its setup and its claim."""
+"""The folder of a run: files that are replaced whole, and one process that writes them.
+
+    checkpoint      the state after the last complete block, and the history
+    best            each seed's best network so far
+    results.json    setup, provenance, and a row per block (or per agent of a sweep), for people
+
+The checkpoint is written first, so that a kill between two files loses nothing. In a run of several
+processes, process 0 reads and writes.
+"""
 
 import contextlib
 import os
-import pathlib
-from collections.abc import Iterator
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
-from mmrl.runs.best import BEST
-from mmrl.runs.checkpoint import RunError, loads, read
-from mmrl.runs.files import Claim, claim, expanded, writing
-from mmrl.runs.hosts import told
+import numpy as np
+from jaxtyping import PyTree
 
-CHECKPOINT, RESULTS = "checkpoint", "results.json"  # in a run's folder
+from mmrl.runs import sweep
+from mmrl.runs.checkpoint import dumps, load, loads, read, save
+from mmrl.runs.files import Claim, claim, create, expanded, replace, writing
+from mmrl.runs.identity import check_same
+from mmrl.runs.processes import RunError, broadcast
+from mmrl.runs.setup import grid
+from mmrl.runs.snapshot import Best, Rows, Snapshot, better
 
-
-def described(path: pathlib.Path) -> dict[str, Any] | None:
-    """Return the setup in a run's folder, as `describe` has it; None without one.
-
-    Raises `RunError` if its files were not written by mmrl.
-    """
-    checkpoint, results = path / CHECKPOINT, path / RESULTS
-    try:
-        if told(checkpoint.exists):
-            return read(checkpoint)[0]["setup"]
-        return dict(loads(told(results.read_bytes))["setup"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise RunError(f"Cannot read {error.filename or path}: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
+CHECKPOINT, BEST, RESULTS = "checkpoint", "best", "results.json"
+OPENING = threading.Lock()  # the threads of a process share a claim, but only one run is new
+T = TypeVar("T")
 
 
-def claimed(path: pathlib.Path) -> Claim:
-    """Make and claim a folder for all processes of a run, of which the first holds the lock."""
-    own: list[Claim] = []
+class Folder:
+    """A folder that holds a run, or may hold one; nothing is written before `open`."""
 
-    def on_disk() -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        own.append(claim(path))
+    def __init__(self, path: str | os.PathLike):
+        self.path = expanded(path)
+        self.planned: int | None = None  # blocks that the run in it was to have
+        self._waiting: Claim | None = None  # from `open` until blocks are trained
+        self._held = Claim()  # while blocks are trained
+        self._stamp: tuple[int, int] | None = None  # of the checkpoint that this object left
+        self._best: Best | None = None  # in its file
 
-    with writing(path):
-        told(on_disk)
-    return next(iter(own), Claim())  # in each process, so that all of them go the same way
+    def description(self) -> dict[str, Any] | None:
+        """Return the setup in the folder, as `describe` returns it; None without one.
 
+        Raises `RunError` if its files were not written by mmrl.
+        """
+        results = self.path / RESULTS
+        try:
+            if self.has(CHECKPOINT):
+                return read(self.path / CHECKPOINT)[0]["setup"]
+            return dict(loads(broadcast(results.read_bytes))["setup"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            place = error.filename or self.path
+            raise RunError(f"Cannot read {place}: {error.strerror}.") from None
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{results} cannot be read: it was not written by mmrl.") from None
 
-@contextlib.contextmanager
-def taken(path: pathlib.Path) -> Iterator[None]:
-    """Turn the error about a file that exists already into a `RunError` about its folder."""
-    try:
-        yield
-    except FileExistsError:
-        raise RunError(
-            f"Another run has begun in {path} at the same moment: choose another folder."
-        ) from None
+    def has(self, name: str) -> bool:
+        """Return True if the folder has this file."""
+        return broadcast((self.path / name).exists)
 
+    def open(self, new: Snapshot, like: PyTree, resume: bool) -> Snapshot:
+        """Claim the folder for a run, and return the snapshot in it, or `new` if it has none.
 
-def stamp(path: pathlib.Path) -> tuple[int, int] | None:
-    """Return what every replacement of a folder's checkpoint changes, or None without one."""
-    try:
-        file = (path / CHECKPOINT).stat()
-    except OSError:
-        return None
-    return file.st_ino, file.st_mtime_ns
+        `like` has the structure of its state. Raises `RunError` if it holds a run and `resume` is
+        False, if it holds none or another one and `resume` is True, and if it cannot be written.
+        """
+        with OPENING:
+            self._check(new.description, resume)  # before anything is written
+            own = self._claimed()
+            there = self._check(new.description, resume)  # now that no other process can change it
+            blocks = new.description["config"]["blocks"]
+            self.planned = there["config"]["blocks"] if there else blocks
+            snapshot = new
+            if resume and self.has(CHECKPOINT):
+                snapshot = self.read(like)._replace(description=new.description)
+                if len(snapshot.history) > blocks:
+                    return snapshot  # nothing is left to do, and the files describe more blocks
+                snapshot = self._catch_up(snapshot, prolonged=there != new.description)
+            self.do(lambda: self._begin(snapshot, new=there is None))
+            self._stamp = self._stamped()
+            self._waiting = own if len(snapshot.history) < blocks else None
+        return snapshot
+
+    def _check(self, description: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+        """Return the setup in the folder, or raise `RunError` if this run cannot be there."""
+        there, path = self.description(), self.path
+        if not resume and there is not None:
+            raise RunError(
+                f"{path} already holds a {kind(there)}. Resume it (`resume=True`, or `--resume`) "
+                "or choose another folder."
+            )
+        if resume and there is None:
+            raise RunError(
+                f"There is no {kind(description)} in {path}: nothing to resume. Leave "
+                "`resume=True`, or `--resume`, out to start one."
+            )
+        if there is not None:
+            check_same(path, there, description)
+        return there
+
+    def _begin(self, snapshot: Snapshot, new: bool) -> None:
+        """Write the results; on a disk without locks, only one new run creates their file."""
+        try:
+            self._put_results(snapshot, new)
+        except FileExistsError:
+            raise RunError(
+                f"Another run has begun in {self.path} at the same moment: choose another folder."
+            ) from None
+
+    def _catch_up(self, snapshot: Snapshot, prolonged: bool) -> Snapshot:
+        """Write files that are older than the checkpoint, and a longer setup into it."""
+        best = better(snapshot.best, snapshot.state.net, snapshot.history[-1])
+        if best is not snapshot.best:
+            self.do(lambda: self._put_best(snapshot.header, best))
+        snapshot = snapshot._replace(best=best)
+        if prolonged:
+            self.do(lambda: self._put_state(snapshot))
+        return snapshot
+
+    def read(self, like: PyTree, best: bool = True) -> Snapshot:
+        """Return the snapshot in the folder; with `best`, with the best networks if it has them.
+
+        Raises `RunError` if a file is damaged or belongs to another run.
+        """
+        header, state = load(self.path / CHECKPOINT, like)
+        history = header["history"]
+        nets = self._read_best(like.net, history) if best else None
+        return Snapshot(header["setup"], state, history, nets, origin(header))
+
+    def read_best(self, like: PyTree) -> Snapshot:
+        """Return a snapshot of the best networks only, for a folder whose checkpoint is lost."""
+        header = read(self.path / BEST)[0]
+        return Snapshot(header["setup"], None, [], self._read_best(like.net), origin(header))
+
+    def header(self, best: bool) -> dict[str, Any]:
+        """Return the checkpoint's header, or, if it is lost and `best` suffices, that of `best`."""
+        try:
+            return read(self.path / CHECKPOINT)[0]
+        except RunError:
+            with contextlib.suppress(RunError):
+                if best:
+                    return read(self.path / BEST)[0]
+            raise
+
+    def _read_best(self, like: PyTree, history: Rows | None = None) -> Best | None:
+        """Return the best networks, or None without their file.
+
+        Raises `RunError` if it is damaged, or does not belong to this `history`, if one is known.
+        """
+        path = self.path / BEST
+        if not self.has(BEST):
+            return None
+        refused = RunError(
+            f"{path} is damaged, or not of the run beside it. Move it away: the run itself is "
+            "whole, and keeps its best networks anew once it is resumed."
+        )
+        try:
+            header, net = load(path, like)
+            block, returns = (header["best"][name] for name in ("block", "returns"))
+            rows = returns
+            if history is not None:
+                rows = [history[b - 1]["returns"][seed] for seed, b in enumerate(block)]
+        except (RunError, KeyError, IndexError, TypeError) as error:
+            raise refused from error
+        if not np.array_equal(rows, returns, equal_nan=True):
+            raise refused
+        self._best = Best(net, np.asarray(block), np.asarray(returns, float))
+        return self._best
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder while blocks are trained; it must be as this object left it."""
+        before, own, self._waiting = self._held, self._waiting, None
+        try:
+            self._held = self._claimed() if own is None else own
+            if broadcast(lambda: self._stamped() not in (None, self._stamp)):
+                raise RunError(
+                    f"{self.path} was changed by another run since this one opened it. Open it "
+                    "again, with `resume=True` or `--resume`."
+                )
+            yield
+        finally:
+            self._held = before
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Replace the files by those of a snapshot. Raises `RunError` if they cannot be written."""
+
+        def put() -> None:
+            self._put_state(snapshot)
+            if snapshot.best is not None and snapshot.best is not self._best:
+                self._put_best(snapshot.header, snapshot.best)
+            self._put_results(snapshot)
+
+        try:
+            self.do(self._held.check)
+            self.do(put)
+        finally:
+            self._stamp = self._stamped()
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Write a snapshot into a folder that holds no run. Raises `RunError` if it holds one."""
+        own = self._claimed()
+        if self.description() is not None:
+            raise RunError(f"{self.path} already holds a run. Choose another folder.")
+        self.write(snapshot)
+        del own
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Run `work`, which writes below the folder, on process 0; name what prevents it."""
+        with writing(self.path):
+            return broadcast(work)
+
+    def _put_state(self, snapshot: Snapshot) -> None:
+        header = {**snapshot.header, "history": snapshot.history}
+        save(self.path / CHECKPOINT, header, snapshot.state)
+
+    def _put_best(self, header: dict[str, Any], best: Best) -> None:
+        scores = {"block": best.block.tolist(), "returns": best.returns.tolist()}
+        save(self.path / BEST, {**header, BEST: scores}, best.net)
+        self._best = best
+
+    def _put_results(self, snapshot: Snapshot, new: bool = False) -> None:
+        data = snapshot.header | published(snapshot.description, snapshot.history)
+        (create if new else replace)(self.path / RESULTS, dumps(data, indent=1).encode())
+
+    def _claimed(self) -> Claim:
+        """Make and claim the folder for all processes, of which process 0 holds the lock."""
+        own: list[Claim] = []
+
+        def on_disk() -> None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            own.append(claim(self.path))
+
+        with writing(self.path):
+            broadcast(on_disk)
+        return next(iter(own), Claim())  # in each process, so that all of them do the same
+
+    def _stamped(self) -> tuple[int, int] | None:
+        """Return a mark that every replacement of the checkpoint changes, or None without one."""
+        try:
+            file = (self.path / CHECKPOINT).stat()
+        except OSError:
+            return None
+        return file.st_ino, file.st_mtime_ns
 
 
 def origin(header: dict[str, Any]) -> dict[str, Any]:
-    """The provenance in the header of a file."""
+    """Return the provenance in the header of a file."""
     return {k: v for k, v in header.items() if k not in ("setup", "history", BEST)}
 
 
-def folder(path: str | os.PathLike | None, resume: bool) -> pathlib.Path | None:
-    """The path of a folder. Raises `ValueError` if there is none to resume."""
-    if resume and path is None:
-        raise ValueError("`path` must name the folder of the run to `resume`; got None.")
-    return None if path is None else expanded(path)
+def published(description: dict[str, Any], history: Rows) -> dict[str, Any]:
+    """Return the part of `results.json` that grows with every block."""
+    if "over" not in description:
+        return {"history": history}
+    steps = [row["env_steps"] for row in history]
+    settings = grid(description["over"])
+    return {"env_steps": steps, "rows": sweep.rows(settings, description["seeds"], history)}
 
 
-def kind(told: dict[str, Any]) -> str:
-    return "sweep" if "over" in told else "run"
+def kind(description: dict[str, Any]) -> str:
+    """Return the word for a folder's contents: "run" or "sweep"."""
+    return "sweep" if "over" in description else "run"

@@ -10,7 +10,7 @@ import jax
 from jaxtyping import PyTree
 
 from mmrl.agents import find
-from mmrl.runs.hosts import RunError
+from mmrl.runs.processes import RunError
 from mmrl.runs.setup import Setup
 
 INSIDE = ("environments", "rollout", "batch", "segment_length", "length", "burn_in", "width")

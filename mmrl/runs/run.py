@@ -1,145 +1,68 @@
-"""One training run over several seeds, block by block."""
+"""A run: iterate it to train, block by block, with a snapshot on disk after each."""
 
-import collections
 import contextlib
-import copy
-import functools
+import dataclasses
 import os
 import pathlib
-import weakref
-from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
-from mmrl import checks, envs
 from mmrl.agents import find, repeatable
-from mmrl.agents.checks import check_observations
-from mmrl.envs.repaired import check_repaired
-from mmrl.envs.wrappers.observation import shown
-from mmrl.runs.best import BEST, better, read_best
-from mmrl.runs.checkpoint import RunError, read
-from mmrl.runs.content import content, own_parts
-from mmrl.runs.devices import ONE, Devices, share
-from mmrl.runs.files import expanded
-from mmrl.runs.folder import CHECKPOINT, described, folder, origin
-from mmrl.runs.hosts import agree, told
-from mmrl.runs.lanes import check, side_by_side
-from mmrl.runs.setup import SHOWN, Setup, describe, jax_name, restore
-from mmrl.runs.training import Program, Training
+from mmrl.runs import sweep
+from mmrl.runs.content import own_parts
+from mmrl.runs.devices import share
+from mmrl.runs.folder import CHECKPOINT, Folder
+from mmrl.runs.identity import describe, warn_of_main
+from mmrl.runs.lanes import check, check_products, keys, with_numbers
+from mmrl.runs.processes import RunError, agree, together
+from mmrl.runs.program import built
+from mmrl.runs.room import check_block, check_room, naming_storage
+from mmrl.runs.setup import Setup
+from mmrl.runs.snapshot import Best, Rows, Snapshot, better, credit
 
-MOST = 16  # programs; each takes some 50 MB
+CHANGED = (
+    "The environment, or another part of your own, was changed, but this run trains with it as it "
+    "was when the run was set up. Make a new `Run` to train with what it is now."
+)
 
 
-def program(
-    agent: str,
-    env: Any,
-    observes: tuple[str, ...] | None = None,
-    make: Callable | None = None,
-    learn: Callable | None = None,
-    devices: Devices = ONE,
-    precision: str = "default",
-) -> Program:
-    """Return the compiled program of an agent in an environment.
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The outcome of one block, whatever the agent.
 
-    It is built once for equal contents of these, so that a second run, or a slider, finds it
-    compiled. The `MOST` programs that were used last are kept, each while its environment exists.
-    The arguments are those of `Setup`. The network is shown o_t, as one vector, and what `observes`
-    names, in the order of `SHOWN`. Only `config`'s static fields lead to another compilation.
+    Arrays hold one value per seed; in a sweep, one per setting and seed, the seeds of a setting
+    together.
     """
-    observes = find(agent).OBSERVES if observes is None else observes
-    observes = tuple(x for x in SHOWN if x in observes)
-    own = content(env), content((make, learn))
-    return _kept(own, agent, env, observes, make, learn, devices, precision)
+
+    block: int  # counts from 1
+    blocks: int
+    env_steps: int  # per seed so far
+    returns: Float[np.ndarray, " seed"]  # mean over the evaluation's episodes, played greedily
+    loss: Float[np.ndarray, " seed"]
+    fill: Float[np.ndarray, " seed"]  # share of real steps in a batch
+    seconds: float  # of this block; the first one compiles
 
 
-class Kept(NamedTuple):
-    """A program, and the environments of this content that exist, by their identity."""
+class Run:
+    """Train an agent for each seed of a setup, and for each setting of a sweep: iterate it.
 
-    program: Program
-    users: dict[int, weakref.finalize]
+        for report in Run(Setup("CartPole-v1"), "runs/first"): ...
 
+    `state`, `history` and `best` are those after the last complete block; `best` has the best
+    network of each agent so far. An interrupted block changes nothing: iterate again to repeat it.
 
-def _kept(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
-    """Return the program for parts whose content is `own`, built when it is first used."""
-    key = (own, agent, *rest)
-    # Taken out, since another thread, or the end of an environment, may drop it at any time.
-    kept = _PROGRAMS.pop(key, None) or Kept(_program(agent, env, *rest), {})
-    _PROGRAMS[key] = kept
-    while len(_PROGRAMS) > MOST:
-        _PROGRAMS.popitem(last=False)
-    _keep_while_used(key, kept.users, env)
-    return kept.program
-
-
-_PROGRAMS: collections.OrderedDict[Hashable, Kept] = collections.OrderedDict()
-
-
-def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
-    """Drop a program when the last environment of its content does not exist any more."""
-    game = env[0] if isinstance(env, tuple) else env
-    if isinstance(game, str) or id(game) in users:
-        return
-
-    def drop(user: int) -> None:
-        users.pop(user, None)
-        kept = _PROGRAMS.get(key)
-        if not users and kept is not None and kept.users is users:
-            _PROGRAMS.pop(key, None)
-
-    with contextlib.suppress(TypeError):  # without weak references it is one of `MOST`
-        users[id(game)] = weakref.finalize(game, drop, id(game))
-
-
-def built(setup: Setup, devices: Devices | None = None) -> Program:
-    """The program of a setup, by default on one device."""
-    devices = Devices(setup.shards) if devices is None else devices
-    parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
-    return _kept(own_parts(setup), *parts, devices, setup.precision)
-
-
-def _program(
-    agent: str,
-    env_or_id: Any,
-    observes: tuple[str, ...],
-    make: Callable | None,
-    learn: Callable | None,
-    devices: Devices,
-    precision: str,
-) -> Program:
-    module = find(agent)
-    env, params = _environment(env_or_id)
-    with contextlib.suppress(TypeError):  # it cannot be copied
-        env = copy.copy(env)  # as it is now, and so that the program does not keep it
-    env = shown(env, params, observes)
-    both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
-    return Program(env, params, *both, devices)
-
-
-def _environment(env: Any) -> tuple[Any, Any]:
-    """An environment and its parameters, of an id, or of itself with or without parameters.
-
-    Raises `ValueError` for one that is not registered and cannot be played.
-    """
-    if isinstance(env, str):
-        found = envs.make(env)
-    else:
-        found = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
-    if env not in envs.registered():
-        check_repaired(found[0])
-        checks.environment(*found, steps=0)
-        check_observations(*found)
-    return found
-
-
-class Run(Training):
-    """Train an agent for each seed of a setup.
-
-    With `path` every block ends with a checkpoint there, and `resume` goes on from it, or from the
-    start if the run was killed before its first one; without, nothing is written. Raises `RunError`
-    if the folder holds a run already, or none to resume, if it cannot be written, if its checkpoint
-    is damaged or of another setup, and if a reward or loss is no longer finite.
+    With `path` every block ends with a checkpoint there, and `resume` continues from it, or from
+    the start if the run was killed before its first one; without, nothing is written. Raises
+    `ValueError` for settings that cannot work, and `RunError` if the folder holds a run already, or
+    none to resume, if it cannot be written, if its checkpoint is damaged or of another setup, and
+    if a reward or loss is no longer finite. In a sweep such an agent returns NaN from then on, and
+    the others continue.
     """
 
     def __init__(
@@ -148,34 +71,139 @@ class Run(Training):
         path: str | os.PathLike | None = None,
         resume: bool = False,
         devices: int | None = None,
+        *,
+        _read: Callable[[PyTree], Snapshot] | None = None,  # of `reopen`
     ):
-        self.path = folder(path, resume)
-        began = resume and self.path is not None and told((self.path / CHECKPOINT).exists)
-        described = describe(setup)
-        agree(described.pop("config") | described | {"path": str(path), "devices": devices})
-        self._prepare(setup, began, share(devices, len(setup.seeds), setup.shards))
-        self._start(resume)
+        if resume and path is None:
+            raise ValueError("`path` must name the folder of the run to `resume`; got None.")
+        self.folder = None if path is None else Folder(path)
+        began = _read is not None or (resume and self.folder and self.folder.has(CHECKPOINT))
+        self.setup, self.description = setup, describe(setup)
+        config = self.description["config"]
+        agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
+        self._seeds = setup.seeds * len(setup.settings)
+        self.program = built(setup, share(devices, len(self._seeds), setup.shards))
+        if not began:  # the settings of a run that began were accepted
+            for each in setup.configs:
+                check(find(setup.agent), each, *self.program[:2], setup.shards)
+        self._config = _configs(setup)
+        self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
+        self._trained = own_parts(setup)
+        self._start(resume, _read)
 
-    def _prepare(self, setup: Setup, began: bool, devices: Devices | None = None) -> None:
-        """Build all but what is on disk; the settings of a run that `began` were accepted."""
-        made = built(setup, devices)
-        if not began:
-            check(find(setup.agent), setup.config, made.env, made.params, setup.shards)
-        self._set_up(setup, made, repeatable(setup.config), setup.seeds)
+    def _start(self, resume: bool, read: Callable[[PyTree], Snapshot] | None) -> None:
+        """Open the folder, if there is one, of a run that fits into memory."""
+        new = Snapshot(self.description, None, [], None, {})
+        if read is not None:
+            self.snapshot = read(self._shapes)
+        else:
+            check_room(self.setup, self._shapes)
+            block, config = self.program.block, self._config
+            check_products(self.setup.precision, block, config, self._shapes)
+            warn_of_main(self.path, self.description)
+            self.snapshot = new
+        if self.folder is not None:
+            new = new._replace(origin=credit({}, 0, self.program.devices.words))
+            with naming_storage(self.setup, self._shapes):
+                self.snapshot = self.folder.open(new, self._shapes, resume)
+        self._before = len(self.history)  # blocks that another process trained
 
-    @functools.cached_property  # as it was when the run was set up
-    def description(self) -> dict[str, Any]:
-        return describe(self.setup)
+    @property
+    def path(self) -> pathlib.Path | None:
+        """The folder; None if nothing is written."""
+        return None if self.folder is None else self.folder.path
+
+    @property
+    def state(self) -> PyTree:
+        """The agents after the last complete block: leaves [seed, ...]; None before the first."""
+        return self.snapshot.state
+
+    @property
+    def history(self) -> Rows:
+        """The reports of all complete blocks, as JSON data."""
+        return self.snapshot.history
+
+    @property
+    def best(self) -> Best | None:
+        """The best network of each agent so far, and its block."""
+        return self.snapshot.best
+
+    @property
+    def planned(self) -> int:
+        """The number of blocks, or that of the run in the folder before this one opened it."""
+        blocks = self.setup.config.blocks
+        return blocks if self.folder is None else self.folder.planned or blocks
+
+    def begin(self) -> PyTree:
+        """Return the state before the first block."""
+        return self.program.init(self._config, keys(self._seeds))
+
+    def __iter__(self) -> Iterator[Report]:
+        blocks = self.setup.config.blocks
+        folder = self.folder if len(self.history) < blocks else None
+        with contextlib.nullcontext() if folder is None else folder.held():
+            while len(self.history) < blocks:
+                with naming_storage(self.setup, self._shapes), together():
+                    report = self._advance()
+                yield report
+
+    def _advance(self) -> Report:
+        """Train one block, and keep it: on disk first, so that memory is never ahead of it."""
+        if own_parts(self.setup) != self._trained:
+            warnings.warn(CHANGED, stacklevel=2)
+        began, devices = time.perf_counter(), self.program.devices
+        state, metrics = self._trained_block()
+        report = self._report(metrics, time.perf_counter() - began)
+        row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
+        whole = devices.whole(state)
+        snapshot = Snapshot(
+            self.description,
+            whole,
+            [*self.history, row],
+            better(self.best, whole.net, row),
+            credit(self.snapshot.origin, self._before, devices.words),
+        )
+        if self.folder is not None:
+            self.folder.write(snapshot)
+        self.snapshot = snapshot._replace(state=state)
+        self._trained = own_parts(self.setup)  # tracing may have changed it
+        return report
+
+    def _trained_block(self) -> tuple[PyTree, Any]:
+        # Waiting here raises an error of the allocation; the block would wait for it forever.
+        state = jax.block_until_ready(self.begin()) if self.state is None else self.state
+        with naming_storage(self.setup, self._shapes, inside=True):
+            if len(self.history) == self._before:
+                check_block(self.setup, self.program.block, self._config, state)
+            state, metrics = self.program.block(self._config, state)
+            return state, jax.device_get(self.program.devices.whole(metrics))
+
+    def _report(self, metrics: Any, seconds: float) -> Report:
+        block = len(self.history) + 1
+        return Report(
+            block=block,
+            blocks=self.setup.config.blocks,
+            env_steps=block * self.setup.config.block_steps,
+            returns=self._returns(metrics),
+            loss=metrics.loss,
+            fill=metrics.fill,
+            seconds=seconds,
+        )
 
     def _returns(self, metrics: Any) -> Float[np.ndarray, " seed"]:
+        """Return the returns of a block. Raises `RunError` if it must not count."""
+        returns = metrics.returns.mean(-1)
+        if self.setup.over:
+            going = np.isfinite(self.history[-1]["returns"]) if self.history else True
+            return np.where(metrics.finite & going, returns, np.nan)
         if not metrics.finite.all():
             raise self._not_finite(metrics.finite, np.all(metrics.observed))
-        return metrics.returns.mean(-1)
+        return returns
 
     def _not_finite(self, finite: np.ndarray, observed: np.bool_) -> RunError:
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
         kept = f" The checkpoint of block {len(self.history)} is kept." if self.history else ""
-        parts = (told := self.description) | told.get("own", {})
+        parts = self.description | self.description.get("own", {})
         own = f" and {parts['learn']} a finite loss" if self.setup.learn else ""
         ended = "only the last observation of a terminated episode may be NaN"
         advice = f"Check that {parts['env']} returns finite observations: {ended}."
@@ -189,54 +217,63 @@ class Run(Training):
             f"block {len(self.history) + 1}, seeds {bad}.{kept if self.path else ''} {advice}"
         )
 
-    def _written(self, history: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"history": history}
+    def save(self, path: str | os.PathLike) -> None:
+        """Write into a new folder what training there would have left by now; `resume` continues.
 
-
-def reopen(path: str | os.PathLike, best: bool = False) -> Run:
-    """The run saved in a folder, to look at, evaluate or plot. Nothing is written there.
-
-    With `best`, also each seed's best network: `run.best`. These have a file of their own, so that
-    they can be seen if the checkpoint is lost; `state` is None then, and `history` empty. Raises
-    `RunError` if there is no checkpoint, or a damaged one, and the same for `best`.
-    """
-    path = expanded(path)
-    if path.is_file():
-        raise RunError(f"{path} is a file: give the folder of the run, {path.parent}.")
-    run = Run.__new__(Run)
-    run.path = None
-    header = _header(path, best)
-    run._prepare(restore(header["setup"]), began=True)
-    if BEST in header:
-        run.best, run.trained = read_best(path, run._shapes.net), origin(header)
-        return run
-    run._load(path)
-    if best:
-        run.best = read_best(path, run._shapes.net, run.history)
-        if run.best is None and len(run.history) > 1:
+        Raises `RunError` if it holds a run already, if it cannot be written, and before the first
+        block.
+        """
+        folder = Folder(path)
+        if not self.history:
             raise RunError(
-                f"{path} has no best networks: it was trained before they were kept. Leave `best`, "
-                "or `--best`, out to see the last ones; a run that is resumed keeps them from then."
+                f"There is nothing to save in {folder.path} before the first block is done."
             )
-        run.best = better(run.best, run.state.net, run.history[-1])
-    return run
+        folder.keep(self.snapshot._replace(state=self.program.devices.whole(self.state)))
+
+    @property
+    def settings(self) -> list[dict[str, float]]:
+        """The settings of a sweep, in the order of its agents."""
+        return self.setup.settings
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per setting and seed: both of them, and its return at every evaluation."""
+        return sweep.rows(self.settings, self.setup.seeds, self.history)
+
+    @property
+    def curves(self) -> Float[np.ndarray, "setting seed eval"]:
+        """Returns of all evaluations so far; NaN from where a loss was no longer finite."""
+        returns = np.array([row["returns"] for row in self.rows], float)
+        return returns.reshape(len(self.settings), len(self.setup.seeds), -1)
+
+    def scores(self) -> list[sweep.Scored]:
+        """Return the score of every setting. Raises `ValueError` before the first block."""
+        return sweep.scores(self.settings, self.curves)
+
+    def verdict(self) -> sweep.Verdict:
+        """Return the best setting, by the rule of `mmrl.runs.sweep`. Raises as `scores` does."""
+        return sweep.verdict(self.settings, self.curves)
 
 
-def _header(path: pathlib.Path, best: bool) -> dict[str, Any]:
-    """The checkpoint's header or, if that is lost and `best` will do, that of the best networks."""
-    try:
-        return read(path / CHECKPOINT)[0]
-    except RunError:
-        with contextlib.suppress(RunError):
-            if best:
-                return read(path / BEST)[0]
-        raise
+def Sweep(
+    setup: Setup,
+    over: Mapping[str, Sequence[Any]],
+    path: str | os.PathLike | None = None,
+    resume: bool = False,
+    devices: int | None = None,
+) -> Run:
+    """Return the `Run` of a setup with `over`. It was a class in earlier versions."""
+    if not over:
+        raise ValueError(
+            "`over` must name a setting and its values, such as learning_rate; got none."
+        )
+    return Run(dataclasses.replace(setup, over=over), path, resume, devices)
 
 
-def saved(path: str | os.PathLike) -> Setup | None:
-    """The setup of the run in a folder, also of one killed before its first checkpoint, or None.
-
-    Raises `RunError` if the run cannot be read, or has parts that are not of mmrl.
-    """
-    there = described(expanded(path))
-    return None if there is None else restore(there)
+def _configs(setup: Setup) -> Any:
+    """Return the settings of all agents: swept ones have an axis [setting and seed]."""
+    if not setup.over:
+        return repeatable(setup.config)
+    each = [repeatable(config) for config in setup.configs for _ in setup.seeds]
+    numbers = {name: [getattr(config, name) for config in each] for name, _ in setup.over}
+    return with_numbers(repeatable(setup.config), numbers)

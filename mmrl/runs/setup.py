@@ -1,24 +1,17 @@
-"""A run's setup: an agent and its settings, an environment, and what is shown to the network."""
+"""A run's setup: an agent and its settings, an environment, seeds, and the values of a sweep."""
 
 import dataclasses
+import difflib
 import functools
-import hashlib
 import inspect
 import itertools
-import json
-import pathlib
-import re
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from mmrl.agents import AGENTS, find
-from mmrl.runs.checkpoint import RunError, unquote, unwrap_keys
-from mmrl.runs.earlier import EARLIER, earlier
+from mmrl.agents.settings import kinds_of
 
 SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
 """What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
@@ -41,16 +34,18 @@ def jax_name(precision: Any) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """Everything that determines a run's numbers, beside versions and device.
+    """Everything that determines a run's numbers, next to versions and device.
 
-    What is left out is the agent's own: its `Config()`, `OBSERVES`, network and `learn`. Raises
-    `ValueError` for an unknown agent, for the settings of another one, for `observes` that no
-    network can be shown, and for parts and seeds that cannot be what they are given as.
+    Defaults are the agent's: its `Config()`, `OBSERVES`, network and `learn`. Raises `ValueError`
+    for an unknown agent, for settings of another agent, for unknown names in `observes`, and for
+    parts, seeds and values that cannot be used.
 
         Setup(env=MyEnv(), make=my_network, learn=partial(dqn.learn, loss=my_loss))
+        Setup("CartPole-v1", seeds=SEEDS, over={"learning_rate": (1e-3, 3e-3), "gamma": (0.5, 0.9)})
 
-    trains with parts of your own. A checkpoint names these, and is opened with them alone: by `Run`
-    with an equal setup and `resume`.
+    The first trains with your own parts. A checkpoint names them, and only `Run` with an equal
+    setup and `resume` opens it. The second is a sweep: each combination of the values, with each of
+    the seeds, in one program.
     """
 
     env: Any  # an id for `mmrl.envs.make`, an environment as gymnax has them, or it and its params
@@ -62,6 +57,7 @@ class Setup:
     make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
     learn: Callable | None = None  # called as the agent's, in its place
     precision: str = "default"  # of matrix products: one of `PRECISIONS`; default: as JAX is set
+    over: Any = ()  # a mapping from real-valued settings to values, or pairs of them, as it is kept
 
     def __post_init__(self):
         agent = find(self.agent)
@@ -93,6 +89,64 @@ class Setup:
                 f"`config` must be a `Config` of {self.agent}; got one of "
                 f"{of[0] if of else type(self.config).__name__}. Give the `agent` that it is of."
             )
+        object.__setattr__(self, "over", _values(self.agent, self.over))
+
+    @property
+    def settings(self) -> list[dict[str, float]]:
+        """Every combination of the values in `over`; a run without it has one, which is empty."""
+        return grid(self.over)
+
+    @property
+    def configs(self) -> list[Any]:
+        """The configuration of each of the `settings`."""
+        return [dataclasses.replace(self.config, **setting) for setting in self.settings]
+
+
+def grid(over: Iterable[Sequence[Any]]) -> list[dict[str, float]]:
+    """Return every combination of values, from pairs of a name and its values; the last change
+    fastest."""
+    names = [name for name, _ in over]
+    combined = itertools.product(*(values for _, values in over))
+    return [dict(zip(names, each, strict=True)) for each in combined]
+
+
+SEEDS = (100, 101, 102)
+"""Seeds to tune on: not those of `Setup`, because a setting looks better on the seeds that chose
+it."""
+
+
+def _values(agent: str, over: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Return the values of a sweep. Raises `ValueError` unless one program can try all of them."""
+    try:
+        over = dict(over)
+    except (TypeError, ValueError):
+        raise ValueError(f"`over` must map names of settings to values; got {over!r}.") from None
+    fields = {field.name: field for field in dataclasses.fields(find(agent).Config)}
+    for name in over:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1)
+            advice = f" Try {near[0]}." if near else ""
+            raise ValueError(f"`over` must name settings of {agent}; got {name!r}.{advice}")
+        if kinds_of(fields[name])[0] is not float:
+            raise ValueError(
+                f"`over` must name real-valued settings; got {name}, which shapes the program, so "
+                "that each of its values is another one. Sweep once for each, each in its folder."
+            )
+    return tuple((name, _numbers(name, values)) for name, values in over.items())
+
+
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        raise ValueError(f"`over` must have numbers for {name}; got {values!r}.") from None
+    different = {float(np.float32(value)) for value in numbers}
+    if len(numbers) < 2 or len(different) < len(numbers):
+        raise ValueError(
+            f"`over` must have at least two values for {name}, all different in 32 bits; got "
+            f"{', '.join(f'{number:g}' for number in numbers) or 'none'}."
+        )
+    return numbers
 
 
 def _check_seeds(seeds: Any) -> None:
@@ -141,131 +195,3 @@ def _check_env(env: Any) -> None:
             f"{game!r}: {error}. Define `__hash__`, or decorate its class with "
             "`@dataclasses.dataclass(eq=False)`."
         ) from None
-
-
-def describe(setup: Setup) -> dict[str, Any]:
-    """A setup as JSON data; `restore` is its inverse, unless it names parts of the user's own."""
-    data = {field.name: getattr(setup, field.name) for field in dataclasses.fields(setup)}
-    data["config"] = dataclasses.asdict(setup.config)
-    own = {name: _name(data.pop(name)) for name in ("env", "make", "learn")}
-    own = {name: text for name, text in own.items() if text is not None}
-    if isinstance(setup.env, str):
-        data["env"] = own.pop("env")
-    data |= {"own": own} if own else {}
-    return json.loads(json.dumps(data, default=lambda x: np.asarray(x).tolist()))
-
-
-def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Raises `RunError` if a run was started with another setup, but for its number of blocks."""
-    if differing := _differences(old, new):
-        raise RunError(
-            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
-            "started with, or choose another folder. (Your own parts are found by their module.)"
-        )
-
-
-def restore(data: dict[str, Any]) -> Setup:
-    """The setup that `describe` described.
-
-    Raises `RunError` for that of another version, of a sweep, and for one with parts of the user's
-    own.
-    """
-    if "over" in data:
-        swept = " and ".join(f"`{name}`" for name, _ in data["over"])
-        raise RunError(f"This is a sweep over {swept}: see its results.json, or `mmrl sweep`.")
-    if data.get("own"):
-        parts = ", ".join(f"{name}={text}" for name, text in data["own"].items())
-        raise RunError(
-            f"This run was trained with parts that are not of mmrl: {parts}. Open it in Python, by "
-            "`Run(Setup(…), path, resume=True)` with the same ones."
-        )
-    try:
-        data = {**earlier(data), "seeds": tuple(data["seeds"])}
-        kind = AGENTS[data["agent"]].Config
-        lacked = {f.name: EARLIER[f.name] for f in dataclasses.fields(kind) if f.name in EARLIER}
-        config = {k: _tuples(v) for k, v in unquote(data["config"]).items()}
-        config = kind(**{**lacked, **config})
-        observes = tuple(data["observes"])
-        return Setup(**{**data, "config": config, "observes": observes})
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"This run is of another version of mmrl: {error}.") from None
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
-        return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
-    old, new = (
-        {**EARLIER, **x, **x.get("config", {}), **x.get("own", {})}
-        | {"config": 0, "blocks": 0, "own": 0}
-        for x in map(earlier, (old, new))
-    )
-    names = sorted(old.keys() | new.keys())
-    names = [k for k in names if old.get(k) not in (new.get(k), _of_main(new.get(k)))]
-    return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names]
-
-
-def _of_main(text: Any) -> Any:
-    """Name the parts of a script as earlier versions did."""
-    name = script()
-    if name is None or not isinstance(text, str):
-        return text
-    return re.sub(rf"\b{re.escape(name)}\.", "__main__.", text)
-
-
-def _name(part: Any) -> str | None:
-    """Where a part of the user's own is to be found, and what it was given; a string is itself."""
-    if part is None or isinstance(part, str):
-        return part
-    if isinstance(part, tuple):
-        return f"({', '.join(str(_name(x)) for x in part)})"
-    if isinstance(part, functools.partial):
-        given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
-        return f"{_name(part.func)}({', '.join(map(str, given))})"
-    if isinstance(part, set | frozenset):  # whose order is another one tomorrow
-        return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
-    if hasattr(part, "__qualname__"):
-        return f"{_module(part)}.{part.__qualname__}"
-    if isinstance(part, np.ndarray | jax.Array):
-        numbers = np.asarray(unwrap_keys(part))  # of many, NumPy shows the ends alone
-        many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
-        return repr(numbers) if numbers.size <= 1000 else many
-    if not hasattr(part, "__dict__"):
-        return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # which is another one tomorrow
-    parts = sorted(vars(part).items())
-    given = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
-    return f"{_module(type(part))}.{type(part).__qualname__}({', '.join(given)})"
-
-
-def _module(part: Any) -> str:
-    """Return the module of a part as other programs import it, also if it is run as a script."""
-    main = part.__module__ in ("__main__", "__mp_main__")
-    return (main and script()) or str(part.__module__)
-
-
-def script() -> str | None:
-    """Return the name by which `__main__` can be imported; None in a notebook and at a prompt."""
-    main = sys.modules["__main__"]
-    if (spec := getattr(main, "__spec__", None)) is not None:
-        return spec.name
-    if getattr(main, "__file__", None) is None:
-        return None
-    path = pathlib.Path(str(main.__file__)).resolve()
-    packages = itertools.takewhile(lambda x: (x / "__init__.py").exists(), path.parents)
-    return ".".join(reversed([path.stem, *(x.name for x in packages)]))
-
-
-def warn_of_main(path: Any, data: dict[str, Any]) -> None:
-    """Warn, before a run begins, of parts that no other program can import."""
-    parts = [name for name, text in data.get("own", {}).items() if "__main__." in text]
-    if parts and path is not None:
-        warnings.warn(
-            f"Of this run, {' and '.join(f'`{x}`' for x in parts)} can be found only here, in "
-            "`__main__`, so that no other program can resume it. To avoid that, define "
-            f"{'it' if len(parts) == 1 else 'them'} in a module, and import that.",
-            stacklevel=4,
-        )
-
-
-def _tuples(data: Any) -> Any:
-    """JSON knows no tuples."""
-    return tuple(map(_tuples, data)) if isinstance(data, list) else data

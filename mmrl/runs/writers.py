@@ -11,17 +11,15 @@ import csv
 import importlib
 import io
 import pathlib
-import struct
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from mmrl.runs.files import replace, writing
-from mmrl.runs.hosts import told
-from mmrl.runs.run import Run
-from mmrl.runs.training import Report
+from mmrl.runs.files import replace
+from mmrl.runs.run import Report, Run
 
 TABLE, EVENTS = "history.csv", "tensorboard"  # in a run's folder
 COLUMNS = ("block", "env_steps", "seed", "return", "loss", "fill", "seconds")
@@ -36,24 +34,22 @@ def logged(run: Run, *names: str) -> Iterator[Report]:
     check_writers(names)
     if not names:
         return iter(run)
-    if (path := run.path) is None:
+    if (folder := run.folder) is None:
         raise ValueError("`run` must have a `path`, the folder to write to; got none.")
-    writers = [WRITERS[name](run, path) for name in names]
+    if run.setup.over:
+        raise ValueError("`run` must be without `over` to be logged; got a sweep.")
+    writers = [WRITERS[name](run, folder.path) for name in names]
 
-    def on_disk() -> None:
+    def write() -> None:
         for writer in writers:
             writer()
 
-    def write() -> None:
-        with writing(path):
-            told(on_disk)
-
     def reports() -> Iterator[Report]:
         for report in run:
-            write()
+            folder.do(write)
             yield report
 
-    write()
+    folder.do(write)
     return reports()
 
 
@@ -103,39 +99,46 @@ class TensorBoard:
     def __init__(self, run: Run, folder: pathlib.Path):
         self.run, self.folder = run, folder / EVENTS
         self.name, self.written = f"events.out.tfevents.{time.time_ns()}", 0
-        # The time spent in blocks alone: a pause between two processes is none in the curves.
+        self.files: dict[int, Any] = {}  # by seed
+        # Only the time spent in blocks: the curves have no pause between two processes.
         self.clock = time.time() - sum(row["seconds"] for row in run.history)
 
     def __call__(self) -> None:
-        proto, scalar = _tensorboard("proto.event_pb2"), _tensorboard("summary").scalar
+        event, scalar = _tensorboard("proto.event_pb2").Event, _tensorboard("summary").scalar
         rows = self.run.history[self.written :]
         times = self.clock + np.cumsum([row["seconds"] for row in rows])
         for i, seed in enumerate(self.run.setup.seeds):
-            events, path = [], self.folder / f"seed-{seed}" / self.name
-            if not path.exists():
-                start = proto.SessionLog(status=proto.SessionLog.START)
-                events = [proto.Event(file_version="brain.Event:2")]
-                events += [proto.Event(step=0, session_log=start)]
+            events = []
             for row, now in zip(rows, times, strict=True):
-                told = {"wall_time": now, "step": row["env_steps"]}
+                place = {"wall_time": now, "step": row["env_steps"]}
                 for tag, key in (("return", "returns"), ("loss", "loss"), ("fill", "fill")):
-                    events.append(proto.Event(summary=scalar(tag, row[key][i]), **told))
-            _append(path, events)
+                    events.append(event(summary=scalar(tag, row[key][i]), **place))
+            _append(self._file(seed), events)
         self.written, self.clock = len(self.run.history), times[-1] if rows else self.clock
 
+    def _file(self, seed: int) -> Any:
+        """Return the open file of a seed, which makes TensorBoard forget earlier ones."""
+        if seed not in self.files:
+            proto, folder = _tensorboard("proto.event_pb2"), self.folder / f"seed-{seed}"
+            folder.mkdir(parents=True, exist_ok=True)
+            path = str((folder / self.name).absolute())  # it may not look like a bucket's address
+            file = _tensorboard("record_writer").RecordWriter(path)
+            weakref.finalize(self, file.close)
+            start = proto.SessionLog(status=proto.SessionLog.START)
+            _append(file, [proto.Event(file_version="brain.Event:2")])
+            _append(file, [proto.Event(step=0, session_log=start)])
+            self.files[seed] = file
+        return self.files[seed]
 
-def _append(path: pathlib.Path, events: Sequence[Any]) -> None:
-    """Write events at the end of a file, each between its length and its sums.
 
-    Not by the package's `SummaryWriter`, whose thread hides that a disk is full, and then hangs.
+def _append(file: Any, events: Sequence[Any]) -> None:
+    """Write events to disk.
+
+    The package's `SummaryWriter` does it in a thread that hides that a disk is full, and hangs.
     """
-    check = _tensorboard("record_writer").masked_crc32c
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        for data in (event.SerializeToString() for event in events):
-            size = struct.pack("<Q", len(data))
-            sums = (struct.pack("<I", check(x)) for x in (size, data))
-            file.write(size + next(sums) + data + next(sums))
+    for event in events:
+        file.write(event.SerializeToString())
+    file.flush()
 
 
 Make = Callable[[Run, pathlib.Path], Callable[[], None]]

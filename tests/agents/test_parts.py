@@ -21,7 +21,7 @@ from mmrl.memory import Memory
 from mmrl.monoid import Affine
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net
 from mmrl.runs import Run, RunError, Setup, program, reopen, saved
-from mmrl.runs.setup import describe
+from mmrl.runs.identity import describe
 from tests.helpers.compiling import text
 from tests.helpers.runs import payload
 

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -242,8 +244,8 @@ def test_a_learning_rate_that_falls_sooner_is_said(
     horizon: float | None, end: str, capsys: pytest.CaptureFixture[str]
 ):
     config = AGENTS["ppo"].Config(blocks=3, horizon=horizon)
-    run = Run.__new__(Run)
-    run.setup, run.history, run.planned = Setup(ENV, config, agent="ppo"), [], 5
+    setup = Setup(ENV, config, agent="ppo")
+    run: Any = types.SimpleNamespace(setup=setup, history=[], planned=5)
     terminal.tell_fewer(run, Console())
     said = f"Planned for 5 blocks, it now ends after block 3{end}\n"
     assert capsys.readouterr().out == said

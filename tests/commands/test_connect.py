@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.commands import connect
 from mmrl.commands.connect import Hosts, meet
-from mmrl.runs import hosts
+from mmrl.runs import processes
 
 SLURM = {
     "SLURM_JOB_ID": "4097",
@@ -150,13 +150,13 @@ def test_one_process_is_alone(words: str):
 
 
 def test_settings_that_differ_are_named_in_all_processes(monkeypatch):
-    monkeypatch.setattr(hosts.jax, "process_count", lambda: 2)
-    monkeypatch.setattr(hosts, "told", lambda work: {"seeds": [0, 1], "gamma": 0.9})
+    monkeypatch.setattr(processes.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "broadcast", lambda work: {"seeds": [0, 1], "gamma": 0.9})
     gathered = monkeypatch.setattr
-    gathered(hosts.multihost_utils, "process_allgather", lambda own: np.array([0, int(own)]))
-    hosts.agree({"seeds": (0, 1), "gamma": 0.9})
+    gathered(processes.multihost_utils, "process_allgather", lambda own: np.array([0, int(own)]))
+    processes.agree({"seeds": (0, 1), "gamma": 0.9})
     with pytest.raises(ValueError, match=r"process 1 differ: gamma is 0\.9 in process 0, and 0\.5"):
-        hosts.agree({"seeds": (0, 1), "gamma": 0.5})
-    gathered(hosts.multihost_utils, "process_allgather", lambda own: np.array([0, 3]))
+        processes.agree({"seeds": (0, 1), "gamma": 0.5})
+    gathered(processes.multihost_utils, "process_allgather", lambda own: np.array([0, 3]))
     with pytest.raises(ValueError, match=r"those of process 1 differ\."):
-        hosts.agree({"seeds": (0, 1), "gamma": 0.9})
+        processes.agree({"seeds": (0, 1), "gamma": 0.9})

@@ -13,7 +13,7 @@ import pytest
 from mmrl.__main__ import main
 from mmrl.agents.presets import PRESETS
 from mmrl.commands import sweep, train
-from mmrl.runs import SEEDS, Setup, Sweep, saved_sweep
+from mmrl.runs import SEEDS, Run, Setup, Sweep, saved_sweep
 from tests.helpers.runs import CONFIG, arguments
 
 ENV = "probe-Memory-v0"
@@ -68,12 +68,11 @@ def test_a_sweep_is_stopped_resumed_and_judged(
 def test_what_devices_are_left_out_is_said_in_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    class Fewer(Sweep):
-        def __init__(self, *given: Any):
-            super().__init__(*given)
-            warnings.warn("3 of 4 devices are used.", stacklevel=2)
+    def fewer(*given: Any) -> Run:
+        warnings.warn("3 of 4 devices are used.", stacklevel=2)
+        return Sweep(*given)
 
-    monkeypatch.setattr(sweep, "Sweep", Fewer)
+    monkeypatch.setattr(sweep, "Sweep", fewer)
     monkeypatch.setattr(sweep, "_watch", lambda *_: None)
     assert main(["sweep", *SIZES, *OVER]) == 2  # nothing was trained
     said = capsys.readouterr()
@@ -83,7 +82,8 @@ def test_what_devices_are_left_out_is_said_in_a_line(
 def words(curves: Any) -> str:
     """What is said of a sweep over γ that seems to have trained to these, [setting, seed, eval]."""
     one = Sweep(Setup(ENV, seeds=(1, 2)), {"gamma": (0.3, 0.5, 0.9)})
-    one.history = [{"returns": x.tolist()} for x in np.reshape(curves, (6, -1)).T.astype(float)]
+    history = [{"returns": x.tolist()} for x in np.reshape(curves, (6, -1)).T.astype(float)]
+    one.snapshot = one.snapshot._replace(history=history)
     return sweep._verdict(one)
 
 

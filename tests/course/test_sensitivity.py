@@ -125,8 +125,8 @@ class Untrained(Run):
     """In place of `Run`: nothing is learned in its blocks."""
 
     def __iter__(self) -> Iterator[Any]:
-        self.state = self.begin()
-        self.history = [{"returns": [0.0] * len(self.setup.seeds)}]
+        history = [{"returns": [0.0] * len(self.setup.seeds)}]
+        self.snapshot = self.snapshot._replace(state=self.begin(), history=history)
         yield from self.history
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mmrl.envs import make
 from mmrl.runs import Setup, program, restore
-from mmrl.runs.setup import describe
+from mmrl.runs.identity import describe
 
 MODULE = """
 from mmrl.envs.continual import permuted_catch

@@ -32,7 +32,7 @@ def scored():
         def report(block: int, returns: Any, **given: Any) -> Report:
             return Report(block=block, returns=SCORES[block - 1], **given)
 
-        patch.setattr("mmrl.runs.training.Report", report)
+        patch.setattr("mmrl.runs.run.Report", report)
         yield
 
 
@@ -154,7 +154,7 @@ def test_a_lost_checkpoint_does_not_hide_the_best(
     for content in (whole[:-1], b"", None):
         file.unlink() if content is None else file.write_bytes(content)
         run = reopen(copy, best=True)
-        assert run.state is None and run.history == [] and run.trained["versions"]
+        assert run.state is None and run.history == [] and run.snapshot.origin["versions"]
         assert run.best is not None and wanted is not None and run.best.block.tolist() == BLOCKS
         for ours, theirs in zip(leaves(run.best), leaves(wanted), strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -15,8 +15,9 @@ from mmrl import runs
 from mmrl.__main__ import main
 from mmrl.commands import folders
 from mmrl.course.results import revise
-from mmrl.runs import Run, RunError, checkpoint, files, training
+from mmrl.runs import Run, RunError, checkpoint, files
 from mmrl.runs import export as runs_export
+from mmrl.runs.folder import Folder
 from tests.helpers.runs import SETUP, setup
 
 
@@ -71,14 +72,14 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: pathlib.Path):
 
 @pytest.mark.slow
 def test_a_folder_has_one_thread_at_a_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    claimed = training.claimed
+    claimed = Folder._claimed
 
-    def slowly(path: pathlib.Path) -> files.Claim:
-        own = claimed(path)
+    def slowly(folder: Folder) -> files.Claim:
+        own = claimed(folder)
         time.sleep(0.5)  # until both threads are here, if they can be
         return own
 
-    monkeypatch.setattr(training, "claimed", slowly)
+    monkeypatch.setattr(Folder, "_claimed", slowly)
     runs_of = [lambda: made.append(Run(SETUP, tmp_path))] * 2
     made: list[Run] = []
     (raised,) = at_once(*runs_of)
@@ -135,7 +136,7 @@ def test_one_run_begins_in_a_folder_without_locks(
 ):
     Run(SETUP, tmp_path)
     before = (tmp_path / "results.json").read_bytes()
-    monkeypatch.setattr(training, "described", lambda path: None)  # as before the other run began
+    monkeypatch.setattr(Folder, "description", lambda folder: None)  # as before the other run began
     with pytest.raises(RunError, match="Another run has begun"):
         Run(setup(blocks=7), tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before

@@ -29,7 +29,7 @@ def stored(path: pathlib.Path) -> list[np.ndarray]:
         return [file[name] for name in file.files]
 
 
-def continued(training: Run | Sweep, wanted: dict[str, Any]) -> None:
+def continued(training: Run, wanted: dict[str, Any]) -> None:
     """Train the third block: up to rounding, it is what the earlier version computed."""
     (report,) = training
     assert report.env_steps == wanted["env_steps"]

@@ -40,7 +40,8 @@ def drawn(env: str, agent: str, memory: str, **settings: Any) -> Run:
     shapes = jax.eval_shape(jax.vmap(lambda key: make(config, env, params, key)), keys)
     draw = np.random.default_rng(0).normal  # biases too, which start at zero
     nets = jax.tree.map(lambda x: draw(scale=0.5, size=x.shape).astype(x.dtype), shapes)
-    run.state, run.history = SimpleNamespace(net=nets), [{"block": 1, "returns": [0.25, 0.5]}]
+    history = [{"block": 1, "returns": [0.25, 0.5]}]
+    run.snapshot = run.snapshot._replace(state=SimpleNamespace(net=nets), history=history)
     return run
 
 
@@ -192,13 +193,15 @@ class Other(eqx.Module):
 
 def test_what_the_player_does_not_know_is_named(tmp_path: pathlib.Path):
     run = Run(SETUP)
-    run.history = [{"block": 1, "returns": [0.0, 0.0]}]
+    history = [{"block": 1, "returns": [0.0, 0.0]}]
     parts = {"encoder": Stack(()), "memory": Nothing(4), "head": Stack(())}
     for part in parts:
-        run.state = SimpleNamespace(net=Net(**{**parts, part: Other()}))
+        net: Any = Net(**{**parts, part: Other()})
+        state = SimpleNamespace(net=net)
+        run.snapshot = run.snapshot._replace(state=state, history=history)
         with pytest.raises(RunError, match=f"A {part} of the kind Other cannot be exported"):
             export(run, tmp_path / "policy.npz")
-    run.state = SimpleNamespace(net=Other())
+    run.snapshot = run.snapshot._replace(state=SimpleNamespace(net=Other()))
     with pytest.raises(RunError, match=r"A network of .* The player knows the memories gru, lru"):
         export(run, tmp_path / "policy.npz")
 

@@ -52,7 +52,7 @@ def test_a_kill_inside_a_write(
     real = files.replace
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "replace", replace)
-        patch.setattr("mmrl.runs.training.replace", replace)
+        patch.setattr("mmrl.runs.folder.replace", replace)
         with pytest.raises(Killed):
             next(iter(run))
     assert (path / f"{file}.partial").exists()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mmrl.envs.probes import Memory
-from mmrl.runs import RunError, Setup, describe, setup
+from mmrl.runs import RunError, Setup, describe, identity
 
 WARNED = "can be found only here"
 
@@ -37,9 +37,9 @@ def test_a_script_is_named_as_the_module_that_it_is(
         for main in ("__main__", "__mp_main__"):
             started = defined_in(main, monkeypatch, file)
             assert started == defined_in(module, monkeypatch, "other.py")
-            setup.check_same(tmp_path, started, defined_in(module, monkeypatch))
+            identity.check_same(tmp_path, started, defined_in(module, monkeypatch))
     with pytest.raises(RunError, match=r"env was 'games\.Game.* is 'others\.Game"):
-        setup.check_same(
+        identity.check_same(
             tmp_path,
             defined_in("__main__", monkeypatch, "games.py"),
             defined_in("others", monkeypatch),
@@ -48,19 +48,19 @@ def test_a_script_is_named_as_the_module_that_it_is(
 
 def test_a_script_resumes_what_it_began_under_an_earlier_version(monkeypatch: pytest.MonkeyPatch):
     earlier = defined_in("__main__", monkeypatch)
-    setup.check_same("run", earlier, defined_in("__main__", monkeypatch, "games.py"))
+    identity.check_same("run", earlier, defined_in("__main__", monkeypatch, "games.py"))
     with pytest.raises(RunError, match="another setup: env was"):
-        setup.check_same("run", earlier, defined_in("others", monkeypatch, "games.py"))
+        identity.check_same("run", earlier, defined_in("others", monkeypatch, "games.py"))
 
 
 def test_parts_of_a_notebook_are_named_before_the_run_begins(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ):
     of_a_script = defined_in("__main__", monkeypatch, "games.py")
-    setup.warn_of_main("run", of_a_script)
+    identity.warn_of_main("run", of_a_script)
     of_a_notebook = defined_in("__main__", monkeypatch)
-    setup.warn_of_main(None, of_a_notebook)
-    setup.warn_of_main("run", describe(Setup("probe-Memory-v0")))
+    identity.warn_of_main(None, of_a_notebook)
+    identity.warn_of_main("run", describe(Setup("probe-Memory-v0")))
     assert len(recwarn) == 0
     with pytest.warns(UserWarning, match=f"`env` and `make` {WARNED}"):
-        setup.warn_of_main("run", of_a_notebook)
+        identity.warn_of_main("run", of_a_notebook)

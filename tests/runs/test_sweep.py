@@ -18,7 +18,7 @@ SWEPT = setup(seeds=(100, 101, 102))
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sweep, int]:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, int]:
     """An unbroken sweep, and how often its block was compiled. Read only."""
     block = runs.program("dqn", SWEPT.env).block
     before = block._cache_size()
@@ -28,7 +28,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sweep, int]:
 
 
 @pytest.mark.slow
-def test_a_grid_is_one_program_and_each_lane_is_a_run(swept: tuple[Sweep, int]):
+def test_a_grid_is_one_program_and_each_lane_is_a_run(swept: tuple[Run, int]):
     sweep, compiled = swept
     assert compiled == 1 and sweep.curves.shape == (3, 3, 3)
     for i, seeds in itertools.product((0, 1), ((100, 101), (102, 100))):  # in a program of others
@@ -40,7 +40,7 @@ def test_a_grid_is_one_program_and_each_lane_is_a_run(swept: tuple[Sweep, int]):
 
 
 @pytest.mark.slow
-def test_a_lane_that_diverges_stops_no_other(swept: tuple[Sweep, int]):
+def test_a_lane_that_diverges_stops_no_other(swept: tuple[Run, int]):
     sweep, _ = swept
     assert np.isnan(sweep.curves[2]).all() and np.isfinite(sweep.curves[:2]).all()
     assert [one.final for one in sweep.scores()][2] == -np.inf
@@ -53,7 +53,7 @@ def test_a_lane_that_diverges_stops_no_other(swept: tuple[Sweep, int]):
 
 @pytest.mark.slow
 def test_a_sweep_that_was_stopped_goes_on_as_if_it_were_not(
-    swept: tuple[Sweep, int], tmp_path: pathlib.Path
+    swept: tuple[Run, int], tmp_path: pathlib.Path
 ):
     whole, path = swept[0], tmp_path / "sweep"
     Sweep(SWEPT, OVER, path)  # killed before its first block
@@ -65,7 +65,7 @@ def test_a_sweep_that_was_stopped_goes_on_as_if_it_were_not(
     assert list(Sweep(SWEPT, OVER, path, resume=True)) == []
 
 
-def test_folders_of_sweeps_and_runs_are_told_apart(swept: tuple[Sweep, int], tmp_path: Any):
+def test_folders_of_sweeps_and_runs_are_told_apart(swept: tuple[Run, int], tmp_path: Any):
     path = shutil.copytree(swept[0].path, tmp_path / "copy")  # type: ignore[type-var]
     with pytest.raises(RunError, match=r"already holds a sweep\. Resume it"):
         Sweep(SWEPT, OVER, path)
@@ -116,7 +116,8 @@ def judged(curves: Any, over: Any) -> runs.Verdict:
     """The verdict on a sweep that seems to have trained to these curves, [setting, seed, eval]."""
     sweep = Sweep(SWEPT, over)
     columns = np.asarray(curves, float).reshape(-1, np.shape(curves)[-1]).T
-    sweep.history = [{"returns": column.tolist()} for column in columns]
+    history = [{"returns": column.tolist()} for column in columns]
+    sweep.snapshot = sweep.snapshot._replace(history=history)
     return sweep.verdict()
 
 

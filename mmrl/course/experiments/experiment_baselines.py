@@ -19,7 +19,7 @@ from jaxtyping import Float
 from mmrl.agents import AGENTS, find
 from mmrl.course.experiments.grid import Grid, Row, kept, rounded, settings
 from mmrl.runs import Run, Setup, interval
-from mmrl.runs.folder import described
+from mmrl.runs.folder import Folder
 
 SEEDS = (0, 1, 2, 3, 4)
 MEMORIES = ("lru", "gru")
@@ -88,7 +88,7 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
 
     Those are with compilation, and unknown where a run was taken up again.
     """
-    run, cpu = Run(setup, folder, resume=described(folder) is not None), []
+    run, cpu = Run(setup, folder, resume=Folder(folder).description() is not None), []
     whole, began = not run.history, time.process_time()
     for _ in run:
         cpu.append(round((time.process_time() - began) / len(setup.seeds), 2))

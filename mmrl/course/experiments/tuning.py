@@ -1,6 +1,6 @@
 """How a setting is chosen on tuning seeds: one rule for every experiment but that on forgetting.
 
-It is that of `mmrl.runs.tuning`, and a winner must have neighbors: as long as the next smaller or
+It is that of `mmrl.runs.sweep`, and a winner must have neighbors: as long as the next smaller or
 larger value of one of its numbers has not been tried, agents are trained there too, up to the ends
 of a stated grid. So the first values may be few, a choice inside of them costs no more than they
 do, and one at their edge costs one more.
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mmrl.runs import provenance
-from mmrl.runs.tuning import CLOSE, Curves, Setting, Tried, area, best, ends, equal, final
+from mmrl.runs.sweep import CLOSE, Curves, Setting, Tried, area, best, ends, equal, final
 
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates, a step is a factor of about 3
 

@@ -14,7 +14,7 @@ from mmrl.agents.ppo import diagnostics, learner, ppg
 from mmrl.course import plain
 from mmrl.envs import make
 from mmrl.runs import RunError
-from mmrl.runs.setup import check_same
+from mmrl.runs.identity import check_same
 
 ENV, PARAMS = make("probe-Memory-v0")
 SIZES: dict[str, Any] = dict(

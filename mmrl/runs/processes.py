@@ -1,6 +1,6 @@
-"""Several processes that train one run: what process 0 says, and when all of them stop.
+"""Several processes that train one run: work of process 0, and a common end.
 
-Without `jax.distributed` there is one, which talks to nobody.
+Without `jax.distributed` there is one process, and nothing is sent.
 """
 
 import builtins
@@ -18,64 +18,65 @@ _PART = 2**26  # bytes that are sent at a time
 
 
 class RunError(Exception):
-    """A run cannot start or go on; the message says why and what to do. Nothing on disk is lost."""
+    """A run cannot start or continue; the message has the reason and the remedy. The files on disk
+    stay intact."""
 
 
 class Lost(Exception):
-    """Another process is gone, so that this one cannot go on, or end as usual."""
+    """Another process is gone, so that this one cannot continue or end as usual."""
 
 
-def told(work: Callable[[], T]) -> T:
-    """Do `work` in process 0, where all files are read and written, and tell the others the result.
+def broadcast(work: Callable[[], T]) -> T:
+    """Run `work` on process 0 and return its result, bytes or JSON data, in all processes.
 
-    That is bytes, or JSON data. All processes have to call it. An exception of `work` is raised in
-    all of them, so that none waits for one that has failed. Raises `Lost` if a process is gone.
+    All processes must call it. An exception of `work` is raised in all of them, so that none waits
+    for one that has failed. Raises `Lost` if a process is gone.
     """
     if jax.process_count() == 1:
         return work()
-    found: Any = None
-    error, content = None, b""
+    result: Any = None
+    error: BaseException | None = None
+    content = b""
     if jax.process_index() == 0:
         try:
-            found = work()
-            content = _said(found)
+            result = work()
+            content = _encoded(result)
         except BaseException as raised:
             error = raised
             content = b"e" + json.dumps([type(raised).__name__, raised.args], default=str).encode()
     with together():
         content = _sent(content)
     if jax.process_index() > 0:
-        return _heard(content[:1], content[1:])
+        return _received(content[:1], content[1:])
     if error is not None:
         raise error
-    return found
+    return result
 
 
-def _said(found: Any) -> bytes:
-    return b"b" + found if isinstance(found, bytes) else b"j" + json.dumps(found).encode()
+def _encoded(result: Any) -> bytes:
+    return b"b" + result if isinstance(result, bytes) else b"j" + json.dumps(result).encode()
 
 
-def _heard(kind: bytes, data: bytes) -> Any:
-    """The result of process 0; raises its error, or one that says the same."""
+def _received(kind: bytes, data: bytes) -> Any:
+    """Return the result of process 0, or raise its error."""
     if kind == b"b":
         return data
-    found = json.loads(data)
+    result = json.loads(data)
     if kind == b"j":
-        return found
-    name, given = found
-    error = getattr(builtins, name, RunError)
+        return result
+    name, arguments = result
     try:
-        raised = error(*given)
+        raised = getattr(builtins, name, RunError)(*arguments)
     except TypeError:
-        raised = RunError(*given)
+        raised = RunError(*arguments)
     raise raised
 
 
 def agree(settings: dict[str, Any]) -> None:
-    """Raise `ValueError`, in all processes, unless these are the same in all of them."""
+    """Raise `ValueError` in all processes unless these settings are equal in all of them."""
     if jax.process_count() == 1:
         return
-    first, own = told(lambda: settings), json.loads(json.dumps(settings))
+    first, own = broadcast(lambda: settings), json.loads(json.dumps(settings))
     names = [name for name in sorted({*first, *own}) if first.get(name) != own.get(name)]
     with together():
         others = np.flatnonzero(multihost_utils.process_allgather(np.array(len(names))))
@@ -88,7 +89,7 @@ def agree(settings: dict[str, Any]) -> None:
 
 
 def until_preempted(blocks: Iterable[T]) -> Iterator[T]:
-    """The blocks until SIGTERM has reached any process: all of them stop after the same one."""
+    """Yield blocks until SIGTERM reaches any process; all processes stop after the same one."""
     for step, block in enumerate(blocks):
         yield block
         if multihost_utils.reached_preemption_sync_point(step):
@@ -111,7 +112,7 @@ def together() -> Iterator[None]:
 
 
 def _sent(content: bytes) -> bytes:
-    """The bytes of process 0, in all processes."""
+    """Return the bytes of process 0, in all processes."""
     size = int.from_bytes(_same(len(content).to_bytes(8)))
     content = content[:size].ljust(size, b"\0")
     return b"".join(_same(content[i : i + _PART]) for i in range(0, size, _PART))

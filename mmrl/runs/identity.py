@@ -1,0 +1,147 @@
+"""A setup as JSON data, by which a folder recognizes its run: also the user's own parts."""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import pathlib
+import re
+import sys
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from mmrl.agents import AGENTS
+from mmrl.runs.checkpoint import unquote, unwrap_keys
+from mmrl.runs.earlier import EARLIER, earlier
+from mmrl.runs.processes import RunError
+from mmrl.runs.setup import Setup
+
+
+def describe(setup: Setup) -> dict[str, Any]:
+    """Return a setup as JSON data; `restore` is its inverse, except for the user's own parts."""
+    data = {field.name: getattr(setup, field.name) for field in dataclasses.fields(setup)}
+    if not setup.over:
+        del data["over"]
+    data["config"] = dataclasses.asdict(setup.config)
+    own = {name: _name(data.pop(name)) for name in ("env", "make", "learn")}
+    own = {name: text for name, text in own.items() if text is not None}
+    if isinstance(setup.env, str):
+        data["env"] = own.pop("env")
+    data |= {"own": own} if own else {}
+    return json.loads(json.dumps(data, default=lambda x: np.asarray(x).tolist()))
+
+
+def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Raise `RunError` if a run was started with another setup, but for its number of blocks."""
+    if differing := _differences(old, new):
+        raise RunError(
+            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
+            "started with, or choose another folder. (Your own parts are found by their module.)"
+        )
+
+
+def restore(data: dict[str, Any]) -> Setup:
+    """Return the setup that `describe` described.
+
+    Raises `RunError` for one of another version, and for one with the user's own parts.
+    """
+    if data.get("own"):
+        parts = ", ".join(f"{name}={text}" for name, text in data["own"].items())
+        raise RunError(
+            f"This run was trained with parts that are not of mmrl: {parts}. Open it in Python, by "
+            "`Run(Setup(…), path, resume=True)` with the same ones."
+        )
+    try:
+        data = {**earlier(data), "seeds": tuple(data["seeds"])}
+        kind = AGENTS[data["agent"]].Config
+        lacked = {f.name: EARLIER[f.name] for f in dataclasses.fields(kind) if f.name in EARLIER}
+        config = {k: _tuples(v) for k, v in unquote(data["config"]).items()}
+        config = kind(**{**lacked, **config})
+        observes = tuple(data["observes"])
+        return Setup(**{**data, "config": config, "observes": observes})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"This run is of another version of mmrl: {error}.") from None
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
+        return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
+    old, new = (
+        {**EARLIER, **x, **x.get("config", {}), **x.get("own", {})}
+        | {"config": 0, "blocks": 0, "own": 0}
+        for x in map(earlier, (old, new))
+    )
+    names = sorted(old.keys() | new.keys())
+    names = [k for k in names if old.get(k) not in (new.get(k), _of_main(new.get(k)))]
+    return [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in names]
+
+
+def _of_main(text: Any) -> Any:
+    """Name the parts of a script as earlier versions did."""
+    name = script()
+    if name is None or not isinstance(text, str):
+        return text
+    return re.sub(rf"\b{re.escape(name)}\.", "__main__.", text)
+
+
+def _name(part: Any) -> str | None:
+    """Where a part of the user's own is to be found, and what it was given; a string is itself."""
+    if part is None or isinstance(part, str):
+        return part
+    if isinstance(part, tuple):
+        return f"({', '.join(str(_name(x)) for x in part)})"
+    if isinstance(part, functools.partial):
+        given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
+        return f"{_name(part.func)}({', '.join(map(str, given))})"
+    if isinstance(part, set | frozenset):  # whose order is another one tomorrow
+        return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
+    if hasattr(part, "__qualname__"):
+        return f"{_module(part)}.{part.__qualname__}"
+    if isinstance(part, np.ndarray | jax.Array):
+        numbers = np.asarray(unwrap_keys(part))  # of many, NumPy shows the ends alone
+        many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
+        return repr(numbers) if numbers.size <= 1000 else many
+    if not hasattr(part, "__dict__"):
+        return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # which is another one tomorrow
+    parts = sorted(vars(part).items())
+    given = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
+    return f"{_module(type(part))}.{type(part).__qualname__}({', '.join(given)})"
+
+
+def _module(part: Any) -> str:
+    """Return the module of a part as other programs import it, also if it is run as a script."""
+    main = part.__module__ in ("__main__", "__mp_main__")
+    return (main and script()) or str(part.__module__)
+
+
+def script() -> str | None:
+    """Return the name by which `__main__` can be imported; None in a notebook and at a prompt."""
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:
+        return spec.name
+    if getattr(main, "__file__", None) is None:
+        return None
+    path = pathlib.Path(str(main.__file__)).resolve()
+    packages = itertools.takewhile(lambda x: (x / "__init__.py").exists(), path.parents)
+    return ".".join(reversed([path.stem, *(x.name for x in packages)]))
+
+
+def warn_of_main(path: Any, data: dict[str, Any]) -> None:
+    """Warn, before a run begins, of parts that no other program can import."""
+    parts = [name for name, text in data.get("own", {}).items() if "__main__." in text]
+    if parts and path is not None:
+        warnings.warn(
+            f"Of this run, {' and '.join(f'`{x}`' for x in parts)} can be found only here, in "
+            "`__main__`, so that no other program can resume it. To avoid that, define "
+            f"{'it' if len(parts) == 1 else 'them'} in a module, and import that.",
+            stacklevel=4,
+        )
+
+
+def _tuples(data: Any) -> Any:
+    """JSON knows no tuples."""
+    return tuple(map(_tuples, data)) if isinstance(data, list) else data

@@ -1,0 +1,131 @@
+"""The two compiled functions that train a setup, kept for later runs of equal content."""
+
+import collections
+import contextlib
+import copy
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+from mmrl import checks, envs
+from mmrl.agents import find
+from mmrl.agents.checks import check_observations
+from mmrl.envs.repaired import check_repaired
+from mmrl.envs.wrappers.observation import shown
+from mmrl.runs.content import content, own_parts
+from mmrl.runs.devices import ONE, Devices
+from mmrl.runs.lanes import side_by_side
+from mmrl.runs.setup import SHOWN, Setup, jax_name
+
+MOST = 16  # programs; each takes about 50 MB
+
+
+class Program(NamedTuple):
+    """An environment and the two compiled functions that train in it."""
+
+    env: Any
+    params: Any
+    init: Callable[[Any, Any], Any]  # (config, keys [seed]) -> state
+    block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
+    devices: Devices = ONE  # on which they run
+
+
+def program(
+    agent: str,
+    env: Any,
+    observes: tuple[str, ...] | None = None,
+    make: Callable | None = None,
+    learn: Callable | None = None,
+    devices: Devices = ONE,
+    precision: str = "default",
+) -> Program:
+    """Return the compiled program of an agent in an environment.
+
+    It is built once for equal contents of these, so that a second run, or a slider, finds it
+    compiled. The `MOST` programs that were used last are kept, each while its environment exists.
+    The arguments are those of `Setup`. The network is shown o_t, as one vector, and what `observes`
+    names, in the order of `SHOWN`. Only `config`'s static fields lead to another compilation.
+    """
+    observes = find(agent).OBSERVES if observes is None else observes
+    observes = tuple(x for x in SHOWN if x in observes)
+    own = content(env), content((make, learn))
+    return _kept(own, agent, env, observes, make, learn, devices, precision)
+
+
+def built(setup: Setup, devices: Devices | None = None) -> Program:
+    """Return the program of a setup, by default on one device."""
+    devices = Devices(setup.shards) if devices is None else devices
+    parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
+    return _kept(own_parts(setup), *parts, devices, setup.precision)
+
+
+class Kept(NamedTuple):
+    """A program, and the environments of this content that exist, by their identity."""
+
+    program: Program
+    users: dict[int, weakref.finalize]
+
+
+def _kept(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
+    """Return the program for parts whose content is `own`, built when it is first used."""
+    key = (own, agent, *rest)
+    # Taken out, since another thread, or the end of an environment, may drop it at any time.
+    kept = _PROGRAMS.pop(key, None) or Kept(_program(agent, env, *rest), {})
+    _PROGRAMS[key] = kept
+    while len(_PROGRAMS) > MOST:
+        _PROGRAMS.popitem(last=False)
+    _keep_while_used(key, kept.users, env)
+    return kept.program
+
+
+_PROGRAMS: collections.OrderedDict[Hashable, Kept] = collections.OrderedDict()
+
+
+def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
+    """Drop a program when the last environment of its content does not exist any more."""
+    game = env[0] if isinstance(env, tuple) else env
+    if isinstance(game, str) or id(game) in users:
+        return
+
+    def drop(user: int) -> None:
+        users.pop(user, None)
+        kept = _PROGRAMS.get(key)
+        if not users and kept is not None and kept.users is users:
+            _PROGRAMS.pop(key, None)
+
+    with contextlib.suppress(TypeError):  # without weak references it is one of `MOST`
+        users[id(game)] = weakref.finalize(game, drop, id(game))
+
+
+def _program(
+    agent: str,
+    env_or_id: Any,
+    observes: tuple[str, ...],
+    make: Callable | None,
+    learn: Callable | None,
+    devices: Devices,
+    precision: str,
+) -> Program:
+    module = find(agent)
+    env, params = _environment(env_or_id)
+    with contextlib.suppress(TypeError):  # it cannot be copied
+        env = copy.copy(env)  # as it is now, and so that the program does not keep it
+    env = shown(env, params, observes)
+    both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
+    return Program(env, params, *both, devices)
+
+
+def _environment(env: Any) -> tuple[Any, Any]:
+    """Return an environment and its parameters, from an id, an environment, or both of them.
+
+    Raises `ValueError` for one that is not registered and cannot be played.
+    """
+    if isinstance(env, str):
+        found = envs.make(env)
+    else:
+        found = env if isinstance(env, tuple) else (env, getattr(env, "default_params", None))
+    if env not in envs.registered():
+        check_repaired(found[0])
+        checks.environment(*found, steps=0)
+        check_observations(*found)
+    return found

@@ -1,0 +1,70 @@
+"""Runs and sweeps that are in a folder: their setups, and what they have reached."""
+
+import os
+from typing import Any
+
+from mmrl.runs.folder import BEST, Folder, kind
+from mmrl.runs.identity import restore
+from mmrl.runs.processes import RunError
+from mmrl.runs.run import Run
+from mmrl.runs.setup import Setup
+from mmrl.runs.snapshot import Snapshot, better
+
+
+def reopen(path: str | os.PathLike, best: bool = False) -> Run:
+    """Return the run saved in a folder, to look at, evaluate or plot. Nothing is written there.
+
+    With `best`, also each seed's best network: `run.best`. These have a separate file, so that they
+    can be seen if the checkpoint is lost; `state` is None then, and `history` empty. Raises
+    `RunError` if there is no checkpoint, or a damaged one, and the same for `best`.
+    """
+    folder = Folder(path)
+    if (file := folder.path).is_file():
+        raise RunError(f"{file} is a file: give the folder of the run, {file.parent}.")
+    header = folder.header(best)
+
+    def read(shapes: Any) -> Snapshot:
+        if BEST in header:
+            return folder.read_best(shapes.net)
+        found = folder.read(shapes, best)
+        if best and found.best is None and len(found.history) > 1:
+            raise RunError(
+                f"{folder.path} has no best networks: it was trained before they were kept. Leave "
+                "`best`, or `--best`, out to see the last ones; a run that is resumed keeps them "
+                "from then."
+            )
+        nets = better(found.best, found.state.net, found.history[-1]) if best else None
+        return found._replace(best=nets)
+
+    return Run(_of_a_run(header["setup"]), _read=read)
+
+
+def saved(path: str | os.PathLike) -> Setup | None:
+    """Return the setup of the run in a folder, or None; also if it was killed before a checkpoint.
+
+    Raises `RunError` if the run cannot be read, is a sweep, or has the user's own parts.
+    """
+    there = Folder(path).description()
+    return None if there is None else _of_a_run(there)
+
+
+def saved_sweep(path: str | os.PathLike) -> tuple[Setup, dict[str, Any]] | None:
+    """Return the setup of the sweep in a folder and the values that it tries, or None.
+
+    Raises `RunError` if it cannot be read, is a run, or has the user's own parts.
+    """
+    there = Folder(path).description()
+    if there is None:
+        return None
+    if kind(there) == "run":
+        raise RunError(f"{path} holds a run, not a sweep: go on with `mmrl train --resume`.")
+    over = dict(there.pop("over"))
+    return restore(there), over
+
+
+def _of_a_run(description: dict[str, Any]) -> Setup:
+    """Return a described setup. Raises `RunError` for that of a sweep."""
+    if kind(description) == "sweep":
+        swept = " and ".join(f"`{name}`" for name, _ in description["over"])
+        raise RunError(f"This is a sweep over {swept}: see its results.json, or `mmrl sweep`.")
+    return restore(description)
