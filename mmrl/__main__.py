@@ -12,7 +12,7 @@ from mmrl.commands.interrupts import INTERRUPTED, Interrupts
 # What each command of `mmrl.commands` does; their modules are slow to import, this one is not.
 COMMANDS = {
     "train": "Train an agent on several seeds, with progress, checkpoints and exact resume.",
-    "sweep": "Try a grid of settings in one program, and say which is best, and how sure that is.",
+    "sweep": "Train with --over: find the best of several settings in one program.",
     "evaluate": "Let a trained agent play, in our environment or in the original popgym.",
     "export": "Write a trained policy to one file that NumPy alone plays.",
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",

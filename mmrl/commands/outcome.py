@@ -18,7 +18,7 @@ FILL = "fill: the share of real steps in a batch, the rest is padding; 0 % befor
 Returns = Float[np.ndarray, "block seed"]
 
 
-def course(history: Sequence[dict[str, Any]]) -> str:
+def curve(history: Sequence[dict[str, Any]]) -> str:
     """Return a line if the last block was not the best one, by the column IQM."""
     scores = [float(interquartile_mean(np.array(row["returns"]))) for row in history]
     best = int(np.argmax(scores))

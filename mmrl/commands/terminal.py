@@ -109,10 +109,10 @@ def tell_preset(options: Any, console: Console, over: Mapping[str, Any] | None =
         console.print(f"Your options change {', '.join(changed)}.", highlight=False)
 
 
-def going_on(options: Any, path: Path, console: Console) -> list[str]:
-    """The writers that are asked for and, of a run that is resumed, those that have written.
+def continued(options: Any, path: Path, console: Console) -> list[str]:
+    """Return the writers of `--log` and, for a resumed run, those that have written.
 
-    Says which of these cannot go on here.
+    Print which of these cannot continue here.
     """
     names = list(options.log)
     for name in begun(path) if options.resume else ():

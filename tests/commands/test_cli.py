@@ -7,8 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import types
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +17,8 @@ from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
 from mmrl.commands import evaluate, terminal, train
+from mmrl.commands.options import latest
+from mmrl.commands.words import described
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, describe, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SEEDS, SETUP, arguments, payload, setup
@@ -96,7 +96,7 @@ def test_every_agent_has_help_of_its_own(capsys: pytest.CaptureFixture[str]):
 )
 def test_clear_is_named_by_what_it_replays(fraction: float, words: str, folder: str):
     config = clear.Config(memory="gru", replay_fraction=fraction)
-    assert train.described("clear", config) == (words, folder)
+    assert described("clear", config) == (words, folder)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -243,9 +243,10 @@ def test_fewer_blocks_than_planned_or_done_are_said(
 def test_a_learning_rate_that_falls_sooner_is_said(
     horizon: float | None, end: str, capsys: pytest.CaptureFixture[str]
 ):
-    config = AGENTS["ppo"].Config(blocks=3, horizon=horizon)
-    setup = Setup(ENV, config, agent="ppo")
-    run: Any = types.SimpleNamespace(setup=setup, history=[], planned=5)
+    config = AGENTS["ppo"].Config(memory="none", width=8, blocks=3, horizon=horizon)
+    run = Run(Setup(ENV, config, agent="ppo", seeds=(0,)), "run")
+    assert run.folder is not None
+    run.folder.planned = 5
     terminal.tell_fewer(run, Console())
     said = f"Planned for 5 blocks, it now ends after block 3{end}\n"
     assert capsys.readouterr().out == said
@@ -337,7 +338,7 @@ def block():
     threading.Event().wait()
     yield
 
-train.main = lambda _: list(terminal.in_background([block]))
+train.main = lambda *_: list(terminal.in_background([block]))
 raise SystemExit(main(["train"]))
 """
 
@@ -357,7 +358,7 @@ def test_the_latest_run_is_one_of_the_environment_that_is_named(here: pathlib.Pa
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"setup": describe(Setup(env))}), "utf-8")
         os.utime(path, (-age, -age))
-    found = [train._latest(env, "dqn").name for env in ("", ENV)]
+    found = [latest(env, "dqn").name for env in ("", ENV)]
     assert found == ["CartPole-v1", ENV]
 
 
@@ -369,4 +370,4 @@ def test_a_run_that_cannot_be_opened_here_does_not_hide_others(
         (tmp_path / "results" / name).mkdir(parents=True)
         (tmp_path / "results" / name / "results.json").write_text(text, "utf-8")
     with pytest.raises(RunError, match="There is no run of dqn under results/ to resume"):
-        train._latest("", "dqn")
+        latest("", "dqn")

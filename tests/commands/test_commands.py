@@ -21,7 +21,7 @@ from mmrl.__main__ import main
 from mmrl.agents import AGENTS
 from mmrl.commands import demo, doctor, explore, outcome, terminal
 from mmrl.course import demo as course
-from mmrl.runs import Report, Run, Setup
+from mmrl.runs import Report, Run, Setup, Snapshot
 from tests.helpers.runs import SETUP, payload, setup
 
 
@@ -51,13 +51,17 @@ def test_the_demo_compares_like_with_like():
         assert tape.seeds == segments.seeds == memoryless.seeds == (0, 1, 2)
 
 
+class Trained(Run):
+    """A run that consists of its setup and its history."""
+
+    def __init__(self, setup: Setup, history: list[dict[str, Any]]):
+        self.setup, self.snapshot = setup, Snapshot({}, None, history, None, {})
+
+
 def test_no_curve_of_the_demo_is_cut_at_80_columns():
     low, blocks = {"returns": [-0.31, -0.27], "env_steps": 40_960, "seconds": 3.0}, 16
     plan = course.setups((0, 1))
-    runs: Any = {
-        names: types.SimpleNamespace(setup=setup, history=[low] * blocks)
-        for names, setup in plan.items()
-    }
+    runs = {names: Trained(setup, [low] * blocks) for names, setup in plan.items()}
     rows = [course.outcome(*names, run) for names, run in runs.items()]
     status = dict.fromkeys(plan, "112.3 s/block")
     console = Console(width=80, file=io.StringIO(), record=True)
@@ -253,8 +257,8 @@ def test_a_run_is_watched(capsys: pytest.CaptureFixture[str]):
 
 def test_a_run_that_ended_below_its_best_says_so():
     history = [{"returns": [score] * 4} for score in (0.0, 1.0, 0.25)]
-    assert outcome.course(history) == "Best after block 2: 1.00; at the end 0.25.\n"
-    assert outcome.course(history[:2]) == ""
+    assert outcome.curve(history) == "Best after block 2: 1.00; at the end 0.25.\n"
+    assert outcome.curve(history[:2]) == ""
 
 
 # explore

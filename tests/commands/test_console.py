@@ -21,9 +21,10 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 import mmrl
 from mmrl.__main__ import COMMANDS, main
-from mmrl.commands import sweep, train
+from mmrl.commands import train
 from mmrl.commands.console import called, open_console
 from mmrl.commands.encoding import replace_unknown
+from mmrl.commands.options import parse
 from mmrl.runs import Run, reopen, saved, saved_sweep
 from mmrl.runs.export import export
 from mmrl.runs.files import expanded
@@ -83,10 +84,10 @@ def test_a_command_to_copy_shows_each_byte_of_a_path(
     assert printed.split(b"\0")[1:-1] == [os.fsencode(name) for name in UNSHOWN]
 
 
-@pytest.mark.parametrize(("module", "words"), [(train, []), (sweep, OVER)])
+@pytest.mark.parametrize(("command", "words"), [("train", []), ("sweep", OVER)])
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_a_stopped_run_names_its_folder(
-    module: Any,
+    command: str,
     words: list[str],
     name: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -95,8 +96,7 @@ def test_a_stopped_run_names_its_folder(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "watch" if module is train else "_watch", stop)
-    command = module.__name__.rpartition(".")[2]
+    monkeypatch.setattr(train, "watch" if command == "train" else "watch_sweep", stop)
     assert main([command, ENV, *ARGUMENTS, *words, "--out", f"{name} 1", "--devices=1"]) == 130
     printed = capsys.readouterr()
     assert f"→  {name} 1\n" in printed.out
@@ -125,11 +125,9 @@ def test_every_path_of_every_command_may_start_at_home():
 
 
 @pytest.mark.parametrize("words", [["--out=~/run"], ["--out", "~/run"]])
-@pytest.mark.parametrize(("module", "more"), [(train, []), (sweep, OVER)])
-def test_a_run_in_the_home_of_the_user(
-    module: Any, more: list[str], words: list[str], home: pathlib.Path
-):
-    assert module._options([ENV, *more, *words])[-1] == home / "run"
+@pytest.mark.parametrize("more", [[], OVER])
+def test_a_run_in_the_home_of_the_user(more: list[str], words: list[str], home: pathlib.Path):
+    assert parse([ENV, *more, *words])[-1] == home / "run"
 
 
 def test_the_library_finds_the_home_too(home: pathlib.Path):
@@ -144,7 +142,7 @@ def test_the_library_finds_the_home_too(home: pathlib.Path):
     ):
         with pytest.raises(mmrl.runs.RunError, match=message):  # type: ignore[attr-defined]
             work()
-    run.history = [{"returns": [0.0, 0.0]}]
+    run.snapshot = run.snapshot._replace(history=[{"returns": [0.0, 0.0]}])
     with pytest.raises(ValueError, match=f"got {home}/a.npy"):
         export(run, "~/a.npy")
     assert sorted(path.name for path in home.iterdir()) == ["a.npz", "rows.jsonl", "run"]

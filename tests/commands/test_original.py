@@ -38,7 +38,7 @@ def test_the_original_shows_what_the_port_shows(env: str):
 
 
 # One agent for each way to read an action from a network.
-READERS = {module.greedy: name for name, module in reversed(AGENTS.items())}
+READERS = {module.greedy: name for name, module in reversed([*AGENTS.items()])}
 
 
 @pytest.mark.full
@@ -49,7 +49,7 @@ def test_every_agent_plays_what_its_greedy_policy_plays(
     module = find(agent)
     config = module.Config(memory="elman", width=8, environments=4)
     run = Run(Setup(env="popgym-RepeatFirstEasy-v0", agent=agent, config=config, seeds=(0, 1)))
-    run.state = run.begin()
+    run.snapshot = run.snapshot._replace(state=run.begin())
     seen, played = [], []  # [seed · time]
     shown, chosen = original.features, original._action
 
@@ -108,7 +108,8 @@ class Recall(eqx.Module):
 def test_a_network_is_worth_the_same_in_the_original():
     """One that knows the answer, and one that looks back a step too few."""
     run = Run(Setup(env="popgym-RepeatPreviousEasy-v0", agent="ppo", seeds=(0, 1)))
-    run.state = SimpleNamespace(net=Recall(jnp.eye(4)[jnp.array([3, 2])]))
+    state = SimpleNamespace(net=Recall(jnp.eye(4)[jnp.array([3, 2])]))
+    run.snapshot = run.snapshot._replace(state=state)
     net = run.state.net
     ours, theirs = evaluate.greedy_returns(run, net, 100, 0), original.play(run, net, 100)
     np.testing.assert_allclose(ours[0], 1.0, atol=1e-5)

@@ -17,7 +17,7 @@ from mmrl.runs import Run, Setup
 def run() -> Any:
     """A run in an environment where random actions earn about 0, and the right ones 1."""
     run = Run(Setup("probe-Match-v0", seeds=(0, 1, 2)))
-    run.history = [{"env_steps": 1234}]
+    run.snapshot = run.snapshot._replace(history=[{"env_steps": 1234}])
     return run
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mmrl import memory
 from mmrl.__main__ import main
-from mmrl.commands import sweep, train
+from mmrl.commands.options import parse
 from mmrl.commands.words import described
 from mmrl.runs import Run, Setup, reopen
 from tests.helpers.runs import CONFIG, arguments
@@ -98,21 +98,21 @@ def test_sizes_that_an_own_memory_lacks_are_refused(name: str):
 @pytest.mark.slow
 def test_a_run_with_an_own_memory_is_resumed_and_evaluated(capsys: pytest.CaptureFixture[str]):
     words = [ENV, *arguments(CONFIG), "--memory", "own_memories:Mine"]
-    options, path = train._options([*words, "--blocks", "1"])
+    _, setup, path = parse([*words, "--blocks", "1"])
     assert path == pathlib.Path("results/probe-Memory-Mine-tape-1")
-    Run(options.setup, path)
+    Run(setup, path)
     for more in ([], ["--memory", "own_memories:Mine"], ["--memory=own_memories:Mine"]):
-        again, found = train._options(["--resume", *more])
-        assert again.setup == options.setup and found == path
+        _, again, found = parse(["--resume", *more])
+        assert again == setup and found == path
     small = ["--width", "8", "--environments", "2", "--rollout", "4", "--minibatches", "2"]
     words_ppo = [ENV, "--agent", "ppo", "--memory", "own_memories:Mine", *small]
-    newest, folder = train._options(words_ppo)
-    Run(newest.setup, folder)
-    assert train._options(["--resume", "--memory", "own_memories:Mine"])[0].setup.agent == "ppo"
+    _, newest, folder = parse(words_ppo)
+    Run(newest, folder)
+    assert parse(["--resume", "--memory", "own_memories:Mine"])[1].agent == "ppo"
     assert main(["train", "--resume", "--memory", "own_memories:build"]) == 2
     assert "memory was 'own_memories:Mine'" in capsys.readouterr().err
     over = ["--over", "gamma", "0.5", "0.9"]
-    assert sweep._options([*words, *over])[0].config.memory == "own_memories:Mine"
+    assert parse([*words, *over])[1].config.memory == "own_memories:Mine"
     assert main(["train", ENV, "--memory", "own_memories:Short"]) == 2
     assert "`memory` must name what builds a memory" in capsys.readouterr().err
     assert main(["train", ENV, *arguments(CONFIG), "--memory", "own_memories:Wide"]) == 2

@@ -1,4 +1,4 @@
-"""`mmrl sweep` and `mmrl train --preset`: words become settings, and outcomes words."""
+"""`mmrl train --over` and `--preset`: words become settings, and outcomes words."""
 
 import dataclasses
 import json
@@ -12,7 +12,8 @@ import pytest
 
 from mmrl.__main__ import main
 from mmrl.agents.presets import PRESETS
-from mmrl.commands import sweep, train
+from mmrl.commands import table, train
+from mmrl.commands.options import parse
 from mmrl.runs import SEEDS, Run, Setup, Sweep, saved_sweep
 from tests.helpers.runs import CONFIG, arguments
 
@@ -31,7 +32,10 @@ def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tuning_seeds_are_not_those_that_are_reported():
-    assert not {*SEEDS} & {*Setup.seeds} and sweep.Options.seeds == SEEDS
+    assert not {*SEEDS} & {*Setup.seeds}
+    over = ["--over", "gamma", ".5", ".9"]
+    assert parse([ENV, *over])[1].seeds == SEEDS == parse([ENV, *over], "sweep")[1].seeds
+    assert parse([ENV, *over, "--seeds", "7"])[1].seeds == (7,)
 
 
 @pytest.mark.full
@@ -44,7 +48,7 @@ def test_a_sweep_is_stopped_resumed_and_judged(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "in_background", stop)
+        patch.setattr(table, "in_background", stop)
         assert main(["sweep", *SIZES, *OVER, "--blocks", "3"]) == 130
     said = capsys.readouterr()
     assert "3 settings with 3 seeds each, 100 to 102. Report what is chosen on others" in said.out
@@ -61,7 +65,9 @@ def test_a_sweep_is_stopped_resumed_and_judged(
     assert found and found[1] == {"learning_rate": [1e-3, 3e-2, 1e38]}
     rows = json.loads((FOLDER / "results.json").read_text())["rows"]
     assert len(rows) == 9 and {row["seed"] for row in rows} == {*SEEDS}
-    assert main(["train", "--resume", "--out", str(FOLDER)]) == 2
+    assert main(["train", "--resume", "--out", str(FOLDER)]) == 0
+    assert "Best: learning-rate 0." in capsys.readouterr().out
+    assert main(["evaluate", str(FOLDER)]) == 2
     assert "This is a sweep over `learning_rate`" in capsys.readouterr().err
 
 
@@ -70,11 +76,11 @@ def test_what_devices_are_left_out_is_said_in_a_line(
 ):
     def fewer(*given: Any) -> Run:
         warnings.warn("3 of 4 devices are used.", stacklevel=2)
-        return Sweep(*given)
+        return Run(*given)
 
-    monkeypatch.setattr(sweep, "Sweep", fewer)
-    monkeypatch.setattr(sweep, "_watch", lambda *_: None)
-    assert main(["sweep", *SIZES, *OVER]) == 2  # nothing was trained
+    monkeypatch.setattr(train, "Run", fewer)
+    monkeypatch.setattr(train, "watch_sweep", lambda *_: None)
+    assert main(["sweep", *SIZES, *OVER]) == 143  # nothing was trained
     said = capsys.readouterr()
     assert "\n3 of 4 devices are used.\n" in said.out and "Warning" not in said.err
 
@@ -84,20 +90,20 @@ def words(curves: Any) -> str:
     one = Sweep(Setup(ENV, seeds=(1, 2)), {"gamma": (0.3, 0.5, 0.9)})
     history = [{"returns": x.tolist()} for x in np.reshape(curves, (6, -1)).T.astype(float)]
     one.snapshot = one.snapshot._replace(history=history)
-    return sweep._verdict(one)
+    return table.verdict(one)
 
 
 def test_the_last_command_repeats_the_whole_setup():
     own = ["--agent", "r2d2", "--preset", "paper", "--capacity", "10240", "--no-rescale"]
     own += ["--memory", "gru", "--precision", "tf32"]
     own += ["--memory-sizes", "state_size", "4", "--observes"]
-    options, over, _ = sweep._options([ENV, *own, "--shards", "2", "--over", "eta", ".1", ".2"])
-    command = shlex.split(sweep._train(options.setup, {"eta": 0.1 + 0.2}, 2))
+    _, setup, _ = parse([ENV, *own, "--shards", "2", "--over", "eta", ".1", ".2"])
+    command = shlex.split(table.to_train(setup, {"eta": 0.1 + 0.2}, 2))
     assert command[:5] == ["mmrl", "train", ENV, "--eta", "0.30000000000000004"]
-    trained = train._options(command[2:])[0]
-    config = dataclasses.replace(options.config, eta=0.1 + 0.2)
-    assert trained.setup == dataclasses.replace(options.setup, config=config, seeds=Setup.seeds)
-    assert trained.devices == 2 and over == {"eta": (".1", ".2")}
+    options, trained, _ = parse(command[2:])
+    config = dataclasses.replace(setup.config, eta=0.1 + 0.2)
+    assert trained == dataclasses.replace(setup, config=config, seeds=Setup.seeds, over=())
+    assert options.devices == 2 and setup.over == (("eta", (0.1, 0.2)),)
 
 
 def test_an_edge_and_equals_are_told():
@@ -142,6 +148,12 @@ def test_the_rule_is_told_where_it_broke_a_tie():
         (["sweep", "--resume"], "There is no sweep under results/ to resume"),
         (["sweep", "--resume", "--out", "x"], "There is no sweep in x: nothing to resume"),
         (["train", ENV, "--preset", "mine"], "`preset` of dqn must be one of paper; got 'mine'"),
+        (["train", ENV, "--steps", "9", "--blocks", "1"], "`steps` must be left out with `blocks`"),
+        (["train", ENV, "--steps", "0"], "`steps` must be"),
+        (
+            ["train", ENV, "--over", "tau", ".1", "1", "--log", "csv"],
+            "left out with `over`, because",
+        ),
     ],
 )
 def test_what_cannot_be_tried_is_said(
@@ -151,31 +163,30 @@ def test_what_cannot_be_tried_is_said(
     assert message in capsys.readouterr().err and not pathlib.Path("results").exists()
 
 
-@pytest.mark.parametrize("command", [train._options, sweep._options])
-def test_a_preset_is_what_other_options_change(command: Any):
+@pytest.mark.parametrize("over", [[], ["--over", "eta", ".1", ".2"]])
+def test_a_preset_is_what_other_options_change(over: list[str]):
     own = ["--agent", "r2d2", "--preset", "paper", "--capacity", "10240", "--gamma", ".9"]
-    options = command([ENV, *own, *["--over", "eta", ".1", ".2"] * (command is sweep._options)])[0]
+    options, *_ = parse([ENV, *own, *over])
     paper = PRESETS["r2d2"]["paper"]
     changed = {k for k, v in vars(options.config).items() if v != getattr(paper.config, k)}
     assert changed == {"capacity", "gamma"} and options.observes == paper.observes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [train, sweep])
+@pytest.mark.parametrize("over", [[], ["--over", "eta", ".5", ".75"]])
 def test_what_options_change_of_a_preset_is_said(
-    command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    over: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
     def said(*words: str) -> str:
-        over = ["--over", "eta", ".5", ".75"] * (command is sweep)
         with pytest.raises(KeyboardInterrupt):
-            command.main([ENV, "--agent", "r2d2", "--preset", "paper", *words, *over])
+            train.main([ENV, "--agent", "r2d2", "--preset", "paper", *words, *over])
         return " ".join(capsys.readouterr().out.split())
 
-    monkeypatch.setattr(command, "watch" if command is train else "_watch", stop)
-    swept = "Your options change eta=(0.5, 0.75) (from 0.9)." if command is sweep else ""
+    monkeypatch.setattr(train, "watch_sweep" if over else "watch", stop)
+    swept = "Your options change eta=(0.5, 0.75) (from 0.9)." if over else ""
     same = said("--gamma", "0.997", "--episodes", "3")  # as there, and what the paper does not say
     assert swept in same and ("Your options change" in same) == bool(swept)
     other = said("--gamma", ".9", "--capacity", "102400", "--observes", "begin_flag")
@@ -189,7 +200,14 @@ def test_presets_are_listed_and_a_run_keeps_its_own(capsys: pytest.CaptureFixtur
     named = [f"--agent {agent} --preset {name}:" for agent in PRESETS for name in PRESETS[agent]]
     assert all(name in listed for name in named) and "On a smaller machine" in listed
     arguments = [*SIZES, "--seeds", "0", "1", "--preset", "paper", "--rollout", "4"]
-    options, path = train._options([*arguments, "--blocks", "1"])
-    train.Run(options.setup, path)  # killed before its first block
-    again, _ = train._options(["--resume", "--preset", "paper", "--blocks", "2"])
+    _, setup, path = parse([*arguments, "--blocks", "1"])
+    Run(setup, path)  # killed before its first block
+    again, *_ = parse(["--resume", "--preset", "paper", "--blocks", "2"])
     assert again.config.rollout == 4 and again.config.blocks == 2
+
+
+def test_steps_are_whole_blocks_that_reach_them():
+    config = parse([*SIZES, "--steps", "1000"])[1].config
+    assert config.block_steps == 32 and config.blocks == 32
+    assert parse([*SIZES, "--steps", "1024"])[1].config.blocks == 32
+    assert parse([*SIZES, "--steps", "1025"])[1].config.blocks == 33

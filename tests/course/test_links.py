@@ -9,7 +9,7 @@ import pytest
 
 from mmrl.agents import AGENTS
 from mmrl.commands import explore as command
-from mmrl.commands import train
+from mmrl.commands.options import parse
 from mmrl.course import links, plain
 from mmrl.course.app import explore
 from mmrl.course.app.page import App, gallery, settings
@@ -30,7 +30,7 @@ def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
     assert describe(links.read("?" + links.query(setup))) == describe(setup)
     program, command, *words = shlex.split(links.command(setup))
     assert (program, command) == ("mmrl", "train")
-    assert describe(train._options(words)[0].setup) == describe(setup)
+    assert describe(parse(words)[1]) == describe(setup)
 
 
 @pytest.mark.parametrize(
