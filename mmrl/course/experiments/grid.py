@@ -61,6 +61,19 @@ def kept(
     return measured
 
 
+def spanning(cells: Sequence[Any]) -> list[Any]:
+    """Return the cells that are the first with a value of some field: they have all values."""
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for cell in cells:
+        fields = cell._asdict() if isinstance(cell, tuple) else vars(cell)
+        values = {(name, repr(value)) for name, value in fields.items()}
+        if not values <= seen:
+            kept.append(cell)
+            seen |= values
+    return kept
+
+
 @dataclasses.dataclass(frozen=True)
 class Grid:
     """An experiment: its cells, the most telling first, and how they become rows of a file."""
@@ -78,7 +91,7 @@ class Grid:
     outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # then it is measured anew
     cell_of: Callable[[Row], str] = lambda row: row["cell"]
     cost: Callable[[Any], float] = lambda cell: 1.0  # relative: how much a cell computes
-    small: Sequence[Any] = ()  # the cells of a quick run, where they are others
+    small: Sequence[Any] = ()  # cells of a quick run; default: those that `spanning` returns
     keeps: bool = False  # what it trains, in a folder beside the file
     close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()  # said of all rows at last
 
@@ -124,10 +137,16 @@ class Grid:
 
     def chosen(self, quick: bool, only: str = "") -> list[Any]:
         """The cells of a run that have `only` in their names. Raises `ValueError` without any."""
-        cells = self.small if quick and self.small else self.cells
+        cells = (self.small or self._few()) if quick else self.cells
         if not any(only in cell.name for cell in cells):
             raise ValueError(f"`only` must be in a name, like {cells[0].name!r}; got {only!r}.")
         return [cell for cell in cells if only in cell.name]
+
+    def _few(self) -> list[Any]:
+        """Return cells that have every value of every field, and those whose rows they read."""
+        few = spanning(self.cells)
+        read = {name for cell in few for name in self.after(cell)}
+        return [cell for cell in self.cells if cell in few or cell.name in read]
 
     def lacking(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
         """The cells of a run that have no row yet, or an outdated one, in the order of turns."""

@@ -2,9 +2,10 @@
 
 import dataclasses
 import fcntl
+import itertools
 import json
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -79,6 +80,26 @@ def test_a_cell_that_another_process_measures_is_not_measured_again(
 def test_a_quick_run_may_have_cells_of_its_own(tmp_path: pathlib.Path):
     going = grid(small=CELLS[2:]).run(tmp_path, 9.0, True)
     assert list(going)[-1] == "0 of 2 cells remain: all done." and written(tmp_path) == ["b1", "a3"]
+
+
+class Pair(NamedTuple):
+    """A cell of two fields."""
+
+    task: str
+    length: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}{self.length}"
+
+
+def test_a_quick_run_has_every_value_and_what_its_cells_read():
+    pairs = [Pair(*values) for values in itertools.product("abc", (1, 2, 3))]
+    few = grid(cells=pairs).chosen(quick=True)
+    assert [cell.name for cell in few] == ["a1", "a2", "a3", "b1", "c1"]
+    assert grid(cells=pairs).chosen(quick=False) == pairs
+    read = grid(cells=pairs, after=lambda cell: ["c3"] * (cell.task == "b"))
+    assert [cell.name for cell in read.chosen(quick=True)][-2:] == ["c1", "c3"]
 
 
 def test_what_was_measured_quickly_counts_for_quick_runs_alone(tmp_path: pathlib.Path):
