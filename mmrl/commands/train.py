@@ -44,6 +44,7 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console = open_console(quiet=jax.process_index() > 0)
     log = _introduce(run, options, [str(each.message) for each in noted], console)
+    reports = until_preempted(logged(run, *log))
     resume = [command, options, path]
     if len(run.history) >= setup.config.blocks and not setup.over:
         longer = to_resume(*resume, "--blocks", 2 * len(run.history))
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
         return 0
     try:
         show = watch_sweep if setup.over else watch
-        show(run, console, until_preempted(logged(run, *log)))
+        show(run, console, reports)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_farewell(run, path, to_resume(*resume))) from None
     if len(run.history) < setup.config.blocks:

@@ -133,9 +133,9 @@ class Folder:
         return Snapshot(header["setup"], state, history, nets, origin(header))
 
     def read_best(self, like: PyTree) -> Snapshot:
-        """Return a snapshot of the best networks only, for a folder whose checkpoint is lost."""
+        """Return a snapshot of the best networks, like these, where the checkpoint is lost."""
         header = read(self.path / BEST)[0]
-        return Snapshot(header["setup"], None, [], self._read_best(like.net), origin(header))
+        return Snapshot(header["setup"], None, [], self._read_best(like), origin(header))
 
     def header(self, best: bool) -> dict[str, Any]:
         """Return the checkpoint's header, or, if it is lost and `best` suffices, that of `best`."""
