@@ -16,7 +16,7 @@ ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 
 
 def rungs() -> dict[str, str]:
-    """The modules of the ladder and what each holds, in reading order, as the README says it."""
+    """The modules of the ladder and what each holds, in reading order, as in the README."""
     return dict(ROW.findall((ROOT / "README.md").read_text("utf-8")))
 
 
@@ -73,7 +73,7 @@ def index() -> str:
 
 
 def write() -> None:
-    """Write all pages, and remove those of modules that are gone."""
+    """Write all pages, and remove pages of modules that no longer exist."""
     API.mkdir(exist_ok=True)
     for path in API.glob("*.md"):
         path.unlink()

@@ -74,8 +74,8 @@ def package(chapter: Chapter) -> str:
 def timed(path: Path, chapter: Chapter) -> str:
     """The notebook with the counted minutes in its header."""
     notebook = load(path)
-    told = "about {} minutes to read, and {} for the exercises"
-    pattern, new = told.format(r"\d+", r"\d+"), told.format(*chapter.minutes)
+    words = "about {} minutes to read, and {} for the exercises"
+    pattern, new = words.format(r"\d+", r"\d+"), words.format(*chapter.minutes)
     head = notebook["cells"][0]
     head["source"] = [re.sub(pattern, new, line) for line in head["source"]]
     return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
@@ -157,7 +157,7 @@ def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
 
 
 def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:
-    """A plan whose minutes are those of its chapters; a day has only their first exercises."""
+    """A plan with the minutes of its chapters; a day has only their first exercises."""
     minutes = {one.number: one.minutes for one in chapters}
 
     def total(numbers: list[str]) -> tuple[int, int]:

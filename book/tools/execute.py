@@ -34,19 +34,6 @@ DATA = {
     "mmrl.course.results": ROOT / "book" / "results",
     "mmrl.runs.zoo": ROOT / "mmrl" / "zoo",
 }
-# These compile for longer than they compute: under tests they take the flags of all other tests.
-COMPILING = {
-    "00b_jax_in_thirty_minutes",
-    "02_monoids_and_scans",
-    "05_returns_are_monoids",
-    "06_segments_and_tapes",
-    "08_what_truncation_costs",
-    "10_ppo_with_memory",
-    "15_recurrent_tensors",
-    "16_graphs_and_schedules",
-    "17_compiling",
-    "18_many_devices",
-}
 
 
 class Failed(Exception):
@@ -75,9 +62,9 @@ def execute(path: Path) -> bool:
 
     Raises `Failed` with the cell and its traceback if it stops, or takes too long.
     """
-    runs = CACHE / path.stem / _flags_key(path.stem)
     with lock(CACHE / f"{path.stem}.lock"):
         try:
+            runs = CACHE / path.stem / _flags_key(path.stem)
             target = runs / f"{_key(node(path))}.ipynb"
         except NotRead as error:
             raise Failed(str(error)) from error
@@ -142,9 +129,20 @@ def read(text: str, name: str = "the notebook") -> "NotebookNode":
 
 def _flags_key(stem: str) -> str:
     """A folder for each set of flags: a run of the tests is not one of a reader."""
-    flags = environment(stem not in COMPILING).get("XLA_FLAGS", "").split()
+    flags = environment(not _compiles(stem)).get("XLA_FLAGS", "").split()
     own = [flag for flag in flags if "concurrency_optimized" not in flag]  # mmrl sets it itself
     return hashlib.sha256(" ".join(own).encode()).hexdigest()[:8]
+
+
+@cache
+def _compiles(stem: str) -> bool:
+    """True if a chapter compiles for longer than it computes, as its header states.
+
+    Under tests such a chapter takes the flags of all other tests.
+    """
+    path = NOTEBOOKS / f"{stem}.ipynb"
+    header = load(path)["cells"][0]["metadata"] if path.exists() else {}
+    return header.get("course", {}).get("compiles", False)
 
 
 def _code_key(notebook: "NotebookNode") -> str:
@@ -220,7 +218,7 @@ def _nbmake(path: Path, target: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         nbformat.write(node(path), copy := work / path.name)
-        variables = environment(computing=path.stem not in COMPILING) | {"IPYTHONDIR": str(work)}
+        variables = environment(not _compiles(path.stem)) | {"IPYTHONDIR": str(work)}
         # Not the user's own profile. Only errors are logged, not that sockets are not encrypted.
         profile = work / "profile_default"
         profile.mkdir()

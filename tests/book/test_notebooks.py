@@ -214,8 +214,8 @@ def header(chapter: Chapter) -> Iterator[str]:
             f"`**Time:**` says {said} minutes to read and to do; by its words and lines it is "
             f"{found}"
         )
-    if set(chapter.course) - {"room"} != set(COURSE) or not chapter.course["part"]:
-        yield f"`course` in the metadata of cell 1 must have {[*COURSE]}, and may have `room`"
+    if set(chapter.course) - {"room", "compiles"} != set(COURSE) or not chapter.course["part"]:
+        yield f"`course` in the metadata of cell 1 must have {[*COURSE]}; see CONTRIBUTING.md"
     if setup.source.strip() != SETUP or sorted(setup.tags) != ["remove-cell", "setup"]:
         yield f"cell 2 must be exactly, with tags remove-cell and setup:\n{SETUP}"
 
