@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from mmrl import memory
-from mmrl.agents import AGENTS
 from mmrl.course.capstone import evaluation
 from mmrl.course.ch05_returns_are_monoids.experiment_returns_timing import OURS
 from mmrl.course.ch13_forgetting.figures import in_its_stage
@@ -21,10 +20,10 @@ from mmrl.course.experiments import stratified
 from mmrl.course.experiments.experiment_baselines import LEVELS
 from mmrl.course.experiments.tuning import outdated
 from mmrl.runs import interquartile_mean, interval
-from tests.helpers.tables import Row, Rows
+from tests.helpers.tables import Row, Rows, read
 
 CHANCE = -0.6  # the mean return of a random policy on Catch
-AGENTS = tuple(AGENTS)
+AGENTS = tuple(dict.fromkeys(row["agent"] for row in read()["baselines"]))
 CARDS, FIRST = "RepeatPreviousPaper", "RepeatFirstEasy"
 EVERY = stratified.EVERY
 NEEDED = 9  # steps, the age of the card that CARDS needs

@@ -23,7 +23,8 @@ def test_a_storage_that_does_not_fit_is_named(
     sizes = {"capacity": 64_000_000} if hasattr(config, "capacity") else {"environments": 65_536}
     wanted = Setup("probe-Memory-v0", dataclasses.replace(config, **sizes), (0, 1), agent)
     (size,) = sizes
-    message = rf"`{STORAGE[agent]}`.* takes [\d,.]+ GB.*0\.0 MB are free\. Lower `{size}`"
+    storage = STORAGE.get(agent, f"({'|'.join(find(agent).OWN)})")
+    message = rf"`{storage}`.* takes [\d,.]+ GB.*0\.0 MB are free\. Lower `{size}`"
     with pytest.raises(ValueError, match=message):
         Run(wanted, tmp_path / "run")
     assert not (tmp_path / "run").exists()
