@@ -94,6 +94,7 @@ def training(
         state = init(config, env, params, key, make)
         return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
 
+    train.__module__, train.__qualname__ = block.__module__, "train"  # where readers find it
     return train
 
 
@@ -112,9 +113,9 @@ def fixed(net: Any) -> Any:
 def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
-    """θ and the optimizer's state after a step, of whatever has parameters.
+    """Return a network after a gradient step, and the optimizer's state.
 
-    Of an agent in shards it is a step along the mean of their gradients.
+    An agent in shards takes a step along the mean of their gradients.
     """
     gradient = collectives.mean(gradient)
     update, state = rule.update(gradient, state, trained(net))
@@ -141,9 +142,10 @@ def scan_learning(
     changed: Callable[[Any], Any],
     keys: Any,
 ) -> tuple[Any, Any]:
-    """(state, values) of one `learn` after another, of which each changes `changed(state)` alone.
+    """Apply `learn` once per key; return the last state and the stacked values.
 
-    All else, such as storage, is only read: it stays out of the carry, where XLA might copy it.
+    `learn` changes only `changed(state)`. Everything else, such as storage, is read: it stays out
+    of the carry, where XLA might copy it.
     """
     marks = jax.tree.map(lambda _: True, changed(state))
     marks = eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)
@@ -209,9 +211,9 @@ def end_block(
     fill: Float[Array, "..."] | float = 1.0,
     diagnostics: PyTree = None,
 ) -> tuple[Any, Metrics]:
-    """The end of a block: `policy` of the network is evaluated, without learning.
+    """Evaluate the network's `policy` at the end of a block, without learning.
 
-    The state, with its next key, and the block's metrics, which are those of all shards.
+    Return the state, with its next key, and the block's metrics over all shards.
     """
     key, eval_key = jax.random.split(state.key)
     played = score(state.net, env, params, eval_key, config.episodes, policy)

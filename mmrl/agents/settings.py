@@ -30,7 +30,7 @@ class Range(NamedTuple):
 
     words: str  # after "must be"
     holds: Callable[[Any], Any]  # of a value, or element by element of an array
-    off: float = math.nan  # an end of the range with which no agent learns anything
+    off: float = math.nan  # an end of the range that switches learning off
 
 
 def choice(default: str, *others: str) -> Any:
@@ -46,7 +46,7 @@ def count(default: int | None, least: int = 1) -> Any:
 
 
 def share(default: float, off: float = math.nan) -> Any:
-    """Declare a number between 0 and 1; `off` is an end with which no agent learns anything."""
+    """Declare a number between 0 and 1; `off` is an end that switches learning off."""
     return _field(default, Range("between 0 and 1", lambda x: (x >= 0) & (x <= 1), off))
 
 
@@ -75,7 +75,7 @@ Own = TypeVar("Own", bound="Settings")
 
 
 class Settings(eqx.Module):
-    """Settings of an agent, of which each seed plays `blocks` blocks of `block` iterations."""
+    """Settings of an agent that trains for `blocks` blocks, each of `block` iterations."""
 
     block: eqx.AbstractVar[int]
     blocks: eqx.AbstractVar[int]
@@ -105,8 +105,8 @@ class Settings(eqx.Module):
         others = {"key", "continuous", "bounds", *vars(self)}
         if taken := others & dict(getattr(self, "memory_sizes", ())).keys():
             raise ValueError(
-                f"`memory_sizes` must name sizes of the memory alone; got {min(taken)}, which is "
-                "set elsewhere."
+                "`memory_sizes` must name only sizes of the memory; got "
+                f"{min(taken)}, which is set elsewhere."
             )
         for field in dataclasses.fields(self):
             value, kinds = getattr(self, field.name), kinds_of(field)
@@ -143,7 +143,7 @@ def _check_field(field: dataclasses.Field, kinds: tuple[Any, ...], value: Any) -
         raise ValueError(f"`{name}` must be {allowed.words}{fits}; got {value!r}.")
     if np.any(x == allowed.off):
         side = "above 0" if allowed.off == 0 else f"below {allowed.off:g}"
-        raise ValueError(f"`{name}` must be {side}; got {value}, with which nothing is learned.")
+        raise ValueError(f"`{name}` must be {side}; got {value}, which switches learning off.")
 
 
 def resized(config: Own, **sizes: int) -> Own:
@@ -154,7 +154,7 @@ def resized(config: Own, **sizes: int) -> Own:
 
 
 def repeatable(config: Own) -> Own:
-    """Return the settings of a program that is one block, so that a longer run compiles nothing.
+    """Return the settings of one block, whose program serves runs of any length.
 
     How many blocks there are is then a number where a schedule needs it: `horizon`.
     """

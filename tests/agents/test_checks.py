@@ -82,7 +82,7 @@ def test_numbers_of_any_type_are_checked(kind: Any):
     Base.check_ranges(Settings(kind(1e-3), kind(math.inf)))
     with pytest.raises(ValueError, match="`norm` must be positive"):
         Base.check_ranges(Settings(norm=kind(0.0)))
-    with pytest.raises(ValueError, match=r"`beta` must be below 1; .* nothing is learned"):
+    with pytest.raises(ValueError, match="`beta` must be below 1"):
         Base.check_ranges(Settings(beta=kind(1.0)))
 
 

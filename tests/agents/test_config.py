@@ -40,6 +40,7 @@ def test_all_else_about_an_agent_is_in_its_module(agent: str):
     assert {*module.SMALL} <= {*vars(small)} and small != module.Config()
     words, folder = module.label(module.Config())
     assert words and agent in (*folder.split("-"), "dqn") and "/" not in folder
+    assert module.train.__module__ == module.block.__module__
     assert "paper" in module.PAPERS and module.PAPERS["paper"].notes
 
 
