@@ -43,7 +43,7 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
             return 0
         if not arguments or arguments[0] not in COMMANDS:
             return _overview(arguments)
-        if arguments[0] == "train":  # before it is imported, because that starts JAX
+        if arguments[0] in ("train", "sweep"):  # before it is imported, because that starts JAX
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         command = importlib.import_module(f"mmrl.commands.{arguments[0]}")
         importlib.import_module("mmrl._random").compile_quickly()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from mmrl.commands import train
+from mmrl.commands.options import Options as Options
 
 
 def main(arguments: Sequence[str]) -> int:

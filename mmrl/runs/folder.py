@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import PyTree
@@ -129,25 +129,10 @@ class Folder:
         """
         header, state = load(self.path / CHECKPOINT, like)
         history = header["history"]
-        nets = self._read_best(like.net, history) if best else None
+        nets = self.read_best(like.net, history) if best else None
         return Snapshot(header["setup"], state, history, nets, origin(header))
 
-    def read_best(self, like: PyTree) -> Snapshot:
-        """Return a snapshot of the best networks, like these, where the checkpoint is lost."""
-        header = read(self.path / BEST)[0]
-        return Snapshot(header["setup"], None, [], self._read_best(like), origin(header))
-
-    def header(self, best: bool) -> dict[str, Any]:
-        """Return the checkpoint's header, or, if it is lost and `best` suffices, that of `best`."""
-        try:
-            return read(self.path / CHECKPOINT)[0]
-        except RunError:
-            with contextlib.suppress(RunError):
-                if best:
-                    return read(self.path / BEST)[0]
-            raise
-
-    def _read_best(self, like: PyTree, history: Rows | None = None) -> Best | None:
+    def read_best(self, like: PyTree, history: Rows | None = None) -> Best | None:
         """Return the best networks, or None without their file.
 
         Raises `RunError` if it is damaged, or does not belong to this `history`, if one is known.
@@ -247,6 +232,46 @@ class Folder:
         except OSError:
             return None
         return file.st_ino, file.st_mtime_ns
+
+
+class Reader(NamedTuple):
+    """A folder that is only read; with `best`, also its best networks.
+
+    These are enough if the checkpoint is lost: its snapshot has neither a state nor a history then.
+    """
+
+    folder: Folder
+    best: bool
+
+    def description(self) -> dict[str, Any]:
+        """Return the setup in the folder. Raises `RunError` if there is no file to read."""
+        return self._header()["setup"]
+
+    def snapshot(self, like: PyTree) -> Snapshot:
+        """Return what the folder holds, of the structure of `like`."""
+        header, folder = self._header(), self.folder
+        if BEST in header:
+            nets = folder.read_best(like.net)
+            return Snapshot(header["setup"], None, [], nets, origin(header))
+        found = folder.read(like, self.best)
+        if self.best and found.best is None and len(found.history) > 1:
+            raise RunError(
+                f"{folder.path} has no best networks: it was trained before they were kept. Leave "
+                "`best`, or `--best`, out to see the last ones; a run that is resumed keeps them "
+                "from then."
+            )
+        nets = better(found.best, found.state.net, found.history[-1]) if self.best else None
+        return found._replace(best=nets)
+
+    def _header(self) -> dict[str, Any]:
+        """Return the checkpoint's header, or, if it is lost and `best` suffices, that of `best`."""
+        try:
+            return read(self.folder.path / CHECKPOINT)[0]
+        except RunError:
+            with contextlib.suppress(RunError):
+                if self.best:
+                    return read(self.folder.path / BEST)[0]
+            raise
 
 
 def origin(header: dict[str, Any]) -> dict[str, Any]:

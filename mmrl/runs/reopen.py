@@ -3,12 +3,11 @@
 import os
 from typing import Any
 
-from mmrl.runs.folder import BEST, Folder, kind
+from mmrl.runs.folder import Folder, Reader, kind
 from mmrl.runs.identity import restore
 from mmrl.runs.processes import RunError
 from mmrl.runs.run import Run
 from mmrl.runs.setup import Setup
-from mmrl.runs.snapshot import Snapshot, better
 
 
 def reopen(path: str | os.PathLike, best: bool = False) -> Run:
@@ -21,22 +20,8 @@ def reopen(path: str | os.PathLike, best: bool = False) -> Run:
     folder = Folder(path)
     if (file := folder.path).is_file():
         raise RunError(f"{file} is a file: give the folder of the run, {file.parent}.")
-    header = folder.header(best)
-
-    def read(shapes: Any) -> Snapshot:
-        if BEST in header:
-            return folder.read_best(shapes.net)
-        found = folder.read(shapes, best)
-        if best and found.best is None and len(found.history) > 1:
-            raise RunError(
-                f"{folder.path} has no best networks: it was trained before they were kept. Leave "
-                "`best`, or `--best`, out to see the last ones; a run that is resumed keeps them "
-                "from then."
-            )
-        nets = better(found.best, found.state.net, found.history[-1]) if best else None
-        return found._replace(best=nets)
-
-    return Run(_of_a_run(header["setup"]), _read=read)
+    reader = Reader(folder, best)
+    return Run(_of_a_run(reader.description()), reader)
 
 
 def saved(path: str | os.PathLike) -> Setup | None:

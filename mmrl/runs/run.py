@@ -6,7 +6,7 @@ import os
 import pathlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,11 +17,11 @@ from mmrl.agents import find, repeatable
 from mmrl.runs import sweep
 from mmrl.runs.content import own_parts
 from mmrl.runs.devices import share
-from mmrl.runs.folder import CHECKPOINT, Folder
+from mmrl.runs.folder import CHECKPOINT, Folder, Reader
 from mmrl.runs.identity import describe, warn_of_main
 from mmrl.runs.lanes import check, check_products, keys, with_numbers
 from mmrl.runs.processes import RunError, agree, together
-from mmrl.runs.program import built
+from mmrl.runs.program import Program, built
 from mmrl.runs.room import check_block, check_room, naming_storage
 from mmrl.runs.setup import Setup
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better, credit
@@ -65,19 +65,22 @@ class Run:
     the others continue.
     """
 
+    setup: Setup
+    description: dict[str, Any]  # of the setup, as JSON data
+    program: Program
+
     def __init__(
         self,
         setup: Setup,
-        path: str | os.PathLike | None = None,
+        path: str | os.PathLike | Reader | None = None,
         resume: bool = False,
         devices: int | None = None,
-        *,
-        _read: Callable[[PyTree], Snapshot] | None = None,  # of `reopen`
     ):
         if resume and path is None:
             raise ValueError("`path` must name the folder of the run to `resume`; got None.")
-        self.folder = None if path is None else Folder(path)
-        began = _read is not None or (resume and self.folder and self.folder.has(CHECKPOINT))
+        reader = path if isinstance(path, Reader) else None
+        self.folder = None if path is None or isinstance(path, Reader) else Folder(path)
+        began = reader or (resume and self.folder and self.folder.has(CHECKPOINT))
         self.setup, self.description = setup, describe(setup)
         config = self.description["config"]
         agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
@@ -89,24 +92,20 @@ class Run:
         self._config = _configs(setup)
         self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
         self._trained = own_parts(setup)
-        self._start(resume, _read)
-
-    def _start(self, resume: bool, read: Callable[[PyTree], Snapshot] | None) -> None:
-        """Open the folder, if there is one, of a run that fits into memory."""
-        new = Snapshot(self.description, None, [], None, {})
-        if read is not None:
-            self.snapshot = read(self._shapes)
-        else:
-            check_room(self.setup, self._shapes)
-            block, config = self.program.block, self._config
-            check_products(self.setup.precision, block, config, self._shapes)
-            warn_of_main(self.path, self.description)
-            self.snapshot = new
-        if self.folder is not None:
-            new = new._replace(origin=credit({}, 0, self.program.devices.words))
-            with naming_storage(self.setup, self._shapes):
-                self.snapshot = self.folder.open(new, self._shapes, resume)
+        self.snapshot = self._started(resume) if reader is None else reader.snapshot(self._shapes)
         self._before = len(self.history)  # blocks that another process trained
+
+    def _started(self, resume: bool) -> Snapshot:
+        """Open the folder, if there is one, of a run that fits into memory."""
+        check_room(self.setup, self._shapes)
+        check_products(self.setup.precision, self.program.block, self._config, self._shapes)
+        warn_of_main(self.path, self.description)
+        new = Snapshot(self.description, None, [], None, {})
+        if self.folder is None:
+            return new
+        new = new._replace(origin=credit({}, 0, self.program.devices.words))
+        with naming_storage(self.setup, self._shapes):
+            return self.folder.open(new, self._shapes, resume)
 
     @property
     def path(self) -> pathlib.Path | None:

@@ -134,7 +134,9 @@ def _options(command: str) -> str:
     """The options of a command, but for an agent's settings, which are those of its `Config`."""
     module = importlib.import_module(f"mmrl.commands.{command}")
     found = {
-        n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+        n: v
+        for n, v in vars(module).items()
+        if getattr(v, "__module__", "").startswith("mmrl.commands.")
     }
     kinds = {n: v for n, v in found.items() if dataclasses.is_dataclass(v)}
     kinds = {"": kinds["Options"]} if "Options" in kinds else kinds
