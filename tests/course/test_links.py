@@ -26,7 +26,7 @@ CONFIGS["clear"] = dataclasses.replace(
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_setup_survives_a_link_and_means_the_same_to_mmrl_train(agent: str):
-    setup = Setup(ENV, CONFIGS[agent], (0, 1), agent)
+    setup = Setup(ENV, CONFIGS.get(agent), (0, 1), agent)
     assert describe(links.read("?" + links.query(setup))) == describe(setup)
     program, command, *words = shlex.split(links.command(setup))
     assert (program, command) == ("mmrl", "train")
