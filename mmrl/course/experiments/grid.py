@@ -66,7 +66,7 @@ def spanning(cells: Sequence[Any]) -> list[Any]:
     seen: set[tuple[str, str]] = set()
     kept = []
     for cell in cells:
-        fields = cell._asdict() if isinstance(cell, tuple) else vars(cell)
+        fields = getattr(cell, "_asdict", lambda cell=cell: vars(cell))()
         values = {(name, repr(value)) for name, value in fields.items()}
         if not values <= seen:
             kept.append(cell)
