@@ -34,7 +34,7 @@ class Options:
     """Start nothing that would take longer."""
     queue: bool = False
     """Measure the missing rows of all experiments, the most telling first, each by a separate
-    process that is stopped after five minutes a row."""
+    process that is stopped after five minutes a row, on a CPU of processor time of all cores."""
     device: Literal["cpu", "gpu"] | None = None
     """Device of a queue. Default: gpu if an NVIDIA GPU is there, else cpu."""
     quick: bool = False

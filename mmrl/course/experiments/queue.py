@@ -2,10 +2,11 @@
 
 The `turn` of a study orders it by what its rows decide in the book. A separate process measures
 each unit of cells that share a program, and ends after `LIMIT` seconds for each row: a compilation
-without end, or a device with too little memory, costs one unit. Another try of a study that keeps
-its runs continues from their checkpoints. The file `queue.jsonl` beside the results records all
-tries. The queue estimates times from it, and leaves out units that failed in the same revision;
-remove the file to try those again.
+without end, or a device with too little memory, costs one unit. On a CPU it ends after as much
+processor time of all cores, so that other programs on the machine cost none. Another try of a study
+that keeps its runs continues from their checkpoints. The file `queue.jsonl` beside the results
+records all tries. The queue estimates times from it, and leaves out units that failed in the same
+revision; remove the file to try those again.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ from mmrl.runs.results import revision
 
 Device = Literal["cpu", "gpu"]
 LIMIT = 300  # seconds for a row, with compilation
+SLOWER = 10  # times as long as that a row may take on a CPU that others use
 FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds for a row of a study without a try
 LATE = "the time of the queue was over"
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
@@ -155,7 +157,7 @@ class Queue:
     def _tried(self, unit: Unit, end: float) -> Iterator[str]:
         """Measure a unit in a separate process, and record the outcome."""
         began, most = time.monotonic(), LIMIT * len(unit.names)
-        error = _measured(self._command(unit), self.device, min(most, end - began))
+        error = _measured(self._command(unit), self.device, most, end - began)
         if error and time.monotonic() >= end:
             error = LATE
         lines = [line for _, line in parts.merge(unit.grid, self.out)]
@@ -178,13 +180,18 @@ class Queue:
         return [*cluster.words(unit.grid.name, self.out, self.quick), *unit.names]
 
 
-def _measured(command: Sequence[str], device: Device, limit: float) -> str:
-    """Run a command for at most `limit` seconds. Return its error, or nothing.
+def _measured(command: Sequence[str], device: Device, limit: float, left: float) -> str:
+    """Run a command for at most `limit` seconds, and for those that are `left`. Return its error.
 
-    The process ends in time even if this one is killed.
+    On a CPU the limit is one of processor time, because others may use the cores. The process ends
+    in time even if this one is killed.
     """
     environment = {**os.environ, "JAX_PLATFORMS": PLATFORMS[device]}
-    words = [sys.executable, "-c", _ALARM, str(math.ceil(limit)), *command]
+    shared = device == "cpu"
+    seconds = min(limit * (SLOWER if shared else 1), left)
+    of_cores = limit * len(cluster.cores()) if shared else 0  # no limit
+    bounds = [str(math.ceil(x)) for x in (seconds, of_cores)]
+    words = [sys.executable, "-c", _ALARM, *bounds, *command]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         done = subprocess.run(
             words, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
@@ -192,7 +199,9 @@ def _measured(command: Sequence[str], device: Device, limit: float) -> str:
         errors.seek(0)
         lines = [line.strip() for line in errors if line.strip()]
     if done.returncode == -signal.SIGALRM:
-        return f"it took more than {math.ceil(limit)} s"
+        return f"it took more than {bounds[0]} s"
+    if done.returncode == -signal.SIGPROF:
+        return f"it took more than {bounds[1]} s of processor time"
     said = lines[-1] if lines else f"it ended with exit code {done.returncode}"
     return said[:300] if done.returncode else ""
 
@@ -200,7 +209,8 @@ def _measured(command: Sequence[str], device: Device, limit: float) -> str:
 _ALARM = """
 import os, signal, sys
 signal.alarm(int(sys.argv[1]))
-os.execv(sys.argv[2], sys.argv[2:])
+signal.setitimer(signal.ITIMER_PROF, int(sys.argv[2]))
+os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
