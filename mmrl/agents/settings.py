@@ -156,10 +156,10 @@ def resized(config: Own, **sizes: int) -> Own:
 def repeatable(config: Own) -> Own:
     """Return the settings of one block, whose program serves runs of any length.
 
-    How many blocks there are is then a number where a schedule needs it: `horizon`.
+    How many blocks there are is then a number where a schedule needs it: `horizon`. Sweeps of
+    earlier versions may have 0 there, which meant None.
     """
-    horizon = config.blocks if config.horizon is None else config.horizon
-    return dataclasses.replace(config, blocks=1, horizon=float(horizon))
+    return dataclasses.replace(config, blocks=1, horizon=float(config.horizon or config.blocks))
 
 
 class Paper(NamedTuple):

@@ -24,6 +24,7 @@ AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2
 
 Plain V-trace is clear with --replay-fraction 0."""
 OF_A_SETUP = ("env", "agent", "seeds", "observes", "shards", "precision", "config")
+NAMELESS = "`over` must name a setting and its values, such as learning_rate; got none."
 _EXAMPLE = ("popgym-RepeatFirstEasy-v0",)
 _SWEEP = (*_EXAMPLE, "--over", "learning-rate", "1e-3", "3e-3", "1e-2")
 
@@ -86,9 +87,11 @@ class Options:
     @property
     def setup(self) -> Setup:
         """All options that determine the numbers."""
-        over = {each[0].lstrip("-").replace("-", "_"): each[1:] for each in self.over if each}
+        if not all(self.over):
+            raise ValueError(NAMELESS)
+        over = {each[0].lstrip("-").replace("-", "_"): each[1:] for each in self.over}
         if len(over) < len(self.over):
-            names = [each[0] for each in self.over if each]
+            names = [each[0] for each in self.over]
             raise ValueError(f"`over` must name a setting once, with all its values; got {names}.")
         return Setup(**{name: getattr(self, name) for name in OF_A_SETUP}, over=over)
 
@@ -117,16 +120,16 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
     options = _with_steps(options, names)
     setup = options.setup
     if there:
-        return options, dataclasses.replace(setup, over=setup.over or there.over), path
-    if command == "sweep" and not setup.over:
-        raise ValueError(
-            "`over` must name a setting and its values, such as learning_rate; got none."
-        )
+        setup = dataclasses.replace(setup, over=setup.over or there.over)
     if setup.over and options.log:
         raise ValueError(
             "`log` must be left out with `over`, because results.json has the returns of a sweep; "
             f"got {' '.join(options.log)}."
         )
+    if there:
+        return options, setup, path
+    if command == "sweep" and not setup.over:
+        raise ValueError(NAMELESS)
     name = described(agent, options.config)[1] + "-sweep" * bool(setup.over)
     options = dataclasses.replace(options, resume=False)  # killed before it had written anything
     return options, setup, path or new_folder(options.env, name)

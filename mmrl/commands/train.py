@@ -72,7 +72,7 @@ def _introduce(run: Run, options: Options, noted: list[str], console: Console) -
     words, _ = described(setup.agent, setup.config)
     words += run.program.devices.words
     console.print(Text.assemble((setup.env, "bold"), f"  {words}  →  {path}"), soft_wrap=True)
-    log = broadcast(lambda: continued(options, path, console))
+    log = [] if setup.over else broadcast(lambda: continued(options, path, console))
     tell_preset(options, console, dict(setup.over))
     if setup.over:
         seeds = f"{len(setup.seeds)} seeds each, {min(setup.seeds)} to {max(setup.seeds)}"

@@ -85,6 +85,18 @@ def test_what_devices_are_left_out_is_said_in_a_line(
     assert "\n3 of 4 devices are used.\n" in said.out and "Warning" not in said.err
 
 
+def test_a_sweep_continues_next_to_a_table_and_writes_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(train, "watch_sweep", lambda *_: None)
+    assert main(["train", *SIZES, *OVER]) == 143  # nothing was trained
+    (FOLDER / "history.csv").write_text("my own")
+    assert main(["train", "--resume"]) == 143
+    assert (FOLDER / "history.csv").read_text() == "my own"
+    assert main(["train", "--resume", "--log", "csv"]) == 2
+    assert "`log` must be left out with `over`" in capsys.readouterr().err
+
+
 def words(curves: Any) -> str:
     """What is said of a sweep over γ that seems to have trained to these, [setting, seed, eval]."""
     one = Sweep(Setup(ENV, seeds=(1, 2)), {"gamma": (0.3, 0.5, 0.9)})
@@ -137,6 +149,7 @@ def test_the_rule_is_told_where_it_broke_a_tie():
     [
         (["sweep"], "Say which ENVIRONMENT, such as `mmrl sweep popgym-"),
         (["sweep", ENV], "`over` must name a setting and its values, such as learning_rate"),
+        (["train", ENV, "--over"], "`over` must name a setting and its values, such as learning"),
         (["sweep", ENV, "--over", "widht", "1", "2"], "settings of dqn; got 'widht'. Try width."),
         (["sweep", ENV, "--over", "width", "8", "16"], "got width, which shapes the program"),
         (["sweep", ENV, "--over", "gamma", ".5"], "at least two values for gamma"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mmrl import runs
-from mmrl.agents import AGENTS
+from mmrl.agents import AGENTS, ppo, repeatable
 from mmrl.runs import Run, Sweep, checkpoint, saved_sweep, zoo
 from mmrl.runs.earlier import earlier
 from mmrl.runs.export import export
@@ -100,3 +100,9 @@ def test_zeros_of_an_earlier_setup_are_sizes_that_are_chosen_automatically():
     assert today["dqn"] == {"batch": None, "capacity": None, "horizon": None, "burn_in": 0}
     assert today["clear"] == {**today["dqn"], "capacity": 0}  # without a reservoir
     assert earlier(earlier(setups["dqn"])) == earlier(setups["dqn"]) and zeros["batch"] == 0
+
+
+def test_a_horizon_of_zero_in_an_earlier_sweep_is_the_length_of_the_run():
+    over = {"horizon": (0.0, 8.0)}
+    swept = runs.Setup("probe-Memory-v0", ppo.Config(blocks=3), agent="ppo", over=over)
+    assert [repeatable(config).horizon for config in swept.configs] == [3.0, 8.0]
