@@ -131,7 +131,9 @@ def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, 
 @promoting
 def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return the learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
-    horizon = float(config.blocks) if config.horizon is None else config.horizon
+    horizon = config.horizon
+    if horizon is None:  # XLA would multiply by the inverse of a constant, which rounds otherwise
+        horizon = jax.lax.optimization_barrier(jnp.asarray(float(config.blocks)))
     gone = jnp.minimum(iteration / (config.block * horizon), 1)
     return config.learning_rate * (1 - config.anneal * gone)
 
