@@ -128,10 +128,11 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
         return text(begin, jax.random.key(0)) + text(block, state)
 
     whole = config_of(agent)
-    assert trace(whole) != trace(repeatable(whole))
+    longer = dataclasses.replace(whole, blocks=whole.blocks + 1)
+    assert trace(whole) == trace(repeatable(whole)) != trace(longer)
     for user in users:
         monkeypatch.setattr(user, "annealed", lambda config, iteration: config.learning_rate)
-    assert trace(whole) == trace(repeatable(whole))
+    assert trace(whole) == trace(repeatable(whole)) == trace(longer)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
