@@ -129,7 +129,7 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
 
     whole = config_of(agent)
     longer = dataclasses.replace(whole, blocks=whole.blocks + 1)
-    assert trace(whole) == trace(repeatable(whole)) != trace(longer)
+    assert trace(whole) != trace(longer)
     for user in users:
         monkeypatch.setattr(user, "annealed", lambda config, iteration: config.learning_rate)
     assert trace(whole) == trace(repeatable(whole)) == trace(longer)
