@@ -11,8 +11,8 @@ import csv
 import importlib
 import io
 import pathlib
+import struct
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -99,46 +99,40 @@ class TensorBoard:
     def __init__(self, run: Run, folder: pathlib.Path):
         self.run, self.folder = run, folder / EVENTS
         self.name, self.written = f"events.out.tfevents.{time.time_ns()}", 0
-        self.files: dict[int, Any] = {}  # by seed
         # Only the time spent in blocks: the curves have no pause between two processes.
         self.clock = time.time() - sum(row["seconds"] for row in run.history)
 
     def __call__(self) -> None:
-        event, scalar = _tensorboard("proto.event_pb2").Event, _tensorboard("summary").scalar
+        proto, scalar = _tensorboard("proto.event_pb2"), _tensorboard("summary").scalar
         rows = self.run.history[self.written :]
         times = self.clock + np.cumsum([row["seconds"] for row in rows])
         for i, seed in enumerate(self.run.setup.seeds):
-            events = []
+            events, path = [], self.folder / f"seed-{seed}" / self.name
+            if not path.exists():
+                start = proto.SessionLog(status=proto.SessionLog.START)
+                events = [proto.Event(file_version="brain.Event:2")]
+                events += [proto.Event(step=0, session_log=start)]
             for row, now in zip(rows, times, strict=True):
                 place = {"wall_time": now, "step": row["env_steps"]}
                 for tag, key in (("return", "returns"), ("loss", "loss"), ("fill", "fill")):
-                    events.append(event(summary=scalar(tag, row[key][i]), **place))
-            _append(self._file(seed), events)
+                    events.append(proto.Event(summary=scalar(tag, row[key][i]), **place))
+            _append(path, events)
         self.written, self.clock = len(self.run.history), times[-1] if rows else self.clock
 
-    def _file(self, seed: int) -> Any:
-        """Return the open file of a seed, which makes TensorBoard forget earlier ones."""
-        if seed not in self.files:
-            proto, folder = _tensorboard("proto.event_pb2"), self.folder / f"seed-{seed}"
-            folder.mkdir(parents=True, exist_ok=True)
-            path = str((folder / self.name).absolute())  # it may not look like a bucket's address
-            file = _tensorboard("record_writer").RecordWriter(path)
-            weakref.finalize(self, file.close)
-            start = proto.SessionLog(status=proto.SessionLog.START)
-            _append(file, [proto.Event(file_version="brain.Event:2")])
-            _append(file, [proto.Event(step=0, session_log=start)])
-            self.files[seed] = file
-        return self.files[seed]
 
+def _append(path: pathlib.Path, events: Sequence[Any]) -> None:
+    """Write events at the end of a file, each between its length and checksums, and close it.
 
-def _append(file: Any, events: Sequence[Any]) -> None:
-    """Write events to disk.
-
-    The package's `SummaryWriter` does it in a thread that hides that a disk is full, and hangs.
+    The package's `SummaryWriter` does it in a thread that hides that a disk is full, and hangs; its
+    `RecordWriter` cannot append, so that the file of every seed would stay open.
     """
-    for event in events:
-        file.write(event.SerializeToString())
-    file.flush()
+    check = _tensorboard("record_writer").masked_crc32c
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        for data in (event.SerializeToString() for event in events):
+            size = struct.pack("<Q", len(data))
+            sums = (struct.pack("<I", check(x)) for x in (size, data))
+            file.write(size + next(sums) + data + next(sums))
 
 
 Make = Callable[[Run, pathlib.Path], Callable[[], None]]

@@ -100,6 +100,15 @@ def test_tensorboard_shows_each_block_once_whatever_was_cut_short(tmp_path: path
         assert len(list(file.parent.iterdir())) == there + 1 and shown(tmp_path, 1) == curves
 
 
+def test_no_file_of_tensorboard_stays_open(tmp_path: pathlib.Path):
+    """A thousand seeds have as many files, and a full disk must not be reported again at exit."""
+    pytest.importorskip("tensorboardX", reason=NEEDED)
+    reports = logged(Run(SETUP, tmp_path), "tensorboard")
+    next(reports)
+    names = [os.path.realpath(f"/dev/fd/{number}") for number in os.listdir("/dev/fd")]
+    assert not [name for name in names if "tfevents" in name]
+
+
 @pytest.mark.parametrize("name", ["csv", "tensorboard"])
 def test_a_full_disk_loses_no_block(
     name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
