@@ -12,7 +12,7 @@ from mmrl.course.experiments import experiment_popgym as popgym
 from mmrl.course.experiments.experiment_popgym import BLOCKS, SEEDS, Tally
 from mmrl.envs.popgym import SPECS
 from mmrl.rollout import collect, start
-from mmrl.runs import Run
+from mmrl.runs import Run, Snapshot
 
 BLOCK = 30
 TASK = "popgym-MineSweeperEasy-v0"  # whose episodes have 1 to 14 steps
@@ -71,7 +71,7 @@ def test_a_cell_goes_on_where_its_folder_was_left(
     class Seen(Run):
         def __init__(self, setup, folder, resume):
             asked.append(resume)
-            self.history = []
+            self.snapshot = Snapshot({}, None, [], None, {})
 
         def __iter__(self):
             return iter(())

@@ -19,7 +19,7 @@ from mmrl.course.widgets.training import AgentPlayer, TrainingExplorer, watch
 from mmrl.course.widgets.training import trial as trials
 from mmrl.course.widgets.training.live import MARKS, Curve, LiveCurves
 from mmrl.course.widgets.training.watch import Watch
-from mmrl.runs import Report, Run, RunError, Setup, program, reopen
+from mmrl.runs import Report, Run, RunError, Setup, Snapshot, program, reopen
 from mmrl.show import STYLES
 
 ENV, OTHER = "popgym-RepeatPreviousEasy-v0", "probe-Memory-v0"
@@ -43,7 +43,7 @@ class Slow(Run):
     begun = threading.Semaphore(0)
 
     def __init__(self, setup: Setup):
-        self.setup, self.state, self.history = setup, None, []
+        self.setup, self.snapshot = setup, Snapshot({}, None, [], None, {})
 
     def begin(self) -> int:
         return 0
@@ -56,7 +56,7 @@ class Slow(Run):
             Slow.begun.release()
             Slow.gate.acquire()
             returns = np.full(len(self.setup.seeds), block / 10)
-            self.history = [*self.history, {}]
+            self.snapshot = self.snapshot._replace(history=[*self.history, {}])
             yield Report(
                 block, self.setup.config.blocks, 100 * block, returns, returns, returns, 2.0
             )
