@@ -51,8 +51,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import purejaxrl_ppo
-from bench_replay import cpu_seconds
-from rival import Rival, Theirs
+from rival import Rival, Theirs, cpu_seconds
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.agents import ppo

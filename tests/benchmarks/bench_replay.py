@@ -8,7 +8,6 @@ the two in turn. The first rows compare a tape of 1M steps with one of 131k: 1 i
 not grow, the target is that it grows less than 1.5 times. The others compare with flashbax at 131k.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import equinox as eqx
 import flashbax
 import jax
 import jax.numpy as jnp
+from rival import cpu_seconds
 
 import mmrl  # noqa: F401 (sets the XLA flag before the backend starts)
 from mmrl.replay import segments, tape
@@ -70,16 +70,6 @@ def rows(t: Any, i: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
 
 def both(t: Any, i: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
     return sample(tape.add(t, rollout(i)), i, key)
-
-
-def cpu_seconds() -> float:
-    """The CPU-seconds of this process so far.
-
-    Of another thread, such as one of XLA's, the kernel counts only what came before the last clock
-    tick until that thread waits: without the pause, a program of a few milliseconds may seem free.
-    """
-    time.sleep(1e-3)
-    return time.process_time()
 
 
 class Program:

@@ -104,6 +104,9 @@ class Queue:
     def run(self, minutes: float = math.inf) -> Iterator[str]:
         """Measure what fits into the time that is left: a line for each try, then a table."""
         end = time.monotonic() + 60 * minutes
+        if self.device == "gpu" and (error := _measured(_LOOK, "gpu", LIMIT, 60 * minutes)):
+            yield f"Nothing was measured, because JAX cannot start a GPU here: {error}"
+            return
         yield from self._left_over()
         while (unit := self._next(end)) is not None:
             yield from self._tried(unit, end)
@@ -112,7 +115,8 @@ class Queue:
     def seconds(self, unit: Unit) -> float:
         """Estimate how long a unit takes: the median of its study's rows, or a first guess."""
         known = [x.seconds / len(x.cells) for x in self.tries if x.study == unit.grid.name]
-        row = statistics.median(known) if known else FIRST_GUESS[self.device]
+        guess = FIRST_GUESS[self.device] / (6 if self.quick else 1)
+        row = statistics.median(known) if known else guess
         return row * len(unit.names)
 
     def table(self) -> Iterator[str]:
@@ -206,6 +210,7 @@ def _measured(command: Sequence[str], device: Device, limit: float, left: float)
     return said[:300] if done.returncode else ""
 
 
+_LOOK = (sys.executable, "-c", "import jax; jax.devices()")
 _ALARM = """
 import os, signal, sys
 signal.alarm(int(sys.argv[1]))

@@ -36,6 +36,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tried: list[str] = []
 
     def run(command: Sequence[str], device: str, limit: float, left: float) -> str:
+        if "--out" not in command:  # does the device start?
+            return ""
         out, name = pathlib.Path(command[command.index("--out") + 1]), command[-1]
         tried.append(name)
         if name == "broken":
@@ -111,3 +113,12 @@ def test_a_process_that_does_not_end_is_stopped():
     assert outcome("import time; time.sleep(2.5)", limit=0.5) == ""
     assert outcome("raise ValueError('x')") == "ValueError: x"
     assert outcome("") == ""
+
+
+def test_a_device_that_does_not_start_costs_no_row(
+    monkeypatch: pytest.MonkeyPatch, measured: list[str], tmp_path: pathlib.Path
+):
+    monkeypatch.setattr(queue, "_measured", lambda *_: "no such platform")
+    (line,) = queue.Queue(tmp_path, "gpu").run()
+    assert line.endswith("no such platform")
+    assert not measured and not (tmp_path / "queue.jsonl").exists()
