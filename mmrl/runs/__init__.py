@@ -24,7 +24,7 @@ computes bit for bit what an unbroken one would have, on the same machine and ve
 from mmrl.runs.checkpoint import load, read, save
 from mmrl.runs.identity import describe, restore
 from mmrl.runs.processes import RunError, until_preempted
-from mmrl.runs.program import Program, program
+from mmrl.runs.programs import Program, program
 from mmrl.runs.reopen import reopen, saved, saved_sweep
 from mmrl.runs.results import append, interquartile_mean, interval, provenance
 from mmrl.runs.run import Report, Run, Sweep

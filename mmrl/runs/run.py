@@ -21,7 +21,7 @@ from mmrl.runs.folder import CHECKPOINT, Folder, Reader
 from mmrl.runs.identity import describe, warn_of_main
 from mmrl.runs.lanes import check, check_products, keys, with_numbers
 from mmrl.runs.processes import RunError, agree, together
-from mmrl.runs.program import Program, built
+from mmrl.runs.programs import Program, built
 from mmrl.runs.room import check_block, check_room, naming_storage
 from mmrl.runs.setup import Setup
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better, credit

@@ -19,8 +19,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.envs.probes import Memory
-from mmrl.runs import Run, Setup
-from mmrl.runs import program as programs
+from mmrl.runs import Run, Setup, programs
 from mmrl.runs.content import content
 from tests.helpers.runs import SETUP
 

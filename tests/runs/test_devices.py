@@ -25,7 +25,7 @@ from mmrl.runs import Run, Setup
 from mmrl.runs.checkpoint import unwrap_keys
 from mmrl.runs.devices import share
 from mmrl.runs.lanes import check, keys, part, side_by_side
-from mmrl.runs.program import built
+from mmrl.runs.programs import built
 from tests.helpers.devices import call
 
 ENV = "popgym-RepeatFirstEasy-v0"
