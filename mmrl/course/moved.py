@@ -12,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+PACKAGE = "mmrl.course."
 MOVED = {
     "exercises.chapter_00": "ch00_start_here.exercises",
     "exercises.chapter_00b": "ch00b_jax_in_thirty_minutes.exercises",
@@ -97,15 +98,16 @@ class Finder(MetaPathFinder, Loader):
         self, fullname: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a spec for an earlier name, and None for any other."""
-        name = fullname.removeprefix("mmrl.course.")
-        return ModuleSpec(fullname, self) if name in MOVED or name in SPLIT else None
+        name = fullname.removeprefix(PACKAGE)
+        earlier = name != fullname and (name in MOVED or name in SPLIT)
+        return ModuleSpec(fullname, self) if earlier else None
 
     def exec_module(self, module: ModuleType) -> None:
         """Put the module that has moved in the place of the empty one; Python returns that.
 
         A module that was split is filled with the public names of its heirs.
         """
-        name = module.__name__.removeprefix("mmrl.course.")
+        name = module.__name__.removeprefix(PACKAGE)
         if name in MOVED:
             sys.modules[module.__name__] = importlib.import_module(f"mmrl.course.{MOVED[name]}")
             return

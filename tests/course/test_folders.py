@@ -92,3 +92,12 @@ def test_a_module_that_was_split_has_the_names_of_its_heirs():
 def test_an_unknown_name_is_still_an_error():
     with pytest.raises(ModuleNotFoundError, match="chapter_99"):
         importlib.import_module("mmrl.course.exercises.chapter_99")
+
+
+def test_names_outside_of_the_course_are_not_answered():
+    """A user's own `figures` or `segments` has no modules of the course."""
+    finder = moved.Finder()
+    for name in (*moved.MOVED, *moved.SPLIT):
+        assert finder.find_spec(f"mmrl.course.{name}", None) is not None
+        for foreign in (name, f"mine.{name}", f"mmrl.{name}"):
+            assert finder.find_spec(foreign, None) is None
