@@ -72,7 +72,9 @@ jaxtyping.install_import_hook("mmrl", "beartype.beartype")
 
 # These name no arrays and are called a million times: to look for arrays would take nine tenths of
 # the time of a test of them, and beartype alone checks the same.
-PLAIN = tuple(f"mmrl.pdg.{name}" for name in ("expr", "graph", "schedule.code", "verify.naive"))
+PLAIN = tuple(
+    f"mmrl.pdg.{name}" for name in ("build.expr", "build.graph", "plan.code", "run.naive")
+)
 
 
 class _Plain(PathFinder):

@@ -45,7 +45,7 @@ LADDER["course"] = set(LADDER)
 # Programs stand on the top rung: they may import everything, nothing below may import them.
 PROGRAMS = {"__main__", "commands"}
 # What runs before everything else, and imports nothing of mmrl.
-SHARED = {"_random", "_own", "_dtypes", "_lazy"}  # every rung may import these
+SHARED = {"_random", "_own", "_dtypes", "_lazy", "_moved"}  # every rung may import these
 FOUNDATION = {"__init__", "_xla", *SHARED}
 
 # Packages that only these rungs, or a program, may import.

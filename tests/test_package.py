@@ -26,9 +26,9 @@ import mmrl
 from mmrl import _xla
 from mmrl._xla import avoid_cpu_deadlock
 from mmrl.commands.doctor import TRIED
-from mmrl.pdg import expr, graph
-from mmrl.pdg.schedule import code
-from mmrl.pdg.verify import naive
+from mmrl.pdg.build import expr, graph
+from mmrl.pdg.plan import code
+from mmrl.pdg.run import naive
 from mmrl.scan import scan
 
 ROOT = Path(__file__).parent.parent

@@ -82,8 +82,8 @@ import matplotlib.pyplot, numpy, optax, rich, tyro
 from importlib import import_module
 from jax._src.interpreters import mlir
 
-def finders():  # that of the course answers only for earlier names of its modules
-    return [x for x in sys.meta_path if type(x).__module__ != "mmrl.course.moved"]
+def finders():  # those of mmrl answer only for earlier names of its modules
+    return [x for x in sys.meta_path if type(x).__module__ != "mmrl._moved"]
 
 def snapshot():
     loggers = logging.root.manager.loggerDict.items()

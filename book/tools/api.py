@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent.parent
 API = ROOT / "book" / "api"
 OPEN = re.compile(
     r"mmrl\.(agents\.(clear|ppo|r2d2)|course\.(ch\w+|capstone|continual|figures|widgets)"
-    r"|pdg\.(language|run|schedule|verify))$"
+    r"|pdg\.(build|clean|plan|run|schedule))$"
 )
 HIDDEN = re.compile(r"mmrl\.course\.ch\w+\.(exercises|experiment_\w+)$")
 ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)

@@ -16,6 +16,7 @@ Next to these folders is what chapters share:
 - `instruments`: how old recurrent states are, how much each observation matters
 - `invariance`: what else must change when the batch does
 - `continual`: tasks in turn, how much of them is kept, and what CLEAR is compared with
+- `programs`: reinforcement learning as recurrence equations, compiled by `mmrl.pdg`
 - `arms`, `plain`: arms of a comparison in one program; settings without later refinements
 - `capstone`: the gates, budgets and entries of the leaderboard
 - `app`, `demo`, `links`: what `mmrl explore` and `mmrl demo` show, and links with settings

@@ -1,18 +1,11 @@
 """Modules of the course that have moved: their earlier names still lead to them.
 
 Notebooks of students contain such names: `from mmrl.course.exercises import chapter_09 as check` is
-`mmrl.course.ch09_r2d2.exercises`, the same module. `mmrl.course` installs the `Finder`, to which
-Python turns for names that have no file.
+`mmrl.course.ch09_r2d2.exercises`, the same module. `mmrl.course` installs a finder for them.
 """
 
-import importlib
-import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from mmrl import _moved
 
-PACKAGE = "mmrl.course."
 MOVED = {
     "exercises.chapter_00": "ch00_start_here.exercises",
     "exercises.chapter_00b": "ch00b_jax_in_thirty_minutes.exercises",
@@ -91,32 +84,9 @@ SPLIT = {
 """Modules that were split, and those that hold their names now; of equal names the first counts."""
 
 
-class Finder(MetaPathFinder, Loader):
-    """Importer of the modules in `MOVED` by their earlier names."""
-
-    def find_spec(
-        self, fullname: str, path: Any, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return a spec for an earlier name, and None for any other."""
-        name = fullname.removeprefix(PACKAGE)
-        earlier = name != fullname and (name in MOVED or name in SPLIT)
-        return ModuleSpec(fullname, self) if earlier else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Put the module that has moved in the place of the empty one; Python returns that.
-
-        A module that was split is filled with the public names of its heirs.
-        """
-        name = module.__name__.removeprefix(PACKAGE)
-        if name in MOVED:
-            sys.modules[module.__name__] = importlib.import_module(f"mmrl.course.{MOVED[name]}")
-            return
-        for heir in reversed(SPLIT[name]):
-            names = vars(importlib.import_module(f"mmrl.course.{heir}")).items()
-            vars(module).update({name: x for name, x in names if not name.startswith("_")})
-
-
 def install() -> None:
     """Make the earlier names importable in this process."""
-    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-        sys.meta_path.append(Finder())
+    full = "mmrl.course.{}".format
+    moved = {name: full(heir) for name, heir in MOVED.items()}
+    split = {name: tuple(map(full, heirs)) for name, heirs in SPLIT.items()}
+    _moved.install("mmrl.course", moved, split)

@@ -1,17 +1,25 @@
 """Recurrent tensors and the compiler that schedules them: TimeRL in a compact edition.
 
-Read in this order: `expr` (index expressions), `graph` (where a tensor lives, operations and the
-edges between them), `sets` (the same as integer sets), `language` (how a program is written, and
-differentiated), `verify` (what it means); then the compiler: `passes`, `schedule`, `run`. Beside
-them stand `programs`, which are reinforcement learning. The system is from "TimeRL: Efficient Deep
-Reinforcement Learning with Polyhedral Dependence Graphs"; section numbers in this package are that
-paper's.
+Six verbs, in the order in which a program passes through them, and in which to read them:
+
+- `build`: write tensors as recurrence equations, and differentiate them; they form a graph
+- `clean`: check the graph, and drop what no result needs
+- `passes`: vectorize, tile, lift and fuse
+- `schedule`: when each operation runs
+- `plan`: which memory it uses, and until when; the loops
+- `run`: `compile` a graph; interpret it, or run it as one XLA program
+
+The system is from "TimeRL: Efficient Deep Reinforcement Learning with Polyhedral Dependence
+Graphs"; section numbers in this package are that paper's.
 """
 
-from mmrl.pdg.expr import max_ as max_
-from mmrl.pdg.expr import min_ as min_
-from mmrl.pdg.language import Program as Program
-from mmrl.pdg.language import fn as fn
-from mmrl.pdg.language.autodiff import gradient as gradient
+from mmrl.pdg import moved
+from mmrl.pdg.build.autodiff import gradient as gradient
+from mmrl.pdg.build.expr import max_ as max_
+from mmrl.pdg.build.expr import min_ as min_
+from mmrl.pdg.build.program import Program as Program
+from mmrl.pdg.build.program import fn as fn
 from mmrl.pdg.run import Compiled as Compiled
 from mmrl.pdg.run import compile as compile
+
+moved.install()

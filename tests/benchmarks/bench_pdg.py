@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import optax
 
 from mmrl import envs
+from mmrl.course import programs
 from mmrl.course.ch17_compiling.by_hand import critic, descent, remember, screen
 from mmrl.course.ch17_compiling.by_hand import network as recurrent
 from mmrl.course.ch17_compiling.rivals import decoders, ppos
-from mmrl.pdg import programs
-from mmrl.pdg.graph import Graph
+from mmrl.course.programs import Environment, Memory, Network, reinforce
+from mmrl.course.programs.decoder import initial
+from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.passes import lift_loops, tile, vectorize
-from mmrl.pdg.programs import Environment, Memory, Network, reinforce
-from mmrl.pdg.programs.decoder import initial
 from mmrl.pdg.run import compile
 
 BATCH, HIDDEN, GAMMA = 32, 32, 0.99

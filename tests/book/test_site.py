@@ -475,7 +475,7 @@ def test_a_run_depends_on_what_its_notebook_imports_and_on_nothing_else():
     assert not [path for path in agent if path.startswith(("mmrl/pdg", "mmrl/course", "book"))]
     widgets = files("from mmrl.course.widgets import ScanPlayer")
     assert widgets >= {"mmrl/course/widgets/js/style.css", "mmrl/course/widgets/graphs.py"}
-    assert "mmrl/pdg/graph.py" in widgets or "mmrl/pdg/graph/__init__.py" in widgets
+    assert "mmrl/pdg/build/graph.py" in widgets or "mmrl/pdg/graph/__init__.py" in widgets
     assert "book/results/r2d2.jsonl" in files("from mmrl.course.results import published")
     assert "mmrl/course/ch05_returns_are_monoids/exercises.py" not in files(
         "import mmrl.course.widgets"

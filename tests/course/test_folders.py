@@ -4,13 +4,16 @@ import ast
 import importlib
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+import mmrl.pdg  # noqa: F401
 from mmrl import course
-from mmrl.course import moved
+from mmrl._moved import Finder
 
+FINDERS = [finder for finder in sys.meta_path if isinstance(finder, Finder)]
 ROOT = Path(course.__path__[0])
 NOTEBOOKS = sorted((ROOT.parents[1] / "notebooks").glob("*.ipynb"))
 FOLDER = re.compile(r"mmrl\.course\.(ch\d\w+)")
@@ -68,25 +71,32 @@ def test_an_import_of_a_chapter_is_seen(code: str, found: set[str]):
     assert folders(code) == found
 
 
-def test_earlier_names_lead_to_the_same_modules():
-    for old, new in moved.MOVED.items():
-        package, _, name = f"mmrl.course.{old}".rpartition(".")
-        module = importlib.import_module(f"mmrl.course.{new}")
+@pytest.mark.parametrize("finder", FINDERS, ids=lambda finder: finder.package)
+def test_earlier_names_lead_to_the_same_modules(finder: Finder):
+    for old, new in finder.moved.items():
+        package, _, name = f"{finder.package}.{old}".rpartition(".")
+        module = importlib.import_module(new)
         assert importlib.import_module(f"{package}.{name}") is module
         assert getattr(importlib.import_module(package), name) is module
-        assert module.__name__ == module.__spec__.name == f"mmrl.course.{new}"
-        assert not (ROOT / f"{old.replace('.', '/')}.py").exists(), f"{old} has not moved"
+        assert module.__name__ == module.__spec__.name == new
+        assert not source(finder, old).exists(), f"{old} has not moved"
 
 
-def test_a_module_that_was_split_has_the_names_of_its_heirs():
-    for old, heirs in moved.SPLIT.items():
-        found = vars(importlib.import_module(f"mmrl.course.{old}"))
-        modules = [vars(importlib.import_module(f"mmrl.course.{heir}")) for heir in heirs]
+@pytest.mark.parametrize("finder", FINDERS, ids=lambda finder: finder.package)
+def test_a_module_that_was_split_has_the_names_of_its_heirs(finder: Finder):
+    for old, heirs in finder.split.items():
+        found = vars(importlib.import_module(f"{finder.package}.{old}"))
+        modules = [vars(importlib.import_module(heir)) for heir in heirs]
         public = {name for names in modules for name in names if not name.startswith("_")}
         assert public <= set(found)
         for name in public:
             assert found[name] is next(names[name] for names in modules if name in names)
-        assert not (ROOT / f"{old.replace('.', '/')}.py").exists(), f"{old} is still one"
+        assert not source(finder, old).exists(), f"{old} is still one"
+
+
+def source(finder: Finder, name: str) -> Path:
+    """Return the file that a module would have."""
+    return ROOT.parents[1] / (f"{finder.package}.{name}".replace(".", "/") + ".py")
 
 
 def test_an_unknown_name_is_still_an_error():
@@ -94,10 +104,10 @@ def test_an_unknown_name_is_still_an_error():
         importlib.import_module("mmrl.course.exercises.chapter_99")
 
 
-def test_names_outside_of_the_course_are_not_answered():
+@pytest.mark.parametrize("finder", FINDERS, ids=lambda finder: finder.package)
+def test_names_outside_of_the_package_are_not_answered(finder: Finder):
     """A user's own `figures` or `segments` has no modules of the course."""
-    finder = moved.Finder()
-    for name in (*moved.MOVED, *moved.SPLIT):
-        assert finder.find_spec(f"mmrl.course.{name}", None) is not None
+    for name in (*finder.moved, *finder.split):
+        assert finder.find_spec(f"{finder.package}.{name}", None) is not None
         for foreign in (name, f"mine.{name}", f"mmrl.{name}"):
             assert finder.find_spec(foreign, None) is None

@@ -13,9 +13,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from mmrl.pdg import graph as graphs
-from mmrl.pdg.expr import Expr, Sym, as_expr, min_
-from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
+from mmrl.pdg.build import graph as graphs
+from mmrl.pdg.build.expr import Expr, Sym, as_expr, min_
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type
 from mmrl.pdg.run import Compiled, compile
 
 I, K, T, i, k, t = (Sym(name) for name in "IKTikt")  # noqa: E741

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
-from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.language import Program, fn
-from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.build.expr import max_, min_
+from mmrl.pdg.build.program import Program, fn
+from mmrl.pdg.build.tensor import Tensor
 
 DATA = np.asarray(jax.random.normal(jax.random.key(0), (2, 2, 4, 8)))  # of x0, x1, at all [b, i, t]
 ORIGIN = {"b": 0, "i": 0, "t": 0}

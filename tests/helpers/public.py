@@ -25,7 +25,7 @@ SNAPSHOT = ROOT / "tests" / "public.txt"
 PARTS = {
     "agents": ("presets",),  # and each agent
     "envs": ("probes", "wrappers"),
-    "pdg": ("passes", "programs"),
+    "pdg": ("passes",),
     "replay": ("reservoir", "segments", "sequences", "tape"),
     "runs": ("zoo",),
 }

@@ -8,7 +8,7 @@ A mutant is a table of one of these files:
 
     [[mutant]]
     name = "an empty slice counts one"           # optional
-    file = "mmrl/pdg/expr.py"
+    file = "mmrl/pdg/build/expr.py"
     old = "return self.hi - self.lo"             # stands in the file exactly once
     new = "return self.hi - self.lo + 1"
     tests = ["tests/pdg/test_expr.py"]           # tests to run; at least one must fail

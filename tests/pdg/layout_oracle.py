@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mmrl.pdg.graph import Edge
-from mmrl.pdg.run.account import ReadTable
+from mmrl.pdg.build.graph import Edge
+from mmrl.pdg.plan.account import ReadTable
 
 Lives = dict[tuple[int, ...], tuple[int, int]]
 

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.autodiff import gradient
-from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import max_, min_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.tensor import Tensor
+from mmrl.pdg.plan.code import generate, trace
+from mmrl.pdg.plan.frees import plan_memory
 from mmrl.pdg.run import compile
+from mmrl.pdg.run.naive import check, execute
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.schedule.code import generate, trace
-from mmrl.pdg.schedule.frees import plan_memory
-from mmrl.pdg.verify.naive import check, execute
 
 STEPS = 9  # more than the 8 of t % 8
 DATA = jax.random.normal(jax.random.key(0), (STEPS, 3))

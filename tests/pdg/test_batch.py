@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mmrl.course import programs
 from mmrl.course.ch17_compiling.by_hand import descent, judge, network, screen
-from mmrl.pdg import programs
-from mmrl.pdg.graph import Domain, Graph
-from mmrl.pdg.language import Program, point_key
-from mmrl.pdg.language.autodiff import gradient
-from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.graph import Domain, Graph
+from mmrl.pdg.build.program import Program, point_key
+from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
 from mmrl.pdg.run import compile
-from mmrl.pdg.verify.naive import execute
+from mmrl.pdg.run.naive import execute
 
 SIZES = {"I": 2, "B": 3, "T": 4}
 ORDERS = ["".join(order) for order in itertools.permutations("ibt")]

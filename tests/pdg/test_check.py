@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mmrl.pdg.graph import Graph
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.plan.code import Event, generate, trace
+from mmrl.pdg.plan.frees import MemoryPlan, plan_memory, unproved
+from mmrl.pdg.run.naive import Report, check
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.schedule.code import Event, generate, trace
-from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory, unproved
-from mmrl.pdg.verify.naive import Report, check
 from tests.helpers.pdg_graphs import reinforce, tiled
 
 SIZES = {"I": 2, "T": 5}

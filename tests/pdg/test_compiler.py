@@ -8,13 +8,13 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import min_
-from mmrl.pdg.graph import Edge, Graph
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import min_
+from mmrl.pdg.build.graph import Edge, Graph
+from mmrl.pdg.build.program import Program
 from mmrl.pdg.passes import fuse, tile, vectorize
 from mmrl.pdg.run import Compiled, compile
-from mmrl.pdg.verify.naive import execute
+from mmrl.pdg.run.naive import execute
 from tests.helpers.pdg_graphs import compiled, reinforce
 
 SIZES = {"I": 2, "T": 9}

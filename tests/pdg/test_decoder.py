@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.graph import Domain
-from mmrl.pdg.language import Program, point_key
+from mmrl.course.programs import decoder
+from mmrl.course.programs.decoder import initial
+from mmrl.pdg.build.graph import Domain
+from mmrl.pdg.build.program import Program, point_key
 from mmrl.pdg.passes import vectorize
-from mmrl.pdg.programs import decoder
-from mmrl.pdg.programs.decoder import initial
 from mmrl.pdg.run import compile
 
 B, T, WIDTH = 2, 9, 8

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mmrl.pdg.expr import FALSE, TRUE, Const, Expr, Slice, Sym, as_expr, max_, min_, structure
-from mmrl.pdg.graph import Dim, Domain, Edge, array_type, reads
+from mmrl.pdg.build.expr import FALSE, TRUE, Const, Expr, Slice, Sym, as_expr, max_, min_, structure
+from mmrl.pdg.build.graph import Dim, Domain, Edge, array_type, reads
+from mmrl.pdg.build.sets import always, invert, simplify
 from mmrl.pdg.passes.access import Block
-from mmrl.pdg.sets import always, invert, simplify
 from tests.helpers.branches import BRANCHES
 from tests.helpers.pdg_graphs import remainders
 

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.clean.validate import fitting
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
 from mmrl.pdg.run import compile
-from mmrl.pdg.verify import fitting
-from mmrl.pdg.verify.naive import execute
+from mmrl.pdg.run.naive import execute
 from tests.helpers.pdg_programs import (
     DATA,
     ORIGIN,

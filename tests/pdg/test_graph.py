@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, as_expr, min_
-from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type, components
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.tensor import Tensor
-from mmrl.pdg.passes.fuse import forward, remove_dead, share
-from mmrl.pdg.sets import domains, reads
-from mmrl.pdg.verify import validate
-from mmrl.pdg.verify.naive import execute
+from mmrl.pdg.build.expr import TRUE, Expr, Slice, Sym, as_expr, min_
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type, components
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.sets import domains, reads
+from mmrl.pdg.build.tensor import Tensor
+from mmrl.pdg.clean import forward, remove_dead, share
+from mmrl.pdg.clean.validate import validate
+from mmrl.pdg.run.naive import execute
 
 a, b, A, B = Sym("a"), Sym("b"), Sym("A"), Sym("B")
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mmrl.pdg import Program, compile, gradient
-from mmrl.pdg.graph import Graph
+from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.run import naive
 from mmrl.pdg.run.interpreter import Interpreter
-from mmrl.pdg.verify import naive
 
 STEPS = 6
 PASSES: dict[str, Callable] = {

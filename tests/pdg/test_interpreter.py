@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import Sym, as_expr
-from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type
-from mmrl.pdg.language import Program
+from mmrl.pdg.build.expr import Sym, as_expr
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.plan.account import DEVICE, HOST, Account, ReadTable
+from mmrl.pdg.plan.code import Body, Execute, Free
+from mmrl.pdg.plan.frees import Swap, donations
 from mmrl.pdg.run import compile
-from mmrl.pdg.run.account import DEVICE, HOST, Account, ReadTable
 from mmrl.pdg.run.interpreter import (
     HOST_MEMORY,
     BlockStore,
@@ -24,10 +26,8 @@ from mmrl.pdg.run.interpreter import (
     batched,
     interpret,
 )
+from mmrl.pdg.run.naive import check
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.schedule.code import Body, Execute, Free
-from mmrl.pdg.schedule.frees import Swap, donations
-from mmrl.pdg.verify.naive import check
 from tests.helpers.pdg_graphs import compiled, reinforce
 from tests.pdg.layout_oracle import last_reads
 

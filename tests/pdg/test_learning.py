@@ -11,11 +11,11 @@ import pytest
 from jaxtyping import Array
 
 from mmrl import envs
+from mmrl.course import programs
+from mmrl.course.programs import Environment, Memory, Network
 from mmrl.memory import LRU
-from mmrl.pdg import programs
-from mmrl.pdg.graph import Graph
+from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.passes import fuse, vectorize
-from mmrl.pdg.programs import Environment, Memory, Network
 from mmrl.pdg.run import compile
 
 SEEDS = 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmrl.monoid import Moments
-from mmrl.pdg.language import Program
+from mmrl.pdg.build.program import Program
 from mmrl.pdg.passes import Refusal, declare, lift, lift_loops, recognize
 from mmrl.pdg.passes.loops import summed
 from mmrl.pdg.run import compile

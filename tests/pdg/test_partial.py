@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.autodiff import gradient
-from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import max_, min_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.passes import fuse, vectorize
 from mmrl.pdg.run import Compiled, compile
-from mmrl.pdg.verify.naive import execute
+from mmrl.pdg.run.naive import execute
 
 
 def line() -> tuple[Program, Any, Any, Tensor]:

@@ -11,18 +11,18 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import TRUE, Slice, Sym, as_expr, min_
-from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import TRUE, Slice, Sym, as_expr, min_
+from mmrl.pdg.build.graph import ArrayType, Domain, Edge, Graph, Op
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.clean.validate import validate
 from mmrl.pdg.passes import fuse, lift_loops, stages, tile, vectorize
+from mmrl.pdg.plan.code import generate, trace
+from mmrl.pdg.plan.frees import plan_memory
 from mmrl.pdg.run import compile
+from mmrl.pdg.run import naive as order
+from mmrl.pdg.run.naive import execute
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.schedule.code import generate, trace
-from mmrl.pdg.schedule.frees import plan_memory
-from mmrl.pdg.verify import naive as order
-from mmrl.pdg.verify import validate
-from mmrl.pdg.verify.naive import execute
 
 i, t, T = Sym("i"), Sym("t"), Sym("T")
 ONCE, RUNS, STEPS = Domain.of(), Domain.of("i"), Domain.of("i", "t")

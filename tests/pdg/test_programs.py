@@ -14,11 +14,11 @@ import pytest
 from jaxtyping import PyTree
 
 from mmrl import envs
-from mmrl.pdg import programs
-from mmrl.pdg.graph import Domain, Graph
-from mmrl.pdg.language import point_key
+from mmrl.course import programs
+from mmrl.course.programs import Environment, Memory, Network
+from mmrl.pdg.build.graph import Domain, Graph
+from mmrl.pdg.build.program import point_key
 from mmrl.pdg.passes import vectorize
-from mmrl.pdg.programs import Environment, Memory, Network
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.interpreter import interpret
 from mmrl.pdg.run.xla import xla

@@ -13,10 +13,10 @@ from typing import Any
 import islpy as isl
 import pytest
 
-from mmrl.pdg.graph import Domain, Graph
-from mmrl.pdg.schedule import Schedule, apart, explain, schedule
-from mmrl.pdg.schedule.code import Body, Event, Loop, generate, interleaves, leaves, text, trace
-from mmrl.pdg.schedule.frees import (
+from mmrl.pdg.build.graph import Domain, Graph
+from mmrl.pdg.build.sets import never
+from mmrl.pdg.plan.code import Body, Event, Loop, generate, interleaves, leaves, text, trace
+from mmrl.pdg.plan.frees import (
     MemoryPlan,
     Statement,
     donations,
@@ -25,8 +25,8 @@ from mmrl.pdg.schedule.frees import (
     tensors,
     unproved,
 )
-from mmrl.pdg.sets import never
-from mmrl.pdg.verify.naive import check
+from mmrl.pdg.run.naive import check
+from mmrl.pdg.schedule import Schedule, apart, explain, schedule
 from tests.helpers import pdg_graphs
 from tests.helpers.pdg_graphs import (
     PROGRAMS,

@@ -16,16 +16,16 @@ import optax
 import pytest
 from jaxtyping import PyTree
 
-from mmrl.pdg import programs
-from mmrl.pdg.graph import Graph
+from mmrl.course import programs
+from mmrl.course.programs import Environment, Memory, Network
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.clean.validate import needs
 from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
-from mmrl.pdg.programs import Environment, Memory, Network
+from mmrl.pdg.plan.code import Event, generate, trace
+from mmrl.pdg.plan.frees import plan_memory, unproved
 from mmrl.pdg.run import Compiled, compile
+from mmrl.pdg.run.naive import check, execute
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.schedule.code import Event, generate, trace
-from mmrl.pdg.schedule.frees import plan_memory, unproved
-from mmrl.pdg.verify import needs
-from mmrl.pdg.verify.naive import check, execute
 
 BATCH, HIDDEN = 3, 2
 

@@ -4,15 +4,15 @@ import jax
 import numpy as np
 import pytest
 
-from mmrl.pdg.expr import min_
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.build.expr import min_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.tensor import Tensor
+from mmrl.pdg.clean.validate import validate
 from mmrl.pdg.passes import lift_loops, move, vectorize
 from mmrl.pdg.passes.lift import unfold
 from mmrl.pdg.run import compile
-from mmrl.pdg.verify import validate
-from mmrl.pdg.verify.naive import execute
+from mmrl.pdg.run.naive import execute
 
 FOLDS = {
     "sum": lambda x: x.sum(0),

@@ -11,12 +11,13 @@ import numpy as np
 import optax
 import pytest
 
-from mmrl.pdg.expr import min_
-from mmrl.pdg.language import Program, fn, ops
-from mmrl.pdg.language.autodiff import gradient
-from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.build import ops
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import min_
+from mmrl.pdg.build.program import Program, fn
+from mmrl.pdg.build.tensor import Tensor
 from mmrl.pdg.run import compile
-from mmrl.pdg.verify.naive import execute, legal_order
+from mmrl.pdg.run.naive import execute, legal_order
 from tests.helpers.branches import BRANCHES
 
 

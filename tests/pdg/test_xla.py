@@ -12,18 +12,18 @@ import numpy as np
 import optax
 import pytest
 
-from mmrl.pdg import programs
-from mmrl.pdg.expr import min_
-from mmrl.pdg.graph import Graph, Op
-from mmrl.pdg.language import Program
+from mmrl.course import programs
+from mmrl.course.programs import Environment, Network
+from mmrl.pdg.build.expr import min_
+from mmrl.pdg.build.graph import Graph, Op
+from mmrl.pdg.build.program import Program
 from mmrl.pdg.passes.tile import tile, vectorize
-from mmrl.pdg.programs import Environment, Network
+from mmrl.pdg.plan.account import ReadTable
 from mmrl.pdg.run import compile, layout
-from mmrl.pdg.run.account import ReadTable
 from mmrl.pdg.run.interpreter import Interpreter
 from mmrl.pdg.run.lowering import regroup
+from mmrl.pdg.run.naive import execute
 from mmrl.pdg.run.xla import XlaProgram, xla
-from mmrl.pdg.verify.naive import execute
 from tests.helpers.pdg_graphs import PROGRAMS, compiled, reinforce
 from tests.pdg import layout_oracle as oracle
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from mmrl.course.exercises.answers import Exercise, Failure, Mistake
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.tensor import Tensor
-from mmrl.pdg.verify.naive import execute
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.tensor import Tensor
+from mmrl.pdg.run.naive import execute
 
 Read = dict[str, tuple[str, bool]]  # of each dimension: the counters in its index; is it a slice?
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Integer
 from matplotlib.axes import Axes
 
-from mmrl.pdg.schedule.code import Event
+from mmrl.pdg.plan.code import Event
 from mmrl.show import INK, STYLES, dress, figure
 
 Array = np.ndarray

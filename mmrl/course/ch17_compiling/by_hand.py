@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from mmrl._dtypes import finite
-from mmrl.pdg.programs import ActorCritic, Environment, Network
-from mmrl.pdg.programs.decoder import choose, embed, mix, project
+from mmrl.course.programs import ActorCritic, Environment, Network
+from mmrl.course.programs.decoder import choose, embed, mix, project
 
 GAMMA = 0.99
 HIDDEN = 16

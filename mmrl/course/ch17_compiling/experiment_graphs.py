@@ -38,8 +38,8 @@ from mmrl.course.ch17_compiling.rivals import (
 )
 from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.pdg.passes import lift
+from mmrl.pdg.plan.account import HOST
 from mmrl.pdg.run import compile
-from mmrl.pdg.run.account import HOST
 from mmrl.pdg.run.interpreter import Interpreter
 
 N, ROUNDS = 8, 30

@@ -14,9 +14,9 @@ import numpy as np
 
 from mmrl.course.ch17_compiling import by_hand
 from mmrl.course.ch17_compiling.by_hand import GAMMA, critic, descent, network, screen
+from mmrl.course.programs import ActorCritic, decoder, ppo, reinforce
+from mmrl.course.programs.decoder import initial
 from mmrl.pdg.passes import lift_loops, tile, vectorize
-from mmrl.pdg.programs import ActorCritic, decoder, ppo, reinforce
-from mmrl.pdg.programs.decoder import initial
 from mmrl.pdg.run import Compiled, compile
 
 TILE, ITERATIONS, EPOCHS = 16, 2, 4

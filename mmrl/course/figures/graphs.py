@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Integer
 from matplotlib.axes import Axes
 
-from mmrl.pdg.graph import Point
+from mmrl.pdg.build.graph import Point
 from mmrl.show import INK, STYLES, dress, figure
 
 Order = Sequence[tuple[str, Point]]  # operations at points, in the order of execution

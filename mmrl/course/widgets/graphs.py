@@ -9,12 +9,13 @@ import traitlets
 from traitlets import Enum, Int
 
 from mmrl.course.widgets.base import Explorer, source, style
-from mmrl.pdg.expr import min_
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language import Program
-from mmrl.pdg.schedule import IN, Proximity, Schedule, explain, maps, schedule, union
-from mmrl.pdg.schedule.code import Event, generate, text, trace
-from mmrl.pdg.schedule.frees import MemoryPlan, plan_memory
+from mmrl.pdg.build.expr import min_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.sets import IN, maps, union
+from mmrl.pdg.plan.code import Event, generate, text, trace
+from mmrl.pdg.plan.frees import MemoryPlan, plan_memory
+from mmrl.pdg.schedule import Proximity, Schedule, explain, schedule
 
 PATTERNS = ("t", "t+3", "t-1", "0:T", "t:T", "0:t+1", "t:min(t+n,T)", "max(0,t-n):t+1")
 PATTERNS += ("t//2", "t%8", "T-1-t")
@@ -29,7 +30,7 @@ class AccessPatternExplorer(Explorer):
     `pattern` is φ, one of `PATTERNS`, with x and y of length `T` and a window of `n`. `t` and `k`
     are the row and the column in view. Readers run in order and x is made in order, as late as they
     allow; the greatest number alive is the size of a ring that x fits into. The inverses are those
-    of `mmrl.pdg.sets.invert`.
+    of `mmrl.pdg.build.sets.invert`.
     """
 
     _esm = source("access_pattern_explorer")
@@ -80,7 +81,7 @@ class TileExplorer(Explorer):
 def reinforce(n: int | None) -> Graph:
     """REINFORCE at the grain of a lecture: numbers for tensors, one operation for each idea.
 
-    The dependences are those of `mmrl.pdg.programs.policy_gradients`; the functions are toys.
+    The dependences are those of `mmrl.course.programs.policy_gradients`; the functions are toys.
     """
     p = Program("i", "t")
     (i, t), (I, T) = p.symbols, p.bounds  # noqa: E741

@@ -10,14 +10,14 @@ from traitlets import Enum, Int
 
 from mmrl.course.widgets.base import Explorer, source, style
 from mmrl.course.widgets.graphs import reinforce
-from mmrl.pdg.expr import TRUE, min_
-from mmrl.pdg.graph import Edge, Graph, Op, reads
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.autodiff import gradient
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import TRUE, min_
+from mmrl.pdg.build.graph import Edge, Graph, Op, reads
+from mmrl.pdg.build.program import Program
 from mmrl.pdg.passes import Stage, fuse, lift_loops, stages, tile, vectorize
 from mmrl.pdg.passes.access import shift
+from mmrl.pdg.plan.code import Body, Execute, If, Leaf, Loop, Node, leaves, text
 from mmrl.pdg.run import Compiled, compile
-from mmrl.pdg.schedule.code import Body, Execute, If, Leaf, Loop, Node, leaves, text
 
 BOUNDS = {"I": 1, "T": 8}
 WINDOW = 3
@@ -126,7 +126,7 @@ def _statements(code: str) -> list[int]:
 
 
 def _walk(node: Node, env: dict[str, int]) -> Iterator[tuple[Leaf, dict[str, int]]]:
-    """Like `mmrl.pdg.schedule.code.trace`, with each event's statement, and the loop counters."""
+    """Like `mmrl.pdg.plan.code.trace`, with each event's statement, and the loop counters."""
     if isinstance(node, Body):
         for child in node.body:
             yield from _walk(child, env)

@@ -7,8 +7,9 @@ it did and what it left alone. `stages` keeps the graph before and after each.
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.passes.fuse import fuse, remove_dead
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.clean import remove_dead
+from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.loops import Recurrence, lift, recognize
 from mmrl.pdg.passes.steps import Declared, Refusal, declare

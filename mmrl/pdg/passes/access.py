@@ -19,10 +19,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import Const, Expr, Slice, Structural, Sym, max_, min_
-from mmrl.pdg.graph import Domain, Edge, Graph, components
-from mmrl.pdg.passes.fuse import composed, phi
-from mmrl.pdg.sets import always, never
+from mmrl.pdg.build.expr import Const, Expr, Slice, Structural, Sym, max_, min_
+from mmrl.pdg.build.graph import Domain, Edge, Graph, components
+from mmrl.pdg.build.sets import always, never
+from mmrl.pdg.clean import composed, phi
 
 ZERO = Const(0)
 

@@ -24,11 +24,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, structure
-from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.build.expr import TRUE, Expr, Slice, structure
+from mmrl.pdg.build.graph import Edge, Graph, Op
+from mmrl.pdg.clean import Made, phi, replaced
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import Block, cycles
-from mmrl.pdg.passes.fuse import Made, phi, replaced
 from mmrl.pdg.passes.loops import MARK, MATRIX, Carried, analyze, type_of
 from mmrl.pdg.passes.steps import Declared, Refusal
 

@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, max_
-from mmrl.pdg.graph import ArrayType, Domain, Edge, Graph, Op, Output, array_type, conjuncts
-from mmrl.pdg.language.ops import MASKED
+from mmrl.pdg.build.expr import TRUE, Expr, max_
+from mmrl.pdg.build.graph import ArrayType, Domain, Edge, Graph, Op, Output, array_type, conjuncts
+from mmrl.pdg.build.ops import MASKED
+from mmrl.pdg.clean import Made, phi, renamed, replaced
 from mmrl.pdg.passes.access import Access, Block, access, arrive, cycles
-from mmrl.pdg.passes.fuse import Made, phi, renamed, replaced
 
 
 def asked(graph: Graph, moved: Collection[str]) -> set[str]:

@@ -31,11 +31,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import Slice
-from mmrl.pdg.graph import Edge, Graph, Op
+from mmrl.pdg.build.expr import Slice
+from mmrl.pdg.build.graph import Edge, Graph, Op
+from mmrl.pdg.clean import Made, phi
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Block, cycles
-from mmrl.pdg.passes.fuse import Made, join, phi, straight
+from mmrl.pdg.passes.fuse import join, straight
 from mmrl.pdg.passes.lift import adds
 from mmrl.pdg.passes.loops import Carried, analyze
 from mmrl.pdg.passes.move import Reason, movable, say, whole

@@ -15,15 +15,16 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmrl.pdg.graph import Graph, Output
+from mmrl.pdg.build.graph import Graph, Output
+from mmrl.pdg.clean.validate import check_cycles, fitting
 from mmrl.pdg.passes import Pass, Stage, stages
-from mmrl.pdg.run.account import ReadTable, nbytes
+from mmrl.pdg.plan.account import ReadTable, nbytes
+from mmrl.pdg.plan.code import Body, Event, generate, text, trace
+from mmrl.pdg.plan.frees import MemoryPlan, Swap, plan_memory
+from mmrl.pdg.run import naive
 from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, Schedule, schedule
-from mmrl.pdg.schedule.code import Body, Event, generate, text, trace
-from mmrl.pdg.schedule.frees import MemoryPlan, Swap, plan_memory
-from mmrl.pdg.verify import check_cycles, fitting, naive
 
 Bounds = Mapping[Any, int] | None  # by the name or the symbol of each bound
 

@@ -22,12 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Shaped
 
-from mmrl.pdg.graph import Graph, Op, Output, Point
-from mmrl.pdg.run.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable, nbytes
-from mmrl.pdg.run.layout import blocks
-from mmrl.pdg.schedule.code import Event
-from mmrl.pdg.schedule.frees import donations
-from mmrl.pdg.verify import given
+from mmrl.pdg.build.graph import Graph, Op, Output, Point
+from mmrl.pdg.clean.validate import given
+from mmrl.pdg.plan.account import DEVICE, HOST, Account, Buffer, Index, Read, ReadTable, nbytes
+from mmrl.pdg.plan.code import Event
+from mmrl.pdg.plan.frees import donations
+from mmrl.pdg.plan.layout import blocks
 
 HOST_MEMORY = "pinned_host"
 

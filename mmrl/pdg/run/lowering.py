@@ -33,11 +33,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, Const, Expr, Structural, Sym, as_expr
-from mmrl.pdg.graph import Op, Output
-from mmrl.pdg.run.account import Read, ReadTable
-from mmrl.pdg.run.layout import Layout
-from mmrl.pdg.schedule.code import Body, Execute, Fetch, If, Loop, Offload, substitute
+from mmrl.pdg.build.expr import TRUE, Const, Expr, Structural, Sym, as_expr
+from mmrl.pdg.build.graph import Op, Output
+from mmrl.pdg.plan.account import Read, ReadTable
+from mmrl.pdg.plan.code import Body, Execute, Fetch, If, Loop, Offload, substitute
+from mmrl.pdg.plan.layout import Layout
 
 Step = tuple[int, int]
 """A group of a loop's statements, and the value of the counter that it runs for."""

@@ -19,12 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Shaped
 
-from mmrl.pdg.expr import Expr, Slice
-from mmrl.pdg.graph import Output
-from mmrl.pdg.run.account import Read, ReadTable, Window, nbytes
-from mmrl.pdg.run.layout import Place, Ring, donated, layout
+from mmrl.pdg.build.expr import Expr, Slice
+from mmrl.pdg.build.graph import Output
+from mmrl.pdg.clean.validate import given
+from mmrl.pdg.plan.account import Read, ReadTable, Window, nbytes
+from mmrl.pdg.plan.layout import Place, Ring, donated, layout
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
-from mmrl.pdg.verify import given
 
 Rings = PyTree[Shaped[Array, "..."]]
 

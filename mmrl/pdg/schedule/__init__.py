@@ -18,17 +18,25 @@ proof that no schedule interleaves them; with n-step returns it reads x[i, t + n
 
 import dataclasses
 import functools
-from collections.abc import Iterable
 from typing import Literal
 
 import islpy as isl
 
-from mmrl.pdg import sets
-from mmrl.pdg.expr import TRUE, Const, Expr, Structural, structure
-from mmrl.pdg.graph import Edge, Graph, Output
+from mmrl.pdg.build import sets
+from mmrl.pdg.build.expr import TRUE, Const, Expr, Structural, structure
+from mmrl.pdg.build.graph import Edge, Graph, Output
+from mmrl.pdg.build.sets import (
+    IN,
+    OUT,
+    PARAM,
+    context,
+    maps,
+    refuse_own_values,
+    solve,
+    union,
+)
 
 Proximity = Literal["none", "all", "upper"]
-IN, OUT = isl.dim_type.in_, isl.dim_type.out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,22 +89,13 @@ def schedule(graph: Graph, proximity: Proximity = "upper") -> Schedule:
     the dependences of the strided points are among the dense ones.
     """
     isl_context = sets.new_context()
-    _refuse_own_values(graph, isl_context)
+    refuse_own_values(graph, isl_context)
     must = sets.reads(graph, isl_context, dense=True).reverse()
     near = nearness(graph, proximity, isl_context)
     times = solve(graph, sets.domains(graph, isl_context, dense=True), must, near)
     times = times.intersect_domain(sets.domains(graph, isl_context))
     depth = max(each.dim(OUT) for each in maps(times))
     return apart(Schedule(graph, union(lengthened(each, depth) for each in maps(times)), depth))
-
-
-def _refuse_own_values(graph: Graph, isl_context: isl.Context) -> None:
-    """Raise `ValueError` where a point reads itself: isl's solver leaves such pairs out."""
-    for edge in graph.edges:
-        if edge.sink == edge.source:
-            for pairs in maps(sets.reads(graph, isl_context, edges=[edge])):
-                if not pairs.intersect(isl.Map.identity(pairs.get_space())).is_empty():
-                    raise ValueError(f"`graph` has no schedule: by `{edge}` a point reads itself")
 
 
 def apart(schedule: Schedule) -> Schedule:
@@ -112,23 +111,6 @@ def apart(schedule: Schedule) -> Schedule:
         for each in maps(schedule.times)
     )
     return Schedule(schedule.graph, times, schedule.depth + 1)
-
-
-def solve(
-    graph: Graph, points: isl.UnionSet, must: isl.UnionMap, near: isl.UnionMap | None
-) -> isl.UnionMap:
-    """isl's schedule of the points; `must` and `near` lead from the earlier to the later."""
-    constraints = isl.ScheduleConstraints.on_domain(points)
-    constraints = constraints.set_context(context(graph, 1, must.get_ctx())).set_validity(must)
-    if near is not None:
-        constraints = constraints.set_proximity(near)
-    try:
-        return constraints.compute_schedule().get_map()
-    except isl.Error as error:
-        raise ValueError(
-            "`graph` has no schedule: some point depends on itself, or there is no affine order; "
-            "`validate` names the point"
-        ) from error
 
 
 def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> isl.UnionMap | None:
@@ -171,12 +153,6 @@ def _between_tiles(graph: Graph, edge: Edge) -> bool:
     return strided and structure(edge.index) != structure(source.symbols)
 
 
-def context(graph: Graph, least: int, isl_context: isl.Context) -> isl.Set:
-    """The numbers allowed for the bounds: all of them at least `least`."""
-    limits = " and ".join(f"{name} >= {least}" for name in graph.bounds) or "true"
-    return isl.Set(f"[{', '.join(graph.bounds)}] -> {{ : {limits} }}", context=isl_context)
-
-
 def unordered(dependences: isl.UnionMap, times: isl.UnionMap) -> isl.UnionMap:
     """The pairs x[q] -> y[p], "x[q] comes first", that `times` puts in another order.
 
@@ -204,17 +180,6 @@ def constant(times: isl.UnionMap, k: int) -> bool:
     return all(each.plain_get_val_if_fixed(OUT, k).is_int() for each in maps(times))
 
 
-def maps(several: isl.UnionMap) -> list[isl.Map]:
-    """The maps of a union, one for each pair of names."""
-    found = several.get_map_list()
-    return [found.get_at(k) for k in range(found.n_map())]
-
-
-def union(several: Iterable[isl.Map]) -> isl.UnionMap:
-    """The union of maps, of which there is at least one."""
-    return functools.reduce(isl.UnionMap.union, map(isl.UnionMap.from_map, several))
-
-
 def lengthened(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
     """Times of `depth` numbers, filled up with zeros, and one more number `last` if given."""
     numbers = [0] * (depth - times.dim(OUT)) + ([] if last is None else [last])
@@ -222,9 +187,6 @@ def lengthened(times: isl.Map, depth: int, last: int | None = None) -> isl.Map:
         times = times.add_dims(OUT, 1)
         times = times.fix_val(OUT, times.dim(OUT) - 1, number)
     return times
-
-
-PARAM = isl.dim_type.param
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ import pytest
 
 from mmrl.course.ch15_recurrent_tensors import exercises as check
 from mmrl.course.exercises import NotYet
-from mmrl.pdg.expr import min_
+from mmrl.pdg.build.expr import min_
 
 
 def recurrence(p, r, v, next_v, gamma, lam):

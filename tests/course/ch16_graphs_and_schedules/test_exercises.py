@@ -5,9 +5,9 @@ import pytest
 
 from mmrl.course.ch16_graphs_and_schedules import exercises as check
 from mmrl.course.exercises.answers import NotYet
-from mmrl.pdg.expr import max_, min_
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language import Program
+from mmrl.pdg.build.expr import max_, min_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.program import Program
 from mmrl.pdg.run import Compiled, compile
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from mmrl.course.ch17_compiling import by_hand, rivals
 from mmrl.course.ch17_compiling import experiment_graphs as graphs
+from mmrl.course.programs import ActorCritic, Environment, ppo
 from mmrl.pdg.passes import vectorize
-from mmrl.pdg.programs import ActorCritic, Environment, ppo
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.xla import xla
 

@@ -32,8 +32,8 @@ from mmrl.memory.ffm import FFM
 from mmrl.memory.linear_attention import elu_plus_one
 from mmrl.memory.s5 import diagonalise, hippo
 from mmrl.monoid import Affine, Max, Resettable, Sum
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.verify.naive import check
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.run.naive import check
 from mmrl.replay import sequences, tree
 from mmrl.runs import zoo
 from mmrl.scan import scan

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmrl.course.widgets import graphs
-from mmrl.pdg import sets
-from mmrl.pdg.expr import Expr, Slice, Sym, as_expr, max_, min_
-from mmrl.pdg.graph import Dim, Domain, Graph, reads
+from mmrl.pdg.build import sets
+from mmrl.pdg.build.expr import Expr, Slice, Sym, as_expr, max_, min_
+from mmrl.pdg.build.graph import Dim, Domain, Graph, reads
+from mmrl.pdg.plan.code import generate, trace
+from mmrl.pdg.plan.frees import plan_memory
+from mmrl.pdg.run.naive import check
 from mmrl.pdg.schedule import schedule
-from mmrl.pdg.schedule.code import generate, trace
-from mmrl.pdg.schedule.frees import plan_memory
-from mmrl.pdg.verify.naive import check
 from tests.helpers.pdg_graphs import tiled
 
 t, T, n, k = (Sym(name) for name in "tTnk")
@@ -31,7 +31,7 @@ PATTERNS: dict[str, Expr] = {
 
 
 def patterns() -> Iterator[dict[str, Any]]:
-    """Rows, and columns by the symbolic inverse of `mmrl.pdg.sets`; lives by following all."""
+    """Rows, columns by the symbolic inverse of `build.sets`, and lives by following every event."""
     elements = Domain((Dim(k, T),))
     for name, phi in PATTERNS.items():
         exists = n >= 1 if isinstance(phi, Slice) else (n >= 1) & (phi >= 0) & (phi < T)

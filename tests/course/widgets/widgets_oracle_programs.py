@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmrl.course.widgets import programs
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.verify.naive import check
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.run.naive import check
 
 Done = tuple[int, str, str, int | None]  # line, "run" or "free", the name in the code, t
 

@@ -12,12 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from mmrl.pdg.expr import min_
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.autodiff import gradient
-from mmrl.pdg.language.tensor import Tensor
-from mmrl.pdg.programs.parts import (
+from mmrl.course.programs.parts import (
     Environment,
     Memory,
     Network,
@@ -27,6 +22,11 @@ from mmrl.pdg.programs.parts import (
     log_prob,
     start,
 )
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.expr import min_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.tensor import Tensor
 
 
 def reinforce(

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl.pdg.expr import max_
-from mmrl.pdg.graph import Graph
-from mmrl.pdg.language import Program
+from mmrl.pdg.build.expr import max_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.program import Program
 
 Vector = Float[Array, " width"]
 

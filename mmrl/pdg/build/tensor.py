@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import numpy as np
 
-from mmrl.pdg.expr import (
+from mmrl.pdg.build.expr import (
     TRUE,
     Expr,
     Slice,
@@ -21,11 +21,11 @@ from mmrl.pdg.expr import (
     refuse,
     structure,
 )
-from mmrl.pdg.graph import ArrayType, Domain, ragged, shape, type_text
-from mmrl.pdg.language.indexing import composes, defined, stays, subscript, width
+from mmrl.pdg.build.graph import ArrayType, Domain, ragged, shape, type_text
+from mmrl.pdg.build.indexing import composes, defined, stays, subscript, width
 
 if TYPE_CHECKING:
-    from mmrl.pdg.language import Program
+    from mmrl.pdg.build.program import Program
 
 
 def _method(kind: str) -> Callable[..., "Tensor"]:

@@ -23,12 +23,12 @@ import numpy as np
 from jax.core import Tracer
 from jax.experimental import io_callback
 
-from mmrl.pdg.expr import TRUE, Expr, Slice, Sym, as_expr, at_a_point, is_at_a_point
-from mmrl.pdg.graph import Domain, Edge, Graph, Op, array_type, named_here, type_text
-from mmrl.pdg.language import ops as table
-from mmrl.pdg.language.indexing import definition, subscript
-from mmrl.pdg.language.tensor import Tensor
-from mmrl.pdg.sets import never, simplify
+from mmrl.pdg.build import ops as table
+from mmrl.pdg.build.expr import TRUE, Expr, Slice, Sym, as_expr, at_a_point, is_at_a_point
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type, named_here, type_text
+from mmrl.pdg.build.indexing import definition, subscript
+from mmrl.pdg.build.sets import never, simplify
+from mmrl.pdg.build.tensor import Tensor
 
 # What isl would read as part of a formula.
 _RESERVED = {"min", "max", "floor", "ceil", "mod", "and", "or", "not", "exists", "true", "false"}
@@ -386,8 +386,8 @@ class Program:
 
     def graph(self, *results: Tensor) -> Graph:
         """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""
-        from mmrl.pdg.passes.fuse import fold, forward, remove_dead, share
-        from mmrl.pdg.verify import validate
+        from mmrl.pdg.clean import fold, forward, remove_dead, share
+        from mmrl.pdg.clean.validate import validate
 
         if not results:
             raise ValueError("`results` must name at least one tensor: the graph is what it needs")

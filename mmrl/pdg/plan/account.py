@@ -16,8 +16,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from mmrl.pdg.expr import TRUE, Const, Expr, Slice
-from mmrl.pdg.graph import Edge, Graph, Output, Point
+from mmrl.pdg.build.expr import TRUE, Const, Expr, Slice
+from mmrl.pdg.build.graph import Edge, Graph, Output, Point
 
 """One output of an operation: (name, output)."""
 Buffer = tuple[Hashable, int]

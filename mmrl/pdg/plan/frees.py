@@ -16,22 +16,11 @@ from typing import Any
 
 import islpy as isl
 
-from mmrl.pdg import sets
-from mmrl.pdg.expr import Slice
-from mmrl.pdg.graph import Edge, Graph, Output
-from mmrl.pdg.schedule import (
-    IN,
-    OUT,
-    Proximity,
-    Schedule,
-    iteration,
-    lengthened,
-    maps,
-    nearness,
-    solve,
-    union,
-    unordered,
-)
+from mmrl.pdg.build import sets
+from mmrl.pdg.build.expr import Slice
+from mmrl.pdg.build.graph import Edge, Graph, Output
+from mmrl.pdg.build.sets import IN, OUT, maps, solve, union
+from mmrl.pdg.schedule import Proximity, Schedule, iteration, lengthened, nearness, unordered
 
 # What happens around one time of θ, in this order: the last number of a time in a plan.
 FETCH, RUN, OFFLOAD, FREE = range(4)

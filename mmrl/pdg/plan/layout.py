@@ -20,10 +20,11 @@ from collections.abc import Collection, Mapping, Sequence
 import islpy as isl
 import jax
 
-from mmrl.pdg import sets
-from mmrl.pdg.graph import Output
-from mmrl.pdg.run.account import Read, ReadTable, Window
-from mmrl.pdg.schedule import IN, OUT, Schedule
+from mmrl.pdg.build import sets
+from mmrl.pdg.build.graph import Output
+from mmrl.pdg.build.sets import IN, OUT
+from mmrl.pdg.plan.account import Read, ReadTable, Window
+from mmrl.pdg.schedule import Schedule
 
 _SET = isl.dim_type.set
 _NEVER = 2**40  # later than any time

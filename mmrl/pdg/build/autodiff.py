@@ -28,13 +28,13 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import partial_eval
 
-from mmrl.pdg.expr import TRUE, Expr, Slice
-from mmrl.pdg.graph import ArrayType, Dim, Domain, Edge, Op, Output, components, ragged, reach
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.indexing import composes
-from mmrl.pdg.language.ops import BOUND, infer, plus, traceable
-from mmrl.pdg.language.tensor import Tensor
-from mmrl.pdg.sets import invert, simplify
+from mmrl.pdg.build.expr import TRUE, Expr, Slice
+from mmrl.pdg.build.graph import ArrayType, Dim, Domain, Edge, Op, Output, components, ragged, reach
+from mmrl.pdg.build.indexing import composes
+from mmrl.pdg.build.ops import BOUND, infer, plus, traceable
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.sets import invert, simplify
+from mmrl.pdg.build.tensor import Tensor
 
 
 def transport(cotangent: Tensor, edge: Edge, kind: Any, *, backwards: bool) -> Tensor:

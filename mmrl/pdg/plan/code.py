@@ -15,11 +15,12 @@ from typing import Any
 
 import islpy as isl
 
-from mmrl.pdg import sets
-from mmrl.pdg.expr import Expr, Sym
-from mmrl.pdg.graph import Graph, Output
-from mmrl.pdg.schedule import IN, OUT, constant, context, maps, union
-from mmrl.pdg.schedule.frees import MemoryPlan, Statement
+from mmrl.pdg.build import sets
+from mmrl.pdg.build.expr import Expr, Sym
+from mmrl.pdg.build.graph import Graph, Output
+from mmrl.pdg.build.sets import IN, OUT, context, maps, union
+from mmrl.pdg.plan.frees import MemoryPlan, Statement
+from mmrl.pdg.schedule import constant
 
 Event = tuple[str, str | Output, tuple[int, ...]]  # ("run", op, p) or ("free", (op, output), p) …
 

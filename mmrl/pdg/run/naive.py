@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl.pdg.graph import Edge, Graph, Op, Output, Point, reads
-from mmrl.pdg.schedule.code import Event
-from mmrl.pdg.verify import Instance, fitting, given, needs
+from mmrl.pdg.build.graph import Edge, Graph, Op, Output, Point, reads
+from mmrl.pdg.clean.validate import Instance, fitting, given, needs
+from mmrl.pdg.plan.code import Event
 
 
 def execute(

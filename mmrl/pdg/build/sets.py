@@ -6,12 +6,13 @@ must share one `isl.Context`: pass the same one to every call, or none to use is
 """
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
-from mmrl.pdg.expr import (
+from mmrl.pdg.build.expr import (
     FALSE,
     TRUE,
     Const,
@@ -25,8 +26,9 @@ from mmrl.pdg.expr import (
     max_,
     min_,
 )
-from mmrl.pdg.graph import Domain, Edge, Graph
+from mmrl.pdg.build.graph import Domain, Edge, Graph
 
+IN, OUT, PARAM = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.param
 _Kind = isl.ast_expr_type
 
 
@@ -308,3 +310,58 @@ _OPERATORS = {
     **dict.fromkeys(("and_", "and_then"), operator.and_),
     **dict.fromkeys(("or_", "or_else"), operator.or_),
 }
+
+
+def maps(several: isl.UnionMap) -> list[isl.Map]:
+    """The maps of a union, one for each pair of names."""
+    found = several.get_map_list()
+    return [found.get_at(k) for k in range(found.n_map())]
+
+
+def union(several: Iterable[isl.Map]) -> isl.UnionMap:
+    """The union of maps, of which there is at least one."""
+    return functools.reduce(isl.UnionMap.union, map(isl.UnionMap.from_map, several))
+
+
+def context(graph: Graph, least: int, isl_context: isl.Context) -> isl.Set:
+    """The numbers allowed for the bounds: all of them at least `least`."""
+    limits = " and ".join(f"{name} >= {least}" for name in graph.bounds) or "true"
+    return isl.Set(f"[{', '.join(graph.bounds)}] -> {{ : {limits} }}", context=isl_context)
+
+
+def refuse_own_values(graph: Graph, isl_context: isl.Context) -> None:
+    """Raise `ValueError` where a point reads itself: isl's solver leaves such pairs out."""
+    for edge in graph.edges:
+        if edge.sink == edge.source:
+            for pairs in maps(reads(graph, isl_context, edges=[edge])):
+                if not pairs.intersect(isl.Map.identity(pairs.get_space())).is_empty():
+                    raise ValueError(f"`graph` has no schedule: by `{edge}` a point reads itself")
+
+
+def solve(
+    graph: Graph, points: isl.UnionSet, must: isl.UnionMap, near: isl.UnionMap | None = None
+) -> isl.UnionMap:
+    """isl's schedule of the points; `must` and `near` lead from the earlier to the later."""
+    constraints = isl.ScheduleConstraints.on_domain(points)
+    constraints = constraints.set_context(context(graph, 1, must.get_ctx())).set_validity(must)
+    if near is not None:
+        constraints = constraints.set_proximity(near)
+    try:
+        return constraints.compute_schedule().get_map()
+    except isl.Error as error:
+        raise ValueError(
+            "`graph` has no schedule: some point depends on itself, or there is no affine order; "
+            "`validate` names the point"
+        ) from error
+
+
+def has_order(graph: Graph) -> bool:
+    """True if isl's solver finds a legal order of all points, for all bounds at once."""
+    isl_context = new_context()
+    try:
+        refuse_own_values(graph, isl_context)
+        must = reads(graph, isl_context, dense=True).reverse()
+        solve(graph, domains(graph, isl_context, dense=True), must)
+    except ValueError:
+        return False
+    return True

@@ -11,9 +11,9 @@ All graphs take one input, `key`, and have two results: the last parameters, and
 the episodes of every iteration.
 """
 
-from mmrl.pdg.programs.decoder import decoder
-from mmrl.pdg.programs.parts import Environment, Memory, Network
-from mmrl.pdg.programs.policy_gradients import ActorCritic, a2c, ppo, reinforce, remember
+from mmrl.course.programs.decoder import decoder
+from mmrl.course.programs.parts import Environment, Memory, Network
+from mmrl.course.programs.policy_gradients import ActorCritic, a2c, ppo, reinforce, remember
 
 __all__ = [
     "ActorCritic",

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import finite
-from mmrl.pdg.language import Program
-from mmrl.pdg.language.tensor import Tensor
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.build.tensor import Tensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.expr import TRUE, Expr, Sym, as_expr
-from mmrl.pdg.graph import ArrayType, Domain, array_type, ragged
+from mmrl.pdg.build.expr import TRUE, Expr, Sym, as_expr
+from mmrl.pdg.build.graph import ArrayType, Domain, array_type, ragged
 
 
 def _limit(x: Any, sign: int) -> Any:

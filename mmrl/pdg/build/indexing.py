@@ -18,9 +18,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.pdg.expr import TRUE, Const, Expr, Slice, Sym, as_expr, is_index, is_truth, max_
-from mmrl.pdg.graph import Dim, Domain, conjuncts
-from mmrl.pdg.sets import always, never, simplify
+from mmrl.pdg.build.expr import TRUE, Const, Expr, Slice, Sym, as_expr, is_index, is_truth, max_
+from mmrl.pdg.build.graph import Dim, Domain, conjuncts
+from mmrl.pdg.build.sets import always, never, simplify
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

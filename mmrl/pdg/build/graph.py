@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mmrl.pdg.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Structural, Sym
+from mmrl.pdg.build.expr import TRUE, And, Compare, Const, Expr, Mod, Slice, Structural, Sym
 
 Output = tuple[str, int]  # an operation, and which of its outputs
 
@@ -355,8 +355,7 @@ def named_here(kind: str) -> str:
     while frame and _is_between(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
         frame = frame.f_back
     module = frame.f_globals.get("__name__", "") if frame else ""
-    ours = module.startswith("mmrl.pdg.") and not module.startswith("mmrl.pdg.programs")
-    if frame is None or ours:
+    if frame is None or module.startswith("mmrl.pdg."):
         return kind
     place = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     linecache.checkcache(file := frame.f_code.co_filename)  # it may have been edited meanwhile
@@ -366,7 +365,7 @@ def named_here(kind: str) -> str:
 
 def _is_between(module: str, file: str) -> bool:
     """Is a frame one of the library, or of what checks its types, on the way from the user?"""
-    own = module in ("mmrl.pdg.graph", "mmrl.pdg.language", "mmrl.pdg.language.tensor")
+    own = module in ("mmrl.pdg.build.graph", "mmrl.pdg.build.program", "mmrl.pdg.build.tensor")
     return own or module.startswith(("jaxtyping", "beartype")) or file.startswith("<@beartype")
 
 

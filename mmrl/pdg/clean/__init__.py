@@ -1,0 +1,148 @@
+"""Clean a graph: drop what no result needs, and compute nothing twice.
+
+`remove_dead`, `fold`, `forward` and `share` drop dead operations, compute what follows from
+constants, forward copies to those who read them, and merge common subexpressions. All passes
+rewrite a graph through `replaced`. `validate` checks that a graph is a program.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mmrl.pdg.build.expr import TRUE, Expr, Slice
+from mmrl.pdg.build.graph import Edge, Graph, Op, Output, ragged, reach
+from mmrl.pdg.build.indexing import composes
+from mmrl.pdg.build.ops import TABLE, plus
+
+Made = tuple[Op, Sequence[Edge]]  # a new operation, and what it reads
+
+
+def replaced(
+    graph: Graph,
+    made: Mapping[str, Sequence[Made]],
+    reads: Callable[[Edge], Edge] = lambda edge: edge,
+) -> Graph:
+    """The graph with new operations where those in `made` were, and edges as `reads` has them."""
+    kept: dict[str, Sequence[Made]] = {name: [(op, ())] for name, op in graph.ops.items()}
+    found = [each for several in (kept | dict(made)).values() for each in several]
+    edges = [edge for edge in graph.edges if edge.sink not in made]
+    edges += [dataclasses.replace(edge, sink=op.name) for op, inputs in found for edge in inputs]
+    return graph.replace(ops={op.name: op for op, _ in found}, edges=tuple(map(reads, edges)))
+
+
+def renamed(edge: Edge, place: Mapping[Output, Output]) -> Edge:
+    """The edge to where `place` says that a tensor is now, or as it was."""
+    source, output = place.get(edge.tensor, edge.tensor)
+    return dataclasses.replace(edge, source=source, output=output)
+
+
+def phi(graph: Graph, edge: Edge) -> dict[str, Expr]:
+    """φ by the dimensions of what is read."""
+    return dict(zip(graph.ops[edge.source].domain.names, edge.index, strict=True))
+
+
+def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
+    """The edge to what `inner` reads, from where `edge` reads the sink of `inner`."""
+    at = phi(graph, edge)
+    index = tuple(part.substitute(at) for part in inner.index)
+    when = edge.when & inner.when.substitute(at)
+    return dataclasses.replace(inner, sink=edge.sink, index=index, when=when, input=edge.input)
+
+
+def remove_dead(graph: Graph) -> Graph:
+    """Only what the results need, and what calls the host."""
+    asked = [name for name, _ in graph.results]
+    asked += [name for name, op in graph.ops.items() if op.kind == "host"]
+    alive = reach(asked, lambda name: [edge.source for edge in graph.inputs(name)])
+    return replaced(graph, dict.fromkeys(graph.ops.keys() - alive, ()))
+
+
+def share(graph: Graph) -> Graph:
+    """Operations that compute the same become one; a result keeps its name."""
+    asked = [name for name, _ in graph.results]
+    while True:
+        kept: dict[Any, str] = {}
+        twins: dict[str, str] = {}
+        for name in sorted(graph.ops, key=lambda name: name not in asked):
+            first = kept.setdefault(_signature(graph, graph.ops[name]), name)
+            if first != name and name not in asked:
+                twins[name] = first
+        if not twins:
+            return graph
+        place = {e.tensor: (twins[e.source], e.output) for e in graph.edges if e.source in twins}
+        graph = replaced(graph, dict.fromkeys(twins, ()), lambda e, at=place: renamed(e, at))
+
+
+def forward(graph: Graph) -> Graph:
+    """Copies vanish, and who reads them reads their source: a sum of one gradient is a copy.
+
+    So is arithmetic that gives x bit for bit, NaN, infinities and -0 included: 1 x, x / 1, x - 0.
+    For numbers with a fraction x + 0 is none (-0 + 0 is 0), and 0 x never is (0 · inf is NaN).
+    """
+    asked = {name for name, _ in graph.results}
+    for name in [name for name in graph.ops if name not in asked]:
+        op, inputs = graph.ops[name], graph.inputs(name)
+        copies = op.kind == "read" or op.params.get("f") is plus or _keeps(graph, op)
+        if not copies or len(inputs) != 1 or inputs[0].slices or ragged(op.outputs):
+            continue
+        through = functools.partial(_through, graph, inputs[0])
+        slices = [_sliced(graph, edge) for edge in graph.readers(name)]
+        if TRUE.same(op.needs) and all(composes(inputs[0].index, each) for each in slices):
+            graph = replaced(graph, {name: ()}, through)
+    return graph
+
+
+def _sliced(graph: Graph, edge: Edge) -> list[str]:
+    return [name for name, part in phi(graph, edge).items() if isinstance(part, Slice)]
+
+
+def _through(graph: Graph, copied: Edge, edge: Edge) -> Edge:
+    return composed(graph, edge, copied) if edge.source == copied.sink else edge
+
+
+def _keeps(graph: Graph, op: Op) -> bool:
+    """Does an operation give its one input as it is, whatever that is?"""
+    numbers, after = op.params.get("numbers", ()), op.outputs[0]
+    if len(numbers) != 1:
+        return False
+    ((place, number),), (source, *_) = numbers, graph.inputs(op.name)
+    exact = not jnp.issubdtype(after.dtype, jnp.inexact)
+    units = {("mul", 0): 1, ("mul", 1): 1, ("div", 1): 1, ("sub", 1): 0}
+    units |= {("add", 0): 0, ("add", 1): 0} if exact else {}
+    same = units.get((op.kind, place)) == number and math.copysign(1, number) > 0
+    return same and str(graph.ops[source.source].outputs[source.output]) == str(after)
+
+
+def fold(graph: Graph) -> Graph:
+    """Operations of the table on constants alone become constants: 0 x is what 0 x gives."""
+    for name, op in graph.ops.items():
+        sources = [graph.ops[edge.source] for edge in graph.inputs(name)]
+        known = all("value" in source.params and not source.domain for source in sources)
+        if op.kind in TABLE and sources and known:
+            assert op.run is not None
+            (value,) = op.run({}, *(source.params["value"] for source in sources))
+            run = lambda env, value=value: (value,)  # noqa: E731
+            made = dataclasses.replace(op, kind="constant", run=run, params={"value": value})
+            graph = replaced(graph, {name: [(made, ())]})
+    return graph
+
+
+def _signature(graph: Graph, op: Op) -> Any:
+    """Equal for operations that compute the same; random ones draw from keys of their own."""
+    if op.kind == "random":
+        return op.name
+    params = tuple(sorted((k, _mark(v)) for k, v in op.params.items()))
+    inputs = frozenset(dataclasses.replace(edge, sink="") for edge in graph.inputs(op.name))
+    outputs = tuple(str(leaf) for leaf in jax.tree.leaves(op.outputs))
+    return op.kind, op.domain, params, inputs, outputs
+
+
+def _mark(value: Any) -> str:
+    """A text that differs for parameters that differ; functions and arrays are themselves only."""
+    plain = isinstance(value, str | int | float | tuple | None) or hasattr(value, "same")
+    return repr(value) if plain else f"id {id(value)}"
