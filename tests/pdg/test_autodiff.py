@@ -15,6 +15,7 @@ from mmrl.pdg.build.expr import max_, min_
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
+from mmrl.pdg.passes import keeping, recompute, vectorize
 from mmrl.pdg.plan.code import generate, trace
 from mmrl.pdg.plan.frees import plan_memory
 from mmrl.pdg.run import compile
@@ -309,7 +310,7 @@ def gated(w: Any, h: jax.Array, x: jax.Array) -> jax.Array:
     return (1 - z) * h + z * jnp.tanh(w["A"].T @ (z * h) + x)
 
 
-def recurrent(recompute: bool) -> Graph:
+def recurrent(recompute: bool | None) -> Graph:
     """The loss of a gated unit, of which one number is looked at, and dA."""
     p = Program("t")
     (t,), (T,) = p.symbols, p.bounds
@@ -332,28 +333,70 @@ def unrolled(w: Any, x: jax.Array) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recompute", [False, True])
-def test_residuals_replace_a_second_forward_pass(recompute: bool):
+@pytest.mark.parametrize("again", [False, True])
+def test_residuals_replace_a_second_forward_pass(again: bool):
     w, x = {"A": jax.random.normal(jax.random.key(0), (4, 4)) / 2}, jnp.ones((7, 4)) / 3
-    made = compile(recurrent(recompute))
+    made = compile(recurrent(again))
     program = made.xla(T=7)
     for found in (program(w=w, x=x), made.interpret(T=7, w=w, x=x).results):
         wanted = unrolled(w, x)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), found, wanted)
     stored = [program.slots()[name, k] for name, k in program.slots() if name == "cell"]
     # Gates and derivatives are kept, and neither A, which is the same at all t, nor its transpose.
-    assert ("cell", 1) in program.slots() or recompute
+    assert ("cell", 1) in program.slots() or again
     sizes = [size for (name, _), size in program.ring_bytes().items() if name == "cell"]
     assert len(stored) == len(sizes) and max(sizes, default=0) <= 7 * 4 * 4
     # Before XLA optimizes: on a GPU it computes some things twice rather than store them.
-    assert program.lower(w=w, x=x).as_text().count("stablehlo.tanh") == 1 + recompute
+    assert program.lower(w=w, x=x).as_text().count("stablehlo.tanh") == 1 + again
+
+
+def layer() -> Graph:
+    """A layer whose input is cast and reshaped first, and the gradient of its weights."""
+    p = Program("t")
+    w, x = p.input("w", jnp.zeros((6, 4))), p.input("x", jnp.zeros((2, 3), jnp.int8), *p.symbols)
+    h = p.fn(lambda w, x: jnp.tanh(x.astype(jnp.float32).reshape(-1) @ w + 1), w, x, name="h")
+    return p.graph(gradient((h * h).sum(), w))
+
+
+def test_the_compiler_may_recompute_what_a_program_keeps():
+    graph, again = recurrent(None), recurrent(True)
+    assert keeping(graph) == ["cell"] and keeping(again) == keeping(recurrent(False)) == []
+    assert str(graph) == str(recurrent(False)) and str(recompute(graph)[0]) == str(again)
+    assert str(recompute(recurrent(False))[0]) == str(graph)
+    assert str(recompute(recurrent(False), ["cell"])[0]) == str(again)
+    made, (moved, _) = recompute(layer())[0], vectorize(layer(), "t")
+    assert {edge.source for edge in made.inputs("vjp_h")} >= {"w", "x"}
+    assert str(recompute(moved, ["h"])[0]) == str(moved)  # a pass that comes too late
+
+
+def test_twins_keep_what_their_own_derivatives_need():
+    """sin(x) sin(y) by x and by y: two residuals each, of the same types."""
+    p = Program("t")
+    x, y = (p.input(name, 0.0, *p.symbols) for name in "xy")
+
+    def f(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * jnp.sin(y)
+
+    u, v = (p.fn(f, x, y, name=name) for name in "uv")
+    a, b = jnp.array([0.5, 0.6]), jnp.array([0.1, 0.2])
+    found = compile(p.graph(gradient(u, x), gradient(v, y))).interpret(T=2, x=a, y=b).results
+    wanted = jnp.cos(a) * jnp.sin(b), jnp.sin(a) * jnp.cos(b)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_what_is_cheap_or_kept_already_is_no_residual():
+    """Of tanh(w x + 1) its value only, which is its output: neither x as a row nor 1 - tanh²."""
+    graph = layer()
+    assert list(map(str, graph.ops["h"].outputs)) == ["float32[4]"]
+    read = {edge.tensor for edge in graph.inputs("vjp_h")}
+    assert {("x", 0), ("h", 0)} <= read and ("w", 0) not in read
 
 
 @pytest.mark.slow
 def test_gradients_of_parameters_are_summed_as_the_loop_goes_back():
     """A recurrent network keeps one gradient of its parameters, not one for each step."""
-    for recompute in (False, True):
-        program = compile(recurrent(recompute)).xla(T=64)
+    for again in (False, True):
+        program = compile(recurrent(again)).xla(T=64)
         assert (
             max(program.ring_bytes().values()) <= 65 * 4 * 4
         )  # T + 1 states, and A has 16 numbers

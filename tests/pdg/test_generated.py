@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from mmrl.pdg.build.autodiff import gradient
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean.validate import fitting
-from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.naive import execute
 from tests.helpers.pdg_programs import (
@@ -64,6 +64,7 @@ PASSES: dict[str, Callable[[str], Pass]] = {
     "tile by 2": lambda d: along(tile, d, 2),
     "tile by 3": lambda d: along(tile, d, 3),
     "fuse": lambda d: fuse,
+    "recompute": lambda d: recompute,
 }
 A_PASS = st.tuples(st.sampled_from([*PASSES]), st.sampled_from("ttib"))
 STEPS = st.lists(A_PASS, min_size=1, max_size=3)

@@ -20,7 +20,7 @@ from mmrl.course import programs
 from mmrl.course.programs import Environment, Memory, Network
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean.validate import needs
-from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
 from mmrl.pdg.plan.code import Event, generate, trace
 from mmrl.pdg.plan.frees import plan_memory, unproved
 from mmrl.pdg.run import Compiled, compile
@@ -54,7 +54,8 @@ def look(w: PyTree, obs: Any) -> Any:
 
 
 def judge(w: PyTree, obs: Any) -> tuple:
-    return look(w, obs), jnp.tanh(obs @ w["A"]) @ w["v"]
+    h = jnp.tanh(obs @ w["A"])
+    return h @ w["B"], h @ w["v"]
 
 
 def recall(w: PyTree, h: Any, obs: Any) -> tuple:
@@ -75,6 +76,9 @@ PROGRAMS = {
     "PPO": functools.partial(programs.ppo, *CRITIC),
     "LRU": functools.partial(programs.remember, *MEMORY),
 }
+# How often each runs its network: while acting, on the last observation of all (A2C, PPO), and in
+# every epoch (PPO).
+FORWARD = {"2-step": 1, "A2C": 2, "PPO": 3, "LRU": 1}
 PASSES = {
     "lift": lambda g: lift_loops(g, "t", when="always"),
     "vectorize": lambda g: vectorize(g, "t"),
@@ -174,6 +178,21 @@ def test_it_computes_what_the_program_means(program: str, names: tuple[str, ...]
     else:
         found = made.xla(sizes)()
     far = jax.tree.map(lambda a, b: np.abs(a - b).max(), tuple(found), meaning(program, 0))
+    assert max(jax.tree.leaves(far)) < 1e-6, far
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("program", "passes"), FORWARD.items())
+def test_residuals_save_one_forward_pass(program: str, passes: int):
+    """Every network has one tanh. The same is computed if its gradient computes it again."""
+    texts = []
+    for first in ({}, {"recompute": recompute}):
+        made = compile(PROGRAMS[program](), {**first, "batch": lambda g: vectorize(g, "b")})
+        texts.append(made.xla(bounds(program)).lower().as_text())
+    assert [text.count("stablehlo.tanh") for text in texts] == [passes, passes + 1]
+    far = jax.tree.map(
+        lambda a, b: np.abs(a - b).max(), made.xla(bounds(program))(), meaning(program, 0)
+    )
     assert max(jax.tree.leaves(far)) < 1e-6, far
 
 

@@ -96,9 +96,7 @@ def _learn(
     def loss(logp: Array, returns: Array, seen: Any, count: Array) -> Array:
         return -logp * returns * seen[1] / count
 
-    total = gradient(
-        p.fn(loss, logp, returns, now.seen, p.value(B), name="loss"), w, recompute=True
-    )
+    total = gradient(p.fn(loss, logp, returns, now.seen, p.value(B), name="loss"), w)
     last, moments = p.fn(update, w, m, total, name="update")
     w[i + 1], m[i + 1] = last, moments
     return p.graph(last[I - 1], now.score)
@@ -204,7 +202,7 @@ def a2c(
     )
     now = advance(p, environment, seen, carried, action)
     gain = advantages(p, network, now, new[1], w, config)
-    total = gradient(_loss(p, now, new, new[:2], gain, config, ratio=False), w, recompute=True)
+    total = gradient(_loss(p, now, new, new[:2], gain, config, ratio=False), w)
     last, moments = p.fn(update, w, m, total, name="update")
     w[i + 1], m[i + 1] = last, moments
     return p.graph(last[I - 1], now.score)
@@ -238,7 +236,7 @@ def ppo(
         action,
         name="judge",
     )
-    total = gradient(_loss(p, now, new, old[:2], gain, config, ratio=True), w, recompute=True)
+    total = gradient(_loss(p, now, new, old[:2], gain, config, ratio=True), w)
     last, moments = p.fn(update, w, m, total, name="update")
     for was, new in ((w, last), (m, moments)):
         was[i, k + 1] = new

@@ -19,19 +19,17 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
-from jax.interpreters import partial_eval
 
+from mmrl.pdg.build.derivative import Derivative, Forward, PullBack, Residual, filled, inexact
 from mmrl.pdg.build.expr import TRUE, Expr, Slice
 from mmrl.pdg.build.graph import ArrayType, Dim, Domain, Edge, Op, Output, components, ragged, reach
 from mmrl.pdg.build.indexing import composes
-from mmrl.pdg.build.ops import BOUND, infer, plus, traceable
+from mmrl.pdg.build.ops import infer, plus
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.sets import invert, simplify
 from mmrl.pdg.build.tensor import Tensor
@@ -81,12 +79,6 @@ def zeros(program: Program, kind: Any, domain: Domain) -> Tensor:
     domain = domain if ragged(kind) else Domain()
     run = lambda env: (filled(kind, domain, env),)  # noqa: E731
     return program.build("constant", run, [], (kind,), domain=domain, name="zeros")[0]
-
-
-def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
-    """Zeros of some type, at the size that is stored."""
-    shapes = jax.tree.map(lambda leaf: leaf.padded(domain, env), kind)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def add(program: Program, terms: Sequence[Tensor], kind: Any, domain: Domain, name: str) -> Tensor:
@@ -154,15 +146,16 @@ def _gather(
     return program.build("gather", run, [view], (kind,), **more)[0]
 
 
-def gradient(loss: Tensor, *wrt: Tensor, recompute: bool = False) -> Any:
-    """∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.  §5.1
+def gradient(loss: Tensor, *wrt: Tensor, recompute: bool | None = None) -> Any:
+    """Return ∂(Σ_p loss[p])/∂x[k] for each x in `wrt`, over the domain of x.  §5.1
 
-    A function that is differentiated hands what its derivative needs of it (its residuals) to the
-    backward pass, as outputs of its own. With `recompute` the backward pass calls it once more:
-    less memory, more time.
+    A function that is differentiated returns its residuals too, which its backward pass reads. With
+    `recompute` true the backward pass calls the function a second time instead, which takes less
+    memory and more time. The default, None, keeps residuals and leaves the choice to the compiler
+    (`passes.recompute`); false and true are final.
 
-    One tensor for one x, otherwise a tuple. What an x is computed from plays no part: parameters
-    are independent variables, even where `w[i + 1]` depends on `w[i]`. Leaves that are not
+    One tensor for one x, otherwise a tuple. An x is an independent variable: no gradient flows to
+    what it is computed from, even where `w[i + 1]` depends on `w[i]`. Leaves that are not
     floating-point have gradient None. Raises `ValueError` if the loss is not a floating-point
     scalar, or an x is an indexed read rather than a whole tensor.
     """
@@ -189,7 +182,7 @@ def gradient(loss: Tensor, *wrt: Tensor, recompute: bool = False) -> Any:
 class _Reverse:
     """One backward pass: which edges carry gradients, and the gradient of each tensor once made."""
 
-    def __init__(self, loss: Tensor, wrt: set[Output], recompute: bool):
+    def __init__(self, loss: Tensor, wrt: set[Output], recompute: bool | None):
         self.program: Program = loss.program
         self.ops = self.program.ops
         self.loss, self.recompute = loss, recompute
@@ -262,147 +255,37 @@ class _Reverse:
 
     def _vjp(self, op: Op) -> dict[int, Tensor]:
         """One operation that gives the cotangents of those arguments that carry a gradient."""
-        wanted = sorted(edge.input for edge in self.edges if edge.sink == op.name)
-        outputs, inputs = self.outputs[op.name], self.program.reads[op.name]
+        inputs, outputs = self.program.reads[op.name], tuple(self.outputs[op.name])
+        wanted = tuple(sorted({edge.input for edge in self.edges if edge.sink == op.name}))
+        derivative = Derivative(op, tuple(x.type for x in inputs), wanted, outputs)
         cotangents = [self.gradient((op.name, k)) for k in outputs]
-        kept = () if self.recompute else residuals(self.program, op, wanted, outputs)
-        saved = [self.program.output(op.name, len(op.outputs) + k) for k in range(len(kept))]
-        kinds, cotangents = [x.type for x in inputs], [*saved, *cotangents]
-        run = functools.partial(pull_back, op, kinds, wanted, outputs, kept)
-        every = range(len(inputs))
-        jaxpr, owners = _traced(self.program, op, run(every), [*inputs, *cotangents])
-        _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-        asked = {owner for yes, owner in zip(used, owners, strict=True) if yes}
-        read = [k for k in every if k in asked]
+        kept = () if self.recompute else self._keep(derivative, inputs)
+        output = functools.partial(self.program.output, op.name)
+        types, bounds = self.ops[op.name].outputs, self.program.bounds
+        back = PullBack.of(derivative, kept, types, bounds, chosen=self.recompute is not None)
         results = self.program.build(
             "vjp",
-            run(read),
-            [*(inputs[k] for k in read), *cotangents],
-            tuple(inexact(kinds[k]) for k in wanted),
+            back,
+            [*(inputs[k] for k in back.read), *map(output, back.saved), *cotangents],
+            tuple(inexact(derivative.kinds[k]) for k in wanted),
             domain=op.domain,
             name=f"vjp_{op.name}",
-            params={"of": op.name, "wanted": tuple(wanted), "outputs": tuple(outputs)},
+            params={"of": op.name, "wanted": wanted, "outputs": outputs},
         )
         return dict(zip(wanted, results, strict=True))
 
-
-def _linearized(
-    op: Op, wanted: Sequence[int], outputs: Sequence[int], env: Mapping[str, Any], primals: Sequence
-) -> tuple[Any, tuple[Any, ...]]:
-    """`jax.vjp` of some outputs of the operation by the arguments wanted, and all its outputs."""
-    forward = op.run
-    assert forward is not None
-
-    def linearized(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
-        def f(*moved: Any) -> tuple[Any, Any]:
-            now = dict(enumerate(primals))
-            now |= {k: eqx.combine(x, primals[k]) for k, x in zip(wanted, moved, strict=True)}
-            results = tuple(forward({**env, **here}, *now.values()))
-            return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in outputs), results
-
-        moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in wanted]
-        _, back, results = jax.vjp(f, *moving, has_aux=True)
-        return back, results
-
-    # Numbers, and weak types as of jnp.full(4, 0.3), would change which residuals there are, point
-    # by point: so it is always traced, with the same types, before it is run.
-    here = {name: env[name] for name in op.domain.names}
-    given = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
-    jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, given)
-    leaves = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((here, given)))
-    return jax.tree.unflatten(jax.tree.structure(out), leaves)
-
-
-def residuals(
-    program: Program, op: Op, wanted: Sequence[int], outputs: Sequence[int]
-) -> tuple[int, ...]:
-    """Let the operation return the residuals of its derivative too; which leaves of it they are.
-
-    Left out is what the backward pass has anyway: arguments themselves, constants, and what
-    follows from arguments alone that are the same at several points, as parameters are.
-    """
-    if op.kind not in ("fn", "random"):
-        return ()
-
-    def leaves(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
-        return tuple(jax.tree.leaves(_linearized(op, wanted, outputs, env, primals)[0]))
-
-    inputs = program.reads[op.name]
-    jaxpr, owners = _traced(program, op, leaves, inputs)
-    here = [k is None or set(inputs[k].domain.names) == set(op.domain.names) for k in owners]
-    kept = []
-    for k, variable in enumerate(jaxpr.outvars):
-        asked = [place == k for place in range(len(jaxpr.outvars))]
-        used = partial_eval.dce_jaxpr(jaxpr, asked)[1]
-        plain = not jnp.issubdtype(variable.aval.dtype, jax.dtypes.extended)
-        if plain and variable not in jaxpr.invars and any(map(operator.and_, used, here)):
-            kept.append(k)
-
-    def run(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
-        back, results = _linearized(op, wanted, outputs, env, primals)
-        found = jax.tree.leaves(back)
-        _same(op, len(found), len(jaxpr.outvars))
-        return *results, *(found[k] for k in kept)
-
-    if kept:
-        kinds = [x.type for x in inputs]
-        types = infer(run, kinds, op.domain, program.bounds, op.name, full=True)
-        program.ops[op.name] = dataclasses.replace(op, run=run, outputs=types)
-    return tuple(kept)
-
-
-def _same(op: Op, found: Any, wanted: Any) -> None:
-    if found != wanted:
-        raise ValueError(
-            f"`{op.name}` must have the same derivative whenever it is traced, for its residuals "
-            f"to be kept: {wanted} became {found}. Take `gradient(…, recompute=True)`."
-        )
-
-
-def pull_back(
-    op: Op,
-    kinds: Sequence[Any],
-    wanted: Sequence[int],
-    outputs: Sequence[int],
-    kept: Sequence[int],
-    read: Sequence[int],
-) -> Callable[..., tuple[Any, ...]]:
-    """`run(env, *arguments, *residuals, *cotangents)`: the cotangents of the arguments wanted.
-
-    Given are the arguments that it has to `read`; zeros stand in for others of `kinds`, on which
-    nothing depends. `kept` are the leaves of the derivative that the residuals are.
-    """
-
-    def vjp(env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
-        last = len(read) + len(kept)
-        given = {k: filled(x, op.domain, env) for k, x in enumerate(kinds) if k not in read}
-        given |= zip(read, values, strict=False)
-        primals = [given[k] for k in sorted(given)]
-        back, _ = _linearized(op, wanted, outputs, env, primals)
-        leaves, tree = jax.tree.flatten(back)
-        for k, value in zip(kept, values[len(read) : last], strict=True):
-            _same(op, (leaves[k].shape, leaves[k].dtype), (value.shape, value.dtype))
-            leaves[k] = value
-        return tree.unflatten(leaves)(tuple(values[last:]))
-
-    return vjp
-
-
-def _traced(
-    program: Program, op: Op, run: Callable[..., Any], tensors: Sequence[Tensor]
-) -> tuple[Any, list[int | None]]:
-    """The jaxpr of `run(env, *tensors)`, and which tensor each argument is of; None for symbols."""
-    size = functools.partial(op.domain.largest, bounds={b.name: BOUND for b in program.bounds})
-    kinds = [x.type for x in tensors]
-    call, env, *values = traceable(run, kinds, op.domain.names, program.bounds, size)
-    owners: list[int | None] = [None] * len(jax.tree.leaves(env))
-    for k, value in enumerate(values):
-        owners += [k] * len(jax.tree.leaves(value))
-    return jax.make_jaxpr(call)(env, *values).jaxpr, owners
-
-
-def inexact(kind: Any) -> Any:
-    """The floating-point leaves of a type, None in place of the others."""
-    return jax.tree.map(
-        lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, kind
-    )
+    def _keep(self, derivative: Derivative, inputs: Sequence[Tensor]) -> list[Residual]:
+        """Let the operation return its residuals too; return where each of them is."""
+        op, bounds = derivative.op, self.program.bounds
+        if op.kind not in ("fn", "random"):
+            return []
+        kept = derivative.residuals(bounds, [x.domain for x in inputs])
+        new = {output: leaf for leaf, output in kept if output >= len(op.outputs)}
+        if new:
+            run = Forward(derivative, tuple(new[k] for k in sorted(new)))
+            types = infer(run, derivative.kinds, op.domain, bounds, op.name, full=True)
+            # Two operations of one function may keep different values for different derivatives.
+            own = {"residuals": (derivative.wanted, derivative.outputs)}
+            op = dataclasses.replace(op, run=run, outputs=types, params={**op.params, **own})
+            self.program.ops[op.name] = op
+        return kept

@@ -12,6 +12,7 @@ from mmrl.pdg.clean import remove_dead
 from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.loops import Recurrence, lift, recognize
+from mmrl.pdg.passes.recompute import keeping, recompute
 from mmrl.pdg.passes.steps import Declared, Refusal, declare
 from mmrl.pdg.passes.tile import tile, vectorize
 
@@ -22,9 +23,11 @@ __all__ = [
     "Stage",
     "declare",
     "fuse",
+    "keeping",
     "lift",
     "lift_loops",
     "recognize",
+    "recompute",
     "stages",
     "tile",
     "vectorize",

@@ -1,0 +1,228 @@
+"""The derivative of one operation, and the values that its forward pass keeps for it.
+
+JAX splits a function into a forward pass and a linear map back, whose leaves are the *residuals*:
+what the map needs of the forward pass. They become outputs of the operation (`Forward`), which the
+backward pass reads (`PullBack`), or the backward pass computes them a second time.
+
+Only a residual that is expensive to compute is kept. Sums, products entry by entry and reshapes are
+computed again from the arguments and from the residuals that are kept, so that tanh(x) keeps its
+value and not also 1 - tanh²(x), and no observation is kept twice because a layer reshapes it.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Literal, jaxpr_as_fun
+from jax.interpreters import partial_eval
+
+from mmrl.pdg.build.expr import Sym
+from mmrl.pdg.build.graph import Domain, Op
+from mmrl.pdg.build.ops import BOUND, traceable
+
+_CHEAP = {"abs", "add", "add_any", "and", "convert_element_type", "copy", "div", "eq", "ge", "gt"}
+_CHEAP |= {"iota", "le", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "select_n", "sign"}
+_CHEAP |= {"square", "stop_gradient", "sub", "broadcast_in_dim", "concatenate", "expand_dims"}
+_CHEAP |= {"pad", "reshape", "rev", "slice", "squeeze", "transpose"}
+
+
+class Residual(NamedTuple):
+    """A leaf of the linear map back, and the output of the operation that holds it."""
+
+    leaf: int
+    output: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Derivative:
+    """The derivative of some `outputs` of an operation by the arguments `wanted`.
+
+    `kinds` are the types of all arguments.
+    """
+
+    op: Op
+    kinds: tuple[Any, ...]
+    wanted: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def linearize(
+        self, env: Mapping[str, Any], primals: Sequence[Any]
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return the map from cotangents to those of the arguments, and all outputs."""
+        forward = self.op.run
+        assert forward is not None
+
+        def linearized(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
+            @functools.partial(jax.checkpoint, policy=_is_kept, prevent_cse=False)
+            def f(*moved: Any) -> tuple[Any, Any]:
+                now = dict(enumerate(primals))
+                now |= {k: eqx.combine(x, primals[k]) for k, x in zip(self.wanted, moved)}  # noqa: B905
+                results = tuple(forward({**env, **here}, *now.values()))
+                return tuple(eqx.filter(results[k], eqx.is_inexact_array) for k in self.outputs), (
+                    results
+                )
+
+            moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in self.wanted]
+            _, back, results = jax.vjp(f, *moving, has_aux=True)
+            return back, results
+
+        # Numbers, and weak types as of jnp.full(4, 0.3), would change which residuals there are,
+        # point by point: so it is always traced, with the same types, before it is run.
+        here = {name: env[name] for name in self.op.domain.names}
+        given = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), list(primals))
+        jaxpr, out = jax.make_jaxpr(linearized, return_shape=True)(here, given)
+        leaves = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((here, given)))
+        return jax.tree.unflatten(jax.tree.structure(out), leaves)
+
+    def residuals(self, bounds: Sequence[Sym], domains: Sequence[Domain]) -> list[Residual]:
+        """Return the residuals to keep: those with a value for each point of the operation.
+
+        Not kept are arguments, constants, and what follows from arguments that are the same at
+        several points, as parameters are. `domains` are those of the arguments. A residual that is
+        an output already is read there; the others are numbered as outputs behind the present ones.
+        """
+
+        def run(env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
+            back, results = self.linearize(env, primals)
+            return jax.tree.leaves(back), results
+
+        jaxpr, owners = self._traced(run, self.kinds, bounds)
+        sizes = [len(jax.tree.leaves(kind)) for kind in self.op.outputs]
+        count = len(jaxpr.outvars) - sum(sizes)
+        owned = [k for k, size in enumerate(sizes) for _ in range(size)]
+        places = {
+            variable: k
+            for k, variable in zip(owned, jaxpr.outvars[count:], strict=True)
+            if sizes[k] == 1 and not isinstance(variable, Literal)
+        }
+        kept, new = [], len(self.op.outputs)
+        own = set(self.op.domain.names)
+        names = [own if k is None else set(domains[k].names) for k in owners]
+        for leaf, variable in enumerate(jaxpr.outvars[:count]):
+            asked = [place == leaf for place in range(len(jaxpr.outvars))]
+            used = partial_eval.dce_jaxpr(jaxpr, asked)[1]
+            along = [part for part, yes in zip(names, used, strict=True) if yes]
+            plain = not jnp.issubdtype(variable.aval.dtype, jax.dtypes.extended)
+            if plain and along and set().union(*along) == own and variable not in jaxpr.invars:
+                output = places.setdefault(variable, new)
+                new += output == new
+                kept.append(Residual(leaf, output))
+        return kept
+
+    def read(
+        self, run: Callable[..., Any], others: Sequence[Any], bounds: Sequence[Sym]
+    ) -> tuple[int, ...]:
+        """Return the arguments on which `run(env, *arguments, *others)` depends."""
+        jaxpr, owners = self._traced(run, [*self.kinds, *others], bounds)
+        _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+        asked = {owner for yes, owner in zip(used, owners, strict=True) if yes}
+        return tuple(k for k in range(len(self.kinds)) if k in asked)
+
+    def _traced(
+        self, run: Callable[..., Any], kinds: Sequence[Any], bounds: Sequence[Sym]
+    ) -> tuple[Any, list[int | None]]:
+        """The jaxpr of `run`, and the argument that each of its inputs is of; None for symbols."""
+        domain = self.op.domain
+        size = functools.partial(domain.largest, bounds={b.name: BOUND for b in bounds})
+        call, env, *values = traceable(run, kinds, domain.names, bounds, size)
+        owners: list[int | None] = [None] * len(jax.tree.leaves(env))
+        for k, value in enumerate(values):
+            owners += [k] * len(jax.tree.leaves(value))
+        return jax.make_jaxpr(call)(env, *values).jaxpr, owners
+
+
+def _is_kept(primitive: Any, *_: Any, **params: Any) -> bool:
+    return primitive.name not in _CHEAP
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Forward:
+    """`run(env, *arguments)` of an operation that also returns some leaves of its derivative."""
+
+    derivative: Derivative
+    leaves: tuple[int, ...]
+
+    def __call__(self, env: Mapping[str, Any], *primals: Any) -> tuple[Any, ...]:
+        back, results = self.derivative.linearize(env, primals)
+        found = jax.tree.leaves(back)
+        return *results, *(found[k] for k in self.leaves)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PullBack:
+    """`run(env, *arguments, *residuals, *cotangents)`: the cotangents of the arguments wanted.
+
+    Given are the arguments that it has to `read`; zeros stand in for the others, on which nothing
+    depends. The residuals are the outputs `saved` of the operation. `chosen` is true if the caller
+    decided whether there are any.
+    """
+
+    derivative: Derivative
+    kept: tuple[Residual, ...]
+    read: tuple[int, ...]
+    chosen: bool
+
+    @classmethod
+    def of(
+        cls,
+        derivative: Derivative,
+        kept: Sequence[Residual],
+        outputs: Sequence[Any],
+        bounds: Sequence[Sym],
+        chosen: bool,
+    ) -> "PullBack":
+        """Return the map that reads as few arguments as it can.
+
+        `outputs` are the types of the operation's outputs, with residuals among them.
+        """
+        every = tuple(range(len(derivative.kinds)))
+        whole = cls(derivative, tuple(kept), every, chosen)
+        cotangents = [inexact(derivative.op.outputs[k]) for k in derivative.outputs]
+        others = [*(outputs[k] for k in whole.saved), *cotangents]
+        return dataclasses.replace(whole, read=derivative.read(whole, others, bounds))
+
+    @property
+    def saved(self) -> tuple[int, ...]:
+        """The outputs of the operation that hold residuals."""
+        return tuple(sorted({residual.output for residual in self.kept}))
+
+    def __call__(self, env: Mapping[str, Any], *values: Any) -> tuple[Any, ...]:
+        derivative, last = self.derivative, len(self.read) + len(self.saved)
+        domain = derivative.op.domain
+        given = {
+            k: filled(kind, domain, env)
+            for k, kind in enumerate(derivative.kinds)
+            if k not in self.read
+        }
+        given |= zip(self.read, values, strict=False)
+        back, _ = derivative.linearize(env, [given[k] for k in sorted(given)])
+        leaves, tree = jax.tree.flatten(back)
+        saved = dict(zip(self.saved, values[len(self.read) : last], strict=True))
+        for leaf, output in self.kept:
+            (value,) = jax.tree.leaves(saved[output])
+            wanted = leaves[leaf]
+            if (wanted.shape, wanted.dtype) != (value.shape, value.dtype):
+                raise ValueError(
+                    f"`{derivative.op.name}` must have the same derivative whenever it is traced, "
+                    f"for its residuals to be kept: {value.dtype}{value.shape} became "
+                    f"{wanted.dtype}{wanted.shape}. Take `gradient(…, recompute=True)`."
+                )
+            leaves[leaf] = value
+        return tree.unflatten(leaves)(tuple(values[last:]))
+
+
+def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:
+    """Zeros of some type, at the size that is stored."""
+    shapes = jax.tree.map(lambda leaf: leaf.padded(domain, env), kind)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def inexact(kind: Any) -> Any:
+    """The floating-point leaves of a type, None in place of the others."""
+    return jax.tree.map(
+        lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, kind
+    )

@@ -1,0 +1,78 @@
+"""Recompute: run an operation a second time for its gradient, instead of keeping its residuals.
+
+    y[t], r[t] = f(x[t]); dx[t] = g(r[t], dy[t])    ↦    y[t] = f(x[t]); dx[t] = g(x[t], dy[t])
+
+`gradient` keeps the residuals r, which takes memory from the forward pass to the backward pass.
+This pass takes time instead: the backward pass g reads the arguments of f and calls f again. Use
+it before passes that move operations into arrays; what was moved already stays as it is.
+"""
+
+import dataclasses
+from collections.abc import Collection
+
+from mmrl.pdg.build.derivative import Forward, PullBack
+from mmrl.pdg.build.expr import Sym
+from mmrl.pdg.build.graph import Graph, Op
+from mmrl.pdg.clean import Made, remove_dead, replaced
+
+
+def keeping(graph: Graph) -> list[str]:
+    """Return the operations whose residuals are kept although the program left the choice open."""
+    found = [(_forward(graph, op), op.run) for op in graph.ops.values()]
+    names = [name for name, run in found if name and isinstance(run, PullBack) and not run.chosen]
+    return list(dict.fromkeys(names))
+
+
+def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
+    """Return the graph in which the gradients of some operations recompute their residuals.
+
+    `only` names the operations that are differentiated; by default they are those of `keeping`.
+    """
+    chosen = set(keeping(graph) if only is None else only)
+    pairs = [(op, name) for op in graph.ops.values() if (name := _forward(graph, op)) in chosen]
+    made = {op.name: [_again(graph, op, str(name))] for op, name in pairs}
+    graph = replaced(graph, made)
+    names = list(dict.fromkeys(str(name) for _, name in pairs))
+    for name in names:
+        graph = _without_residuals(graph, name)
+    graph = remove_dead(graph)
+    words = [f"the gradient of {name} computes it again" for name in names]
+    return graph, words + [f"{name} keeps no residuals" for name in sorted(chosen - {*names})]
+
+
+def _forward(graph: Graph, op: Op) -> str | None:
+    """The operation whose residuals a gradient reads, if both are as they were built."""
+    if not isinstance(op.run, PullBack) or not op.run.kept:
+        return None
+    source = graph.inputs(op.name)[len(op.run.read)].source
+    run = graph.ops[source].run
+    while isinstance(run, Forward) and run is not op.run.derivative.op.run:
+        run = run.derivative.op.run
+    return source if run is op.run.derivative.op.run else None
+
+
+def _again(graph: Graph, op: Op, name: str) -> Made:
+    """The gradient, reading the arguments of the operation instead of its residuals."""
+    back, reads = op.run, graph.inputs(op.name)
+    assert isinstance(back, PullBack)
+    cotangents = reads[len(back.read) + len(back.saved) :]
+    bounds = [Sym(bound) for bound in graph.bounds]
+    new = PullBack.of(back.derivative, (), (), bounds, back.chosen)
+    arguments = [edge for edge in graph.inputs(name) if edge.input in new.read]
+    edges = [
+        dataclasses.replace(edge, sink=op.name, input=k)
+        for k, edge in enumerate([*arguments, *cotangents])
+    ]
+    return dataclasses.replace(op, run=new), edges
+
+
+def _without_residuals(graph: Graph, name: str) -> Graph:
+    """The graph in which an operation returns no residuals, if no other gradient reads them."""
+    op = graph.ops[name]
+    if not isinstance(op.run, Forward):
+        return graph
+    plain = op.run.derivative.op
+    if any(edge.output >= len(plain.outputs) for edge in graph.readers(name)):
+        return graph
+    new = dataclasses.replace(op, run=plain.run, outputs=plain.outputs, params=plain.params)
+    return _without_residuals(graph.replace(ops={**graph.ops, name: new}), name)
