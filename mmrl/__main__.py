@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import mmrl
-from mmrl.commands.encoding import replace_unknown
-from mmrl.commands.interrupts import INTERRUPTED, Interrupts
+from mmrl.commands.process import INTERRUPTED, Interrupts, replace_unknown
 
 # What each command of `mmrl.commands` does; their modules are slow to import, this one is not.
 COMMANDS = {

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from mmrl.commands.console import Path, called, open_console
+from mmrl.commands.terminal import Path, open_console
 from mmrl.course.capstone import entries, gates
 from mmrl.course.capstone.evaluation import FULL, NOTHING, QUICK
 from mmrl.runs import RunError
+from mmrl.runs.shell import called
 
 REFUSED = 1
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODULE:CLASS")]

@@ -1,25 +1,20 @@
-"""`--distributed`: the processes of one run find each other, before JAX starts.
+"""`--distributed`: start JAX in the processes of one run, with a sentence for each mistake."""
 
-JAX aborts where a process is missing, and crashes where a port is taken. So they meet first in
-plain sockets, where every mistake is a sentence, and then start JAX together.
-"""
-
-import contextlib
 import dataclasses
 import os
 import signal
 import socket
-import time
+import sys
+import threading
 from collections.abc import Sequence
 
 import jax
 import tyro
-from jax._src.clusters import ClusterEnv  # `initialize` asks it too, but says nothing of the answer
+from jax._src.clusters import ClusterEnv  # `initialize` queries it too, but keeps the answer
 from jax.experimental import multihost_utils
 
 WAIT = 300  # seconds until the last process has to be there
 LOST = 60  # seconds without a sign until a process counts as dead, and all others end
-_HERE = b"mmrl "  # and the number of a process and how many it knows of; the answer begins so, too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +33,9 @@ class Hosts:
 
 
 def connect(arguments: Sequence[str]) -> None:
-    """Join the other processes that these words, or a cluster's variables, name, if they ask to.
+    """Join the other processes that these words, or a cluster's variables, name.
 
-    Raises `ValueError` if nothing names them, and if one does not come within `WAIT` seconds.
+    Raises `ValueError` if nothing names them. Ends the process if one is missing after `WAIT` s.
     """
     words = {word.partition("=")[0] for word in arguments}
     options = {f"--{field.name}" for field in dataclasses.fields(Hosts)}
@@ -54,23 +49,38 @@ def connect(arguments: Sequence[str]) -> None:
     hosts, _ = tyro.cli(Hosts, args=arguments, return_unknown_args=True, prog="mmrl train")
     address, processes, process, local = _place(hosts)
     if process == 0:
-        print(
-            f"waiting for {processes - 1} other processes at {address}, at most {WAIT} s",
-            flush=True,
-        )
-    meet(address, processes, process, WAIT)
+        _check_port(int(address.rpartition(":")[2]))
+        others = f"{processes - 1} other processes at {address}"
+        print(f"waiting for {others}, at most {WAIT} s", flush=True)
+    # JAX aborts if its own time is up; this timer comes first, and says why.
+    timer = threading.Timer(WAIT, _give_up, (address, processes))
+    timer.daemon = True
+    timer.start()
     jax.distributed.initialize(
         address,
         processes,
         process,
         local,
         cluster_detection_method="deactivate",
+        initialization_timeout=WAIT + LOST,
         heartbeat_timeout_seconds=LOST,
         shutdown_timeout_seconds=LOST,
     )
+    timer.cancel()
     # CPUs wait 30 s for the first collective, and one may compile for longer than another.
     multihost_utils.sync_global_devices("connect")
     signal.signal(signal.SIGINT, _stop_all)
+
+
+def _give_up(address: str, processes: int) -> None:
+    """End this process, in which JAX waits for others that did not come."""
+    print(
+        f"mmrl: Not all of the {processes} processes came to {address} within {WAIT} s. Start each "
+        "of them with the same --processes and a --process of its own, where it can be reached.",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
 
 
 def _stop_all(*_: object) -> None:
@@ -81,7 +91,7 @@ def _stop_all(*_: object) -> None:
 
 
 def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
-    """HOST:PORT, the number of processes, that of this one, and its devices, if not all."""
+    """Return HOST:PORT, the number of processes, that of this one, and its devices, if not all."""
     address = hosts.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
     found = (address, hosts.processes, hosts.process, None)
     if None in found[:3]:
@@ -110,72 +120,13 @@ def _place(hosts: Hosts) -> tuple[str, int, int, Sequence[int] | None]:
     return address, processes, process, None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local
 
 
-def meet(address: str, processes: int, process: int, seconds: int) -> None:
-    """Wait until all processes are there.
-
-    Raises `ValueError`, in all of them, if one is not, or was told of another number of them.
-    """
-    host, _, port = address.rpartition(":")
-    until = time.monotonic() + seconds
-    if process == 0:
-        wrong = _gather(int(port), processes, until)
-    else:
-        wrong = _report(host.strip("[]"), int(port), f"{process} {processes}", seconds)
-    if wrong[:1].isdigit():
-        raise ValueError(
-            f"Of {processes} processes these did not come to {address} within {seconds} s: "
-            f"{wrong}. Start each of them, with a --process of its own, where it can be reached."
-        )
-    if wrong:
-        raise ValueError(wrong)
-
-
-def _gather(port: int, processes: int, until: float) -> str:
-    """Hear of all processes and answer them: with the numbers of those that are missing, or with a
-    sentence on one that was told otherwise."""
-    here: dict[int, socket.socket] = {}
-    told = ""
-    missing = set(range(1, processes))
-    both = socket.has_dualstack_ipv6()
+def _check_port(port: int) -> None:
+    """Raise `ValueError` if process 0 cannot listen on a port, where JAX would crash."""
     try:
-        family = socket.AF_INET6 if both else socket.AF_INET
-        listener = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+        socket.create_server(("", port)).close()
     except OSError as error:
         raise ValueError(
             f"Process 0 cannot listen on port {port}: {os.strerror(error.errno or 0)}. Choose "
             "another for all processes: --coordinator HOST:PORT, or in a cluster the variable "
             "JAX_COORDINATOR_PORT."
         ) from None
-    with listener, contextlib.ExitStack() as connections:
-        with contextlib.suppress(TimeoutError):
-            while missing and not told:
-                listener.settimeout(max(until - time.monotonic(), 1e-3))
-                other = connections.enter_context(listener.accept()[0])
-                other.settimeout(5)  # whoever else knocks may say nothing
-                with contextlib.suppress(OSError, ValueError):
-                    number, many = map(int, other.recv(64).removeprefix(_HERE).split())
-                    here[number] = other
-                    if many != processes:
-                        told = f"--processes is {processes} in process 0, and {many} in {number}: "
-                        told += "give it alike to all."
-                missing -= here.keys()
-        told = told or ", ".join(map(str, sorted(missing)))
-        for other in here.values():
-            with contextlib.suppress(OSError):
-                other.sendall(_HERE + told.encode())
-    return told
-
-
-def _report(host: str, port: int, who: str, seconds: int) -> str:
-    """Tell process 0 that this one is there, and hear what is wrong: "0" without an answer."""
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        with contextlib.suppress(OSError), socket.create_connection((host, port), left) as to:
-            to.settimeout(seconds + 5)  # process 0, which may have come later, says who is missing
-            if to.getsockname() != to.getpeername():  # a port that nobody has may call itself
-                to.sendall(_HERE + who.encode())
-                answer = to.makefile("rb").read()
-                if answer.startswith(_HERE):
-                    return answer.removeprefix(_HERE).decode()
-        time.sleep(0.2)
-    return "0"

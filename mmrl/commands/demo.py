@@ -16,9 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mmrl.commands.console import Path, called, open_console
-from mmrl.commands.folders import made
-from mmrl.commands.terminal import duration, in_background, sparkline
+from mmrl.commands.options import made
+from mmrl.commands.terminal import Path, duration, in_background, open_console, sparkline
 from mmrl.course.demo import (
     BEST,
     CHANCE,
@@ -32,6 +31,7 @@ from mmrl.course.demo import (
 )
 from mmrl.runs import Run, RunError, Setup, append, saved
 from mmrl.runs.files import Claim, claim, replace, writing
+from mmrl.runs.shell import called
 
 RESULTS, CURVES = "results.jsonl", "curves.png"
 

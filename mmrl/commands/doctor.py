@@ -20,8 +20,7 @@ from rich.text import Text
 
 import mmrl
 from mmrl.agents import AGENTS
-from mmrl.commands.console import open_console
-from mmrl.commands.terminal import in_background
+from mmrl.commands.terminal import in_background, open_console
 from mmrl.runs import Run, Setup
 
 SICK = 1  # exit code

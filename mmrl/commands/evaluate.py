@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mmrl.agents import find
-from mmrl.commands.console import Path, called, open_console
-from mmrl.commands.terminal import tell_lost
+from mmrl.commands.terminal import Path, open_console, open_run
 from mmrl.rollout import evaluate
-from mmrl.runs import Run, RunError, interval, reopen, zoo
+from mmrl.runs import Run, RunError, interval, zoo
 from mmrl.runs.folder import CHECKPOINT
 from mmrl.runs.player import Policy
+from mmrl.runs.shell import called
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.path.suffix == ".npz" or (zoo.named(options.path) and not options.path.exists()):
         _evaluate_file(options)
         return 0
-    run = reopen(options.path, options.best)
-    tell_lost(run, options.path, open_console())
+    run = open_run(options.path, options.best)
     net = run.best.net if options.best and run.best else run.state.net
     if options.original:
         from mmrl.commands.original import play

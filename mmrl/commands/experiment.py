@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mmrl.commands.console import Path, open_console
-from mmrl.commands.terminal import in_background
+from mmrl.commands.terminal import Path, in_background, open_console
 from mmrl.course import experiments
 from mmrl.course.experiments import cluster, parts
 from mmrl.course.experiments.queue import Queue

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from mmrl.commands.console import Path, open_console
-from mmrl.commands.folders import new_files
-from mmrl.commands.terminal import tell_lost
-from mmrl.runs import Run, RunError, reopen
+from mmrl.commands.options import numbered
+from mmrl.commands.terminal import Path, open_console, open_run
+from mmrl.runs import Run, RunError
 from mmrl.runs.export import export
 
 
@@ -34,9 +33,7 @@ class Options:
 def main(arguments: Sequence[str]) -> int:
     """Export, and say what the file holds. Raises `RunError` and `ValueError`."""
     options = tyro.cli(Options, args=arguments, prog="mmrl export")
-    run = reopen(options.path, options.best)
-    tell_lost(run, options.path, open_console())
-    out, about = _exported(run, options)
+    out, about = _exported(open_run(options.path, options.best), options)
     open_console().print(
         f"{out}, {out.stat().st_size / 1000:.0f} kB: {about['agent']} with memory "
         f"{about['memory']} on {about['env']}, seed {about['seed']} after block {about['block']}, "
@@ -49,9 +46,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _exported(run: Run, options: Options) -> tuple[pathlib.Path, dict[str, Any]]:
     """Export to the file that the options name, or to a new one; return its path and contents."""
-    free = new_files(f"{options.path.resolve().name}-policy", ".npz")
+    names = numbered(f"{options.path.resolve().name}-policy", ".npz")
     while True:
-        out = options.out or next(free)
+        out = options.out or next(name for name in names if not name.exists())
         try:
             return out, export(run, out, options.seed, options.best)
         except RunError:

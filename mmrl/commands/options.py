@@ -1,10 +1,13 @@
-"""The options of `mmrl train` and `mmrl sweep`, and the setup and folder that they mean."""
+"""The options of `mmrl train` and `mmrl sweep`, and the setup and the folder that they mean."""
 
 import argparse
+import contextlib
 import dataclasses
 import inspect
+import itertools
 import pathlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -13,20 +16,19 @@ from mmrl import memory
 from mmrl.agents import AGENTS, find
 from mmrl.agents.presets import find_preset
 from mmrl.commands.connect import Hosts
-from mmrl.commands.console import Path, called, path_of
-from mmrl.commands.folders import RESULTS, new_folder, newest
-from mmrl.commands.words import described
+from mmrl.commands.terminal import Path, path_of
 from mmrl.envs import registered
 from mmrl.runs import SEEDS, RunError, Setup, restore
+from mmrl.runs.files import writing
 from mmrl.runs.folder import Folder, kind
+from mmrl.runs.shell import called
 
+RESULTS = pathlib.Path("results")
 AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
 
 Plain V-trace is clear with --replay-fraction 0."""
 OF_A_SETUP = ("env", "agent", "seeds", "observes", "shards", "precision", "config")
 NAMELESS = "`over` must name a setting and its values, such as learning_rate; got none."
-_EXAMPLE = ("popgym-RepeatFirstEasy-v0",)
-_SWEEP = (*_EXAMPLE, "--over", "learning-rate", "1e-3", "3e-3", "1e-2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +104,19 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
     Raises `ValueError` and `RunError` for options that do not fit each other, or the run.
     """
     words, names = _first_words(arguments)
-    sweeps = command == "sweep" or "--over" in names
-    path, there = _to_resume(words, command) if words.resume else (words.out, None)
+    sweeps = command == "sweep"
+    path, there = _to_resume(words, sweeps) if words.resume else (words.out, None)
+    holds = f"{path} holds a {'sweep' if there and there.over else 'run'}"
     agent = words.agent or (there.agent if there else Setup.agent)
-    check_options(names, agent)
+    _check_options(names, agent)
     if there and there.agent != agent:
-        raise RunError(
-            f"{path} holds a {_kind(there)} of {there.agent}, not of {agent}: leave --agent out."
-        )
-    options = _parsed(arguments, there or _usual(agent, words.preset, sweeps), command)
+        raise RunError(f"{holds} of {there.agent}, not of {agent}: leave --agent out.")
+    usual = there or _usual(agent, words.preset, sweeps or "--over" in names)
+    options = _parsed(arguments, usual, command)
     if not options.env:
-        raise _no_environment(options, path, command)
+        raise _no_environment(path if words.resume else None, command)
     if there and options.env != there.env:
-        raise RunError(
-            f"{path} holds a {_kind(there)} on {there.env}, not on {options.env}: leave that out."
-        )
+        raise RunError(f"{holds} on {there.env}, not on {options.env}: leave that out.")
     options = _with_steps(options, names)
     setup = options.setup
     if there:
@@ -128,7 +128,7 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
         )
     if there:
         return options, setup, path
-    if command == "sweep" and not setup.over:
+    if sweeps and not setup.over:
         raise ValueError(NAMELESS)
     name = described(agent, options.config)[1] + "-sweep" * bool(setup.over)
     options = dataclasses.replace(options, resume=False)  # killed before it had written anything
@@ -147,13 +147,13 @@ def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str
     return words, [word.partition("=")[0] for word in others if word.startswith("--")]
 
 
-def _to_resume(words: argparse.Namespace, command: str) -> tuple[pathlib.Path, Setup | None]:
+def _to_resume(words: argparse.Namespace, sweeps: bool) -> tuple[pathlib.Path, Setup | None]:
     """Return the folder to resume and the setup in it; None if nothing was written there yet."""
-    path = words.out or latest(words.env, words.agent, command == "sweep")
-    description = Folder(path).description()
-    if description and command == "sweep" and kind(description) == "run":
+    path = words.out or latest(words.env, words.agent, sweeps)
+    there = Folder(path).description()
+    if there and sweeps and kind(there) == "run":
         raise RunError(f"{path} holds a run, not a sweep: go on with `mmrl train --resume`.")
-    return path, None if description is None else restore(description)
+    return path, None if there is None else restore(there)
 
 
 def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pathlib.Path:
@@ -162,23 +162,21 @@ def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pat
     Raises `RunError` without one. Runs that cannot be opened here are passed over.
     """
     path = None
-    for path in newest():
-        try:
+    for file in sorted(RESULTS.glob("*/results.json"), key=lambda x: -x.stat().st_mtime):
+        path = file.parent
+        with contextlib.suppress(RunError):
             setup = restore(Folder(path).description() or {})
-        except RunError:
-            continue
-        fits = env in ("", setup.env) and agent in (None, setup.agent)
-        if fits and (setup.over or not sweeps):
-            return path
-    of = f" of {agent}" if path and agent else ""
-    of += f" in {env}" if env else ""
+            fits = env in ("", setup.env) and agent in (None, setup.agent)
+            if fits and (setup.over or not sweeps):
+                return path
+    of = (f" of {agent}" if path and agent else "") + (f" in {env}" if env else "")
     raise RunError(
         f"There is no {'sweep' if sweeps else 'run'}{of} under {RESULTS}/ to resume. Name one with "
         "--out, or leave --resume out to begin one."
     )
 
 
-def check_options(names: Sequence[str], agent: str) -> None:
+def _check_options(names: Sequence[str], agent: str) -> None:
     """Raise `ValueError` for an unknown agent, and for an option that only another one has."""
     find(agent)
     known = {name: {f.name for f in dataclasses.fields(a.Config)} for name, a in AGENTS.items()}
@@ -194,8 +192,8 @@ def _usual(agent: str, preset: str | None, sweeps: bool) -> Setup:
     seeds = SEEDS if sweeps else Setup.seeds
     if not preset:
         return Setup(env="", agent=agent, seeds=seeds)
-    found = find_preset(agent, preset)
-    return Setup("", found.config, seeds, agent, found.observes)
+    settings = find_preset(agent, preset)
+    return Setup("", settings.config, seeds, agent, settings.observes)
 
 
 def _parsed(arguments: Sequence[str], default: Setup, command: str) -> Options:
@@ -220,16 +218,100 @@ def _with_steps(options: Options, names: Sequence[str]) -> Options:
     return dataclasses.replace(options, config=options.config.for_steps(options.steps))
 
 
-def _no_environment(options: Options, path: pathlib.Path | None, command: str) -> Exception:
-    if options.resume:
-        what = "sweep" if command == "sweep" else "run"
-        return RunError(
-            f"There is no {what} in {path}: nothing to resume. Name ENVIRONMENT to begin one."
-        )
-    example = called(command, *(_SWEEP if command == "sweep" else _EXAMPLE))
+def _no_environment(resumed: pathlib.Path | None, command: str) -> Exception:
+    what, swept = "run", []
+    if command == "sweep":
+        what, swept = "sweep", ["--over", "learning-rate", "1e-3", "3e-3", "1e-2"]
+    if resumed:
+        begin = "Name ENVIRONMENT to begin one."
+        return RunError(f"There is no {what} in {resumed}: nothing to resume. {begin}")
+    example = called(command, "popgym-RepeatFirstEasy-v0", *swept)
     every = called("train", "--list")
     return ValueError(f"Say which ENVIRONMENT, such as `{example}`; `{every}` names all.")
 
 
-def _kind(setup: Setup) -> str:
-    return "sweep" if setup.over else "run"
+# Folders of new runs
+
+
+def new_folder(env: str, name: str) -> pathlib.Path:
+    """Make results/<task>-<name>-<number> with the first number that is free."""
+    task = env.rpartition(":")[2]  # of my_module:MyEnv
+    task = task.removeprefix("popgym-").removesuffix("-v0")
+    with writing(RESULTS):
+        RESULTS.mkdir(exist_ok=True)
+        return next(filter(made, numbered(f"{task}-{name}".replace("/", "-"))))
+
+
+def numbered(stem: str, suffix: str = "") -> Iterator[pathlib.Path]:
+    """Yield results/<stem>-<number><suffix> from 1 on."""
+    return (RESULTS / f"{stem}-{n}{suffix}" for n in itertools.count(1))
+
+
+def made(path: pathlib.Path) -> bool:
+    """Make a folder; False if the path exists already, for example because another run made it."""
+    try:
+        path.mkdir(parents=True)  # results/ may be gone with another run that could not begin
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def unless_empty(path: pathlib.Path) -> Iterator[None]:
+    """Remove the new folder of a run that cannot begin."""
+    try:
+        yield
+    except BaseException:
+        for folder in (path, RESULTS) if path.parent == RESULTS else ():
+            with contextlib.suppress(OSError):  # it holds something
+                folder.rmdir()
+        raise
+
+
+# Settings in words
+
+
+def described(agent: str, config: Any) -> tuple[str, str]:
+    """Return an agent's settings in words, and as the name of a folder: those that differ most."""
+    words, folder = find(agent).label(config)
+    return words, folder.replace(config.memory, config.memory.rpartition(":")[2])  # my_module:Mine
+
+
+def assignments(setting: Mapping[str, float]) -> str:
+    """Return a setting of a sweep as the names of its options and their values."""
+    return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in setting.items())
+
+
+def in_words_of_help(message: str, config: Any) -> str:
+    """Translate an error of a function deep down into the names of `mmrl train --help`."""
+    for field in dataclasses.fields(config):  # a remedy such as batch=831
+        option = f"--{field.name.replace('_', '-')}"
+        message = re.sub(rf"\b{field.name}='?([\w.]+\b)'?", rf"{option} \1", message)
+    words = {"env": "ENVIRONMENT", "env_id": "ENVIRONMENT"}
+    words |= {"name": "`memory`", "sizes": "`memory_sizes`"}
+    return re.sub(r"^`(\w+)`", lambda match: words.get(match[1], match[0]), message)
+
+
+def options_of(setup: Setup) -> list[str]:
+    """Return the words that set what differs from the agent's own settings, but for the seeds."""
+    agent = find(setup.agent)
+    words = ["--agent", setup.agent] * (setup.agent != Setup.agent)
+    if setup.observes != agent.OBSERVES:
+        words += ["--observes", *setup.observes]
+    if setup.shards != Setup.shards:
+        words += ["--shards", str(setup.shards)]
+    if setup.precision != Setup.precision:
+        words += ["--precision", setup.precision]
+    for name, value in vars(agent.Config()).items():
+        if (own := getattr(setup.config, name)) != value:
+            words += option(name, own)
+    return words
+
+
+def option(name: str, value: Any) -> list[str]:
+    """Return the words of the command line that give a setting of an agent a value."""
+    name = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    pairs = value if isinstance(value, tuple) else [(value,)]
+    return [f"--{name}", *(str(word) for pair in pairs for word in pair)]

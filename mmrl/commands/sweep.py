@@ -1,11 +1,8 @@
 """`mmrl sweep`: `mmrl train` with `--over`, by its earlier name."""
 
-from collections.abc import Sequence
+import functools
 
-from mmrl.commands import train
 from mmrl.commands.options import Options as Options
+from mmrl.commands.train import main as train
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Sweep as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
-    return train.main(arguments, "sweep")
+main = functools.partial(train, command="sweep")

@@ -2,39 +2,33 @@
 
 import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
-import numpy as np
-from rich.console import Console
 from rich.text import Text
 
 from mmrl import memory
 from mmrl.agents import AGENTS
-from mmrl.agents.presets import PRESETS
-from mmrl.commands.console import called, open_console, to_resume
-from mmrl.commands.folders import unless_empty
-from mmrl.commands.options import Options, parse
-from mmrl.commands.outcome import FILL, curve, tell_chance
-from mmrl.commands.table import table, verdict, watch_sweep
-from mmrl.commands.terminal import continued, tell_fewer, tell_preset, watch
-from mmrl.commands.words import described, in_words_of_help
+from mmrl.agents.presets import PRESETS, find_preset
+from mmrl.commands.options import Options, described, in_words_of_help, parse, unless_empty
+from mmrl.commands.outcome import show_outcome, show_verdict
+from mmrl.commands.progress import watch, watch_sweep
+from mmrl.commands.terminal import open_console
 from mmrl.envs import registered
-from mmrl.runs import Run, interquartile_mean
+from mmrl.runs import Run, Setup
 from mmrl.runs.processes import broadcast, until_preempted
-from mmrl.runs.writers import check_writers, logged
+from mmrl.runs.shell import called
+from mmrl.runs.writers import begun, check_writers, logged
 
 PREEMPTED = 143  # the exit code of a shell after SIGTERM: all is saved, and --resume continues
 
 
 def main(arguments: Sequence[str], command: str = "train") -> int:
     """Train as the command line says. Raises `RunError`, `ValueError` and KeyboardInterrupt."""
-    if "--list" in arguments:
-        print(_names())
-        return 0
-    if "--presets" in arguments:
-        print(_sources())
-        return 0
+    for flag, text in (("--list", _names), ("--presets", _sources)):
+        if flag in arguments:
+            print(text())
+            return 0
     options, setup, path = parse(arguments, command)
     try:
         with warnings.catch_warnings(record=True, action="always") as noted, unless_empty(path):
@@ -43,11 +37,17 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
     except ValueError as error:
         raise ValueError(in_words_of_help(str(error), options.config)) from None
     console = open_console(quiet=jax.process_index() > 0)
-    log = _introduce(run, options, [str(each.message) for each in noted], console)
+    log, ended = broadcast(lambda: _writers(options, path, setup))
+    words = described(setup.agent, setup.config)[0] + run.program.devices.words
+    first = Text.assemble((setup.env, "bold"), f"  {words}  →  {path}")
+    console.print(first, *ended, sep="\n", highlight=False, soft_wrap=True)
+    for line in (*(str(each.message) for each in noted), *_preset(options, setup), *_plan(run)):
+        console.print(line, highlight=False)
     reports = until_preempted(logged(run, *log))
-    resume = [command, options, path]
+    places = [] if options.devices is None else ["--devices", options.devices]
+    resume = [command, "--resume", "--out", path, *places]
+    longer = called(*resume, "--blocks", 2 * len(run.history))
     if len(run.history) >= setup.config.blocks and not setup.over:
-        longer = to_resume(*resume, "--blocks", 2 * len(run.history))
         done = f"Complete after block {len(run.history)}. To go on: {longer}"
         console.print(done, soft_wrap=True)
         return 0
@@ -55,65 +55,67 @@ def main(arguments: Sequence[str], command: str = "train") -> int:
         show = watch_sweep if setup.over else watch
         show(run, console, reports)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_farewell(run, path, to_resume(*resume))) from None
+        raise KeyboardInterrupt(_farewell(run, path, called(*resume))) from None
     if len(run.history) < setup.config.blocks:
-        console.print(_farewell(run, path, to_resume(*resume)), soft_wrap=True)
+        console.print(_farewell(run, path, called(*resume)), soft_wrap=True)
         return PREEMPTED
-    if not console.quiet:
-        longer = to_resume(*resume, "--blocks", 2 * len(run.history))
-        tell = _tell_verdict if setup.over else _tell_outcome
-        tell(run, options, longer, console)
+    longer = called(*resume, "--blocks", 2 * len(run.history))
+    if setup.over and not console.quiet:
+        show_verdict(run, longer, options.devices, console)
+    elif not console.quiet:
+        show_outcome(run, longer, console)
     return 0
 
 
-def _introduce(run: Run, options: Options, noted: list[str], console: Console) -> list[str]:
-    """Print what is trained, and return the names of its writers."""
-    setup, blocks, path = run.setup, run.setup.config.blocks, run.path or pathlib.Path()
-    words, _ = described(setup.agent, setup.config)
-    words += run.program.devices.words
-    console.print(Text.assemble((setup.env, "bold"), f"  {words}  →  {path}"), soft_wrap=True)
-    log = [] if setup.over else broadcast(lambda: continued(options, path, console))
-    tell_preset(options, console, dict(setup.over))
+def _writers(options: Options, path: pathlib.Path, setup: Setup) -> tuple[list[str], list[str]]:
+    """Return the writers of `--log` and, for a resumed run, those that have written before.
+
+    The second list has a sentence for each of these that cannot continue here.
+    """
+    names: list[str] = [*options.log]
+    ended = []
+    before = begun(path) if options.resume and not setup.over else []
+    for name in (name for name in before if name not in options.log):
+        try:
+            check_writers([name])
+            names.append(name)
+        except ValueError as error:
+            ended.append(f"What {path} has for {name} ends here: {error}")
+    return names, ended
+
+
+def _preset(options: Options, setup: Setup) -> Iterator[str]:
+    """Yield where a preset is from, how it differs from its source, and what options change."""
+    if not options.preset or options.resume:
+        return
+    preset = find_preset(setup.agent, options.preset)
+    yield from (f"Settings of {preset.source}.", *(f"- {note}" for note in preset.notes))
+    ours = {**vars(setup.config), **dict(setup.over), "observes": setup.observes}
+    theirs = {name: getattr(preset.config, name) for name in preset.places}
+    theirs |= {} if preset.observes is None else {"observes": preset.observes}
+    changed = [f"{name}={ours[name]} (from {x})" for name, x in theirs.items() if ours[name] != x]
+    if changed:
+        yield f"Your options change {', '.join(changed)}."
+
+
+def _plan(run: Run) -> Iterator[str]:
+    """Yield what is trained: settings of a sweep, blocks that are there or were planned."""
+    setup, config, done = run.setup, run.setup.config, len(run.history)
     if setup.over:
         seeds = f"{len(setup.seeds)} seeds each, {min(setup.seeds)} to {max(setup.seeds)}"
-        many = f"{len(run.settings)} settings with {seeds}"
-        console.print(f"{many}. Report what is chosen on others.")
-    tell_fewer(run, console)
-    for text in noted:
-        console.print(text, soft_wrap=True)
-    if len(run.history) < blocks:
-        if run.history:
-            console.print(f"resumed after block {len(run.history)} of {blocks}")
-        if not setup.over:
-            episodes = setup.config.episodes
-            console.print(f"Returns are means over {episodes} episodes, played greedily.")
-    return log
-
-
-def _tell_outcome(run: Run, options: Options, longer: str, console: Console) -> None:
-    """Print what the run has reached, and the commands that continue from there."""
-    returns = np.array([row["returns"] for row in run.history])
-    console.print(FILL)
-    if not any(max(row["fill"]) for row in run.history):
-        console.print("It has learned nothing: too few steps were played to fill any batch.")
-    elif jax.process_count() == 1:  # several would wait for the one that plays
-        tell_chance(run, returns, longer, console)
-    console.print(curve(run.history), end="")
-    if run.best is not None and (run.best.returns > returns[-1]).any():
-        score = interquartile_mean(run.best.returns)
-        play = called("evaluate", run.path, "--best")
-        console.print(f"Each seed's best (IQM {score:.2f}) is kept: {play}", soft_wrap=True)
-    watch_it = called("evaluate", run.path)
-    console.print(f"Done. See how well it plays: {watch_it}", soft_wrap=True)
-
-
-def _tell_verdict(run: Run, options: Options, longer: str, console: Console) -> None:
-    """Print the table of a sweep, its best setting, and the command that trains it."""
-    console.print(table(run))
-    console.print(verdict(run, options.devices), highlight=False, soft_wrap=True)
-    returns = run.curves[run.settings.index(run.verdict().winner.setting)].T
-    if np.isfinite(returns).all() and jax.process_count() == 1:
-        tell_chance(run, returns, longer, console)
+        yield f"{len(run.settings)} settings with {seeds}. Report what is chosen on others."
+    if setup.precision != "default" and jax.default_backend() == "cpu":
+        yield f"--precision {setup.precision} changes nothing on a CPU."
+    if config.blocks < done:
+        yield f"--blocks {config.blocks} is fewer than the {done} that are there: nothing changes."
+    elif config.blocks < run.planned:
+        falls = config.anneal > 0 and config.horizon is None and done < config.blocks
+        rate = ", and so does the fall of its learning rate" if falls else ""
+        yield f"Planned for {run.planned} blocks, it now ends after block {config.blocks}{rate}."
+    if 0 < done < config.blocks:
+        yield f"resumed after block {done} of {config.blocks}"
+    if done < config.blocks and not setup.over:
+        yield f"Returns are means over {config.episodes} episodes, played greedily."
 
 
 def _names() -> str:

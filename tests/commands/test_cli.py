@@ -10,15 +10,13 @@ import sys
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import mmrl
 from mmrl import memory
 from mmrl.__main__ import COMMANDS, main
 from mmrl.agents import AGENTS, clear
-from mmrl.commands import evaluate, terminal, train
-from mmrl.commands.options import latest
-from mmrl.commands.words import described
+from mmrl.commands import evaluate, train
+from mmrl.commands.options import described, latest
 from mmrl.envs import registered
 from mmrl.runs import Run, RunError, Setup, describe, reopen
 from tests.helpers.runs import ARGUMENTS, R2D2, SEEDS, SETUP, arguments, payload, setup
@@ -240,16 +238,12 @@ def test_fewer_blocks_than_planned_or_done_are_said(
 @pytest.mark.parametrize(
     ("horizon", "end"), [(None, ", and so does the fall of its learning rate."), (9.0, ".")]
 )
-def test_a_learning_rate_that_falls_sooner_is_said(
-    horizon: float | None, end: str, capsys: pytest.CaptureFixture[str]
-):
+def test_a_learning_rate_that_falls_sooner_is_said(horizon: float | None, end: str):
     config = AGENTS["ppo"].Config(memory="none", width=8, blocks=3, horizon=horizon)
     run = Run(Setup(ENV, config, agent="ppo", seeds=(0,)), "run")
     assert run.folder is not None
     run.folder.planned = 5
-    terminal.tell_fewer(run, Console())
-    said = f"Planned for 5 blocks, it now ends after block 3{end}\n"
-    assert capsys.readouterr().out == said
+    assert f"Planned for 5 blocks, it now ends after block 3{end}" in train._plan(run)
 
 
 @pytest.mark.full

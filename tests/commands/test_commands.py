@@ -19,7 +19,7 @@ from rich.console import Console
 
 from mmrl.__main__ import main
 from mmrl.agents import AGENTS
-from mmrl.commands import demo, doctor, explore, outcome, terminal
+from mmrl.commands import demo, doctor, explore, progress, terminal
 from mmrl.course import demo as course
 from mmrl.runs import Report, Run, Setup, Snapshot
 from tests.helpers.runs import SETUP, payload, setup
@@ -234,7 +234,7 @@ def test_a_sparkline_spans_its_range():
 def test_a_line_fits_the_terminal(seeds: int):
     values = np.linspace(-1, 1, seeds)
     report = Report(123, 1000, 12_345_678, values, values, values, 123.4)
-    lines = [terminal._headings(range(seeds), 5), terminal._line(report, 5)]
+    lines = [progress._headings(range(seeds), 5), progress._line(report, 5)]
     assert len(lines[0]) == len(lines[1]) <= 80
 
 
@@ -242,7 +242,7 @@ def test_time_left_is_that_of_blocks_that_did_not_compile():
     values = np.zeros(1)
     seconds = [100.0, 2.0, 4.0]
     left = [
-        terminal._left(Report(n, 23, 96, values, values, values, seconds[n - 1]), seconds[:n])
+        progress._left(Report(n, 23, 96, values, values, values, seconds[n - 1]), seconds[:n])
         for n in (1, 2, 3)
     ]
     assert left == ["36:40", "0:42", "1:00"]
@@ -250,15 +250,9 @@ def test_time_left_is_that_of_blocks_that_did_not_compile():
 
 def test_a_run_is_watched(capsys: pytest.CaptureFixture[str]):
     run = Run(SETUP)
-    terminal.watch(run, Console())
+    progress.watch(run, Console(), run)
     assert len(run.history) == 3
     assert "seed 0 seed 1" in capsys.readouterr().out
-
-
-def test_a_run_that_ended_below_its_best_says_so():
-    history = [{"returns": [score] * 4} for score in (0.0, 1.0, 0.25)]
-    assert outcome.curve(history) == "Best after block 2: 1.00; at the end 0.25.\n"
-    assert outcome.curve(history[:2]) == ""
 
 
 # explore

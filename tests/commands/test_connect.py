@@ -1,16 +1,15 @@
-"""How processes find each other: in threads here, and as processes in runs/test_distributed.py."""
+"""How processes find each other, and what is said where they do not."""
 
-import itertools
+import pathlib
 import socket
-import threading
-import time
-import types
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from mmrl.commands import connect
-from mmrl.commands.connect import Hosts, meet
+from mmrl.commands.connect import Hosts
 from mmrl.runs import processes
 
 SLURM = {
@@ -24,89 +23,34 @@ ALL = "--distributed --out a --processes 2"
 PAIR = Hosts(True, "localhost:1234", 2, 1)
 
 
-def free_port() -> int:
+ALONE = """
+import sys
+from mmrl.__main__ import main
+from mmrl.commands import connect
+
+connect.WAIT = 1
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("process", ["0", "1"])
+def test_a_process_that_does_not_come_is_a_sentence(process: str, tmp_path: pathlib.Path):
     with socket.create_server(("", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-def together(processes: int, here: list[int], port: int, seconds: int = 600) -> list[str]:
-    """What `meet` says to each of those that are here; "" if they met."""
-    said = dict.fromkeys(here, "")
-
-    def come(process: int) -> None:
-        try:
-            meet(f"localhost:{port}", processes, process, seconds)
-        except Exception as error:
-            said[process] = str(error)
-
-    threads = [threading.Thread(target=come, args=(i,), name=f"process {i}") for i in here]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=600)
-    return list(said.values())
-
-
-def listening(port: int) -> socket.socket:
-    """A connection to a port, once somebody listens there."""
-    while True:
-        try:
-            return socket.create_connection(("localhost", port))
-        except ConnectionError:
-            time.sleep(0.01)
-
-
-def test_all_meet_and_the_port_is_free_again():
-    port = free_port()
-    assert together(3, [2, 1, 0], port) == ["", "", ""]
-    assert together(3, [0, 1, 2], port) == ["", "", ""]
-
-
-def test_those_that_do_not_come_are_named_to_all_others(monkeypatch: pytest.MonkeyPatch):
-    reads = itertools.count()
-
-    def late() -> float:
-        """The time is up for process 0 once it has waited for one other, and never for others."""
-        mine = threading.current_thread().name == "process 0"
-        return 600.0 * (mine and next(reads) > 1)
-
-    clock = types.SimpleNamespace(monotonic=late, sleep=time.sleep)
-    monkeypatch.setattr(connect, "time", clock)
-    first, other = together(4, [0, 2], free_port())
-    assert first == other and "these did not come to localhost" in first
-    assert "within 600 s: 1, 3. Start" in first
-
-
-@pytest.mark.slow
-def test_process_0_is_missed_too():
-    assert "within 1 s: 0. Start" in together(2, [1], free_port(), seconds=1)[0]
+        address = f"localhost:{listener.getsockname()[1]}"
+    words = ["train", "CartPole-v1", *ALL.split(), "--coordinator", address, "--process", process]
+    command = [sys.executable, "-c", ALONE, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"Not all of the 2 processes came to {address} within 1 s" in done.stderr
 
 
 def test_a_taken_port_is_said():
     with socket.create_server(("", 0)) as listener:
-        said = together(2, [0], port := listener.getsockname()[1])
-    assert f"cannot listen on port {port}: Address already in use. Choose another" in said[0]
-
-
-def test_who_was_told_of_more_processes_is_answered_at_once():
-    port, said = free_port(), []
-    waiting = threading.Thread(target=lambda: said.extend(together(2, [0], port)))
-    waiting.start()
-    other = together(3, [1], port)
-    waiting.join(timeout=600)
-    assert said == other == ["--processes is 2 in process 0, and 3 in 1: give it alike to all."]
-
-
-def test_whoever_else_knocks_is_not_counted():
-    port, said = free_port(), []
-    waiting = threading.Thread(target=lambda: said.extend(together(2, [0], port)))
-    waiting.start()
-    for word in (b"GET / HTTP/1.1\r\n\r\n", b"mmrl ", b""):
-        with listening(port) as stranger:
-            stranger.sendall(word)
-    assert together(2, [1], port) == [""]
-    waiting.join(timeout=600)
-    assert said == [""]
+        port = listener.getsockname()[1]
+        words = [*ALL.split(), "--coordinator", f"localhost:{port}", "--process", "0"]
+        with pytest.raises(ValueError, match=f"cannot listen on port {port}: Address already in"):
+            connect.connect(words)
 
 
 def test_options_say_where_a_process_is():

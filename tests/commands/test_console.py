@@ -22,13 +22,14 @@ from tyro.constructors import PrimitiveConstructorSpec
 import mmrl
 from mmrl.__main__ import COMMANDS, main
 from mmrl.commands import train
-from mmrl.commands.console import called, open_console
-from mmrl.commands.encoding import replace_unknown
 from mmrl.commands.options import parse
+from mmrl.commands.process import replace_unknown
+from mmrl.commands.terminal import open_console
 from mmrl.runs import Run, reopen, saved, saved_sweep
 from mmrl.runs.export import export
 from mmrl.runs.files import expanded
 from mmrl.runs.results import append
+from mmrl.runs.shell import called
 from mmrl.runs.zoo import load
 from tests.helpers.runs import ARGUMENTS, SETUP
 
@@ -58,7 +59,7 @@ def test_strings_are_not_read_as_markup(name: str):
 def test_no_command_opens_another_console():
     users = [path for path in FILES if "rich.console" in path.read_text("utf-8")]
     calls = [path.name for path in users if " Console(" in path.read_text("utf-8")]
-    assert users and calls == ["console.py"]
+    assert users and calls == ["terminal.py"]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "-x", "--", "~/x", "~"])

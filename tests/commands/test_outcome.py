@@ -8,6 +8,7 @@ import pytest
 from gymnax.environments import spaces
 
 from mmrl.commands import outcome
+from mmrl.commands.terminal import open_console
 from mmrl.envs.probes import Memory
 from mmrl.envs.wrappers import Wrapper
 from mmrl.runs import Run, Setup
@@ -70,3 +71,19 @@ def test_actions_without_bounds_are_compared_with_normal_ones():
 def test_returns_that_are_not_finite_are_not_compared(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outcome, "random_returns", lambda _: np.array([np.nan]))
     assert outcome.at_chance(run, np.zeros((16, 3))) == ""
+
+
+@pytest.mark.parametrize(("scores", "said"), [((0.0, 1.0, 0.25), True), ((0.0, 1.0), False)])
+def test_a_run_that_ended_below_its_best_says_so(
+    scores: tuple[float, ...],
+    said: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    history = [{"returns": [score] * 4, "fill": [0.5]} for score in scores]
+    ended = Run(Setup("probe-Match-v0"))
+    ended.snapshot = ended.snapshot._replace(history=history)
+    monkeypatch.setattr(outcome, "at_chance", lambda *_: "")
+    outcome.show_outcome(ended, "", open_console())
+    printed = capsys.readouterr().out
+    assert ("Best after block 2: 1.00; at the end 0.25.\n" in printed) == said

@@ -7,8 +7,7 @@ import pytest
 
 from mmrl import memory
 from mmrl.__main__ import main
-from mmrl.commands.options import parse
-from mmrl.commands.words import described
+from mmrl.commands.options import described, parse
 from mmrl.runs import Run, Setup, reopen
 from tests.helpers.runs import CONFIG, arguments
 

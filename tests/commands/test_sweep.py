@@ -12,7 +12,7 @@ import pytest
 
 from mmrl.__main__ import main
 from mmrl.agents.presets import PRESETS
-from mmrl.commands import table, train
+from mmrl.commands import outcome, progress, train
 from mmrl.commands.options import parse
 from mmrl.runs import SEEDS, Run, Setup, Sweep, saved_sweep
 from tests.helpers.runs import CONFIG, arguments
@@ -48,7 +48,7 @@ def test_a_sweep_is_stopped_resumed_and_judged(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(table, "in_background", stop)
+        patch.setattr(progress, "in_background", stop)
         assert main(["sweep", *SIZES, *OVER, "--blocks", "3"]) == 130
     said = capsys.readouterr()
     assert "3 settings with 3 seeds each, 100 to 102. Report what is chosen on others" in said.out
@@ -102,7 +102,7 @@ def words(curves: Any) -> str:
     one = Sweep(Setup(ENV, seeds=(1, 2)), {"gamma": (0.3, 0.5, 0.9)})
     history = [{"returns": x.tolist()} for x in np.reshape(curves, (6, -1)).T.astype(float)]
     one.snapshot = one.snapshot._replace(history=history)
-    return table.verdict(one)
+    return outcome.verdict(one)
 
 
 def test_the_last_command_repeats_the_whole_setup():
@@ -110,7 +110,7 @@ def test_the_last_command_repeats_the_whole_setup():
     own += ["--memory", "gru", "--precision", "tf32"]
     own += ["--memory-sizes", "state_size", "4", "--observes"]
     _, setup, _ = parse([ENV, *own, "--shards", "2", "--over", "eta", ".1", ".2"])
-    command = shlex.split(table.to_train(setup, {"eta": 0.1 + 0.2}, 2))
+    command = shlex.split(outcome.to_train(setup, {"eta": 0.1 + 0.2}, 2))
     assert command[:5] == ["mmrl", "train", ENV, "--eta", "0.30000000000000004"]
     options, trained, _ = parse(command[2:])
     config = dataclasses.replace(setup.config, eta=0.1 + 0.2)

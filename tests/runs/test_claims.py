@@ -13,7 +13,7 @@ import pytest
 
 from mmrl import runs
 from mmrl.__main__ import main
-from mmrl.commands import folders
+from mmrl.commands import options
 from mmrl.course.results import revise
 from mmrl.runs import Run, RunError, checkpoint, files
 from mmrl.runs import export as runs_export
@@ -159,9 +159,9 @@ def test_disks_without_locks_can_be_written_to(
 
 def test_names_are_taken_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert folders.new_folder("a/b:Game", "c/d") == pathlib.Path("results/Game-c-d-1")
+    assert options.new_folder("a/b:Game", "c/d") == pathlib.Path("results/Game-c-d-1")
     taken: list[pathlib.Path] = []
-    names = [lambda: taken.append(folders.new_folder("probe-Match-v0", "none"))] * 8
+    names = [lambda: taken.append(options.new_folder("probe-Match-v0", "none"))] * 8
     assert at_once(*names) == []
     wanted = sorted(pathlib.Path("results") / f"probe-Match-none-{n}" for n in range(1, 9))
     assert sorted(taken) == wanted and all(path.is_dir() for path in wanted)

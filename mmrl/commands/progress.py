@@ -1,0 +1,110 @@
+"""Training seen from a terminal: a line per block of a run, and the table of a sweep."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from mmrl.commands.options import assignments
+from mmrl.commands.terminal import duration, in_background, sparkline
+from mmrl.runs import Report, Run, Scored, interquartile_mean
+
+OTHERS = 45  # characters of a line beside the seeds
+
+
+def watch(run: Run, console: Console, reports: Iterable[Report]) -> None:
+    """Train, with one line per block and a bar that says how long it will take."""
+    room = (console.width - OTHERS) // 7
+    console.print(_headings(run.setup.seeds, room), style="bold", highlight=False)
+    if not console.is_terminal:  # where no bar says so
+        console.print("compiling, which takes half a minute or so")
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} blocks"),
+        BarColumn(bar_width=None),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=console,
+        transient=True,
+    )
+    blocks, done = run.setup.config.blocks, len(run.history)
+    with progress:
+        bar = progress.add_task("", total=blocks, completed=done, left="compiling")
+        seconds = []
+        for _, report in in_background([lambda: reports]):
+            seconds.append(report.seconds)
+            progress.update(bar, completed=report.block, left=f"{_left(report, seconds)} left")
+            progress.console.print(_line(report, room), highlight=False)
+
+
+def _headings(seeds: Sequence[int], room: int) -> str:
+    each = "".join(f"seed {seed}"[-6:].rjust(7) for seed in seeds)
+    if len(seeds) > room:
+        each = f"  {len(seeds)} seeds".ljust(17)
+    return f"block  env steps{each}    IQM     loss  fill      s"
+
+
+def _line(report: Report, room: int) -> str:
+    """Return every seed's return, or the extremes of many, their IQM, and how learning goes."""
+    returns = report.returns
+    each = "".join(f"{value:7.2f}" for value in returns)
+    if len(returns) > room:
+        each = f"{np.min(returns):7.2f} …{np.max(returns):8.2f}"
+    return (
+        f"{report.block:5d}{report.env_steps:11,d}{each}{interquartile_mean(returns):7.2f}"
+        f"{np.mean(report.loss):9.4f}{np.mean(report.fill):6.0%}{report.seconds:7.1f}"
+    )
+
+
+def _left(report: Report, seconds: list[float]) -> str:
+    # The first block also compiles: it says nothing about the others.
+    typical = float(np.mean(seconds[1:] or seconds))
+    return duration(typical * (report.blocks - report.block))
+
+
+def watch_sweep(run: Run, console: Console, reports: Iterable[Report]) -> None:
+    """Train, with a table that is drawn anew after each block, or a line where none can move."""
+    with Live(table(run), console=console, transient=True) as live:
+        for _, report in in_background([lambda: reports]):
+            live.update(table(run))
+            if not console.is_terminal:
+                best = run.verdict().winner
+                console.print(
+                    f"block {report.block}/{report.blocks}, {report.env_steps:,} steps each: "
+                    f"{assignments(best.setting)} leads with {best.final:.2f}, "
+                    f"{report.seconds:.1f} s",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+
+
+def table(run: Run) -> Table:
+    """Return a row for every setting: its values, and its returns so far."""
+    setup, done, blocks = run.setup, len(run.history), run.setup.config.blocks
+    title = f"Greedy return of {len(setup.seeds)} seeds after {done} of {blocks} blocks"
+    rows = Table(title=title if done else "compiling, for half a minute or so", box=None)
+    names = [name.replace("_", "-") for name, _ in setup.over]
+    for name in (*names, "last quarter", "95 % interval", "best", "area"):
+        rows.add_column(name, justify="right", no_wrap=True)
+    rows.add_column("")
+    scores, means = run.scores() if done else [], run.curves.mean(1)
+    seen = means[np.isfinite(means)]
+    for i, setting in enumerate(run.settings):
+        row = [f"{value:g}" for value in setting.values()]
+        row += _numbers(scores[i]) if done else [""] * 4
+        if seen.size:
+            curve = np.nan_to_num(means[i], nan=seen.min())
+            row.append(sparkline(curve, seen.min(), seen.max()).ljust(blocks, "·"))
+        rows.add_row(*row)
+    return rows
+
+
+def _numbers(one: Scored) -> tuple[str, ...]:
+    if not np.isfinite(one.final):
+        diverged = int(np.sum(~np.isfinite(one.finals)))
+        return "-∞", f"{diverged} of {len(one.finals)} diverged", "", ""
+    low, high = one.interval
+    return f"{one.final:.3f}", f"{low:.3f} to {high:.3f}", f"{one.best:.3f}", f"{one.area:.3f}"
