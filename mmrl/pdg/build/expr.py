@@ -9,15 +9,11 @@ terms in alphabetical order, then negative ones, then the constant): `T - (T - t
 """
 
 import collections
-import contextlib
-import contextvars
 import dataclasses
-import dis
 import functools
 import itertools
 import operator
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Union
 
 import jax.numpy as jnp
@@ -47,8 +43,8 @@ class Expr:
     """An expression; immutable. `==` builds a comparison, `same` compares the structure.
 
     A comparison has a truth value only if its sides differ by a constant: `t == t + 1` is false,
-    and `bool(t == 0)` raises `TypeError`, as does `t in {0, 1}`. Sets and dictionaries of
-    expressions work, because they compare only what has the same hash; for tuples use `structure`.
+    and `bool(t == 0)` raises `TypeError`. Expressions cannot be hashed, because `t in {0, 1}` would
+    be false without comparing anything: sets and dictionaries take `structure(t)`.
     """
 
     symbol: ClassVar[str] = ""
@@ -87,7 +83,8 @@ class Expr:
         """The text that people read."""
         raise NotImplementedError
 
-    __str__ = lambda self: describe(self, self.text())  # noqa: E731 # pyright: ignore
+    def __str__(self) -> str:
+        return self.text()
 
     def isl(self) -> str:
         """The text that isl reads."""
@@ -109,7 +106,12 @@ class Expr:
             f"in `p.fn(f, x, p.value(t))`, where `jnp.where(t == 0, …)` works"
         )
 
-    __hash__ = lambda self: hash_outside_of_in(self, self._structure)  # noqa: E731 # pyright: ignore
+    def __hash__(self) -> int:
+        raise TypeError(
+            f"`{self}` in a set, or as a key of a dictionary, has no truth value before its "
+            f"symbols have values: compare it, as in `(t == 0) | (t == 1)`; name bounds: `T=9`"
+        )
+
     __add__ = __radd__ = _sum(1, 1)
     __sub__, __rsub__ = _sum(1, -1), _sum(-1, 1)
     __neg__ = lambda self: total((-1, self))  # noqa: E731
@@ -125,7 +127,6 @@ class Expr:
     __truediv__ = __rtruediv__ = __pow__ = lambda self, other: no_index(self, other)
     __rpow__ = __rfloordiv__ = __rmod__ = __truediv__
     __array__ = __float__ = __index__ = lambda self, *_, **__: refuse(self)
-    __jax_array__ = property(lambda self: offer(self))
     __array_priority__ = 1  # so that numpy leaves `number + t` to the expression
 
 
@@ -354,19 +355,6 @@ def max_(*values: Any) -> Any:
 
 # How expressions are built: constants folded, sums in normal form.
 
-_AT_A_POINT = contextvars.ContextVar("at a point", default=False)
-is_at_a_point = _AT_A_POINT.get
-
-
-@contextlib.contextmanager
-def at_a_point() -> Iterator[None]:
-    """Mark that a user's function runs at a point, where no tensors are built."""
-    token = _AT_A_POINT.set(True)
-    try:
-        yield
-    finally:
-        _AT_A_POINT.reset(token)
-
 
 def is_truth(value: Expr) -> bool:
     """Is its value true or false?"""
@@ -480,32 +468,6 @@ def no_index(term: Expr, other: object) -> Any:
         f"`{term}` does not go with `{other}` in an index, which is made of whole numbers by +, -, "
         f"*, and by // and % of a number; `p.value({term})` is a tensor, which takes any operation"
     )
-
-
-def hash_outside_of_in(value: Any, key: Any) -> Any:
-    """Return hash(key), or raise `TypeError` for `value in {0, 1}`, which would find nothing."""
-    caller = sys._getframe(2)
-    if dis.opname[caller.f_code.co_code[caller.f_lasti]] == "CONTAINS_OP":
-        bool(value)
-    return hash(key)
-
-
-_ASKERS = {"array", "_arraylike", "shaped_abstractify", "typeof"}  # functions of JAX
-
-
-def offer(value: Any) -> Any:
-    """Refuse functions of JAX, which ask for the attribute `__jax_array__`.
-
-    To others it is missing, so that JAX leaves `array * tensor` to the tensor.
-    """
-    if sys._getframe(2).f_code.co_name in _ASKERS:
-        refuse(value)
-    raise AttributeError("__jax_array__")
-
-
-def describe(value: Any, text: Any) -> Any:
-    """The text of a value; refused to a primitive of JAX, which describes what it cannot take."""
-    return refuse(value) if sys._getframe(2).f_code.co_name == "bind" else text
 
 
 def refuse(value: Any, *_: Any, **__: Any) -> Any:

@@ -7,12 +7,9 @@ operation of kind "merge": its edges into input 0 have conditions of which one h
 Where a tensor lives: the points of its symbolic dimensions.  §4, domain inference.
 """
 
-import ast
 import dataclasses
 import functools
 import itertools
-import linecache
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -343,65 +340,3 @@ def type_text(output: Any) -> str:
     """A pytree of types in one line."""
     leaves = jax.tree.leaves(output)
     return ", ".join(map(str, leaves[:3])) + (f", … ({len(leaves)})" if len(leaves) > 3 else "")
-
-
-def named_here(kind: str) -> str:
-    """A name for what the caller of `Program` or `Tensor` builds, by the variable that it is for.
-
-    In `loss = -(gain * g).mean()` the names are "loss_mul", "loss_mean" and, of the whole, "loss".
-    Where no variable is named in the statement, or its text is not at hand, it is `kind`.
-    """
-    frame: Any = sys._getframe(1)
-    while frame and _is_between(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
-        frame = frame.f_back
-    module = frame.f_globals.get("__name__", "") if frame else ""
-    if frame is None or module.startswith("mmrl.pdg."):
-        return kind
-    place = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
-    linecache.checkcache(file := frame.f_code.co_filename)  # it may have been edited meanwhile
-    names = _targets("".join(linecache.getlines(file)))
-    return (names.get(place) or names.get(place[1::2], "{}")).format(kind)
-
-
-def _is_between(module: str, file: str) -> bool:
-    """Is a frame one of the library, or of what checks its types, on the way from the user?"""
-    own = module in ("mmrl.pdg.build.graph", "mmrl.pdg.build.program", "mmrl.pdg.build.tensor")
-    return own or module.startswith(("jaxtyping", "beartype")) or file.startswith("<@beartype")
-
-
-@functools.lru_cache(64)
-def _targets(source: str) -> dict[tuple[int, ...], str]:
-    """By its place in a source, what is assigned to a variable; by its end, each part of it.
-
-    A place is the first and the last line, and the first and the last column. Where a part begins
-    does not count: to Python, a method that is called on a line of its own begins there.
-    """
-    found: dict[tuple[int, ...], str] = {}
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return found
-    for statement in ast.walk(tree):
-        if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
-            continue
-        (target,), value = statement.targets, statement.value
-        name = target.value if isinstance(target, ast.Subscript) else target
-        if isinstance(name, ast.Name):
-            found |= dict.fromkeys(map(_end, _parts(value)), name.id + "_{}")
-            if name is target:
-                line, column = _end(value)
-                found[value.lineno, line, value.col_offset, column] = name.id
-    return found
-
-
-def _parts(node: ast.AST) -> Iterator[ast.AST]:
-    """An expression and its parts, but not what a graph or a gradient is made of."""
-    yield node
-    function = getattr(node, "func", None)
-    if getattr(function, "attr", getattr(function, "id", "")) not in ("graph", "gradient"):
-        for part in ast.iter_child_nodes(node):
-            yield from _parts(part)
-
-
-def _end(node: Any) -> tuple[int, int]:
-    return getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0)

@@ -24,8 +24,8 @@ from jax.core import Tracer
 from jax.experimental import io_callback
 
 from mmrl.pdg.build import ops as table
-from mmrl.pdg.build.expr import TRUE, Expr, Slice, Sym, as_expr, at_a_point, is_at_a_point
-from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type, named_here, type_text
+from mmrl.pdg.build.expr import TRUE, Expr, Slice, Sym, as_expr
+from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type, type_text
 from mmrl.pdg.build.indexing import definition, subscript
 from mmrl.pdg.build.sets import never, simplify
 from mmrl.pdg.build.tensor import Tensor
@@ -73,10 +73,11 @@ class Program:
         The first that has a value for a point wins. It has a type from its first definition on.
         """
         domain = self.domain(symbols)
-        return self.declare(Op(self.fresh(name or named_here("x")), "merge", domain, ()))
+        return self.declare(Op(self.fresh(name or "x"), "merge", domain, ()))
 
     def constant(self, value: Any, name: str | None = None) -> Tensor:
         """A pytree of arrays that is the same at every point."""
+        _refuse(Tracer, name or "constant", value)
         value = jax.tree.map(jnp.asarray, value)
         run = lambda env: (value,)  # noqa: E731
         return self.build("constant", run, [], name=name, params={"value": value})[0]
@@ -195,17 +196,16 @@ class Program:
         if not callable(f):
             raise ValueError(f"`f` must be a function, got {f!r}: inputs come after it")
         tensors = [self.as_tensor(x) for x in inputs]
-        name = name or _name_of(f)
-        name = self.fresh(named_here(name) if name == "fn" and not random else name)
+        name = self.fresh(name or _name_of(f))
         domain = self.domain(over).union(*(x.domain for x in tensors))
         tag, split = zlib.crc32(name.encode()), [not whole]
 
         def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
             key = (point_key(self.seed, tag, domain, env),) if random else ()
-            with at_a_point():
-                out = f(*key, *values)
+            out = f(*key, *values)
             if out is None:
                 raise ValueError(f"`{name}` gave None: let its function `return` what it computes")
+            _refuse(Tensor | Expr, name, out)
             split[0] = not whole and type(out) is tuple
             return out if split[0] else (out,)
 
@@ -247,7 +247,7 @@ class Program:
         (dim,), domain = self.domain(along), stop.domain
         if dim.name not in domain.names:
             raise ValueError(f"`stop` must be a tensor along {dim.name}, got {stop!r}")
-        alive = self.tensor(*domain.names, name=name or named_here("alive"))
+        alive = self.tensor(*domain.names, name=name or "alive")
         alive[domain.at(dim.name, 0)] = True
         run = lambda env, before, stop: (before & ~jnp.asarray(stop, bool),)  # noqa: E731
         kinds = (array_type((), bool),)
@@ -301,13 +301,8 @@ class Program:
         params: dict[str, Any] | None = None,
     ) -> tuple[Tensor, ...]:
         """A new operation over the union of its inputs' domains; returns its outputs."""
-        if is_at_a_point():
-            raise ValueError(
-                f"`{name or kind}` is made by a function at a point, which is given numbers and no "
-                f"tensors: name each tensor that it uses among the inputs of `fn`"
-            )
         domain = (domain or Domain()).union(*(x.domain for x in inputs))
-        name = name if name and name not in self.ops else self.fresh(name or named_here(kind))
+        name = name if name and name not in self.ops else self.fresh(name or kind)
         if outputs is None:
             kinds, full = [x.type for x in inputs], kind in ("fn", "random")
             outputs = table.infer(run, kinds, domain, self.bounds, name, full=full)
@@ -440,6 +435,16 @@ def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0)
         return something(values) if bool(when) else nothing(values)
 
     return guarded
+
+
+def _refuse(kinds: Any, name: str, value: Any) -> None:
+    """Raise `ValueError` for a leaf of these kinds, which functions at a point must not mix in."""
+    for leaf in jax.tree.leaves(value):
+        if isinstance(leaf, kinds):
+            raise ValueError(
+                f"`{name}` has `{leaf}` in it: a function at a point is given numbers and no "
+                f"tensors; name each tensor that it uses among the inputs of `fn`"
+            )
 
 
 def _types(like: Any) -> Any:

@@ -15,9 +15,6 @@ from mmrl.pdg.build.expr import (
     TRUE,
     Expr,
     Slice,
-    describe,
-    hash_outside_of_in,
-    offer,
     refuse,
     structure,
 )
@@ -167,8 +164,6 @@ class Tensor:
 
     __array_priority__ = 1  # so that numpy leaves `number * tensor` to the tensor
     __array__ = __float__ = __index__ = refuse
-    __jax_array__ = property(lambda self: offer(self))
-    __str__ = lambda self: describe(self, repr(self))  # noqa: E731
 
     def __iter__(self) -> Iterator["Tensor"]:
         # Python would try x[0], x[1], … without end.
@@ -184,6 +179,9 @@ class Tensor:
             f"`{self!r}` has no truth value while the program is written: instead of `if` use "
             f"`where`, and `&`, `|`, `~` for `and`, `or`, `not`"
         )
+
+    def __hash__(self) -> int:
+        return hash(bool(self))  # `x in {0, 1}` asks for a truth value as well
 
     def where(self, then: Any, otherwise: Any) -> "Tensor":
         """`then` where this is true, else `otherwise`."""
@@ -212,7 +210,6 @@ class Tensor:
     __le__, __ge__ = _method("less_equal"), _reflected("less_equal")
     __eq__: ClassVar[Any] = _method("equal")
     __ne__: ClassVar[Any] = _method("not_equal")
-    __hash__ = lambda self: hash_outside_of_in(self, id(self))  # noqa: E731 # pyright: ignore
     __and__, __or__, __invert__ = _method("bitwise_and"), _method("bitwise_or"), _method("invert")
     __matmul__, __rmatmul__, __neg__ = _method("matmul"), _reflected("matmul"), _method("neg")
     exp, log, tanh, relu = _method("exp"), _method("log"), _method("tanh"), _method("relu")

@@ -26,7 +26,7 @@ from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla
 from mmrl.pdg.schedule import Proximity, Schedule, schedule
 
-Bounds = Mapping[Any, int] | None  # by the name or the symbol of each bound
+Bounds = Mapping[str, int] | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

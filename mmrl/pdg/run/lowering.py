@@ -248,8 +248,16 @@ def _solve(ours: Expr, theirs: Expr) -> Any:
 
 Item = tuple[Expr, Any]
 """A condition, and the execution or loop below it."""
-Key = tuple[Output, tuple[Expr, ...]]
-"""A root and the coordinates of a value in it."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Key(Structural):
+    """A root and the coordinates of a value in it."""
+
+    root: Output
+    point: tuple[Expr, ...]
+
+
 Known = dict[Key, Key]
 """The values at hand, by all keys that they may be asked for."""
 ZERO, ONE = Const(0), Const(1)
@@ -358,8 +366,8 @@ class Lowering:
             return self._block(items, known)
         # In the only round that it runs in, values may be asked for by that round's number.
         inner = {
-            (root, tuple(part.substitute(column.only) for part in at)): key
-            for (root, at), key in known.items()
+            Key(at.root, tuple(part.substitute(column.only) for part in at.point)): key
+            for at, key in known.items()
         }
         body = self._block(items, {**known, **inner})
         return [Repeat(number, body, counter, start, step)] if body else []
@@ -384,7 +392,7 @@ class Lowering:
     def _key(self, tensor: Output, point: Sequence[Expr]) -> Key:
         place = self._layout.places[tensor]
         where = place.at([part.substitute(self._bounds) for part in point])
-        return place.root, tuple(map(as_expr, where))
+        return Key(place.root, tuple(map(as_expr, where)))
 
 
 def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
