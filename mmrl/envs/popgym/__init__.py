@@ -17,10 +17,17 @@ from mmrl.envs.popgym.base import Entry, Task
 
 if TYPE_CHECKING:
     from mmrl.envs.popgym.autoencode import Autoencode as Autoencode
+    from mmrl.envs.popgym.battleship import Battleship as Battleship
     from mmrl.envs.popgym.cartpole import PositionOnlyCartPole as PositionOnlyCartPole
+    from mmrl.envs.popgym.cartpole import VelocityOnlyCartPole as VelocityOnlyCartPole
+    from mmrl.envs.popgym.concentration import Concentration as Concentration
     from mmrl.envs.popgym.count_recall import CountRecall as CountRecall
+    from mmrl.envs.popgym.higher_lower import HigherLower as HigherLower
+    from mmrl.envs.popgym.labyrinth import LabyrinthEscape as LabyrinthEscape
+    from mmrl.envs.popgym.labyrinth import LabyrinthExplore as LabyrinthExplore
     from mmrl.envs.popgym.minesweeper import MineSweeper as MineSweeper
     from mmrl.envs.popgym.multiarmed_bandit import MultiarmedBandit as MultiarmedBandit
+    from mmrl.envs.popgym.pendulum import PositionOnlyPendulum as PositionOnlyPendulum
     from mmrl.envs.popgym.repeat_first import RepeatFirst as RepeatFirst
     from mmrl.envs.popgym.repeat_previous import RepeatPrevious as RepeatPrevious
 

@@ -159,3 +159,17 @@ def check_positive(name: str, value: Any, remedy: str) -> None:
     """Raise `ValueError` unless the argument is a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"`{name}` must be a positive integer, got {value!r}: {remedy}.")
+
+
+def check_noise(sigma: Any, place: str) -> None:
+    """Raise `ValueError` unless `sigma`, of the noise at a place, is a finite number ≥ 0."""
+    if not 0 <= sigma < float("inf"):
+        raise ValueError(
+            f"`sigma` must be a finite number ≥ 0, got {sigma!r}: it is the standard deviation of "
+            f"the noise {place}; 0.1 is the Easy level."
+        )
+
+
+def normal(u: Numbers) -> Float[Array, " numbers"]:
+    """Return Φ⁻¹(u), with u moved to the middle of its cell of width 2⁻²³: never infinite."""
+    return jnp.sqrt(2.0) * jax.scipy.special.erfinv(2 * u - 1 + 2.0**-23)

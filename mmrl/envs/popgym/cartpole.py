@@ -1,13 +1,22 @@
-"""Balance a pole without seeing velocities: the first task with a continuous observation."""
+"""Balance a pole without seeing velocities, or without seeing positions."""
 
-import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import cartpole, environment, spaces
-from mmrl.envs.popgym.base import Action, Entry, Leaf, Numbers, Task, check_positive, levels
+from mmrl.envs.popgym.base import (
+    Action,
+    Entry,
+    Leaf,
+    Numbers,
+    Task,
+    check_noise,
+    check_positive,
+    levels,
+    normal,
+)
 
 Params = cartpole.EnvParams
 PHYSICS = cartpole.CartPole()
@@ -35,11 +44,7 @@ class PositionOnlyCartPole(Task):
 
     def __init__(self, num_steps: int = 200, sigma: float = 0.0):
         check_positive("num_steps", num_steps, "num_steps=200 is the Easy level")
-        if not 0 <= sigma < float("inf"):
-            raise ValueError(
-                f"`sigma` must be a finite number ≥ 0, got {sigma!r}: it is the standard "
-                "deviation of the noise in metres and radians; 0.1 is the Easy level."
-            )
+        check_noise(sigma, "in metres and radians")
         self.num_steps, self.sigma, self.actions = num_steps, float(sigma), 2
         self.obs_size, self.state_size = 2, 4
         noises = 2 if sigma > 0 else 0
@@ -87,10 +92,31 @@ class PositionOnlyCartPole(Task):
         return jnp.array([2 * params.x_threshold, 2 * params.theta_threshold_radians], jnp.float32)
 
     def _noise(self, u: Numbers) -> Float[Array, " obs"]:
-        """z = Φ⁻¹(u), with u moved to the middle of its cell of width 2⁻²³: never infinite."""
-        if self.sigma == 0:
-            return jnp.zeros(self.obs_size)
-        return jnp.sqrt(2.0) * jax.scipy.special.erfinv(2 * u - 1 + 2.0**-23)
+        return normal(u) if self.sigma > 0 else jnp.zeros(self.obs_size)
+
+
+class VelocityOnlyCartPole(PositionOnlyCartPole):
+    """gymnax's CartPole seen as o = (ẋ, θ̇), [m/s] and [rad/s], without bounds.
+
+    The first observation of an episode is (x, θ), which is a fault of popgym 1.0.7. With `first`
+    "velocities" it is (ẋ, θ̇) as all others are. A linear policy without memory balances the pole.
+    """
+
+    def __init__(self, num_steps: int = 200, first: str = "positions"):
+        super().__init__(num_steps)
+        if first not in ("positions", "velocities"):
+            raise ValueError(f'`first` must be "positions" or "velocities", got {first!r}.')
+        self.first = first
+
+    def look(self, state: State, params: Params) -> Float[Array, " obs"]:
+        """ẋ and θ̇; at the first observation x and θ, unless `first` is "velocities"."""
+        velocities = jnp.stack([state.x_dot, state.theta_dot])
+        if self.first == "velocities":
+            return velocities
+        return jnp.where(state.time == 0, jnp.stack([state.x, state.theta]), velocities)
+
+    def observation_space(self, params: Params | None = None) -> spaces.Box:
+        return spaces.Box(-jnp.inf, jnp.inf, (self.obs_size,), jnp.float32)
 
 
 TASKS = {
@@ -103,4 +129,5 @@ TASKS = {
         gru=(0.995, 0.642, 0.390),
         better={"Medium": (0.659, "IndRNN"), "Hard": (0.404, "IndRNN")},
     ),
+    "VelocityOnlyCartpole": Entry(VelocityOnlyCartPole, levels(num_steps=(200, 400, 600))),
 }

@@ -1,0 +1,114 @@
+"""Sink hidden ships: a memory for the squares that were tried, and where they were hits."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from mmrl.envs._gymnax import environment
+from mmrl.envs.popgym import bits
+from mmrl.envs.popgym.base import (
+    Action,
+    Entry,
+    Leaf,
+    Numbers,
+    Params,
+    Task,
+    check_positive,
+    levels,
+    one_hot,
+)
+
+OUTCOMES = 2  # miss = 0, hit = 1
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    """The board, the guesses, and the result of the last one."""
+
+    time: Leaf  # int32: steps taken
+    ships: Leaf  # bool [size²]: squares with a ship, row by row
+    guesses: Leaf  # bool [size²]: squares that were tried, row by row
+    hit: Leaf  # bool: the last guess was a new hit
+
+
+class Battleship(Task):
+    """r_t = 1/h for a new hit, -1/(size² - h) for any other guess; h squares belong to ships.
+
+    Action `size` row + column tries a square, and the observation says whether that was a new hit,
+    but not where: give the agent its previous action. A square that was hit before counts as a
+    miss. An episode terminates when all ships are sunk and is truncated after size² steps; both
+    may happen at once. A return lies in [-size²/(size² - h), 1].
+    """
+
+    def __init__(self, size: int = 8, ships: Sequence[int] = (2, 3, 3, 4)):
+        check_positive("size", size, "size=8 is the Easy level")
+        if size > 32:
+            raise ValueError(f"`size` must be at most 32, got {size}.")
+        for length in ships:
+            check_positive("ships", length, "list the length of each ship, as in (2, 3, 3, 4)")
+        # The squares of the other ships cannot block every place of a ship.
+        blocked = [n for n in ships if sum(ships) - n >= size * (size // n)]
+        if not ships or blocked:
+            raise ValueError(
+                f"`ships` must be at least one length, all of which surely fit on {size} × {size} "
+                f"squares, got {tuple(ships)}: take fewer or shorter ships, or a larger `size`."
+            )
+        self.size, self.ships, self.squares = size, tuple(ships), sum(ships)
+        self.num_steps = self.actions = size * size
+        self.obs_size, self.state_size = OUTCOMES, 4 * size * size + OUTCOMES
+        self.start_numbers, self.step_numbers = len(self.ships), 0
+
+    def start(self, u: Numbers, params: Params) -> State:
+        board = jnp.zeros(self.size, jnp.uint32)
+        for number, length in zip(u, self.ships, strict=True):
+            board |= place(number, board, length)
+        nothing = jnp.zeros(self.actions, bool)
+        ships = bits.flags(board, self.size).ravel()
+        return State(jnp.int32(0), ships, nothing, jnp.asarray(False))
+
+    def advance(
+        self, u: Numbers, state: State, action: Action, params: Params
+    ) -> tuple[State, Float[Array, ""]]:
+        square = jnp.arange(self.actions) == action
+        hit = jnp.any(square & state.ships & ~state.guesses)
+        miss = -1 / (self.num_steps - self.squares)
+        reward = jnp.where(hit, jnp.float32(1 / self.squares), jnp.float32(miss))
+        return State(state.time + 1, state.ships, state.guesses | square, hit), reward
+
+    def look(self, state: State, params: Params) -> Float[Array, " obs"]:
+        """Whether the last guess was a new hit, one-hot; "miss" at first."""
+        return one_hot(state.hit.astype(jnp.int32), OUTCOMES)
+
+    def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
+        """Every square with a ship was tried."""
+        return jnp.all(state.guesses | ~state.ships)
+
+    def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
+        """Each square's ship and each square's guess, one-hot, then the observation."""
+        squares = jnp.concatenate([state.ships, state.guesses]).astype(jnp.int32)
+        return jnp.concatenate([one_hot(squares, 2).ravel(), self.look(state, params)])
+
+
+def place(u: Float[Array, ""], board: bits.Rows, length: int) -> bits.Rows:
+    """Return the squares of one more ship: any free straight segment, all equally likely.
+
+    popgym draws a square and a direction until the ship fits. Each segment then has two chances,
+    one from each end, so the law is the same. u is uniform in [0, 1).
+    """
+    size = board.size
+    starts = size - length + 1  # along the axis of the segment
+    right = reduce(jnp.bitwise_or, [board >> bits.bits(k) for k in range(length)])
+    down = reduce(jnp.bitwise_or, [board[k : k + starts] for k in range(length)])
+    full, short = bits.bits((1 << size) - 1), bits.bits((1 << starts) - 1)
+    row, column = bits.pick(u, jnp.concatenate([~right & short, ~down & full]), size)
+    across = bits.square(row, column, size, width=length)
+    along = sum(
+        (bits.square(row - size + k, column, size) for k in range(length)), start=bits.bits(0)
+    )
+    return jnp.where(row < size, across, along)
+
+
+TASKS = {"Battleship": Entry(Battleship, levels(size=(8, 10, 12)))}
