@@ -7,6 +7,7 @@ does not show in the observations (the mines, the arms' odds, the pole's velocit
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ class Episode(NamedTuple):
 
 
 def task_and_level(id: str) -> tuple[str, str]:
-    """("RepeatFirst", "Easy") of "popgym-RepeatFirstEasy-v0"."""
+    """Return ("RepeatFirst", "Easy") for "popgym-RepeatFirstEasy-v0"."""
     match = re.fullmatch(r"popgym-(\w+)(Easy|Medium|Hard|Paper)-v0", id)
     assert match is not None, id
     return match[1], match[2]
@@ -46,7 +47,11 @@ def original(id: str) -> gymnasium.Env:
     task, level = task_and_level(id)
     if level == "Paper":
         return RepeatPrevious(num_decks=2, k=10)
-    return DiscreteAction(getattr(originals, task + level)())
+    # The class has a capital P; the id that popgym registers has not.
+    with warnings.catch_warnings():  # popgym's labyrinths warn that they need no memory
+        warnings.simplefilter("ignore", DeprecationWarning)
+        env = getattr(originals, task.replace("OnlyCartpole", "OnlyCartPole") + level)()
+    return env if isinstance(env.action_space, gymnasium.spaces.Box) else DiscreteAction(env)
 
 
 # ------------------------------------------------------------------ acting in ours
@@ -57,8 +62,21 @@ def choose_randomly(env: Any, skill: Any, state: Any, key: Any) -> Any:
     return jax.random.randint(key, (), 0, env.num_actions)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def roll(env: Any, choose: Any, workers: int, steps: int, with_state: bool, key: Any) -> Any:
+def markov_state(env: Any, state: Any) -> Any:
+    """What popgym's `get_state` is compared with."""
+    return env.state_obs(state, env.default_params)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 6))
+def roll(
+    env: Any,
+    choose: Any,
+    workers: int,
+    steps: int,
+    with_state: bool,
+    key: Any,
+    record: Any = markov_state,
+) -> Any:
     """obs, action, reward, terminated, truncated, final observation, state: [time, worker, …]."""
     params = env.default_params
     skill = jnp.maximum(0.0, 1 - 5 * jnp.arange(workers) / workers)
@@ -68,9 +86,9 @@ def roll(env: Any, choose: Any, workers: int, steps: int, with_state: bool, key:
         keys = jax.random.split(key, (2, workers))
         action = jax.vmap(partial(choose, env))(skill, state, keys[0])
         out = jax.vmap(env.step, (0, 0, 0, None))(keys[1], state, action, params)
-        seen = jax.vmap(env.state_obs, (0, None))(state, params) if with_state else None
-        record = (obs, action, *out[2:5], out[5]["final_observation"], seen)
-        return out[:2], record
+        seen = jax.vmap(partial(record, env))(state) if with_state else None
+        step = (obs, action, *out[2:5], out[5]["final_observation"], seen)
+        return out[:2], step
 
     first, *rest = jax.random.split(key, 2)
     carry = jax.vmap(env.reset, (0, None))(jax.random.split(first, workers), params)
@@ -142,7 +160,7 @@ def equal_states(mine: np.ndarray, other: np.ndarray) -> None:
     np.testing.assert_allclose(mine, other, atol=1e-6)
 
 
-def equal_observations(mine: np.ndarray, other: np.ndarray) -> None:
+def exactly(mine: np.ndarray, other: np.ndarray) -> None:
     np.testing.assert_array_equal(mine, other)
 
 
@@ -154,7 +172,9 @@ class Original(NamedTuple):
     choose: Choose = choose_randomly  # reaches every end of an episode
     workers: int = 16  # whose episodes are compared
     states: Callable[[np.ndarray, np.ndarray], None] = equal_states
-    obs: Callable[[np.ndarray, np.ndarray], None] = equal_observations
+    obs: Callable[[np.ndarray, np.ndarray], None] = exactly
+    rewards: Callable[[np.ndarray, np.ndarray], None] = exactly
+    record: Callable[[Any, Any], Any] = markov_state  # what an episode keeps of our states
     sizes_tell: bool = False  # every argument of a level shows in the task's sizes
 
 

@@ -20,7 +20,7 @@ from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment, spaces
 from mmrl.envs.base import Resetting
 
-Action = Integer[Array, ""] | int
+Action = Integer[Array, ""] | Float[Array, " action"] | int
 Numbers = Float[Array, " numbers"]
 Params = environment.EnvParams
 Info = dict[str, Any]

@@ -49,5 +49,5 @@ def pick(u: Float[Array, ""], board: Rows, columns: int) -> tuple[Place, Place]:
 
 def flags(board: UInt32[Array, "*rows"], columns: int) -> Bool[Array, "*rows columns"]:
     """Return the board as one bool per square."""
-    shifts = jnp.arange(columns, dtype=jnp.uint32)
-    return (jnp.right_shift(board[..., None], shifts) & 1) == 1
+    shifts = jnp.arange(columns, dtype=jnp.uint32).reshape(*[1] * board.ndim, columns)
+    return (board[..., None] >> shifts) & bits(1) == 1

@@ -134,12 +134,10 @@ class Labyrinth(Task):
         shifted = (state.place == 0) & (not self.centered)
         corner = state.place + shifted  # of the view, among the squares with the ring around them
         rows = jax.lax.dynamic_slice(state.open, corner[:1], (3,))
-        columns = corner[1] + jnp.arange(3)
-        free = (rows[:, None] >> columns.astype(jnp.uint32)) & bits.bits(1) == 1
-        inside = ~shifted[:, None] | (jnp.arange(3) < 2)
-        free &= inside[0][:, None] & inside[1]
-        at = corner[0] + jnp.arange(3) - 1, columns - 1
-        view = self._kinds(free, *at, state)
+        free = bits.flags(rows >> corner[1].astype(jnp.uint32), 3)
+        inside = ~shifted[:, None] | (jnp.arange(3) < 2)[None]
+        free &= inside[0][:, None] & inside[1][None]
+        view = self._kinds(free, *(corner[:, None] + jnp.arange(-1, 2)[None]), state)
         return one_hot(jnp.append(view.ravel(), state.action), KINDS).ravel()
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
@@ -163,7 +161,7 @@ class Labyrinth(Task):
         """The kind of each square at these rows and columns, of which some are `free`."""
 
         def at(place: Int[Array, " 2"]) -> Bool[Array, "rows columns"]:
-            return free & (rows == place[0])[:, None] & (columns == place[1])
+            return free & (rows == place[0])[:, None] & (columns == place[1])[None]
 
         kinds = jnp.where(at(state.goal), GOAL, jnp.where(free, FREE, WALL))
         return jnp.where(at(state.start), START, kinds)

@@ -62,7 +62,7 @@ def carve(plan: Plan, u: Float[Array, " 3"]) -> Plan:
     row, column = bits.pick(u[1], frontier, size)
     row, column = jnp.where(walks, plan.row, row), jnp.where(walks, plan.column, column)
     here = bits.square(row, column, size)
-    way = draw(u[2], jnp.any(around & here != 0, axis=1).astype(jnp.int32))[0]
+    way = draw(u[2], jnp.any(around & here[None] != 0, axis=1).astype(jnp.int32))[0]
     to_row = row - (way == 0) + (way == 1)
     to_column = column - (way == 2) + (way == 3)
     there = bits.square(to_row, to_column, size)
@@ -107,6 +107,6 @@ def squares(plan: Plan) -> bits.Rows:
 
 def _spread(board: bits.Rows) -> bits.Rows:
     """Move bit j of each row to bit 2j."""
-    places = jnp.arange(board.size, dtype=jnp.uint32)
+    places = jnp.arange(board.size, dtype=jnp.uint32)[None]
     each = (board[:, None] >> places & bits.bits(1)) << (2 * places)
     return jnp.sum(each, axis=1, dtype=jnp.uint32)
