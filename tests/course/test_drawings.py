@@ -85,7 +85,64 @@ def mine_sweeper():
     return steps, np.tile(np.eye(3)[squares].reshape(1, -1), (4, 1)).astype(np.float32)
 
 
+def higher_lower(steps=51):
+    ranks, guesses = RNG.integers(0, 13, steps + 1), RNG.integers(0, 2, steps)
+    right = (ranks[1:] > ranks[:-1]) == (guesses == 0)
+    reward = np.where(ranks[1:] == ranks[:-1], 0, np.where(right, 1, -1) / 52)
+    return episode(np.eye(13)[ranks[:-1]], guesses, reward)
+
+
+def battleship(steps=60):
+    """The ship is in squares 0 to 11; square 0 is tried twice."""
+    ships, guesses = np.arange(64) < 12, np.append(RNG.permutation(64)[: steps - 2], [0, 0])
+    new = np.array([g not in guesses[:t] for t, g in enumerate(guesses)])
+    hits = ships[guesses] & new
+    follows = np.eye(2)[hits.astype(int)]
+    state = np.concatenate([np.eye(2)[ships.astype(int)].ravel(), np.zeros(130)])
+    steps_ = episode(np.roll(follows, 1, 0), guesses, np.where(hits, 1 / 12, -1 / 52), follows)
+    return steps_, np.tile(state.astype(np.float32), (steps, 1))
+
+
+def concentration(cards, types_, steps=60):
+    """Cards 0 to 9 are up at the end, and card 20 was just turned over."""
+    table = np.full((steps, cards), types_)
+    table[-1, [*range(10), 20]] = np.arange(11) % types_
+    follows = np.eye(types_ + 1)[table].reshape(steps, -1)
+    actions = np.append(RNG.integers(0, cards, steps - 1), 20)
+    return episode(np.roll(follows, 1, 0), actions, np.zeros(steps), follows)
+
+
+def labyrinth(steps=20):
+    """In at the left border, and to the right along the second row of free squares."""
+    grid = np.ones((11, 11), int)
+    grid[3, 1:10], grid[3, 0] = 0, 2
+    places = np.stack([np.full(steps, 3), np.minimum(np.arange(steps), 9)], 1)
+    padded = np.pad(grid, ((0, 3), (0, 3)), constant_values=1)
+    views = np.stack([padded[r - 1 : r + 2, max(c - 1, 0) :][:, :3] for r, c in places])
+    views[0, :, 2] = 1
+    obs = np.eye(5)[np.concatenate([views.reshape(steps, 9), np.ones((steps, 1), int)], 1)]
+    state = np.concatenate([np.zeros((steps, 605)), np.eye(11)[places].reshape(steps, -1)], 1)
+    return episode(obs.reshape(steps, 50), np.ones(steps), np.full(steps, -1 / 1024)), state
+
+
+def swing(steps=60):
+    angle = np.cumsum(RNG.normal(0, 0.2, steps))
+    place = np.stack([np.cos(angle), np.sin(angle)], 1)
+    state = np.concatenate([place, RNG.normal(0, 1, (steps, 1))], 1).astype(np.float32)
+    torque = RNG.uniform(-2, 2, (steps, 1))
+    made = episode(place, np.zeros(steps), np.full(steps, 0.001))
+    made.action = torque
+    return made, state
+
+
 EPISODES = {
+    "popgym-HigherLowerEasy-v0": (higher_lower(), None),
+    "popgym-VelocityOnlyCartpoleEasy-v0": cart_pole(columns=(1, 3)),
+    "popgym-BattleshipEasy-v0": battleship(),
+    "popgym-ConcentrationEasy-v0": (concentration(52, 2), None),
+    "popgym-ConcentrationHard-v0": (concentration(52, 13), None),
+    "popgym-LabyrinthEscapeEasy-v0": labyrinth(),
+    "popgym-PositionOnlyPendulumEasy-v0": swing(),
     "popgym-RepeatPreviousEasy-v0": (repeat_previous(), None),
     "popgym-RepeatPreviousPaper-v0": (repeat_previous(103, 9), None),
     "popgym-RepeatFirstEasy-v0": (repeat_first(), None),
@@ -285,6 +342,39 @@ def test_mine_sweeper_shows_numbers_and_mines():
     steps, _ = EPISODES["popgym-MineSweeperEasy-v0"]
     blind = ET.fromstring(drawings.episode_svg("popgym-MineSweeperEasy-v0", steps))
     assert marks(blind, "data-mine") == ["hit"]
+
+
+def test_battleship_shows_hits_and_ships():
+    steps, _ = EPISODES["popgym-BattleshipEasy-v0"]
+    root = draw("popgym-BattleshipEasy-v0")
+    tried = {*steps.action.tolist()}
+    assert marks(root, "data-guess").count("hit") == len(tried & {*range(12)})
+    assert marks(root, "data-guess").count("miss") == len(tried - {*range(12)})
+    assert len(marks(root, "data-ship")) == 12 - len(tried & {*range(12)})
+
+
+def test_concentration_shows_the_cards_in_view():
+    root = draw("popgym-ConcentrationHard-v0")
+    assert marks(root, "data-card") == [str(i % 13) for i in range(11)]
+    assert marks(root, "data-ring") == ["last"]
+
+
+def test_a_labyrinth_shows_what_was_seen_of_it():
+    squares = np.reshape(marks(draw("popgym-LabyrinthEscapeEasy-v0"), "data-square"), (11, 11))
+    assert squares[3].tolist() == ["start", *["free"] * 9, "wall"]
+    assert (squares[[2, 4]] == "wall").all() and (squares[[0, 1, 5, 10]] == "unseen").all()
+    steps, _ = EPISODES["popgym-LabyrinthEscapeEasy-v0"]
+    blind = ET.fromstring(drawings.episode_svg("popgym-LabyrinthEscapeEasy-v0", steps, frame=5))
+    view = ["wall"] * 3 + ["free"] * 3 + ["wall"] * 3
+    assert marks(blind, "data-square") == view
+
+
+def test_a_pendulum_hangs_where_it_is():
+    seen = np.array([[0.0, 1.0]] * 5, np.float32)  # θ = 90°
+    root = ET.fromstring(drawings.pendulum(seen, np.zeros(5, np.float32)))
+    rod = next(e for e in root.iter(f"{SVG}line") if e.get("data-rod") == "true")
+    x1, y1, x2, y2 = (float(rod.get(k)) for k in ("x1", "y1", "x2", "y2"))
+    assert x2 - x1 == -78 and y2 == y1
 
 
 def test_only_the_first_episode_is_drawn_and_wrappers_are_ignored():

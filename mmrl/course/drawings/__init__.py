@@ -6,9 +6,22 @@ screen reader, never tells things apart by colour alone, and follows the reader'
 """
 
 from mmrl.course.drawings.bandit import bandit
+from mmrl.course.drawings.boards import battleship, concentration, labyrinth
 from mmrl.course.drawings.cards import card_strip, count_recall
 from mmrl.course.drawings.cart_pole import cart_pole
 from mmrl.course.drawings.episode import episode_svg
 from mmrl.course.drawings.mine_sweeper import mine_sweeper
+from mmrl.course.drawings.pendulum import pendulum
 
-__all__ = ["bandit", "card_strip", "cart_pole", "count_recall", "episode_svg", "mine_sweeper"]
+__all__ = [
+    "bandit",
+    "battleship",
+    "card_strip",
+    "cart_pole",
+    "concentration",
+    "count_recall",
+    "episode_svg",
+    "labyrinth",
+    "mine_sweeper",
+    "pendulum",
+]

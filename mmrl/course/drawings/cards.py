@@ -1,5 +1,7 @@
 """Card tasks: a strip of what was seen and what was said, card by card."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
@@ -32,6 +34,7 @@ def card_strip(
     steps: Int[ndarray, " time"] | None = None,
     asked: int | None = None,
     columns: int = 26,
+    types: int = 4,
     title: str = "Cards",
     note: str = "",
 ) -> str:
@@ -40,7 +43,8 @@ def card_strip(
     `cards` and `answers` are 0..3 for ♠♦♣♥; a card may be `NOTHING`, an empty place, or `GAP`,
     steps left out. `steps` are the columns' step numbers (0, 1, … if not given). `asked` is the
     step whose card is asked for; it gets a ring. `columns` stand in a row; `note` is the right part
-    of the heading. An answer that nothing was paid for is pale.
+    of the heading. An answer that nothing was paid for is pale. With 13 `types` the cards are
+    ranks, and an answer is an arrow: 0 up, 1 down.
     """
     steps = np.arange(len(cards)) if steps is None else steps
     below = 24 * (answers is not None) + 20 * (rewards is not None)
@@ -57,15 +61,17 @@ def card_strip(
             continue
         if steps[i] % 5 == 0 or steps[i] == asked:
             body.append(svg.text(x + 14, top + 8, steps[i], size=9, fill="dim", anchor="middle"))
-        body.append(card(x, top + 12, int(kind), ring=bool(steps[i] == asked)))
+        body.append(card(x, top + 12, int(kind), types=types, ring=bool(steps[i] == asked)))
         if answers is not None:
             idle = rewards is not None and rewards[i] == 0
-            said = chip(x + 4, top + 60, suit(x + 14, top + 70, int(answers[i]), 0.62))
+            answer = (arrow if types == 13 else suit)(x + 14, top + 70, int(answers[i]), 0.62)
+            said = chip(x + 4, top + 60, answer)
             body.append(f'<g opacity="0.35">{said}</g>' if idle else said)
         if rewards is not None:
             body.append(svg.verdict(x + 14, top + below + 48, float(rewards[i])))
-    desc = f"Seen: {_names(cards)}."
-    desc += "" if answers is None else f" Said: {_names(answers[cards != GAP])}."
+    kinds, words = (RANKS, ("higher", "lower")) if types == 13 else (SUITS, SUITS)
+    desc = f"Seen: {_names(cards, kinds)}."
+    desc += "" if answers is None else f" Said: {_names(answers[cards != GAP], words)}."
     desc += "" if rewards is None else f" {_tally(rewards[cards != GAP])}."
     return svg.document(width, 40 + rows * row_height, title, desc, body)
 
@@ -166,13 +172,20 @@ def suit(x: svg.Number, y: svg.Number, kind: int, scale: svg.Number = 1.0) -> st
     return svg.path(SHAPES[kind], fill=_COLOURS[kind], more=place)
 
 
+def arrow(x: svg.Number, y: svg.Number, down: int, scale: svg.Number = 1.0) -> str:
+    """An arrow around (x, y), up for 0 and down for 1, 20 pixels high at scale 1."""
+    turn = " rotate(180)" if down else ""
+    place = f'transform="translate({svg.num(x)} {svg.num(y)}) scale({scale:g}){turn}"'
+    return svg.path("M0 -10L8 1H3V10H-3V1H-8Z", fill=svg.BLACK, more=place)
+
+
 def _labels(top: svg.Number, baselines: dict[str, int]) -> list[str]:
     """The names of a row's lines, at its left."""
     return [svg.text(12, top + y, name, size=10, fill="dim") for name, y in baselines.items()]
 
 
-def _names(kinds: Int[ndarray, " time"]) -> str:
-    return ", ".join(SUITS[k] if k >= 0 else "nothing" for k in kinds if k != GAP)
+def _names(kinds: Int[ndarray, " time"], words: Sequence[str] = SUITS) -> str:
+    return ", ".join(words[k] if k >= 0 else "nothing" for k in kinds if k != GAP)
 
 
 def _tally(rewards: Float[ndarray, " time"]) -> str:

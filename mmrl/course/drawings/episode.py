@@ -10,10 +10,12 @@ from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
 from mmrl.course.drawings.bandit import bandit
+from mmrl.course.drawings.boards import battleship, concentration, labyrinth
 from mmrl.course.drawings.cards import GAP, NOTHING, SUITS, card_strip, count_recall
 from mmrl.course.drawings.cart_pole import cart_pole
 from mmrl.course.drawings.catch import catch
 from mmrl.course.drawings.mine_sweeper import mine_sweeper
+from mmrl.course.drawings.pendulum import pendulum
 
 _WINDOW = 13  # cards in view when one frame is drawn
 
@@ -39,7 +41,7 @@ class Episode:
     task: str
     level: str
     obs: Float[ndarray, "time obs"]
-    action: Int[ndarray, " time"]
+    action: Int[ndarray, " time"] | Float[ndarray, "time 1"]
     reward: Float[ndarray, " time"]
     next_obs: Float[ndarray, "time obs"]
     hidden: Float[ndarray, "time state"] | None
@@ -75,7 +77,7 @@ def episode_svg(
     second `begin` is left out, and so are elements that wrappers appended to the observation.
     `hidden` is what the agent did not see, `state_obs` at each step: it adds the velocity, the odds
     or the mines. `settings` are arguments that are not the level's: `types` (CountRecall),
-    `num_arms` (MultiarmedBandit), `size` (MineSweeper).
+    `num_arms` (MultiarmedBandit), `size` (MineSweeper, Battleship, the labyrinths).
 
     Raises `ValueError` for an environment without a picture, a batch, or a `frame` outside.
     """
@@ -105,7 +107,8 @@ def episode_svg(
 def action_names(env_id: str, actions: int) -> list[str]:
     """The actions in words where there are some, else their numbers."""
     task, _ = _task(env_id)
-    names = _ACTIONS.get("CartPole" if "CartPole" in task else task, ())
+    kind = next((x for x in ("CartPole", "Cartpole", "Labyrinth") if x in task), task)
+    names = _ACTIONS.get(kind, ())
     return list(names) if len(names) == actions else [str(a) for a in range(actions)]
 
 
@@ -155,7 +158,9 @@ def _autoencode(episode: Episode) -> str:
     return _strip(episode, cards, asked, "Autoencode: watch, then say the cards backwards")
 
 
-def _strip(episode: Episode, cards: Int[ndarray, " time"], asked: int | None, title: str) -> str:
+def _strip(
+    episode: Episode, cards: Int[ndarray, " time"], asked: int | None, title: str, types: int = 4
+) -> str:
     """The whole episode in rows, or the last cards, and before them the one that is asked for."""
     steps = np.arange(len(cards))
     columns = 26 if len(cards) <= 104 else 52
@@ -171,6 +176,7 @@ def _strip(episode: Episode, cards: Int[ndarray, " time"], asked: int | None, ti
         steps=steps,
         asked=asked if episode.one_frame else None,
         columns=columns,
+        types=types,
         title=title,
         note=episode.note,
     )
@@ -240,6 +246,71 @@ def _mine_numbers(episode: Episode) -> int:
     return min(mines + 1, 10)
 
 
+def _higher_lower(episode: Episode) -> str:
+    ranks = episode.obs[:, :13].argmax(-1)
+    return _strip(episode, ranks, None, "HigherLower: is the next card higher?", types=13)
+
+
+def _velocity_only(episode: Episode) -> str:
+    """Positions are hidden: without them the cart and the pole stand still."""
+    hidden = np.zeros((len(episode.obs), 4)) if episode.hidden is None else episode.hidden
+    return cart_pole(
+        hidden[:, [0, 2]],
+        episode.action,
+        hidden=hidden,
+        hides_velocity=False,
+        title=episode.task,
+        note=episode.note,
+    )
+
+
+def _battleship(episode: Episode) -> str:
+    size = episode.setting("size", 8, 10, 12)
+    hidden = episode.hidden
+    return battleship(
+        episode.action,
+        episode.next_obs[:, 1] > 0.5,
+        episode.reward,
+        size,
+        ships=None if hidden is None else hidden[0][1 : 2 * size * size : 2] > 0.5,
+        title="Battleship",
+        note=episode.note,
+    )
+
+
+def _concentration(episode: Episode) -> str:
+    cards, types = (episode.setting(x, *n) for x, n in _TABLES.items())
+    table = episode.next_obs[-1, : cards * (types + 1)].reshape(cards, types + 1)
+    return concentration(
+        table.argmax(-1),
+        int(episode.action[-1]),
+        episode.reward,
+        types,
+        title="Concentration: find the pairs",
+        note=episode.note,
+    )
+
+
+def _labyrinth(episode: Episode) -> str:
+    side = 2 * episode.setting("size", 5, 7, 9) + 1
+    views = episode.obs[:, :45].reshape(-1, 3, 3, 5).argmax(-1)
+    places = None
+    if episode.hidden is not None:
+        places = episode.hidden[:, -2 * side :].reshape(-1, 2, side).argmax(-1)
+    return labyrinth(views, places, episode.reward, side, title=episode.task, note=episode.note)
+
+
+def _pendulum(episode: Episode) -> str:
+    return pendulum(
+        episode.obs[:, :2],
+        episode.action.reshape(-1),
+        hidden=episode.hidden,
+        title=episode.task,
+        note=episode.note,
+    )
+
+
+_TABLES = {"cards": (52, 104, 52), "types": (2, 2, 13)}
 _DRAWN: dict[str, Callable[[Episode], str]] = {
     "RepeatFirst": _repeat_first,
     "RepeatPrevious": _repeat_previous,
@@ -251,11 +322,22 @@ _DRAWN: dict[str, Callable[[Episode], str]] = {
     "Catch": _catch,
     "MultiarmedBandit": _bandit,
     "MineSweeper": _mine_sweeper,
+    "HigherLower": _higher_lower,
+    "VelocityOnlyCartpole": _velocity_only,
+    "Battleship": _battleship,
+    "Concentration": _concentration,
+    "LabyrinthEscape": _labyrinth,
+    "LabyrinthExplore": _labyrinth,
+    "PositionOnlyPendulum": _pendulum,
+    "NoisyPositionOnlyPendulum": _pendulum,
 }
 _ACTIONS: dict[str, tuple[str, ...]] = {
     "RepeatFirst": SUITS,
     "RepeatPrevious": SUITS,
     "Autoencode": SUITS,
     "CartPole": ("left", "right"),
+    "Cartpole": ("left", "right"),
     "Catch": ("left", "stay", "right"),
+    "HigherLower": ("higher", "lower"),
+    "Labyrinth": ("left", "right", "up", "down"),
 }

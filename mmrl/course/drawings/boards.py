@@ -1,0 +1,160 @@
+"""Boards as a perfect memory would draw them: ships, cards on a table, and a labyrinth."""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from mmrl.course.drawings import cards, svg
+
+_TOP, _LEFT, _BARS = 40, 14, 78  # pixels above and beside a board, and for the rewards below
+
+
+def battleship(
+    actions: Int[ndarray, " time"],
+    hits: Bool[ndarray, " time"],
+    rewards: Float[ndarray, " time"],
+    size: int,
+    *,
+    ships: Bool[ndarray, " square"] | None = None,
+    title: str = "Battleship",
+    note: str = "",
+) -> str:
+    """Draw every square that was tried: a filled square for a hit, a ring for a miss.
+
+    `actions` are squares, row by row. `ships`, the truth, outlines the squares of ships. A frame
+    marks the last guess. Below, one bar per step shows its reward.
+    """
+    cell = 30
+    x = lambda square: _left(cell * size) + cell * (square % size)  # noqa: E731
+    y = lambda square: _TOP + cell * (square // size)  # noqa: E731
+    sunk, tried = {*actions[hits].tolist()}, {*actions.tolist()}
+    body = []
+    for square in range(size * size):
+        box = (x(square) + 1, y(square) + 1, cell - 2, cell - 2)
+        fill = "paper" if square in tried else "fill"
+        more = f'data-square="{square}"'
+        body.append(svg.rect(*box, fill=fill, stroke="line", radius=4, more=more))
+        middle = (x(square) + cell / 2, y(square) + cell / 2)
+        if square in sunk:
+            inner = (box[0] + 5, box[1] + 5, cell - 12, cell - 12)
+            body.append(svg.rect(*inner, fill="good", radius=3, more='data-guess="hit"'))
+        elif square in tried:
+            body.append(svg.circle(*middle, 5, stroke="bad", more='data-guess="miss"'))
+        if ships is not None and ships[square] and square not in sunk:
+            inner = (box[0] + 5, box[1] + 5, cell - 12, cell - 12)
+            more = 'stroke-dasharray="3 3" data-ship="hidden"'
+            body.append(svg.rect(*inner, stroke="dim", radius=3, more=more))
+    body.append(_ring(x(int(actions[-1])), y(int(actions[-1])), cell, cell))
+    desc = f"{len(actions)} guesses, {len(sunk)} squares hit. Last: square {int(actions[-1])}."
+    return _document(cell * size, cell * size, rewards, title, note, desc, body)
+
+
+def concentration(
+    kinds: Int[ndarray, " place"],
+    action: int,
+    rewards: Float[ndarray, " time"],
+    types: int,
+    *,
+    title: str = "Concentration",
+    note: str = "",
+) -> str:
+    """Draw the table: a card, or its back where `kinds` is `types`, and a ring around the last.
+
+    Below, one bar per step shows its reward.
+    """
+    columns, wide, high = 13, 34, 44
+    rows = -(-len(kinds) // columns)
+    body = []
+    for place, kind in enumerate(kinds.tolist()):
+        x = _left(wide * columns) + wide * (place % columns) + 3
+        y = _TOP + high * (place // columns) + 3
+        if kind < types:
+            body.append(cards.card(x, y, kind, types=types))
+        else:
+            body.append(svg.rect(x, y, 28, 38, fill="fill", stroke="line", radius=4))
+        if place == action:
+            body.append(_ring(x - 3, y - 3, 34, 44))
+    shown = int((kinds < types).sum())
+    desc = f"{len(kinds)} cards, {shown} in view. Last turned over: place {action}."
+    return _document(wide * columns, high * rows, rewards, title, note, desc, body)
+
+
+def labyrinth(
+    views: Int[ndarray, "time 3 3"],
+    places: Int[ndarray, "time 2"] | None,
+    rewards: Float[ndarray, " time"],
+    side: int,
+    *,
+    title: str = "Labyrinth",
+    note: str = "",
+) -> str:
+    """Draw the squares seen so far, the way walked, and the agent, a filled dot.
+
+    A square is 0 free, 1 wall, 2 start or 3 goal. `places` are the rows and columns of the agent;
+    without them only its last view is drawn. Below, one bar per step shows its reward.
+    """
+    cell = 18
+    if places is None:
+        known, path, here = views[-1], [], (1, 1)
+    else:
+        known = np.full((side, side), -1)
+        for view, place in zip(views, places, strict=True):
+            _add(known, view, place)
+        path, here = [tuple(place) for place in places.tolist()], tuple(places[-1].tolist())
+    rows = len(known)
+    left = _left(cell * rows)
+    fills = {-1: "fill", 0: "paper", 1: "dim", 2: "mark", 3: "good"}
+    names = {-1: "unseen", 0: "free", 1: "wall", 2: "start", 3: "goal"}
+    body = []
+    for row, column in np.ndindex(rows, rows):
+        kind = int(known[row, column])
+        box = (left + cell * column, _TOP + cell * row, cell, cell)
+        body.append(svg.rect(*box, fill=fills[kind], more=f'data-square="{names[kind]}"'))
+    at = lambda p: (left + cell * (p[1] + 0.5), _TOP + cell * (p[0] + 0.5))  # noqa: E731
+    if len(path) > 1:
+        line = "L".join(f"{svg.num(x)} {svg.num(y)}" for x, y in map(at, path))
+        body.append(svg.path(f"M{line}", stroke="mark", more='stroke-width="2" opacity="0.7"'))
+    body.append(svg.circle(*at(here), 6, fill="good", stroke="ink", more='data-agent="here"'))
+    walked = len({*path})
+    desc = f"{len(views)} steps over {walked} squares." if path else "The 3 × 3 squares in view."
+    return _document(cell * rows, cell * rows, rewards, title, note, desc, body)
+
+
+def _add(
+    known: Int[ndarray, "side side"], view: Int[ndarray, "3 3"], place: Int[ndarray, " 2"]
+) -> None:
+    """Write a view, which popgym shifts at the upper and the left border, into the map."""
+    top, left = (max(int(x) - 1, 0) for x in place)
+    height, width = (2 if x == 0 else 3 for x in place)
+    part = known[top : top + height, left : left + width]
+    part[:] = view[: part.shape[0], : part.shape[1]]
+
+
+def _left(width: svg.Number) -> svg.Number:
+    return (_width(width) - width) / 2
+
+
+def _width(board: svg.Number) -> svg.Number:
+    return max(board + 2 * _LEFT, 340)
+
+
+def _ring(x: svg.Number, y: svg.Number, width: svg.Number, height: svg.Number) -> str:
+    more = 'stroke-width="3" data-ring="last"'
+    return svg.rect(x + 1.5, y + 1.5, width - 3, height - 3, stroke="mark", radius=4, more=more)
+
+
+def _document(
+    width: svg.Number,
+    height: svg.Number,
+    rewards: Float[ndarray, " time"],
+    title: str,
+    note: str,
+    desc: str,
+    body: list[str],
+) -> str:
+    """A board under its heading and above the rewards."""
+    whole = _width(width)
+    below = [svg.text(_LEFT, _TOP + height + 24, "reward per step", size=10, fill="dim")]
+    below += svg.rewards(rewards, _LEFT, _TOP + height + 30, whole - 2 * _LEFT, 36)
+    shapes = [*svg.heading(whole, title, note), *body, *below]
+    return svg.document(whole, _TOP + height + _BARS, title, desc, shapes)
