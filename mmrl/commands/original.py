@@ -37,6 +37,7 @@ def original(env_id: str) -> Callable[[], Any]:
     import popgym.envs
 
     name = env_id.removeprefix("popgym-").removesuffix("-v0")
+    name = name.replace("OnlyCartpole", "OnlyCartPole")  # the class has a capital, the id has not
     if env_id == "popgym-RepeatPreviousPaper-v0":
         return lambda: popgym.envs.RepeatPrevious(**LEVELS["RepeatPrevious"].levels["Paper"])
     if env_id.startswith("popgym-") and hasattr(popgym.envs, name):
@@ -59,14 +60,18 @@ def _play(net: Any, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, "
     count, greedy = len(envs), find(run.setup.agent).greedy
     obs = np.stack([_flat(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(envs)])
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), net.init())
-    actions, begin = np.full(count, -1), np.ones(count, bool)
+    space = run.program.env.action_space(run.program.params)
+    vector = not hasattr(space, "n")  # of numbers
+    actions = np.zeros((count, *space.shape)) if vector else np.full(count, -1)
+    begin = np.ones(count, bool)
     rewards, returns, running = np.zeros(count), np.zeros(count), np.ones(count, bool)
     while running.any():
         shown = features(run, obs, actions, rewards, begin)
         memory, actions = _act(greedy, net, memory, shown, begin)
         actions, begin = np.asarray(actions), np.zeros(count, bool)
         for i in np.flatnonzero(running):
-            step = envs[i].step(_action(envs[i], int(actions[i])))
+            action = np.clip(actions[i], space.low, space.high) if vector else int(actions[i])
+            step = envs[i].step(_action(envs[i], action))
             seen, rewards[i], terminated, truncated, _ = step
             obs[i], running[i] = _flat(envs[i], seen), not (terminated or truncated)
             returns[i] += rewards[i]
@@ -76,14 +81,21 @@ def _play(net: Any, run: Run, envs: list[Any], seed: int) -> Float[np.ndarray, "
 def features(
     run: Run,
     obs: Float[np.ndarray, "episodes obs"],
-    actions: Int[np.ndarray, " episodes"],
+    actions: Int[np.ndarray, " episodes"] | Float[np.ndarray, "episodes action"],
     rewards: Float[np.ndarray, " episodes"],
     begin: np.ndarray,
 ) -> Float[np.ndarray, "episodes features"]:
-    """[o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as the run's wrappers build it; action -1 is none."""
-    size = run.program.env.action_space(run.program.params).n
+    """[o_t, one_hot(a_{t-1}), r_{t-1}, b_t], as the run's wrappers build it; action -1 is none.
+
+    Actions that are vectors of numbers are shown as they are.
+    """
+    if actions.ndim == 1:
+        size = run.program.env.action_space(run.program.params).n
+        before = actions[:, None] == np.arange(size)
+    else:
+        before = actions
     shown = {
-        "previous_action": actions[:, None] == np.arange(size),
+        "previous_action": before,
         "previous_reward": rewards[:, None],
         "begin_flag": begin[:, None],
     }
@@ -105,7 +117,7 @@ def _flat(env: Any, obs: Any) -> Float[np.ndarray, " obs"]:
     return np.asarray(gymnasium.spaces.flatten(env.observation_space, obs), np.float32)
 
 
-def _action(env: Any, action: int) -> Any:
+def _action(env: Any, action: Any) -> Any:
     """Ours is one number; popgym's may be several, row by row."""
     sizes = getattr(env.action_space, "nvec", None)
     return action if sizes is None else np.array(np.unravel_index(action, sizes))

@@ -54,7 +54,9 @@ class Policy:
         obs = np.eye(size)[obs] if np.ndim(obs) == 0 and size > 1 else np.ravel(obs)
         if obs.shape != (size,):
             raise ValueError(f"`obs` must have {size} numbers; got {obs.size}.")
-        parts = {"previous_action": np.arange(self.about["actions"]) == action}
+        one_hot = np.ndim(action) == 0
+        before = np.arange(self.about["actions"]) == action if one_hot else action
+        parts = {"previous_action": before}
         parts |= {"previous_reward": [reward], "begin_flag": [begin]}
         parts = [obs, *(parts[name] for name in self.about["observes"])]
         return np.concatenate(parts, dtype=np.float32)

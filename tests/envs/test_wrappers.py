@@ -352,7 +352,6 @@ def test_episode_statistics(env):
         (lambda: wrappers.NoisyObservation(TASK, -1.0), "`sigma`"),
         (lambda: wrappers.NoisyObservation(TASK, float("nan")), "`sigma`"),
         (lambda: wrappers.PreviousAction(TASK, "one"), "`null`"),
-        (lambda: wrappers.PreviousAction(gymnax.make("Pendulum-v1")[0]), "discrete actions"),
         (lambda: wrappers.StateObservation(gymnax.make("CartPole-v1")[0]), "state_obs"),
         (lambda: wrappers.TimeLimit(TASK, 0), "`steps`"),
         (lambda: wrappers.VmapAutoReset(TASK, 0), "`num_envs`"),
@@ -401,6 +400,20 @@ def test_vmap_auto_reset():
         np.testing.assert_array_equal(state.time, np.where(last, 0, after.time))
         ends += last.sum()
     assert ends > 10 and obs.shape[0] == 5
+
+
+def test_a_previous_action_of_numbers_is_seen_as_it_was():
+    env = wrappers.PreviousAction(envs.make("popgym-PositionOnlyPendulumEasy-v0")[0])
+    params = env.default_params.replace(max_steps_in_episode=2)
+    space = env.observation_space(params)
+    np.testing.assert_array_equal(space.low, [-1, -1, -2])
+    np.testing.assert_array_equal(space.high, [1, 1, 2])
+    obs, state = env.reset(jax.random.key(0), params)
+    seen = [obs[-1]]
+    for torque in (-1.5, 0.25, 1.0):
+        obs, state, *_ = env.step(jax.random.key(1), state, jnp.array([torque]), params)
+        seen.append(obs[-1])
+    np.testing.assert_array_equal(seen, [0, -1.5, 0, 1.0])  # the episode ended in between
 
 
 PAPER_WIDTHS = {

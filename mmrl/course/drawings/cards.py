@@ -69,8 +69,9 @@ def card_strip(
             body.append(f'<g opacity="0.35">{said}</g>' if idle else said)
         if rewards is not None:
             body.append(svg.verdict(x + 14, top + below + 48, float(rewards[i])))
-    kinds, words = (RANKS, ("higher", "lower")) if types == 13 else (SUITS, SUITS)
-    desc = f"Seen: {_names(cards, kinds)}."
+    ranks = types == 13
+    desc = f"Seen: {_names(cards, RANKS if ranks else SUITS)}."
+    words = ("higher", "lower") if ranks else SUITS
     desc += "" if answers is None else f" Said: {_names(answers[cards != GAP], words)}."
     desc += "" if rewards is None else f" {_tally(rewards[cards != GAP])}."
     return svg.document(width, 40 + rows * row_height, title, desc, body)
@@ -184,8 +185,8 @@ def _labels(top: svg.Number, baselines: dict[str, int]) -> list[str]:
     return [svg.text(12, top + y, name, size=10, fill="dim") for name, y in baselines.items()]
 
 
-def _names(kinds: Int[ndarray, " time"], words: Sequence[str] = SUITS) -> str:
-    return ", ".join(words[k] if k >= 0 else "nothing" for k in kinds if k != GAP)
+def _names(kinds: Int[ndarray, " time"], words: Sequence[str]) -> str:
+    return ", ".join(words[k] if k >= 0 else "nothing" for k in kinds.tolist() if k != GAP)
 
 
 def _tally(rewards: Float[ndarray, " time"]) -> str:

@@ -84,7 +84,7 @@ class Battleship(Task):
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
         """Every square with a ship was tried."""
-        return jnp.all(state.guesses | ~state.ships)
+        return jnp.all(state.guesses >= state.ships)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
         """Each square's ship and each square's guess, one-hot, then the observation."""

@@ -200,6 +200,6 @@ def action_count(env: Any, params: Any = None) -> int:
     if not isinstance(space, spaces.Discrete):
         raise ValueError(
             f"`env` must have discrete actions; got {space!r}. Where actions are vectors of "
-            "numbers, train the agent `ppo` or `ppg`, without `previous_action` among `observes`."
+            "numbers, train the agent `ppo` or `ppg`."
         )
     return int(space.n)

@@ -1,5 +1,6 @@
 """Wrappers that change what the agent sees: hide, disturb, reveal, or remind."""
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -109,10 +110,11 @@ class StateObservation(ObservationWrapper):
 
 
 class PreviousAction(ObservationWrapper):
-    """o_t ↦ [o_t, one_hot(a_{t-1})].
+    """Append the previous action to the observation: o_t ↦ [o_t, one_hot(a_{t-1})].
 
-    At the first observation of an episode nothing was done yet: `null="zero"` appends zeros,
-    `null="action0"` one_hot(0), as popgym does, which cannot be told from action 0.
+    An action that is a vector of numbers is appended as it was taken. At the first observation of
+    an episode there is none: `null="zero"` appends zeros, `null="action0"` one_hot(0), as popgym
+    does, which is also what follows action 0. Raises `ValueError` for other spaces of actions.
     """
 
     def __init__(self, env: Any, null: str = "zero"):
@@ -120,16 +122,26 @@ class PreviousAction(ObservationWrapper):
         vector_size(env, "PreviousAction")
         if null not in ("zero", "action0"):
             raise ValueError(f'`null` must be "zero" or "action0", got {null!r}.')
-        self.null, self.size = null, action_count(env)
+        space = env.action_space(env.default_params)
+        self.vector = isinstance(space, spaces.Box)
+        self.size = math.prod(space.shape) if self.vector else action_count(env)
+        self.null = null
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
+        if self.vector:
+            action = jnp.zeros(self.size) if cause is None else jnp.ravel(cause[0])
+            return jnp.concatenate([obs, action.astype(obs.dtype)])
         # No action is one_hot(-1): all zeros.
         null = 0 if self.null == "action0" else -1
         action = null if cause is None else cause[0]
         return jnp.concatenate([obs, jax.nn.one_hot(action, self.size, dtype=obs.dtype)])
 
     def observation_space(self, params: Any) -> spaces.Box:
-        return _append(self.env.observation_space(params), self.size, 0.0, 1.0)
+        low, high = 0.0, 1.0
+        if self.vector:  # and 0 at the first observation
+            ends = bounds(self.env.action_space(params))
+            low, high = jnp.minimum(ends[0].min(), low), jnp.maximum(ends[1].max(), 0.0)
+        return _append(self.env.observation_space(params), self.size, low, high)
 
 
 class PreviousReward(ObservationWrapper):
@@ -201,7 +213,7 @@ def _unbounded(width: int) -> spaces.Box:
 
 
 @promoting
-def _append(space: Any, count: int, low: float, high: float, dtype: Any = None) -> spaces.Box:
+def _append(space: Any, count: int, low: Any, high: Any, dtype: Any = None) -> spaces.Box:
     """The space with `count` further elements, each between `low` and `high`."""
     lows, highs = bounds(space)
     more = jnp.ones(count)
