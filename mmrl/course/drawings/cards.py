@@ -186,7 +186,7 @@ def _labels(top: svg.Number, baselines: dict[str, int]) -> list[str]:
 
 
 def _names(kinds: Int[ndarray, " time"], words: Sequence[str]) -> str:
-    return ", ".join(words[k] if k >= 0 else "nothing" for k in kinds.tolist() if k != GAP)
+    return ", ".join(words[int(k)] if k >= 0 else "nothing" for k in kinds if k != GAP)
 
 
 def _tally(rewards: Float[ndarray, " time"]) -> str:

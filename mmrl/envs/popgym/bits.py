@@ -16,7 +16,7 @@ def bits(number: int) -> Array:
     return jnp.uint32(number)
 
 
-def square(row: Place, column: Place, rows: int, width: int | Array = 1) -> Rows:
+def square(row: Place, column: Place, rows: int, width: int = 1) -> Rows:
     """Return a board with one square, or with the `width` squares from there on in its row."""
     stretch = jnp.left_shift(bits((1 << width) - 1), column.astype(jnp.uint32))
     return jnp.where(jnp.arange(rows) == row, stretch, bits(0))

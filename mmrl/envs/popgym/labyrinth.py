@@ -94,8 +94,8 @@ class Labyrinth(Task):
         down = jnp.where(action == DOWN, 1, jnp.where(action == UP, -1, 0))
         right = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, -1, 0))
         to = state.place + jnp.stack([down, right])
-        place = jnp.where(bits.has(state.open, *(to + 1)), to, state.place)
-        here = bits.square(*place, self.side)
+        place = jnp.where(bits.has(state.open, to[0] + 1, to[1] + 1), to, state.place)
+        here = bits.square(place[0], place[1], self.side)
         new = jnp.all(here & state.walked == 0)
         after = State(
             time=state.time + 1,
@@ -137,7 +137,8 @@ class Labyrinth(Task):
         free = bits.flags(rows >> corner[1].astype(jnp.uint32), 3)
         inside = ~shifted[:, None] | (jnp.arange(3) < 2)[None]
         free &= inside[0][:, None] & inside[1][None]
-        view = self._kinds(free, *(corner[:, None] + jnp.arange(-1, 2)[None]), state)
+        around = corner[:, None] + jnp.arange(-1, 2)[None]
+        view = self._kinds(free, around[0], around[1], state)
         return one_hot(jnp.append(view.ravel(), state.action), KINDS).ravel()
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
@@ -184,9 +185,11 @@ class Labyrinth(Task):
     def _enter(self, plan: maze.Plan, u: Numbers) -> State:
         """The first state in a maze, with its entrances, and the first cell of the next maze."""
         start, goal = maze.entrances(u[:3], self.size)
-        squares, walked = maze.squares(plan), bits.square(*start, self.side)
+        squares, walked = maze.squares(plan), bits.square(start[0], start[1], self.side)
         free = jnp.sum(bits.count(squares))
-        entrances = walked | bits.square(*goal, self.side) if self.ends_at_goal else walked
+        entrances = (
+            walked | bits.square(goal[0], goal[1], self.side) if self.ends_at_goal else walked
+        )
         return State(
             time=jnp.int32(0),
             open=jnp.pad((squares | entrances) << bits.bits(1), 1),
