@@ -121,10 +121,28 @@ def test_every_imported_package_is_declared():
         missing -= RIVALS.get(rival, {rival}) if "benchmarks" in path.parts else set()
         assert not missing, f"{path.name} imports {missing}"
     for path, tree in parsed("mmrl").items():
-        # Widgets come with the notebooks; everything else must import without an extra.
+        # Widgets come with the notebooks; the rest must import without an extra, or with its own.
         drawn = {"show", "course"} & set(path.parts)
-        missing = set() if drawn else undeclared(tree.body, runtime)
+        rung = path.relative_to(ROOT / "mmrl").parts[0]
+        own = set(map(distribution, PROJECT["optional-dependencies"].get(rung, ())))
+        missing = set() if drawn else undeclared(tree.body, runtime | own)
         assert not missing, f"{path.name} needs {missing} at run time"
+
+
+@pytest.mark.full
+def test_only_the_compiler_needs_isl():
+    code = """
+import sys
+sys.modules["islpy"] = None  # as if it were not installed
+import mmrl.agents, mmrl.checks, mmrl.runs, mmrl.show, mmrl.course.experiments
+import mmrl.commands.experiment, mmrl.commands.train
+try:
+    import mmrl.pdg
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["islpy"]
 
 
 # Names that texts and comments cite

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def findings() -> Iterator[Finding]:
     """All of them, each as soon as it is known: agents train side by side, one on each core."""
-    yield from (look() for look in (versions, device, scheduler, cache, folder, popgym))
+    yield from (look() for look in (versions, device, scheduler, cache, folder, popgym, islpy))
     jobs = [lambda agent=agent: iter([smoke_run(agent)]) for agent in SMOKE]
     yield from (finding for _, finding in in_background(jobs, threads=os.cpu_count() or 1))
 
@@ -135,6 +135,15 @@ def popgym() -> Finding:
         words = f"{importlib.metadata.version('popgym')}, for `mmrl evaluate --original`"
         return Finding("popgym", "good", words)
     return Finding("popgym", "good", "not installed; only `mmrl evaluate --original` needs it")
+
+
+def islpy() -> Finding:
+    """Whether `mmrl.pdg` can be imported."""
+    if importlib.util.find_spec("islpy"):
+        words = f"{importlib.metadata.version('islpy')}, for the compiler `mmrl.pdg`"
+        return Finding("islpy", "good", words)
+    words = "not installed; only the compiler needs it: pip install 'mmrl-jax[pdg]'"
+    return Finding("islpy", "good", words)
 
 
 def quickly(run: Run) -> Run:

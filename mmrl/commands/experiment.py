@@ -65,13 +65,21 @@ def main(arguments: Sequence[str]) -> int:
     options, console = tyro.cli(Options, args=arguments, prog="mmrl experiment"), open_console()
     if not options.name and not options.queue:
         for name in sorted(experiments.EXPERIMENTS):
-            console.print(f"{name:16s}{experiments.load(name).about}", highlight=False)
+            console.print(f"{name:16s}{_about(name)}", highlight=False)
         return 0
     _check(options)
     with contextlib.closing(_lines(options)) as lines:
         for line in lines:
             console.print(line, highlight=False, soft_wrap=True)
     return 0
+
+
+def _about(name: str) -> str:
+    """Return one line about an experiment, or which extra it needs."""
+    try:
+        return experiments.load(name).about
+    except ModuleNotFoundError as error:
+        return str(error)
 
 
 def _check(options: Options) -> None:

@@ -4,9 +4,9 @@
     python3 -m pip install --no-index --no-deps --target build/site build/wheels/*.whl   # there
     PYTHONPATH=build/site:. make gpu
 
-The packages are what mmrl needs at run time, and what those need, in the versions of
-requirements.lock. What such a machine has with its JAX is left out: jax and jaxlib with their own
-requirements, which must fit its drivers. `--more flashbax` adds a rival of the benchmarks.
+The packages are what mmrl and its compiler need at run time, and what those need, in the versions
+of requirements.lock. What such a machine has with its JAX is left out: jax and jaxlib with their
+own requirements, which must fit its drivers. `--more flashbax` adds a rival of the benchmarks.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class Options:
 def main(arguments: Sequence[str]) -> int:
     """Download them; the exit code is pip's."""
     options = tyro.cli(Options, args=arguments)
-    needed = closure(["mmrl-jax", *options.more], options.python)
+    needed = closure(["mmrl-jax", "islpy", *options.more], options.python)
     pinned = versions((ROOT / "requirements.lock").read_text("utf-8"))
     left_out = {"mmrl-jax", *map(canonicalize_name, options.less)}
     names = sorted(needed - closure(THERE, options.python) - left_out)

@@ -10,7 +10,14 @@ import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 
-import islpy as isl
+try:
+    import islpy as isl
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "`mmrl.pdg` needs islpy, the integer set library: `pip install 'mmrl-jax[pdg]'`, or in a "
+        "checkout `pip install -c requirements.lock -e '.[pdg]'`.",
+        name="islpy",
+    ) from error
 
 from mmrl.pdg.build.expr import (
     FALSE,
