@@ -42,6 +42,8 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
             return 0
         if not arguments or arguments[0] not in COMMANDS:
             return _overview(arguments)
+        if {"-h", "--help"} & {*arguments} and "jax" not in sys.modules:
+            os.environ["JAX_PLATFORMS"] = "cpu"  # so that no device can keep help from its reader
         if arguments[0] in ("train", "sweep"):  # before it is imported, because that starts JAX
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         command = importlib.import_module(f"mmrl.commands.{arguments[0]}")

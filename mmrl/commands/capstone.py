@@ -1,6 +1,7 @@
 """`mmrl capstone`: gates, budget and leaderboard of a memory of your own."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -62,18 +63,14 @@ COMMANDS = {"gates": Gates, "run": Run, "check": Check}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 if nothing is refused, else 1. Raises `ValueError` and `RunError`."""
+    """Run one of the commands: 0 if nothing is refused, else 1. Raises `ValueError`, `RunError`."""
     options = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
         args=arguments or ["--help"],
         prog="mmrl capstone",
         description="A memory of your own: through gates, within a budget, on the leaderboard.",
     )
-    console = open_console()
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True)
-
+    say = functools.partial(open_console().print, highlight=False, soft_wrap=True)
     if isinstance(options, Gates):
         return _gates(options, say)
     return _run(options, say) if isinstance(options, Run) else _check(options, say)
@@ -94,16 +91,9 @@ def _gates(options: Gates, say: Callable[[str], None]) -> int:
 def _run(options: Run, say: Callable[[str], None]) -> int:
     name = "quick" if options.quick else options.name or options.memory.rpartition(":")[2]
     out = options.out or pathlib.Path("results/capstone") / f"{name}.json"
-    entry = entries.run(
-        options.memory,
-        out,
-        name=options.name,
-        oracle=options.oracle,
-        tuned_on=options.tuned_on,
-        tuning_seeds=options.tuning_seeds,
-        protocol=QUICK if options.quick else FULL,
-        say=say,
-    )
+    same = {x: getattr(options, x) for x in ("name", "oracle", "tuned_on", "tuning_seeds")}
+    protocol = QUICK if options.quick else FULL
+    entry = entries.run(options.memory, out, protocol=protocol, say=say, **same)
     low, high = entry["interval_95"]
     say(
         f"{out}: {entry['name']}, {entry['score']:.3f} [{low:.3f}, {high:.3f}] over "
@@ -119,19 +109,18 @@ def _check(options: Check, say: Callable[[str], None]) -> int:
     paths = sorted(options.entry.glob("*.json")) if folder else [options.entry]
     if not paths:
         raise RunError(f"{options.entry} holds no entry: give a folder of files of JSON.")
-    return max(_check_one(path, options, say, folder) for path in paths)
-
-
-def _check_one(path: pathlib.Path, options: Check, say: Callable[[str], None], folder: bool) -> int:
-    try:
-        refused = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
-    except (RunError, ValueError) as error:
-        if not folder:
-            raise
-        refused = [str(error)]  # and the others are still checked
-    for sentence in refused:
-        say(f"✗ {path}: {sentence}")
-    if not refused:
-        measured = "not measured again" if options.no_rerun else "measured again"
-        say(f"✓ {path} is what it says, {measured}.")
-    return REFUSED if refused else 0
+    code = 0
+    for path in paths:
+        try:
+            refused = entries.check(path, again=not options.no_rerun, fresh=options.fresh, say=say)
+        except (RunError, ValueError) as error:
+            if not folder:
+                raise
+            refused = [str(error)]  # and the others are still checked
+        for sentence in refused:
+            say(f"✗ {path}: {sentence}")
+        if not refused:
+            measured = "not measured again" if options.no_rerun else "measured again"
+            say(f"✓ {path} is what it says, {measured}.")
+        code = REFUSED if refused else code
+    return code

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
-    """Train all of `plan`; returns the folder with the curves and the runs."""
+    """Train all of `plan`; return the folder with the curves and the runs."""
     console, began = open_console(), time.perf_counter()
     folder, _claim = _folder(out, plan)
     try:
@@ -84,27 +83,23 @@ def demo(plan: Plan, out: pathlib.Path, threads: int) -> pathlib.Path:
 
 
 def _folder(out: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim]:
-    """The folder of the last demo if it was interrupted, or else a new one with the next number."""
+    """Return the claimed folder of an interrupted last demo, or a new one with the next number."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         last = max((int(path.name) for path in out.iterdir() if path.name.isdecimal()), default=1)
-        claims = (_claimed(out / str(number), plan) for number in itertools.count(last))
-        return next(filter(None, claims))
-
-
-def _claimed(folder: pathlib.Path, plan: Plan) -> tuple[pathlib.Path, Claim] | None:
-    """Claim a new folder or that of an interrupted demo; None for one that is in use or done."""
-    new = made(folder)
-    try:
-        own = claim(folder)
-    except RunError:
-        return None
-    going = new or (not (folder / "complete").exists() and _fits(folder, plan))
-    return (folder, own) if going else None
+        while True:
+            folder, last = out / str(last), last + 1
+            new = made(folder)
+            try:
+                own = claim(folder)
+            except RunError:  # in use
+                continue
+            if new or (not (folder / "complete").exists() and _fits(folder, plan)):
+                return folder, own
 
 
 def _fits(folder: pathlib.Path, plan: Plan) -> bool:
-    """Whether the runs in a folder, as far as there are any, are those of the plan."""
+    """True if the runs in a folder, as far as there are any, are those of the plan."""
     return all(saved(folder / _name(*names)) in (None, setup) for names, setup in plan.items())
 
 
@@ -136,7 +131,7 @@ def _train(plan: Plan, folder: pathlib.Path, threads: int, console: Console) -> 
 
 
 def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> Table:
-    """How far every kind of agent has come."""
+    """Return how far every kind of agent has come."""
     table = Table("", "blocks", "return", "IQM", "", box=None)
     for names, setup in plan.items():
         curve = learning_curve(runs[names]) if names in runs else np.array([])
@@ -152,7 +147,7 @@ def _progress(plan: Plan, runs: dict[Names, Run], status: dict[Names, str]) -> T
 
 
 def _heading(table: Table, plan: Iterable[Names], names: Names) -> None:
-    """A row with the task's name above its first agent."""
+    """Add a row with the task's name above its first agent."""
     if names == next(other for other in plan if other[0] == names[0]):
         table.add_row(Text(names[0], "bold"))
 
@@ -180,15 +175,17 @@ def _table(runs: dict[Names, Run], rows: list[dict[str, Any]]) -> Table:
 def _next_steps(
     console: Console, rows: list[dict[str, Any]], out: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """The outcome in a sentence, and what to look at now."""
+    """Print the outcome in a sentence, and what to look at now."""
     first = rows[0]["agent"]
-    learned = [row["min_over_seeds"] >= LEARNED for row in rows if row["agent"] == first]
-    if all(learned):
+    if all(row["min_over_seeds"] >= LEARNED for row in rows if row["agent"] == first):
         console.print(f"{first}: every seed remembered what it had to, on every task.")
     else:
         console.print(f"{first}: not every seed reached {LEARNED}; see the lowest.", style="yellow")
-    console.print(f"  the curves        {folder / CURVES}")
-    console.print(f"  every number      {out / RESULTS}")
-    play = called("evaluate", folder / _name(rows[0]["task"], first))
-    console.print(f"  watch one play    {play}", soft_wrap=True)
-    console.print(f"  train your own    {called('train', '--help')}")
+    console.print(
+        f"  the curves        {folder / CURVES}",
+        f"  every number      {out / RESULTS}",
+        f"  watch one play    {called('evaluate', folder / _name(rows[0]['task'], first))}",
+        f"  train your own    {called('train', '--help')}",
+        sep="\n",
+        soft_wrap=True,
+    )

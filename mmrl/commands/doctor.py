@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,29 +22,24 @@ import mmrl
 from mmrl.agents import AGENTS
 from mmrl.commands.terminal import in_background, open_console
 from mmrl.runs import Run, Setup
+from mmrl.runs.results import PACKAGES
 
 SICK = 1  # exit code
 MARKS = {"good": Text("✓", "green"), "note": Text("!", "yellow"), "bad": Text("✗", "red")}
 TRIED = "0.10."  # versions of jax with which mmrl is tested
+OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # packages, and what needs them
+OPTIONAL["islpy"] = "the compiler (pip install 'mmrl-jax[pdg]')"
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # Compiled so, the tiny programs here take a third of the time; XLA stops at names it does not know.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 # One step, the right answer in view: learned in few updates, by networks that compile quickly.
-_SIZES: dict[str, Any] = {
-    "memory": "none",
-    "width": 16,
-    "environments": 32,
-    "rollout": 8,
-    "block": 16,
-    "blocks": 2,
-    "learning_rate": 1e-2,
-}
+_SIZES: dict[str, Any] = dict(memory="none", width=16, environments=32, rollout=8, block=16)
+_SIZES |= {"blocks": 2, "learning_rate": 1e-2}
 SMOKE = {name: agent.Config(**{**_SIZES, **agent.SMALL}) for name, agent in AGENTS.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A thing that was looked at, how it is ("good", "note", "bad"), and what to do about it."""
 
     subject: str
@@ -73,96 +68,70 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """All of them, each as soon as it is known: agents train side by side, one on each core."""
-    yield from (look() for look in (versions, device, scheduler, cache, folder, popgym, islpy))
+    """Yield each finding as soon as it is known: agents train side by side, one on each core."""
+    yield from software()
+    yield from machine()
     jobs = [lambda agent=agent: iter([smoke_run(agent)]) for agent in SMOKE]
     yield from (finding for _, finding in in_background(jobs, threads=os.cpu_count() or 1))
 
 
-def versions() -> Finding:
-    """The versions that decide whether two runs can be compared."""
-    packages = ("jax", "jaxlib", "equinox", "optax", "gymnax", "numpy")
-    names = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+def software() -> Iterator[Finding]:
+    """Yield the versions that decide whether two runs can be compared, and what is optional."""
+    names = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     words = f"mmrl {mmrl.__version__}, Python {platform.python_version()}, {names}"
-    if jax.__version__.startswith(TRIED):
-        return Finding("versions", "good", words)
-    return Finding("versions", "note", f"{words}. mmrl is tested with jax {TRIED}*")
+    known = jax.__version__.startswith(TRIED)
+    more = "" if known else f". mmrl is tested with jax {TRIED}*"
+    yield Finding("versions", "good" if known else "note", words + more)
+    for name, user in OPTIONAL.items():
+        words = f"not installed; only {user} needs it"
+        if importlib.util.find_spec(name):
+            words = f"{importlib.metadata.version(name)}, for {user}"
+        yield Finding(name, "good", words)
 
 
-def device() -> Finding:
-    """The device that jax computes on; a GPU that it does not see is worth a word."""
-    devices = jax.devices()
-    words = f"{len(devices)} x {devices[0].device_kind}, {os.cpu_count()} CPU cores"
-    if devices[0].platform == "cpu" and shutil.which("nvidia-smi"):
+def machine() -> Iterator[Finding]:
+    """Yield what JAX computes on, how it compiles there, and whether results can be written."""
+    device, *others = jax.devices()
+    words = f"{1 + len(others)} x {device.device_kind}, {os.cpu_count()} CPU cores"
+    if unused := device.platform == "cpu" and bool(shutil.which("nvidia-smi")):
         install = f"{sys.executable} -m pip install 'jax[cuda12]=={jax.__version__}'"
-        remedy = f"This machine has an NVIDIA GPU that jax does not use: {install}"
-        return Finding("device", "note", f"{words}. {remedy}")
-    return Finding("device", "good", words)
-
-
-def scheduler() -> Finding:
-    """Whether XLA's CPU backend runs with the scheduler that cannot deadlock."""
-    if jax.devices()[0].platform != "cpu":
-        return Finding("scheduler", "good", "not on a CPU: no flag needed")
-    if SCHEDULER in os.environ.get("XLA_FLAGS", ""):
-        return Finding("scheduler", "good", "XLA_FLAGS keeps training from hanging on a CPU")
-    words = f"Training may hang on a CPU with few cores. If it does: export XLA_FLAGS={SCHEDULER}"
-    return Finding("scheduler", "note", words)
-
-
-def cache() -> Finding:
-    """Whether compiled programs are kept."""
-    where = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    if where:
-        return Finding("cache", "good", f"compiled programs are kept in {where}")
+        words += f". This machine has an NVIDIA GPU that jax does not use: {install}"
+    yield Finding("device", "note" if unused else "good", words)
+    words, safe = "not on a CPU: no flag needed", device.platform != "cpu"
+    if not safe:
+        words = "XLA_FLAGS keeps training from hanging on a CPU"
+        if not (safe := SCHEDULER in os.environ.get("XLA_FLAGS", "")):
+            words = "Training may hang on a CPU with few cores. If it does: export "
+            words += f"XLA_FLAGS={SCHEDULER}"
+    yield Finding("scheduler", "good" if safe else "note", words)
     advice = "export JAX_COMPILATION_CACHE_DIR=~/.cache/mmrl to start sooner the second time"
-    return Finding("cache", "good", f"compiled programs are not kept ({advice})")
-
-
-def folder() -> Finding:
-    """Whether results can be written where we are."""
+    where = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    kept = f"compiled programs are {f'kept in {where}' if where else f'not kept ({advice})'}"
+    yield Finding("cache", "good", kept)
     here = pathlib.Path.cwd()
-    if os.access(here, os.W_OK):
-        free = shutil.disk_usage(here).free / 2**30
-        return Finding("folder", "good", f"{here}, {free:.1f} GiB free")
-    words = f"{here} cannot be written to: go elsewhere, or give `--out` to train and demo"
-    return Finding("folder", "note", words)
-
-
-def popgym() -> Finding:
-    """Whether `mmrl evaluate --original` can work."""
-    if importlib.util.find_spec("popgym"):
-        words = f"{importlib.metadata.version('popgym')}, for `mmrl evaluate --original`"
-        return Finding("popgym", "good", words)
-    return Finding("popgym", "good", "not installed; only `mmrl evaluate --original` needs it")
-
-
-def islpy() -> Finding:
-    """Whether `mmrl.pdg` can be imported."""
-    if importlib.util.find_spec("islpy"):
-        words = f"{importlib.metadata.version('islpy')}, for the compiler `mmrl.pdg`"
-        return Finding("islpy", "good", words)
-    words = "not installed; only the compiler needs it: pip install 'mmrl-jax[pdg]'"
-    return Finding("islpy", "good", words)
+    words = f"{here}, {shutil.disk_usage(here).free / 2**30:.1f} GiB free"
+    if not (writable := os.access(here, os.W_OK)):
+        words = f"{here} cannot be written to: go elsewhere, or give `--out` to train and demo"
+    yield Finding("folder", "good" if writable else "note", words)
 
 
 def quickly(run: Run) -> Run:
-    """The run, with programs that are compiled in a third of the time, where XLA is known to."""
+    """Return the run with programs that compile in a third of the time, where XLA can do so."""
+
+    def compiled(function: Any) -> Callable[..., Any]:
+        programs = []
+
+        def call(*arguments: Any) -> Any:
+            if not programs:
+                programs.append(function.lower(*arguments).compile(compiler_options=QUICK))
+            return programs[0](*arguments)
+
+        return call
+
     if jax.devices()[0].platform == "cpu" and jax.__version__.startswith(TRIED):
         made = run.program
-        run.program = made._replace(init=_compiled(made.init), block=_compiled(made.block))
+        run.program = made._replace(init=compiled(made.init), block=compiled(made.block))
     return run
-
-
-def _compiled(function: Any) -> Callable[..., Any]:
-    programs: list[Callable[..., Any]] = []
-
-    def call(*given: Any) -> Any:
-        if not programs:
-            programs.append(function.lower(*given).compile(compiler_options=QUICK))
-        return programs[0](*given)
-
-    return call
 
 
 def smoke_run(agent: str) -> Finding:

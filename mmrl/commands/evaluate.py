@@ -19,6 +19,8 @@ from mmrl.runs.folder import CHECKPOINT
 from mmrl.runs.player import Policy
 from mmrl.runs.shell import called
 
+SPREAD = ("mean return", "lowest", "highest")
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -46,29 +48,48 @@ def main(arguments: Sequence[str]) -> int:
         raise ValueError(f"`episodes` must be at least 1; got {options.episodes}.")
     if not 0 <= options.seed < 2**32:
         raise ValueError(f"`seed` must be from 0 to 2³² - 1; got {options.seed}.")
-    if options.path == zoo.NAMES and not (options.path / CHECKPOINT).exists():
+    path = options.path
+    if path == zoo.NAMES and not (path / CHECKPOINT).exists():
         _list_zoo()
-        return 0
-    if options.path.suffix == ".npz" or (zoo.named(options.path) and not options.path.exists()):
+    elif path.suffix == ".npz" or (zoo.named(path) and not path.exists()):
         _evaluate_file(options)
-        return 0
-    run = open_run(options.path, options.best)
-    net = run.best.net if options.best and run.best else run.state.net
+    else:
+        _evaluate_run(options)
+    return 0
+
+
+def _evaluate_run(options: Options) -> None:
+    """Let every seed's network of a run play."""
+    run, console = open_run(options.path, options.best), open_console()
+    best = run.best if options.best else None
+    net, done = best.net if best else run.state.net, len(run.history)
     if options.original:
         from mmrl.commands.original import play
-
-        returns = play(run, net, options.episodes, options.seed)
     else:
-        returns = greedy_returns(run, net, options.episodes, options.seed)
-    _show(run, returns, options)
-    return 0
+        play = greedy_returns
+    returns = play(run, net, options.episodes, options.seed)
+    where = "the original popgym" if options.original else "mmrl"
+    words = f" in {where}, {options.episodes} greedy episodes each"
+    console.print(Text.assemble((run.setup.env, "bold"), words))
+    table = Table("seed", *SPREAD, "after block")
+    blocks = best.block if best else [done] * len(returns)
+    for seed, episodes, block in zip(run.setup.seeds, returns, blocks, strict=True):
+        table.add_row(str(seed), *_spread(episodes), str(block))
+    middle, low, high = interval(returns.mean(1))
+    after = f"each after its best{f' of {done}' * bool(done)}" if best else f"after block {done}"
+    console.print(table)
+    console.print(f"IQM over seeds {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}; {after}")
+
+
+def _spread(returns: Float[np.ndarray, " episodes"]) -> list[str]:
+    return [f"{value:.3f}" for value in (returns.mean(), returns.min(), returns.max())]
 
 
 def greedy_returns(
     run: Run, net: PyTree, episodes: int, seed: int
 ) -> Float[np.ndarray, "seed episodes"]:
-    """Undiscounted returns of the greedy policy of every seed's network: leaves of `net` [seed]."""
-    env, params = run.program.env, run.program.params
+    """Return undiscounted returns of the greedy policy of every seed's network, `net` [seed]."""
+    env, params, *_ = run.program
     agent = find(run.setup.agent)
 
     @jax.jit
@@ -112,9 +133,8 @@ def _evaluate_file(options: Options) -> None:
     about, returns = policy.about, file_returns(policy, options.episodes, options.seed)
     words = f" in mmrl, {options.episodes} greedy episodes"
     console.print(Text.assemble((about["env"], "bold"), words))
-    table = Table("agent", "memory", "mean return", "lowest", "highest", "in training")
-    row = (returns.mean(), returns.min(), returns.max(), about["return"])
-    table.add_row(about["agent"], about["memory"], *(f"{value:.3f}" for value in row))
+    table = Table("agent", "memory", *SPREAD, "in training")
+    table.add_row(about["agent"], about["memory"], *_spread(returns), f"{about['return']:.3f}")
     console.print(table)
     versions = ", ".join(f"{k} {about['versions'][k]}" for k in ("mmrl", "jax"))
     commands = ", then ".join(each["command"] for each in about.get("commands", [about]))
@@ -127,24 +147,5 @@ def _evaluate_file(options: Options) -> None:
 
 
 def file_returns(policy: Policy, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
-    """Undiscounted returns of an exported policy, which NumPy plays."""
+    """Return undiscounted returns of an exported policy, which NumPy plays."""
     return np.sum([step.reward for step in zoo.play(policy, episodes, seed)], axis=0)
-
-
-def _show(run: Run, returns: Float[np.ndarray, "seed episodes"], options: Options) -> None:
-    setup, console = run.setup, open_console()
-    where = "the original popgym" if options.original else "mmrl"
-    words = f" in {where}, {options.episodes} greedy episodes each"
-    console.print(Text.assemble((setup.env, "bold"), words))
-    blocks = run.best.block if options.best and run.best else [len(run.history)] * len(returns)
-    table = Table("seed", "mean return", "lowest", "highest", "after block")
-    for seed, episodes, block in zip(setup.seeds, returns, blocks, strict=True):
-        row = (episodes.mean(), episodes.min(), episodes.max())
-        table.add_row(str(seed), *(f"{value:.3f}" for value in row), str(block))
-    best = "each after its best" + f" of {len(run.history)}" * bool(run.history)
-    middle, low, high = interval(returns.mean(1))
-    console.print(table)
-    console.print(
-        f"IQM over seeds {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}; "
-        f"{best if options.best else f'after block {len(run.history)}'}"
-    )

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import shlex
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -83,48 +83,53 @@ def _about(name: str) -> str:
 
 
 def _check(options: Options) -> None:
-    """Raises `ValueError` for options that are wrong, or do not fit each other."""
-    if options.quick and options.out.name == "results" and options.out.parent.name == "book":
-        raise ValueError("`quick` results mean nothing: keep them out of the book with `--out`.")
+    """Raise `ValueError` for options that are wrong, or do not fit each other."""
+    if message := next(_refusals(options), None):
+        raise ValueError(message)
+
+
+def _refusals(options: Options) -> Iterator[str]:
+    jobs, submit, queue = options.jobs, options.submit, options.queue
+    if options.quick and options.out.parts[-2:] == ("book", "results"):
+        yield "`quick` results mean nothing: keep them out of the book with `--out`."
     if not options.minutes > 0:
-        raise ValueError(
-            f"`minutes` must be positive; got {options.minutes:g}. Leave it out for all."
-        )
-    ways = options.submit is not None, options.merge, bool(options.unit), options.queue
-    if sum(ways) > 1:
-        raise ValueError("Of `submit`, `merge`, `unit` and `queue`, give one of them.")
-    if options.queue and (options.name or options.only):
-        raise ValueError(
-            "`queue` measures the rows of all experiments: leave out their name and `only`."
-        )
-    if options.device and not options.queue:
-        raise ValueError(
-            "`device` needs `--queue`; got it without. Set JAX_PLATFORMS to cpu or cuda instead."
-        )
-    if options.jobs is not None and options.jobs < 1:
-        raise ValueError(f"`jobs` must be at least 1; got {options.jobs}.")
-    if options.jobs is not None and options.submit is None:
-        raise ValueError("`jobs` are those of `--submit local` or `--submit slurm`: add one.")
-    if options.jobs is None and options.submit == "slurm":
-        raise ValueError(
-            "`jobs` must say how many jobs may wait or run at a time: add `--jobs 16`."
-        )
-    for name in ("hours", "memory", "cpus", "partition"):
-        asked = getattr(options, name)
-        if asked is not None and options.submit != "slurm":
-            raise ValueError(
-                f"`{name}` is of jobs of Slurm: add `--submit slurm`, or leave it out."
-            )
-        if isinstance(asked, int | float) and not 0 < asked < float("inf"):
-            raise ValueError(f"`{name}` must be positive; got {asked:g}.")
+        yield f"`minutes` must be positive; got {options.minutes:g}. Leave it out for all."
+    if sum([submit is not None, options.merge, bool(options.unit), queue]) > 1:
+        yield "Of `submit`, `merge`, `unit` and `queue`, give one of them."
+    if queue and (options.name or options.only):
+        yield "`queue` measures the rows of all experiments: leave out their name and `only`."
+    if options.device and not queue:
+        yield "`device` needs `--queue`; got it without. Set JAX_PLATFORMS to cpu or cuda instead."
+    if jobs is not None and jobs < 1:
+        yield f"`jobs` must be at least 1; got {jobs}."
+    if jobs is not None and submit is None:
+        yield "`jobs` are those of `--submit local` or `--submit slurm`: add one."
+    if jobs is None and submit == "slurm":
+        yield "`jobs` must say how many jobs may wait or run at a time: add `--jobs 16`."
+    for name, value in _of_slurm(options).items():
+        if submit != "slurm":
+            yield f"`{name}` is of jobs of Slurm: add `--submit slurm`, or leave it out."
+        if isinstance(value, int | float) and not 0 < value < float("inf"):
+            yield f"`{name}` must be positive; got {value:g}."
+
+
+def _of_slurm(options: Options) -> dict[str, Any]:
+    """Return the options of a job of Slurm that are set."""
+    names = ("hours", "memory", "cpus", "partition")
+    return {name: x for name in names if (x := getattr(options, name)) is not None}
 
 
 def _lines(options: Options) -> Generator[str]:
-    """A line for each result of a run, of a merge, of a job or of many jobs."""
+    """Yield a line for each result of a run, of a merge, of a job or of many jobs."""
     name, out, quick = options.name, options.out, options.quick
     if options.queue:
         device = options.device or ("gpu" if cluster.has_gpu() else "cpu")
-        yield from Queue(out, device, quick).run(options.minutes)
+        waiting = Queue(out, device, quick)
+        try:
+            yield from waiting.run(options.minutes)
+        except KeyboardInterrupt:
+            yield from waiting.table()
+            raise
     elif options.submit:
         yield from _submitted(options)
     elif options.merge:
@@ -137,7 +142,7 @@ def _lines(options: Options) -> Generator[str]:
 
 
 def _submitted(options: Options) -> Generator[str]:
-    """A line for each result of jobs, as they come; the jobs end if this is left."""
+    """Yield a line for each result of jobs, as they come; the jobs end if this is left."""
     grid, out, quick = experiments.load(options.name), options.out, options.quick
     jobs = options.jobs or len(cluster.cores())
     log, command = parts.folder(grid, out) / "log", cluster.words(options.name, out, quick)
@@ -145,8 +150,8 @@ def _submitted(options: Options) -> Generator[str]:
     if options.submit == "local":
         start = cluster.local(log, command, jobs)
     else:
-        asked = {name: getattr(options, name) for name in ("hours", "memory", "cpus", "partition")}
-        how += "".join(f" --{x} {shlex.quote(f'{y}')}" for x, y in asked.items() if y is not None)
+        asked = _of_slurm(options)
+        how += "".join(f" --{x} {shlex.quote(f'{y}')}" for x, y in asked.items())
         start = cluster.slurm(log, command, f"mmrl-{options.name}", **asked)
     try:
         pause = 0.2 if options.submit == "local" else 5.0

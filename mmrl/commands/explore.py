@@ -39,12 +39,13 @@ def main(arguments: Sequence[str]) -> int:
             "The app needs Voilà: pip install -c requirements.lock -e '.[app]' in a clone, "
             "or `make explore` there."
         ) from None
-    Voila.launch_instance(argv=[*words(), f"--port={options.port}", *_quiet(options.browser)])
+    browser = [] if options.browser else ["--no-browser"]
+    Voila.launch_instance(argv=[*words(), f"--port={options.port}", *browser])
     return 0
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of the server and of its kernels."""
+    """Return the environment of the server and of its kernels."""
     paths = [str(HOME / "jupyter"), *filter(None, [os.environ.get("JUPYTER_PATH")])]
     return {
         "JUPYTER_PATH": os.pathsep.join(paths),
@@ -54,7 +55,7 @@ def surroundings() -> dict[str, str]:
 
 
 def words() -> list[str]:
-    """The notebook and Voilà's options.
+    """Return the notebook and Voilà's options.
 
     A page that was closed takes its kernel, and what trains there, with it after two minutes:
     Voilà's own way is refused by its server (voila-dashboards/voila#1458).
@@ -62,7 +63,3 @@ def words() -> list[str]:
     kept = {"cull_idle_timeout": 120, "cull_interval": 20}  # seconds, of pages that are closed
     culling = [f"--MappingKernelManager.{name}={value}" for name, value in kept.items()]
     return [str(HOME / "explore.ipynb"), "--template=mmrl", "--theme=light", *culling]
-
-
-def _quiet(browser: bool) -> list[str]:
-    return [] if browser else ["--no-browser"]

@@ -215,6 +215,8 @@ def _with_steps(options: Options, names: Sequence[str]) -> Options:
             f"`steps` must be left out with `blocks`, because each sets the length of a run; got "
             f"{options.steps} and {options.config.blocks}."
         )
+    if options.steps < 1:
+        raise ValueError(f"`steps` must be at least 1, in each of the seeds; got {options.steps}.")
     return dataclasses.replace(options, config=options.config.for_steps(options.steps))
 
 

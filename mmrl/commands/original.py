@@ -23,12 +23,13 @@ VERSION = "1.0.7"
 
 
 def original(env_id: str) -> Callable[[], Any]:
-    """The function that builds popgym's own environment for our id.
+    """Return the function that builds popgym's own environment for our id.
 
     Raises `ValueError` if the environment is not one of popgym's, or popgym is not installed.
     """
+    refused = ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
     if not env_id.startswith("popgym-"):
-        raise ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
+        raise refused
     if importlib.util.find_spec("popgym") is None:
         raise ValueError(
             f"The original environments need popgym: `pip install popgym=={VERSION}`, or in a "
@@ -40,13 +41,13 @@ def original(env_id: str) -> Callable[[], Any]:
     name = name.replace("OnlyCartpole", "OnlyCartPole")  # the class has a capital, the id has not
     if env_id == "popgym-RepeatPreviousPaper-v0":
         return lambda: popgym.envs.RepeatPrevious(**LEVELS["RepeatPrevious"].levels["Paper"])
-    if env_id.startswith("popgym-") and hasattr(popgym.envs, name):
-        return getattr(popgym.envs, name)
-    raise ValueError(f"`--original` needs a task of popgym; got {env_id!r}.")
+    if not hasattr(popgym.envs, name):
+        raise refused
+    return getattr(popgym.envs, name)
 
 
 def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
-    """Returns of the greedy policy of every seed's network over `episodes` original episodes.
+    """Return returns of the greedy policy of every seed's network over original episodes.
 
     Leaves of `net` are [seed, ...]. Every network meets the same decks, boards or starts.
     """

@@ -1,4 +1,4 @@
-"""What a run or a sweep has reached: against its best block, random actions and other settings."""
+"""The outcome of a run or a sweep, next to random actions and to other settings, in words."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """How a command ends at Ctrl-C, and what it prints where the encoding lacks our characters."""
 
 import _thread
-import codecs
 import contextlib
 import io
 import os
@@ -9,15 +8,11 @@ import signal
 import sys
 import threading
 import time
-import unicodedata
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
-
-# One column each, so that tables and curves keep their form.
-_LIKENESS = dict(zip("▁▂▃▄▅▆▇█→←…·•✓✗─≤≥×−–≈", "12345678><..*+x-<>x--~", strict=True))
 
 
 class Interrupts:
@@ -79,26 +74,6 @@ class Interrupts:
 
 def replace_unknown() -> None:
     """Replace characters that stdout and stderr cannot encode, in place of raising an error."""
-    codecs.register_error("mmrl", _replacement)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="mmrl")
-
-
-def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return the ASCII text, or the byte of an undecoded argument, for the first bad character."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    character, end = error.object[error.start], error.start + 1
-    if 0xDC80 <= ord(character) <= 0xDCFF:  # PEP 383
-        return bytes([ord(character) - 0xDC00]), end
-    parts = unicodedata.normalize("NFKD", character)  # a superscript minus is a minus
-    return "".join(_LIKENESS.get(x) or _ascii(x) for x in parts) or "?", end
-
-
-def _ascii(character: str) -> str:
-    """Return the letter without accents, the digit or the Greek name, else an empty string."""
-    name = unicodedata.name(character, "")
-    if name.startswith("GREEK"):
-        return name.split()[-1].lower().replace("lamda", "lambda")
-    return character.encode("ascii", "ignore").decode()
+            stream.reconfigure(errors="replace")

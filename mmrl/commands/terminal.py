@@ -1,4 +1,4 @@
-"""What all commands share: a console, paths, work that Ctrl-C can leave, and curves in a line."""
+"""Parts of all commands: a console, paths, work that Ctrl-C can leave, and curves in a line."""
 
 import pathlib
 import queue

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import copyreg
 import dis
 import functools
 import hashlib
@@ -139,15 +140,9 @@ def _of_many(part: Any) -> Iterator[Any]:
 
 
 def _of_attributes(part: Any) -> Iterator[Any]:
-    slots = [x for kind in type(part).__mro__ for x in _slots(kind)]
+    slots = copyreg._slotnames(type(part))  # type: ignore[attr-defined]
     yield from (type(part), {x: getattr(part, x) for x in slots if hasattr(part, x)})
     yield dict(sorted(getattr(part, "__dict__", {}).items()))
-
-
-def _slots(kind: type) -> list[str]:
-    """Return the attributes that a class keeps in slots, by the names that Python gives them."""
-    own = vars(kind) if "__slots__" in vars(kind) else {}
-    return [name for name, value in own.items() if inspect.ismemberdescriptor(value)]
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:

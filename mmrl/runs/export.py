@@ -27,12 +27,11 @@ Reading = tuple[Any, Any, Any]
 def export(
     run: Run, path: str | os.PathLike, seed: int | None = None, best: bool = False
 ) -> dict[str, Any]:
-    """Write the greedy policy of one of the run's seeds to a new file; returns what it says of it.
+    """Write the greedy policy of one seed to a new file; return what the file says of it.
 
-    Without `seed` it is the one whose block paid most. With `best` the network is that of the
-    seed's best block, of `reopen(path, best=True)`. Raises `ValueError` for a seed that is not the
-    run's, and `RunError` for a file that exists, one that cannot be written, and a network of which
-    a part is not known to the player.
+    Without `seed` it is the one with the highest return. With `best` the network is that of the
+    seed's best block, of `reopen(path, best=True)`. Raises `ValueError` for another seed, and
+    `RunError` for a file that exists or cannot be written, and for parts that the player lacks.
     """
     path, seeds = expanded(path), run.setup.seeds
     if run.best is None if best else not run.history:
@@ -48,11 +47,9 @@ def export(
         raise ValueError(f"`seed` must be one of the run's, {list(seeds)}; got {seed}.")
     at = int(np.argmax(returns)) if seed is None else seeds.index(seed)
     network, arrays = _network(jax.tree.map(lambda x: x[at], net))
-    about = {
-        **{"format": FORMAT, **_setting(run)},
-        **{"seed": seeds[at], "block": int(blocks[at]), "return": float(returns[at])},
-        **{**network, "setup": describe(run.setup), **(run.snapshot.origin or provenance())},
-    }
+    about = {"format": FORMAT, **_setting(run), "seed": seeds[at], "block": int(blocks[at])}
+    about |= {"return": float(returns[at]), **network, "setup": describe(run.setup)}
+    about |= run.snapshot.origin or provenance()
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
     with writing(path.parent):
@@ -60,9 +57,8 @@ def export(
         try:
             create(path, buffer.getvalue())
         except FileExistsError:
-            raise RunError(
-                f"{path} exists already: choose another file, or move it away."
-            ) from None
+            message = f"{path} exists already: choose another file, or move it away."
+            raise RunError(message) from None
     return about
 
 
@@ -119,11 +115,10 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
     for i, layer in enumerate(layers):
         if type(layer) not in _LAYERS:
             raise _unknown(part, layer)
-        weight, bias = (
-            _folded(layer)
-            if isinstance(layer, DuelingHead)
-            else (layer.linear.weight, layer.linear.bias)
-        )
+        if isinstance(layer, DuelingHead):
+            weight, bias = _folded(layer)
+        else:
+            weight, bias = layer.linear.weight, layer.linear.bias
         arrays |= {f"{part}.{i}.weight": weight, f"{part}.{i}.bias": bias}
     if part == "head" and not layers:
         raise _unknown(part, module)
@@ -131,7 +126,7 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
 
 
 def _folded(head: DuelingHead) -> tuple[Any, Any]:
-    """V + A - mean A is one linear map of the features."""
+    """Return V + A - mean A as one linear map of the features: its matrix and its bias."""
     v: Any = head.value
     a: Any = head.advantage
     weight = v.weight + a.weight - jnp.mean(a.weight, axis=0, keepdims=True)

@@ -37,27 +37,20 @@ def create(path: pathlib.Path, content: bytes) -> None:
     whole = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         replace(whole, content)
-        _link(whole, path)
+        os.link(whole, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without links
+        if not whole.exists():
+            raise
+        path.open("xb").close()
+        os.replace(whole, path)
     finally:
         whole.unlink(missing_ok=True)
 
 
-def _link(file: pathlib.Path, new: pathlib.Path) -> None:
-    """Give a file a second name, or on a disk without links another name, which must be new."""
-    try:
-        os.link(file, new)
-    except FileExistsError:
-        raise
-    except OSError:
-        new.open("xb").close()
-        os.replace(file, new)
-
-
 def expanded(path: str | os.PathLike) -> pathlib.Path:
-    """Return a path in which a `~` at the front is the user's home, as in a shell.
-
-    Raises `ValueError` for an empty string, which pathlib takes for the current folder.
-    """
+    """Return a path with the user's home for `~`. Raises `ValueError` for an empty string."""
     if not os.fspath(path):
         raise ValueError("`path` must name a file or a folder; got ''. For this folder, use '.'.")
     return pathlib.Path(os.path.expanduser(path))

@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import PyTree
@@ -37,7 +37,6 @@ class Folder:
         self.path = expanded(path)
         self.planned: int | None = None  # blocks that the run in it was to have
         self._waiting: Claim | None = None  # from `open` until blocks are trained
-        self._held = Claim()  # while blocks are trained
         self._stamp: tuple[int, int] | None = None  # of the checkpoint that this object left
         self._best: Best | None = None  # in its file
 
@@ -81,7 +80,7 @@ class Folder:
                 if len(snapshot.history) > blocks:
                     return snapshot  # nothing is left to do, and the files describe more blocks
                 snapshot = self._catch_up(snapshot, prolonged=there != new.description)
-            self.do(lambda: self._begin(snapshot, new=there is None))
+            self.do(lambda: self._put_results(snapshot, new=there is None))
             self._stamp = self._stamped()
             self._waiting = own if len(snapshot.history) < blocks else None
         return snapshot
@@ -103,15 +102,6 @@ class Folder:
             check_same(path, there, description)
         return there
 
-    def _begin(self, snapshot: Snapshot, new: bool) -> None:
-        """Write the results; on a disk without locks, only one new run creates their file."""
-        try:
-            self._put_results(snapshot, new)
-        except FileExistsError:
-            raise RunError(
-                f"Another run has begun in {self.path} at the same moment: choose another folder."
-            ) from None
-
     def _catch_up(self, snapshot: Snapshot, prolonged: bool) -> Snapshot:
         """Write files that are older than the checkpoint, and a longer setup into it."""
         best = better(snapshot.best, snapshot.state.net, snapshot.history[-1])
@@ -121,6 +111,19 @@ class Folder:
         if prolonged:
             self.do(lambda: self._put_state(snapshot))
         return snapshot
+
+    def header(self, best: bool) -> dict[str, Any]:
+        """Return the checkpoint's header, or, if it is lost and `best` suffices, that of `best`.
+
+        Raises `RunError` without a file that can be read.
+        """
+        try:
+            return read(self.path / CHECKPOINT)[0]
+        except RunError:
+            with contextlib.suppress(RunError):
+                if best:
+                    return read(self.path / BEST)[0]
+            raise
 
     def read(self, like: PyTree, best: bool = True) -> Snapshot:
         """Return the snapshot in the folder; with `best`, with the best networks if it has them.
@@ -132,57 +135,70 @@ class Folder:
         nets = self.read_best(like.net, history) if best else None
         return Snapshot(header["setup"], state, history, nets, origin(header))
 
+    def read_only(self, like: PyTree, best: bool) -> Snapshot:
+        """Return a snapshot to look at; with `best`, with the best networks up to the last block.
+
+        If the checkpoint is lost, these suffice: the snapshot has no state and no history then.
+        """
+        header = self.header(best)
+        if BEST in header:
+            nets = self.read_best(like.net)
+            return Snapshot(header["setup"], None, [], nets, origin(header))
+        snapshot = self.read(like, best)
+        if best and snapshot.best is None and len(snapshot.history) > 1:
+            raise RunError(
+                f"{self.path} has no best networks: it was trained before they were kept. Leave "
+                "`best`, or `--best`, out to see the last ones; a run that is resumed keeps them "
+                "from then."
+            )
+        nets = better(snapshot.best, snapshot.state.net, snapshot.history[-1]) if best else None
+        return snapshot._replace(best=nets)
+
     def read_best(self, like: PyTree, history: Rows | None = None) -> Best | None:
         """Return the best networks, or None without their file.
 
         Raises `RunError` if it is damaged, or does not belong to this `history`, if one is known.
         """
-        path = self.path / BEST
         if not self.has(BEST):
             return None
-        refused = RunError(
-            f"{path} is damaged, or not of the run beside it. Move it away: the run itself is "
-            "whole, and keeps its best networks anew once it is resumed."
-        )
         try:
-            header, net = load(path, like)
-            block, returns = (header["best"][name] for name in ("block", "returns"))
+            header, net = load(self.path / BEST, like)
+            block, returns = (header[BEST][name] for name in ("block", "returns"))
             rows = returns
             if history is not None:
                 rows = [history[b - 1]["returns"][seed] for seed, b in enumerate(block)]
-        except (RunError, KeyError, IndexError, TypeError) as error:
-            raise refused from error
-        if not np.array_equal(rows, returns, equal_nan=True):
-            raise refused
+            if not np.array_equal(rows, returns, equal_nan=True):
+                raise ValueError("rows of another history")
+        except (RunError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise RunError(
+                f"{self.path / BEST} is damaged, or not of the run beside it. Move it away: the "
+                "run itself is whole, and keeps its best networks anew once it is resumed."
+            ) from error
         self._best = Best(net, np.asarray(block), np.asarray(returns, float))
         return self._best
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> Iterator[Claim]:
         """Hold the folder while blocks are trained; it must be as this object left it."""
-        before, own, self._waiting = self._held, self._waiting, None
-        try:
-            self._held = self._claimed() if own is None else own
-            if broadcast(lambda: self._stamped() not in (None, self._stamp)):
-                raise RunError(
-                    f"{self.path} was changed by another run since this one opened it. Open it "
-                    "again, with `resume=True` or `--resume`."
-                )
-            yield
-        finally:
-            self._held = before
+        own, self._waiting = self._waiting or self._claimed(), None
+        if broadcast(lambda: self._stamped() not in (None, self._stamp)):
+            raise RunError(
+                f"{self.path} was changed by another run since this one opened it. Open it "
+                "again, with `resume=True` or `--resume`."
+            )
+        yield own
 
-    def write(self, snapshot: Snapshot) -> None:
+    def write(self, snapshot: Snapshot, own: Claim) -> None:
         """Replace the files by those of a snapshot. Raises `RunError` if they cannot be written."""
 
         def put() -> None:
+            own.check()
             self._put_state(snapshot)
             if snapshot.best is not None and snapshot.best is not self._best:
                 self._put_best(snapshot.header, snapshot.best)
             self._put_results(snapshot)
 
         try:
-            self.do(self._held.check)
             self.do(put)
         finally:
             self._stamp = self._stamped()
@@ -192,8 +208,7 @@ class Folder:
         own = self._claimed()
         if self.description() is not None:
             raise RunError(f"{self.path} already holds a run. Choose another folder.")
-        self.write(snapshot)
-        del own
+        self.write(snapshot, own)
 
     def do(self, work: Callable[[], T]) -> T:
         """Run `work`, which writes below the folder, on process 0; name what prevents it."""
@@ -210,8 +225,18 @@ class Folder:
         self._best = best
 
     def _put_results(self, snapshot: Snapshot, new: bool = False) -> None:
-        data = snapshot.header | published(snapshot.description, snapshot.history)
-        (create if new else replace)(self.path / RESULTS, dumps(data, indent=1).encode())
+        """Write the results; on a disk without locks, only one new run creates their file."""
+        description, history = snapshot.description, snapshot.history
+        data = snapshot.header | {"history": history}
+        if "over" in description:
+            rows = sweep.rows(grid(description["over"]), description["seeds"], history)
+            data = snapshot.header | {"env_steps": [x["env_steps"] for x in history], "rows": rows}
+        try:
+            (create if new else replace)(self.path / RESULTS, dumps(data, indent=1).encode())
+        except FileExistsError:
+            raise RunError(
+                f"Another run has begun in {self.path} at the same moment: choose another folder."
+            ) from None
 
     def _claimed(self) -> Claim:
         """Make and claim the folder for all processes, of which process 0 holds the lock."""
@@ -234,58 +259,9 @@ class Folder:
         return file.st_ino, file.st_mtime_ns
 
 
-class Reader(NamedTuple):
-    """A folder that is only read; with `best`, also its best networks.
-
-    These are enough if the checkpoint is lost: its snapshot has neither a state nor a history then.
-    """
-
-    folder: Folder
-    best: bool
-
-    def description(self) -> dict[str, Any]:
-        """Return the setup in the folder. Raises `RunError` if there is no file to read."""
-        return self._header()["setup"]
-
-    def snapshot(self, like: PyTree) -> Snapshot:
-        """Return what the folder holds, of the structure of `like`."""
-        header, folder = self._header(), self.folder
-        if BEST in header:
-            nets = folder.read_best(like.net)
-            return Snapshot(header["setup"], None, [], nets, origin(header))
-        found = folder.read(like, self.best)
-        if self.best and found.best is None and len(found.history) > 1:
-            raise RunError(
-                f"{folder.path} has no best networks: it was trained before they were kept. Leave "
-                "`best`, or `--best`, out to see the last ones; a run that is resumed keeps them "
-                "from then."
-            )
-        nets = better(found.best, found.state.net, found.history[-1]) if self.best else None
-        return found._replace(best=nets)
-
-    def _header(self) -> dict[str, Any]:
-        """Return the checkpoint's header, or, if it is lost and `best` suffices, that of `best`."""
-        try:
-            return read(self.folder.path / CHECKPOINT)[0]
-        except RunError:
-            with contextlib.suppress(RunError):
-                if self.best:
-                    return read(self.folder.path / BEST)[0]
-            raise
-
-
 def origin(header: dict[str, Any]) -> dict[str, Any]:
     """Return the provenance in the header of a file."""
     return {k: v for k, v in header.items() if k not in ("setup", "history", BEST)}
-
-
-def published(description: dict[str, Any], history: Rows) -> dict[str, Any]:
-    """Return the part of `results.json` that grows with every block."""
-    if "over" not in description:
-        return {"history": history}
-    steps = [row["env_steps"] for row in history]
-    settings = grid(description["over"])
-    return {"env_steps": steps, "rows": sweep.rows(settings, description["seeds"], history)}
 
 
 def kind(description: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from mmrl.runs.folder import Folder, Reader, kind
+from mmrl.runs.folder import Folder, kind
 from mmrl.runs.identity import restore
 from mmrl.runs.processes import RunError
 from mmrl.runs.run import Run
@@ -20,8 +20,7 @@ def reopen(path: str | os.PathLike, best: bool = False) -> Run:
     folder = Folder(path)
     if (file := folder.path).is_file():
         raise RunError(f"{file} is a file: give the folder of the run, {file.parent}.")
-    reader = Reader(folder, best)
-    return Run(_of_a_run(reader.description()), reader)
+    return Run(_of_a_run(folder.header(best)["setup"]), lambda like: folder.read_only(like, best))
 
 
 def saved(path: str | os.PathLike) -> Setup | None:
@@ -42,7 +41,7 @@ def saved_sweep(path: str | os.PathLike) -> tuple[Setup, dict[str, Any]] | None:
     if there is None:
         return None
     if kind(there) == "run":
-        raise RunError(f"{path} holds a run, not a sweep: go on with `mmrl train --resume`.")
+        raise RunError(f"{path} holds a run, not a sweep: continue with `mmrl train --resume`.")
     over = dict(there.pop("over"))
     return restore(there), over
 

@@ -3,13 +3,13 @@
 import datetime
 import errno
 import functools
-import importlib.metadata
 import os
 import pathlib
 import platform
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ RESAMPLES = 10_000
 
 
 def provenance() -> dict[str, Any]:
-    """Where a number comes from: device, versions, date and command."""
+    """Return where a number comes from: device, versions, date and command."""
     program = "mmrl" if "mmrl" in sys.argv[0] else sys.argv[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -33,19 +33,19 @@ def provenance() -> dict[str, Any]:
         "device": f"{jax.devices()[0].device_kind}, {_cores()} CPU cores",
         "python": platform.python_version(),
         "versions": {"mmrl": __version__}
-        | {name: importlib.metadata.version(name) for name in PACKAGES},
+        | dict(zip(PACKAGES, map(version, PACKAGES), strict=True)),
         "revision": revision(),
     }
 
 
 def _cores() -> int | None:
-    """How many cores this process may use: a job may have fewer than its machine."""
+    """Return how many cores this process may use: a job may have fewer than its machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @functools.cache
 def revision() -> str | None:
-    """The commit of the checkout that mmrl runs from, "+" if it was changed since; else None."""
+    """Return the commit of mmrl's checkout, with "+" if files differ from it; None without one."""
     root = pathlib.Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -58,14 +58,14 @@ def revision() -> str | None:
 
 
 def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
-    """The mean of the middle half: ⌊n/4⌋ values are cut on each side.  Agarwal et al. 2021."""
+    """Return the mean of the middle half, without ⌊n/4⌋ on each side.  Agarwal et al. 2021."""
     from scipy import stats  # takes half a second
 
     return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
 
 
 def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
-    """(interquartile mean, low, high): a 95 % percentile bootstrap interval over seeds.
+    """Return (interquartile mean, low, high), a 95 % percentile bootstrap interval over seeds.
 
     Agarwal et al. 2021. 10 000 resamples from a fixed seed, so the same values give the same
     interval. Raises `ValueError` without values.
@@ -79,11 +79,10 @@ def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
 
 
 def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
-    """Add one result with its provenance to a file of JSON lines; earlier lines are never touched.
+    """Append one result with its provenance to a file of JSON lines.
 
     A row that has a date keeps its provenance: it was measured then, by another process. What a
-    kill left of a line is dropped. Raises `RunError` if it cannot be written; nothing of the
-    line is kept then.
+    kill left of a line is dropped. Raises `RunError` if it cannot be written, and writes nothing.
     """
     path = expanded(path)
     with writing(path.parent):
@@ -104,5 +103,5 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
 
 
 def whole_lines(content: bytes) -> bytes:
-    """The lines of a file of JSON lines, without what a kill left of the last one."""
+    """Return a file of JSON lines without what a kill left of the last one."""
     return content[: content.rfind(b"\n") + 1]

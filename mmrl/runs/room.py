@@ -69,10 +69,7 @@ def free_bytes() -> int | None:
     """Return the bytes that this process may still allocate, or None if that is unknown."""
     known = []
     with contextlib.suppress(OSError, ValueError):
-        lines = pathlib.Path("/proc/meminfo").read_text("utf-8").splitlines()
-        kilobytes = {
-            name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
-        }
+        kilobytes = _counters(pathlib.Path("/proc/meminfo"))
         known.append(1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"]))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     with contextlib.suppress(OSError):
@@ -82,9 +79,14 @@ def free_bytes() -> int | None:
     with contextlib.suppress(OSError, ValueError):  # of a container; "max" means no limit
         group = pathlib.Path("/sys/fs/cgroup")
         most, used = (int((group / f"memory.{x}").read_text("utf-8")) for x in ("max", "current"))
-        rows = map(str.split, (group / "memory.stat").read_text("utf-8").splitlines())
-        known.append(max(most - used + {name: int(n) for name, n in rows}["file"], 0))
+        known.append(max(most - used + _counters(group / "memory.stat")["file"], 0))
     return min(known, default=None)
+
+
+def _counters(path: pathlib.Path) -> dict[str, int]:
+    """Return the numbers in a file of the kernel, each behind its name."""
+    lines = map(str.split, path.read_text("utf-8").splitlines())
+    return {name.rstrip(":"): int(number) for name, number, *_ in lines}
 
 
 def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:

@@ -6,7 +6,7 @@ import os
 import pathlib
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,8 @@ from mmrl.agents import find, repeatable
 from mmrl.runs import sweep
 from mmrl.runs.content import own_parts
 from mmrl.runs.devices import share
-from mmrl.runs.folder import CHECKPOINT, Folder, Reader
+from mmrl.runs.files import Claim
+from mmrl.runs.folder import CHECKPOINT, Folder
 from mmrl.runs.identity import describe, warn_of_main
 from mmrl.runs.lanes import check, check_products, keys, with_numbers
 from mmrl.runs.processes import RunError, agree, together
@@ -72,15 +73,15 @@ class Run:
     def __init__(
         self,
         setup: Setup,
-        path: str | os.PathLike | Reader | None = None,
+        path: str | os.PathLike | Callable[[PyTree], Snapshot] | None = None,
         resume: bool = False,
         devices: int | None = None,
     ):
         if resume and path is None:
             raise ValueError("`path` must name the folder of the run to `resume`; got None.")
-        reader = path if isinstance(path, Reader) else None
-        self.folder = None if path is None or isinstance(path, Reader) else Folder(path)
-        began = reader or (resume and self.folder and self.folder.has(CHECKPOINT))
+        reads = callable(path)  # `reopen` passes a function that returns the snapshot
+        self.folder = None if path is None or reads else Folder(path)
+        began = reads or (resume and self.folder and self.folder.has(CHECKPOINT))
         self.setup, self.description = setup, describe(setup)
         config = self.description["config"]
         agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
@@ -92,7 +93,7 @@ class Run:
         self._config = _configs(setup)
         self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
         self._trained = own_parts(setup)
-        self.snapshot = self._started(resume) if reader is None else reader.snapshot(self._shapes)
+        self.snapshot = path(self._shapes) if callable(path) else self._started(resume)
         self._before = len(self.history)  # blocks that another process trained
 
     def _started(self, resume: bool) -> Snapshot:
@@ -140,19 +141,28 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         blocks = self.setup.config.blocks
         folder = self.folder if len(self.history) < blocks else None
-        with contextlib.nullcontext() if folder is None else folder.held():
+        with contextlib.nullcontext() if folder is None else folder.held() as own:
             while len(self.history) < blocks:
                 with naming_storage(self.setup, self._shapes), together():
-                    report = self._advance()
+                    report = self._advance(own)
                 yield report
 
-    def _advance(self) -> Report:
+    def _advance(self, own: Claim | None) -> Report:
         """Train one block, and keep it: on disk first, so that memory is never ahead of it."""
         if own_parts(self.setup) != self._trained:
             warnings.warn(CHANGED, stacklevel=2)
         began, devices = time.perf_counter(), self.program.devices
         state, metrics = self._trained_block()
-        report = self._report(metrics, time.perf_counter() - began)
+        block = len(self.history) + 1
+        report = Report(
+            block=block,
+            blocks=self.setup.config.blocks,
+            env_steps=block * self.setup.config.block_steps,
+            returns=self._returns(metrics),
+            loss=metrics.loss,
+            fill=metrics.fill,
+            seconds=time.perf_counter() - began,
+        )
         row = {k: np.asarray(v).tolist() for k, v in dataclasses.asdict(report).items()}
         whole = devices.whole(state)
         snapshot = Snapshot(
@@ -162,8 +172,8 @@ class Run:
             better(self.best, whole.net, row),
             credit(self.snapshot.origin, self._before, devices.words),
         )
-        if self.folder is not None:
-            self.folder.write(snapshot)
+        if self.folder is not None and own is not None:
+            self.folder.write(snapshot, own)
         self.snapshot = snapshot._replace(state=state)
         self._trained = own_parts(self.setup)  # tracing may have changed it
         return report
@@ -177,18 +187,6 @@ class Run:
             state, metrics = self.program.block(self._config, state)
             return state, jax.device_get(self.program.devices.whole(metrics))
 
-    def _report(self, metrics: Any, seconds: float) -> Report:
-        block = len(self.history) + 1
-        return Report(
-            block=block,
-            blocks=self.setup.config.blocks,
-            env_steps=block * self.setup.config.block_steps,
-            returns=self._returns(metrics),
-            loss=metrics.loss,
-            fill=metrics.fill,
-            seconds=seconds,
-        )
-
     def _returns(self, metrics: Any) -> Float[np.ndarray, " seed"]:
         """Return the returns of a block. Raises `RunError` if it must not count."""
         returns = metrics.returns.mean(-1)
@@ -201,19 +199,18 @@ class Run:
 
     def _not_finite(self, finite: np.ndarray, observed: np.bool_) -> RunError:
         bad = [seed for seed, good in zip(self.setup.seeds, finite, strict=True) if not good]
-        kept = f" The checkpoint of block {len(self.history)} is kept." if self.history else ""
         parts = self.description | self.description.get("own", {})
-        own = f" and {parts['learn']} a finite loss" if self.setup.learn else ""
-        ended = "only the last observation of a terminated episode may be NaN"
-        advice = f"Check that {parts['env']} returns finite observations: {ended}."
+        what, advice = "An observation", f"Check that {parts['env']} returns"
+        ended = "finite observations: only the last one of a terminated episode may be NaN"
         if observed:
-            advice = (
-                f"Check that {parts['env']} returns finite rewards{own}, and finite observations "
-                f"({ended}), or lower `learning_rate` (now {self.setup.config.learning_rate})."
-            )
+            own = f" and {parts['learn']} a finite loss" if self.setup.learn else ""
+            what, advice = "A reward or loss", f"{advice} finite rewards{own}, and"
+            ended += f"; or lower `learning_rate` (now {self.setup.config.learning_rate})"
+        block = len(self.history)
+        kept = f" The checkpoint of block {block} is kept." if block and self.path else ""
         return RunError(
-            f"{'A reward or loss' if observed else 'An observation'} became NaN or infinite in "
-            f"block {len(self.history) + 1}, seeds {bad}.{kept if self.path else ''} {advice}"
+            f"{what} became NaN or infinite in block {block + 1}, seeds {bad}.{kept} {advice} "
+            f"{ended}."
         )
 
     def save(self, path: str | os.PathLike) -> None:

@@ -8,6 +8,7 @@ block twice, because each writer starts from the run's whole history.
 """
 
 import csv
+import functools
 import importlib
 import io
 import pathlib
@@ -26,7 +27,7 @@ COLUMNS = ("block", "env_steps", "seed", "return", "loss", "fill", "seconds")
 
 
 def logged(run: Run, *names: str) -> Iterator[Report]:
-    """The reports of `run`, each after the writers called `names`, of `WRITERS`, have written it.
+    """Yield the reports of `run`, each after the writers `names`, of `WRITERS`, have written it.
 
     The blocks that are there already are written at once. Raises `ValueError` for an unknown name,
     a run without a path, or a package that is missing, and `RunError` if a file cannot be written.
@@ -54,7 +55,7 @@ def logged(run: Run, *names: str) -> Iterator[Report]:
 
 
 def check_writers(names: Sequence[str]) -> None:
-    """Raises `ValueError` for a name that is none of `WRITERS`, or if its package is missing."""
+    """Raise `ValueError` for a name that is none of `WRITERS`, or if its package is missing."""
     if unknown := [name for name in names if name not in WRITERS]:
         raise ValueError(f"`log` must name some of {list(WRITERS)}; got {unknown}.")
     if "tensorboard" in names:
@@ -62,31 +63,23 @@ def check_writers(names: Sequence[str]) -> None:
 
 
 def begun(folder: pathlib.Path) -> list[str]:
-    """The writers that have written to a run's folder."""
+    """Return the writers that have written to a run's folder."""
     files = {"csv": TABLE, "tensorboard": EVENTS}
     return [name for name, file in files.items() if (folder / file).exists()]
 
 
-class Table:
-    """`history.csv`: a row for each block and seed, replaced as a whole.
+def write_table(run: Run, path: pathlib.Path) -> None:
+    """Replace `history.csv`: a row for each block and seed.
 
     `return` is the mean over the evaluation's episodes, `seconds` are those of the whole block.
     """
-
-    def __init__(self, run: Run, folder: pathlib.Path):
-        self.run, self.path = run, folder / TABLE
-
-    def __call__(self) -> None:
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for row in self.run.history:
-            of_seeds = zip(
-                self.run.setup.seeds, row["returns"], row["loss"], row["fill"], strict=True
-            )
-            for numbers in of_seeds:
-                table.writerow([row["block"], row["env_steps"], *numbers, row["seconds"]])
-        replace(self.path, text.getvalue().encode())
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for row in run.history:
+        for numbers in zip(run.setup.seeds, row["returns"], row["loss"], row["fill"], strict=True):
+            table.writerow([row["block"], row["env_steps"], *numbers, row["seconds"]])
+    replace(path, text.getvalue().encode())
 
 
 class TensorBoard:
@@ -136,7 +129,10 @@ def _append(path: pathlib.Path, events: Sequence[Any]) -> None:
 
 
 Make = Callable[[Run, pathlib.Path], Callable[[], None]]
-WRITERS: dict[str, Make] = {"csv": Table, "tensorboard": TensorBoard}
+WRITERS: dict[str, Make] = {
+    "csv": lambda run, folder: functools.partial(write_table, run, folder / TABLE),
+    "tensorboard": TensorBoard,
+}
 """(run, folder) -> what writes the blocks that are new, by name."""
 
 

@@ -18,15 +18,14 @@ from jaxtyping import Bool, Float, Shaped
 
 from mmrl import envs
 from mmrl.rollout import act, start
-from mmrl.runs.checkpoint import RunError
+from mmrl.runs import player
 from mmrl.runs.content import content
 from mmrl.runs.files import expanded
 from mmrl.runs.player import Policy
-from mmrl.runs.player import load as load_file
+from mmrl.runs.processes import RunError
 
 ZOO = pathlib.Path(__file__).parents[1] / "zoo"
 NAMES = pathlib.Path("zoo")  # zoo/NAME is no file
-TOLD = {"agent", "block", "command", "date", "device", "env", "return", "revision", "seed"}
 
 
 class Step(NamedTuple):
@@ -42,36 +41,33 @@ class Step(NamedTuple):
 
 
 def names() -> list[str]:
-    """The agents of the zoo."""
+    """Return the names of the zoo's agents."""
     return sorted(path.stem for path in ZOO.glob("*.npz"))
 
 
 def named(path: str | os.PathLike) -> bool:
-    """Whether this is zoo/NAME, and no file of the user's."""
+    """True if this is zoo/NAME, and not a file of the user's."""
     path = pathlib.Path(path)
     return path.parent == NAMES and not path.is_file()
 
 
 def load(path: str | os.PathLike) -> Policy:
-    """The policy in a file of `mmrl export`, or the agent called zoo/NAME.
+    """Return the policy in a file of `mmrl export`, or the agent called zoo/NAME.
 
     Raises `ValueError` for a name that is not in the zoo, and `RunError` for a damaged file.
     """
-    file = expanded(path)
-    if (of_zoo := named(file)) and file.name not in names():
+    file, of_zoo = expanded(path), named(expanded(path))
+    if of_zoo and file.name not in names():
         raise ValueError(f"The zoo has no {file.name!r}: it has {', '.join(names())}.")
-    remedy = "install mmrl again" if of_zoo else "export it again"
     try:
-        policy = load_file(ZOO / f"{file.name}.npz" if of_zoo else file)
+        return player.load(ZOO / f"{file.name}.npz" if of_zoo else file)
     except ValueError as error:
-        raise RunError(f"{error} To get it back, {remedy}.") from None
-    if lacking := TOLD - policy.about.keys():
-        raise RunError(f"{file} does not say its {min(lacking)}. To get it back, {remedy}.")
-    return policy
+        remedy = "install mmrl" if of_zoo else "export it"
+        raise RunError(f"{error} To get it back, {remedy} again.") from None
 
 
 def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
-    """Play so many episodes side by side: a `Step` of all of them at a time.
+    """Play `episodes` side by side, and yield a `Step` of all of them at a time.
 
     The environment is compiled, the policy is played by NumPy. Raises `ValueError` if `episodes` is
     below 1, or the environment is not known here.

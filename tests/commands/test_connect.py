@@ -98,9 +98,9 @@ def test_settings_that_differ_are_named_in_all_processes(monkeypatch):
     monkeypatch.setattr(processes, "broadcast", lambda work: {"seeds": [0, 1], "gamma": 0.9})
     gathered = monkeypatch.setattr
     gathered(processes.multihost_utils, "process_allgather", lambda own: np.array([0, int(own)]))
-    processes.agree({"seeds": (0, 1), "gamma": 0.9})
+    processes.agree({"seeds": [0, 1], "gamma": 0.9})
     with pytest.raises(ValueError, match=r"process 1 differ: gamma is 0\.9 in process 0, and 0\.5"):
-        processes.agree({"seeds": (0, 1), "gamma": 0.5})
+        processes.agree({"seeds": [0, 1], "gamma": 0.5})
     gathered(processes.multihost_utils, "process_allgather", lambda own: np.array([0, 3]))
     with pytest.raises(ValueError, match=r"those of process 1 differ\."):
-        processes.agree({"seeds": (0, 1), "gamma": 0.9})
+        processes.agree({"seeds": [0, 1], "gamma": 0.9})

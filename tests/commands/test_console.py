@@ -195,27 +195,16 @@ def stdout(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], io.TextIOWrapper]
     return use
 
 
-def test_superscripts_keep_their_sign(stdout: Callable[[str], io.TextIOWrapper]):
-    stream = stdout("cp1252")
-    replace_unknown()
-    print("θ⁻ h⁻¹ 2⁻²³ ρ̄")
-    assert stream.buffer.getvalue().split() == [b"theta-", b"h-\xb9", b"2-\xb2\xb3", b"rho?"]  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "cp437", "utf-8"])
 def test_every_character_is_printed_on_every_console(
     encoding: str, stdout: Callable[[str], io.TextIOWrapper]
 ):
     stream = stdout(encoding)
     replace_unknown()
-    print("→ ▁█ é γ λ ² 語 \udcff ✓ ✗ 😀")
-    shown = stream.buffer.getvalue()  # type: ignore[attr-defined]
-    want = {
-        "ascii": b"> 18 e gamma lambda 2 ? \xff + x ?\n",
-        "latin-1": b"> 18 \xe9 gamma lambda \xb2 ? \xff + x ?\n",
-        "utf-8": "→ ▁█ é γ λ ² 語 ".encode() + b"\xff" + " ✓ ✗ 😀\n".encode(),
-    }
-    assert shown == want.get(encoding, shown)
+    text = "→ ▁█ é γ λ ² 語 \udcff ✓ ✗ 😀"
+    print(text)
+    shown = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert all(new in (old, "?") for new, old in zip(shown, text + "\n", strict=True))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train", "--presets"]])

@@ -423,7 +423,7 @@ def test_a_damaged_checkpoint_is_refused(name: str, copy: pathlib.Path):
     file = copy / "checkpoint"
     damaged = damage(name, file.read_bytes())
     file.write_bytes(damaged)
-    message = "is empty" if name == "empty" else "damaged or cut short|not a checkpoint"
+    message = "damaged or cut short|not a checkpoint"
     for attempt in (lambda: Run(SETUP, copy, resume=True), lambda: runs.reopen(copy)):
         with pytest.raises(RunError, match=message):
             attempt()
@@ -451,7 +451,7 @@ def test_no_pickle_is_ever_read(copy: pathlib.Path, tmp_path: pathlib.Path):
     np.savez(archive, np.array([harm], dtype=object), allow_pickle=True)
     for content in (archive.getvalue(), pickle.dumps(harm), b""):
         forge(copy, content)
-        with pytest.raises(RunError, match="does not hold arrays"):
+        with pytest.raises(RunError, match="holds other arrays"):
             Run(SETUP, copy, resume=True)
     assert not (tmp_path / "harmed").exists()
 

@@ -110,6 +110,8 @@ class Queue:
         yield from self._left_over()
         while (unit := self._next(end)) is not None:
             yield from self._tried(unit, end)
+        if not self.new and self.waiting():
+            yield f"Nothing was measured: all that is left may take more than {minutes:g} minutes."
         yield from self.table()
 
     def seconds(self, unit: Unit) -> float:
