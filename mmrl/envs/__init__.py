@@ -64,6 +64,6 @@ def register() -> None:
     from mmrl.envs import popgym, probes
     from mmrl.envs._gymnax import gymnax
 
-    for env_id, factory in {**popgym.SPECS, **probes.SPECS}.items():
+    for env_id, factory in {**popgym.SPECS, **probes.SPECS, **probes.TRIALS}.items():
         if env_id not in gymnax.registered_envs:
             gymnax.register(env_id, factory)

@@ -14,7 +14,8 @@ environments, "Debugging RL, without the agonizing pain", 2021):
 | `probe-Match-v0` | a policy that depends on the observation | ±1 |
 | `probe-Memory-v0` | memory: the cue is gone when the question comes | γ^(steps left - 1), ±1 |
 
-All have two actions and see one-hot vectors. Compare an agent's values with `optimal_q` along the
+All have two actions and see one-hot vectors. `probe-Bandit-v0` is a trial of several episodes: see
+`bandit`. Compare an agent's values with `optimal_q` along the
 tape that it collected.
 """
 
@@ -24,11 +25,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment
 from mmrl.envs.popgym.base import Action, Leaf, Numbers, Params, Task, one_hot
+from mmrl.envs.wrappers.trial import Trial
 
 Obs = Float[Array, " obs"]
 ObsTape = Float[Array, "time obs"]
@@ -231,6 +233,60 @@ class Memory(Probe):
         waiting = _both(gamma ** (self.num_steps - 1.0 - since))
         return jnp.where(obs[:, 2:] == 1, 2.0 * cue - 1.0, waiting)
 
+
+class Arm(Probe):
+    """One step, r = 1 for one of `arms` actions and 0 for the others; nothing tells which one.
+
+    Inside of a `Trial` the right arm stays for all episodes: an agent that remembers its pulls can
+    find it, and an agent that forgets them with each episode earns 1/arms per pull.
+    """
+
+    num_steps, obs_size = 1, 1
+
+    def __init__(self, arms: int = 4):
+        if arms < 2:
+            raise ValueError(f"`arms` must be at least 2, got {arms}.")
+        self.actions, self.optimal_return = arms, 1 / arms
+
+    def start(self, u: Numbers, params: Params) -> ProbeState:
+        arm = jnp.floor(u[0] * self.actions).astype(jnp.int32)
+        return ProbeState(time=jnp.int32(0), cue=arm)
+
+    def next_episode(
+        self, key: PRNGKeyArray, state: ProbeState, params: Params
+    ) -> tuple[Obs, ProbeState]:
+        """Return the first observation and state of another episode with the same arm."""
+        state = ProbeState(time=jnp.zeros_like(state.time), cue=state.cue)
+        return self.look(state, params), state
+
+    def look(self, state: ProbeState, params: Params) -> Obs:
+        return jnp.ones(1)
+
+    def reward(self, state: ProbeState, action: Action) -> Reward:
+        return jnp.asarray(action == state.cue, jnp.float32)
+
+    @promoting
+    def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
+        return jnp.full((len(obs), self.actions), 1 / self.actions)
+
+
+def bandit(arms: int = 4, pulls: int = 8) -> Trial:
+    """Return a trial of `pulls` episodes of `Arm`.
+
+    The best policy tries one arm after the other until one pays. With n arms it earns
+    Σ_{j ≤ min(n, pulls)} (pulls - j + 1) / n on average: see `bandit_return`. Observe the previous
+    action and reward.
+    """
+    return Trial(Arm(arms), pulls)
+
+
+def bandit_return(arms: int = 4, pulls: int = 8) -> float:
+    """Return the expected return of the best policy for `bandit`; without memory: pulls / arms."""
+    return sum(pulls - j for j in range(min(arms, pulls))) / arms
+
+
+TRIALS: dict[str, Callable[..., Trial]] = {"probe-Bandit-v0": bandit}
+"""Probes whose memory must be kept over several episodes."""
 
 SPECS: dict[str, Callable[..., Probe]] = {
     f"probe-{probe.__name__}-v0": probe

@@ -14,7 +14,7 @@ from gymnax.environments import environment, spaces
 from gymnax.wrappers import LogWrapper
 
 from mmrl import envs, rollout
-from mmrl.envs import wrappers
+from mmrl.envs import probes, wrappers
 
 WORKERS, STEPS = 3, 40
 
@@ -354,6 +354,7 @@ def test_episode_statistics(env):
         (lambda: wrappers.PreviousAction(TASK, "one"), "`null`"),
         (lambda: wrappers.StateObservation(gymnax.make("CartPole-v1")[0]), "state_obs"),
         (lambda: wrappers.TimeLimit(TASK, 0), "`steps`"),
+        (lambda: wrappers.Trial(TASK, 0), "`episodes`.*got 0"),
         (lambda: wrappers.VmapAutoReset(TASK, 0), "`num_envs`"),
     ],
 )
@@ -414,6 +415,68 @@ def test_a_previous_action_of_numbers_is_seen_as_it_was():
         obs, state, *_ = env.step(jax.random.key(1), state, jnp.array([torque]), params)
         seen.append(obs[-1])
     np.testing.assert_array_equal(seen, [0, -1.5, 0, 1.0])  # the episode ended in between
+
+
+def best_pulls(arms, pulls, arm):
+    """Actions and rewards of the policy that tries one arm after the other."""
+    actions = np.minimum(np.arange(pulls), arm)
+    return actions, (actions == arm).astype(np.float32)
+
+
+@pytest.mark.parametrize(("arms", "pulls"), [(4, 8), (3, 2), (2, 5)])
+def test_a_bandit_keeps_its_arm_for_a_trial(arms, pulls):
+    env, params = envs.make("probe-Bandit-v0", arms=arms, pulls=pulls)
+    assert params.max_steps_in_episode == pulls
+    step = jax.jit(env.step)
+    returns, found = [], []
+    for seed in range(12):
+        obs, state = env.reset(jax.random.key(seed), params)
+        arm = int(state.env_state.cue)
+        actions, rewards = best_pulls(arms, pulls, arm)
+        assert obs.tolist() == [1, 1]
+        for t, action in enumerate(actions):
+            obs, state, reward, terminated, truncated, info = step(
+                jax.random.key(100 * seed + t), state, action, params
+            )
+            assert reward == rewards[t]
+            assert (bool(terminated), bool(truncated)) == (t == pulls - 1, t == pulls - 1)
+            assert info["final_observation"].tolist() == [1, t < pulls - 1]
+        assert state.time == 0  # and the next trial has begun
+        found.append(arm)
+    assert {*found} == {*range(arms)}
+    returns = [best_pulls(arms, pulls, arm)[1].sum() for arm in range(arms)]
+    np.testing.assert_allclose(np.mean(returns), probes.bandit_return(arms, pulls))
+
+
+def test_a_trial_is_the_same_as_its_episodes_one_by_one():
+    """Without `next_episode` each inner episode is a reset; ends inside a trial are hidden."""
+    inner, params = envs.make("probe-Delay-v0", num_steps=3)
+    env = wrappers.Trial(inner, 2)
+    whole = env.default_params
+    assert whole.max_steps_in_episode == 2 * params.max_steps_in_episode
+    obs, state = env.reset(jax.random.key(0), whole)
+    flags, rewards, ends = [obs[-1]], [], []
+    for t in range(12):
+        obs, state, reward, terminated, truncated, _ = env.step(jax.random.key(t), state, 0, whole)
+        flags.append(obs[-1])
+        rewards.append(reward)
+        ends.append(terminated | truncated)
+        np.testing.assert_array_equal(obs[:-1], np.eye(3)[(t + 1) % 3])
+    np.testing.assert_array_equal(flags, np.arange(13) % 3 == 0)
+    np.testing.assert_array_equal(rewards, np.arange(12) % 3 == 2)
+    np.testing.assert_array_equal(ends, np.arange(12) % 6 == 5)
+
+
+def test_a_trial_can_be_cut_and_a_truncated_last_episode_truncates_it():
+    inner, _ = envs.make("probe-Truncation-v0")
+    env = wrappers.Trial(inner, 2)
+    for limit, length in ((None, 4), (3, 3)):
+        params = env.default_params
+        params = params if limit is None else params.replace(max_steps_in_episode=limit)
+        state = env.reset(jax.random.key(0), params)[1]
+        for t in range(length):
+            _, state, _, terminated, truncated, _ = env.step(jax.random.key(t), state, 0, params)
+            assert not terminated and bool(truncated) == (t == length - 1)
 
 
 PAPER_WIDTHS = {

@@ -24,5 +24,6 @@ if TYPE_CHECKING:
     from mmrl.envs.wrappers.observation import PreviousReward as PreviousReward
     from mmrl.envs.wrappers.observation import StateObservation as StateObservation
     from mmrl.envs.wrappers.observation import paper_stack as paper_stack
+    from mmrl.envs.wrappers.trial import Trial as Trial
 
 __all__, __getattr__, __dir__ = on_demand(__name__)

@@ -1,0 +1,104 @@
+"""Trials of several episodes, over which a memory is kept: RL² (Duan et al. 2016, arXiv:1611.02779).
+
+An agent that remembers the episodes before can learn, within a trial, which task it plays. So the
+environment is reset after each episode, and the memory only after each trial.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from mmrl.envs._gymnax import spaces
+from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper, bounds, box, vector_size
+
+
+class TrialState(NamedTuple):
+    """The inner state, and how far the trial has come."""
+
+    env_state: Any
+    episodes: Array  # int32: how many have ended
+    time: Array  # int32: steps since the trial began
+
+
+class Trial(Wrapper):
+    """Join `episodes` episodes into one, at whose begin alone a memory is reset.
+
+    There are two flags. `begin` of a rollout marks the first step of a trial, where the memory is
+    reset. The last element that this wrapper appends to the observation is 1 at the first
+    observation of each episode, where the environment was reset. The end of an episode inside of a
+    trial does not end the return: values look ahead to the next one. A trial ends with its last
+    episode, terminated or truncated as that one.
+
+    Put `PreviousAction` and `PreviousReward` around it (`observes` of a run does): they then show
+    the last step of an episode with the first observation of the next one, whose own last
+    observation is not seen.
+
+    An environment with a method `next_episode(key, state, params)` -> (obs, state) keeps there
+    what belongs to the trial, such as the task. Others are reset as usual, with all their chance.
+    `max_steps_in_episode` of the parameters limits the whole trial.
+
+    Raises `ValueError` if `episodes` is not positive or the observation is not a vector.
+    """
+
+    def __init__(self, env: Any, episodes: int):
+        super().__init__(env)
+        if not isinstance(episodes, int) or episodes < 1:
+            raise ValueError(f"`episodes` must be an integer of at least 1, got {episodes!r}.")
+        vector_size(env, "Trial")
+        self.episodes = episodes
+
+    @property
+    def default_params(self) -> Any:
+        inner = self.env.default_params
+        steps = self.episodes * inner.max_steps_in_episode
+        return inner.replace(max_steps_in_episode=steps)
+
+    def inner_params(self, params: Any) -> Any:
+        steps = self.env.default_params.max_steps_in_episode
+        return params.replace(max_steps_in_episode=steps)
+
+    def inner_state(self, state: Any) -> Any:
+        return state.env_state
+
+    def after_reset(self, key: PRNGKeyArray, reset: Reset, params: Any) -> Reset:
+        obs, env_state = reset
+        zero = jnp.int32(0)
+        return _flagged(obs, True), TrialState(env_state, zero, zero)
+
+    def after_step(
+        self, key: PRNGKeyArray, before: Any, action: Any, step: Step, params: Any
+    ) -> Step:
+        obs, env_state, reward, terminated, info = step
+        inner = self.inner_params(params)
+        ended = jnp.logical_or(terminated, self.env.is_truncated(env_state, inner))
+        episodes = before.episodes + ended
+        again = ended & (episodes < self.episodes)
+        following = self._next_episode(jax.random.fold_in(key, 2), env_state, inner)
+        obs, env_state = jax.tree.map(
+            lambda new, old: jnp.where(again, new, old), following, (obs, env_state)
+        )
+        state = TrialState(env_state, episodes, before.time + 1)
+        return _flagged(obs, again), state, reward, terminated & ~again, info
+
+    def is_terminated(self, state: Any, params: Any) -> Any:
+        return super().is_terminated(state, params) & (state.episodes >= self.episodes)
+
+    def is_truncated(self, state: Any, params: Any) -> Any:
+        last = super().is_truncated(state, params) & (state.episodes >= self.episodes)
+        return last | (state.time >= params.max_steps_in_episode)
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        space = self.env.observation_space(self.inner_params(params))
+        low, high = bounds(space)
+        return box(jnp.append(low, 0.0), jnp.append(high, 1.0), space.dtype)
+
+    def _next_episode(self, key: PRNGKeyArray, state: Any, params: Any) -> Reset:
+        if hasattr(self.env, "next_episode"):
+            return self.env.next_episode(key, state, params)
+        return self.env.reset_env(key, params)
+
+
+def _flagged(obs: Obs, begin: Any) -> Obs:
+    return jnp.append(obs, jnp.asarray(begin, obs.dtype))
