@@ -1,4 +1,4 @@
-"""Trials of several episodes, over which a memory is kept: RL² (Duan et al. 2016, arXiv:1611.02779).
+"""Trials of several episodes, over which a memory is kept: RL² (Duan et al. 2016).
 
 An agent that remembers the episodes before can learn, within a trial, which task it plays. So the
 environment is reset after each episode, and the memory only after each trial.
