@@ -83,11 +83,12 @@ class Trial(Wrapper):
         return _flagged(obs, again), state, reward, terminated & ~again, info
 
     def is_terminated(self, state: Any, params: Any) -> Any:
-        return super().is_terminated(state, params) & (state.episodes >= self.episodes)
+        inner = self.env.is_terminated(state.env_state, self.inner_params(params))
+        return inner & (state.episodes >= self.episodes)
 
     def is_truncated(self, state: Any, params: Any) -> Any:
-        last = super().is_truncated(state, params) & (state.episodes >= self.episodes)
-        return last | (state.time >= params.max_steps_in_episode)
+        inner = self.env.is_truncated(state.env_state, self.inner_params(params))
+        return (inner & (state.episodes >= self.episodes)) | (state.time >= params.max_steps_in_episode)
 
     def observation_space(self, params: Any) -> spaces.Box:
         space = self.env.observation_space(self.inner_params(params))
