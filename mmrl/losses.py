@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mmrl import collectives, returns
+from mmrl import returns
 from mmrl._dtypes import converting
 
 __all__ = [
@@ -35,12 +35,9 @@ Steps = Float[Array, "*shape"]
 
 @converting("x")
 def masked_mean(x: Float[Array, "*shape"], mask: Bool[Array, "*shape"]) -> Float[Array, ""]:
-    """Σ m_t x_t / Σ m_t; zero where nothing is real. A NaN under the mask does no harm.
-
-    In a shard Σ m_t is the mean of all shards': the mean of these means is that of all steps.
-    """
-    count = collectives.mean(jnp.sum(mask, dtype=jnp.int32).astype(jnp.float32))
-    return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(count, 1 / collectives.size())
+    """Σ m_t x_t / Σ m_t; zero where nothing is real. A NaN under the mask does no harm."""
+    count = jnp.sum(mask, dtype=jnp.int32).astype(jnp.float32)
+    return jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(count, 1)
 
 
 @converting("x")

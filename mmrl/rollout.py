@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from mmrl import _random
+from mmrl._devices import split_rows
 from mmrl._dtypes import accumulate, finite, promoting
 
 __all__ = [
@@ -178,9 +179,8 @@ def evaluate(
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1, got {value}.")
     key, key_start = jax.random.split(_random.one_key(key))
-    carries = jax.vmap(lambda k: start(env, params, policy_state, k))(
-        jax.random.split(key_start, episodes)
-    )
+    begin = partial(start, env, params, policy_state)
+    carries = split_rows(jax.vmap(begin)(jax.random.split(key_start, episodes)))
     zeros = Evaluation(
         returns=jnp.zeros(episodes, jnp.float32),
         lengths=jnp.zeros(episodes, jnp.int32),

@@ -25,16 +25,15 @@ LADDER: dict[str, set[str]] = {
     "schedules": set(),
     "kernel": {"monoid"},
     "scan": {"monoid", "schedules", "kernel"},
-    "collectives": {"monoid", "scan"},
     "returns": {"monoid", "scan"},
     "memory": {"monoid", "scan"},
     "envs": set(),
     "rollout": {"envs"},
     "checks": {"envs", "rollout"},
-    "replay": {"monoid", "scan", "collectives"},
+    "replay": {"monoid", "scan"},
     "nets": {"monoid", "scan", "memory"},
     # Not replay: a loss is the same on a tape as on segments.
-    "losses": {"monoid", "scan", "collectives", "returns"},
+    "losses": {"monoid", "scan", "returns"},
 }
 LADDER["agents"] = set(LADDER)
 LADDER["pdg"] = {"monoid", "scan"}
@@ -44,8 +43,8 @@ LADDER["course"] = set(LADDER)
 
 # Programs stand on the top rung: they may import everything, nothing below may import them.
 PROGRAMS = {"__main__", "commands"}
-# What runs before everything else, and imports nothing of mmrl.
-SHARED = {"_random", "_own", "_dtypes", "_lazy", "_moved"}  # every rung may import these
+# What runs before everything else, and imports nothing of mmrl; any rung may import `SHARED`.
+SHARED = {"_random", "_own", "_devices", "_dtypes", "_lazy", "_moved"}
 FOUNDATION = {"__init__", "_xla", *SHARED}
 
 # Packages that only these rungs, or a program, may import.

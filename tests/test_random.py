@@ -12,7 +12,7 @@ import pytest
 from jax._src.interpreters import mlir
 from jax.extend.random import threefry_2x32
 
-from mmrl import _random, collectives, rollout
+from mmrl import _random, rollout
 from mmrl.agents import ppo
 from mmrl.envs import make
 
@@ -165,7 +165,7 @@ def test_seeds_side_by_side_do_not_depend_on_one_another(kind: str):
 def test_seeds_of_one_batch_act_apart_and_as_if_alone():
     with jax.default_prng_impl("rbg"):
         keys = jax.random.split(jax.random.key(0), 3)
-        split = jax.vmap(lambda key: collectives.split(key, 2))
+        split = jax.vmap(lambda key: jax.random.split(_random.one_key(key), 2))
         np.testing.assert_array_equal(words(split(keys))[1], words(split(keys[1:2]))[0])
         assert len(np.unique(words(split(keys)).reshape(6, -1), axis=0)) == 6
 

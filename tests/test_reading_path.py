@@ -14,10 +14,10 @@ from pathlib import Path
 FROM = ("mmrl.agents.dqn", "mmrl.memory.lru")
 MOST_FILES, MOST_LINES = 12, 2000
 BESIDE = {
+    "mmrl._devices": "rows are divided among devices; on one, nothing happens",
     "mmrl._dtypes": "types of numbers under settings of JAX",
     "mmrl._lazy": "names that a package passes on when they are first used",
     "mmrl._random": "keys, and the random numbers of JAX compiled sooner",
-    "mmrl.collectives": "an agent in shards; of one that is whole, nothing",
     "mmrl.agents.checks": "settings that are refused",
     "mmrl.agents.normalize": "rewards are divided by the deviation of their discounted sums",
     "mmrl.agents.settings": "fields of settings, with the ranges that they declare",

@@ -33,12 +33,6 @@ class Agent(Protocol):
         ...
 
     @property
-    def OWN(self) -> tuple[str, ...]:
-        """The fields of its state that each shard has of its own, and their fields with a dot: see
-        `mmrl.collectives`."""
-        ...
-
-    @property
     def learn(self) -> Callable[..., Any]:
         """An agent's gradient step, or all those of an iteration; takes a `loss` of the user's,
         which is called with the config among its arguments."""
@@ -53,7 +47,6 @@ class Agent(Protocol):
     def init(self) -> Callable[..., Any]:
         """(config, env, params, key, make=…) -> the state of a run that begins.
 
-        It splits the key by `mmrl.collectives.split`: else all shards draw the same.
         Its `net`, built by `make(config, env, params, key)`, is what `greedy` plays."""
         ...
 

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mmrl import collectives
 from mmrl.agents.settings import resized
 from mmrl.envs.spaces import disorder, holds, limits, misfit, offset
 from mmrl.rollout import collect, start
@@ -24,26 +23,31 @@ def check_discrete(env: Any, params: Any) -> None:
 def fit_storage(config: Any, params: Any) -> Any:
     """Return the settings of DQN with the sizes that they leave to the environment.
 
-    A shard has its part of a batch of 500 and of 16 384 steps, but room for an episode as well.
+    These are a batch of 500 steps, or of the longest episode on each tape, and storage of 16 384
+    steps, or of two episodes and a rollout in each environment.
     """
-    longest, piece = params.max_steps_in_episode, config.segment_length
-    piece = piece if config.batching == "segments" else 1
-    part, depth = (-(-size // collectives.size()) for size in (500, 16_384))
-    depth = max(-(-depth // config.environments), 2 * longest + config.rollout)
+    longest, piece = params.max_steps_in_episode * config.tapes, _piece(config)
+    depth = max(-(-16_384 // config.environments), 2 * params.max_steps_in_episode + config.rollout)
     return resized(
         config,
-        batch=config.batch or -(-max(part, longest) // piece) * piece,
+        batch=config.batch or -(-max(500, longest) // piece) * piece,
         capacity=config.capacity or depth * config.environments,
     )
 
 
+def _piece(config: Any) -> int:
+    """The number of steps of which a batch of DQN must be a multiple."""
+    return config.tapes * (config.segment_length if config.batching == "segments" else 1)
+
+
 def check_storage(config: Any, params: Any) -> None:
     """Raises `ValueError` unless a tape of `capacity` steps and a batch of DQN fit its sizes."""
-    if config.batching == "segments" and config.batch % config.segment_length:
-        whole = max(config.batch // config.segment_length, 1) * config.segment_length
+    if config.batch % (piece := _piece(config)):
+        whole = max(config.batch // piece, 1) * piece
+        parts = "`segment_length` times `tapes`" if config.batching == "segments" else "`tapes`"
         raise ValueError(
-            f"`batch` must be a multiple of `segment_length`; got {config.batch} and "
-            f"{config.segment_length}. Take batch={whole}, which is whole segments."
+            f"`batch` must be a multiple of {parts}, {piece}; got {config.batch}. Take "
+            f"batch={whole}."
         )
     one_rollout = config.rollout * config.environments
     if config.capacity < one_rollout:
@@ -63,10 +67,11 @@ def check_storage(config: Any, params: Any) -> None:
 def check_whole_episodes(config: Any, params: Any) -> None:
     """Raises `ValueError` if parts of long episodes would never be learned from by DQN."""
     longest = params.max_steps_in_episode
-    if config.batching == "tape" and config.batch < longest:
+    if config.batching == "tape" and config.batch < (least := longest * config.tapes):
+        on = f" on each of {config.tapes} tapes" if config.tapes > 1 else ""
         raise ValueError(
-            f"`batch` must hold an episode of {longest} steps; got {config.batch}: the steps after "
-            f"these would never be learned from. Take batch={longest}, or batching='segments'."
+            f"`batch` must hold an episode of {longest} steps{on}; got {config.batch}: later steps "
+            f"would never be learned from. Take batch={least}, or batching='segments'."
         )
     # The episode before must stay until the rollout in which the next one ends.
     needed = (2 * longest + config.rollout) * config.environments

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import _random, collectives
+from mmrl import _random
 from mmrl._dtypes import promoting
 from mmrl.agents.checks import check_net
 from mmrl.nets import Net
@@ -52,11 +52,8 @@ def fresh(
     keys: int = 1,
     **kind: bool,
 ) -> tuple[Any, ...]:
-    """Return the network that `make` builds, fresh environments, and further `keys`.
-
-    `kind` is what the network must offer: see `check_net`. All shards have the same network.
-    """
-    net_key, env_key, *rest = collectives.split(key, 2 + keys)
+    """Return the network of `make`, of a `kind` as in `check_net`, environments, and `keys`."""
+    net_key, env_key, *rest = jax.random.split(_random.one_key(key), 2 + keys)
     net = check_net(make(config, env, params, net_key), env, params, **kind)
     begin = partial(start, env, params, net.init())
     carries: Carry = jax.vmap(begin)(jax.random.split(env_key, config.environments))
@@ -113,11 +110,7 @@ def fixed(net: Any) -> Any:
 def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
-    """Return a network after a gradient step, and the optimizer's state.
-
-    An agent in shards takes a step along the mean of their gradients.
-    """
-    gradient = collectives.mean(gradient)
+    """Return a network after a gradient step, and the optimizer's state."""
     update, state = rule.update(gradient, state, trained(net))
     return eqx.apply_updates(net, update), state
 
@@ -215,20 +208,19 @@ def end_block(
 ) -> tuple[Any, Metrics]:
     """Evaluate the network's `policy` at the end of a block, without learning.
 
-    Return the state, with its next key, and the block's metrics over all shards.
+    Return the state, with its next key, and the block's metrics.
     """
     key, eval_key = jax.random.split(state.key)
     played = score(state.net, env, params, eval_key, config.episodes, policy)
     finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))
     observed = jnp.all(played.observed) & jnp.all(all_finite(state.carries.obs))
-    means = collectives.mean((jnp.mean(loss), jnp.mean(jnp.asarray(fill)), diagnostics))
     metrics = Metrics(
-        returns=jnp.ravel(collectives.gather(played.returns)),
-        lengths=jnp.ravel(collectives.gather(played.lengths)),
-        loss=means[0],
-        fill=means[1],
-        finite=jnp.all(collectives.gather(finite)),
-        diagnostics=means[2],
-        observed=jnp.all(collectives.gather(observed)),
+        returns=played.returns,
+        lengths=played.lengths,
+        loss=jnp.mean(loss),
+        fill=jnp.mean(jnp.asarray(fill)),
+        finite=finite,
+        diagnostics=diagnostics,
+        observed=observed,
     )
     return eqx.tree_at(lambda s: s.key, state, key), metrics

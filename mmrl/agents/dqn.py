@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
+from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting, whole
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net
@@ -40,7 +41,6 @@ from mmrl.replay import tape
 from mmrl.rollout import Carry, Policy, Transition, collect
 
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
-OWN = ("carries", "tape", "rewards", "key")  # what each shard has of its own
 
 
 class Config(Settings):
@@ -56,6 +56,7 @@ class Config(Settings):
     segment_length: int = count(10)  # L, steps; with segments, divides the batch
     # B, steps per gradient step; None: 500, or the longest episode if that is longer
     batch: int | None = count(None)
+    tapes: int = count(1)  # equal parts of a batch, drawn and read side by side, also by devices
     environments: int = count(16)  # played side by side
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
@@ -100,10 +101,9 @@ def check(config: Config, env: Any, params: Any) -> None:
 
 
 def sized(config: Config, env: Any, params: Any) -> Config:
-    """Return the settings with sizes for those that are None.
+    """Return the settings with sizes for those that are None. Raise `ValueError` if `init` fails.
 
-    Raise `ValueError` for sizes with which `init` fails. Older runs may have a batch shorter than
-    an episode, which only `check` refuses; they can still be opened.
+    Older runs may have a batch shorter than an episode, which only `check` refuses.
     """
     config.check_ranges()
     config = checks.fit_storage(config, params)
@@ -165,15 +165,21 @@ def act_and_store(
 
 def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
     """`batch` steps from the tape, whole episodes (TBB) or segments of them (SBB), with normalized
-    rewards if the config says so."""
-    batch = whole("batch", config.batch)
-    if config.batching == "tape":
-        drawn = tape.sample(state.tape, key, batch)
-    else:
-        from mmrl.replay import segments  # the other way of batching
+    rewards if the config says so. Several `tapes` are drawn independently: leaves [tape, time]."""
+    steps = whole("batch", config.batch) // config.tapes
 
-        drawn = segments.sample(state.tape, key, batch, config.segment_length)
-    return dataclasses.replace(drawn, steps=normalize.divided(state.rewards, drawn.steps))
+    def one(key):
+        if config.batching == "tape":
+            drawn = tape.sample(state.tape, key, steps)
+        else:
+            from mmrl.replay import segments  # the other way of batching
+
+            drawn = segments.sample(state.tape, key, steps, config.segment_length)
+        return dataclasses.replace(drawn, steps=normalize.divided(state.rewards, drawn.steps))
+
+    if config.tapes == 1:
+        return one(key)
+    return split_rows(jax.vmap(one)(jax.random.split(key, config.tapes)))
 
 
 def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Array, ""]:
@@ -197,6 +203,15 @@ def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Arr
     return losses.td_loss(y - losses.taken(q, steps.action), batch.mask)
 
 
+def loss_of_tapes(loss: Callable, net: Net, target: Net, batch: Any, config: Config) -> Array:
+    """Return the mean over the real steps of all tapes of a batch, by a `loss` for one of them."""
+    if config.tapes == 1:
+        return loss(net, target, batch, config)
+    values = jax.vmap(lambda one: loss(net, target, one, config))(batch)
+    steps = jnp.sum(batch.mask, axis=1, dtype=jnp.float32)
+    return jnp.sum(steps * values) / jnp.maximum(jnp.sum(steps), 1)
+
+
 @promoting
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
@@ -204,7 +219,8 @@ def learn(
     """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as `mmrl.agents.dqn.loss`."""
     batch = sample(config, state, key)
     rule = common.adam(config, common.annealed(config, state.iteration))
-    value, gradient = eqx.filter_value_and_grad(loss)(state.net, state.target, batch, config)
+    mean = partial(loss_of_tapes, loss)
+    value, gradient = eqx.filter_value_and_grad(mean)(state.net, state.target, batch, config)
     net, inner = common.descend(rule, state.net, state.optimizer, gradient)
     target = jax.tree.map(
         lambda old, new: old + config.tau * (new - old) if eqx.is_inexact_array(old) else new,

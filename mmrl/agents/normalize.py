@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mmrl import collectives
 from mmrl._dtypes import converting, like, promoting
 from mmrl.monoid import Affine, LongMoments, Moments
 from mmrl.scan import scan_and_last
@@ -83,10 +82,10 @@ def standardize(
     faded = [jnp.where(decay > 0, decay * number, 0) for number in moments]
     faded[means] = moments[means]
     # Around a center near μ, small differences keep their digits; in a unit, squares stay finite.
-    center = collectives.mean(jnp.sum(x / x.size))
+    center = jnp.sum(x / x.size)
     count, mean, square = (sum(faded[i::3]) for i in range(3))
     step = jnp.where(count > 0, mean - center, 0)
-    unit = -collectives.least(-jnp.maximum(jnp.max(jnp.abs(x - center)), jnp.abs(step)))
+    unit = jnp.maximum(jnp.max(jnp.abs(x - center)), jnp.abs(step))
     unit = jnp.where(unit > 1e9, unit, 1)
     x = (x - center) / unit
     own: Any = sample(x)
@@ -100,11 +99,10 @@ def standardize(
 
 @converting("x")
 def sample(x: Float[Array, "*shape"]) -> Averages:
-    """Return the element of `Moments` for all numbers of an array, over all shards."""
+    """Return the element of `Moments` for all numbers of an array."""
     rough = jnp.mean(x)
     mean = rough + jnp.mean(x - rough)  # exact if all numbers are equal
-    own = jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
-    return collectives.fold(Moments(), own)
+    return jnp.asarray(x.size, x.dtype), mean, jnp.sum((x - mean) ** 2)
 
 
 @promoting

@@ -27,7 +27,7 @@ RESULTS = pathlib.Path("results")
 AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
 
 Plain V-trace is clear with --replay-fraction 0."""
-OF_A_SETUP = ("env", "agent", "seeds", "observes", "shards", "precision", "config")
+OF_A_SETUP = ("env", "agent", "seeds", "observes", "precision", "config")
 NAMELESS = "`over` must name a setting and its values, such as learning_rate; got none."
 
 
@@ -70,14 +70,13 @@ class Options:
     102: a setting looks better on the seeds that chose it, so report others."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
     """Shown to the network next to the observation. `--observes` without names: nothing."""
-    shards: int = Setup.shards
-    """Of every agent, each with an equal part of its sizes. They share one network."""
     precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"
     """Precision of the factors in all float32 matrix products of training on a GPU, those of the
     environment included. Default: what JAX is set to. `mmrl evaluate` does not use it."""
     devices: int | None = None
-    """Number of devices over which the agents, or the shards, are divided: numbers change by
-    rounding only. Default: one, or all those of several processes."""
+    """Number of devices over which the seeds are divided, and the environments of each agent if
+    there are more devices than seeds: numbers change by rounding only. Default: one, or all those
+    of several processes."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
     """Also write every block to history.csv, or for TensorBoard, in the run's folder; a resumed run
     continues what is there."""
@@ -300,8 +299,6 @@ def options_of(setup: Setup) -> list[str]:
     words = ["--agent", setup.agent] * (setup.agent != Setup.agent)
     if setup.observes != agent.OBSERVES:
         words += ["--observes", *setup.observes]
-    if setup.shards != Setup.shards:
-        words += ["--shards", str(setup.shards)]
     if setup.precision != Setup.precision:
         words += ["--precision", setup.precision]
     for name, value in vars(agent.Config()).items():

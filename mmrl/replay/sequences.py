@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from mmrl import collectives
 from mmrl._dtypes import converting, promoting
 from mmrl.replay import ring, tree
 from mmrl.replay.cutting import Cut
@@ -99,8 +98,7 @@ class Window(eqx.Module):
 
 
 class Sample(Window):
-    """Windows with importance weights (N P_i)^-β / max_j (N P_j)^-β; of n shards, P_i is
-    p_i^α / n Σ p^α with the sum over its own shard, and N and max are those of all."""
+    """Windows with importance weights (N P_i)^-β / max_j (N P_j)^-β, P_i = p_i^α / Σ p^α."""
 
     weights: Float[Array, " sequence"]
 
@@ -254,12 +252,12 @@ def sample(
     sums = sequences.sums
     uniform = jax.random.uniform(key, (len(sums), batch), jnp.float32)
     rows, weight = tree.draw(sums, jnp.ones(1, jnp.float32), uniform)
-    each = collectives.mean(sequences.stored.astype(jnp.float32))  # N / n
-    share = jnp.where(weight > 0, each * weight / sums[0].sum(), jnp.inf)  # N P
+    stored = sequences.stored.astype(jnp.float32)
+    share = jnp.where(weight > 0, stored * weight / sums[0].sum(), jnp.inf)  # N P
     rows = jnp.where(weight > 0, rows, sequences.capacity)
     # A barrier, or XLA fuses the draw into every gather and repeats it for each number read.
     rows, share = jax.lax.optimization_barrier((rows, share))
-    weights = jnp.where(jnp.isfinite(share), (share / collectives.least(share.min())) ** -beta, 1)
+    weights = jnp.where(jnp.isfinite(share), (share / share.min()) ** -beta, 1)
     return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)
 
 

@@ -10,55 +10,35 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from mmrl import collectives
+from mmrl._devices import ENVIRONMENTS
 from mmrl.runs.checkpoint import unwrap_keys, wrap_keys
 
-LANES = "lane"
+SEEDS = "seeds"
 
 
 class Devices(NamedTuple):
-    """How lanes, or the shards of each, are divided among devices; without a mesh, all on one."""
+    """A mesh of devices, [seeds, environments]; without one, everything is on a single device.
 
-    shards: int = 1  # of every agent
+    Seeds are divided along the first axis, and the environments of each agent along the second.
+    """
+
     mesh: Mesh | None = None
 
     @property
-    def axis(self) -> str:
-        """The name of what is divided: lanes, unless they are split into shards."""
-        return LANES if self.shards == 1 else collectives.DEVICES
-
-    @property
-    def shards_of_each(self) -> int:
-        """How many shards a device has."""
-        return self.shards // (1 if self.mesh is None or self.shards == 1 else self.mesh.size)
-
-    @property
     def words(self) -> str:
-        """Shards and devices in a few words, where there are several."""
-        shards = f", {self.shards} shards" if self.shards > 1 else ""
-        return shards + (f", on {self.mesh.size} devices" if self.mesh else "")
-
-    def spec(self, own: bool = False) -> PartitionSpec:
-        """How an array is divided whose first axis is that of lanes.
-
-        If lanes are split, what shards have of their `own` has their axis behind that, and all else
-        is on every device.
-        """
-        if self.shards == 1:
-            return PartitionSpec(self.axis)
-        return PartitionSpec(None, self.axis) if own else PartitionSpec()
+        """The number of devices in a few words, if there are several."""
+        return f", on {self.mesh.size} devices" if self.mesh else ""
 
     def put(self, tree: PyTree, specs: PyTree) -> PyTree:
-        """The arrays on the devices, each divided as its entry of `specs` says."""
+        """Return the arrays on the devices, each divided by its entry of `specs`."""
         mesh = self.mesh
         if mesh is None:
             return tree
 
         def one(x: Any, spec: PartitionSpec) -> Any:
-            where = NamedSharding(mesh, spec)
-            if isinstance(x, Tracer) or getattr(x, "sharding", None) == where:
+            if isinstance(x, Tracer):
                 return x
-            data = np.asarray(unwrap_keys(x))
+            data, where = np.asarray(unwrap_keys(x)), NamedSharding(mesh, spec)
             placed = jax.make_array_from_callback(data.shape, where, lambda i: data[i])
             return wrap_keys(placed, like=x)
 
@@ -72,15 +52,16 @@ class Devices(NamedTuple):
 
 
 ONE = Devices()
-"""Agents that are not split, on one device."""
+"""All agents on one device."""
 
 
-def share(number: int | None, lanes: int, shards: int) -> Devices:
-    """The division among `number` devices; warns if fewer of them can be used.
+def share(number: int | None, seeds: int, environments: int) -> Devices:
+    """The division of agents among `number` devices; warns if fewer of them can be used.
 
-    By default among all if there are several processes, else none. As many are used as divide the
-    lanes, or the shards. Raises `ValueError` for more devices than there are, and if those of a
-    process would have nothing to do.
+    By default among all if there are several processes, else none. Seeds are divided among as many
+    as divide their number, and the environments of each agent among as many as are left for it.
+    Raises `ValueError` for more devices than there are, and if those of a process would have
+    nothing to do.
     """
     many = jax.process_count() > 1
     number = (jax.device_count() if many else 1) if number is None else number
@@ -94,16 +75,23 @@ def share(number: int | None, lanes: int, shards: int) -> Devices:
         raise ValueError(
             f"`devices` must be {wanted} JAX sees here; got {number}.{more if number > 0 else ''}"
         )
-    parts, kind = (lanes, "agents, one for each seed,") if shards == 1 else (shards, "shards")
-    divisors = [n for n in range(1, parts + 1) if parts % n == 0]
-    used = max(n for n in divisors if n <= number)
-    fits = f"{parts} {kind} divide evenly among {', '.join(map(str, divisors))}"
+    groups = _largest_divisor(seeds, number)
+    each = _largest_divisor(environments, number // groups)
+    used = groups * each
+    fits = f"{seeds} seeds are divided among {groups}, and {environments} environments among {each}"
     if many and used < jax.device_count():
         raise ValueError(
             f"`devices` must be all {jax.device_count()} of the processes; got {number}, and "
-            f"{fits}."
+            f"{fits}. Choose numbers of seeds or environments that they divide."
         )
     if used < number:
         warnings.warn(f"{used} of {number} devices are used: {fits}.", stacklevel=3)
-    mesh = Mesh(np.asarray(jax.devices()[:used]), (Devices(shards).axis,))
-    return Devices(shards, mesh if used > 1 else None)
+    if used == 1:
+        return ONE
+    return Devices(
+        Mesh(np.asarray(jax.devices()[:used]).reshape(groups, each), (SEEDS, ENVIRONMENTS))
+    )
+
+
+def _largest_divisor(number: int, most: int) -> int:
+    return max(n for n in range(1, min(number, most) + 1) if number % n == 0)

@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from mmrl.runs.processes import RunError
+
 # Settings that files of earlier versions lack, and what those versions did.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
-EARLIER |= {"shards": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
+EARLIER |= {"tapes": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
 # Arrays of a state that files of earlier versions lack; they start as zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 # How many arrays earlier versions stored before these: a tape's priorities, then α and their peak.
@@ -53,8 +55,15 @@ def earlier(setup: dict[str, Any]) -> dict[str, Any]:
     """Translate a described setup of an earlier version.
 
     `observes` was a setting for each of its names, and 0 stood for sizes that are chosen
-    automatically; CLEAR's `capacity` of 0 still means no reservoir.
+    automatically; CLEAR's `capacity` of 0 still means no reservoir. Raises `RunError` for an agent
+    in several shards, whose state had an axis for them.
     """
+    if (shards := setup.get("shards", 1)) > 1:
+        raise RunError(
+            f"This run has {shards} shards, which only versions up to commit f6dd5f2 (2026-11-28) "
+            f"open: use that one, or train it again on {shards} devices with --devices {shards}."
+        )
+    setup = {name: value for name, value in setup.items() if name != "shards"}
     if "observes" not in setup:
         names = ("previous_action", "previous_reward", "begin_flag")
         rest = {name: value for name, value in setup.items() if name not in names}

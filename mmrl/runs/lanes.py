@@ -1,6 +1,6 @@
 """Agents that train side by side in one program, each with a key, and numbers, of its own.
 
-A lane is an agent, and an agent may be split into shards: see `mmrl.collectives`.
+On several devices, each group of them has some of the agents, and divides their environments.
 """
 
 import contextlib
@@ -11,16 +11,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Key, PyTree
 
-from mmrl import _random, collectives
+from mmrl import _random
+from mmrl._devices import ENVIRONMENTS
 from mmrl.agents import resized
-from mmrl.runs.devices import ONE, Devices
+from mmrl.runs.devices import ONE, SEEDS, Devices
 
 Compiled = Callable[[Any, Any], Any]
-DIVIDED = ("environments", "batch", "capacity", "episodes")
-"""Sizes of an agent, of which each of its shards has an equal part."""
 
 
 def side_by_side(
@@ -35,8 +35,7 @@ def side_by_side(
     """`init(config, keys [lane])` -> state and `block(config, state)` -> (state, metrics).
 
     `agent` is a module as those of `mmrl.agents.AGENTS` are. A number of `config` is one for all
-    lanes, or an array with one for each: see `with_numbers`. If there are several shards, what
-    `agent.OWN` names has an axis of them behind that of lanes. `precision` is the one of matrix
+    lanes, or an array with one for each: see `with_numbers`. `precision` is the one of matrix
     products, as JAX names it; by default JAX's own setting. From here on the process compiles
     random numbers by `mmrl._random.compile_quickly`.
     """
@@ -45,26 +44,24 @@ def side_by_side(
     own_step = {} if learn is None else {"learn": learn}
 
     def begin(config, key):
-        with _said_of_shards(devices.shards), _matmul_precision(precision):
-            return agent.init(part(config, devices.shards), env, params, key, **own_net)
+        with _matmul_precision(precision):
+            return agent.init(config, env, params, key, **own_net)
 
     def go_on(config, state):
         with _matmul_precision(precision):
-            return agent.block(part(config, devices.shards), env, params, state, **own_step)
+            return agent.block(config, env, params, state, **own_step)
 
     def init(config, keys):
-        one = begin if devices.shards == 1 else _begin_shards(agent, begin, devices.shards_of_each)
-        return _settled(jax.vmap(one, (_axes(config), 0))(config, keys))
+        return _settled(jax.vmap(begin, (_axes(config), 0))(config, keys))
 
     def block(config, state):
-        one = go_on if devices.shards == 1 else _go_on_shards(agent, go_on)
-        state, metrics = jax.vmap(one, (_axes(config), 0))(config, state)
+        state, metrics = jax.vmap(go_on, (_axes(config), 0))(config, state)
         return _settled(state), metrics
 
     # The old state is not given away: an interrupted block must leave it whole.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
-    return _over(devices, agent, init, block)
+    return _over(devices, init, block)
 
 
 def _matmul_precision(name: str | None) -> contextlib.AbstractContextManager[None]:
@@ -76,100 +73,80 @@ def _settled(state: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)
 
 
-def _begin_shards(agent: Any, begin: Compiled, number: int) -> Compiled:
-    def shards(config, key):
-        one = jax.vmap(begin, None, axis_name=collectives.SHARDS, axis_size=number)
-        state = one(config, key)
-        return jax.tree.map(lambda x, own: x if own else x[0], state, _own(agent, state))
+def _over(devices: Devices, init: Compiled, block: Compiled) -> tuple[Compiled, Compiled]:
+    """`init` and `block` on several devices.
 
-    return shards
+    Seeds are divided by hand, because nothing crosses between them. Inside of a group of devices
+    the compiler divides the work along the arrays of the state that grow with the environments.
+    """
+    mesh: Any = devices.mesh
+    each = PartitionSpec(SEEDS)
 
-
-def _go_on_shards(agent: Any, go_on: Compiled) -> Compiled:
-    def shards(config, state):
-        own = jax.tree.map(lambda own: 0 if own else None, _own(agent, state))
-        one = jax.vmap(go_on, (None, own), (own, None), axis_name=collectives.SHARDS)
-        try:
-            return one(config, state)
-        except ValueError as error:
-            if "out_axes is None" not in str(error):
-                raise
-            raise ValueError(
-                "`learn` must change the network alike in all shards, and here each has its own. "
-                "Step by `descend`, or take `mmrl.collectives.mean` of its gradient."
-            ) from error
-
-    return shards
-
-
-def _own(agent: Any, state: PyTree) -> PyTree:
-    """For every leaf of a state, whether each shard has one of its own."""
-
-    def is_own(path, _):
-        place = jax.tree_util.keystr(path, simple=True, separator=".")
-        return any(f"{place}.".startswith(f"{name}.") for name in agent.OWN)
-
-    return jax.tree_util.tree_map_with_path(is_own, state)
-
-
-def _over(
-    devices: Devices, agent: Any, init: Compiled, block: Compiled
-) -> tuple[Compiled, Compiled]:
-    """`init` and `block` on each device, of what it has."""
-    one_each = devices.spec()
-
-    def settings(config):
-        return jax.tree.map(lambda x: one_each if jnp.ndim(x) else PartitionSpec(), config)
-
-    def placed(state):
-        return jax.tree.map(devices.spec, _own(agent, state))
-
-    def mapped(function, given, made):
+    def mapped(function, config):
+        settings = jax.tree.map(lambda x: each if jnp.ndim(x) else PartitionSpec(), config)
         return jax.shard_map(
-            function, mesh=devices.mesh, in_specs=given, out_specs=made, check_vma=False
+            function,
+            mesh=mesh,
+            in_specs=(settings, each),
+            out_specs=each,
+            axis_names={SEEDS},
+            check_vma=False,
         )
+
+    def placement(config, state):
+        shapes = growth(init, config, len(jax.tree.leaves(state)[0]))
+        return jax.tree.map(lambda x, axis: _spec(x, axis, mesh.shape[ENVIRONMENTS]), state, shapes)
+
+    def placed(config, state):
+        def one(x, spec):
+            return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+        return jax.tree.map(one, state, placement(config, state))
 
     @jax.jit
     def init_all(config, keys):
-        specs = placed(jax.eval_shape(init, config, keys))
-        return mapped(init, (settings(config), one_each), specs)(config, keys)
+        return placed(config, mapped(init, config)(config, keys))
 
     @jax.jit
     def block_all(config, state):
-        specs = placed(state)
-        return mapped(block, (settings(config), specs), (specs, one_each))(config, state)
+        state, metrics = mapped(block, config)(config, placed(config, state))
+        return placed(config, state), metrics
+
+    def there(config, state):
+        """The state on these devices: after `init` and `block` it is, from a file it is not."""
+        first = jax.tree.leaves(state)[0]
+        where = None if isinstance(first, Tracer) else getattr(first, "sharding", None)
+        if isinstance(first, Tracer) or getattr(where, "mesh", None) == mesh:
+            return state
+        return devices.put(state, placement(config, state))
 
     return (
-        lambda config, keys: init_all(config, devices.put(keys, one_each)),
-        lambda config, state: block_all(config, devices.put(state, placed(state))),
+        lambda config, keys: init_all(config, devices.put(keys, each)),
+        lambda config, state: block_all(config, there(config, state)),
     )
 
 
-def part(config: Any, shards: int) -> Any:
-    """The settings of each shard. Raises `ValueError` for a size that cannot be divided."""
-    sizes = {name: size for name in DIVIDED if (size := getattr(config, name, None)) is not None}
-    for name, size in sizes.items():
-        if shards > 1 and size % shards:
-            raise ValueError(f"`{name}` must be a multiple of the {shards} shards; got {size}.")
-    return config if shards == 1 else resized(config, **{k: v // shards for k, v in sizes.items()})
+def growth(init: Compiled, config: Any, seeds: int) -> PyTree:
+    """Return the axis of each array of a state that grows with the environments, or 0 if none does.
+
+    A state with twice as many is traced, not computed, and has arrays of other shapes.
+    """
+    drawn = jax.eval_shape(lambda: keys(range(seeds)))
+    sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
+    twice = resized(config, **{name: 2 * size for name, size in sizes.items() if size})
+    one, two = (jax.eval_shape(init, each, drawn) for each in (config, twice))
+
+    def grows(x, y):
+        return next((n for n in range(1, x.ndim) if y.shape[n] == 2 * x.shape[n]), 0)
+
+    return jax.tree.map(grows, one, two)
 
 
-def check(agent: Any, config: Any, env: Any, params: Any, shards: int = 1) -> None:
-    """Raises `ValueError` for a setting that cannot work, of an agent or of each of its shards."""
-    own = part(config, shards)
-    with _said_of_shards(shards):
-        agent.check(own, env, params)
-
-
-@contextlib.contextmanager
-def _said_of_shards(shards: int) -> Iterator[None]:
-    """Add to an error of an agent that its sizes are not the ones that were given."""
-    try:
-        yield
-    except ValueError as error:
-        if shards == 1:
-            raise
-        raise ValueError(f"{error} Sizes are those of each of the {shards} shards.") from error
+def _spec(x: Any, axis: int, devices: int) -> PartitionSpec:
+    """Return how an array [seed, ...] is divided: by seed, and along `axis` if it can be."""
+    if axis == 0 or x.shape[axis] % devices:
+        return PartitionSpec(SEEDS)
+    return PartitionSpec(SEEDS, *[None] * (axis - 1), ENVIRONMENTS)
 
 
 def _axes(config: Any) -> Any:

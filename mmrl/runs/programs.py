@@ -52,9 +52,8 @@ def program(
     return _kept(own, agent, env, observes, make, learn, devices, precision)
 
 
-def built(setup: Setup, devices: Devices | None = None) -> Program:
+def built(setup: Setup, devices: Devices = ONE) -> Program:
     """Return the program of a setup, by default on one device."""
-    devices = Devices(setup.shards) if devices is None else devices
     parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
     return _kept(own_parts(setup), *parts, devices, setup.precision)
 

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from mmrl.agents import find
 from mmrl.runs.processes import RunError
 from mmrl.runs.setup import Setup
 
@@ -90,15 +89,11 @@ def _counters(path: pathlib.Path) -> dict[str, int]:
 
 
 def _sentence(setup: Setup, state: PyTree, free: str = "") -> str:
-    storages = {name: 0 for name in find(setup.agent).OWN}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        place = jax.tree_util.keystr(path, simple=True, separator=".")
-        name = next((x for x in storages if f"{place}.".startswith(f"{x}.")), place.split(".")[0])
-        storages[name] = storages.get(name, 0) + _bytes(leaf)
-    largest = max(storages, key=lambda name: storages[name])
+    path, array = max(jax.tree_util.tree_leaves_with_path(state), key=lambda x: _bytes(x[1]))
+    name = jax.tree_util.keystr(path, simple=True, separator=".")
     return (
-        f"There is not enough memory: `{largest}`, the largest storage of this run, takes "
-        f"{_said(storages[largest])}, and the whole state takes {_said(_bytes(state))}, "
+        f"There is not enough memory: `{name}`, the largest array of this run, takes "
+        f"{_said(_bytes(array))}, and the whole state takes {_said(_bytes(state))}, "
         f"{STATES} times while a block is trained{free}. Lower "
         f"{_names(setup, 'capacity', 'environments', 'rollout')} or the number of seeds."
     )

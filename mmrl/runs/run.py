@@ -20,7 +20,7 @@ from mmrl.runs.devices import share
 from mmrl.runs.files import Claim
 from mmrl.runs.folder import CHECKPOINT, Folder
 from mmrl.runs.identity import describe, warn_of_main
-from mmrl.runs.lanes import check, check_products, keys, with_numbers
+from mmrl.runs.lanes import check_products, keys, with_numbers
 from mmrl.runs.processes import RunError, agree, together
 from mmrl.runs.programs import Program, built
 from mmrl.runs.room import check_block, check_room, naming_storage
@@ -86,10 +86,10 @@ class Run:
         config = self.description["config"]
         agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
         self._seeds = setup.seeds * len(setup.settings)
-        self.program = built(setup, share(devices, len(self._seeds), setup.shards))
+        self.program = built(setup, share(devices, len(self._seeds), setup.config.environments))
         if not began:  # the settings of a run that began were accepted
             for each in setup.configs:
-                check(find(setup.agent), each, *self.program[:2], setup.shards)
+                find(setup.agent).check(each, *self.program[:2])
         self._config = _configs(setup)
         self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
         self._trained = own_parts(setup)

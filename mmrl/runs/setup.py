@@ -53,7 +53,6 @@ class Setup:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     agent: str = "dqn"  # a name in `mmrl.agents.AGENTS`
     observes: Any = None  # a tuple: which of `SHOWN` the network is shown
-    shards: int = 1  # of every agent, with equal parts of its sizes: see `mmrl.collectives`
     make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
     learn: Callable | None = None  # called as the agent's, in its place
     precision: str = "default"  # of matrix products: one of `PRECISIONS`; default: as JAX is set
@@ -63,8 +62,6 @@ class Setup:
         agent = find(self.agent)
         _check_env(self.env)
         _check_seeds(self.seeds)
-        if type(self.shards) is not int or self.shards < 1:
-            raise ValueError(f"`shards` must be a whole number from 1 on; got {self.shards!r}.")
         jax_name(self.precision)
         of_learn = inspect.signature(agent.learn).parameters
         _check_call("make", self.make, ("config", "env", "params", "key"))

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import rlax
 
-from mmrl import collectives
 from mmrl.agents import dqn
 from mmrl.agents.checks import fit_storage
 from mmrl.course import plain
 from mmrl.envs import make
 from mmrl.nets import Net
 from mmrl.replay import segments, tape
-from mmrl.rollout import Transition
-from mmrl.runs.lanes import part
+from mmrl.rollout import Carry, Transition
 
 OBS, ACTIONS = 3, 4
 CONFIG = dataclasses.replace(
@@ -193,6 +191,37 @@ def test_a_shorter_segment_is_not():
     assert abs(ours - theirs) > 1e-3
 
 
+@pytest.mark.slow
+def test_a_batch_of_two_tapes_counts_each_real_step_once():
+    """A tape with half as many real steps weighs half as much."""
+    real = [jnp.arange(24) < number for number in (20, 10)]
+    tapes = [batch_of(steps([7, 1, 12, 4], seed), mask) for seed, mask in enumerate(real)]
+    both = jax.tree.map(lambda *x: jnp.stack(x), *tapes)
+    config = dataclasses.replace(CONFIG, batch=48, tapes=2)
+    mean = eqx.filter_jit(eqx.filter_value_and_grad(partial(dqn.loss_of_tapes, dqn.loss)))
+    first, second = (loss(ONLINE, TARGET, one, CONFIG) for one in tapes)
+    wanted = jax.tree.map(lambda a, b: (2 * a + b) / 3, first, second)
+    assert_equal(mean(ONLINE, TARGET, both, config), wanted)
+    assert abs(first[0] - second[0]) > 1e-3
+
+
+def test_tapes_of_a_batch_are_drawn_apart():
+    rollout = steps([5, 3, 4, 6, 2, 4])
+    memory = tape.init(jax.tree.map(lambda x: x[0], rollout), 64)
+    memory = tape.add(memory, jax.tree.map(lambda x: x[None], rollout))
+    config = dataclasses.replace(CONFIG, batch=24, tapes=3)
+    start = Carry(None, None, None, None)
+    key, iteration = jax.random.key(0), jnp.array(0)
+    state = dqn.State(ONLINE, TARGET, None, start, memory, None, key, iteration)
+    drawn = dqn.sample(config, state, jax.random.key(1))
+    assert drawn.begin.shape == (3, 8) and drawn.begin[:, 0].all()
+    assert len(np.unique(drawn.rows, axis=0)) == 3
+    alone = [tape.sample(memory, key, 8) for key in jax.random.split(jax.random.key(1), 3)]
+    for i, one in enumerate(alone):
+        mine = jax.tree.map(lambda x, i=i: x[i], drawn)
+        jax.tree.map(np.testing.assert_array_equal, mine, one)
+
+
 # Acting and learning
 
 
@@ -237,6 +266,8 @@ TINY = dataclasses.replace(
         ({"batching": "tapes"}, "`batching` must be 'tape' or 'segments'; got 'tapes'"),
         ({"batching": "segments", "segment_length": 0}, "`segment_length` must be at least 1"),
         ({"batching": "segments", "segment_length": 5}, "Take batch=15"),
+        ({"batching": "segments", "segment_length": 4, "tapes": 3}, "Take batch=12"),
+        ({"tapes": 3}, "`batch` must be a multiple of `tapes`, 3; got 16. Take batch=15"),
         ({"capacity": 12}, "`capacity` must hold one rollout of 4 steps in 4 environments"),
         ({"capacity": 66}, "`capacity` must be a positive multiple of `workers`"),
         ({"memory": "lrv"}, "Did you mean `lru`"),
@@ -259,6 +290,8 @@ def test_a_tape_that_holds_no_episode_is_refused():
         dqn.check(TINY, env, params)
     sizes = dataclasses.replace(TINY, batch=51, capacity=4 * (51 + 51 + 4))
     dqn.check(sizes, env, params)
+    with pytest.raises(ValueError, match=r"on each of 2 tapes; got 100.* Take batch=102"):
+        dqn.check(dataclasses.replace(sizes, batch=100, tapes=2), env, params)
     with pytest.raises(ValueError, match="must hold two episodes of 51 steps and a rollout of 4"):
         dqn.check(dataclasses.replace(sizes, capacity=4 * (51 + 51)), env, params)
 
@@ -269,6 +302,7 @@ def test_a_tape_that_holds_no_episode_is_refused():
         ("popgym-RepeatFirstEasy-v0", {}, (500, 16_384)),
         ("Catch-bsuite", {}, (1000, 16 * (2000 + 16))),
         ("Catch-bsuite", {"batching": "segments", "segment_length": 30}, (1020, 16 * (2000 + 16))),
+        ("Catch-bsuite", {"tapes": 3}, (3000, 16 * (2000 + 16))),
         ("Catch-bsuite", {"batch": 1200, "capacity": 40_000}, (1200, 40_000)),
     ],
 )
@@ -279,24 +313,6 @@ def test_sizes_that_are_left_open_fit_the_environment(env: str, changes: dict, s
     fitted = fit_storage(config, params)
     assert (fitted.batch, fitted.capacity) == sizes
     assert dataclasses.replace(fitted, batch=config.batch, capacity=config.capacity) == config
-
-
-@pytest.mark.parametrize(
-    ("env", "sizes"),
-    [
-        ("popgym-RepeatFirstEasy-v0", (125, 4096)),
-        ("Catch-bsuite", (1000, 4 * (2000 + 16))),
-    ],
-)
-def test_sizes_that_are_left_open_are_divided_among_shards(env: str, sizes: tuple):
-    _, params = make(env)
-
-    def fitted(_):
-        config = fit_storage(part(dqn.Config(), 4), params)
-        return jnp.array([config.batch, config.capacity])
-
-    own = jax.vmap(fitted, axis_name=collectives.SHARDS)(jnp.zeros(4))
-    np.testing.assert_array_equal(own, [sizes] * 4)
 
 
 def test_continuous_actions_are_refused():

@@ -109,7 +109,7 @@ def test_the_last_command_repeats_the_whole_setup():
     own = ["--agent", "r2d2", "--preset", "paper", "--capacity", "10240", "--no-rescale"]
     own += ["--memory", "gru", "--precision", "tf32"]
     own += ["--memory-sizes", "state_size", "4", "--observes"]
-    _, setup, _ = parse([ENV, *own, "--shards", "2", "--over", "eta", ".1", ".2"])
+    _, setup, _ = parse([ENV, *own, "--over", "eta", ".1", ".2"])
     command = shlex.split(outcome.to_train(setup, {"eta": 0.1 + 0.2}, 2))
     assert command[:5] == ["mmrl", "train", ENV, "--eta", "0.30000000000000004"]
     options, trained, _ = parse(command[2:])

@@ -102,6 +102,13 @@ def test_zeros_of_an_earlier_setup_are_sizes_that_are_chosen_automatically():
     assert earlier(earlier(setups["dqn"])) == earlier(setups["dqn"]) and zeros["batch"] == 0
 
 
+def test_a_run_in_several_shards_is_refused():
+    whole = {"agent": "dqn", "observes": [], "config": {}}
+    assert earlier(whole | {"shards": 1}) == whole
+    with pytest.raises(runs.RunError, match=r"4 shards.* commit f6dd5f2 .*--devices 4"):
+        earlier(whole | {"shards": 4})
+
+
 def test_a_horizon_of_zero_in_an_earlier_sweep_is_the_length_of_the_run():
     over = {"horizon": (0.0, 8.0)}
     swept = runs.Setup("probe-Memory-v0", ppo.Config(blocks=3), agent="ppo", over=over)

@@ -10,7 +10,7 @@ from mmrl.agents import AGENTS, find
 from mmrl.runs import Run, RunError, Setup, Sweep, room
 from tests.helpers.runs import SETUP, setup
 
-STORAGE = {"dqn": "tape", "r2d2": "sequences", "clear": "reservoir"}
+STORAGE = {"dqn": "tape.steps", "r2d2": "sequences.steps", "clear": "reservoir.unrolls"}
 STORAGE |= {"ppo": "carries", "ppg": "policy.carries"}
 
 
@@ -23,8 +23,8 @@ def test_a_storage_that_does_not_fit_is_named(
     sizes = {"capacity": 64_000_000} if hasattr(config, "capacity") else {"environments": 65_536}
     wanted = Setup("probe-Memory-v0", dataclasses.replace(config, **sizes), (0, 1), agent)
     (size,) = sizes
-    storage = STORAGE.get(agent, f"({'|'.join(find(agent).OWN)})")
-    message = rf"`{storage}`.* takes [\d,.]+ GB.*0\.0 MB are free\. Lower `{size}`"
+    array = rf"`{STORAGE[agent]}\.[\w.\[\]]+`"
+    message = rf"{array}.* takes [\d,.]+ GB.*0\.0 MB are free\. Lower `{size}`"
     with pytest.raises(ValueError, match=message):
         Run(wanted, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -39,7 +39,7 @@ def test_a_state_is_in_memory_twice(monkeypatch: pytest.MonkeyPatch):
             if fits:
                 make()
         if not fits:
-            with pytest.raises(ValueError, match="There is not enough memory: `tape`"):
+            with pytest.raises(ValueError, match=r"There is not enough memory: `tape\."):
                 Run(run.setup)
 
 
@@ -66,7 +66,7 @@ def test_an_allocation_that_fails_is_explained():
             raise error
 
         run.program = run.program._replace(init=fail)
-        with pytest.raises(RunError, match=r"`\w+`, the largest storage.* takes .* MB"):
+        with pytest.raises(RunError, match=r"`tape\.[\w.]+`, the largest array.* takes .* MB"):
             next(iter(run))
     error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory.\nMore.")
     state = Run(SETUP).begin()

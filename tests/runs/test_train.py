@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl import collectives, runs
+from mmrl import runs
 from mmrl.agents import AGENTS, find, repeatable
 from mmrl.agents.common import annealed, q_net, repeat, training
 from mmrl.agents.ppo import ppg
@@ -133,21 +133,6 @@ def test_the_rate_alone_knows_how_long_a_run_is(agent: str, monkeypatch: pytest.
     for user in users:
         monkeypatch.setattr(user, "annealed", lambda config, iteration: config.learning_rate)
     assert trace(whole) == trace(repeatable(whole)) == trace(longer)
-
-
-@pytest.mark.parametrize("agent", AGENTS)
-def test_shards_draw_apart(agent: str):
-    """Else each of them plays the same episodes, and all know no more than one."""
-    env, params, *_ = Run(setup(agent)).program
-
-    def keys(key: Any) -> Any:
-        state = jax.tree.leaves(find(agent).init(config_of(agent), env, params, key))
-        kept = [x for x in state if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)]
-        return jax.tree.map(jax.random.key_data, kept)
-
-    shards = jax.vmap(keys, None, axis_name=collectives.SHARDS, axis_size=2)
-    kept = jax.jit(shards)(jax.random.key(0))
-    assert kept and all((one != other).any() for one, other in kept)
 
 
 # The rate that goes down as long as the run goes on

@@ -4,7 +4,6 @@ from mmrl.agents.clear.about import PAPERS as PAPERS
 from mmrl.agents.clear.about import SMALL as SMALL
 from mmrl.agents.clear.about import label as label
 from mmrl.agents.clear.clear import OBSERVES as OBSERVES
-from mmrl.agents.clear.clear import OWN as OWN
 from mmrl.agents.clear.clear import Config as Config
 from mmrl.agents.clear.clear import State as State
 from mmrl.agents.clear.clear import Tasks as Tasks

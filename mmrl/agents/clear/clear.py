@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import collectives
+from mmrl import _random
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete, check_net, check_stored
@@ -53,7 +53,6 @@ from mmrl.replay.reservoir import Reservoir, Unrolls
 from mmrl.rollout import Carry, collect, start
 
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
-OWN = ("reservoir", "rewards", "carries", "tasks", "key")  # what each shard has of its own
 Tasks = Int[Array, " env"]
 
 
@@ -148,7 +147,7 @@ def init(
     family that `env` is: `task` of its parameters. `make` builds the network, by default the
     `ActorCritic` that the config names."""
     check(config, env, params)
-    net_key, env_key, key = collectives.split(key, 3)
+    net_key, env_key, key = jax.random.split(_random.one_key(key), 3)
     net = check_net(make(config, env, params, net_key), env, params, acts=True)
     state = State(
         net=net,
@@ -226,9 +225,8 @@ def pair(
     add_key, sample_key, choose_key = jax.random.split(key, 3)
     kept = reservoir.add(kept, new, add_key)
     old = reservoir.sample(kept, sample_key, config.environments)
-    lots = collectives.gather(jax.random.uniform(choose_key, (config.environments,))).ravel()
+    lots = jax.random.uniform(choose_key, (config.environments,))
     replayed = jnp.argsort(lots) < jnp.round(config.replay_fraction * lots.size)
-    replayed = collectives.part(replayed)
 
     def choose(old, new):
         return jnp.where(replayed.reshape(-1, *[1] * (new.ndim - 1)), old, new)

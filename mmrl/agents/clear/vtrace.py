@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from mmrl import collectives, losses, returns
+from mmrl import losses, returns
 from mmrl._dtypes import promoting
 from mmrl.replay.reservoir import Unrolls
 from mmrl.rollout import Policy
@@ -125,9 +125,8 @@ def loss(
         penalty=jnp.zeros(()),
     )
     old = jnp.broadcast_to(replayed[:, None], log_prob.shape)
-    # The gradient is a mean over shards: of sums, it has to be their number times as large.
-    reduce, scale = (jnp.sum, collectives.size()) if config.reduction == "sum" else (jnp.mean, 1)
-    total = scale * reduce(
+    reduce = jnp.sum if config.reduction == "sum" else jnp.mean
+    total = reduce(
         terms.policy_loss
         + config.value_weight * terms.value_loss
         - config.entropy_weight * terms.entropy

@@ -11,7 +11,6 @@ from mmrl.agents.ppo.learner import Batch as Batch
 from mmrl.agents.ppo.learner import Measures as Measures
 from mmrl.agents.ppo.learner import loss as loss
 from mmrl.agents.ppo.ppo import OBSERVES as OBSERVES
-from mmrl.agents.ppo.ppo import OWN as OWN
 from mmrl.agents.ppo.ppo import Config as Config
 from mmrl.agents.ppo.ppo import Diagnostics as Diagnostics
 from mmrl.agents.ppo.ppo import Flag as Flag

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from mmrl import collectives
 from mmrl._dtypes import promoting
 from mmrl.agents.ppo.learner import BOTH, Batch, Learner, Loss, Measures, loss, shuffle, take
 
@@ -61,14 +60,14 @@ def noise_scale(
     grad = eqx.filter_grad(lambda net, some: loss(net, learner.average, some, config, terms)[0])
 
     def add(total, rows):
-        gradient = collectives.mean(grad(learner.net, take(batch, rows)))
+        gradient = grad(learner.net, take(batch, rows))
         return jax.tree.map(jnp.add, total, gradient), optax.tree.norm(gradient, squared=True)
 
     zeros = jax.tree.map(jnp.zeros_like, eqx.filter(learner.net, eqx.is_inexact_array))
     orders = shuffle(key, len(batch.begin), config.minibatches, 1)
     total, squares = jax.lax.scan(add, zeros, orders)
     small, large = jnp.mean(squares), optax.tree.norm(total, squared=True) / config.minibatches**2
-    many = batch.begin.size * collectives.size()
+    many = batch.begin.size
     few = many / config.minibatches
     noise = (small - large) / (1 / few - 1 / many)
     signal = (many * large - few * small) / (many - few)

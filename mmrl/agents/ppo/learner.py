@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses, returns
+from mmrl._devices import split_rows
 from mmrl._dtypes import promoting
 from mmrl.agents import normalize
 from mmrl.agents.common import descend, trained
@@ -300,9 +301,8 @@ def shuffle(
     key: PRNGKeyArray, rows: int, minibatches: int, epochs: int
 ) -> Int[Array, "steps rows"]:
     """The rows of every minibatch: each row once per epoch."""
-    # Random numbers that end in the number of their row, sorted: on a CPU this takes a sixth of the
-    # time of `jax.random.permutation`. Of numbers that begin alike, which is rare, the first row
-    # comes first.
+    # Random numbers that end in their row, sorted: on a CPU a sixth of the time of `permutation`.
+    # Of numbers that begin alike, which is rare, the first row comes first.
     ending = jnp.uint32(2 ** (rows - 1).bit_length() - 1)
     numbers = jax.random.bits(key, (epochs, rows)) & ~ending
     numbers = jnp.sort(numbers | jnp.arange(rows, dtype=jnp.uint32)[None], axis=1, stable=False)
@@ -310,8 +310,8 @@ def shuffle(
 
 
 def take(batch: PyTree, rows: Int[Array, " rows"]) -> PyTree:
-    """These rows of every leaf."""
-    return jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), batch)
+    """Return these rows of every leaf, divided among the devices of an agent."""
+    return split_rows(jax.tree.map(lambda x: x.at[rows].get(mode="promise_in_bounds"), batch))
 
 
 def _divergence(log_prob, log_prob_other):

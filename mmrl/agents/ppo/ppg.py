@@ -25,7 +25,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from mmrl import collectives, losses
+from mmrl import losses
+from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting
 from mmrl.agents.common import Make, Metrics, annealed, descend, training
 from mmrl.agents.policies import actor_critic
@@ -34,7 +35,6 @@ from mmrl.agents.settings import count, positive, weight
 from mmrl.nets import ActorCritic, Distribution
 
 OBSERVES, greedy, loss = ppo.OBSERVES, ppo.greedy, learner.loss
-OWN = tuple(f"policy.{name}" for name in ppo.OWN)  # what each shard has of its own
 
 
 class Config(ppo.Config):
@@ -226,7 +226,7 @@ def phase(
     )
     key, aux_key = jax.random.split(state.policy.key)
     state = eqx.tree_at(lambda s: s.policy.key, state, key)
-    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), kept)
+    rows = split_rows(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), kept))
     state, measures = auxiliary_phase(config, state, rows, aux_key)
     return state, (outcome, measures)
 
@@ -245,8 +245,7 @@ def block(
         lambda s, last: phase(config, env, params, s, last, learn), state, ppo.ends(phases)
     )
     policy, metrics = ppo.evaluate(config, env, params, state.policy, outcome)
-    means = collectives.mean(tuple(jnp.mean(x) for x in measures))
-    diagnostics = Diagnostics(metrics.diagnostics, *means)
+    diagnostics = Diagnostics(metrics.diagnostics, *map(jnp.mean, measures))
     metrics = eqx.tree_at(lambda m: m.diagnostics, metrics, diagnostics)
     return State(policy, state.value, state.auxiliary), metrics
 

@@ -53,7 +53,6 @@ Flag = bool | Bool[Array, ""]
 Told = tuple[Any, ...]
 """The losses of an iteration's gradient steps, their `Measures`, and what else was measured."""
 OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
-OWN = ("rewards", "carries", "waiting", "key")  # what each shard has of its own
 
 
 class Config(Settings):

@@ -4,7 +4,6 @@ from mmrl.agents.r2d2.about import PAPERS as PAPERS
 from mmrl.agents.r2d2.about import SMALL as SMALL
 from mmrl.agents.r2d2.about import label as label
 from mmrl.agents.r2d2.r2d2 import OBSERVES as OBSERVES
-from mmrl.agents.r2d2.r2d2 import OWN as OWN
 from mmrl.agents.r2d2.r2d2 import Config as Config
 from mmrl.agents.r2d2.r2d2 import State as State
 from mmrl.agents.r2d2.r2d2 import act_and_store as act_and_store

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from mmrl import collectives, returns
+from mmrl import returns
 from mmrl._dtypes import promoting
 from mmrl.agents.common import explore
 from mmrl.nets import Net
@@ -27,12 +27,8 @@ class Acted(NamedTuple):
 
 @promoting
 def epsilons(config: Any) -> Float[Array, " env"]:
-    """ε_i = base^(1 + exponent i / (N - 1)) of actor i: most explore little, for the whole run.
-
-    N are the actors of all shards.
-    """
-    actors = config.environments * collectives.size()
-    rank = collectives.part(jnp.arange(actors) / max(actors - 1, 1))
+    """ε_i = base^(1 + exponent i / (N - 1)) of actor i: most explore little, for the whole run."""
+    rank = jnp.arange(config.environments) / max(config.environments - 1, 1)
     return jnp.asarray(config.epsilon_base) ** (1 + config.epsilon_exponent * rank)
 
 

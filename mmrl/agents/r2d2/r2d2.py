@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import losses
+from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import check_discrete
@@ -61,7 +62,6 @@ from mmrl.rollout import Carry, Transition
 
 # Beside o_t, unless a run says otherwise. The paper has no begin flag.
 OBSERVES = ("previous_action", "previous_reward", "begin_flag")
-OWN = ("carries", "held", "sequences", "rewards", "key")  # what each shard has of its own
 
 
 class Config(Settings):
@@ -253,6 +253,7 @@ def learn(
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One gradient step by `loss`, new priorities, and the copies that are due."""
     batch = sequences.sample(state.sequences, key, config.batch, beta(config, state.iteration))
+    batch = split_rows(batch)
     batch = dataclasses.replace(batch, steps=normalize.divided(state.rewards, batch.steps))
     value_and_grad = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, td), gradient = value_and_grad(state.net, state.target, batch, config)

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from mmrl import _random, collectives
+from mmrl import _random
 from mmrl.agents.clear.clear import of_task
 from mmrl.agents.clear.vtrace import sampled
 from mmrl.agents.common import score
@@ -104,7 +104,7 @@ def cycle(
     if config.horizon is None:  # a rate falls over all stages
         whole = float(config.blocks * len(schedule))
         config = eqx.tree_at(lambda c: c.horizon, config, whole, is_leaf=lambda x: x is None)
-    init_key, first_key, key = collectives.split(key, 3)
+    init_key, first_key, key = jax.random.split(_random.one_key(key), 3)
     state = agent.init(config, env, params, init_key, tasks=schedule[0])
 
     def scores(state, left, key):
@@ -155,7 +155,7 @@ def tour(
     `report`, if given, is called with (stage, block, scores) after each block.
     """
     jit = [_compile(agent, config, env, params, policies) for env, params in games]
-    init_key, key = collectives.split(key, 2)
+    init_key, key = jax.random.split(_random.one_key(key))
     state = jax.jit(lambda k: agent.init(config, *games[order[0]], k))(init_key)
 
     def scores(state, left, now, key):
