@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mmrl.pdg.build.expr import TRUE, Expr, Sym, as_expr
 from mmrl.pdg.build.graph import ArrayType, Domain, array_type, ragged
@@ -21,56 +22,77 @@ from mmrl.pdg.build.graph import ArrayType, Domain, array_type, ragged
 def _limit(x: Any, sign: int) -> Any:
     """The value that is never the maximum (-1) or the minimum (1)."""
     if jnp.issubdtype(x.dtype, jnp.inexact):
-        return sign * jnp.inf
+        return sign * np.inf
     return jnp.iinfo(x.dtype).max if sign > 0 else jnp.iinfo(x.dtype).min
 
 
-def _discounted_sum(x: Any, *, gamma: float, mask: Any) -> Any:
-    """Σ_k γᵏ x_k along the first axis."""
-    x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
-    gains = gamma ** jnp.arange(x.shape[0], dtype=x.dtype)
-    return jnp.tensordot(gains, x if mask is None else jnp.where(mask, x, 0), 1)
-
-
-def _matmul(x: Any, y: Any, *, mask: Any, zeros: bool) -> Any:
-    """x @ y; `zeros` says that y has zeros for padding, which need no copy to be made."""
-    if mask is not None:
-        x = jnp.where(mask, x, 0)
-    if mask is not None and not zeros:
-        along = (-1,) if y.ndim == 1 else (*(1 for _ in y.shape[2:]), -1, 1)
-        y = jnp.where(mask.reshape(along), y, 0)
-    return x @ y
-
-
-def _flip(x: Any, *, axis: int, mask: Any) -> Any:
-    """Padding stays behind."""
-    flipped = jnp.flip(x, axis)
-    return flipped if mask is None else jnp.roll(flipped, mask.sum() - x.shape[axis], axis)
+def _softmax(x: Any, *, axis: int, mask: Any) -> Any:
+    """exp x / Σ exp x, with NumPy; `jax.nn.softmax` has a derivative that is stable."""
+    inside = np.bool_(True) if mask is None else mask
+    powers = np.exp(x - x.max(axis, keepdims=True, where=inside, initial=-np.inf)) * inside
+    return powers / powers.sum(axis, keepdims=True)
 
 
 _NAMED = "add exp log tanh sqrt abs less less_equal equal not_equal bitwise_and bitwise_or invert "
-_NAMED += "where minimum maximum cumsum reshape transpose expand_dims squeeze"
+_NAMED += "where minimum maximum cumsum transpose expand_dims squeeze"
 
-TABLE: dict[str, Callable[..., Any]] = {
-    **{name: getattr(jnp, name) for name in _NAMED.split()},
-    "sub": jnp.subtract,
-    "mul": jnp.multiply,
-    "div": jnp.divide,
-    "pow": jnp.power,
-    "neg": jnp.negative,
-    "relu": jax.nn.relu,
-    "cast": lambda x, *, dtype: x.astype(dtype),
-    "sum": lambda x, *, axis, mask: jnp.sum(x, axis, where=mask),
-    "mean": lambda x, *, axis, mask: jnp.mean(x, axis, where=mask),
-    "max": lambda x, *, axis, mask: jnp.max(x, axis, where=mask, initial=_limit(x, -1)),
-    "min": lambda x, *, axis, mask: jnp.min(x, axis, where=mask, initial=_limit(x, 1)),
-    "discounted_sum": _discounted_sum,
-    "softmax": lambda x, *, axis, mask: jax.nn.softmax(x, axis, where=mask),
-    "matmul": _matmul,
-    "flip": _flip,
-    "concatenate": lambda *xs, axis: jnp.concatenate(xs, axis),
-    "take": lambda x, *, at: x[at],
-}
+
+def rows(xp: Any) -> dict[str, Callable[..., Any]]:
+    """Return the table with the functions of an array library: `jax.numpy`, or NumPy."""
+
+    def where(mask: Any) -> dict[str, Any]:
+        return {} if mask is None else {"where": mask}
+
+    def discounted_sum(x: Any, *, gamma: float, mask: Any) -> Any:
+        """Σ_k γᵏ x_k along the first axis."""
+        x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(np.float32)
+        gains = gamma ** xp.arange(x.shape[0], dtype=x.dtype)
+        return xp.tensordot(gains, x if mask is None else xp.where(mask, x, 0), 1)
+
+    def matmul(x: Any, y: Any, *, mask: Any, zeros: bool) -> Any:
+        """x @ y; `zeros` says that y has zeros for padding, which need no copy to be made."""
+        if mask is not None:
+            x = xp.where(mask, x, 0)
+        if mask is not None and not zeros:
+            along = (-1,) if y.ndim == 1 else (*(1 for _ in y.shape[2:]), -1, 1)
+            y = xp.where(mask.reshape(along), y, 0)
+        return x @ y
+
+    def flip(x: Any, *, axis: int, mask: Any) -> Any:
+        """Padding stays behind."""
+        flipped = xp.flip(x, axis)
+        return flipped if mask is None else xp.roll(flipped, mask.sum() - x.shape[axis], axis)
+
+    def softmax(x: Any, *, axis: int, mask: Any) -> Any:
+        if xp is np:
+            return _softmax(x, axis=axis, mask=mask)
+        return jax.nn.softmax(x, axis, where=mask)
+
+    return {
+        **{name: getattr(xp, name) for name in _NAMED.split()},
+        "sub": xp.subtract,
+        "mul": xp.multiply,
+        "div": xp.divide,
+        "pow": xp.power,
+        "neg": xp.negative,
+        "relu": jax.nn.relu if xp is jnp else lambda x: np.maximum(x, 0),
+        "cast": lambda x, *, dtype: x.astype(dtype),
+        "reshape": lambda x, *, shape: x.reshape(shape),
+        "sum": lambda x, *, axis, mask: xp.sum(x, axis, **where(mask)),
+        "mean": lambda x, *, axis, mask: xp.mean(x, axis, **where(mask)),
+        "max": lambda x, *, axis, mask: xp.max(x, axis, initial=_limit(x, -1), **where(mask)),
+        "min": lambda x, *, axis, mask: xp.min(x, axis, initial=_limit(x, 1), **where(mask)),
+        "discounted_sum": discounted_sum,
+        "softmax": softmax,
+        "matmul": matmul,
+        "flip": flip,
+        "concatenate": lambda *xs, axis: xp.concatenate(xs, axis),
+        "take": lambda x, *, at: x[at],
+    }
+
+
+TABLE, NUMPY = rows(jnp), rows(np)
+"""`run` uses the second where no input is an array of JAX."""
 MASKED = {"sum", "mean", "max", "min", "discounted_sum", "softmax", "matmul", "flip"}
 
 # Kinds that the program itself builds, each with its own `run` (a merge has none):
@@ -85,7 +107,7 @@ def plus(env: Mapping[str, Any], *terms: Any) -> tuple[Any]:
     """The sum of trees of arrays."""
     first, *rest = terms
     for term in rest:
-        first = jax.tree.map(jnp.add, first, term)
+        first = jax.tree.map(operator.add, first, term)
     return (first,)
 
 
@@ -105,7 +127,8 @@ def bind(
     def run(env: Mapping[str, Any], *inputs: Any) -> tuple[Any, ...]:
         mask = {"mask": counted(inputs[0], types[0], axis, env)} if kind in MASKED else {}
         mask |= {"zeros": sliced[1]} if kind == "matmul" else {}
-        return (TABLE[kind](*inputs, **params, **mask),)
+        table = TABLE if any(isinstance(x, jax.Array) for x in inputs) else NUMPY
+        return (table[kind](*inputs, **params, **mask),)
 
     return run
 
@@ -148,20 +171,18 @@ def _last(size: Expr, at: Any) -> int:
     return max(ends)
 
 
-def counted(
-    x: jax.Array, kind: ArrayType, axis: int | None, env: Mapping[str, Any]
-) -> jax.Array | None:
+def counted(x: Any, kind: ArrayType, axis: int | None, env: Mapping[str, Any]) -> Any:
     """Which entries along an axis (None: along all) are no padding; None if there is no padding.
 
     As many axes as `x`, of size 1 where the array is not ragged.
     """
-    mask = None
+    mask, xp = None, jnp if isinstance(x, jax.Array) else np
     places = range(x.ndim) if axis is None else [axis % max(x.ndim, 1)] if x.ndim else []
     for place in places:
         size = kind.shape[place]
         if isinstance(size, Expr):
             shape = [-1 if other == place else 1 for other in range(x.ndim)]
-            part = (jnp.arange(x.shape[place]) < size.evaluate(env)).reshape(shape)
+            part = (xp.arange(x.shape[place]) < size.evaluate(env)).reshape(shape)
             mask = part if mask is None else mask & part
     return mask
 
@@ -172,7 +193,7 @@ def cut(run: Callable[..., Any], kinds: Sequence[Any], domain: Domain) -> Callab
     Gathered cotangents stay as they are stored: their sizes depend on dimensions that are gathered.
     """
 
-    def one(kind: ArrayType, x: jax.Array, env: Mapping[str, Any]) -> jax.Array:
+    def one(kind: ArrayType, x: Any, env: Mapping[str, Any]) -> Any:
         sure = [not isinstance(n, Expr) or n.symbols() <= env.keys() for n in kind.shape]
         cuts = (
             domain.largest(n, env) if yes else None for n, yes in zip(kind.shape, sure, strict=True)

@@ -92,9 +92,10 @@ class Program:
         for all points, with an axis for each of `symbols` in front. One compiled program serves all
         values. Raises `ValueError` for a name that is taken, or that names a bound or the key.
         """
-        if not name.isidentifier() or name == name.upper() or name in ("key", "seed", "jit"):
+        taken = ("key", "seed", "jit", "backend")
+        if not name.isidentifier() or name == name.upper() or name in taken:
             raise ValueError(
-                f"`name` must be a word in lower case other than key, seed and jit, got {name!r}"
+                f"`name` must be a word in lower case other than {', '.join(taken)}; got {name!r}"
             )
         if name != self.fresh(name):
             raise ValueError(f"`name`: {name!r} is taken, by an operation or a dimension")
@@ -427,9 +428,9 @@ def _guarded(run: Callable[..., Any], traced: Callable[..., Any], rest: int = 0)
         def something(values: Any) -> tuple[Any, ...]:
             return tuple(run(env, *values[rest:]))
 
-        # Always, and of arrays that are not weakly typed: so that all derivatives have one form, in
-        # which a backward pass puts the residuals of the forward pass in their places.
-        if run is traced:
+        # Always in JAX, and of arrays that are not weakly typed: so that all derivatives have one
+        # form, in which a backward pass puts the residuals of the forward pass in their places.
+        if run is traced and isinstance(when, jax.Array):
             values = jax.tree.map(lambda x: jnp.asarray(x, x.dtype), values)
             return jax.lax.cond(when, something, nothing, values)
         return something(values) if bool(when) else nothing(values)

@@ -95,15 +95,18 @@ class Compiled:
         sizes = self._sizes(bounds, more)
         return naive.check(self.graph, self.trace(sizes), **sizes)
 
-    def interpret(self, bounds: Bounds = None, /, *, key: Any = None, **more: Any) -> Execution:
+    def interpret(
+        self, bounds: Bounds = None, /, *, key: Any = None, backend: str = "jax", **more: Any
+    ) -> Execution:
         """Run it operation by operation, with a byte-exact account of memory.
 
-        A `key` replaces the program's seed. Other names than those of bounds, which are capitals,
-        are inputs: `interpret(T=9, rate=0.1)`.
+        The `backend` is "jax", which compiles each operation, or "numpy", which calls it, so that
+        a debugger can follow (`run.arrays`). A `key` replaces the program's seed. Other names than
+        those of bounds, which are capitals, are inputs: `interpret(T=9, rate=0.1)`.
         """
         sizes = {name: size for name, size in more.items() if name == name.upper()}
         inputs = {name: value for name, value in more.items() if name not in sizes}
-        return interpret(self, self._sizes(bounds, sizes), key=key, **inputs)
+        return interpret(self, self._sizes(bounds, sizes), key=key, backend=backend, **inputs)
 
     def xla(self, bounds: Bounds = None, /, *, alias: bool = True, **more: int) -> XlaProgram:
         """The run as one XLA program, a function of its key and inputs: `xla(T=9)(rate=0.1)`."""

@@ -1,7 +1,8 @@
-"""An interpreter of schedules: event by event, one compiled thunk per operation, frees for real.
+"""Interpret a schedule event by event: one call for each operation, and memory freed for real.
 
-Slow, since every operation is a call from Python, and plain: at each moment the stores hold what
-the schedule says, byte for byte, and the account shows it.
+Slow, because every operation is a call from Python, and plain: at each moment the stores hold what
+the schedule says, byte for byte, and the account shows it. The array library is exchangeable
+(`arrays`).
 
 Each tensor has one store, chosen by its readers. A point store is a map from points to values. A
 block store keeps the values along one dimension in one array, so that a slice is a piece of it;
@@ -18,9 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree, Shaped
+from jaxtyping import PyTree
 
 from mmrl.pdg.build.graph import Graph, Op, Output, Point
 from mmrl.pdg.clean.validate import given
@@ -28,18 +28,12 @@ from mmrl.pdg.plan.account import DEVICE, HOST, Account, Buffer, Index, Read, Re
 from mmrl.pdg.plan.code import Event
 from mmrl.pdg.plan.frees import donations
 from mmrl.pdg.plan.layout import blocks
-
-HOST_MEMORY = "pinned_host"
-
-
-@functools.partial(jax.jit, static_argnames="widths")
-def _stack(values: list[PyTree], widths: tuple[int, ...]) -> PyTree[Shaped[Array, "..."]]:
-    return jax.tree.map(lambda *xs: jnp.stack(xs).reshape(widths + xs[0].shape), *values)
+from mmrl.pdg.run.arrays import BACKENDS, Arrays
 
 
-def _nothing(zeros: PyTree, widths: tuple[int, ...]) -> PyTree[Shaped[Array, "..."]]:
-    """The value of an empty slice: zeros, as many as there is room for."""
-    return jax.tree.map(lambda x: jnp.zeros(widths + x.shape, x.dtype), zeros)
+def _zeros(arrays: Arrays, like: PyTree, widths: tuple[int, ...] = ()) -> PyTree:
+    """Return zeros of the shapes and dtypes of a value, with these leading axes."""
+    return jax.tree.map(lambda x: arrays.asarray(np.zeros(widths + x.shape, x.dtype)), like)
 
 
 class PointStore:
@@ -50,9 +44,9 @@ class PointStore:
 
     kind = "point"
 
-    def __init__(self, example: PyTree):
-        self._values: dict[Point, PyTree] = {}
-        self._zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
+    def __init__(self, arrays: Arrays, example: PyTree):
+        self._arrays, self._values = arrays, dict[Point, PyTree]()
+        self._zeros = _zeros(arrays, example)
 
     def put(self, point: Point, value: PyTree) -> list[Buffer]:
         """Store `value`, without a copy; the buffers it is in."""
@@ -80,29 +74,11 @@ class PointStore:
             coordinates = iter(chosen)
             point = tuple(next(coordinates) if isinstance(i, range) else i for i in index)
             values.append(self._zeros if None in point else self._values[point])
-        return _stack(values, widths) if values else _nothing(self._zeros, widths)
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _write(block: PyTree, value: PyTree, slot: Any) -> PyTree[Shaped[Array, "..."]]:
-    put = jax.lax.dynamic_update_index_in_dim
-    return jax.tree.map(lambda b, v: put(b, v, slot, 0), block, value)
-
-
-@jax.jit
-def _row(block: PyTree, slot: Any) -> PyTree[Shaped[Array, "..."]]:
-    return jax.tree.map(lambda b: jax.lax.dynamic_index_in_dim(b, slot, keepdims=False), block)
-
-
-@functools.partial(jax.jit, static_argnames="width")
-def _window(block: PyTree, low: Any, count: Any, width: int) -> PyTree[Shaped[Array, "..."]]:
-    at = jnp.arange(width)
-
-    def window(b: Array) -> Array:
-        rows = jnp.take(b, (low + at) % b.shape[0], axis=0)
-        return jnp.where((at < count).reshape(-1, *[1] * (b.ndim - 1)), rows, jnp.zeros_like(rows))
-
-    return jax.tree.map(window, block)
+        return (
+            self._arrays.stack(values, widths)
+            if values
+            else _zeros(self._arrays, self._zeros, widths)
+        )
 
 
 class BlockStore:
@@ -113,11 +89,17 @@ class BlockStore:
     """
 
     def __init__(
-        self, axis: int, slots: int, extent: int, reserve: Callable[[int], None], example: PyTree
+        self,
+        arrays: Arrays,
+        example: PyTree,
+        reserve: Callable[[int], None],
+        axis: int,
+        slots: int,
+        extent: int,
     ):
         self.kind = "block" if slots >= extent else "ring"
         self.slots = slots
-        self._zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
+        self._arrays, self._zeros = arrays, _zeros(arrays, example)
         self._axis = axis
         self._reserve = reserve
         self._blocks: dict[Point, PyTree] = {}
@@ -140,11 +122,9 @@ class BlockStore:
                 f"would overwrite {used[slot]}."
             )
         if outer not in self._blocks:
-            self._blocks[outer] = jax.tree.map(
-                lambda x: jnp.zeros((self.slots, *jnp.shape(x)), x.dtype), value
-            )
+            self._blocks[outer] = _zeros(self._arrays, self._zeros, (self.slots,))
             self._reserve(nbytes(self._blocks[outer]))
-        self._blocks[outer] = _write(self._blocks[outer], value, slot)
+        self._blocks[outer] = self._arrays.write(self._blocks[outer], value, slot)
         used[slot] = t
         return [((id(self), outer, slot), nbytes(value))]
 
@@ -167,10 +147,10 @@ class BlockStore:
         if missing:
             raise KeyError(missing[0])
         if not isinstance(at, range):
-            return _row(self._blocks[outer], at % self.slots)
+            return self._arrays.row(self._blocks[outer], at % self.slots)
         if not at:
-            return _nothing(self._zeros, widths)
-        return _window(self._blocks[outer], at.start, len(at), widths[0])
+            return _zeros(self._arrays, self._zeros, widths)
+        return self._arrays.window(self._blocks[outer], at.start, len(at), widths[0])
 
 
 class HostStore:
@@ -178,26 +158,18 @@ class HostStore:
 
     kind = "host"
 
-    def __init__(self) -> None:
-        self._values: dict[Point, PyTree] = {}
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays, self._values = arrays, dict[Point, PyTree]()
 
     def put(self, points: Sequence[Point], values: Sequence[PyTree]) -> list[list[Buffer]]:
         """Move `values` to the host, in one go; the buffers that each is in there."""
-        self._values |= zip(points, _move(values, HOST), strict=True)
+        self._values |= zip(points, self._arrays.move(values, HOST), strict=True)
         leaves = (jax.tree.leaves(self._values[point]) for point in points)
         return [[(id(leaf), leaf.nbytes) for leaf in each] for each in leaves]
 
     def take(self, points: Sequence[Point]) -> list[PyTree]:
         """Move the values at `points` back to the device, in one go."""
-        return _move([self._values.pop(point) for point in points], DEVICE)
-
-
-def _move(values: Sequence[PyTree], place: str) -> list[PyTree]:
-    def there(x: Array) -> Any:
-        own = x.sharding._device_assignment[0].default_memory().kind
-        return x.sharding.with_memory_kind(HOST_MEMORY if place == HOST else own)
-
-    return jax.device_put(list(values), jax.tree.map(there, list(values)))
+        return self._arrays.move([self._values.pop(point) for point in points], DEVICE)
 
 
 def batched(events: Sequence[Event]) -> Iterator[tuple]:
@@ -233,62 +205,75 @@ class Execution:
 class Interpreter:
     """A compiled program with numbers for its bounds; call it to run it.
 
-    `donate` True lets an operation write its outputs over what it reads and nobody needs after it.
+    An operation writes its outputs over what it reads if nothing needs that afterwards (see
+    `donations`) and if `arrays` can.
     """
 
-    def __init__(self, compiled: Any, bounds: Mapping[str, int], *, donate: bool = False):
+    def __init__(self, compiled: Any, bounds: Mapping[str, int], arrays: Arrays = BACKENDS["jax"]):
         self._given = functools.partial(given, compiled.stages[0].graph, bounds)
         self.graph: Graph = compiled.graph
+        self.arrays = arrays
         self.accesses = ReadTable(self.graph, bounds)
         self.events = list(batched(compiled.trace(**self.accesses.bounds)))
         moved = {what for kind, what, _ in self.events if kind == "offload"}
         self.slots = blocks(self.accesses, compiled.schedule, moved)
-        self.donated = donations(compiled.schedule) if donate else ()
+        self.donated = donations(compiled.schedule) if arrays.donates else ()
         self.thunks = {name: self._thunk(op) for name, op in self.graph.ops.items()}
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> Execution:
         """Run the whole program. A `key` replaces the program's seed.
 
-        Raises `ValueError` for wrong inputs (`verify.given`).
+        Raises `ValueError` for wrong inputs (`validate.given`).
         """
-        return _Run(self, self._given(key, inputs)).finish()
+        env = self._given(key, inputs)
+        # Copies, which may be written over: the caller keeps what it gave.
+        found = jax.tree.map(lambda x: self.arrays.asarray(np.array(x)), env.get("inputs", {}))
+        return _Run(self, {**env, "inputs": found}).finish()
 
     def _thunk(self, op: Op) -> Callable[..., tuple] | None:
-        """thunk(values to donate, other values, point, inputs), by their number as arguments."""
         if op.run is None:
             return None
-        run, bounds = op.run, self.accesses.bounds
+        work, bounds = op.run, self.accesses.bounds
 
-        def thunk(given: dict, kept: dict, point: dict[str, Any], inputs: dict[str, Any]) -> tuple:
-            values = {**given, **kept}
-            return run({**bounds, **inputs, **point}, *(values[k] for k in sorted(values)))
+        def run(env: dict[str, Any], *values: Any) -> tuple[Any, ...]:
+            return work({**bounds, **env}, *values)
 
-        return thunk if op.kind == "host" else jax.jit(thunk, donate_argnums=0)
+        if op.kind != "host":
+            return self.arrays.thunk(run, op.types(bounds))
+        call = BACKENDS["numpy"].thunk(run, op.types(bounds))
+        return lambda *args: jax.tree.map(self.arrays.asarray, call(*args))
 
 
 def interpret(
-    compiled: Any, bounds: Mapping[str, int], *, key: Any = None, **inputs: Any
+    compiled: Any,
+    bounds: Mapping[str, int],
+    *,
+    key: Any = None,
+    backend: str = "jax",
+    **inputs: Any,
 ) -> Execution:
     """Run a compiled program once: `Interpreter(compiled, bounds)(key=key, **inputs)`."""
-    return Interpreter(compiled, bounds)(key=key, **inputs)
+    if backend not in BACKENDS:
+        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}.")
+    return Interpreter(compiled, bounds, BACKENDS[backend])(key=key, **inputs)
 
 
 class _Run:
     """One execution: its stores and its account."""
 
-    def __init__(self, program: Interpreter, inputs: dict[str, Any]):
-        self.program, self.inputs = program, inputs
+    def __init__(self, program: Interpreter, env: dict[str, Any]):
+        self.program, self.env, self.arrays = program, env, program.arrays
         self.account = Account()
         self.accesses = program.accesses
         self.stores: dict[Output, PointStore | BlockStore] = {}
         for tensor, kind in self.accesses.types().items():
             slots = program.slots.get(tensor)
             self.stores[tensor] = (
-                PointStore(kind)
+                PointStore(self.arrays, kind)
                 if slots is None
-                else BlockStore(*slots, self.account.reserve, kind)
+                else BlockStore(self.arrays, kind, self.account.reserve, *slots)
             )
-        self.host: dict[Output, HostStore] = defaultdict(HostStore)
+        self.host: dict[Output, HostStore] = defaultdict(lambda: HostStore(self.arrays))
         self.given: set[tuple[Output, Point]] = set()
         for event in program.events:
             kind, name, point = event
@@ -306,7 +291,7 @@ class _Run:
             where = dict(zip(self.accesses.names[name], point, strict=True))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
-                outputs = thunk(given, values, where, self.inputs)
+                outputs = thunk(given, values, {**self.env, **where})
             for tensor, at in (reads[k].of(point) for k in given):
                 self.free(tensor, [at])
                 self.given.add((tensor, at))
@@ -359,9 +344,9 @@ class _Run:
         values = [self.stores[tensor].get(point, ()) for point in itertools.product(*grid)]
         sizes = tuple(map(len, grid))
 
-        def stack(kind: Any, *leaves: Any) -> jax.Array:
+        def stack(kind: Any, *leaves: Any) -> Any:
             # With numpy: JAX would compile one program for each number of points.
             flat = np.stack(leaves) if leaves else np.empty(0, kind.dtype)
-            return jnp.asarray(flat.reshape(sizes + kind.shape))
+            return self.arrays.asarray(flat.reshape(sizes + kind.shape))
 
         return jax.tree.map(stack, self.accesses.types()[tensor], *values)
