@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from collections import Counter
 from typing import Any
 
@@ -18,12 +19,13 @@ from mmrl.pdg.build.expr import min_
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.passes.tile import tile, vectorize
+from mmrl.pdg.plan import layout
 from mmrl.pdg.plan.account import ReadTable
-from mmrl.pdg.run import compile, layout
+from mmrl.pdg.run import compile
 from mmrl.pdg.run.interpreter import Interpreter
 from mmrl.pdg.run.lowering import regroup
 from mmrl.pdg.run.naive import execute
-from mmrl.pdg.run.xla import XlaProgram, xla
+from mmrl.pdg.run.xla import XlaProgram, on_host, xla
 from tests.helpers.pdg_graphs import PROGRAMS, compiled, reinforce
 from tests.pdg import layout_oracle as oracle
 
@@ -199,9 +201,21 @@ def test_rings_go_through_no_condition():
     assert " cond[" not in text
 
 
-def test_swapping_is_left_to_the_interpreter():
-    with pytest.raises(ValueError, match="`swap` must be empty"):
-        xla(compile(reinforce(), swap=(("o", 0),)), {"I": 1, "T": 4})
+def test_swapped_rings_are_in_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch):
+    made, bounds = compile(reinforce(), swap=(("o", 0),)), {"I": 2, "T": 4}
+    if jax.devices()[0].platform == "cpu":  # where XLA takes the wish and ignores it
+        with pytest.raises(ValueError, match="`swap` must be empty"):
+            made.xla(bounds)
+        monkeypatch.setattr(sys.modules[XlaProgram.__module__], "has_host_memory", lambda: True)
+    program = made.xla(bounds)
+    jaxpr, rings = jax.make_jaxpr(program._empty, return_shape=True)()
+    places = [aval.memory_space for aval in jaxpr.out_avals]
+    home = jax.tree.unflatten(jax.tree.structure(rings), places)
+    assert home.pop(("o", 0)) == jax.memory.Space.Host
+    assert {*jax.tree.leaves(home)} == {jax.memory.Space.Device}
+    plain = compile(made.graph).xla(bounds)
+    jax.tree.map(np.testing.assert_array_equal, program(), plain())
+    assert not any(map(on_host, program()))
 
 
 def walk(n: int | None, size: int) -> Graph:

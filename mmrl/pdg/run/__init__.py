@@ -53,7 +53,7 @@ class Compiled:
     @functools.cached_property
     def loops(self) -> Body:
         """Loops without frees, a third of the work: one XLA program needs no more."""
-        return generate(plan_memory(self.schedule, self.swap.of(self.graph), frees=False))
+        return generate(plan_memory(self.schedule, frees=False))
 
     @property
     def graph(self) -> Graph:

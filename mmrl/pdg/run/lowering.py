@@ -36,7 +36,7 @@ import numpy as np
 from mmrl.pdg.build.expr import TRUE, Const, Expr, Structural, Sym, as_expr
 from mmrl.pdg.build.graph import Op, Output
 from mmrl.pdg.plan.account import Read, ReadTable
-from mmrl.pdg.plan.code import Body, Execute, Fetch, If, Loop, Offload, substitute
+from mmrl.pdg.plan.code import Body, Execute, If, Loop, substitute
 from mmrl.pdg.plan.layout import Layout
 
 Step = tuple[int, int]
@@ -396,10 +396,7 @@ class Lowering:
 
 
 def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
-    """The executions and loops of a tree, each under the conditions it stands below; no frees.
-
-    Raises ValueError for what only the interpreter can do.
-    """
+    """The executions and loops of a tree, each under the conditions it stands below."""
     match node:
         case Body(body):
             for child in body:
@@ -409,12 +406,6 @@ def flatten(node: Any, condition: Expr = TRUE) -> Iterable[Item]:
             yield from flatten(orelse, condition & ~test)
         case Execute() | Loop():
             yield condition, node
-        case Offload() | Fetch():
-            raise ValueError(
-                f"`swap` must be empty for one XLA program, got {node.tensor[0]}: its rings stay "
-                f"on the device, and where that is a CPU, XLA ignores wishes for the host's "
-                f"memory (`memory_analysis().host_temp_size_in_bytes` is 0). Interpret it instead."
-            )
 
 
 def _groups(items: Sequence[Item]) -> list[tuple[Expr, list]]:

@@ -7,6 +7,10 @@ value is written where one was that is not needed any more.
 
 A ring's array has one leading axis for every dimension with more than one slot. A slice is a
 dynamic slice where its slots lie side by side for certain, and a gather where they may wrap.
+
+The rings of swapped tensors are in the host's memory (`pinned_host`): what is written goes there at
+once, and what is read comes from there. When it moves is up to XLA; the sizes and distances of a
+`Swap` are for the interpreter.
 """
 
 import dataclasses
@@ -24,6 +28,7 @@ from mmrl.pdg.build.graph import Output
 from mmrl.pdg.clean.validate import given
 from mmrl.pdg.plan.account import Read, ReadTable, Window, nbytes
 from mmrl.pdg.plan.layout import Place, Ring, donated, layout
+from mmrl.pdg.run.arrays import HOST_MEMORY
 from mmrl.pdg.run.lowering import Do, Lowering, Repeat
 
 Rings = PyTree[Shaped[Array, "..."]]
@@ -61,13 +66,14 @@ def put(ring: Ring, buffer: Rings, point: Sequence, value: PyTree, outer: int) -
     def write(b: Array, v: Any) -> Array:
         v = jnp.asarray(v, b.dtype)
         if not (starts or inside):
-            return v
+            return to_memory_of(b, v)
         rest = [0] * (v.ndim - outer)
         v = v.reshape(v.shape[:outer] + (1,) * len(starts) + v.shape[outer:])
         at = [jnp.asarray(s, jnp.int32) for s in [*[0] * outer, *starts, *rest]]
         if inside:
-            old = jax.lax.dynamic_slice(b, at, v.shape, allow_negative_indices=False)
+            old = to_device(jax.lax.dynamic_slice(b, at, v.shape, allow_negative_indices=False))
             v = jnp.where(jnp.all(jnp.stack(inside)), v, old)
+        v = to_memory_of(b, v)
         return jax.lax.dynamic_update_slice(b, v, at, allow_negative_indices=False)
 
     return jax.tree.map(write, buffer, value)
@@ -84,7 +90,7 @@ def get(ring: Ring, buffer: Rings, index: Sequence, outer: int) -> Rings:
         starts = [0] * len(before) + [start for start, _ in begins] + [0] * len(after)
         starts = [jnp.asarray(start, jnp.int32) for start in starts]
         sizes = [*before, *(size for _, size in begins), *after]
-        b = jax.lax.dynamic_slice(b, starts, sizes, allow_negative_indices=False)
+        b = to_device(jax.lax.dynamic_slice(b, starts, sizes, allow_negative_indices=False))
         for k, span in spans:
             if not _side_by_side(ring, k, span.window):
                 at = _slot(ring, k, span.low + jnp.arange(span.window.width, dtype=jnp.int32))
@@ -98,6 +104,29 @@ def get(ring: Ring, buffer: Rings, index: Sequence, outer: int) -> Rings:
         return jnp.moveaxis(b, range(outer), range(len(spans), len(spans) + outer))
 
     return jax.tree.map(read, buffer)
+
+
+def on_host(x: Array) -> bool:
+    """True for an array in the host's memory, as the rings of swapped tensors are."""
+    return jax.typeof(x).memory_space == jax.memory.Space.Host
+
+
+def to_memory_of(ring: Array, value: Array) -> Array:
+    """Return the value in the memory that a ring is in."""
+    return jax.device_put(value, jax.memory.Space.Host) if on_host(ring) else value
+
+
+def to_device(x: Array) -> Array:
+    """Return an array in the device's memory."""
+    return jax.device_put(x, jax.memory.Space.Device) if on_host(x) else x
+
+
+def has_host_memory() -> bool:
+    """True if XLA can keep arrays in another memory than the device's; on a CPU it ignores that."""
+    device = jax.devices()[0]
+    return device.platform != "cpu" and HOST_MEMORY in {
+        memory.kind for memory in device.addressable_memories()
+    }
 
 
 def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
@@ -140,10 +169,18 @@ class XlaProgram:
         self._given = functools.partial(given, compiled.stages[0].graph, bounds)
         self._graph, self._accesses = compiled.graph, ReadTable(compiled.graph, bounds)
         self.layout = layout(self._accesses, compiled.schedule, alias=alias)
+        swapped = compiled.swap.of(compiled.graph)
+        if swapped and not has_host_memory():
+            kind = jax.devices()[0].platform
+            raise ValueError(
+                f"`swap` must be empty for one XLA program on a {kind}, which has no memory apart "
+                f"from the host's, got {list(swapped)}; `interpret` executes the moves."
+            )
         lowering = Lowering(self._accesses, self.layout)
         self._plan = lowering.lower(compiled.loops)
         self.layout = donated(self.layout, self._accesses, compiled.schedule, lowering.stored)
         self._stored = sorted({self.layout.places[root].root for root in lowering.stored})
+        self._swapped = {self.layout.places[tensor].root for tensor in swapped}
         self._jitted = jax.jit(self._run)
 
     def __call__(self, *, key: Any = None, **inputs: Any) -> tuple[PyTree, ...]:
@@ -176,10 +213,12 @@ class XlaProgram:
 
     def _empty(self) -> Buffers:
         types = self._accesses.types()
-        return {
+        rings = {
             root: empty(self.layout.rings[root], types[root], self._outer(root))
             for root in self._stored
         }
+        host = {root: ring for root, ring in rings.items() if root in self._swapped}
+        return rings | jax.device_put(host, jax.memory.Space.Host)
 
     def _outer(self, root: Output) -> int:
         """The axes that come before those of the ring: of dimensions that were vectorized.
