@@ -18,9 +18,8 @@ from mmrl.agents.presets import find_preset
 from mmrl.commands.connect import Hosts
 from mmrl.commands.terminal import Path, path_of
 from mmrl.envs import registered
-from mmrl.runs import SEEDS, RunError, Setup, restore
+from mmrl.runs import SEEDS, RunError, Setup, saved
 from mmrl.runs.files import writing
-from mmrl.runs.folder import Folder, kind
 from mmrl.runs.shell import called
 
 RESULTS = pathlib.Path("results")
@@ -149,10 +148,10 @@ def _first_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str
 def _to_resume(words: argparse.Namespace, sweeps: bool) -> tuple[pathlib.Path, Setup | None]:
     """Return the folder to resume and the setup in it; None if nothing was written there yet."""
     path = words.out or latest(words.env, words.agent, sweeps)
-    there = Folder(path).description()
-    if there and sweeps and kind(there) == "run":
-        raise RunError(f"{path} holds a run, not a sweep: go on with `mmrl train --resume`.")
-    return path, None if there is None else restore(there)
+    there = saved(path)
+    if there and sweeps and not there.over:
+        raise RunError(f"{path} holds a run, not a sweep: continue with `mmrl train --resume`.")
+    return path, there
 
 
 def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pathlib.Path:
@@ -164,9 +163,9 @@ def latest(env: str = "", agent: str | None = None, sweeps: bool = False) -> pat
     for file in sorted(RESULTS.glob("*/results.json"), key=lambda x: -x.stat().st_mtime):
         path = file.parent
         with contextlib.suppress(RunError):
-            setup = restore(Folder(path).description() or {})
-            fits = env in ("", setup.env) and agent in (None, setup.agent)
-            if fits and (setup.over or not sweeps):
+            setup = saved(path)
+            fits = setup and env in ("", setup.env) and agent in (None, setup.agent)
+            if setup and fits and (setup.over or not sweeps):
                 return path
     of = (f" of {agent}" if path and agent else "") + (f" in {env}" if env else "")
     raise RunError(

@@ -93,12 +93,12 @@ class TensorBoard:
         self.run, self.folder = run, folder / EVENTS
         self.name, self.written = f"events.out.tfevents.{time.time_ns()}", 0
         # Only the time spent in blocks: the curves have no pause between two processes.
-        self.clock = time.time() - sum(row["seconds"] for row in run.history)
+        self.began = time.time() - sum(row["seconds"] for row in run.history)
 
     def __call__(self) -> None:
         proto, scalar = _tensorboard("proto.event_pb2"), _tensorboard("summary").scalar
-        rows = self.run.history[self.written :]
-        times = self.clock + np.cumsum([row["seconds"] for row in rows])
+        times = self.began + np.cumsum([row["seconds"] for row in self.run.history])
+        rows, times = self.run.history[self.written :], times[self.written :]
         for i, seed in enumerate(self.run.setup.seeds):
             events, path = [], self.folder / f"seed-{seed}" / self.name
             if not path.exists():
@@ -110,7 +110,7 @@ class TensorBoard:
                 for tag, key in (("return", "returns"), ("loss", "loss"), ("fill", "fill")):
                     events.append(proto.Event(summary=scalar(tag, row[key][i]), **place))
             _append(path, events)
-        self.written, self.clock = len(self.run.history), times[-1] if rows else self.clock
+        self.written = len(self.run.history)
 
 
 def _append(path: pathlib.Path, events: Sequence[Any]) -> None:

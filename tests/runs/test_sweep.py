@@ -1,5 +1,6 @@
 """Sweeps: each lane is the run with its setting and seed, and all of them are one program."""
 
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -74,9 +75,9 @@ def test_folders_of_sweeps_and_runs_are_told_apart(swept: tuple[Run, int], tmp_p
         Sweep(SWEPT, other, path, resume=True)
     with pytest.raises(RunError, match="another setup: over was"):
         Run(SWEPT, path, resume=True)
-    for opened in (runs.reopen, runs.saved):
-        with pytest.raises(RunError, match="This is a sweep over `learning_rate`"):
-            opened(path)
+    with pytest.raises(RunError, match="This is a sweep over `learning_rate`"):
+        runs.reopen(path)
+    assert runs.saved(path) == dataclasses.replace(SWEPT, over=OVER)
     Run(SETUP, tmp_path / "run")
     with pytest.raises(RunError, match="holds a run, not a sweep"):
         saved_sweep(tmp_path / "run")
