@@ -11,14 +11,17 @@ MOVED = {
     **{name: f"mmrl.course.{name}" for name in _PROGRAMS},
     "verify.naive": "mmrl.pdg.run.naive",
     "schedule.code": "mmrl.pdg.plan.code",
-    "schedule.frees": "mmrl.pdg.plan.frees",
     "run.account": "mmrl.pdg.plan.account",
     "run.layout": "mmrl.pdg.plan.layout",
 }
 """Earlier name below `mmrl.pdg`, and present name, of each."""
 
-SPLIT = {"language": ("mmrl.pdg.build.program",), "verify": ("mmrl.pdg.clean.validate",)}
-"""Packages that are one module now."""
+SPLIT = {
+    "language": ("mmrl.pdg.build.program",),
+    "verify": ("mmrl.pdg.clean.validate",),
+    "schedule.frees": ("mmrl.pdg.plan.frees", "mmrl.course.ch16_graphs_and_schedules.joint"),
+}
+"""Packages that are one module now, and modules that were split."""
 
 
 def install() -> None:

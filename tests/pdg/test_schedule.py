@@ -13,6 +13,7 @@ from typing import Any
 import islpy as isl
 import pytest
 
+from mmrl.course.ch16_graphs_and_schedules.joint import jointly
 from mmrl.pdg.build.graph import Domain, Graph
 from mmrl.pdg.build.sets import never
 from mmrl.pdg.plan.code import Body, Event, Loop, generate, interleaves, leaves, text, trace
@@ -20,7 +21,6 @@ from mmrl.pdg.plan.frees import (
     MemoryPlan,
     Statement,
     donations,
-    jointly,
     plan_memory,
     tensors,
     unproved,

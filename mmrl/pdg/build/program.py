@@ -382,8 +382,7 @@ class Program:
 
     def graph(self, *results: Tensor) -> Graph:
         """The graph of what the results need, checked.  Raises `ValueError`: see `validate`."""
-        from mmrl.pdg.clean import fold, forward, remove_dead, share
-        from mmrl.pdg.clean.validate import validate
+        from mmrl.pdg.clean import clean
 
         if not results:
             raise ValueError("`results` must name at least one tensor: the graph is what it needs")
@@ -391,7 +390,7 @@ class Program:
         bounds = tuple(bound.name for bound in self.bounds)
         asked = tuple((x.source, x.output) for x in kept)
         graph = Graph(dict(self.ops), tuple(self.edges), bounds, asked)
-        return validate(share(forward(fold(remove_dead(graph)))))
+        return clean(graph)
 
 
 def fn(f: Callable[..., Any], *inputs: Any, name: str | None = None) -> Any:

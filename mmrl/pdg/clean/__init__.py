@@ -18,8 +18,14 @@ from mmrl.pdg.build.expr import TRUE, Expr, Slice
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output, ragged, reach
 from mmrl.pdg.build.indexing import composes
 from mmrl.pdg.build.ops import TABLE, plus
+from mmrl.pdg.clean.validate import validate
 
 Made = tuple[Op, Sequence[Edge]]  # a new operation, and what it reads
+
+
+def clean(graph: Graph) -> Graph:
+    """Return the graph of what the results need, checked. Raises `ValueError`: see `validate`."""
+    return validate(share(forward(fold(remove_dead(graph)))))
 
 
 def replaced(

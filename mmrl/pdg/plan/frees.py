@@ -4,8 +4,7 @@
 memory operations to the graph and searches for their times with a polyhedral scheduler. Here no
 second search is needed: with θ known, the last use of x[q] is the lexicographic maximum of θ over
 the points that read x[q], and x[q] itself, and its free goes right after. Uses are those of the
-true, strided points: a tile that never runs keeps nothing alive. What happens if θ is *not* frozen
-first, and one search places operations and frees, is `jointly`.
+true, strided points: a tile that never runs keeps nothing alive.
 """
 
 import dataclasses
@@ -19,8 +18,8 @@ import islpy as isl
 from mmrl.pdg.build import sets
 from mmrl.pdg.build.expr import Slice
 from mmrl.pdg.build.graph import Edge, Graph, Output
-from mmrl.pdg.build.sets import IN, OUT, maps, solve, union
-from mmrl.pdg.schedule import Proximity, Schedule, iteration, lengthened, nearness, unordered
+from mmrl.pdg.build.sets import IN, OUT, maps, union
+from mmrl.pdg.schedule import Schedule, iteration, lengthened, unordered
 
 # What happens around one time of θ, in this order: the last number of a time in a plan.
 FETCH, RUN, OFFLOAD, FREE = range(4)
@@ -134,7 +133,7 @@ def tensors(graph: Graph) -> list[Output]:
     return [(name, k) for name, op in graph.ops.items() for k in range(len(op.outputs))]
 
 
-def _ends(
+def ends_of(
     graph: Graph, tensor: Output, name: str, context: isl.Context, dense: bool = False
 ) -> list[isl.Map]:
     """x[q] and its readers -> name[q], which is to come after all of them."""
@@ -196,38 +195,6 @@ def _last_user(schedule: Schedule, edge: Edge) -> bool:
     return read.apply_range(schedule.last[edge.tensor]).is_equal(own)
 
 
-def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
-    """Operations and frees placed by one search, as if frees were operations of the graph.
-
-    Their constraints are the paper's (Figure 8): the free of x[q] comes after x[q] and after all
-    its readers, and soon. But the paper freezes θ before it schedules frees (§6, two rounds), as
-    `plan_memory` does; here the wish for early frees may move the operations too. To
-    compare with `plan_memory`.
-    """
-    context = sets.new_context()
-    freed = {f"free_{op}_{k}": (op, k) for op, k in tensors(graph) if (op, k) not in graph.results}
-    statements = {name: Statement("run", name) for name in graph.ops}
-    statements |= {name: Statement("free", *tensor) for name, tensor in freed.items()}
-
-    def points(dense: bool) -> isl.UnionSet:
-        at = (sets.points(graph, op, context, dense=dense) for op, _ in freed.values())
-        frees = (each.set_tuple_name(name) for name, each in zip(freed, at, strict=True))
-        runs = sets.domains(graph, context, dense=dense)
-        return functools.reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, frees), runs)
-
-    ends = (_ends(graph, tensor, name, context, dense=True) for name, tensor in freed.items())
-    after = union(itertools.chain.from_iterable(ends))
-    must = sets.reads(graph, context, dense=True).reverse()
-    near = nearness(graph, proximity, context)
-    near = None if near is None else near.union(after)
-    times = solve(graph, points(dense=True), must.union(after), near)
-    times = times.intersect_domain(points(dense=False))
-    depth = max(each.dim(OUT) for each in maps(times))
-    return MemoryPlan(
-        graph, statements, union(lengthened(each, depth) for each in maps(times)), depth
-    )
-
-
 def unproved(plan: MemoryPlan) -> isl.UnionMap:
     """The pairs that the plan leaves in the wrong order; empty is a proof for all bounds at once.
 
@@ -240,7 +207,7 @@ def unproved(plan: MemoryPlan) -> isl.UnionMap:
         name = times.get_tuple_name(IN)
         statement = plan.statements[name]
         if statement.kind == "free":
-            ends = union(_ends(graph, (statement.op, statement.output), name, context))
+            ends = union(ends_of(graph, (statement.op, statement.output), name, context))
             must.append(ends.intersect_range(isl.UnionSet.from_set(times.domain())))
     return unordered(functools.reduce(isl.UnionMap.union, must), plan.times)
 

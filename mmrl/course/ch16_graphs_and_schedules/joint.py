@@ -1,0 +1,42 @@
+"""Operations and frees placed by one search, to compare with `mmrl.pdg`, which freezes θ first."""
+
+import functools
+import itertools
+from typing import Any
+
+from mmrl.pdg.build import sets
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.sets import OUT, maps, solve, union
+from mmrl.pdg.plan.frees import MemoryPlan, Statement, ends_of, tensors
+from mmrl.pdg.schedule import Proximity, lengthened, nearness
+
+
+def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
+    """Operations and frees placed by one search, as if frees were operations of the graph.
+
+    Their constraints are the paper's (Figure 8): the free of x[q] comes after x[q] and after all
+    its readers, and soon. But the paper freezes θ before it schedules frees (§6, two rounds), as
+    `plan_memory` does; here the wish for early frees may move the operations too.
+    """
+    context = sets.new_context()
+    freed = {f"free_{op}_{k}": (op, k) for op, k in tensors(graph) if (op, k) not in graph.results}
+    statements = {name: Statement("run", name) for name in graph.ops}
+    statements |= {name: Statement("free", *tensor) for name, tensor in freed.items()}
+
+    def points(dense: bool) -> Any:
+        at = (sets.points(graph, op, context, dense=dense) for op, _ in freed.values())
+        frees = (each.set_tuple_name(name) for name, each in zip(freed, at, strict=True))
+        runs = sets.domains(graph, context, dense=dense)
+        return functools.reduce(lambda all_, one: all_.union(type(all_).from_set(one)), frees, runs)
+
+    ends = (ends_of(graph, tensor, name, context, dense=True) for name, tensor in freed.items())
+    after = union(itertools.chain.from_iterable(ends))
+    must = sets.reads(graph, context, dense=True).reverse()
+    near = nearness(graph, proximity, context)
+    near = None if near is None else near.union(after)
+    times = solve(graph, points(dense=True), must.union(after), near)
+    times = times.intersect_domain(points(dense=False))
+    depth = max(each.dim(OUT) for each in maps(times))
+    return MemoryPlan(
+        graph, statements, union(lengthened(each, depth) for each in maps(times)), depth
+    )
