@@ -19,6 +19,7 @@ from mmrl.pdg.build.expr import max_ as max_
 from mmrl.pdg.build.expr import min_ as min_
 from mmrl.pdg.build.program import Program as Program
 from mmrl.pdg.build.program import fn as fn
+from mmrl.pdg.run import Automatic as Automatic
 from mmrl.pdg.run import Compiled as Compiled
 from mmrl.pdg.run import compile as compile
 

@@ -141,7 +141,7 @@ def race(n: int | None, bounds: dict[str, int], rounds: int) -> dict[str, tuple[
     made = {"by hand": built(by_hand(env, net, opt, n, bounds), key)}
     graph, _ = lift_loops(vectorize(reinforce(env, net, opt, n=n), "b")[0], "t")
     for m in TILES[n]:
-        program = compile(graph if m == 1 else tile(graph, "t", m)[0]).xla(bounds, B=BATCH)
+        program = compile(graph if m == 1 else tile(graph, "t", m)[0], {}).xla(bounds, B=BATCH)
         made[f"tiles of {m}"] = built(lambda key, program=program: program(key=key), key)
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(rounds):
@@ -205,7 +205,7 @@ def scheduled(graph: Graph, rounds: int) -> float:
     times = []
     for _ in range(rounds):
         began = time.process_time()
-        assert compile(graph).tree
+        assert compile(graph, {}).tree
         times.append(time.process_time() - began)
     return statistics.median(times)
 

@@ -215,7 +215,7 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
 @functools.cache
 def compiled(name: str) -> Compiled:
     """A program of `PROGRAMS`, which all tests share."""
-    return compile(PROGRAMS[name]())
+    return compile(PROGRAMS[name](), {})
 
 
 GOLDEN = {

@@ -336,7 +336,7 @@ def unrolled(w: Any, x: jax.Array) -> Any:
 @pytest.mark.parametrize("again", [False, True])
 def test_residuals_replace_a_second_forward_pass(again: bool):
     w, x = {"A": jax.random.normal(jax.random.key(0), (4, 4)) / 2}, jnp.ones((7, 4)) / 3
-    made = compile(recurrent(again))
+    made = compile(recurrent(again), {})
     program = made.xla(T=7)
     for found in (program(w=w, x=x), made.interpret(T=7, w=w, x=x).results):
         wanted = unrolled(w, x)
@@ -379,7 +379,7 @@ def test_twins_keep_what_their_own_derivatives_need():
 
     u, v = (p.fn(f, x, y, name=name) for name in "uv")
     a, b = jnp.array([0.5, 0.6]), jnp.array([0.1, 0.2])
-    found = compile(p.graph(gradient(u, x), gradient(v, y))).interpret(T=2, x=a, y=b).results
+    found = compile(p.graph(gradient(u, x), gradient(v, y)), {}).interpret(T=2, x=a, y=b).results
     wanted = jnp.cos(a) * jnp.sin(b), jnp.sin(a) * jnp.cos(b)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
@@ -396,7 +396,7 @@ def test_what_is_cheap_or_kept_already_is_no_residual():
 def test_gradients_of_parameters_are_summed_as_the_loop_goes_back():
     """A recurrent network keeps one gradient of its parameters, not one for each step."""
     for again in (False, True):
-        program = compile(recurrent(again)).xla(T=64)
+        program = compile(recurrent(again), {}).xla(T=64)
         assert (
             max(program.ring_bytes().values()) <= 65 * 4 * 4
         )  # T + 1 states, and A has 16 numbers
@@ -411,7 +411,7 @@ def test_a_gradient_through_time_is_differentiated_again():
     h[0] = jnp.ones(())
     h[t + 1] = after = p.fn(lambda a, h: jnp.tanh(a * h), a, h)
     slope = gradient(after[0:T].sum(), a)
-    found = compile(p.graph(gradient(slope**2, a))).xla(T=4)(a=jnp.array(0.7))
+    found = compile(p.graph(gradient(slope**2, a)), {}).xla(T=4)(a=jnp.array(0.7))
 
     def loss(a):
         step = lambda h, _: (jnp.tanh(a * h), jnp.tanh(a * h))  # noqa: E731

@@ -56,9 +56,9 @@ def test_passes_are_kept_with_their_words(results: Any):
 
 
 def test_options_reach_the_schedule():
-    apart = compile(reinforce(3), proximity="none").check(**SIZES)
+    apart = compile(reinforce(3), {}, proximity="none").check(**SIZES)
     assert apart.device["o", 0] == SIZES["T"]
-    swapped = compile(reinforce(None), swap=[("o", 0)]).check(**SIZES)
+    swapped = compile(reinforce(None), {}, swap=[("o", 0)]).check(**SIZES)
     assert (swapped.device["o", 0], swapped.host["o", 0]) == (1, SIZES["T"])
 
 
@@ -97,13 +97,13 @@ WRONG = {
 def test_wrong_options_are_named(name: str):
     options, message = WRONG[name]
     with pytest.raises(ValueError, match=message):
-        compile(reinforce(3), **options)
+        compile(reinforce(3), **({"passes": {}} | options))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_program_is_no_graph_yet():
     with pytest.raises(ValueError, match=r"must be a Graph, got a Program: `Program\.graph`"):
-        compile(Program("t"))  # pyright: ignore[reportArgumentType]
+        compile(Program("t"), {})  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -126,7 +126,7 @@ def test_bounds_are_named_or_in_a_dictionary(made: Compiled):
 
 def test_a_graph_must_compute_something_and_in_some_order():
     with pytest.raises(ValueError, match="`graph` has no operations"):
-        compile(Graph({}, (), ("T",)))
+        compile(Graph({}, (), ("T",)), {})
     with pytest.raises(ValueError, match="`results` must name at least one tensor"):
         Program("t").graph()
     graph = reinforce(3)
@@ -134,7 +134,7 @@ def test_a_graph_must_compute_something_and_in_some_order():
     waits = Edge("o", "G", graph.ops["G"].domain.symbols, first.when)
     edges = (*(edge for edge in graph.edges if edge != first), waits)
     with pytest.raises(ValueError, match=r"`\w\[i, t\]` depends on itself through"):
-        compile(graph.replace(edges=edges))
+        compile(graph.replace(edges=edges), {})
 
 
 BOUNDS = {

@@ -44,7 +44,7 @@ def whole(tokens: Any, window: int | None) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 3])
 def test_each_token_follows_from_all_before_and_a_cache_is_as_long_as_its_window(window: Any):
-    compiled = compile(vectorize(decoder(PARAMS, window=window), "b")[0])
+    compiled = compile(vectorize(decoder(PARAMS, window=window), "b")[0], {})
     program = compiled.xla(B=B, T=T)
     tokens, logp = program(params=PARAMS, key=KEY)
     logits = jax.jit(jax.vmap(functools.partial(whole, window=window), 1, 1))(tokens)
@@ -78,7 +78,7 @@ def test_a_slice_of_what_is_written_already_ends_in_zeros():
     total = p.fn(lambda x: x.sum(), x[0:T_])
     later = p.fn(lambda x, y: x.sum() + 0 * y, x[0 : t + 1], total)
     graph = p.graph(grows, later)
-    for result in compile(graph).xla(T=T)():
+    for result in compile(graph, {}).xla(T=T)():
         np.testing.assert_array_equal(result, np.cumsum(ZEROS))
 
 
@@ -89,7 +89,7 @@ def test_softmax_is_over_what_a_slice_has():
     x = p.fn(lambda t: jnp.stack([jnp.sin(t), jnp.cos(t)]), p.value(t), name="x")
     scores = x[0 : t + 1] @ x
     weights = scores.softmax()
-    result = compile(p.graph((weights @ x[0 : t + 1]).sum(), weights.sum())).xla(T=T)()
+    result = compile(p.graph((weights @ x[0 : t + 1]).sum(), weights.sum()), {}).xla(T=T)()
     at = jnp.arange(T)
     xs = jnp.stack([jnp.sin(at), jnp.cos(at)], 1)
     seen = jnp.where(at[:, None] >= at[None], xs @ xs.T, -jnp.inf)

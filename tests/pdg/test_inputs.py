@@ -335,4 +335,4 @@ def test_what_has_ended_does_not_begin_again():
     stop = p.tensor(t, name="stop")
     alive = p.until(stop, t)
     stop[t] = p.fn(lambda t: t == 2, p.value(t))  # and false behind it
-    assert compile(p.graph(alive[0:T].sum())).xla(T=6)()[0] == 3
+    assert compile(p.graph(alive[0:T].sum()), {}).xla(T=6)()[0] == 3

@@ -112,7 +112,7 @@ def test_tiles_of_m_hold_m_plus_n_minus_1():
 
 @pytest.mark.slow
 def test_swapped_observations_wait_on_the_host():
-    done = interpret(compile(reinforce(), swap=(OBS,)), {"I": 2, "T": 12})
+    done = interpret(compile(reinforce(), {}, swap=(OBS,)), {"I": 2, "T": 12})
     assert done.account.peak(OBS) == 4
     assert done.account.peak(OBS, HOST) >= 11 * 4
     np.testing.assert_array_equal(done.results, monte_carlo().results)
@@ -129,7 +129,7 @@ def moves(events: Any, kind: str) -> dict[Any, int]:
 
 def test_what_is_not_worth_it_stays_and_the_rest_comes_back_ahead_of_use():
     bounds = {"I": 2, "T": 12}
-    made = compile(reinforce(), swap=[OBS])
+    made = compile(reinforce(), {}, swap=[OBS])
     every = made.trace(bounds)
 
     def fetches(**numbers: int) -> dict[Any, int]:
@@ -146,13 +146,13 @@ def test_what_is_not_worth_it_stays_and_the_rest_comes_back_ahead_of_use():
     assert fetches(ahead=6) == {value: ran - 6 for value, ran in late.items()}
     assert fetches(ahead=40) == {v: late[v] - 40 for v, wait in waits.items() if wait > 40}
     with pytest.raises(ValueError, match="begin at 0, got -1"):
-        compile(reinforce(), swap=Swap(ahead=-1))
+        compile(reinforce(), {}, swap=Swap(ahead=-1))
 
 
 @pytest.mark.slow
 def test_all_that_waits_long_may_be_swapped():
     bounds = {"I": 2, "T": 12}
-    made = compile(reinforce(), swap=Swap(idle=8, ahead=2))
+    made = compile(reinforce(), {}, swap=Swap(idle=8, ahead=2))
     assert made.check(bounds).ok
     done, plain = interpret(made, bounds), monte_carlo()
     np.testing.assert_array_equal(done.results, plain.results)
@@ -205,7 +205,7 @@ def test_a_loop_that_gives_its_state_away_holds_one():
     x[0] = jnp.zeros(1000)
     following = p.fn(lambda x: 0.5 * x + 1.0, x, name="following")
     x[t + 1] = following
-    made, size = compile(p.graph(following[T - 1])), 4000
+    made, size = compile(p.graph(following[T - 1]), {}), 4000
     programs = [Interpreter(made, {"T": 6}, Jax(donates)) for donates in (False, True)]
     kept, given = (program() for program in programs)
     np.testing.assert_array_equal(given.results, kept.results)
@@ -228,7 +228,7 @@ def test_a_use_after_free_is_named():
     graph = Graph(ops, (Edge("y", "x", (t,)),), ("T",), ())
     zero = (as_expr(0),)
     tree = Body((Execute("x", zero), Free(("x", 0), zero), Execute("y", zero)))
-    wrong = compile(graph)
+    wrong = compile(graph, {})
     vars(wrong)["tree"] = tree
     with pytest.raises(ValueError, match=r"y\[0\], which reads x\[0\]"):
         interpret(wrong, {"T": 1})
@@ -329,7 +329,7 @@ def test_numpy_computes_what_jax_does_with_the_same_bytes():
     parts += [near.discounted_sum(0.5), near @ near, (near > 0.5).sum().astype("float32")]
     total = functools.reduce(operator.add, parts)
     # A function whose residuals are kept is traced, not called.
-    made = compile(p.graph(total[0:T].read(), gradient(total, start, recompute=True)))
+    made = compile(p.graph(total[0:T].read(), gradient(total, start, recompute=True)), {})
     seen.clear()
     found = made.interpret(T=6, start=0.25, backend="numpy")
     assert np.ndarray in seen  # and tracers, in the derivative
@@ -350,7 +350,7 @@ def test_what_a_run_begins_with_outlives_it(constant: bool):
     x[0] = p.constant(value) if constant else p.input("start", value)
     following = p.fn(lambda x: x + 1.0, x, name="following")
     x[t + 1] = following
-    run = Interpreter(compile(p.graph(following[T - 1])), {"T": 4})
+    run = Interpreter(compile(p.graph(following[T - 1]), {}), {"T": 4})
     for _ in range(2):
         found = run() if constant else run(start=value)
         assert found.results[0].tolist() == [4.0] * 3

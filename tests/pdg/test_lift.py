@@ -285,8 +285,8 @@ def test_a_loop_of_a_declared_monoid_is_one_scan_of_a_graph():
 
     lifted, words = lift_loops(graph, "t", when="always", monoids=(declared,))
     assert any("became one scan over t: declared" in word for word in words)
-    want = compile(graph).interpret({"T": T}).results[0]
-    compiled = compile(lifted)
+    want = compile(graph, {}).interpret({"T": T}).results[0]
+    compiled = compile(lifted, {})
     for got in (compiled.interpret({"T": T}).results[0], compiled.xla({"T": T})()[0]):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     _, refused = lift_loops(graph, "t", when="always")  # nobody told it of this monoid

@@ -35,7 +35,7 @@ def plane() -> tuple[Program, Any, Any, Tensor]:
 
 def same(graph: Graph | Compiled, *wanted: Any, **bounds: int) -> None:
     """The naive order, the interpreter and the XLA program give what is wanted."""
-    compiled = compile(graph) if isinstance(graph, Graph) else graph
+    compiled = compile(graph, {}) if isinstance(graph, Graph) else graph
     graph = compiled.graph
     assert compiled.check(**bounds).ok
     naive = execute(graph, bounds)
@@ -52,7 +52,7 @@ def same(graph: Graph | Compiled, *wanted: Any, **bounds: int) -> None:
 @pytest.mark.slow
 def test_a_result_on_a_part_of_its_points_has_these_alone():
     p, t, _, x = line()
-    compiled = compile(p.graph(x[t + 1], x[t % 2 == 0], x[t - 1] * 2.0, x))
+    compiled = compile(p.graph(x[t + 1], x[t % 2 == 0], x[t - 1] * 2.0, x), {})
     for T in (1, 2, 5):
         row = np.arange(1.0, T + 1)
         same(compiled, row[1:], row[::2], row[:-1] * 2, row, T=T)
@@ -61,7 +61,7 @@ def test_a_result_on_a_part_of_its_points_has_these_alone():
 @pytest.mark.slow
 def test_a_part_of_a_plane_is_a_grid():
     p, (i, t), _, x = plane()
-    compiled = compile(p.graph(x[i + 1, t % 3 == 0], x[i, t + 2]))
+    compiled = compile(p.graph(x[i + 1, t % 3 == 0], x[i, t + 2]), {})
     for T in (1, 5):
         rows = 10.0 * np.arange(3)[:, None] + np.arange(1.0, T + 1)
         same(compiled, rows[1:, ::3], rows[:, 2:], I=3, T=T)
@@ -102,7 +102,7 @@ def test_a_definition_holds_where_its_value_exists():
     after = p.tensor(i, t, name="after")
     after[i, t + 1] = v[i, t + 2]  # after[i, t] = v[i, t + 1] for 1 <= t < T - 1
     after[i, t] = -1.0
-    compiled = compile(p.graph(boot, after))
+    compiled = compile(p.graph(boot, after), {})
     for T in (1, 2, 5):
         rows = 10.0 * np.arange(2)[:, None] + np.arange(1.0, T + 3)
         rows[:, T:] = -1.0
@@ -132,7 +132,7 @@ def test_nothing_adds_up_to_zero():
         (slice(t, t), lambda t, T: slice(t, t)),
     ]
     results = [(x[k].sum(), x[k].discounted_sum(0.5), x[k] @ weights[k]) for k, _ in slices]
-    compiled = compile(p.graph(*itertools.chain(*results)))
+    compiled = compile(p.graph(*itertools.chain(*results)), {})
     for size in (1, 5):
         row, wanted = np.arange(1.0, size + 1), []
         for _, part in slices:
@@ -159,7 +159,7 @@ def test_nothing_has_no_mean_and_no_extremes():
         for part in (slice(0, t), slice(t + 1, T), slice(2, 2), slice(t, min_(3, T))):
             with pytest.raises(ValueError, match=r"reads too little for `(mean|max|min)`"):
                 x.program.graph(act(x[part]))
-    compiled = compile(x.program.graph(*(act(x[2:T]) for act in acts)))
+    compiled = compile(x.program.graph(*(act(x[2:T]) for act in acts)), {})
     same(compiled, 4.0, 5.0, 3.0, T=5)
     for run in (lambda: execute(compiled.graph, {"T": 2}), lambda: compiled.xla({"T": 2})):
         with pytest.raises(ValueError, match=r"`bounds` are too small"):
@@ -199,7 +199,11 @@ def test_bounds_too_small_for_an_index_are_named():
     for read in (x[max_(t, 3)], x[min_(t + 2, 4)], x[max_(T - 3, 2)]):
         graph = x.program.graph(read * 1.0)
         execute(graph, {"T": 5})
-        for run in (execute, lambda g, b: compile(g).interpret(b), lambda g, b: compile(g).xla(b)):
+        for run in (
+            execute,
+            lambda g, b: compile(g, {}).interpret(b),
+            lambda g, b: compile(g, {}).xla(b),
+        ):
             with pytest.raises(ValueError, match=r"`bounds` are too small for `.*`, got {'T': 2}"):
                 run(graph, {"T": 2})
 

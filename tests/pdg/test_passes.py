@@ -432,9 +432,9 @@ def test_a_constant_is_fused_into_all_that_read_it():
     assert "c" in plain.ops and not any(op.kind == "constant" for op in graph.ops.values())
     assert any("c_of_seen_1" in each for each in said)
     bounds = {"I": 2, "T": 3}
-    one, other = (compile(each).interpret(bounds) for each in (plain, graph))
+    one, other = (compile(each, {}).interpret(bounds) for each in (plain, graph))
     np.testing.assert_array_equal(one.results, other.results)
-    np.testing.assert_allclose(compile(graph).xla(bounds)(), one.results, rtol=1e-6)
+    np.testing.assert_allclose(compile(graph, {}).xla(bounds)(), one.results, rtol=1e-6)
     assert other.account.peak() == one.account.peak() - 12
 
 

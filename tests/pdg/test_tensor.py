@@ -243,7 +243,7 @@ def test_orders_differ_and_are_legal():
 def test_too_small_bounds_are_named():
     _, _, _, x = line()
     graph = x.program.graph(x[2:5].sum())
-    run = compile(graph)
+    run = compile(graph, {})
     for use in (
         lambda: execute(graph, {"T": 4}),
         lambda: run.check(T=4),

@@ -87,7 +87,7 @@ def test_a_run_of_any_length_is_laid_out_without_running_it():
     x[i, t + 1] = step
     last = step[i, T - 1] / 20.0
     w[i + 2] = last
-    made = compile(p.graph(last))
+    made = compile(p.graph(last), {})
     few, many = ({"I": number, "T": 5} for number in (40, 10**5))
     program = xla(made, few)
     np.testing.assert_allclose(program()[0], naive(made.graph, few)[0], rtol=1e-5)
@@ -98,7 +98,7 @@ def test_a_run_of_any_length_is_laid_out_without_running_it():
 
 
 def agrees(graph: Graph, bounds: dict[str, int]) -> None:
-    np.testing.assert_allclose(xla(compile(graph), bounds)(), naive(graph, bounds), rtol=1e-6)
+    np.testing.assert_allclose(xla(compile(graph, {}), bounds)(), naive(graph, bounds), rtol=1e-6)
 
 
 def test_two_results_of_one_operation_have_two_slots():
@@ -181,7 +181,7 @@ def test_a_value_is_written_over_what_it_is_computed_from(case: str):
     following[t] = y[t + 1]
     again = p.fn(lambda x, y: x @ y, x[0:T], y[0:T]) if "later" in case else 1.0
     graph, bounds = p.graph(y[0:T].discounted_sum(0.5) + again), {"T": 5}
-    program = xla(compile(graph), bounds)
+    program = xla(compile(graph, {}), bounds)
     np.testing.assert_allclose(program(), naive(graph, bounds), rtol=1e-6)
     whole = [root for root, slots in program.slots().items() if slots == (5,)]
     assert len(whole) == (1 if case == "x ends in y" else 2), program.slots()
@@ -202,7 +202,7 @@ def test_rings_go_through_no_condition():
 
 
 def test_swapped_rings_are_in_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch):
-    made, bounds = compile(reinforce(), swap=(("o", 0),)), {"I": 2, "T": 4}
+    made, bounds = compile(reinforce(), {}, swap=(("o", 0),)), {"I": 2, "T": 4}
     if jax.devices()[0].platform == "cpu":  # where XLA takes the wish and ignores it
         with pytest.raises(ValueError, match="`swap` must be empty"):
             made.xla(bounds)
@@ -213,7 +213,7 @@ def test_swapped_rings_are_in_the_memory_of_the_host(monkeypatch: pytest.MonkeyP
     home = jax.tree.unflatten(jax.tree.structure(rings), places)
     assert home.pop(("o", 0)) == jax.memory.Space.Host
     assert {*jax.tree.leaves(home)} == {jax.memory.Space.Device}
-    plain = compile(made.graph).xla(bounds)
+    plain = compile(made.graph, {}).xla(bounds)
     jax.tree.map(np.testing.assert_array_equal, program(), plain())
     assert not any(map(on_host, program()))
 
@@ -236,7 +236,7 @@ def walk(n: int | None, size: int) -> Graph:
 
 @pytest.mark.slow
 def test_inputs_are_arguments_and_may_be_batched():
-    made, bounds = compile(walk(3, 2)), {"T": 6}
+    made, bounds = compile(walk(3, 2), {}), {"T": 6}
     program, keys = xla(made, bounds), jax.random.split(jax.random.key(0), 3)
     other = Interpreter(made, bounds)
     (many,) = jax.vmap(lambda key: program(key=key))(keys)
@@ -249,7 +249,7 @@ def test_inputs_are_arguments_and_may_be_batched():
 @pytest.mark.slow
 def test_xla_takes_the_memory_that_the_rings_have():
     def program(n: int | None) -> XlaProgram:
-        return xla(compile(walk(n, 1000)), {"T": 128})
+        return xla(compile(walk(n, 1000), {}), {"T": 128})
 
     key = jax.random.key(0)
     window, whole = (program(n) for n in (4, None))
@@ -282,7 +282,9 @@ def wide(n: int | None) -> Graph:
 @pytest.mark.parametrize(("n", "m"), [(8, 16), (None, 1), (None, 64)])
 def test_beside_the_rings_stands_what_one_block_takes(n: int | None, m: int):
     graph, key, T = wide(n), jax.random.key(0), 64
-    program = xla(compile(graph if m == 1 else tile(graph, "t", m)[0]), {"I": 2, "T": T, "B": 8})
+    program = xla(
+        compile(graph if m == 1 else tile(graph, "t", m)[0], {}), {"I": 2, "T": T, "B": 8}
+    )
     taken = program.lower(key=key).compile().memory_analysis().temp_size_in_bytes
     rings, step, gradient = sum(program.ring_bytes().values()), 8 * 256 * 4, 256 * 2 * 4
     # A window that is all of its ring is no copy. The first gradient of all is added apart.
@@ -339,7 +341,7 @@ def test_every_operation_is_compiled_once():
         return dataclasses.replace(op, run=run if op.run else None)
 
     ops = {name: counted(op) for name, op in graph.ops.items()}
-    program = xla(compile(graph.replace(ops=ops)), bounds)
+    program = xla(compile(graph.replace(ops=ops), {}), bounds)
     jax.eval_shape(program._run, {})
     # Prologue and epilogue are no copies.
     assert calls == {name: 1 for name, op in ops.items() if op.run}

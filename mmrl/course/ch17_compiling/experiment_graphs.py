@@ -98,7 +98,7 @@ def measure_bytes(
     """Figure 10: what XLA reserves; and, with observations swapped, what device and host hold."""
     found = {name: reserved(form) for name, form in entrants(n, T, batch, width, tiles).items()}
     size = 4 * batch * (width + 1)  # an observation of every environment, and whether it counts
-    swapped = compile(compiled(n, 1, width).graph, swap=[SEEN]).check(I=1, T=T, B=batch)
+    swapped = compile(compiled(n, 1, width).graph, {}, swap=[SEEN]).check(I=1, T=T, B=batch)
     swap = {"device": size * swapped.device[SEEN], "host": size * swapped.host[SEEN]}
     return {"n": n, "T": T, "batch": batch, "width": width, "bytes": found, "swapped": swap}
 
@@ -133,7 +133,7 @@ def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) 
     """
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     plain = compiled(n, 1, width)
-    swapped = compile(plain.graph, swap=[SEEN])
+    swapped = compile(plain.graph, {}, swap=[SEEN])
     done = {
         name: Interpreter(each, bounds)(key=key)
         for name, each in (("kept", plain), ("swapped", swapped))

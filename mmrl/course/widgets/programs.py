@@ -75,7 +75,7 @@ def compiled(name: str) -> Compiled:
     """The compiled program of this name, one of `PROGRAMS`."""
     if name == "tiles":
         return compile(reinforce(WINDOW), {"tile": lambda graph: tile(graph, "t", TILE)})
-    return compile(reinforce(WINDOW if name == "n_step" else None))
+    return compile(reinforce(WINDOW if name == "n_step" else None), {})
 
 
 @cache

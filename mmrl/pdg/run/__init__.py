@@ -1,7 +1,11 @@
 """The whole way from equations to something that runs: passes, schedule, memory, program.  §5-6.
 
+compiled = compile(graph, memory="8 MB")
+compiled.xla(I=2, T=9)()       # one XLA program, with passes that are chosen for these bounds
+print(compiled.report(I=2, T=9))       # the passes, what they cost, and what others would
+
 compiled = compile(graph, {"tile": lambda graph: tile(graph, "t", 8)})
-print(compiled)                        # the program, as Python
+print(compiled)                # the program, as Python
 compiled.check(I=2, T=9)       # enumerate a run: order and memory
 compiled.interpret(I=2, T=9)   # a call per operation; every byte accounted for
 compiled.xla(I=2, T=9)()       # one XLA program
@@ -13,13 +17,24 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from mmrl.pdg.build.graph import Graph, Output
 from mmrl.pdg.clean.validate import check_cycles, fitting
 from mmrl.pdg.passes import Pass, Stage, stages
+from mmrl.pdg.passes.choose import (
+    Choice,
+    Cost,
+    Fixed,
+    Report,
+    Row,
+    choose,
+    neighbors,
+    parse_bytes,
+)
 from mmrl.pdg.plan.account import ReadTable, nbytes
 from mmrl.pdg.plan.code import Body, Event, generate, text, trace
+from mmrl.pdg.plan.cost import cost
 from mmrl.pdg.plan.frees import MemoryPlan, Swap, plan_memory
 from mmrl.pdg.run import naive
 from mmrl.pdg.run.interpreter import Execution, interpret
@@ -83,12 +98,7 @@ class Compiled:
         return self.swap.among(events, held)
 
     def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
-        if not isinstance(bounds, Mapping | None) or more.keys() & (bounds or {}):
-            raise ValueError(
-                f"`bounds` are given once each, as in `I=2, T=9` or in a dictionary, got {bounds} "
-                f"and {more}"
-            )
-        return fitting(self.stages[0].graph, {**(bounds or {}), **more})
+        return fitting(self.stages[0].graph, _merged(bounds, more))
 
     def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
         """Enumerate a run: every violation of order or memory, and how much was alive at once."""
@@ -104,8 +114,7 @@ class Compiled:
         a debugger can follow (`run.arrays`). A `key` replaces the program's seed. Other names than
         those of bounds, which are capitals, are inputs: `interpret(T=9, rate=0.1)`.
         """
-        sizes = {name: size for name, size in more.items() if name == name.upper()}
-        inputs = {name: value for name, value in more.items() if name not in sizes}
+        sizes, inputs = _split(more)
         return interpret(self, self._sizes(bounds, sizes), key=key, backend=backend, **inputs)
 
     def xla(self, bounds: Bounds = None, /, *, alias: bool = True, **more: int) -> XlaProgram:
@@ -113,14 +122,166 @@ class Compiled:
         return xla(self, self._sizes(bounds, more), alias=alias)
 
 
+def _merged(bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
+    """Bounds from a dictionary and from keywords; `ValueError` for one that is given twice."""
+    if not isinstance(bounds, Mapping | None) or more.keys() & (bounds or {}):
+        raise ValueError(
+            f"`bounds` are given once each, as in `I=2, T=9` or in a dictionary, got {bounds} "
+            f"and {more}"
+        )
+    return {**(bounds or {}), **more}
+
+
+def _split(more: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Bounds, which are capitals, and inputs."""
+    sizes = {name: size for name, size in more.items() if name == name.upper()}
+    return sizes, {name: value for name, value in more.items() if name not in sizes}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Automatic:
+    """A graph whose passes are chosen when its bounds are numbers.
+
+    `at` returns the program for some bounds; the other methods choose it, and do what those of
+    `Compiled` do. A choice is made once for the same bounds.
+    """
+
+    source: Graph
+    """The graph as it was given."""
+    memory: int | None
+    """The limit of bytes alive at once, or None."""
+    fixed: Fixed
+    """The parts of the choice that the caller made."""
+    bounds: Mapping[str, int]
+    """Bounds that were given to `compile`; those of a call take precedence."""
+    options: Mapping[str, Any]
+    """The arguments `proximity` and `swap` of `compile`."""
+    _known: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    def at(self, bounds: Bounds = None, /, **more: int) -> Compiled:
+        """Return the program with the passes that are chosen for some bounds.
+
+        Raises `ValueError` for wrong bounds, and if no choice fits in `memory`.
+        """
+        return self._compiled(self.choice(bounds, **more))
+
+    def choice(self, bounds: Bounds = None, /, **more: int) -> Choice:
+        """Return the passes that are chosen for some bounds."""
+        sizes = self._sizes(bounds, more)
+        place = tuple(sizes.items())
+        if place not in self._known:
+            price = functools.partial(self._cost, sizes)
+            found = choose(self.source, sizes, price, memory=self.memory, fixed=self.fixed)
+            self._known[place] = found
+        return self._known[place]
+
+    def report(self, bounds: Bounds = None, /, **more: int) -> Report:
+        """Return the costs of the choice for some bounds, and of the choices next to it."""
+        sizes = self._sizes(bounds, more)
+        choice = self.choice(sizes)
+        rows = []
+        for each in neighbors(choice, self.source, sizes, self.fixed):
+            try:
+                price = self._cost(sizes, each)
+            except ValueError:  # no legal order: it was not among the candidates
+                continue
+            fits = self.memory is None or price.bytes <= self.memory
+            rows.append(Row(str(each), price, fits, each == choice))
+        words = [line for stage in self.at(sizes).stages for line in stage.words]
+        return Report(tuple(rows), self.memory, tuple(words))
+
+    def text(self, bounds: Bounds = None, /, *, memory: bool = False, **more: int) -> str:
+        """Return the program as Python, with frees if `memory`."""
+        return self.at(bounds, **more).text(memory=memory)
+
+    def trace(self, bounds: Bounds = None, /, **more: int) -> list[Event]:
+        """Return the events of a run, in order."""
+        sizes = self._sizes(bounds, more)
+        return self.at(sizes).trace(sizes)
+
+    def check(self, bounds: Bounds = None, /, **more: int) -> naive.Report:
+        """Enumerate a run: every violation of order or memory, and how much was alive at once."""
+        sizes = self._sizes(bounds, more)
+        return self.at(sizes).check(sizes)
+
+    def interpret(
+        self, bounds: Bounds = None, /, *, key: Any = None, backend: str = "jax", **more: Any
+    ) -> Execution:
+        """Run it operation by operation, with a byte-exact account of memory."""
+        numbers, inputs = _split(more)
+        sizes = self._sizes(bounds, numbers)
+        return self.at(sizes).interpret(sizes, key=key, backend=backend, **inputs)
+
+    def xla(self, bounds: Bounds = None, /, *, alias: bool = True, **more: int) -> XlaProgram:
+        """Return the run as one XLA program, a function of its key and inputs."""
+        sizes = self._sizes(bounds, more)
+        return self.at(sizes).xla(sizes, alias=alias)
+
+    def _sizes(self, bounds: Bounds, more: Mapping[str, int]) -> dict[str, int]:
+        return fitting(self.source, {**self.bounds, **_merged(bounds, more)})
+
+    def _compiled(self, choice: Choice) -> Compiled:
+        if choice not in self._known:
+            self._known[choice] = by_hand(self.source, choice.passes(), **self.options)
+        return self._known[choice]
+
+    def _cost(self, sizes: Mapping[str, int], choice: Choice) -> Cost:
+        place = choice, tuple(sizes.items())
+        if place not in self._known:
+            compiled = self._compiled(choice)
+            self._known[place] = cost(compiled.schedule, compiled.loops, sizes)
+        return self._known[place]
+
+
+@overload
+def compile(
+    graph: Graph,
+    passes: Mapping[str, Pass],
+    *,
+    proximity: Proximity = "upper",
+    swap: Sequence[Output] | Swap = (),
+) -> Compiled: ...
+
+
+@overload
+def compile(
+    graph: Graph,
+    passes: None = None,
+    *,
+    memory: int | float | str | None = None,
+    vectorize: Sequence[Any] | None = None,
+    tile: Mapping[Any, int] | None = None,
+    lift: Sequence[Any] | None = None,
+    recompute: bool | None = None,
+    fuse: bool | None = None,
+    proximity: Proximity = "upper",
+    swap: Sequence[Output] | Swap = (),
+    **bounds: int,
+) -> Automatic: ...
+
+
 def compile(
     graph: Graph,
     passes: Mapping[str, Pass] | None = None,
     *,
+    memory: int | float | str | None = None,
+    vectorize: Sequence[Any] | None = None,
+    tile: Mapping[Any, int] | None = None,
+    lift: Sequence[Any] | None = None,
+    recompute: bool | None = None,
+    fuse: bool | None = None,
     proximity: Proximity = "upper",
     swap: Sequence[Output] | Swap = (),
-) -> Compiled:
-    """Change a graph by `passes`, in order, schedule it, and say when memory is freed.
+    **bounds: int,
+) -> Compiled | Automatic:
+    """Schedule a graph, and state when memory is freed, after passes that are chosen or given.
+
+    Without `passes` they are chosen as soon as the bounds are numbers (here, or in a call such as
+    `xla(T=9)`): so that the most bytes alive at once stay below `memory` ("8 MB", or a number of
+    bytes; by default there is no limit), in the least estimated time. `vectorize`, `tile`, `lift`,
+    `recompute` and `fuse` override parts of the choice: `tile={"t": 16}` leaves the rest open.
+    With `passes`, a mapping of names to functions of a graph, these run in order, and no others;
+    `{}` compiles the graph as it is.
 
     `proximity` is what the schedule brings close together: "none", "all" dependences, or the last
     element of each slice ("upper", which alone interleaves long windows; §6.1). Tensors (operation,
@@ -137,7 +298,49 @@ def compile(
         )
     if not graph.ops:
         raise ValueError("`graph` has no operations: there is nothing to compile")
-    changed = stages(graph, _checked({} if passes is None else passes))
+    parts = {
+        "vectorize": vectorize,
+        "tile": tile,
+        "lift": lift,
+        "recompute": recompute,
+        "fuse": fuse,
+    }
+    if passes is None:
+        return automatic(graph, parse_bytes(memory), Fixed(**parts), bounds, proximity, swap)
+    more = [name for name, part in {"memory": memory, **parts}.items() if part is not None]
+    if more or bounds:
+        raise ValueError(
+            f"`passes` must be the only choice, got {', '.join([*more, *bounds])} too: leave out "
+            f"`passes`, or give bounds to `xla` and put tiles into `passes`"
+        )
+    return by_hand(graph, passes, proximity, swap)
+
+
+def automatic(
+    graph: Graph,
+    memory: int | None,
+    fixed: Fixed,
+    bounds: Mapping[str, int],
+    proximity: Proximity,
+    swap: Sequence[Output] | Swap,
+) -> Automatic:
+    """Return a graph whose passes wait for bounds, after checking what needs none."""
+    if unknown := [name for name in bounds if name not in graph.bounds]:
+        raise ValueError(
+            f"`bounds` must name {list(graph.bounds)} of the graph, got {', '.join(unknown)}"
+        )
+    fixed.check(graph)
+    return Automatic(graph, memory, fixed, bounds, {"proximity": proximity, "swap": swap})
+
+
+def by_hand(
+    graph: Graph,
+    passes: Mapping[str, Pass],
+    proximity: Proximity = "upper",
+    swap: Sequence[Output] | Swap = (),
+) -> Compiled:
+    """Return a graph after `passes`, scheduled."""
+    changed = stages(graph, _checked(passes))
     try:
         times = schedule(changed[-1].graph, proximity)
     except ValueError:

@@ -36,14 +36,14 @@ def measured(compiled: Compiled, T: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("n", [1, 3, 6, None])
 def test_windows_take_what_the_schedule_keeps(n: int | None):
-    compiled = compile(stacked(n, 0))
+    compiled = compile(stacked(n, 0), {})
     for T in (4, 9, 20):
         assert check.behind.wanted(n, T) == measured(compiled, T)
 
 
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (1, 4), (4, 0), (5, 7)])
 def test_stacks_keep_as_many_older_observations_as_the_chapter_says(n: int, k: int):
-    compiled = compile(stacked(n, k))
+    compiled = compile(stacked(n, k), {})
     for T in (max(4, n), 9, 20):
         assert measured(compiled, T) == (n - 1, min(T, n + k))
 

@@ -1,0 +1,327 @@
+"""Choose passes for a graph: what to vectorize, lift, tile, recompute and fuse.  §5.2-5.4
+
+Fewer and larger operations take less time and more memory. So the largest choice comes first:
+every dimension in one block, loops lifted, residuals kept, chains fused. If its bytes exceed the
+limit, the blocks of the innermost loop shrink, by powers of two, and then those of the batch; and
+residuals may be recomputed. Of what fits, the choice of least estimated time wins.
+
+    choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
+    compile(graph, choice.passes())          # the same program, by hand
+
+A block of a dimension is used only if it saves a tenth of all operations that run: moving a reset
+out of the loop over iterations would save few of them, and keep all of its values.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from mmrl.pdg.build.expr import TRUE
+from mmrl.pdg.build.graph import Graph, Op
+from mmrl.pdg.clean import remove_dead
+from mmrl.pdg.passes.fuse import fuse
+from mmrl.pdg.passes.lift import lift_loops
+from mmrl.pdg.passes.move import graph_dims, movable, whole
+from mmrl.pdg.passes.recompute import keeping, recompute
+from mmrl.pdg.passes.tile import tile, vectorize
+
+WORTH = 0.9
+"""A block must leave at most this part of the operations that run."""
+RUN, FLOP = 1e-6, 2e-10
+"""Estimated seconds of one operation, and of one floating-point operation in it, on a CPU."""
+UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (k + 1) for k, p in enumerate("KMGT")}}
+UNITS |= {f"{p}IB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
+
+
+def parse_bytes(memory: int | float | str | None) -> int | None:
+    """Return a limit in bytes: 8_000_000, "8 MB" and "8e6" are equal, and "8 MiB" is 8 · 2²⁰.
+
+    Raises `ValueError` for any other text and for less than one byte.
+    """
+    if memory is None:
+        return None
+    text = str(memory).strip()
+    number = text.rstrip("BKMGTIbkmgti").strip()
+    unit = text[len(number) :].strip().upper()
+    try:
+        size = int(float(number) * UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise ValueError(
+            f'`memory` must be a number of bytes or a text such as "8 MB", got {memory!r}'
+        )
+    return size
+
+
+@dataclasses.dataclass(frozen=True)
+class Along:
+    """Passes along a dimension: `size` None vectorizes, m tiles by m, and 1 leaves a loop."""
+
+    name: str
+    lift: bool = False
+    size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Passes to run on a graph, in this order."""
+
+    recompute: bool = False
+    along: tuple[Along, ...] = ()
+    fuse: bool = False
+
+    def passes(self) -> dict[str, Any]:
+        """Return the passes by their names, as `compile` takes them."""
+        found: dict[str, Any] = {"recompute": recompute} if self.recompute else {}
+        for name, lift, size in map(dataclasses.astuple, self.along):
+            if lift:
+                found[f"lift {name}"] = functools.partial(lift_loops, name=name)
+            if size is None:
+                found[f"vectorize {name}"] = functools.partial(vectorize, name=name)
+            elif size > 1:
+                found[f"tile {name} by {size}"] = functools.partial(tile, name=name, size=size)
+        return found | ({"fuse": fuse} if self.fuse else {})
+
+    def apply(self, graph: Graph) -> Graph:
+        """Return the graph after all passes."""
+        for change in self.passes().values():
+            graph = remove_dead(change(graph)[0])
+        return graph
+
+    def __str__(self) -> str:
+        return ", ".join(self.passes()) or "no passes"
+
+    def sized(self, *sizes: int | None) -> "Choice":
+        """Return the choice with other block sizes."""
+        pairs = zip(self.along, sizes, strict=True)
+        along = tuple(dataclasses.replace(each, size=size) for each, size in pairs)
+        return dataclasses.replace(self, along=along)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The most bytes alive at once in a run, the operations that run, and the flops in them."""
+
+    bytes: int
+    operations: int
+    flops: int
+
+    @property
+    def seconds(self) -> float:
+        """An estimate, only to compare choices."""
+        return RUN * self.operations + FLOP * self.flops
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    """The parts of a choice that the caller decides; None leaves a part to `choose`.
+
+    `vectorize` names all dimensions that are vectorized, and `tile` gives sizes of blocks; `lift`
+    names dimensions whose recurrences become scans where that pays.
+    """
+
+    vectorize: Sequence[str] | None = None
+    tile: Mapping[str, int] | None = None
+    lift: Sequence[str] | None = None
+    recompute: bool | None = None
+    fuse: bool | None = None
+
+    def __post_init__(self) -> None:
+        both = {str(name) for name in self.vectorize or ()} & {
+            str(name) for name in self.tile or ()
+        }
+        if both:
+            raise ValueError(
+                f"`vectorize` and `tile` must name different dimensions, got {sorted(both)} in both"
+            )
+
+    def check(self, graph: Graph) -> None:
+        """Raise `ValueError` for dimensions that the graph does not have, and sizes below 1."""
+        dims = graph_dims(graph)
+        for name in [*self.sizes(), *map(str, self.lift or ())]:
+            if name not in dims:
+                raise ValueError(f"`{name}` must be a dimension, one of {', '.join(dims)}")
+        for name, size in (self.tile or {}).items():
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(
+                    f"`tile` of {name} must be a number of points from 1 on, got {size}"
+                )
+
+    def sizes(self) -> dict[str, int | None]:
+        """Return the block size of each dimension that the caller names."""
+        found: dict[str, int | None] = {str(name): None for name in self.vectorize or ()}
+        return found | {str(name): size for name, size in (self.tile or {}).items()}
+
+
+def choose(
+    graph: Graph,
+    bounds: Mapping[str, int],
+    cost: Callable[[Choice], Cost],
+    *,
+    memory: int | None = None,
+    fixed: Fixed = Fixed(),
+) -> Choice:
+    """Return the choice of least estimated time whose most bytes alive at once fit in `memory`.
+
+    `cost` compiles a choice and measures it; it is called for few of them. Raises `ValueError` if
+    none fits, with the least bytes that a choice takes.
+    """
+    largest = widest(graph, bounds, fixed)
+    if memory is None or cost(largest).bytes <= memory:
+        return largest
+    both = fixed.recompute is None and bool(keeping(graph))
+    forms = [largest, dataclasses.replace(largest, recompute=True)] if both else [largest]
+    options = [_options(each, graph, bounds, fixed) for each in largest.along]
+    least: list[int] = []
+
+    def fits(choice: Choice) -> bool:
+        least.append(cost(choice).bytes)
+        return least[-1] <= memory
+
+    for outer in _outer(options[:-1]):
+        inner = options[-1] if options else [None]
+        found = []
+        for form in forms:
+            choices = [form.sized(*outer, size) if options else form for size in inner]
+            if (choice := _first(choices, fits)) is not None:
+                found.append(choice)
+        if found:
+            return min(found, key=lambda choice: cost(choice).seconds)
+    raise ValueError(
+        f"`memory` must be at least {min(least)} bytes for this program at {dict(bounds)}, got "
+        f"{memory}: raise it, or make the bounds smaller"
+    )
+
+
+def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> Choice:
+    """Return the choice with all dimensions in one block where that saves enough operations."""
+    along, sizes = [], fixed.sizes()
+    again = bool(fixed.recompute)
+    changed = remove_dead(recompute(graph)[0]) if again else graph
+    for name in _order(graph):
+        lifted = name in map(str, fixed.lift) if fixed.lift is not None else _lifts(changed, name)
+        lone = remove_dead(lift_loops(changed, name)[0]) if lifted else changed
+        size = sizes.get(name, None if fixed.vectorize is None else 1)
+        wide = Choice(along=(Along(name, size=size),)).apply(lone)
+        if name not in sizes and operations(wide, bounds) > WORTH * operations(lone, bounds):
+            size, wide = 1, lone
+        if lifted or size != 1:
+            along.append(Along(name, lifted, size))
+        changed = wide
+    return Choice(again, tuple(along), True if fixed.fuse is None else fixed.fuse)
+
+
+def _order(graph: Graph) -> list[str]:
+    """The dimensions that no loop needs, and then loops, both from inside out."""
+    names = list(reversed(graph_dims(graph)))
+    free = [name for name in names if not movable(graph, whole(graph, name))[1]]
+    return [*free, *(name for name in names if name not in free)]
+
+
+def _lifts(graph: Graph, name: str) -> bool:
+    """Does lifting loops over a dimension change the graph?"""
+    return str(lift_loops(graph, name)[0]) != str(graph)
+
+
+def _options(
+    each: Along, graph: Graph, bounds: Mapping[str, int], fixed: Fixed
+) -> list[int | None]:
+    """Block sizes of a dimension, the largest first; only one if the caller gave it."""
+    if each.size == 1 or each.name in fixed.sizes():
+        return [each.size]
+    extent = int(graph_dims(graph)[each.name].evaluate(bounds))
+    powers = range(math.ceil(math.log2(max(extent, 1))) - 1, -1, -1)
+    return [None, *(2**k for k in powers)]
+
+
+def _outer(options: Sequence[Sequence[int | None]]) -> Iterator[tuple[int | None, ...]]:
+    """Block sizes of all outer dimensions: the last of them shrinks first."""
+    if not options:
+        yield ()
+        return
+    for first in options[0]:
+        for rest in _outer(options[1:]):
+            yield (first, *rest)
+
+
+def _first(choices: Sequence[Choice], fits: Callable[[Choice], bool]) -> Choice | None:
+    """The first choice that fits, by bisection: if one fits, smaller blocks are taken to."""
+    if not fits(choices[-1]):
+        return next((choice for choice in choices[:1] if fits(choice)), None)
+    low, high = 0, len(choices) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(choices[middle]) else (middle + 1, high)
+    return choices[high]
+
+
+def neighbors(
+    choice: Choice, graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()
+) -> list[Choice]:
+    """Return the choices next to one: a block larger or smaller, residuals, fusing, no passes."""
+    found = [choice]
+    sizes = [each.size for each in choice.along]
+    for k, each in enumerate(choice.along):
+        options = _options(dataclasses.replace(each, size=None), graph, bounds, Fixed())
+        at = options.index(each.size) if each.size in options else 0
+        for size in options[max(0, at - 1) : at + 2]:
+            found.append(choice.sized(*sizes[:k], size, *sizes[k + 1 :]))
+    if keeping(graph):
+        found.append(dataclasses.replace(choice, recompute=not choice.recompute))
+    found.append(dataclasses.replace(choice, fuse=not choice.fuse))
+    return list(dict.fromkeys([*found, Choice()]))
+
+
+def operations(graph: Graph, bounds: Mapping[str, int]) -> int:
+    """Return the number of operations that a run executes; merges copy and do not count."""
+    return sum(count(op, bounds) for op in graph.ops.values() if op.run is not None)
+
+
+def count(op: Op, bounds: Mapping[str, int]) -> int:
+    """Return the number of points of an operation."""
+    when = op.domain.when
+    used = set() if TRUE.same(when) else when.symbols()
+    inside = dataclasses.replace(op.domain, dims=tuple(d for d in op.domain if d.name in used))
+    rest = (int(d.bound.evaluate(bounds)) for d in op.domain if d.name not in used)
+    return math.prod(rest) * sum(1 for _ in inside.points(bounds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A choice in a report, and what it costs."""
+
+    passes: str
+    cost: Cost
+    fits: bool
+    chosen: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The cost of a choice and of those next to it, as rows.
+
+    `str(report)` is a table. `words` states what each pass did, and what stayed as it was and why.
+    """
+
+    rows: tuple[Row, ...]
+    memory: int | None
+    words: tuple[str, ...]
+
+    @property
+    def chosen(self) -> Row:
+        """The row of the choice."""
+        return next(row for row in self.rows if row.chosen)
+
+    def __str__(self) -> str:
+        limit = "no limit" if self.memory is None else f"at most {self.memory:,} bytes"
+        width = max(len(row.passes) for row in self.rows)
+        lines = [f"  {'passes':{width}} {'bytes':>14} {'operations':>12} {'flops':>16}  ({limit})"]
+        for row in self.rows:
+            cost, mark = row.cost, "*" if row.chosen else " "
+            note = "" if row.fits else "  too large"
+            numbers = f"{cost.bytes:>14,} {cost.operations:>12,} {cost.flops:>16,}"
+            lines.append(f"{mark} {row.passes:{width}} {numbers}{note}")
+        return "\n".join([*lines, *self.words])

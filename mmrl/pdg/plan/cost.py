@@ -1,0 +1,151 @@
+"""Count what a run takes without computing it: bytes alive, operations, floating-point operations.
+
+The bytes are those of every value from the operation that makes it to its last reader, at each
+event of the run, as the interpreter holds them: a merge copies nothing unless it is read by slices
+along one dimension, because those are kept in one array, and an operation that is the last to read
+a value may write over it. Temporary arrays inside of an operation are XLA's, and not counted.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from mmrl.pdg.build.graph import Graph, Output, Point
+from mmrl.pdg.passes.choose import Cost, count, operations
+from mmrl.pdg.plan.account import Read, ReadTable, nbytes
+from mmrl.pdg.plan.code import Body, Event, trace
+from mmrl.pdg.plan.frees import donations
+from mmrl.pdg.schedule import Schedule
+
+MOST = 50_000
+"""Runs of operations that are followed one by one; longer runs are extrapolated."""
+
+
+def cost(schedule: Schedule, loops: Body, bounds: Mapping[str, int]) -> Cost:
+    """Return the cost of a run; `loops` are those of the schedule."""
+    graph = schedule.graph
+    return Cost(peak(schedule, loops, bounds), operations(graph, bounds), flops(graph, bounds))
+
+
+def peak(schedule: Schedule, loops: Body, bounds: Mapping[str, int]) -> int:
+    """Return the most bytes alive at once.
+
+    If more than `MOST` operations run, the outermost dimension is cut to 3 and to 4 points, and the
+    peak is continued along the line through these two.
+    """
+    sizes, outermost = dict(bounds), next(iter(schedule.graph.bounds), None)
+    few = outermost is None or sizes[outermost] <= 4
+    if outermost is None or few or operations(schedule.graph, sizes) <= MOST:
+        return int(timeline(schedule, trace(loops, **sizes), sizes).max(initial=0))
+    first, second = (peak(schedule, loops, sizes | {outermost: size}) for size in (3, 4))
+    return second + (second - first) * (sizes[outermost] - 4)
+
+
+Value = tuple[Output, Point]
+
+
+def timeline(schedule: Schedule, events: Sequence[Event], bounds: Mapping[str, int]) -> np.ndarray:
+    """Return the bytes alive during each operation of a run; results stay to its end."""
+    graph, table = schedule.graph, ReadTable(schedule.graph, bounds)
+    donated = set(donations(schedule))
+    root: dict[Value, Value] = {}
+    last: dict[Value, int] = {}  # the last use of each value under its own name
+    begin: dict[Value, int] = {}
+    gives: list[tuple[int, Value]] = []
+    runs = [(str(name), point) for kind, name, point in events if kind == "run"]
+    for now, (name, point) in enumerate(runs):
+        read = [(each.edge, value) for each in table.reads[name] for value in _values(each, point)]
+        read = [(edge, value) for edge, value in read if value in root]
+        last |= {value: now for _, value in read}
+        made = [(tensor, point) for tensor in table.outputs[name]]
+        last |= dict.fromkeys(made, now)
+        if graph.ops[name].run is None and len(table.sliced[name, 0]) != 1:
+            root[made[0]] = root[read[0][1]]
+            continue
+        gives += [(now, v) for e, v in read if e in donated and len(table.sliced[v[0]]) != 1]
+        root |= {value: value for value in made}
+        begin |= dict.fromkeys(made, now)
+    last |= {value: len(runs) for value in root if value[0] in graph.results}
+    holders: dict[Value, list[Value]] = {}
+    for value, place in root.items():
+        holders.setdefault(place, []).append(value)
+    end = {place: max(last[value] for value in names) for place, names in holders.items()}
+    for now, value in gives:  # what the operation writes takes the place of what it reads
+        others = (last[other] for other in holders[root[value]] if other != value)
+        if last[value] == now and all(each < now for each in others):
+            end[root[value]] = now - 1
+    size = {tensor: nbytes(kind) for tensor, kind in table.types().items()}
+    steps = np.zeros(len(runs) + 2, np.int64)
+    for value, now in begin.items():
+        steps[now] += size[value[0]]
+        steps[end[value] + 1] -= size[value[0]]
+    return np.cumsum(steps)[: len(runs)]
+
+
+def _values(read: Read, point: Point) -> Iterable[Value]:
+    if not read.exists(point):
+        return ()
+    axes = (part if isinstance(part, range) else (part,) for part in read.index(point))
+    return ((read.tensor, at) for at in itertools.product(*axes))
+
+
+def flops(graph: Graph, bounds: Mapping[str, int]) -> int:
+    """Return the floating-point operations of a run, by the primitives of each operation."""
+    table = ReadTable(graph, bounds)
+    types = table.types()
+    found = 0
+    for name, op in graph.ops.items():
+        if op.run is None or op.kind in ("input", "host", "constant"):
+            continue
+        values = []
+        for read in table.reads[name]:
+            lead = functools.partial(_led, read.widths)
+            values.append(jax.tree.map(lead, types[read.tensor]))
+        here = dict.fromkeys(op.domain.names, jax.ShapeDtypeStruct((), np.int32))
+
+        def run(point: Any, values: Any, op: Any = op) -> Any:
+            return op.run({**table.bounds, **point}, *values)
+
+        found += count(op, bounds) * work(jax.make_jaxpr(run)(here, values).jaxpr)
+    return found
+
+
+def _led(lead: Sequence[int], x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((*lead, *x.shape), x.dtype)
+
+
+def work(jaxpr: Any) -> int:
+    """Return the scalar operations of a jaxpr: 2 m n k of a product, else one for each number.
+
+    A `while` counts as one turn, and a `cond` as its longest branch.
+    """
+    found = 0
+    for equation in jaxpr.eqns:
+        inner = [work(each) for each in _inner(equation.params)]
+        turns = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        out = sum(math.prod(v.aval.shape) for v in equation.outvars if hasattr(v.aval, "shape"))
+        if inner:
+            found += turns * (max(inner) if equation.primitive.name == "cond" else sum(inner))
+        elif equation.primitive.name == "dot_general":
+            (axes, _), _ = equation.params["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            found += 2 * out * math.prod(shape[axis] for axis in axes)
+        else:
+            found += out
+    return found
+
+
+def _inner(params: Mapping[str, Any]) -> list[Any]:
+    """The jaxprs in an equation's parameters."""
+    found = []
+    for value in params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            each = getattr(each, "jaxpr", each)
+            if hasattr(each, "eqns"):
+                found.append(each)
+    return found

@@ -1,0 +1,176 @@
+"""Chosen passes: within the limit by the interpreter's account, and the same numbers as by hand."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from mmrl.pdg import Program, compile, min_
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.passes.choose import Along, Choice, Fixed, count, operations, parse_bytes, widest
+from mmrl.pdg.plan.cost import flops, work
+from mmrl.pdg.run import Automatic
+
+SIZES: Any = {"I": 2, "T": 16, "B": 4}
+
+
+def returns(n: int = 3) -> Graph:
+    """Sums over b and t of tanh(observation) and an n-step return, in a walk along t."""
+    p = Program("i", "t", "b")
+    (i, t, b), (_, T, B) = p.symbols, p.bounds
+    w, x = p.tensor(i, name="w"), p.tensor(i, t, b, name="x")
+    w[0], x[i, 0, b] = jnp.float32(0.5), jnp.ones(8)
+    step = p.fn(lambda w, x, k: (jnp.sin(w * x + k), x.sum()), w, x, p.value(b), name="step")
+    x[i, t + 1, b], reward = step
+    gain = reward[i, t : min_(t + n, T), b].discounted_sum(0.9)
+    loss = p.fn(lambda w, x, g: jnp.tanh(w * x).sum() * g, w, x, gain, name="loss")
+    total = loss[i, t, 0:B].sum(0)[i, 0:T].sum(0)
+    w[i + 1] = w - 0.01 * total
+    return p.graph(w)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch):
+    """Calls as users make them, without the type checker that only tests have."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return returns()
+
+
+@pytest.fixture(scope="module")
+def free(graph: Graph) -> Automatic:
+    return compile(graph, **SIZES)
+
+
+@pytest.fixture(scope="module")
+def wanted(graph: Graph) -> np.ndarray:
+    return np.asarray(compile(graph, {}).interpret(SIZES).results[0])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", [None, 0.7, 0.4])
+def test_a_limit_holds_by_the_account_of_a_run(
+    graph: Graph, free: Automatic, wanted: np.ndarray, part: float | None
+):
+    most = free.report().chosen.cost
+    limit = most.bytes if part is None else int(part * most.bytes)
+    compiled = compile(graph, memory=limit, **SIZES)
+    done, row = compiled.interpret(), compiled.report().chosen
+    np.testing.assert_allclose(done.results[0], wanted, rtol=1e-5)
+    np.testing.assert_allclose(compiled.xla()()[0], wanted, rtol=1e-5)
+    assert done.account.peak() == row.cost.bytes <= limit
+    assert row.cost.operations >= most.operations
+    runs = [event for event in done.account.events if event[0] == "run"]
+    merges = {name for name, op in compiled.at().graph.ops.items() if op.run is None}
+    assert sum(name not in merges for _, name, _ in runs) == row.cost.operations
+
+
+def test_the_choice_without_a_limit_runs_the_fewest_operations(free: Automatic):
+    report = free.report()
+    assert report.chosen.cost.operations == min(row.cost.operations for row in report.rows)
+    assert len(report.rows) > 3 and str(report).count("\n") >= len(report.rows)
+    assert [row.chosen for row in report.rows].count(True) == 1
+
+
+@pytest.mark.full
+def test_blocks_are_as_large_as_the_limit_allows(graph: Graph):
+    sizes = {}
+    for limit in (6000, 2500, 1500):
+        choice = compile(graph, memory=limit, vectorize=None).choice(SIZES)
+        sizes[limit] = [each.size or 16 for each in choice.along if each.name == "t"] or [1]
+    assert sizes[6000] >= sizes[2500] >= sizes[1500] and sizes[6000] > sizes[1500]
+
+
+def test_parts_that_the_caller_decides_stay(graph: Graph, free: Automatic):
+    whole = free.choice()
+    assert not compile(graph, fuse=False, **SIZES).choice().fuse and whole.fuse
+    tiled = compile(graph, tile={"t": 5}, **SIZES).choice()
+    assert Along("t", size=5) in tiled.along and {each.name for each in tiled.along} == {"t", "b"}
+    assert [each.name for each in compile(graph, vectorize=["b"], **SIZES).choice().along] == ["b"]
+    assert compile(graph, vectorize=[], fuse=False, **SIZES).choice() == Choice()
+
+
+@pytest.mark.full
+def test_passes_of_a_choice_give_the_same_program(graph: Graph):
+    automatic = compile(graph, memory=3000, **SIZES)
+    hand = compile(graph, automatic.choice().passes())
+    assert str(hand) == automatic.text() and str(hand.graph) == str(automatic.at().graph)
+
+
+@pytest.mark.full
+def test_a_choice_is_of_its_bounds(graph: Graph):
+    compiled = compile(graph, memory=4000)
+    small, large = (compiled.report(SIZES | {"T": T}).chosen for T in (4, 64))
+    assert small.cost.bytes <= 4000 >= large.cost.bytes and small.passes != large.passes
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"memory": 10}, "`memory` must be at least .* got 10"),
+        ({"memory": "much"}, "`memory` must be a number of bytes"),
+        ({"memory": 0}, "`memory` must be a number of bytes"),
+        ({"vectorize": ["z"]}, "`z` must be a dimension, one of"),
+        ({"tile": {"t": 0}}, "`tile` of t must be"),
+        ({"tile": {"t": 2}, "vectorize": ["t"]}, "different dimensions"),
+        ({"Z": 3}, "`bounds` must name"),
+        ({"passes": {}, "memory": 8}, "`passes` must be the only choice, got memory"),
+        ({"passes": {}, "T": 8}, "`passes` must be the only choice, got T"),
+    ],
+)
+def test_wrong_wishes_are_named(graph: Graph, options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        compile(graph, **options).xla(SIZES)
+
+
+def test_sizes_are_read_with_their_units():
+    texts = {"8 MB": 8_000_000, "8MiB": 8 * 2**20, "512 kB": 512_000, "7": 7, "1.5e3 B": 1500}
+    assert {text: parse_bytes(text) for text in texts} == texts
+    assert parse_bytes(None) is None and parse_bytes(12.0) == 12
+
+
+def test_operations_are_counted_as_points():
+    graph = returns()
+    for op in graph.ops.values():
+        for bounds in ({"I": 1, "T": 3, "B": 2}, SIZES):
+            assert count(op, bounds) == len(list(op.domain.points(bounds)))
+
+
+def test_flops_of_products_and_loops():
+    a, b = jnp.ones((3, 4)), jnp.ones((4, 5))
+    assert work(jax.make_jaxpr(lambda a, b: a @ b)(a, b).jaxpr) == 2 * 3 * 4 * 5
+    many = jax.make_jaxpr(lambda a: jax.lax.fori_loop(0, 7, lambda _, a: a * a, a))(a).jaxpr
+    once = jax.make_jaxpr(lambda a: jax.lax.fori_loop(0, 1, lambda _, a: a * a, a))(a).jaxpr
+    assert work(many) == 7 * work(once)
+
+
+@pytest.mark.full
+def test_long_runs_are_continued_along_the_outermost_dimension(
+    graph: Graph, free: Automatic, monkeypatch: pytest.MonkeyPatch
+):
+    compiled = free.at()
+    sizes = SIZES | {"I": 9}
+    exact = compile(graph, **sizes).report().chosen.cost.bytes
+    monkeypatch.setattr("mmrl.pdg.plan.cost.MOST", 1)
+    assert compile(graph, **sizes).report().chosen.cost.bytes == exact
+    assert flops(compiled.graph, sizes) > flops(compiled.graph, SIZES)
+
+
+def test_a_reset_stays_in_its_loop(graph: Graph):
+    names = [each.name for each in widest(graph, SIZES).along]
+    assert "i" not in names and set(names) == {"b", "t"}
+    assert operations(graph, SIZES) > 4 * operations(widest(graph, SIZES).apply(graph), SIZES)
+    fixed = Fixed(recompute=False, lift=[])
+    assert not any(each.lift for each in widest(graph, SIZES, fixed).along)
+    assert isinstance(compile(graph), Automatic)
+    rows = itertools.pairwise(dataclasses.astuple(Along(name)) for name in names)
+    assert all(a != b for a, b in rows)
