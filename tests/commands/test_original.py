@@ -20,21 +20,26 @@ from tests.helpers.runs import CONFIG
 NAMES = [*(f"{task}Easy" for task in LEVELS), "RepeatPreviousPaper"]
 
 
+@pytest.mark.filterwarnings("ignore:Maze environments:DeprecationWarning")
 @pytest.mark.full_except("popgym-RepeatFirstEasy-v0", "popgym-CountRecallEasy-v0")
 @pytest.mark.slow
 @pytest.mark.parametrize("env", [f"popgym-{name}-v0" for name in NAMES])
 def test_the_original_shows_what_the_port_shows(env: str):
     """Shapes of observations and numbers of actions agree, also with the additions of a run."""
-    setup = Setup(env=env, observes=SHOWN)
-    config = dataclasses.replace(CONFIG, batch=1024, capacity=8192)
-    run = Run(dataclasses.replace(setup, config=config))
+    vector = "Pendulum" in env  # actions are vectors of numbers
+    config: Any = dataclasses.replace(CONFIG, batch=1024, capacity=16_384)
+    if vector:
+        config = AGENTS["ppo"].Config(memory="none", width=8)
+    run = Run(Setup(env, config, agent="ppo" if vector else "dqn", observes=SHOWN))
+    actions = run.program.env.action_space(run.program.params)
+    before = np.zeros((1, *actions.shape)) if vector else np.array([-1])
     theirs = original.original(env)()
     seen = original._flat(theirs, theirs.reset(seed=0)[0])[None]
-    features = original.features(run, seen, np.array([-1]), np.zeros(1), np.array([True]))
+    features = original.features(run, seen, before, np.zeros(1), np.array([True]))
     space = run.program.env.observation_space(run.program.params)
     assert features.shape == (1, *space.shape)
-    last = run.program.env.action_space(run.program.params).n - 1
-    theirs.step(original._action(theirs, int(last)))
+    last = np.full(actions.shape, actions.high) if vector else int(actions.n) - 1
+    theirs.step(original._action(theirs, last))
 
 
 # One agent for each way to read an action from a network.
