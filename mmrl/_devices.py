@@ -11,8 +11,8 @@ ENVIRONMENTS = "environments"
 def split_rows(tree: PyTree[Shaped[Array, "rows ..."]]) -> PyTree[Shaped[Array, "rows ..."]]:
     """Divide the rows of arrays among the devices of an agent, where these divide their number.
 
-    The values stay; without a mesh that has the axis `ENVIRONMENTS`, nothing happens. The compiler
-    then computes from each row on its device, and adds up over rows in one all-reduce.
+    Values do not change, and without a mesh that has the axis `ENVIRONMENTS` this is the identity.
+    The compiler computes from each row on its device, and adds up over rows in one all-reduce.
     """
     devices = dict(jax.sharding.get_abstract_mesh().shape).get(ENVIRONMENTS, 1)
 

@@ -56,12 +56,12 @@ ONE = Devices()
 
 
 def share(number: int | None, seeds: int, environments: int) -> Devices:
-    """The division of agents among `number` devices; warns if fewer of them can be used.
+    """Return the division of agents among `number` devices; warn if fewer of them can be used.
 
-    By default among all if there are several processes, else none. Seeds are divided among as many
-    as divide their number, and the environments of each agent among as many as are left for it.
-    Raises `ValueError` for more devices than there are, and if those of a process would have
-    nothing to do.
+    The default is all devices of several processes, or one device of a single process. The number
+    of groups is the largest that divides the seeds, and the number of devices in a group the
+    largest that divides the environments.
+    Raises `ValueError` for more devices than there are, and if a process would be left idle.
     """
     many = jax.process_count() > 1
     number = (jax.device_count() if many else 1) if number is None else number

@@ -1,6 +1,6 @@
-"""Agents that train side by side in one program, each with a key, and numbers, of its own.
+"""Several agents trained in one vmapped program, with different keys and numbers.
 
-On several devices, each group of them has some of the agents, and divides their environments.
+On several devices, each group of devices has some of the agents and divides their environments.
 """
 
 import contextlib
@@ -76,8 +76,8 @@ def _settled(state: PyTree) -> PyTree:
 def _over(devices: Devices, init: Compiled, block: Compiled) -> tuple[Compiled, Compiled]:
     """`init` and `block` on several devices.
 
-    Seeds are divided by hand, because nothing crosses between them. Inside of a group of devices
-    the compiler divides the work along the arrays of the state that grow with the environments.
+    Seeds are divided by `shard_map`, because they are independent. Within a group of devices the
+    compiler divides the work along the arrays of the state that grow with the environments.
     """
     mesh: Any = devices.mesh
     each = PartitionSpec(SEEDS)
@@ -94,8 +94,8 @@ def _over(devices: Devices, init: Compiled, block: Compiled) -> tuple[Compiled, 
         )
 
     def placement(config, state):
-        shapes = growth(init, config, len(jax.tree.leaves(state)[0]))
-        return jax.tree.map(lambda x, axis: _spec(x, axis, mesh.shape[ENVIRONMENTS]), state, shapes)
+        axes = growth(init, config, len(jax.tree.leaves(state)[0]))
+        return jax.tree.map(lambda x, axis: _spec(x, axis, mesh.shape[ENVIRONMENTS]), state, axes)
 
     def placed(config, state):
         def one(x, spec):
@@ -113,7 +113,7 @@ def _over(devices: Devices, init: Compiled, block: Compiled) -> tuple[Compiled, 
         return placed(config, state), metrics
 
     def there(config, state):
-        """The state on these devices: after `init` and `block` it is, from a file it is not."""
+        """Return the state on these devices, where `init` and `block` leave it; a file does not."""
         first = jax.tree.leaves(state)[0]
         where = None if isinstance(first, Tracer) else getattr(first, "sharding", None)
         if isinstance(first, Tracer) or getattr(where, "mesh", None) == mesh:

@@ -171,71 +171,72 @@ applied = Exercise(
 )
 
 
-def _weights(
-    priorities: list[np.ndarray], beta: float, chance: Callable | None = None
-) -> np.ndarray:
-    """(N P)^-β over the largest, in one row: one device's sequences after another's."""
-    n, count = len(priorities), sum(map(len, priorities))
-    chance = chance or (lambda p: count * p / (n * p.sum()))
-    weights = np.concatenate([chance(p) ** -beta for p in priorities])
-    return weights / weights.max()
+def _put_in(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """What each device puts in, [device, draw, number]: its own rows, and zeros for the others."""
+    n, each = stored.shape[:2]
+    here = rows // each == np.arange(n)[:, None]
+    return np.where(here[..., None], stored[:, rows % each], 0)
 
 
-def _replays(rng: np.random.Generator) -> list[tuple]:
-    sizes = ((1, 3), (5, 20, 40), (4, 4), (7,), (2, 9, 3, 1), (6, 2))
+def _dealt(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """As if row r were on device r mod n."""
+    n, each = stored.shape[:2]
+    here = rows % n == np.arange(n)[:, None]
+    return np.where(here[..., None], stored[:, rows // n % each], 0)
+
+
+def _not_shifted(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    n, each = stored.shape[:2]
+    here = rows // each == np.arange(n)[:, None]
+    return np.where(here[..., None], stored[:, np.minimum(rows, each - 1)], 0)
+
+
+def _once(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    first = np.isin(np.arange(len(rows)), np.unique(rows, return_index=True)[1])
+    return np.where(first[:, None], _put_in(stored, rows), 0)
+
+
+def _draws(rng: np.random.Generator) -> list[tuple]:
     return [
-        ([rng.uniform(0.1, 3, m) * (1 + d) for d, m in enumerate(some)], beta)
-        for some, beta in zip(sizes, (1.0, 0.6, 0.4, 1.0, 0.8, 0.5), strict=True)
+        (rng.normal(size=(n, each, 2)), rng.integers(n * each, size=draws))
+        for n, each, draws in ((2, 2, 3), (4, 3, 20), (3, 5, 9), (1, 4, 6), (4, 1, 7), (2, 8, 12))
     ]
 
 
-def _own_most(priorities: list[np.ndarray], beta: float) -> np.ndarray:
-    own = [(p / p.sum()) ** -beta for p in priorities]
-    return np.concatenate([w / w.max() for w in own])
-
-
-weights = Exercise(
+put_in = Exercise(
     "18.3",
-    wanted=_weights,
-    cases=_replays,
+    wanted=_put_in,
+    cases=_draws,
     mistakes=(
         Mistake(
-            lambda priorities, beta: _weights(priorities, beta, lambda p: len(p) * p / p.sum()),
-            "These are the weights of each device as if it were alone. A device that stores few "
-            "sequences draws as often as one that stores many, so each of them comes more often: "
-            "use the number of all sequences in place of its own.",
+            lambda stored, rows: stored[:, rows % stored.shape[1]],
+            "Every device puts in a row for each draw, also for rows that it does not store, and "
+            "the sum has all of these. Put in zeros for a row of another device.",
         ),
         Mistake(
-            _own_most,
-            "Each device divides by its own largest weight, so equal steps weigh differently on "
-            "different devices. Divide by the largest weight of all.",
+            _not_shifted,
+            "The right devices put something in, but `rows` are counted over all devices. Among "
+            "its own rows, device i finds row r at r - i D.",
         ),
         Mistake(
-            lambda priorities, beta: _weights(
-                priorities, beta, lambda p: p / np.concatenate(priorities).sum()
-            ),
-            "That would be right if one tree held all sequences. Here every device draws the same "
-            "number from its own tree, whatever its sum is, so the chance of a sequence is its "
-            "priority over n times the sum of its own device.",
+            _dealt,
+            "You deal the rows out like cards. Device 0 has the first D rows, device 1 the next D, "
+            "and so on: device i has row r if r // D is i.",
         ),
         Mistake(
-            lambda priorities, beta: np.concatenate(
-                [
-                    (sum(map(len, priorities)) * p / (len(priorities) * p.sum())) ** -beta
-                    for p in priorities
-                ]
-            ),
-            "The chances are right, but the weights must be divided by the largest of all, so that "
-            "they only ever make a step smaller.",
+            _once,
+            "A row that is drawn twice is in the minibatch twice, so its device must put it in at "
+            "both places.",
         ),
         Mistake(
-            lambda priorities, beta: _weights(priorities, -beta),
-            "What is drawn more often must weigh less: the exponent is minus β.",
+            lambda stored, rows: _put_in(stored, rows) / len(stored),
+            "That is right for a mean over devices. An all-reduce adds, and only one of the terms "
+            "is not zero: put in the row as it is.",
         ),
         Mistake(
-            lambda priorities, beta: _weights(priorities, 1.0),
-            "The exponent β is missing. Where it is below 1, a part of the bias is left in on "
-            "purpose.",
+            lambda stored, rows: _put_in(stored, rows).sum(axis=0),
+            "That is the minibatch, which all devices have after the all-reduce. Give what each "
+            "of them puts in, with an axis for the device in front.",
         ),
     ),
 )

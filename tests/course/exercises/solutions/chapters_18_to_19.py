@@ -55,21 +55,30 @@ def _applied_by_device(sums, counts, longest):
     return np.where(np.linalg.norm(mean) > longest, longest * mean / np.linalg.norm(mean), mean)
 
 
-def _weights_loop(priorities, beta):
-    chances = [p / own.sum() for own in priorities for p in own]
-    return [(min(chances) / chance) ** beta for chance in chances]
+def _put_in_loop(stored, rows):
+    found = np.zeros((len(stored), len(rows), *stored.shape[2:]))
+    for draw, row in enumerate(rows):
+        device, place = divmod(int(row), stored.shape[1])
+        found[device, draw] = stored[device, place]
+    return found
 
 
-def _weights_repeat(priorities, beta):
-    p = np.concatenate(priorities)
-    chance = p / np.repeat([own.sum() for own in priorities], [len(own) for own in priorities])
-    return (chance / chance.min()) ** -beta
+def _put_in_padded(stored, rows):
+    """Rows of other devices are those of an array of zeros."""
+    n, each = stored.shape[:2]
+    whole = [np.zeros((n * each, *stored.shape[2:])) for _ in range(n)]
+    for device, own in enumerate(stored):
+        whole[device][device * each : (device + 1) * each] = own
+    return np.stack([own[rows] for own in whole])
 
 
-def _weights_jax(priorities, beta):
-    n, N = len(priorities), sum(len(p) for p in priorities)
-    w = jnp.concatenate([(N * jnp.asarray(p) / jnp.sum(p) / n) ** -beta for p in priorities])
-    return w / jnp.max(w)
+def _put_in_jax(stored, rows):
+    def one(own, device):
+        place = rows - device * len(own)
+        chosen = jax.nn.one_hot(place, len(own))  # zeros for a place beyond the ends
+        return jnp.einsum("kr,r...->k...", chosen, own, precision="highest")
+
+    return jax.vmap(one)(jnp.asarray(stored), jnp.arange(len(stored)))
 
 
 def _trimmed(returns):
@@ -88,7 +97,7 @@ def _masked(returns):
 SOLUTIONS = {
     "18.1": (_before_product, _before_scan, _before_in_place),
     "18.2": (_applied_loop, _applied_jax, _applied_by_device),
-    "18.3": (_weights_loop, _weights_repeat, _weights_jax),
+    "18.3": (_put_in_loop, _put_in_padded, _put_in_jax),
     "19.1": (
         lambda a, b: (max(a[0], b[0]), b[1] if b[0] >= a[0] else a[1] + b[2], a[2] + b[2]),
         lambda a, b: np.where(b[0] < a[0], [a[0], a[1] + b[2], a[2] + b[2]], [*b[:2], a[2] + b[2]]),
