@@ -172,7 +172,7 @@ applied = Exercise(
 
 
 def _put_in(stored: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """What each device puts in, [device, draw, number]: its own rows, and zeros for the others."""
+    """Put in the rows of each device, and zeros for the others: [device, draw, number]."""
     n, each = stored.shape[:2]
     here = rows // each == np.arange(n)[:, None]
     return np.where(here[..., None], stored[:, rows % each], 0)
