@@ -9,6 +9,9 @@ Six verbs, in the order in which a program passes through them, and in which to 
 - `plan`: which memory it uses, and until when; the loops
 - `run`: `compile` a graph; interpret it, or run it as one XLA program
 
+What happens between a `Program` and a compiled loop is in nine files: `build.program`, `clean`,
+`passes`, `schedule`, `plan.frees`, `plan.code`, `plan.layout`, `run.lowering` and `run.xla`.
+
 The system is from "TimeRL: Efficient Deep Reinforcement Learning with Polyhedral Dependence
 Graphs"; section numbers in this package are that paper's.
 """

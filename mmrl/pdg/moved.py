@@ -19,7 +19,11 @@ MOVED = {
 SPLIT = {
     "language": ("mmrl.pdg.build.program",),
     "verify": ("mmrl.pdg.clean.validate",),
-    "schedule.frees": ("mmrl.pdg.plan.frees", "mmrl.course.ch16_graphs_and_schedules.joint"),
+    "schedule.frees": (
+        "mmrl.pdg.plan.frees",
+        "mmrl.pdg.plan.swap",
+        "mmrl.course.ch16_graphs_and_schedules.joint",
+    ),
 }
 """Packages that are one module now, and modules that were split."""
 

@@ -16,7 +16,8 @@ from mmrl.pdg.build.graph import Domain, Edge, Graph, Op, array_type
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.plan.account import DEVICE, HOST, Account, ReadTable
 from mmrl.pdg.plan.code import Body, Execute, Free
-from mmrl.pdg.plan.frees import Swap, donations
+from mmrl.pdg.plan.frees import donations
+from mmrl.pdg.plan.swap import Swap
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.arrays import BACKENDS, HOST_MEMORY, Jax
 from mmrl.pdg.run.interpreter import (

@@ -22,7 +22,6 @@ from mmrl.pdg.plan.frees import (
     Statement,
     donations,
     plan_memory,
-    tensors,
     unproved,
 )
 from mmrl.pdg.run.naive import check
@@ -277,7 +276,7 @@ def test_exact_frees_keep_no_more_than_the_joint_search(name: str):
     theirs = check(made, trace(generate(joint), **sizes), **sizes)
     ours = check(made, trace(program(name), **sizes), **sizes)
     assert theirs.ok and ours.ok
-    assert all(ours.device[tensor] <= theirs.device[tensor] for tensor in tensors(made))
+    assert all(ours.device[tensor] <= theirs.device[tensor] for tensor in made.tensors)
     assert max(ours.timeline) <= max(theirs.timeline)
 
 

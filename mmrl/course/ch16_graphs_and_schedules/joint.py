@@ -7,7 +7,7 @@ from typing import Any
 from mmrl.pdg.build import sets
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.build.sets import OUT, maps, solve, union
-from mmrl.pdg.plan.frees import MemoryPlan, Statement, ends_of, tensors
+from mmrl.pdg.plan.frees import MemoryPlan, Statement, ends_of
 from mmrl.pdg.schedule import Proximity, lengthened, nearness
 
 
@@ -19,7 +19,7 @@ def jointly(graph: Graph, proximity: Proximity = "upper") -> MemoryPlan:
     `plan_memory` does; here the wish for early frees may move the operations too.
     """
     context = sets.new_context()
-    freed = {f"free_{op}_{k}": (op, k) for op, k in tensors(graph) if (op, k) not in graph.results}
+    freed = {f"free_{op}_{k}": (op, k) for op, k in graph.tensors if (op, k) not in graph.results}
     statements = {name: Statement("run", name) for name in graph.ops}
     statements |= {name: Statement("free", *tensor) for name, tensor in freed.items()}
 

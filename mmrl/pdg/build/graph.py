@@ -260,6 +260,11 @@ class Graph:
             found[edge.sink] = (*found.get(edge.sink, ()), edge)
         return found
 
+    @functools.cached_property
+    def tensors(self) -> list[Output]:
+        """All outputs of all operations."""
+        return [(name, k) for name, op in self.ops.items() for k in range(len(op.outputs))]
+
     def inputs(self, sink: str) -> tuple[Edge, ...]:
         """The edges into `sink`, by argument; a merge has several into argument 0."""
         return self._inputs.get(sink, ())

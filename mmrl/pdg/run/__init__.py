@@ -35,7 +35,8 @@ from mmrl.pdg.passes.choose import (
 from mmrl.pdg.plan.account import ReadTable, nbytes
 from mmrl.pdg.plan.code import Body, Event, generate, text, trace
 from mmrl.pdg.plan.cost import cost
-from mmrl.pdg.plan.frees import MemoryPlan, Swap, plan_memory
+from mmrl.pdg.plan.frees import MemoryPlan, plan_memory
+from mmrl.pdg.plan.swap import Swap
 from mmrl.pdg.run import naive
 from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla

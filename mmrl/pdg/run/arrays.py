@@ -1,4 +1,4 @@
-"""What the interpreter needs of an array library, for JAX and for NumPy.
+"""Array libraries of the interpreter: JAX and NumPy behind one small protocol.
 
     compiled.interpret(T=9)                      # JAX: each operation is compiled once
     compiled.interpret(T=9, backend="numpy")     # NumPy: plain calls, for a debugger
