@@ -17,6 +17,7 @@ from mmrl import envs
 from mmrl.course import programs
 from mmrl.course.programs import Environment, Memory, Network
 from mmrl.pdg.build.graph import Domain, Graph
+from mmrl.pdg.build.nn import Adam, Layer, Layers, dense
 from mmrl.pdg.build.program import point_key
 from mmrl.pdg.passes import vectorize
 from mmrl.pdg.run import compile
@@ -48,6 +49,19 @@ def network(shape: tuple[int, ...], actions: int, critic: bool = False) -> Netwo
         return (h @ w["B"], h @ w["V"]) if critic else h @ w["B"]
 
     return Network(init, apply)
+
+
+def layers(size: int, actions: int) -> Layers:
+    """Logits and values of layers that are operations of their own."""
+
+    def init(key: Any) -> PyTree:
+        return {"B": 0.1 * jax.random.normal(key, (16, actions)), "V": jnp.zeros(16)}
+
+    return Layers(
+        lambda obs: obs.reshape(-1),
+        dense("hidden", size, 16, jnp.tanh),
+        Layer("heads", init, lambda w, h: (h @ w["B"], h @ w["V"])),
+    )
 
 
 def lru(shape: tuple[int, ...], actions: int) -> Memory:
@@ -186,7 +200,7 @@ CLIPPED = programs.ActorCritic(clip=0.005)  # so narrow that ratios of the secon
 
 
 def by_hand_actor_critic(
-    env: Environment, net: Network, opt: Any, T: int, epochs: int | None
+    env: Environment, net: Network | Layers, opt: Any, T: int, epochs: int | None
 ) -> Callable:
     """A2C, or PPO if there are `epochs`."""
     c = CLIPPED
@@ -248,6 +262,11 @@ def case(name: str) -> Case:
         critic = (cartpole[0], network(*cartpole[1:], critic=True), opt)
         graph = programs.a2c(*critic)
         return Case(graph, by_hand_actor_critic(*critic, 16, None), bounds | {"T": 16})
+    if name == "PPO of layers":
+        # Layers are operations, and Adam is equations; by hand it is optax.
+        layered = catch[0], layers(math.prod(catch[1]), catch[2])
+        hand = by_hand_actor_critic(*layered, opt, 9, 2)
+        return Case(programs.ppo(*layered, Adam(1e-2), CLIPPED), hand, bounds | {"K": 2})
     return Case(
         programs.ppo(*critic, CLIPPED),
         by_hand_actor_critic(*critic, 9, 2),
@@ -255,7 +274,7 @@ def case(name: str) -> Case:
     )
 
 
-CASES = ["3-step CartPole", "LRU", "A2C", "PPO"]
+CASES = ["3-step CartPole", "LRU", "A2C", "PPO", "PPO of layers"]
 
 
 def close(found: Any, wanted: Any) -> None:

@@ -5,6 +5,7 @@ observations may have any size, networks as small as can be, and plain gradient 
 """
 
 import functools
+import itertools
 import zlib
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from mmrl._dtypes import finite
 from mmrl.course.programs import ActorCritic, Environment, Network
 from mmrl.course.programs.decoder import choose, embed, mix, project
+from mmrl.pdg.build.nn import Layer, Layers, dense
 
 GAMMA = 0.99
 HIDDEN = 16
@@ -124,7 +126,7 @@ def rollout(
 
 def reinforce(
     env: Environment,
-    net: Network,
+    net: Network | Layers,
     opt: Any,
     n: int | None,
     iterations: int,
@@ -150,7 +152,9 @@ def reinforce(
     return functools.partial(_train, net, opt, iterate, iterations)
 
 
-def _train(net: Network, opt: Any, iterate: Callable, iterations: int, key: jax.Array) -> tuple:
+def _train(
+    net: Network | Layers, opt: Any, iterate: Callable, iterations: int, key: jax.Array
+) -> tuple:
     """The last parameters, and the score of each of the iterations, from a key."""
     w = net.init(key_of(key, "start"))
     one = functools.partial(iterate, key)
@@ -158,30 +162,31 @@ def _train(net: Network, opt: Any, iterate: Callable, iterations: int, key: jax.
     return w, scores
 
 
-def critic(width: int, hidden: int = HIDDEN, depth: int = 1, actions: int = 2) -> Network:
+def policy(width: int, hidden: int = HIDDEN, actions: int = 2) -> Layers:
+    """Logits, after one layer of hidden units."""
+    first = dense("hidden", width, hidden, jnp.tanh, bias=False)
+    return Layers(first, dense("logits", hidden, actions, bias=False, scale=0.1))
+
+
+def critic(width: int, hidden: int = HIDDEN, depth: int = 1, actions: int = 2) -> Layers:
     """Logits and values, after `depth` layers of `hidden` units."""
 
     def init(key: jax.Array) -> dict:
-        first, last, *keys = jax.random.split(key, 1 + 1 + depth)
-        sizes = [width] + [hidden] * depth
-        layers = [
-            jax.random.normal(k, (a, b)) / a**0.5
-            for k, a, b in zip(keys, sizes, sizes[1:], strict=False)
-        ]
-        ends = jax.random.normal(first, (hidden, actions)), jax.random.normal(last, (hidden,))
-        return {"layers": layers, "B": ends[0] / 10, "V": ends[1] / 10}
+        a, b = jax.random.split(key)
+        ends = jax.random.normal(a, (hidden, actions)), jax.random.normal(b, (hidden,))
+        return {"B": ends[0] / 10, "V": ends[1] / 10}
 
-    def apply(w: dict, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        for layer in w["layers"]:
-            obs = jnp.tanh(obs @ layer)
-        return obs @ w["B"], obs @ w["V"]
-
-    return Network(init, apply)
+    sizes = [width] + [hidden] * depth
+    layers = [
+        dense(f"hidden_{n}", *size, jnp.tanh, bias=False)
+        for n, size in enumerate(itertools.pairwise(sizes))
+    ]
+    return Layers(*layers, Layer("heads", init, lambda w, h: (h @ w["B"], h @ w["V"])))
 
 
 def ppo(
     env: Environment,
-    net: Network,
+    net: Network | Layers,
     opt: Any,
     iterations: int,
     epochs: int,

@@ -13,10 +13,11 @@ import jax
 import numpy as np
 
 from mmrl.course.ch17_compiling import by_hand
-from mmrl.course.ch17_compiling.by_hand import GAMMA, critic, descent, network, screen
+from mmrl.course.ch17_compiling.by_hand import GAMMA, critic, descent, policy, screen
 from mmrl.course.programs import ActorCritic, decoder, ppo, reinforce
 from mmrl.course.programs.decoder import initial
-from mmrl.pdg.passes import lift_loops, tile, vectorize
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
 from mmrl.pdg.run import Compiled, compile
 
 TILE, ITERATIONS, EPOCHS = 16, 2, 4
@@ -28,7 +29,7 @@ def compiled(n: int | None, m: int, width: int) -> Compiled:
 
     Returns to the end of the episode are lifted: a loop backward, in place of all windows.
     """
-    graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA)
+    graph = reinforce(screen(width), policy(width), descent(0.01), n=n, gamma=GAMMA)
     return compile(graph, together(m))
 
 
@@ -38,7 +39,12 @@ def together(m: int) -> dict[str, Callable]:
     passes["lift"] = lambda graph: lift_loops(graph, "t")
     if m > 1:
         passes["tile"] = lambda graph: tile(graph, "t", m)
+        passes["fuse"] = lambda graph: fuse(graph, _tiled(graph, m))  # each epoch in one loop
     return passes
+
+
+def _tiled(graph: Graph, m: int) -> list[str]:
+    return [name for name, op in graph.ops.items() if op.params.get("block") == m]
 
 
 @functools.lru_cache(1)
@@ -46,7 +52,7 @@ def entrants(
     n: int | None, T: int, batch: int, width: int, tiles: tuple[int, ...] = ()
 ) -> dict[str, Any]:
     """Compiled programs, by hand and ours. Tiles are of one step, of `TILE`, and of the episode."""
-    net, key, bounds = network(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
+    net, key, bounds = policy(width), jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
     hand = by_hand.reinforce(screen(width), net, descent(0.01), n, ITERATIONS, T, batch)
     found = {"by hand": jax.jit(hand).lower(key).compile()}
     for m in tiles or ((T,) if n is None else (1, TILE, T)):

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import finite
+from mmrl.pdg.build.autodiff import gradient
+from mmrl.pdg.build.nn import Layer, Layers
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
 
@@ -115,20 +117,75 @@ def advance(
     return Steps(seen, carried, after, reward, goes_on, score)
 
 
-def start(
-    p: Program, network: Network | Memory, optimizer: Any
-) -> tuple[tuple[Tensor, Tensor], Callable]:
-    """The first parameters with the optimizer's state, and the function that updates both."""
+def layers(network: Network | Layers) -> Layers:
+    """Return the network as layers that read `seen`; a `Network` is one layer."""
+    if not isinstance(network, Layers):
+        network = Layers(Layer("network", network.init, network.apply))
+    first, *others = network.layers
+    return Layers(_of_observation(first), *others)
 
-    def first(key: PRNGKeyArray) -> tuple:
-        params = network.init(key)
-        return params, optimizer.init(params)
 
-    def update(params: PyTree, state: PyTree, gradient: PyTree) -> tuple:
-        changes, state = optimizer.update(gradient, state, params)
-        return jax.tree.map(jnp.add, params, changes), state
+def _of_observation(layer: Layer | Callable[[Any], Any]) -> Layer | Callable[[Any], Any]:
+    if not isinstance(layer, Layer):
+        return lambda seen: layer(seen[0])
+    return dataclasses.replace(layer, apply=lambda w, seen: layer.apply(w, seen[0]))
 
-    return p.sample(first, name="start"), update
+
+class Learner:
+    """Parameters as tensors over some dimensions, and the optimizer that changes them.
+
+    `w` holds the parameters of each layer by its name; there is one entry for a `Network` or a
+    `Memory`. The optimizer is one operation if it has optax's interface, `init` and `update`, or
+    equations if it has `step`, as `nn.Adam` does.
+    """
+
+    def __init__(
+        self, p: Program, network: Network | Memory | Layers, optimizer: Any, *symbols: Any
+    ):
+        names = network.names if isinstance(network, Layers) else ("network",)
+        several, whole = isinstance(network, Layers), hasattr(optimizer, "init")
+        flat = lambda tree: [tree[name] for name in names] if several else [tree]  # noqa: E731
+        tree = lambda w: dict(zip(names, w, strict=True)) if several else w[0]  # noqa: E731
+
+        def start(key: PRNGKeyArray) -> tuple:
+            params = network.init(key)
+            state = (optimizer.init(params),) if whole else ()
+            return *flat(params), *state
+
+        def update(*values: PyTree) -> tuple:
+            w, state, gradients = values[: len(names)], values[len(names)], values[len(names) + 1 :]
+            changes, state = optimizer.update(tree(gradients), state, tree(w))
+            after = jax.tree.map(jnp.add, tree(w), changes)
+            return *flat(after), state
+
+        self._tree, self._update, self._optimizer = tree, update, optimizer
+        titles = [f"{name}_params" for name in names] if several else ["params"]
+        self.w = {k: p.tensor(*symbols, name=t) for k, t in zip(names, titles, strict=True)}
+        self._state = [p.tensor(*symbols, name="moments")] if whole else []
+        first = p.sample(start, name="start")
+        for x, value in zip((*self.w.values(), *self._state), first, strict=True):
+            x[(0,) * len(symbols)] = value
+
+    def at(self, *index: Any) -> dict[str, Tensor]:
+        """Return the parameters of each layer at an index."""
+        return {name: w[index] for name, w in self.w.items()}
+
+    def descend(self, loss: Tensor) -> Tensor:
+        """Define the next parameters by the gradient of a loss; return the last of all."""
+        w = [*self.w.values()]
+        found = gradient(loss, *w)
+        gradients = found if isinstance(found, tuple) else (found,)
+        p = loss.program
+        if self._state:
+            *after, state = p.fn(self._update, *w, *self._state, *gradients, name="update")
+            p.follow(self._state[0], state)
+        else:
+            after = self._optimizer.step(w, gradients)
+        for x, value in zip(w, after, strict=True):
+            p.follow(x, value)
+        ends = tuple(dim.bound - 1 for dim in w[0].domain)
+        last = [value[ends] for value in after]
+        return last[0] if len(last) == 1 else p.fn(lambda *w: self._tree(w), *last, name="trained")
 
 
 def log_prob(logits: Float[Array, "... action"], action: Int[Array, "..."]) -> Float[Array, "..."]:

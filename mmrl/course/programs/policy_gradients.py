@@ -5,7 +5,7 @@ epochs.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,24 +14,25 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from mmrl.course.programs.parts import (
     Environment,
+    Learner,
     Memory,
     Network,
     Steps,
     advance,
     begin,
+    layers,
     log_prob,
-    start,
 )
-from mmrl.pdg.build.autodiff import gradient
 from mmrl.pdg.build.expr import min_
 from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.nn import Layers
 from mmrl.pdg.build.program import Program
 from mmrl.pdg.build.tensor import Tensor
 
 
 def reinforce(
     environment: Environment,
-    network: Network,
+    network: Network | Layers,
     optimizer: Any,
     *,
     n: int | None = None,
@@ -46,19 +47,13 @@ def reinforce(
         raise ValueError(f"`n` must be at least 1, or None for all rewards that follow; got {n}")
     p = Program("i", "t", "b")
     (i, t, b), T = p.symbols, p.bounds[1]
-    w, m = p.tensor(i, name="params"), p.tensor(i, name="moments")
-    (w[0], m[0]), update = start(p, network, optimizer)
-
-    def act(key: PRNGKeyArray, params: PyTree, seen: Any) -> tuple:
-        logits = network.apply(params, seen[0])
-        action = jax.random.categorical(key, logits)
-        return action, log_prob(logits, action)
-
+    learner = Learner(p, network, optimizer, i)
     seen, carried = begin(p, environment)
-    action, logp = p.sample(act, w, seen, name="act")
+    logits = layers(network)(learner.w, seen)
+    action = p.sample(jax.random.categorical, logits, name="act")
     now = advance(p, environment, seen, carried, action)
     returns = now.reward[i, t : T if n is None else min_(t + n, T), b].discounted_sum(gamma)
-    return _learn(p, update, w, m, logp, returns, now)
+    return _learn(p, learner, logits, action, returns, now)
 
 
 def remember(
@@ -70,36 +65,32 @@ def remember(
     """
     p = Program("i", "t", "b")
     (i, t, b), T = p.symbols, p.bounds[1]
-    w, m = p.tensor(i, name="params"), p.tensor(i, name="moments")
-    (w[0], m[0]), update = start(p, memory, optimizer)
+    learner = Learner(p, memory, optimizer, i)
     h = p.tensor(i, t, b, name="state")
     h[i, 0, b] = p.constant(memory.start(), name="initial")
 
-    def act(key: PRNGKeyArray, params: PyTree, state: PyTree, seen: Any) -> tuple:
-        state, logits = memory.apply(params, state, seen[0])
-        action = jax.random.categorical(key, logits)
-        return state, action, log_prob(logits, action)
+    def recall(params: PyTree, state: PyTree, seen: Any) -> tuple:
+        return memory.apply(params, state, seen[0])
 
     seen, carried = begin(p, environment)
-    h[i, t + 1, b], action, logp = p.sample(act, w, h, seen, name="act")
+    h[i, t + 1, b], logits = p.fn(recall, *learner.w.values(), h, seen, name="recall")
+    action = p.sample(jax.random.categorical, logits, name="act")
     now = advance(p, environment, seen, carried, action)
     returns = now.reward[i, t:T, b].discounted_sum(gamma)
-    return _learn(p, update, w, m, logp, returns, now)
+    return _learn(p, learner, logits, action, returns, now)
 
 
 def _learn(
-    p: Program, update: Callable, w: Tensor, m: Tensor, logp: Tensor, returns: Tensor, now: Steps
+    p: Program, learner: Learner, logits: Tensor, action: Tensor, returns: Tensor, now: Steps
 ) -> Graph:
     """Descend -Σ_t mean_b log π(a[t]) g[t], over the steps up to the end of each episode."""
-    i, (I, _, B) = p.symbols[0], p.bounds  # noqa: E741
 
-    def loss(logp: Array, returns: Array, seen: Any, count: Array) -> Array:
-        return -logp * returns * seen[1] / count
+    def loss(logits: Array, action: Array, returns: Array, seen: Any, count: Array) -> Array:
+        return -log_prob(logits, action) * returns * seen[1] / count
 
-    total = gradient(p.fn(loss, logp, returns, now.seen, p.value(B), name="loss"), w)
-    last, moments = p.fn(update, w, m, total, name="update")
-    w[i + 1], m[i + 1] = last, moments
-    return p.graph(last[I - 1], now.score)
+    count = p.value(p.bounds[2])
+    total = p.fn(loss, logits, action, returns, now.seen, count, name="loss")
+    return p.graph(learner.descend(total), now.score)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +105,7 @@ class ActorCritic:
 
 
 def advantages(
-    p: Program, network: Network, now: Steps, value: Tensor, w: Tensor, c: ActorCritic
+    p: Program, network: Layers, w: Mapping[str, Tensor], now: Steps, value: Tensor, c: ActorCritic
 ) -> Tensor:
     """A[t] = δ[t] + γ λ A[t + 1], δ[t] = r[t] + γ v[t + 1] - v[t] (Schulman et al. 2016, Eq. 16).
 
@@ -122,9 +113,7 @@ def advantages(
     """
     (i, *_, t, b), T = p.symbols, p.bounds[-2]
     following, ahead = (p.tensor(i, t, b, name=f"next_{x}") for x in ("value", "advantage"))
-    following[i, T - 1, b] = p.fn(
-        lambda w, seen: network.apply(w, seen[0])[1], w, now.after[i, T - 1, b], name="last_value"
-    )
+    following[i, T - 1, b] = network(w, now.after[i, T - 1, b], "last")[1]
     following[i, t, b] = value[i, t + 1, b]
     ahead[i, T - 1, b] = 0.0
 
@@ -136,81 +125,70 @@ def advantages(
     return result
 
 
-def _judge(network: Network, params: PyTree, seen: Any, action: Array | None, key: Any) -> tuple:
-    """An action, its log-probability, the value, and the entropy of the policy."""
-    logits, value = network.apply(params, seen[0])
-    if action is None:
-        action = jax.random.categorical(key, logits)
-    entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum()
-    return action, log_prob(logits, action), value, entropy
-
-
 def _loss(
     p: Program,
     now: Steps,
-    new: Sequence[Tensor],
-    old: Sequence[Tensor],
+    judged: tuple[Tensor, Tensor],
+    action: Tensor,
+    value: Tensor,
     gain: Tensor,
     c: ActorCritic,
-    ratio: bool,
+    *before: Tensor,
 ) -> Tensor:
     """The losses of policy, value and entropy at a step; their sum is a mean over all that count.
 
-    `new` and `old` are log-probabilities and values; of `new` the entropy, too.
+    `judged` are logits and values. `value`, `gain` and `before`, a log-probability, are of the time
+    of acting; with `before` the policy's loss is that of PPO.
     """
     (i, *_, t, _), (*_, T, B) = p.symbols, p.bounds
     alive = p.fn(lambda seen: seen[1], now.seen, name="alive")
     count = alive[i, t, 0:B].sum(0)[i, 0:T].sum(0)
 
     def loss(
-        logp: Array,
+        logits: Array,
         value: Array,
-        entropy: Array,
-        before: Array,
+        action: Array,
         v: Array,
         gain: Array,
         alive: Array,
         count: Array,
+        *before: Array,
     ) -> Array:
-        change = logp - before
-        if ratio:
-            r = jnp.exp(change)
+        logp = log_prob(logits, action)
+        if before:
+            r = jnp.exp(logp - before[0])
             gained = jnp.minimum(r * gain, jnp.clip(r, 1 - c.clip, 1 + c.clip) * gain)
         else:
-            gained = change * gain
+            gained = logp * gain
         missed = 0.5 * (value - (v + gain)) ** 2
+        entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum()
         return (c.value * missed - gained - c.entropy * entropy) * alive / count
 
-    fixed = [x.detach() for x in (*old, gain)]
-    return p.fn(loss, *new, *fixed, alive, count, name="loss")
+    value, gain, *fixed = (x.detach() for x in (value, gain, *before))
+    return p.fn(loss, *judged, action, value, gain, alive, count, *fixed, name="loss")
 
 
 def a2c(
     environment: Environment,
-    network: Network,
+    network: Network | Layers,
     optimizer: Any,
     config: ActorCritic = ActorCritic(),
 ) -> Graph:
     """Advantage actor-critic (Mnih et al. 2016), with generalized advantages."""
     p = Program("i", "t", "b")
-    i, I = p.symbols[0], p.bounds[0]  # noqa: E741
-    w, m = p.tensor(i, name="params"), p.tensor(i, name="moments")
-    (w[0], m[0]), update = start(p, network, optimizer)
+    judge, learner = layers(network), Learner(p, network, optimizer, p.symbols[0])
     seen, carried = begin(p, environment)
-    action, *new = p.sample(
-        lambda key, w, seen: _judge(network, w, seen, None, key), w, seen, name="act"
-    )
+    logits, value = judge(learner.w, seen)
+    action = p.sample(jax.random.categorical, logits, name="act")
     now = advance(p, environment, seen, carried, action)
-    gain = advantages(p, network, now, new[1], w, config)
-    total = gradient(_loss(p, now, new, new[:2], gain, config, ratio=False), w)
-    last, moments = p.fn(update, w, m, total, name="update")
-    w[i + 1], m[i + 1] = last, moments
-    return p.graph(last[I - 1], now.score)
+    gain = advantages(p, judge, learner.w, now, value, config)
+    loss = _loss(p, now, (logits, value), action, value, gain, config)
+    return p.graph(learner.descend(loss), now.score)
 
 
 def ppo(
     environment: Environment,
-    network: Network,
+    network: Network | Layers,
     optimizer: Any,
     config: ActorCritic = ActorCritic(),
 ) -> Graph:
@@ -220,25 +198,19 @@ def ppo(
     w[i, 0], so that the ratio of an epoch is 1 at k = 0 only.
     """
     p = Program("i", "k", "t", "b")
-    (i, k, *_), (I, K, *_) = p.symbols, p.bounds  # noqa: E741
-    w, m = p.tensor(i, k, name="params"), p.tensor(i, k, name="moments")
-    (w[0, 0], m[0, 0]), update = start(p, network, optimizer)
+    i, k, *_ = p.symbols
+    judge, learner = layers(network), Learner(p, network, optimizer, i, k)
     seen, carried = begin(p, environment)
-    action, *old = p.sample(
-        lambda key, w, seen: _judge(network, w, seen, None, key), w[i, 0], seen, name="act"
-    )
+    acting = learner.at(i, 0)
+    logits, value = judge(acting, seen)
+
+    def act(key: PRNGKeyArray, logits: Array) -> tuple[Array, Array]:
+        action = jax.random.categorical(key, logits)
+        return action, log_prob(logits, action)
+
+    action, before = p.sample(act, logits)
     now = advance(p, environment, seen, carried, action)
-    gain = advantages(p, network, now, old[1], w[i, 0], config)
-    _, *new = p.fn(
-        lambda w, seen, action: _judge(network, w, seen, action, None),
-        w,
-        seen,
-        action,
-        name="judge",
-    )
-    total = gradient(_loss(p, now, new, old[:2], gain, config, ratio=True), w)
-    last, moments = p.fn(update, w, m, total, name="update")
-    for was, new in ((w, last), (m, moments)):
-        was[i, k + 1] = new
-        was[i + 1, 0] = new[i, K - 1]
-    return p.graph(last[I - 1, K - 1], now.score)
+    gain = advantages(p, judge, acting, now, value, config)
+    judged = judge(learner.w, seen, "judged")
+    loss = _loss(p, now, judged, action, value, gain, config, before)
+    return p.graph(learner.descend(loss), now.score)

@@ -196,8 +196,12 @@ class _Reverse:
             return [node for node in nodes if jax.tree.leaves(self._kind(node))]
 
         def before(node: Output) -> list[Output]:
-            """All that a tensor is computed from, short of what `wrt` is computed from."""
-            return [] if node in wrt else [e.tensor for e in edges if e.sink == node[0]]
+            """All that a tensor is computed from, short of what `wrt` is computed from.
+
+            An integer ends the search: a chosen action carries no gradient to its logits.
+            """
+            ends = node in wrt or not jax.tree.leaves(self._kind(node))
+            return [] if ends else [e.tensor for e in edges if e.sink == node[0]]
 
         relevant = reach(wrt, after) & reach([(loss.source, loss.output)], before)
         self.outputs: dict[str, list[int]] = {}  # of each operation, those that carry a gradient
@@ -254,25 +258,33 @@ class _Reverse:
         return self.vjps[edge.sink][edge.input]
 
     def _vjp(self, op: Op) -> dict[int, Tensor]:
-        """One operation that gives the cotangents of those arguments that carry a gradient."""
+        """Return the cotangents of those arguments of an operation that carry a gradient.
+
+        Parameters, whose gradients are summed over points, have an operation of their own where
+        that computes nothing twice: then a sum is a product of matrices, and no term of it exists.
+        """
         inputs, outputs = self.program.reads[op.name], tuple(self.outputs[op.name])
         wanted = tuple(sorted({edge.input for edge in self.edges if edge.sink == op.name}))
         derivative = Derivative(op, tuple(x.type for x in inputs), wanted, outputs)
         cotangents = [self.gradient((op.name, k)) for k in outputs]
         kept = () if self.recompute else self._keep(derivative, inputs)
-        output = functools.partial(self.program.output, op.name)
+        here = tuple(k for k in wanted if inputs[k].domain.names == op.domain.names)
+        parts = [part for part in (here, tuple(k for k in wanted if k not in here)) if part]
         types, bounds = self.ops[op.name].outputs, self.program.bounds
-        back = PullBack.of(derivative, kept, types, bounds, chosen=self.recompute is not None)
-        results = self.program.build(
-            "vjp",
-            back,
-            [*(inputs[k] for k in back.read), *map(output, back.saved), *cotangents],
-            tuple(inexact(derivative.kinds[k]) for k in wanted),
-            domain=op.domain,
-            name=f"vjp_{op.name}",
-            params={"of": op.name, "wanted": wanted, "outputs": outputs},
-        )
-        return dict(zip(wanted, results, strict=True))
+        chosen, found = self.recompute is not None, {}
+        for back in PullBack.parts(derivative, parts, kept, types, bounds, chosen):
+            saved = [self.program.output(op.name, k) for k in back.saved]
+            results = self.program.build(
+                "vjp",
+                back,
+                [*(inputs[k] for k in back.read), *saved, *cotangents],
+                tuple(inexact(derivative.kinds[k]) for k in back.gives),
+                domain=op.domain,
+                name=f"vjp_{op.name}",
+                params={"of": op.name, "wanted": back.gives, "outputs": outputs},
+            )
+            found |= zip(back.gives, results, strict=True)
+        return found
 
     def _keep(self, derivative: Derivative, inputs: Sequence[Tensor]) -> list[Residual]:
         """Let the operation return its residuals too; return where each of them is."""

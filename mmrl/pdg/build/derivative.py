@@ -90,7 +90,7 @@ class Derivative:
             back, results = self.linearize(env, primals)
             return jax.tree.leaves(back), results
 
-        jaxpr, owners = self._traced(run, self.kinds, bounds)
+        jaxpr, owners = self.traced(run, self.kinds, bounds)
         sizes = [len(jax.tree.leaves(kind)) for kind in self.op.outputs]
         count = len(jaxpr.outvars) - sum(sizes)
         owned = [k for k, size in enumerate(sizes) for _ in range(size)]
@@ -113,16 +113,7 @@ class Derivative:
                 kept.append(Residual(leaf, output))
         return kept
 
-    def read(
-        self, run: Callable[..., Any], others: Sequence[Any], bounds: Sequence[Sym]
-    ) -> tuple[int, ...]:
-        """Return the arguments on which `run(env, *arguments, *others)` depends."""
-        jaxpr, owners = self._traced(run, [*self.kinds, *others], bounds)
-        _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-        asked = {owner for yes, owner in zip(used, owners, strict=True) if yes}
-        return tuple(k for k in range(len(self.kinds)) if k in asked)
-
-    def _traced(
+    def traced(
         self, run: Callable[..., Any], kinds: Sequence[Any], bounds: Sequence[Sym]
     ) -> tuple[Any, list[int | None]]:
         """The jaxpr of `run`, and the argument that each of its inputs is of; None for symbols."""
@@ -137,6 +128,16 @@ class Derivative:
 
 def _is_kept(primitive: Any, *_: Any, **params: Any) -> bool:
     return primitive.name not in _CHEAP
+
+
+def _dear(jaxpr: Any) -> int:
+    """The number of expensive equations of a jaxpr, with those of the functions that it calls."""
+    count = 0
+    for equation in jaxpr.eqns:
+        inner = [getattr(value, "jaxpr", value) for value in equation.params.values()]
+        inner = [value for value in inner if hasattr(value, "eqns")]
+        count += sum(map(_dear, inner)) if inner else equation.primitive.name not in _CHEAP
+    return count
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -156,34 +157,54 @@ class Forward:
 class PullBack:
     """`run(env, *arguments, *residuals, *cotangents)`: the cotangents of the arguments wanted.
 
-    Given are the arguments that it has to `read`; zeros stand in for the others, on which nothing
-    depends. The residuals are the outputs `saved` of the operation. `chosen` is true if the caller
-    decided whether there are any.
+    It `gives` some of them. Its arguments are those that it has to `read`; zeros stand in for the
+    others, on which nothing depends. The residuals are the outputs `saved` of the operation.
+    `chosen` is true if the caller decided whether there are any.
     """
 
     derivative: Derivative
+    gives: tuple[int, ...]
     kept: tuple[Residual, ...]
     read: tuple[int, ...]
     chosen: bool
 
     @classmethod
-    def of(
+    def parts(
         cls,
         derivative: Derivative,
+        parts: Sequence[tuple[int, ...]],
         kept: Sequence[Residual],
         outputs: Sequence[Any],
         bounds: Sequence[Sym],
         chosen: bool,
-    ) -> "PullBack":
-        """Return the map that reads as few arguments as it can.
+    ) -> list["PullBack"]:
+        """Return a map for each part of the arguments wanted, or one for all of them.
 
-        `outputs` are the types of the operation's outputs, with residuals among them.
+        There is one for all where the parts would both compute something expensive. Each reads as
+        few arguments and residuals as it can. `outputs` are the types of the operation's outputs,
+        with residuals among them.
         """
-        every = tuple(range(len(derivative.kinds)))
-        whole = cls(derivative, tuple(kept), every, chosen)
+        wanted, kinds = derivative.wanted, derivative.kinds
+        whole = cls(derivative, wanted, tuple(kept), tuple(range(len(kinds))), chosen)
         cotangents = [inexact(derivative.op.outputs[k]) for k in derivative.outputs]
-        others = [*(outputs[k] for k in whole.saved), *cotangents]
-        return dataclasses.replace(whole, read=derivative.read(whole, others, bounds))
+        saved = [outputs[k] for k in whole.saved]
+        jaxpr, owners = derivative.traced(whole, [*kinds, *saved, *cotangents], bounds)
+        sizes = [len(jax.tree.leaves(inexact(kinds[k]))) for k in wanted]
+        owned = [k for k, size in zip(wanted, sizes, strict=True) for _ in range(size)]
+
+        def needed(part: Sequence[int]) -> tuple[Any, list[bool]]:
+            return partial_eval.dce_jaxpr(jaxpr, [k in part for k in owned])
+
+        if sum(_dear(needed(part)[0]) for part in parts) > _dear(needed(wanted)[0]):
+            parts = [wanted]
+        found = []
+        for part in parts:
+            asked = {owner for owner, yes in zip(owners, needed(part)[1], strict=True) if yes}
+            read = tuple(k for k in range(len(kinds)) if k in asked)
+            places = {k for place, k in enumerate(whole.saved) if len(kinds) + place in asked}
+            own = tuple(residual for residual in kept if residual.output in places)
+            found.append(cls(derivative, tuple(part), own, read, chosen))
+        return found
 
     @property
     def saved(self) -> tuple[int, ...]:
@@ -212,7 +233,36 @@ class PullBack:
                     f"{wanted.dtype}{wanted.shape}. Take `gradient(…, recompute=True)`."
                 )
             leaves[leaf] = value
-        return tree.unflatten(leaves)(tuple(values[last:]))
+        found = _inlined(tree.unflatten(leaves), tuple(values[last:]))
+        return tuple(found[derivative.wanted.index(k)] for k in self.gives)
+
+
+def _inlined(f: Callable[[Any], Any], argument: Any) -> Any:
+    """`f(argument)` without calls of `jax.checkpoint`, inside of which passes cannot look."""
+    traced, out = jax.make_jaxpr(f, return_shape=True)(argument)
+
+    def run(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+        known = dict(zip(jaxpr.constvars, constants, strict=True))
+        known |= zip(jaxpr.invars, arguments, strict=True)
+        read = lambda v: v.val if isinstance(v, Literal) else known[v]  # noqa: E731
+        for equation in jaxpr.eqns:
+            given = [read(v) for v in equation.invars]
+            hidden = equation.primitive.name in ("checkpoint", "remat", "remat2")
+            results = run(equation.params["jaxpr"], (), given) if hidden else bind(equation, given)
+            known |= zip(equation.outvars, results, strict=True)
+        return [read(v) for v in jaxpr.outvars]
+
+    results = run(traced.jaxpr, traced.consts, jax.tree.leaves(argument))
+    return jax.tree.unflatten(jax.tree.structure(out), results)
+
+
+def bind(equation: Any, arguments: Sequence[Any]) -> list[Any]:
+    """Return the results of one equation of a jaxpr."""
+    found = equation.primitive.get_bind_params(equation.params)
+    # Older versions of JAX hand over the functions of a call apart from its other parameters.
+    functions, parameters = found if isinstance(found, tuple) else ((), found)
+    results = equation.primitive.bind(*functions, *arguments, **parameters)
+    return list(results) if equation.primitive.multiple_results else [results]
 
 
 def filled(kind: Any, domain: Domain, env: Mapping[str, Any]) -> Any:

@@ -160,12 +160,19 @@ class Program:
             return turn + 1, *(one if when is None else _guarded(one, act))(env, *values)
 
         after, *out = self.build("host", run, [before, *tensors], kinds, domain=domain, name=name)
-        for k, at in enumerate(domain.symbols):  # the next point after the last of the inner ones
-            ends = (dim.bound - 1 for dim in domain.dims[k + 1 :])
-            first = (0,) * (len(domain.names) - k - 1)
-            outer = domain.symbols[:k]
-            before[(*outer, at + 1, *first)] = after[(*outer, at, *ends)]
+        if domain.names:
+            self.follow(before, after)
         return out[0] if out else None
+
+    def follow(self, x: Tensor, value: Tensor) -> None:
+        """Define x at the next point of its dimensions, of which the last one moves first.
+
+        For x over (i, k): x[i, k + 1] = value[i, k], and x[i + 1, 0] = value[i, K - 1].
+        """
+        symbols, bounds = x.domain.symbols, [dim.bound for dim in x.domain]
+        for k, at in enumerate(symbols):
+            ends, first = (bound - 1 for bound in bounds[k + 1 :]), (0,) * len(bounds[k + 1 :])
+            x[(*symbols[:k], at + 1, *first)] = value[(*symbols[:k], at, *ends)]
 
     def value(self, expr: Expr) -> Tensor:
         """The value of an index expression at each point, an int32: `p.value(T - t)`."""

@@ -25,7 +25,9 @@ Made = tuple[Op, Sequence[Edge]]  # a new operation, and what it reads
 
 def clean(graph: Graph) -> Graph:
     """Return the graph of what the results need, checked. Raises `ValueError`: see `validate`."""
-    return validate(share(forward(fold(remove_dead(graph)))))
+    from mmrl.pdg.clean.recompute import drop_idle
+
+    return validate(share(forward(drop_idle(fold(remove_dead(graph))))))
 
 
 def replaced(

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean import remove_dead
+from mmrl.pdg.clean.recompute import keeping, recompute
 from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.loops import Recurrence, lift, recognize
-from mmrl.pdg.passes.recompute import keeping, recompute
 from mmrl.pdg.passes.steps import Declared, Refusal, declare
 from mmrl.pdg.passes.tile import tile, vectorize
 

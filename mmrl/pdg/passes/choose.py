@@ -24,7 +24,7 @@ from mmrl.pdg.clean import remove_dead
 from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.move import graph_dims, movable, whole
-from mmrl.pdg.passes.recompute import keeping, recompute
+from mmrl.pdg.clean.recompute import keeping, recompute
 from mmrl.pdg.passes.tile import tile, vectorize
 
 WORTH = 0.9

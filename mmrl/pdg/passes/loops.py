@@ -25,13 +25,14 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree, Shaped
 
 from mmrl.monoid import Affine, LogSumExp, MatrixAffine, Max, Monoid, Product, Sum
+from mmrl.pdg.build.derivative import bind
 from mmrl.pdg.build.expr import TRUE
 from mmrl.pdg.build.graph import Edge, Graph, Op, Output, components
 from mmrl.pdg.build.sets import always, never
 from mmrl.pdg.clean import phi
 from mmrl.pdg.passes import move
 from mmrl.pdg.passes.access import ZERO, Access, Block, Cycle, access, arrive, shift
-from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, bind, describe
+from mmrl.pdg.passes.steps import FAMILIES, Declared, Refusal, State, Value, describe
 from mmrl.scan import scan
 
 MATRIX = 8  # entries of x that may mix: a step then costs a product of such matrices

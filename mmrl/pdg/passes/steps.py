@@ -38,6 +38,7 @@ from jaxtyping import Array, Key, PyTree, Shaped
 
 from mmrl.monoid import Monoid
 from mmrl.monoid.testing import errors
+from mmrl.pdg.build.derivative import bind
 
 _TOLERANCE = 1e-4  # relative: the two ways to bracket round differently
 
@@ -195,15 +196,6 @@ class State(eqx.Module):
 def moving(values: Sequence[Value]) -> list[Value]:
     """The values that depend on x."""
     return [value for value in values if value.kind != "free"]
-
-
-def bind(equation: jax_core.JaxprEqn, arguments: Sequence) -> list:
-    """The results of one equation of a jaxpr."""
-    found = equation.primitive.get_bind_params(equation.params)
-    # Older versions of JAX hand over the functions of a call apart from its other parameters.
-    functions, parameters = found if isinstance(found, tuple) else ((), found)
-    results = equation.primitive.bind(*functions, *arguments, **parameters)
-    return list(results) if equation.primitive.multiple_results else [results]
 
 
 def describe(

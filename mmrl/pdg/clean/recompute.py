@@ -23,6 +23,20 @@ def keeping(graph: Graph) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def drop_idle(graph: Graph) -> Graph:
+    """Return the graph without forward passes that only one gradient reads, such as that of a loss.
+
+    The gradient runs them itself, so they still run once, and no residual has to be kept.
+    """
+    asked = {name for name, _ in graph.results}
+    forward = {op.name: name for op in graph.ops.values() if (name := _forward(graph, op))}
+    for name in dict.fromkeys(forward.values()):
+        readers = {edge.sink for edge in graph.readers(name)}
+        if name not in asked and len(readers) == 1 and forward.get(*readers) == name:
+            graph, _ = recompute(graph, [name])
+    return graph
+
+
 def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
     """Return the graph in which the gradients of some operations recompute their residuals.
 
@@ -57,7 +71,7 @@ def _again(graph: Graph, op: Op, name: str) -> Made:
     assert isinstance(back, PullBack)
     cotangents = reads[len(back.read) + len(back.saved) :]
     bounds = [Sym(bound) for bound in graph.bounds]
-    new = PullBack.of(back.derivative, (), (), bounds, back.chosen)
+    (new,) = PullBack.parts(back.derivative, [back.gives], (), (), bounds, back.chosen)
     arguments = [edge for edge in graph.inputs(name) if edge.input in new.read]
     edges = [
         dataclasses.replace(edge, sink=op.name, input=k)

@@ -1,0 +1,119 @@
+"""Layers and optimizers of recurrent tensors against Equinox and optax."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from mmrl.pdg import compile, gradient
+from mmrl.pdg.build.graph import Graph
+from mmrl.pdg.build.nn import Adam, Descent, Layers, convolution, dense, norm
+from mmrl.pdg.build.program import Program
+from mmrl.pdg.passes import tile, vectorize
+
+NET = Layers(
+    convolution("filters", 2, 3, 2, jax.nn.relu, stride=2),
+    lambda x: x.reshape(-1),
+    norm("norm", 12),
+    dense("hidden", 12, 4, jnp.tanh),
+    dense("out", 4, 1, bias=False, scale=0.5),
+)
+IMAGES = jax.random.normal(jax.random.key(1), (5, 2, 4, 4))
+
+
+def slopes() -> tuple[Graph, Any]:
+    """The squares of the network's results, summed over t, by each layer's parameters."""
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    w = jax.tree.map(lambda x: x + 0.1, NET.init(jax.random.key(0)))  # no bias is 0, no gain is 1
+    made = {name: p.input(name, w[name]) for name in NET.names}
+    loss = p.fn(lambda y: y[0] ** 2, NET(made, p.input("x", IMAGES[0], t)))
+    return p.graph(loss[0:T].sum(), *gradient(loss, *made.values())), w
+
+
+def by_equinox(w: Any) -> Any:
+    """The same network of Equinox's modules, with these parameters."""
+    key = jax.random.key(0)
+    layers = (
+        eqx.nn.Conv2d(2, 3, 2, 2, key=key),
+        eqx.nn.LayerNorm(12),
+        eqx.nn.Linear(12, 4, key=key),
+        eqx.nn.Linear(4, 1, use_bias=False, key=key),
+    )
+    where = lambda m: (m[0].weight, m[0].bias, m[1].weight, m[1].bias, m[2].weight, m[2].bias)  # noqa: E731
+    values = [w["filters"]["W"], w["filters"]["b"], w["norm"]["g"], w["norm"]["b"]]
+    values += [w["hidden"]["W"].T, w["hidden"]["b"]]
+    layers = eqx.tree_at(where, layers, values)
+    layers = eqx.tree_at(lambda m: m[3].weight, layers, w["out"]["W"].T)
+
+    def apply(x: Any) -> Any:
+        conv, scale, hidden, out = layers
+        return out(jnp.tanh(hidden(scale(jax.nn.relu(conv(x)).reshape(-1)))))[0]
+
+    return jnp.square(jax.vmap(apply)(IMAGES)).sum()
+
+
+@pytest.mark.full
+def test_layers_and_their_gradients_are_those_of_equinox():
+    graph, w = slopes()
+    tiled = compile(graph, {"tile": lambda g: tile(g, "t", 2)})
+    loss, *found = tiled.xla(T=5)(**w, x=IMAGES)
+    wanted, gradients = jax.jit(jax.value_and_grad(by_equinox))(w)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    for name, g in zip(NET.names, found, strict=True):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), g, gradients[name]
+        )
+    far = jnp.square(jax.vmap(NET.apply, (None, 0))(w, IMAGES)).sum() - wanted
+    np.testing.assert_allclose(far, 0, atol=1e-4)
+
+
+@pytest.mark.full
+def test_a_gradient_of_parameters_is_a_product_of_matrices():
+    """Each layer's own, with no term of it: parameters have an operation apart from inputs."""
+    graph, _ = slopes()
+    vectorized, _ = vectorize(graph, "t")
+    sizes = [leaf.shape for op in vectorized.ops.values() for leaf in jax.tree.leaves(op.outputs)]
+    assert not [shape for shape in sizes if [str(n) for n in shape] == ["T", "12", "4"]]
+    back = [op.params["wanted"] for op in graph.ops.values() if op.params.get("of") == "hidden_2"]
+    assert sorted(back) == [(0,), (1,)]
+
+
+def test_layers_have_different_names():
+    with pytest.raises(ValueError, match="different names"):
+        Layers(norm("a", 2), norm("a", 2))
+
+
+START = {"a": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
+
+
+def descended(*optimizers: Any) -> Graph:
+    """The last parameters after I K steps on a⁴ + b², by each of the optimizers."""
+    p = Program("i", "k")
+    (i, k), (last, K) = p.symbols, p.bounds
+    found = []
+    for optimizer in optimizers:
+        w = p.tensor(i, k, name="w")
+        w[0, 0] = START
+        loss = p.fn(lambda w: (w["a"] ** 4).sum() + w["b"] ** 2, w)
+        (after,) = optimizer.step([w], [gradient(loss, w)])
+        p.follow(w, after)
+        found.append(after[last - 1, K - 1])
+    return p.graph(*found)
+
+
+@pytest.mark.full
+def test_optimizers_are_those_of_optax():
+    found = compile(descended(Adam(0.1, 0.98), Descent(0.02, 0.9))).xla(I=3, K=2)()
+    others = optax.adam(lambda n: 0.1 * 0.98**n), optax.sgd(lambda n: 0.02 * 0.9**n)
+    for after, optimizer in zip(found, others, strict=True):
+        w, state = START, optimizer.init(START)
+        for _ in range(6):
+            slope = jax.grad(lambda w: (w["a"] ** 4).sum() + w["b"] ** 2)(w)
+            change, state = optimizer.update(slope, state, w)
+            w = optax.apply_updates(w, change)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), after, w)
