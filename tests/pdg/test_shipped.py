@@ -182,6 +182,16 @@ def test_it_computes_what_the_program_means(program: str, names: tuple[str, ...]
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("program", ["2-step", "A2C", "PPO"])
+def test_only_what_is_learned_from_has_a_gradient(program: str):
+    """Loss and network, where the policy is learned from; and no result needs the loss itself."""
+    made = PROGRAMS[program]()
+    back = {op.params["of"] for op in made.ops.values() if op.kind == "vjp"}
+    assert back == {"loss", "judged_network" if program == "PPO" else "network"}
+    assert "loss" not in made.ops
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(("program", "passes"), FORWARD.items())
 def test_residuals_save_one_forward_pass(program: str, passes: int):
     """Every network has one tanh. The same is computed if its gradient computes it again."""
