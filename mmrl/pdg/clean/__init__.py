@@ -1,73 +1,32 @@
 """Clean a graph: drop what no result needs, and compute nothing twice.
 
 `remove_dead`, `fold`, `forward` and `share` drop dead operations, compute what follows from
-constants, forward copies to those who read them, and merge common subexpressions. All passes
-rewrite a graph through `replaced`. `validate` checks that a graph is a program.
+constants, forward copies to those who read them, and merge common subexpressions. `drop_idle` drops
+a forward pass that only its gradient reads. All passes rewrite a graph through `replaced`.
+`validate` checks that a graph is a program.
 """
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from mmrl.pdg.build.expr import TRUE, Expr, Slice
-from mmrl.pdg.build.graph import Edge, Graph, Op, Output, ragged, reach
+from mmrl.pdg.build.expr import TRUE, Slice
+from mmrl.pdg.build.graph import Edge, Graph, Op, ragged
 from mmrl.pdg.build.indexing import composes
 from mmrl.pdg.build.ops import TABLE, plus
+from mmrl.pdg.clean.recompute import drop_idle
+from mmrl.pdg.clean.rewrite import Made as Made
+from mmrl.pdg.clean.rewrite import composed, phi, remove_dead, renamed, replaced
 from mmrl.pdg.clean.validate import validate
-
-Made = tuple[Op, Sequence[Edge]]  # a new operation, and what it reads
 
 
 def clean(graph: Graph) -> Graph:
     """Return the graph of what the results need, checked. Raises `ValueError`: see `validate`."""
-    from mmrl.pdg.clean.recompute import drop_idle
-
     return validate(share(forward(drop_idle(fold(remove_dead(graph))))))
-
-
-def replaced(
-    graph: Graph,
-    made: Mapping[str, Sequence[Made]],
-    reads: Callable[[Edge], Edge] = lambda edge: edge,
-) -> Graph:
-    """The graph with new operations where those in `made` were, and edges as `reads` has them."""
-    kept: dict[str, Sequence[Made]] = {name: [(op, ())] for name, op in graph.ops.items()}
-    found = [each for several in (kept | dict(made)).values() for each in several]
-    edges = [edge for edge in graph.edges if edge.sink not in made]
-    edges += [dataclasses.replace(edge, sink=op.name) for op, inputs in found for edge in inputs]
-    return graph.replace(ops={op.name: op for op, _ in found}, edges=tuple(map(reads, edges)))
-
-
-def renamed(edge: Edge, place: Mapping[Output, Output]) -> Edge:
-    """The edge to where `place` says that a tensor is now, or as it was."""
-    source, output = place.get(edge.tensor, edge.tensor)
-    return dataclasses.replace(edge, source=source, output=output)
-
-
-def phi(graph: Graph, edge: Edge) -> dict[str, Expr]:
-    """φ by the dimensions of what is read."""
-    return dict(zip(graph.ops[edge.source].domain.names, edge.index, strict=True))
-
-
-def composed(graph: Graph, edge: Edge, inner: Edge) -> Edge:
-    """The edge to what `inner` reads, from where `edge` reads the sink of `inner`."""
-    at = phi(graph, edge)
-    index = tuple(part.substitute(at) for part in inner.index)
-    when = edge.when & inner.when.substitute(at)
-    return dataclasses.replace(inner, sink=edge.sink, index=index, when=when, input=edge.input)
-
-
-def remove_dead(graph: Graph) -> Graph:
-    """Only what the results need, and what calls the host."""
-    asked = [name for name, _ in graph.results]
-    asked += [name for name, op in graph.ops.items() if op.kind == "host"]
-    alive = reach(asked, lambda name: [edge.source for edge in graph.inputs(name)])
-    return replaced(graph, dict.fromkeys(graph.ops.keys() - alive, ()))
 
 
 def share(graph: Graph) -> Graph:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from mmrl.pdg.build.derivative import Forward, PullBack
 from mmrl.pdg.build.expr import Sym
 from mmrl.pdg.build.graph import Graph, Op
-from mmrl.pdg.clean import Made, remove_dead, replaced
+from mmrl.pdg.clean.rewrite import Made, remove_dead, replaced
 
 
 def keeping(graph: Graph) -> list[str]:

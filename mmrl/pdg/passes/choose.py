@@ -21,10 +21,10 @@ from typing import Any
 from mmrl.pdg.build.expr import TRUE
 from mmrl.pdg.build.graph import Graph, Op
 from mmrl.pdg.clean import remove_dead
+from mmrl.pdg.clean.recompute import keeping, recompute
 from mmrl.pdg.passes.fuse import fuse
 from mmrl.pdg.passes.lift import lift_loops
 from mmrl.pdg.passes.move import graph_dims, movable, whole
-from mmrl.pdg.clean.recompute import keeping, recompute
 from mmrl.pdg.passes.tile import tile, vectorize
 
 WORTH = 0.9
