@@ -1,7 +1,6 @@
 """Acting and scoring: a policy meets an environment, and the result comes back as arrays.
 
-Everything here is about **one** environment and has no batch axis; batch with `jax.vmap`. `collect`
-records experience, `evaluate` plays whole episodes to score a policy. A policy is any function
+There is no batch axis; batch with `jax.vmap`. A policy is any function
 
     (policy_state, obs, begin, key) -> (policy_state, action)   or   (policy_state, action, extras)
 
@@ -24,18 +23,8 @@ from mmrl import _random
 from mmrl._devices import split_rows
 from mmrl._dtypes import accumulate, finite, promoting
 
-__all__ = [
-    "Carry",
-    "Evaluation",
-    "Policy",
-    "Recorded",
-    "Transition",
-    "act",
-    "collect",
-    "evaluate",
-    "start",
-    "unroll",
-]
+__all__ = ["Carry", "Evaluation", "Policy", "Recorded", "Transition"]
+__all__ += ["act", "collect", "evaluate", "start", "unroll"]
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 Recorded = Array | np.ndarray
@@ -207,10 +196,7 @@ def evaluate(
 def _count(
     so_far: Evaluation, rest: Float[Array, " episodes"], transition: Transition
 ) -> tuple[Evaluation, Float[Array, " episodes"]]:
-    """Add one step to every episode that has not ended; with `where`, so that no NaN leaks in.
-
-    `rest` is that of `accumulate`, for the returns.
-    """
+    """Add a step to each episode that has not ended; `rest` is that of `accumulate`."""
     seen = all_finite((transition.obs, transition.next_obs))
     after, left = accumulate((so_far.returns, rest), transition.reward)
     counted = Evaluation(

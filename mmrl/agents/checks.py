@@ -1,5 +1,6 @@
 """Checks of agents' sizes, networks and spaces: errors that name the fault and the remedy."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -187,11 +188,47 @@ def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
         )
 
 
+LARGE, SMALL = 10.0, 0.1
+"""Features with larger or smaller numbers than these are normalized by default."""
+
+
+def normalized_features(config: Any, env: Any, params: Any, steps: int = 128) -> tuple[bool, ...]:
+    """Return which features of an observation a network normalizes; () if it is none.
+
+    Those of the environment, not what a run shows beside it (`previous_action` and others). If
+    `config` leaves the choice open, a feature is normalized if its bounds are finite and beyond
+    ±10, or infinite while its numbers in `steps` random steps are not between 0.1 and 10.
+    """
+    from mmrl.envs.wrappers import observation  # which imports gymnax
+
+    if config.normalize_observations is False:
+        return ()
+    space, bare = _space(env, params, "observation"), env
+    while isinstance(bare, tuple(observation.SHOWN.values())):
+        bare = bare.env
+    own = math.prod(_space(bare, params, "observation").shape)
+    shown = math.prod(space.shape) - own
+    if config.normalize_observations:
+        return (*(True,) * own, *(False,) * shown)
+    if len(space.shape) != 1 or (ends := limits(space)) is None:
+        return ()
+    most = np.maximum(*np.abs(ends))[:own]
+    chosen = np.isfinite(most) & (most > LARGE)
+    if np.isinf(most).any():
+        with jax.ensure_compile_time_eval():
+            seen = np.concatenate([np.abs(x) for x in _random_observations(env, params, steps)])
+        seen = seen.reshape(-1, len(most) + shown)[:, :own].max(axis=0)
+        chosen |= np.isinf(most) & ~((seen >= SMALL) & (seen <= LARGE))
+    return (*chosen.tolist(), *(False,) * shown) if chosen.any() else ()
+
+
 def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
-    """The observations of `steps` steps of random discrete actions, and those that follow them."""
+    """The observations of `steps` steps of random actions, and those that follow them."""
     space = env.action_space(params)
 
     def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
+        if not hasattr(space, "n"):
+            return state, jax.random.normal(key, space.shape)
         return state, jax.random.randint(key, (), 0, space.n)
 
     @jax.jit

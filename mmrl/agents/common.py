@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mmrl import _random
 from mmrl._dtypes import promoting
-from mmrl.agents.checks import check_net
+from mmrl.agents.checks import check_net, normalized_features
 from mmrl.nets import Net
 from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
 
@@ -40,6 +40,7 @@ def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
     """Q(s, ·): the `Net` of a config's `memory`, `memory_sizes`, `width` and `dueling`."""
     size, actions = math.prod(env.observation_space(params).shape), env.action_space(params).n
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
+    kind["normalized"] = normalized_features(config, env, params)
     return Net.make(config.memory, size, actions, key=key, **kind)
 
 
@@ -57,7 +58,16 @@ def fresh(
     net = check_net(make(config, env, params, net_key), env, params, **kind)
     begin = partial(start, env, params, net.init())
     carries: Carry = jax.vmap(begin)(jax.random.split(env_key, config.environments))
+    (net,) = watch((net,), lambda s: s[0], carries.obs)
     return net, carries, *rest
+
+
+def watch(state: Any, nets: Callable[[Any], Any], obs: Array) -> Any:
+    """Return the state after its `nets` counted observations, if they normalize them."""
+    from mmrl.nets import inputs
+
+    counted = inputs.count(nets(state), obs)
+    return eqx.tree_at(nets, state, counted, is_leaf=lambda x: x is None)
 
 
 def training(

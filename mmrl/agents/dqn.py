@@ -44,8 +44,7 @@ OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
 
 
 class Config(Settings):
-    """Sizes and names shape the program: a change of them compiles anew. The real numbers are
-    traced: a change of them never recompiles, and one compiled program serves a sweep."""
+    """Settings: static sizes and names, which shape the program, and numbers that are traced."""
 
     memory: str = static(default="lru")  # of `mmrl.memory`, none too, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
@@ -62,6 +61,7 @@ class Config(Settings):
     updates: int = count(4)  # gradient steps per iteration
     # steps on the tape, over all environments; None: 16 384, or more if episodes ask for it
     capacity: int | None = count(None)
+    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
     normalize_rewards: bool = static(default=True)  # where learned from, and cut to ±10
     block: int = count(10)  # iterations between two evaluations
     blocks: int = count(64)  # evaluations in a whole run
@@ -245,6 +245,7 @@ def iterate(
     state, (value, fill) = common.scan_learning(
         partial(learn, config), state, changed, jax.random.split(learn_key, config.updates)
     )
+    state = common.watch(state, lambda s: (s.net, s.target), rollout.obs)
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, advance(state.iteration)))
     finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
     return state, (jnp.mean(value), jnp.mean(fill), finite)
@@ -269,8 +270,8 @@ train = common.training(check, init, block, q_net, learn)
 
 def label(config: Config) -> tuple[str, str]:
     """Return what tells runs apart, in words and in the name of a folder."""
-    words = "a tape" if config.batching == "tape" else f"segments of {config.segment_length} steps"
-    return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
+    words = {"tape": "a tape", "segments": f"segments of {config.segment_length} steps"}
+    return f"{config.memory} on {words[config.batching]}", f"{config.memory}-{config.batching}"
 
 
 SMALL: dict[str, Any] = dict(
@@ -309,8 +310,6 @@ _TAPE = Paper(
         "as autoencode_easy four gradient steps to an episode.",
         "Its target scans the next observations alone, and its network has a norm and a layer "
         "more on either side: see the details in `mmrl.agents.dqn`.",
-        "On a smaller machine: `--capacity 16384 --width 64 --memory-sizes state_size 32 "
-        "--batch 500`; it is a matter of hours with one environment in any case.",
     ),
 )
 

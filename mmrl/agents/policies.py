@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from mmrl.agents.checks import action_bounds, action_size
+from mmrl.agents.checks import action_bounds, action_size, normalized_features
 from mmrl.nets import ActorCritic
 from mmrl.rollout import Policy
 
@@ -16,6 +16,7 @@ def actor_critic(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Actor
     actions, continuous = action_size(env, params)
     kind = {"width": config.width, "shared": config.shared, **dict(config.memory_sizes)}
     kind |= {"continuous": continuous, "bounds": action_bounds(env, params)}
+    kind["normalized"] = normalized_features(config, env, params)
     return ActorCritic.make(config.memory, size, actions, key=key, **kind)
 
 

@@ -10,7 +10,7 @@ the past. Same calls as `mmrl.memory`: a tape, a step, a lookahead. Each part ma
     net = Net(Dense(obs_size, 64, key=key), memory, LinearHead(128, actions, key=key))
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -101,18 +101,25 @@ class Net(eqx.Module):
         *,
         width: int = 64,
         dueling: bool = False,
+        normalized: Sequence[bool] = (),
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "Net":
         """`Dense`, the memory called `name` in `mmrl.memory`, and a head behind two `Dense`.
 
         An observation of any shape is flattened to `obs_size` numbers; all else is `width` wide.
+        Features that are `normalized` are centered and scaled first, by `nets.inputs`.
         """
         keys = jax.random.split(key, 5)
+        encoder = Dense(obs_size, width, key=keys[0])
+        if any(normalized):
+            from mmrl.nets.inputs import behind  # which most networks do without
+
+            encoder = behind(normalized, encoder)
         last = (DuelingHead if dueling else LinearHead)(width, outputs, key=keys[4])
         trunk = Dense(2 * width, width, key=keys[2]), Dense(width, width, key=keys[3])
         return Net(
-            encoder=Dense(obs_size, width, key=keys[0]),
+            encoder=encoder,
             memory=memory.make(name, width, width, key=keys[1], **memory_sizes),
             head=Stack((*trunk, last)),
         )

@@ -7,7 +7,7 @@ Same calls as `Net`: a tape, a step, a lookahead, each with one `Outputs` per st
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from mmrl._dtypes import promoting
 from mmrl.memory.base import dense
 from mmrl.memory.nothing import Nothing
 from mmrl.nets.base import LinearHead, Net, Stack
+from mmrl.nets.inputs import behind
 
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
 """The lowest and the highest value of each number of an action; ±∞ without a bound."""
@@ -143,25 +144,41 @@ class Tanh(eqx.Module):
         return jnp.tanh(dense(self.linear, jnp.ravel(x)))
 
 
-def mlp(obs_size: int, outputs: int, *, width: int = 64, key: PRNGKeyArray) -> Net:
+def mlp(
+    obs_size: int,
+    outputs: int,
+    *,
+    width: int = 64,
+    normalized: Sequence[bool] = (),
+    key: PRNGKeyArray,
+) -> Net:
     """obs → tanh → tanh → outputs: a network without memory, the usual one of PPO.
 
     A tape is so many single steps, in any order. The head starts orthogonal with gain 1.
     """
     first, second, last = jax.random.split(key, 3)
-    encoder = Stack((Tanh(obs_size, width, key=first), Tanh(width, width, key=second)))
+    layers = Tanh(obs_size, width, key=first), Tanh(width, width, key=second)
+    encoder = behind(normalized, *layers)
     head = eqx.filter_eval_shape(LinearHead, width, outputs, key=last)
     head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(width, outputs, 1.0, last))
     return Net(encoder, Nothing(width), Stack((head,)))
 
 
 def body(
-    name: str, obs_size: int, outputs: int, *, width: int, key: PRNGKeyArray, **memory_sizes: Any
+    name: str,
+    obs_size: int,
+    outputs: int,
+    *,
+    width: int,
+    normalized: Sequence[bool] = (),
+    key: PRNGKeyArray,
+    **memory_sizes: Any,
 ) -> Net:
     """`Net.make`, or an `mlp` for "none"."""
+    kind: Any = {"width": width, "normalized": normalized, "key": key}
     if name == "none" and not memory_sizes:
-        return mlp(obs_size, outputs, width=width, key=key)
-    return Net.make(name, obs_size, outputs, width=width, key=key, **memory_sizes)
+        return mlp(obs_size, outputs, **kind)
+    return Net.make(name, obs_size, outputs, **kind, **memory_sizes)
 
 
 class Outputs(NamedTuple):
@@ -197,6 +214,7 @@ class ActorCritic(eqx.Module):
         bounds: Bounds | None = None,
         width: int = 64,
         shared: bool = False,
+        normalized: Sequence[bool] = (),
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "ActorCritic":
@@ -210,7 +228,8 @@ class ActorCritic(eqx.Module):
         `bounds`, which hold for all steps, both are in the units of `unit`.
         """
         policy_key, critic_key = jax.random.split(key)
-        make = partial(body, name, obs_size, width=width, **memory_sizes)
+        kind: Any = {"width": width, "normalized": normalized, **memory_sizes}
+        make = partial(body, name, obs_size, **kind)
         small = jnp.append(jnp.full(actions, 0.01), 1.0)
         policy = eqx.tree_at(
             lambda net: (net.head.layers[-1].linear.weight, net.head.layers[-1].linear.bias),

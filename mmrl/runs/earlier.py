@@ -12,7 +12,13 @@ from mmrl.runs.processes import RunError
 
 # Settings that files of earlier versions lack, and what those versions did.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
-EARLIER |= {"tapes": 1, "normalize_rewards": False, "anneal": 0.0, "lam": 0.0}
+EARLIER |= {
+    "tapes": 1,
+    "normalize_observations": False,
+    "normalize_rewards": False,
+    "anneal": 0.0,
+    "lam": 0.0,
+}
 # Arrays of a state that files of earlier versions lack; they start as zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
 # How many arrays earlier versions stored before these: a tape's priorities, then α and their peak.

@@ -11,6 +11,7 @@ import numpy as np
 
 from mmrl.memory import GRU, LRU, Memoryless, Nothing
 from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
+from mmrl.nets.inputs import MOST, Normalized
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
 from mmrl.runs.files import create, expanded, writing
@@ -115,6 +116,11 @@ def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
     for i, layer in enumerate(layers):
         if type(layer) not in _LAYERS:
             raise _unknown(part, layer)
+        if isinstance(layer, Normalized):
+            center, scale = layer.units
+            arrays |= {f"{part}.{i}.center": center, f"{part}.{i}.scale": scale}
+            arrays[f"{part}.{i}.most"] = jnp.where(jnp.array(layer.chosen), MOST, jnp.inf)
+            continue
         if isinstance(layer, DuelingHead):
             weight, bias = _folded(layer)
         else:
@@ -184,6 +190,7 @@ def _no_units(inputs: int) -> Arrays:
 
 
 _LAYERS = {Dense: "dense", Tanh: "tanh", LinearHead: "linear", DuelingHead: "linear"}
+_LAYERS[Normalized] = "normalized"
 _MEMORIES: dict[type, tuple[str, Callable[[Any], tuple[Arrays, Reading]]]] = {
     LRU: ("lru", _lru),
     GRU: ("gru", _gru),

@@ -66,6 +66,12 @@ class Policy:
 
     def _layers(self, part, x) -> np.ndarray:
         for i, kind in enumerate(self.about[part]):
+            if kind == "normalized":
+                center, scale, most = (
+                    self.arrays[f"{part}.{i}.{name}"] for name in ("center", "scale", "most")
+                )
+                x = np.clip((x - center) * scale, -most, most)
+                continue
             x = self._linear(f"{part}.{i}", x)
             if kind == "tanh":
                 x = np.tanh(x)

@@ -44,6 +44,7 @@ from mmrl.agents.common import (
     repeat,
     trained,
     training,
+    watch,
 )
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
@@ -66,6 +67,7 @@ class Config(Settings):
     shared: bool = static(default=False)  # one network for policy and value
     optimizer: str = choice("adam", "rmsprop")  # or rmsprop
     reduction: str = choice("mean", "sum")  # of losses over time and environments
+    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
     normalize_rewards: bool = static(default=True)  # where learned from; stored raw
     environments: int = count(8)  # N, actors
     rollout: int = count(64)  # U, steps of an unroll, through which gradients reach back
@@ -149,12 +151,14 @@ def init(
     check(config, env, params)
     net_key, env_key, key = jax.random.split(_random.one_key(key), 3)
     net = check_net(make(config, env, params, net_key), env, params, acts=True)
+    carries = _begin(config, env, params, net, tasks, env_key)
+    (net,) = watch((net,), lambda s: s[0], carries.obs)
     state = State(
         net=net,
         optimizer=optimizer(config, 0.0).init(trained(net)),
         reservoir=None,
         rewards=normalize.rewards_of(config),
-        carries=_begin(config, env, params, net, tasks, env_key),
+        carries=carries,
         tasks=tasks,
         key=key,
         iteration=jnp.zeros((), jnp.int32),
@@ -263,6 +267,7 @@ def iterate(
     rewards = normalize.watch_rewards(state.rewards, new.steps, config.gamma)
     state = dataclasses.replace(state, reservoir=kept, rewards=rewards, carries=carries, key=key)
     state, (value, measures) = learn(config, state, batch, replayed)
+    state = watch(state, lambda s: s.net, new.steps.obs)
     state = dataclasses.replace(state, iteration=advance(state.iteration))
     finite = jnp.all(jnp.isfinite(new.steps.reward)) & jnp.isfinite(value)
     return state, (value, measures, finite)

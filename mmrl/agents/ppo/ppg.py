@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from mmrl import losses
 from mmrl._devices import split_rows
 from mmrl._dtypes import advance, promoting
-from mmrl.agents.common import Make, Metrics, annealed, descend, training
+from mmrl.agents.common import Make, Metrics, annealed, descend, training, watch
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import about, learner, ppo
 from mmrl.agents.settings import count, positive, weight
@@ -161,6 +161,8 @@ def iterate(
     state = State(policy, state.value, state.auxiliary)
     state, (outcome, kept) = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
+    nets = lambda s: (s.policy.learner.net, s.policy.learner.average)  # noqa: E731
+    state = watch(state, nets, rollout.steps.obs)
     state = eqx.tree_at(
         lambda s: (s.policy.key, s.policy.iteration), state, (key, advance(policy.iteration))
     )

@@ -37,7 +37,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
 from mmrl.agents.checks import action_size
-from mmrl.agents.common import Make, Metrics, annealed, end_block, fresh, training
+from mmrl.agents.common import Make, Metrics, annealed, end_block, fresh, training, watch
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
 from mmrl.agents.ppo import learner
@@ -71,6 +71,7 @@ class Config(Settings):
     estimator: str = choice("gae", "vtrace")  # of advantages; or vtrace, for stale rollouts
     staleness: int = count(0, least=0)  # iterations that rollouts wait before they are learned from
     optimizer: str = choice("adam", "sgd")  # or sgd
+    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
     normalize_rewards: bool = static(default=True)
     normalize_advantages: bool = static(default=True)
     environments: int = count(16)  # played side by side
@@ -235,6 +236,7 @@ def iterate(
     """Act, wait, learn."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act(config, env, params, dataclasses.replace(state, key=key), act_key)
+    obs = rollout.steps.obs
     state, rollout = delay(config, state, rollout)
     learned, outcome = learn(config, state, rollout, learn_key, measure)
     finite = jnp.all(jnp.isfinite(rollout.steps.reward)) & jnp.all(jnp.isfinite(outcome[0]))
@@ -244,6 +246,7 @@ def iterate(
             lambda new, old: new if new is old else jnp.where(full, new, old), learned, state
         )
         finite = finite | ~full
+    learned = watch(learned, lambda s: (s.learner.net, s.learner.average), obs)
     iteration = advance(state.iteration, 1, config.staleness + 1)
     return dataclasses.replace(learned, iteration=iteration), (*outcome, finite)
 

@@ -53,6 +53,7 @@ from mmrl.agents.common import (
     scan_learning,
     trained,
     training,
+    watch,
 )
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
@@ -78,6 +79,7 @@ class Config(Settings):
     overlap: int = count(0, least=0)  # of two adjacent sequences, steps
     burn_in: int = count(40, least=0)  # l, steps before a sequence that only make its state
     n_step: int = count(20)  # n of the targets
+    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
     normalize_rewards: bool = static(default=True)  # in targets, as in `dqn`
     rescale: bool = static(default=False)  # learn h(return)
     batch: int = count(16)  # sequences per gradient step
@@ -290,6 +292,7 @@ def iterate(
         lambda s: (s.net, s.target, s.actor, s.optimizer, s.sequences.sums, s.learned),
         jax.random.split(learn_key, config.updates),
     )
+    state = watch(state, lambda s: (s.net, s.target, s.actor), rollout.obs)
     state = eqx.tree_at(lambda s: (s.key, s.iteration), state, (key, advance(state.iteration)))
     finite = jnp.all(jnp.isfinite(rollout.reward)) & jnp.all(jnp.isfinite(value))
     return state, (jnp.mean(value), jnp.mean(fill), finite)

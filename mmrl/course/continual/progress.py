@@ -146,7 +146,7 @@ def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns
 
     def column(key: PRNGKeyArray) -> Column:
         keys = jax.random.split(key)
-        sizes = dict(config.memory_sizes)
+        sizes: dict[str, Any] = dict(config.memory_sizes)
         net = body(config.memory, size, width, width=width, key=keys[0], **sizes)
         head = LinearHead(width, actions + 1, key=keys[1])
         return Column(net, jax.tree.map(lambda x: 0.1 * x, head))  # almost uniform at first

@@ -88,7 +88,9 @@ class Trial(Wrapper):
 
     def is_truncated(self, state: Any, params: Any) -> Any:
         inner = self.env.is_truncated(state.env_state, self.inner_params(params))
-        return (inner & (state.episodes >= self.episodes)) | (state.time >= params.max_steps_in_episode)
+        return (inner & (state.episodes >= self.episodes)) | (
+            state.time >= params.max_steps_in_episode
+        )
 
     def observation_space(self, params: Any) -> spaces.Box:
         space = self.env.observation_space(self.inner_params(params))

@@ -1,0 +1,88 @@
+"""Observations in units of what was observed: running normalization of each feature.
+
+A network that is not told otherwise sees 30 + cue as 30 and learns little of the cue. `Normalized`
+centers and scales each feature by its mean and its deviation over all observations so far. These
+statistics are part of a network, so that a checkpoint, an exported policy and an evaluation have
+them; nothing changes them but `count`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Shaped
+
+from mmrl._dtypes import promoting
+from mmrl.monoid import LongMoments
+from mmrl.nets.base import Stack
+
+MOST = 10.0
+"""Normalized features are cut to ±MOST."""
+
+
+class Normalized(eqx.Module):
+    """x ↦ clip((x - μ) / σ, ±10) in the features that are chosen, x in the others.
+
+    μ and σ are those of all observations counted so far: pairs of numbers (`LongMoments`), so that
+    no count is too large for them. A feature that never changed gives 0.
+    """
+
+    moments: tuple[Float[Array, " features"], ...]  # an element of `LongMoments`
+    chosen: tuple[bool, ...] = eqx.field(static=True)
+
+    def __init__(self, chosen: Sequence[bool]):
+        self.chosen = tuple(map(bool, chosen))
+        self.moments = LongMoments((len(self.chosen),)).identity()
+
+    @property
+    def units(self) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
+        """μ and 1/σ of the features that are chosen, 0 and 1 of the others."""
+        count, mean, square = jax.lax.stop_gradient(self.moments[:3])
+        seen = jnp.array(self.chosen) & (count > 0)
+        variance = jnp.where(seen, square / jnp.where(seen, count, 1), 0)
+        scale = jnp.where(variance > 0, jax.lax.rsqrt(jnp.maximum(variance, 1e-36)), 1)
+        return jnp.where(seen, mean, 0), scale
+
+    @promoting
+    def __call__(self, x: Shaped[Array, "*obs"]) -> Float[Array, " features"]:
+        x = jnp.ravel(x).astype(jnp.float32)
+        center, scale = self.units
+        most = jnp.where(jnp.array(self.chosen), MOST, jnp.inf)
+        return jnp.clip((x - center) * scale, -most, most)
+
+    @promoting
+    def count(self, obs: Shaped[Array, "..."]) -> "Normalized":
+        """Return the module with further observations counted, [..., *obs]."""
+        rows = obs.reshape(-1, len(self.chosen)).astype(jnp.float32)
+        rough = jnp.mean(rows, axis=0, keepdims=True)
+        mean = rough + jnp.mean(rows - rough, axis=0, keepdims=True)  # exact if all are equal
+        square = jnp.sum((rows - mean) ** 2, axis=0)
+        zero = jnp.zeros_like(square)
+        new = jnp.full_like(square, len(rows)), mean[0], square, zero, zero, zero
+        moments = LongMoments((len(self.chosen),))(self.moments, new)
+        return eqx.tree_at(lambda m: m.moments, self, moments)
+
+
+def behind(chosen: Sequence[bool], *layers: Callable) -> Stack:
+    """Return an encoder of these layers, after a `Normalized` if any feature is chosen."""
+    return Stack((Normalized(chosen), *layers) if any(chosen) else layers)
+
+
+def count(nets: PyTree, obs: Shaped[Array, "..."]) -> PyTree:
+    """Return the networks with observations counted, [..., *obs].
+
+    All of them get the statistics of the first: a target, an average or a critic sees an
+    observation as the network does that acts.
+    """
+    modules = jax.tree.leaves(nets, is_leaf=_is_normalized)
+    first = next(filter(_is_normalized, modules), None)
+    if first is None:
+        return nets
+    now = first.count(obs)
+    return jax.tree.map(lambda x: now if _is_normalized(x) else x, nets, is_leaf=_is_normalized)
+
+
+def _is_normalized(x: Any) -> bool:
+    return isinstance(x, Normalized)

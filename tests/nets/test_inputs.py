@@ -1,0 +1,174 @@
+"""Running normalization of observations: its statistics, its laws, and every agent that has it."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from mmrl import envs
+from mmrl.agents import AGENTS, find
+from mmrl.agents.checks import normalized_features
+from mmrl.envs import wrappers
+from mmrl.envs._gymnax import spaces
+from mmrl.envs.wrappers import ObservationWrapper
+from mmrl.nets import Net, inputs
+from mmrl.nets.inputs import Normalized
+
+RNG = np.random.default_rng(0)
+SAMPLES = RNG.normal(size=(7, 50, 3)).astype(np.float32)
+FIRST = jnp.asarray(SAMPLES[0, 0])
+
+
+def counted(samples: Any) -> Normalized:
+    return Normalized((True,) * samples.shape[-1]).count(jnp.asarray(samples))
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(0, 1), (30, 1), (30_000, 100), (0, 1e-3), (0, 1e4)])
+def test_outputs_do_not_depend_on_offset_and_scale(offset, scale):
+    plain, moved = counted(SAMPLES), counted(offset + scale * SAMPLES)
+    x = SAMPLES[0, :5]
+    outputs = jax.vmap(moved)(jnp.asarray(offset + scale * x))
+    np.testing.assert_allclose(outputs, jax.vmap(plain)(jnp.asarray(x)), atol=1e-3)
+
+
+def test_statistics_are_those_of_all_samples_in_any_pieces():
+    whole, pieces = counted(SAMPLES), Normalized((True,) * 3)
+    for piece in (SAMPLES[:2], SAMPLES[2:3], SAMPLES[3:]):
+        pieces = pieces.count(jnp.asarray(piece))
+    rows = SAMPLES.reshape(-1, 3).astype(np.float64)
+    for module in (whole, pieces):
+        center, scale = module.units
+        np.testing.assert_allclose(center, rows.mean(0), atol=1e-6)
+        np.testing.assert_allclose(scale, 1 / rows.std(0), rtol=1e-5)
+
+
+def test_a_constant_feature_gives_zero_and_an_outlier_is_cut():
+    samples = np.concatenate([np.full((7, 50, 1), 12.3, np.float32), SAMPLES[..., :1]], -1)
+    outputs = counted(samples)(jnp.array([12.3, 1e6]))
+    np.testing.assert_array_equal(outputs, [0, inputs.MOST])
+
+
+def test_features_that_are_not_chosen_pass_unchanged():
+    module = Normalized((False, True, False)).count(jnp.asarray(30 + SAMPLES))
+    outputs = module(jnp.array([1e6, 30.0, -5.0]))
+    assert outputs[0] == 1e6 and outputs[2] == -5 and abs(outputs[1]) < 1
+    np.testing.assert_array_equal(Normalized((True,) * 3)(FIRST), FIRST)
+
+
+def test_gradient_steps_do_not_change_statistics():
+    net = Net.make("none", 3, 2, width=8, normalized=(True,) * 3, key=jax.random.key(0))
+    net = inputs.count(net, jnp.asarray(SAMPLES))
+    loss = lambda net: jnp.sum(net.step((), FIRST, jnp.array(True))[1] ** 2)  # noqa: E731
+    gradient = eqx.filter_grad(loss)(net)
+    rule = optax.adam(0.1)
+    weights = eqx.filter(net, eqx.is_inexact_array)
+    update, _ = rule.update(gradient, rule.init(weights), weights)
+    after = eqx.apply_updates(net, update)
+    before, now = (x.encoder.layers[0].moments for x in (net, after))
+    for a, b in zip(before, now, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(
+        net.encoder.layers[1].linear.weight, after.encoder.layers[1].linear.weight
+    )
+
+
+class Moved(ObservationWrapper):
+    """o ↦ offset + o, in a space without bounds."""
+
+    def __init__(self, env: Any, offset: float, bound: float = jnp.inf):
+        super().__init__(env)
+        self.offset, self.bound = offset, bound
+
+    def view(self, key: Any, obs: Any, state: Any, cause: Any, params: Any) -> Any:
+        return obs + self.offset
+
+    def observation_space(self, params: Any) -> Any:
+        shape = self.env.observation_space(params).shape
+        return spaces.Box(-self.bound, self.bound, shape, jnp.float32)
+
+
+@dataclasses.dataclass
+class Asked:
+    """What `normalized_features` reads of a config."""
+
+    normalize_observations: bool | None = None
+
+
+PROBE, PARAMS = envs.make("probe-Match-v0")
+
+
+@pytest.mark.parametrize(
+    ("env", "chosen"),
+    [
+        (PROBE, ()),
+        (Moved(PROBE, 0.0), ()),
+        (Moved(PROBE, 30.0), (True, True)),
+        (Moved(PROBE, 0.0, 11.0), (True, True)),
+        (Moved(PROBE, 0.0, 9.0), ()),
+        (wrappers.BeginFlag(Moved(PROBE, 30.0)), (True, True, False)),
+        (wrappers.PreviousReward(PROBE), ()),
+    ],
+)
+def test_features_are_chosen_by_bounds_and_by_random_steps(env, chosen):
+    assert normalized_features(Asked(), env, PARAMS) == chosen
+    assert normalized_features(Asked(False), env, PARAMS) == ()
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    ["CartPole-v1", "Catch-bsuite"]
+    + [f"popgym-{x}Easy-v0" for x in ("RepeatFirst", "RepeatPrevious", "PositionOnlyCartPole")],
+)
+def test_the_default_tasks_are_seen_as_they_are(env_id):
+    env, params = envs.make(env_id)
+    env = env if len(env.observation_space(params).shape) == 1 else wrappers.FlattenObservation(env)
+    assert normalized_features(Asked(), env, params) == ()
+
+
+SIZES: dict[str, Any] = {"memory": "lru", "width": 8, "environments": 2, "block": 2, "blocks": 1}
+SIZES |= {"episodes": 2, "rollout": 4, "normalize_observations": None}
+OWN: dict[str, dict[str, Any]] = {
+    "dqn": {"updates": 1, "batch": 8, "capacity": 64},
+    "r2d2": {"updates": 1, "length": 4, "burn_in": 2, "n_step": 2, "batch": 2, "capacity": 64},
+    "ppo": {"epochs": 1, "minibatches": 1, "proximal": "ewma"},
+    "ppg": {"policy_iterations": 1, "minibatches": 1, "auxiliary_minibatches": 1}
+    | {"auxiliary_epochs": 1},
+    "clear": {"capacity": 64},
+}
+
+
+@pytest.mark.full_except("dqn")
+@pytest.mark.parametrize("name", AGENTS)
+def test_all_networks_of_an_agent_have_counted_every_observation(name):
+    agent, env = find(name), Moved(PROBE, 30.0)
+    config = agent.Config(**{**SIZES, **OWN[name]})
+
+    @jax.jit
+    def run(key: Any) -> Any:
+        state = agent.init(config, env, PARAMS, key)
+        return state, agent.block(config, env, PARAMS, state)[0]
+
+    before, after = run(jax.random.key(0))
+    steps = config.environments * config.rollout * config.block
+    # R2D2 acts `n_step` steps before it learns, which are counted with the others later on.
+    for state, number in ((before, config.environments), (after, config.environments + steps)):
+        nets = [
+            part
+            for path, part in jax.tree_util.tree_leaves_with_path(
+                state, is_leaf=lambda x: isinstance(x, Normalized)
+            )
+            if isinstance(part, Normalized)
+            and "optimizer" not in jax.tree_util.keystr(path)
+            and "auxiliary" not in jax.tree_util.keystr(path)
+        ]
+        assert len(nets) >= {"dqn": 2, "r2d2": 3, "ppo": 4, "ppg": 2, "clear": 2}[name]
+        for module in nets:
+            np.testing.assert_array_equal(module.moments[0], number)
+            center, scale = module.units
+            np.testing.assert_allclose(center, 30.5, atol=0.5)
+            assert (np.asarray(scale) >= 1.9).all()
