@@ -149,8 +149,7 @@ def scan_learning(
 ) -> tuple[Any, Any]:
     """Apply `learn` once per key; return the last state and the stacked values.
 
-    `learn` changes only `changed(state)`. Everything else, such as storage, is read: it stays out
-    of the carry, where XLA might copy it.
+    `learn` changes only `changed(state)`: the rest stays out of the carry, where XLA might copy it.
     """
     marks = jax.tree.map(lambda _: True, changed(state))
     marks = eqx.tree_at(changed, jax.tree.map(lambda _: False, state), marks)

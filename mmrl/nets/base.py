@@ -113,9 +113,9 @@ class Net(eqx.Module):
         keys = jax.random.split(key, 5)
         encoder = Dense(obs_size, width, key=keys[0])
         if any(normalized):
-            from mmrl.nets.inputs import behind  # which most networks do without
+            from mmrl.nets.inputs import Normalized
 
-            encoder = behind(normalized, encoder)
+            encoder = Stack((Normalized(normalized), encoder))
         last = (DuelingHead if dueling else LinearHead)(width, outputs, key=keys[4])
         trunk = Dense(2 * width, width, key=keys[2]), Dense(width, width, key=keys[3])
         return Net(

@@ -6,7 +6,7 @@ statistics are part of a network, so that a checkpoint, an exported policy and a
 them; nothing changes them but `count`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from mmrl._dtypes import promoting
 from mmrl.monoid import LongMoments
-from mmrl.nets.base import Stack
 
 MOST = 10.0
 """Normalized features are cut to ±MOST."""
@@ -63,11 +62,6 @@ class Normalized(eqx.Module):
         new = jnp.full_like(square, len(rows)), mean[0], square, zero, zero, zero
         moments = LongMoments((len(self.chosen),))(self.moments, new)
         return eqx.tree_at(lambda m: m.moments, self, moments)
-
-
-def behind(chosen: Sequence[bool], *layers: Callable) -> Stack:
-    """Return an encoder of these layers, after a `Normalized` if any feature is chosen."""
-    return Stack((Normalized(chosen), *layers) if any(chosen) else layers)
 
 
 def count(nets: PyTree, obs: Shaped[Array, "..."]) -> PyTree:

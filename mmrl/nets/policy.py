@@ -21,7 +21,7 @@ from mmrl._dtypes import promoting
 from mmrl.memory.base import dense
 from mmrl.memory.nothing import Nothing
 from mmrl.nets.base import LinearHead, Net, Stack
-from mmrl.nets.inputs import behind
+from mmrl.nets.inputs import Normalized
 
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
 """The lowest and the highest value of each number of an action; ±∞ without a bound."""
@@ -156,9 +156,10 @@ def mlp(
 
     A tape is so many single steps, in any order. The head starts orthogonal with gain 1.
     """
-    first, second, last = jax.random.split(key, 3)
-    layers = Tanh(obs_size, width, key=first), Tanh(width, width, key=second)
-    encoder = behind(normalized, *layers)
+    first_key, second_key, last = jax.random.split(key, 3)
+    layers = Tanh(obs_size, width, key=first_key), Tanh(width, width, key=second_key)
+    first = (Normalized(normalized),) if any(normalized) else ()
+    encoder = Stack((*first, *layers))
     head = eqx.filter_eval_shape(LinearHead, width, outputs, key=last)
     head = eqx.tree_at(lambda h: h.linear, head, _orthogonal(width, outputs, 1.0, last))
     return Net(encoder, Nothing(width), Stack((head,)))
