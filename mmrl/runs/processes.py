@@ -3,8 +3,9 @@
 Without `jax.distributed` there is one process, and nothing is sent.
 """
 
+import builtins
 import contextlib
-import pickle
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -26,41 +27,61 @@ class Lost(Exception):
 
 
 def broadcast(work: Callable[[], T]) -> T:
-    """Run `work` on process 0 and return its result in all processes, which must all call it.
+    """Run `work` on process 0 and return its result, bytes or JSON data, in all processes.
 
-    An exception of `work` is raised in all of them, so that none waits for one that has failed.
-    Raises `Lost` if a process is gone.
+    All processes must call it. An exception of `work` is raised in all of them, so that none waits
+    for one that has failed. Raises `Lost` if a process is gone.
     """
     if jax.process_count() == 1:
         return work()
     result: Any = None
     error: BaseException | None = None
+    content = b""
     if jax.process_index() == 0:
         try:
             result = work()
+            content = _encoded(result)
         except BaseException as raised:
             error = raised
+            content = b"e" + json.dumps([type(raised).__name__, raised.args], default=str).encode()
     with together():
-        content = _sent(pickle.dumps((result, error)))
+        content = _sent(content)
     if jax.process_index() > 0:
-        result, error = pickle.loads(content)
+        return _received(content[:1], content[1:])
     if error is not None:
         raise error
     return result
+
+
+def _encoded(result: Any) -> bytes:
+    return b"b" + result if isinstance(result, bytes) else b"j" + json.dumps(result).encode()
+
+
+def _received(kind: bytes, data: bytes) -> Any:
+    """Return the result of process 0, or raise its error."""
+    if kind == b"b":
+        return data
+    result = json.loads(data)
+    if kind == b"j":
+        return result
+    name, arguments = result
+    try:
+        raised = getattr(builtins, name, RunError)(*arguments)
+    except TypeError:
+        raised = RunError(*arguments)
+    raise raised
 
 
 def agree(settings: dict[str, Any]) -> None:
     """Raise `ValueError` in all processes unless these settings are equal in all of them."""
     if jax.process_count() == 1:
         return
-    first = broadcast(lambda: settings)
-    names = [x for x in sorted({*first, *settings}) if first.get(x) != settings.get(x)]
+    first, own = broadcast(lambda: settings), json.loads(json.dumps(settings))
+    names = [name for name in sorted({*first, *own}) if first.get(name) != own.get(name)]
     with together():
         others = np.flatnonzero(multihost_utils.process_allgather(np.array(len(names))))
     if others.size:
-        apart = [
-            f"{x} is {first.get(x)!r} in process 0, and {settings.get(x)!r} here" for x in names
-        ]
+        apart = [f"{x} is {first.get(x)!r} in process 0, and {own.get(x)!r} here" for x in names]
         raise ValueError(
             "All processes must be given the same settings; those of process "
             f"{', '.join(map(str, others))} differ{': ' * bool(apart)}{'; '.join(apart)}."
@@ -92,10 +113,10 @@ def together() -> Iterator[None]:
 
 def _sent(content: bytes) -> bytes:
     """Return the bytes of process 0, in all processes."""
-
-    def same(part: bytes) -> bytes:
-        return multihost_utils.broadcast_one_to_all(np.frombuffer(part, np.uint8)).tobytes()
-
-    size = int.from_bytes(same(len(content).to_bytes(8)))
+    size = int.from_bytes(_same(len(content).to_bytes(8)))
     content = content[:size].ljust(size, b"\0")
-    return b"".join(same(content[i : i + _PART]) for i in range(0, size, _PART))
+    return b"".join(_same(content[i : i + _PART]) for i in range(0, size, _PART))
+
+
+def _same(part: bytes) -> bytes:
+    return multihost_utils.broadcast_one_to_all(np.frombuffer(part, np.uint8)).tobytes()
