@@ -141,7 +141,12 @@ def pytest(
 
 def copied(parent: Path) -> Path:
     """A copy of the repository, in which mistakes may be planted."""
-    leave = shutil.ignore_patterns(".git", ".venv", ".*cache", ".hypothesis", "_build", "build")
+    patterns = shutil.ignore_patterns(".git", ".venv", ".*cache", ".hypothesis", "_build")
+
+    def leave(folder: str, names: list[str]) -> set[str]:
+        made = {"build"} if Path(folder) == ROOT else set()  # mmrl.pdg.build is not made by make
+        return patterns(folder, names) | made
+
     return shutil.copytree(ROOT, parent / "repository", ignore=leave, symlinks=True)
 
 

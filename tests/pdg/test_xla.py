@@ -25,7 +25,7 @@ from mmrl.pdg.run import compile
 from mmrl.pdg.run.interpreter import Interpreter
 from mmrl.pdg.run.lowering import regroup
 from mmrl.pdg.run.naive import execute
-from mmrl.pdg.run.xla import XlaProgram, on_host, xla
+from mmrl.pdg.run.xla import XlaProgram, xla
 from tests.helpers.pdg_graphs import PROGRAMS, compiled, reinforce
 from tests.pdg import layout_oracle as oracle
 
@@ -202,7 +202,8 @@ def test_rings_go_through_no_condition():
 
 
 def test_swapped_rings_are_in_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch):
-    made, bounds = compile(reinforce(), {}, swap=(("o", 0),)), {"I": 2, "T": 4}
+    graph, bounds = reinforce(), {"I": 2, "T": 4}
+    made = compile(graph, {}, swap=(("o", 0), graph.results[0]))
     if jax.devices()[0].platform == "cpu":  # where XLA takes the wish and ignores it
         with pytest.raises(ValueError, match="`swap` must be empty"):
             made.xla(bounds)
@@ -211,11 +212,13 @@ def test_swapped_rings_are_in_the_memory_of_the_host(monkeypatch: pytest.MonkeyP
     jaxpr, rings = jax.make_jaxpr(program._empty, return_shape=True)()
     places = [aval.memory_space for aval in jaxpr.out_avals]
     home = jax.tree.unflatten(jax.tree.structure(rings), places)
-    assert home.pop(("o", 0)) == jax.memory.Space.Host
-    assert {*jax.tree.leaves(home)} == {jax.memory.Space.Device}
-    plain = compile(made.graph, {}).xla(bounds)
+    assert {("o", 0)} < program._swapped < {*home}
+    for root, place in home.items():
+        assert (place == jax.memory.Space.Host) == (root in program._swapped)
+    plain = compile(graph, {}).xla(bounds)
     jax.tree.map(np.testing.assert_array_equal, program(), plain())
-    assert not any(map(on_host, program()))
+    found = {aval.memory_space for aval in jax.make_jaxpr(program._run)({}).out_avals}
+    assert found == {jax.memory.Space.Device}
 
 
 def walk(n: int | None, size: int) -> Graph:

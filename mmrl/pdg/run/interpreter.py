@@ -226,8 +226,7 @@ class Interpreter:
         Raises `ValueError` for wrong inputs (`validate.given`).
         """
         env = self._given(key, inputs)
-        # Copies, which may be written over: the caller keeps what it gave.
-        found = jax.tree.map(lambda x: self.arrays.asarray(np.array(x)), env.get("inputs", {}))
+        found = jax.tree.map(self.arrays.asarray, env.get("inputs", {}))
         return _Run(self, {**env, "inputs": found}).finish()
 
     def _thunk(self, op: Op) -> Callable[..., tuple] | None:
