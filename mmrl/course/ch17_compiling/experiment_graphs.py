@@ -5,12 +5,13 @@ JAX today: a scan that acts, then `jax.grad` of the loss of the whole batch, wit
 same points, so that both compute the same numbers. Ratios come from runs that take turns; memory is
 what XLA reserves, and what the interpreter counts byte by byte.
 
-Nine kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" hidden
+Ten kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" hidden
 units and depth too; "interpreter" has both executors; "bytes" (Figure 10) varies the size of an
 observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs with observations on the
 host; "live" (Figure 11a) has the bytes of observations after each event of an episode, and "window"
 (Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a scan. "decoder" is the
-paper's outlook: one token after another, with keys and values kept.
+paper's outlook: one token after another, with keys and values kept. "chosen" times passes that
+`compile` chooses next to those of other rows.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from mmrl.course.ch17_compiling.rivals import (
     ITERATIONS,
     TILE,
     agree,
+    choices,
     compiled,
     decoders,
     entrants,
@@ -49,6 +51,7 @@ PPO = DEFAULT | {"hidden": 16, "depth": 1}
 VARIED_PPO = {"T": (32, 256), "batch": (8, 128), "width": (1024,), "hidden": (64,), "depth": (2, 4)}
 SIZES = (16, 64, 256, 1024, 4096, 196608)  # numbers in an observation; at last 3 × 256 × 256
 GENERATED = ((None, 256), (16, 256), (16, 1024), (64, 1024))  # the window of a decoder, and T
+CHOSEN = ("Monte-Carlo", "8-step", "PPO", "decoder")
 WINDOWS = (1, 4, 8, 16, 32, None)
 LENGTHS = (256, 1024, 4096, 16384)
 
@@ -184,6 +187,15 @@ def measure_decoder(
     return {"window": window, **sizes, "ms": ms, "bytes": taken}
 
 
+def measure_chosen(program: str, T: int, batch: int, width: int, quick: bool = False) -> Row:
+    """Time and memory of the passes that `compile` chooses, in turns with those by hand."""
+    forms, given = choices(program, T, batch, width)
+    ms = race(forms, 2 if quick else ROUNDS, *given)
+    taken = {name: reserved(form) for name, form in forms.items()}
+    sizes = {"T": T, "batch": batch, "width": width}
+    return {"program": program, **sizes, "ms": ms, "bytes": taken}
+
+
 STEPS: dict[str, tuple[Callable, bool]] = {
     "discounted return": (lambda g, r, end: r + GAMMA * jnp.where(end, 0.0, g), True),
     "moving average": (lambda m, z, end: 0.9 * m + 0.1 * z, False),
@@ -239,6 +251,7 @@ def cells(quick: bool = False) -> list[Cell]:
             _cell("ppo, small", measure_ppo, **small, hidden=4, depth=2, quick=True),
             _cell("swap, n = 2, small", measure_swap, 2, **small),
             _cell("decoder, window = 3, small", measure_decoder, 3, 8, 2, 4, quick=True),
+            _cell("chosen, Monte-Carlo, small", measure_chosen, "Monte-Carlo", **small, quick=True),
         ]
     sizes = [DEFAULT] + [DEFAULT | {name: x} for name, xs in VARIED.items() for x in xs]
     found = []
@@ -258,6 +271,7 @@ def cells(quick: bool = False) -> list[Cell]:
     for window, T in GENERATED:
         cell = f"decoder, window = {window}, T = {T}"
         found.append(_cell(cell, measure_decoder, window, T))
+    found += [_cell(f"chosen, {name}", measure_chosen, name, **DEFAULT) for name in CHOSEN]
     lifts = itertools.product(STEPS, LENGTHS)
     return found + [_cell(f"lift, {step}, T = {T}", measure_lift, step, T) for step, T in lifts]
 

@@ -92,6 +92,31 @@ def decoders(
     return params, {name: jax.jit(form).lower(*given).compile() for name, form in made.items()}
 
 
+def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any], tuple]:
+    """Return compiled programs and their arguments: by hand, with passes by hand, and "chosen".
+
+    `program` is "Monte-Carlo", "8-step", "PPO" or "decoder". Passes by hand are those of `together`
+    with tiles of one step, of `TILE`, and of the whole episode; a decoder has no tiles.
+    """
+    key, bounds = jax.random.key(0), {"I": ITERATIONS, "T": T, "B": batch}
+    if program == "decoder":
+        params, forms = decoders(None, T, batch, width, layers=2)
+        chosen = compile(decoder(params), T=T, B=batch).xla()
+        run = jax.jit(lambda params, key: chosen(params=params, key=key))
+        return {**forms, "chosen": run.lower(params, key).compile()}, (params, key)
+    if program == "PPO":
+        forms, bounds = ppos(T, batch, width, hidden=16, depth=1), bounds | {"K": EPOCHS}
+        graph = ppo(screen(width), critic(width, 16, 1), descent(0.01))
+        whole = compile(graph, together(T)).xla(bounds)
+        forms[f"ours, m = {T}"] = jax.jit(lambda key: whole(key=key)).lower(key).compile()
+    else:
+        n = None if program == "Monte-Carlo" else 8
+        forms = dict(entrants(n, T, batch, width, (1, TILE, T)))
+        graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA)
+    chosen = compile(graph).xla(bounds)
+    return {**forms, "chosen": jax.jit(lambda key: chosen(key=key)).lower(key).compile()}, (key,)
+
+
 def seconds(form: Callable, *arguments: Any) -> float:
     """The seconds of one call, from its beginning until the result is there."""
     began = time.perf_counter()

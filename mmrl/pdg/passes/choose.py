@@ -1,9 +1,12 @@
 """Choose passes for a graph: what to vectorize, lift, tile, recompute and fuse.  §5.2-5.4
 
 Fewer and larger operations take less time and more memory. So the largest choice comes first:
-every dimension in one block, loops lifted, residuals kept, chains fused. If its bytes exceed the
-limit, the blocks of the innermost loop shrink, by powers of two, and then those of the batch; and
-residuals may be recomputed. Of what fits, the choice of least estimated time wins.
+every dimension in one block, loops lifted, residuals kept. On a CPU, blocks that exceed its cache
+take more time again, so the innermost loop gets blocks that fit, if the estimate is better. If the
+bytes of a run exceed the limit, the blocks of the innermost loop shrink, by powers of two, and then
+those of the batch; and residuals may be recomputed. Of what fits, the choice of least estimated
+time wins. Chains are fused only if nothing else fits, because XLA fuses what it compiles, and a
+fused chain is one piece to the schedule.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
     compile(graph, choice.passes())          # the same program, by hand
@@ -31,6 +34,8 @@ WORTH = 0.9
 """A block must leave at most this part of the operations that run."""
 RUN, FLOP = 1e-6, 2e-10
 """Estimated seconds of one operation, and of one floating-point operation in it, on a CPU."""
+CACHE, BYTE = 256 * 1024, 2e-10
+"""Bytes that a core of a CPU keeps near; seconds for each byte of an operation that has more."""
 UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (k + 1) for k, p in enumerate("KMGT")}}
 UNITS |= {f"{p}IB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
 
@@ -163,33 +168,39 @@ def choose(
     *,
     memory: int | None = None,
     fixed: Fixed = Fixed(),
+    sizes: Callable[[Graph], Mapping[str, int]] | None = None,
 ) -> Choice:
     """Return the choice of least estimated time whose most bytes alive at once fit in `memory`.
 
-    `cost` compiles a choice and measures it; it is called for few of them. Raises `ValueError` if
-    none fits, with the least bytes that a choice takes.
+    `cost` compiles a choice and measures it; it is called for few of them. On a CPU, `sizes` gives
+    the bytes that one run of each operation reads and writes. Raises `ValueError` if no choice
+    fits, with the least bytes that one takes.
     """
     largest = widest(graph, bounds, fixed)
+    if sizes is not None:
+        largest = near(largest, graph, bounds, fixed, sizes)
     if memory is None or cost(largest).bytes <= memory:
         return largest
     both = fixed.recompute is None and bool(keeping(graph))
     forms = [largest, dataclasses.replace(largest, recompute=True)] if both else [largest]
     options = [_options(each, graph, bounds, fixed) for each in largest.along]
+    options = [o[o.index(each.size) :] for o, each in zip(options, largest.along, strict=True)]
     least: list[int] = []
 
     def fits(choice: Choice) -> bool:
         least.append(cost(choice).bytes)
         return least[-1] <= memory
 
-    for outer in _outer(options[:-1]):
-        inner = options[-1] if options else [None]
-        found = []
-        for form in forms:
-            choices = [form.sized(*outer, size) if options else form for size in inner]
-            if (choice := _first(choices, fits)) is not None:
-                found.append(choice)
-        if found:
-            return min(found, key=lambda choice: cost(choice).seconds)
+    inner = options[-1] if options else [None]
+    for fused in [False, True] if fixed.fuse is None else [fixed.fuse]:
+        for outer in _outer(options[:-1]):
+            found = []
+            for form in (dataclasses.replace(form, fuse=fused) for form in forms):
+                choices = [form.sized(*outer, size) if options else form for size in inner]
+                if (choice := _first(choices, fits)) is not None:
+                    found.append(choice)
+            if found:
+                return min(found, key=lambda choice: cost(choice).seconds)
     raise ValueError(
         f"`memory` must be at least {min(least)} bytes for this program at {dict(bounds)}, got "
         f"{memory}: raise it, or make the bounds smaller"
@@ -211,7 +222,37 @@ def widest(graph: Graph, bounds: Mapping[str, int], fixed: Fixed = Fixed()) -> C
         if lifted or size != 1:
             along.append(Along(name, lifted, size))
         changed = wide
-    return Choice(again, tuple(along), True if fixed.fuse is None else fixed.fuse)
+    return Choice(again, tuple(along), bool(fixed.fuse))
+
+
+def near(
+    choice: Choice,
+    graph: Graph,
+    bounds: Mapping[str, int],
+    fixed: Fixed,
+    sizes: Callable[[Graph], Mapping[str, int]],
+) -> Choice:
+    """Return the choice with blocks of the last dimension that fit in `CACHE`, if they are faster.
+
+    A block has about as many bytes as it has points.
+    """
+    if not choice.along or choice.along[-1].size is not None:
+        return choice
+    last, whole_graph = choice.along[-1], choice.apply(graph)
+    options = _options(last, graph, bounds, fixed)
+    extent = int(graph_dims(graph)[last.name].evaluate(bounds))
+    most = max(sizes(whole_graph).values(), default=0)
+    fitting = [m for m in options if m is not None and m * most <= CACHE * extent]
+    if most <= CACHE or not fitting:
+        return choice
+    smaller = choice.sized(*(each.size for each in choice.along[:-1]), fitting[0])
+
+    def effort(graph: Graph) -> float:
+        far = {name: size for name, size in sizes(graph).items() if size > CACHE}
+        moved = sum(count(graph.ops[name], bounds) * size for name, size in far.items())
+        return RUN * operations(graph, bounds) + BYTE * moved
+
+    return min(choice, smaller, key=lambda each: effort(each.apply(graph)))
 
 
 def _order(graph: Graph) -> list[str]:

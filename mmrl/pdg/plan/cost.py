@@ -94,6 +94,18 @@ def _values(read: Read, point: Point) -> Iterable[Value]:
     return ((read.tensor, at) for at in itertools.product(*axes))
 
 
+def sizes(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
+    """Return the bytes that one run of each operation reads and writes."""
+    table = ReadTable(graph, bounds)
+    size = {tensor: nbytes(kind) for tensor, kind in table.types().items()}
+    return {
+        name: sum(size[read.tensor] * math.prod(read.widths) for read in table.reads[name])
+        + sum(size[tensor] for tensor in table.outputs[name])
+        for name, op in graph.ops.items()
+        if op.run is not None
+    }
+
+
 def flops(graph: Graph, bounds: Mapping[str, int]) -> int:
     """Return the floating-point operations of a run, by the primitives of each operation."""
     table = ReadTable(graph, bounds)

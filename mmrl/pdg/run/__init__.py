@@ -19,6 +19,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
+import jax
+
 from mmrl.pdg.build.graph import Graph, Output
 from mmrl.pdg.clean.validate import check_cycles, fitting
 from mmrl.pdg.passes import Pass, Stage, stages
@@ -32,9 +34,9 @@ from mmrl.pdg.passes.choose import (
     neighbors,
     parse_bytes,
 )
+from mmrl.pdg.plan import cost
 from mmrl.pdg.plan.account import ReadTable, nbytes
 from mmrl.pdg.plan.code import Body, Event, generate, text, trace
-from mmrl.pdg.plan.cost import cost
 from mmrl.pdg.plan.frees import MemoryPlan, plan_memory
 from mmrl.pdg.plan.swap import Swap
 from mmrl.pdg.run import naive
@@ -172,8 +174,15 @@ class Automatic:
         place = tuple(sizes.items())
         if place not in self._known:
             price = functools.partial(self._cost, sizes)
-            found = choose(self.source, sizes, price, memory=self.memory, fixed=self.fixed)
-            self._known[place] = found
+            one = functools.partial(cost.sizes, bounds=sizes)
+            self._known[place] = choose(
+                self.source,
+                sizes,
+                price,
+                memory=self.memory,
+                fixed=self.fixed,
+                sizes=one if jax.default_backend() == "cpu" else None,
+            )
         return self._known[place]
 
     def report(self, bounds: Bounds = None, /, **more: int) -> Report:
@@ -230,7 +239,7 @@ class Automatic:
         place = choice, tuple(sizes.items())
         if place not in self._known:
             compiled = self._compiled(choice)
-            self._known[place] = cost(compiled.schedule, compiled.loops, sizes)
+            self._known[place] = cost.cost(compiled.schedule, compiled.loops, sizes)
         return self._known[place]
 
 
@@ -279,7 +288,8 @@ def compile(
 
     Without `passes` they are chosen as soon as the bounds are numbers (here, or in a call such as
     `xla(T=9)`): so that the most bytes alive at once stay below `memory` ("8 MB", or a number of
-    bytes; by default there is no limit), in the least estimated time. `vectorize`, `tile`, `lift`,
+    bytes; by default there is no limit), in the least estimated time. On a CPU, blocks should fit
+    in its cache; on another device, one block has all steps. `vectorize`, `tile`, `lift`,
     `recompute` and `fuse` override parts of the choice: `tile={"t": 16}` leaves the rest open.
     With `passes`, a mapping of names to functions of a graph, these run in order, and no others;
     `{}` compiles the graph as it is.

@@ -74,6 +74,7 @@ def test_every_row_has_a_name_of_its_own():
     assert kinds.count("bytes") == 2 * len(graphs.SIZES)
     assert kinds.count("live") == len(graphs.WINDOWS)
     assert kinds.count("decoder") == len(graphs.GENERATED)
+    assert kinds.count("chosen") == len(graphs.CHOSEN)
     assert kinds.count("swap") == 2 and kinds.count("window") == 6
     assert kinds.count("lift") == len(graphs.STEPS) * len(graphs.LENGTHS)
 
@@ -88,10 +89,10 @@ def test_every_row_is_published_once():
 def test_rows_are_written_once(tmp_path: Path):
     said = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
     rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
-    kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "swap", "decoder"]
+    kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "swap", "decoder", "chosen"]
     assert [row["kind"] for row in rows] == kinds
     assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
-    time, both, bytes_, live, _, _, swap, generated = rows
+    time, both, bytes_, live, _, _, swap, generated, chosen = rows
     assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
     assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
     assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
@@ -99,5 +100,6 @@ def test_rows_are_written_once(tmp_path: Path):
     held = swap["bytes"]
     assert held["swapped"] < held["kept"] and held["on the host"] > 0
     assert generated["ms"].keys() == {"by hand", "by hand, ring", "ours"}
-    assert said[-1] == "0 of 8 cells remain: all done."
+    assert "chosen" in chosen["ms"] and chosen["ms"].keys() == chosen["bytes"].keys()
+    assert said[-1] == "0 of 9 cells remain: all done."
     assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == said[-1:]
