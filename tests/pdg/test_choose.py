@@ -75,7 +75,7 @@ def test_a_limit_holds_by_the_account_of_a_run(
 
 def test_the_choice_without_a_limit_runs_the_fewest_operations(free: Automatic):
     report = free.report()
-    others = [row for row in report.rows if "fuse" not in row.passes]
+    others = [row for row in report.rows if "fuse" not in row.passes.split(", ")]
     assert report.chosen.cost.operations == min(row.cost.operations for row in others)
     assert len(report.rows) > 3 and str(report).count("\n") >= len(report.rows)
     assert [row.chosen for row in report.rows].count(True) == 1

@@ -5,8 +5,9 @@ every dimension in one block, loops lifted, residuals kept. On a CPU, blocks tha
 take more time again, so the innermost loop gets blocks that fit, if the estimate is better. If the
 bytes of a run exceed the limit, the blocks of the innermost loop shrink, by powers of two, and then
 those of the batch; and residuals may be recomputed. Of what fits, the choice of least estimated
-time wins. Chains are fused only if nothing else fits, because XLA fuses what it compiles, and a
-fused chain is one piece to the schedule.
+time wins. Operations in blocks are fused, so that they share a loop. Others are fused only if
+nothing else fits, because XLA fuses what it compiles, and a fused chain is one piece to the
+schedule.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
     compile(graph, choice.passes())          # the same program, by hand
@@ -88,6 +89,7 @@ class Choice:
                 found[f"vectorize {name}"] = functools.partial(vectorize, name=name)
             elif size > 1:
                 found[f"tile {name} by {size}"] = functools.partial(tile, name=name, size=size)
+                found[f"fuse blocks of {name}"] = functools.partial(fuse_blocks, size=size)
         return found | ({"fuse": fuse} if self.fuse else {})
 
     def apply(self, graph: Graph) -> Graph:
@@ -314,6 +316,11 @@ def neighbors(
         found.append(dataclasses.replace(choice, recompute=not choice.recompute))
     found.append(dataclasses.replace(choice, fuse=not choice.fuse))
     return list(dict.fromkeys([*found, Choice()]))
+
+
+def fuse_blocks(graph: Graph, size: int) -> tuple[Graph, list[str]]:
+    """Return the graph in which operations in blocks of `size` points share their loop."""
+    return fuse(graph, [name for name, op in graph.ops.items() if op.params.get("block") == size])
 
 
 def operations(graph: Graph, bounds: Mapping[str, int]) -> int:
