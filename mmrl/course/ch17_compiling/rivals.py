@@ -112,7 +112,7 @@ def choices(program: str, T: int, batch: int, width: int) -> tuple[dict[str, Any
     else:
         n = None if program == "Monte-Carlo" else 8
         forms = dict(entrants(n, T, batch, width, (1, TILE, T)))
-        graph = reinforce(screen(width), network(width), descent(0.01), n=n, gamma=GAMMA)
+        graph = reinforce(screen(width), policy(width), descent(0.01), n=n, gamma=GAMMA)
     chosen = compile(graph).xla(bounds)
     return {**forms, "chosen": jax.jit(lambda key: chosen(key=key)).lower(key).compile()}, (key,)
 
