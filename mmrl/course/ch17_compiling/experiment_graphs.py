@@ -11,7 +11,8 @@ observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs wit
 host; "live" (Figure 11a) has the bytes of observations after each event of an episode, and "window"
 (Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a scan. "decoder" is the
 paper's outlook: one token after another, with keys and values kept. "chosen" times passes that
-`compile` chooses next to those of other rows.
+`compile` chooses next to those of other rows, and "residuals" programs that keep what their
+gradients need next to the same that compute it again.
 """
 
 import dataclasses
@@ -37,6 +38,7 @@ from mmrl.course.ch17_compiling.rivals import (
     ppos,
     race,
     reserved,
+    residuals,
 )
 from mmrl.course.experiments.grid import Grid, Row, alone
 from mmrl.pdg.passes import lift
@@ -127,6 +129,18 @@ def measure_ppo(
     agree(forms, key)
     ms = race(forms, 2 if quick else 12, key)
     return {**sizes, "ms": ms, "bytes": {name: reserved(form) for name, form in forms.items()}}
+
+
+def measure_residuals(
+    program: str, T: int = 128, batch: int = 32, width: int = 64, quick: bool = False
+) -> Row:
+    """A program that keeps residuals and one that recomputes them, in turns; both train alike."""
+    forms, key = residuals(program, T, batch, width), jax.random.key(0)
+    agree({"by hand": forms["kept"], **forms}, key)
+    ms = race(forms, 2 if quick else ROUNDS, key)
+    taken = {name: reserved(form) for name, form in forms.items()}
+    sizes = {"T": T, "batch": batch, "width": width}
+    return {"program": program, **sizes, "ms": ms, "bytes": taken}
 
 
 def measure_swap(n: int | None, T: int = 32, batch: int = 8, width: int = 3072) -> Row:
@@ -250,6 +264,7 @@ def cells(quick: bool = False) -> list[Cell]:
             _cell("lift, queue, small", measure_lift, "queue", 32, 4, quick=True),
             _cell("ppo, small", measure_ppo, **small, hidden=4, depth=2, quick=True),
             _cell("swap, n = 2, small", measure_swap, 2, **small),
+            _cell("residuals, PPO, small", measure_residuals, "PPO", **small, quick=True),
             _cell("decoder, window = 3, small", measure_decoder, 3, 8, 2, 4, quick=True),
             _cell("chosen, Monte-Carlo, small", measure_chosen, "Monte-Carlo", **small, quick=True),
         ]

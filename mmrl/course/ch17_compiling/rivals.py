@@ -10,14 +10,25 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mmrl.course.ch17_compiling import by_hand
-from mmrl.course.ch17_compiling.by_hand import GAMMA, critic, descent, policy, screen
-from mmrl.course.programs import ActorCritic, decoder, ppo, reinforce
+from mmrl.course.ch17_compiling.by_hand import (
+    GAMMA,
+    HIDDEN,
+    critic,
+    descent,
+    network,
+    policy,
+    remember,
+    screen,
+)
+from mmrl.course.programs import ActorCritic, Memory, a2c, decoder, ppo, reinforce
+from mmrl.course.programs import remember as recurrent
 from mmrl.course.programs.decoder import initial
 from mmrl.pdg.build.graph import Graph
-from mmrl.pdg.passes import fuse, lift_loops, tile, vectorize
+from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
 from mmrl.pdg.run import Compiled, compile
 
 TILE, ITERATIONS, EPOCHS = 16, 2, 4
@@ -63,16 +74,40 @@ def entrants(
 
 
 def ppos(T: int, batch: int, width: int, hidden: int, depth: int) -> dict[str, Any]:
-    """PPO with `EPOCHS` epochs as compiled programs: by hand, in tiles of `TILE`, step by step."""
+    """Return PPO with `EPOCHS` epochs, compiled: by hand, and in tiles of `TILE`, 1 and T steps."""
     env, net, opt = screen(width), critic(width, hidden, depth), descent(0.01)
     key, bounds = jax.random.key(0), {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
     hand = by_hand.ppo(env, net, opt, ITERATIONS, EPOCHS, T, batch, ActorCritic())
     found = {"by hand": jax.jit(hand).lower(key).compile()}
-    for name, m in {"ours": TILE, "ours, m = 1": 1}.items():
+    for name, m in {"ours": TILE, "ours, m = 1": 1, f"ours, m = {T}": T}.items():
         program = compile(ppo(env, net, opt), together(m)).xla(bounds)
         ours = jax.jit(lambda key, program=program: program(key=key))
         found[name] = ours.lower(key).compile()
     return found
+
+
+def residuals(program: str, T: int, batch: int, width: int) -> dict[str, Any]:
+    """A program whose gradients read residuals, and one whose gradients compute them again.
+
+    Both are compiled with one tile per episode, and 8-step REINFORCE with tiles of `TILE`.
+    """
+    env, opt = screen(width), descent(0.01)
+    if program in ("A2C", "PPO"):
+        graph = (ppo if program == "PPO" else a2c)(env, critic(width), opt)
+    elif program == "recurrent":
+        memory = Memory(network(width).init, lambda: jnp.zeros(HIDDEN), remember)
+        graph = recurrent(env, memory, opt)
+    else:
+        graph = reinforce(env, policy(width), opt, n=8 if program == "8-step" else None)
+    bounds = {"I": ITERATIONS, "K": EPOCHS, "T": T, "B": batch}
+    bounds = {name: bounds[name] for name in graph.bounds}
+    forms: dict[str, Any] = {}
+    for name, first in (("kept", {}), ("recomputed", {"recompute": recompute})):
+        passes = {**first, **together(min(T, TILE) if program == "8-step" else T)}
+        run = compile(graph, passes).xla(bounds)
+        form = jax.jit(lambda key, run=run: run(key=key))
+        forms[name] = form.lower(jax.random.key(0)).compile()
+    return forms
 
 
 def decoders(

@@ -89,10 +89,11 @@ def test_every_row_is_published_once():
 def test_rows_are_written_once(tmp_path: Path):
     said = list(graphs.GRID.run(tmp_path, float("inf"), quick=True))
     rows = [json.loads(line) for line in (tmp_path / "graphs.jsonl").read_text().splitlines()]
-    kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "swap", "decoder", "chosen"]
+    kinds = ["time", "interpreter", "bytes", "live", "lift", "ppo", "swap"]
+    kinds += ["residuals", "decoder", "chosen"]
     assert [row["kind"] for row in rows] == kinds
     assert all(row["quick"] and row["seeds"] == [0] and "device" in row for row in rows)
-    time, both, bytes_, live, _, _, swap, generated, chosen = rows
+    time, both, bytes_, live, _, _, swap, _, generated, chosen = rows
     assert time["ms"].keys() == time["bytes"].keys() and "by hand" in time["ms"]
     assert both["ms"].keys() == both["bytes"].keys() > time["ms"].keys()
     assert bytes_["swapped"]["device"] <= bytes_["swapped"]["host"]
@@ -101,5 +102,5 @@ def test_rows_are_written_once(tmp_path: Path):
     assert held["swapped"] < held["kept"] and held["on the host"] > 0
     assert generated["ms"].keys() == {"by hand", "by hand, ring", "ours"}
     assert "chosen" in chosen["ms"] and chosen["ms"].keys() == chosen["bytes"].keys()
-    assert said[-1] == "0 of 9 cells remain: all done."
+    assert said[-1] == "0 of 10 cells remain: all done."
     assert list(graphs.GRID.run(tmp_path, float("inf"), quick=True)) == said[-1:]
