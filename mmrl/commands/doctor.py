@@ -28,7 +28,7 @@ SICK = 1  # exit code
 MARKS = {"good": Text("✓", "green"), "note": Text("!", "yellow"), "bad": Text("✗", "red")}
 TRIED = "0.10."  # versions of jax with which mmrl is tested
 OPTIONAL = {"popgym": "`mmrl evaluate --original`"}  # packages, and what needs them
-OPTIONAL["islpy"] = "the compiler (pip install 'mmrl-jax[pdg]')"
+OPTIONAL["islpy"] = "the compiler of `mmrl.pdg`"
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # Compiled so, the tiny programs here take a third of the time; XLA stops at names it does not know.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}

@@ -14,8 +14,8 @@ try:
     import islpy as isl
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "`mmrl.pdg` needs islpy, the integer set library: `pip install 'mmrl-jax[pdg]'`, or in a "
-        "checkout `pip install -c requirements.lock -e '.[pdg]'`.",
+        "`mmrl.pdg` needs islpy, the integer set library: `pip install islpy`, or in a checkout "
+        "`pip install -c requirements.lock -e '.[pdg]'`.",
         name="islpy",
     ) from error
 
