@@ -129,17 +129,19 @@ def _over(devices: Devices, init: Compiled, block: Compiled) -> tuple[Compiled, 
 def growth(init: Compiled, config: Any, seeds: int) -> PyTree:
     """Return the axis of each array of a state that grows with the environments, or 0 if none does.
 
-    A state with twice as many is traced, not computed, and has arrays of other shapes.
+    A state with twice as many is traced, not computed. Its sums may have one more level, which
+    changes the axis of nodes in each level that both states have.
     """
     drawn = jax.eval_shape(lambda: keys(range(seeds)))
     sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
     twice = resized(config, **{name: 2 * size for name, size in sizes.items() if size})
     one, two = (jax.eval_shape(init, each, drawn) for each in (config, twice))
+    others = dict(jax.tree_util.tree_leaves_with_path(two))
 
-    def grows(x, y):
-        return next((n for n in range(1, x.ndim) if y.shape[n] == 2 * x.shape[n]), 0)
+    def grows(path, x):
+        return next((n for n in range(1, x.ndim) if others[path].shape[n] != x.shape[n]), 0)
 
-    return jax.tree.map(grows, one, two)
+    return jax.tree_util.tree_map_with_path(grows, one)
 
 
 def _spec(x: Any, axis: int, devices: int) -> PartitionSpec:

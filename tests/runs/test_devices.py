@@ -19,6 +19,7 @@ import pytest
 from mmrl._devices import split_rows
 from mmrl.agents import AGENTS, find, repeatable
 from mmrl.course.ch18_many_devices.collectives import traffic
+from mmrl.replay import tape
 from mmrl.runs import Run, Setup
 from mmrl.runs.checkpoint import unwrap_keys
 from mmrl.runs.devices import share
@@ -206,6 +207,20 @@ def test_what_grows_with_the_environments_is_divided(agent: str):
         shapes = jax.tree.leaves(getattr(state, name))
         sizes = [x.size for x, axis in zip(shapes, jax.tree.leaves(each), strict=True) if not axis]
         assert len(sizes) == len(shapes) if name in alike else sum(sizes, 0) < 10, name
+
+
+@pytest.mark.parametrize("capacity", [1024, 32_768, 2**20])
+def test_storage_is_divided_where_twice_its_size_has_another_level(capacity: int):
+    def init(config, keys):
+        def one(_):
+            return tape.init(jnp.zeros(3), config.capacity, workers=config.environments)
+
+        return jax.vmap(one)(keys)
+
+    axes = growth(init, find("dqn").Config(environments=8, capacity=capacity), 1)
+    top, *levels = axes.sums
+    assert top == 2 and set(levels) <= {1}
+    assert axes.steps == axes.length == axes.unfinished == 1 and axes.cursor == 0
 
 
 def test_one_device_divides_nothing():
