@@ -61,7 +61,8 @@ def side_by_side(
     # The old state is not given away: an interrupted block must leave it whole.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
-    return _over(devices, init, block)
+    sized = getattr(agent, "sized", lambda config, *_: config)
+    return _over(devices, init, block, lambda config: sized(config, env, params))
 
 
 def _matmul_precision(name: str | None) -> contextlib.AbstractContextManager[None]:
@@ -73,8 +74,10 @@ def _settled(state: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)
 
 
-def _over(devices: Devices, init: Compiled, block: Compiled) -> tuple[Compiled, Compiled]:
-    """`init` and `block` on several devices.
+def _over(
+    devices: Devices, init: Compiled, block: Compiled, sized: Callable[[Any], Any]
+) -> tuple[Compiled, Compiled]:
+    """`init` and `block` on several devices. `sized` chooses the sizes that a config leaves open.
 
     Seeds are divided by `shard_map`, because they are independent. Within a group of devices the
     compiler divides the work along the arrays of the state that grow with the environments.
@@ -94,7 +97,7 @@ def _over(devices: Devices, init: Compiled, block: Compiled) -> tuple[Compiled, 
         )
 
     def placement(config, state):
-        axes = growth(init, config, len(jax.tree.leaves(state)[0]))
+        axes = growth(init, sized(config), len(jax.tree.leaves(state)[0]))
         return jax.tree.map(lambda x, axis: _spec(x, axis, mesh.shape[ENVIRONMENTS]), state, axes)
 
     def placed(config, state):

@@ -209,6 +209,24 @@ def test_what_grows_with_the_environments_is_divided(agent: str):
         assert len(sizes) == len(shapes) if name in alike else sum(sizes, 0) < 10, name
 
 
+def stored() -> list[float]:
+    """The share of DQN's tape and of R2D2's sequences that lies on the first of four devices."""
+    shares = []
+    for agent, name in (("dqn", "tape"), ("r2d2", "sequences")):
+        setup = Setup(ENV, agent=agent, config=find(agent).Config(memory="none", width=8))
+        devices = share(4, 1, setup.config.environments)
+        state = built(setup, devices).init(repeatable(setup.config), keys([0]))
+        arrays = jax.tree.leaves(getattr(state, name))
+        first = sum(x.addressable_shards[0].data.nbytes for x in arrays)
+        shares.append(first / sum(x.nbytes for x in arrays))
+    return shares
+
+
+@pytest.mark.full
+def test_storage_of_the_default_size_is_divided():
+    assert all(each == pytest.approx(0.25, abs=1e-3) for each in call(stored))
+
+
 @pytest.mark.parametrize("capacity", [1024, 32_768, 2**20])
 def test_storage_is_divided_where_twice_its_size_has_another_level(capacity: int):
     def init(config, keys):
