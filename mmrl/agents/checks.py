@@ -188,16 +188,17 @@ def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
         )
 
 
-LARGE, SMALL = 10.0, 0.1
-"""Features with larger or smaller numbers than these are normalized by default."""
+LARGE = 10.0
+"""Features whose bounds are beyond this are normalized by default."""
+MODERATE = ("CartPole-v1",)
+"""Environments that declare no bounds for features whose numbers stay below `LARGE`."""
 
 
-def normalized_features(config: Any, env: Any, params: Any, steps: int = 128) -> tuple[bool, ...]:
+def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
     """Return which features of an observation a network normalizes; () if it is none.
 
     Those of the environment, not what a run shows beside it (`previous_action` and others). If
-    `config` leaves the choice open, a feature is normalized if its bounds are finite and beyond
-    ±10, or infinite while its numbers in `steps` random steps are not between 0.1 and 10.
+    `config` leaves the choice open, those without bounds, or with bounds beyond ±10.
     """
     from mmrl.envs.wrappers import observation  # which imports gymnax
 
@@ -207,34 +208,28 @@ def normalized_features(config: Any, env: Any, params: Any, steps: int = 128) ->
     while isinstance(bare, tuple(observation.SHOWN.values())):
         bare = bare.env
     own = math.prod(_space(bare, params, "observation").shape)
-    shown = math.prod(space.shape) - own
+    shown = (False,) * (math.prod(space.shape) - own)
     if config.normalize_observations:
-        return (*(True,) * own, *(False,) * shown)
-    if len(space.shape) != 1 or (ends := limits(space)) is None:
+        return (*(True,) * own, *shown)
+    ends = None if hasattr(space, "n") or len(space.shape) != 1 else limits(space)
+    if ends is None or getattr(getattr(bare, "unwrapped", bare), "name", None) in MODERATE:
         return ()
-    most = np.maximum(*np.abs(ends))[:own]
-    chosen = np.isfinite(most) & (most > LARGE)
-    if np.isinf(most).any():
-        with jax.ensure_compile_time_eval():
-            seen = np.concatenate([np.abs(x) for x in _random_observations(env, params, steps)])
-        seen = seen.reshape(-1, len(most) + shown)[:, :own].max(axis=0)
-        chosen |= np.isinf(most) & ~((seen >= SMALL) & (seen <= LARGE))
-    return (*chosen.tolist(), *(False,) * shown) if chosen.any() else ()
+    chosen = np.maximum(*np.abs(ends))[:own] > LARGE
+    return (*chosen.tolist(), *shown) if chosen.any() else ()
 
 
 def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
-    """The observations of `steps` steps of random actions, and those that follow them."""
+    """The observations of `steps` steps of random discrete actions, and those that follow them."""
     space = env.action_space(params)
 
     def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
-        if not hasattr(space, "n"):
-            return state, jax.random.normal(key, space.shape)
         return state, jax.random.randint(key, (), 0, space.n)
 
     @jax.jit
     def play(key: Any) -> tuple[Any, Any]:
-        carry = start(env, params, (), key)
-        tape = collect(policy, env, params, carry, key, steps)[1]
+        start_key, play_key = jax.random.split(key)
+        carry = start(env, params, (), start_key)
+        tape = collect(policy, env, params, carry, play_key, steps)[1]
         return tape.obs, tape.next_obs
 
     return play(jax.random.key(0))

@@ -61,7 +61,7 @@ class Config(Settings):
     updates: int = count(4)  # gradient steps per iteration
     # steps on the tape, over all environments; None: 16 384, or more if episodes ask for it
     capacity: int | None = count(None)
-    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
+    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
     normalize_rewards: bool = static(default=True)  # where learned from, and cut to ±10
     block: int = count(10)  # iterations between two evaluations
     blocks: int = count(64)  # evaluations in a whole run
@@ -270,8 +270,8 @@ train = common.training(check, init, block, q_net, learn)
 
 def label(config: Config) -> tuple[str, str]:
     """Return what tells runs apart, in words and in the name of a folder."""
-    words = {"tape": "a tape", "segments": f"segments of {config.segment_length} steps"}
-    return f"{config.memory} on {words[config.batching]}", f"{config.memory}-{config.batching}"
+    words = "a tape" if config.batching == "tape" else f"segments of {config.segment_length} steps"
+    return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
 
 
 SMALL: dict[str, Any] = dict(

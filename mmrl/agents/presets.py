@@ -38,7 +38,8 @@ def find_preset(agent: str, name: str) -> Preset:
 
 
 # What our agents can do beyond their sources, and do by default here and there.
-_WITHOUT = {"anneal": 0.0, "normalize_rewards": False, "lam": 0.0}
+_WITHOUT = {"anneal": 0.0, "lam": 0.0}
+_WITHOUT |= {"normalize_rewards": False, "normalize_observations": False}
 
 
 def _preset(kind: Any, paper: Paper) -> Preset:

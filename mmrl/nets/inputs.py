@@ -21,6 +21,10 @@ MOST = 10.0
 """Normalized features are cut to ±MOST."""
 
 
+LARGEST = 1e15
+"""Observations count as at most this, and NaN as 0."""
+
+
 class Normalized(eqx.Module):
     """x ↦ clip((x - μ) / σ, ±10) in the features that are chosen, x in the others.
 
@@ -55,6 +59,8 @@ class Normalized(eqx.Module):
     def count(self, obs: Shaped[Array, "..."]) -> "Normalized":
         """Return the module with further observations counted, [..., *obs]."""
         rows = obs.reshape(-1, len(self.chosen)).astype(jnp.float32)
+        # Squares of larger numbers overflow, and would spoil the statistics for good.
+        rows = jnp.clip(jnp.nan_to_num(rows), -LARGEST, LARGEST)
         rough = jnp.mean(rows, axis=0, keepdims=True)
         mean = rough + jnp.mean(rows - rough, axis=0, keepdims=True)  # exact if all are equal
         square = jnp.sum((rows - mean) ** 2, axis=0)

@@ -16,7 +16,7 @@ from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
 from mmrl.runs.files import create, expanded, writing
 from mmrl.runs.identity import describe
-from mmrl.runs.player import FORMAT
+from mmrl.runs.player import FORMAT, LATER
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
 
@@ -48,9 +48,11 @@ def export(
         raise ValueError(f"`seed` must be one of the run's, {list(seeds)}; got {seed}.")
     at = int(np.argmax(returns)) if seed is None else seeds.index(seed)
     network, arrays = _network(jax.tree.map(lambda x: x[at], net))
-    about = {"format": FORMAT, **_setting(run), "seed": seeds[at], "block": int(blocks[at])}
+    about = {**_setting(run), "seed": seeds[at], "block": int(blocks[at])}
     about |= {"return": float(returns[at]), **network, "setup": describe(run.setup)}
     about |= run.snapshot.origin or provenance()
+    vectors = about["continuous"] and "previous_action" in about["observes"]
+    about["format"] = LATER if vectors or "normalized" in about["encoder"] else FORMAT
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
     with writing(path.parent):

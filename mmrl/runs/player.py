@@ -10,6 +10,7 @@ import json
 import numpy as np
 
 FORMAT = "mmrl policy 2"
+LATER = "mmrl policy 3"  # with normalized observations, or previous actions that are vectors
 ENDS = {"low": -np.inf, "high": np.inf}  # of a continuous action, unless the file has others
 
 
@@ -96,7 +97,7 @@ def load(path) -> Policy:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(str(arrays.pop("about")))
-        if about["format"] != FORMAT:
+        if about["format"] not in (FORMAT, LATER):
             raise ValueError
         policy = Policy(about, arrays)
         policy.step(policy.init(), np.zeros(about["observation"]), True)

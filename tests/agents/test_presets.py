@@ -65,7 +65,7 @@ def test_a_preset_says_where_its_settings_stand(agent: str, name: str):
 def test_a_preset_does_without_what_is_ours():
     for agent in ("dqn", "r2d2"):
         config = PRESETS[agent]["paper"].config
-        for name in ("anneal", "normalize_rewards", "lam"):
+        for name in ("anneal", "normalize_rewards", "normalize_observations", "lam"):
             assert not getattr(config, name, 0)
 
 

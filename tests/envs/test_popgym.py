@@ -658,6 +658,7 @@ def test_tasks_with_equal_arguments_are_equal():
         ("MineSweeper", {"num_mines": 14}, "`num_mines`.*at least 3 of 16.*got 14"),
         ("Battleship", {"size": 3}, "`ships`.*surely fit on 3"),
         ("Battleship", {"ships": ()}, "`ships`"),
+        ("Battleship", {"size": 2, "ships": (1, 1, 1, 1)}, "`ships`"),
         ("Battleship", {"size": 33}, "`size`.*got 33"),
         ("Concentration", {"types": 4}, r"`types`.*\(2, 13\).*got 4"),
         ("HigherLower", {"num_decks": 0}, "`num_decks`.*got 0"),

@@ -355,6 +355,7 @@ def test_episode_statistics(env):
         (lambda: wrappers.StateObservation(gymnax.make("CartPole-v1")[0]), "state_obs"),
         (lambda: wrappers.TimeLimit(TASK, 0), "`steps`"),
         (lambda: wrappers.Trial(TASK, 0), "`episodes`.*got 0"),
+        (lambda: wrappers.Trial(wrappers.PreviousReward(probes.Arm()), 2), "`env`.*Arm"),
         (lambda: wrappers.VmapAutoReset(TASK, 0), "`num_envs`"),
     ],
 )
@@ -465,6 +466,16 @@ def test_a_trial_is_the_same_as_its_episodes_one_by_one():
     np.testing.assert_array_equal(flags, np.arange(13) % 3 == 0)
     np.testing.assert_array_equal(rewards, np.arange(12) % 3 == 2)
     np.testing.assert_array_equal(ends, np.arange(12) % 6 == 5)
+
+
+def test_the_state_of_a_trial_shows_how_far_it_has_come():
+    env, params = envs.make("probe-Bandit-v0", arms=3, pulls=4)
+    state = env.reset(jax.random.key(0), params)[1]
+    for t in range(4):
+        shown = env.state_obs(state, params)
+        assert shown.shape == env.state_space(params).shape
+        np.testing.assert_allclose(shown[-2:], [t / 4, t / 4])
+        state = env.step(jax.random.key(t), state, 0, params)[1]
 
 
 def test_a_trial_can_be_cut_and_a_truncated_last_episode_truncates_it():

@@ -53,6 +53,13 @@ def test_a_constant_feature_gives_zero_and_an_outlier_is_cut():
     np.testing.assert_array_equal(outputs, [0, inputs.MOST])
 
 
+@pytest.mark.parametrize("spoiled", [1e20, jnp.inf, jnp.nan])
+def test_later_observations_outweigh_a_huge_one(spoiled):
+    module = Normalized((True,)).count(jnp.array([[spoiled], [1.0]]))
+    assert all(jnp.isfinite(x).all() for x in module.moments)
+    assert jnp.isfinite(module(jnp.array([2.5]))).all()
+
+
 def test_features_that_are_not_chosen_pass_unchanged():
     module = Normalized((False, True, False)).count(jnp.asarray(30 + SAMPLES))
     outputs = module(jnp.array([1e6, 30.0, -5.0]))
@@ -106,8 +113,7 @@ PROBE, PARAMS = envs.make("probe-Match-v0")
     ("env", "chosen"),
     [
         (PROBE, ()),
-        (Moved(PROBE, 0.0), ()),
-        (Moved(PROBE, 30.0), (True, True)),
+        (Moved(PROBE, 0.0), (True, True)),
         (Moved(PROBE, 0.0, 11.0), (True, True)),
         (Moved(PROBE, 0.0, 9.0), ()),
         (wrappers.BeginFlag(Moved(PROBE, 30.0)), (True, True, False)),

@@ -67,7 +67,7 @@ class Config(Settings):
     shared: bool = static(default=False)  # one network for policy and value
     optimizer: str = choice("adam", "rmsprop")  # or rmsprop
     reduction: str = choice("mean", "sum")  # of losses over time and environments
-    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
+    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
     normalize_rewards: bool = static(default=True)  # where learned from; stored raw
     environments: int = count(8)  # N, actors
     rollout: int = count(64)  # U, steps of an unroll, through which gradients reach back

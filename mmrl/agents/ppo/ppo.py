@@ -71,7 +71,7 @@ class Config(Settings):
     estimator: str = choice("gae", "vtrace")  # of advantages; or vtrace, for stale rollouts
     staleness: int = count(0, least=0)  # iterations that rollouts wait before they are learned from
     optimizer: str = choice("adam", "sgd")  # or sgd
-    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
+    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
     normalize_rewards: bool = static(default=True)
     normalize_advantages: bool = static(default=True)
     environments: int = count(16)  # played side by side

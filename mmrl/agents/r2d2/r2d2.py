@@ -79,7 +79,7 @@ class Config(Settings):
     overlap: int = count(0, least=0)  # of two adjacent sequences, steps
     burn_in: int = count(40, least=0)  # l, steps before a sequence that only make its state
     n_step: int = count(20)  # n of the targets
-    normalize_observations: bool | None = static(default=None)  # None: those beyond ±10
+    normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
     normalize_rewards: bool = static(default=True)  # in targets, as in `dqn`
     rescale: bool = static(default=False)  # learn h(return)
     batch: int = count(16)  # sequences per gradient step

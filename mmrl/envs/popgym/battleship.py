@@ -51,7 +51,7 @@ class Battleship(Task):
             check_positive("ships", length, "list the length of each ship, as in (2, 3, 3, 4)")
         # The squares of the other ships cannot block every place of a ship.
         blocked = [n for n in ships if sum(ships) - n >= size * (size // n)]
-        if not ships or blocked:
+        if not ships or blocked or sum(ships) >= size * size:
             raise ValueError(
                 f"`ships` must be at least one length, all of which surely fit on {size} × {size} "
                 f"squares, got {tuple(ships)}: take fewer or shorter ships, or a larger `size`."

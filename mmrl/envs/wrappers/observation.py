@@ -125,6 +125,12 @@ class PreviousAction(ObservationWrapper):
         space = env.action_space(env.default_params)
         self.vector = isinstance(space, spaces.Box)
         self.size = math.prod(space.shape) if self.vector else action_count(env)
+        seen = env.observation_space(env.default_params)
+        if self.vector and not jnp.issubdtype(seen.dtype, jnp.floating):
+            raise ValueError(
+                "`env` must observe real numbers, if actions that are vectors are shown next to "
+                f"them; got {seen!r}. Put FlattenObservation inside."
+            )
         self.null = null
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:

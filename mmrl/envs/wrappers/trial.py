@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.wrappers.base import Obs, Reset, Step, Wrapper, bounds, box, vector_size
@@ -47,6 +47,12 @@ class Trial(Wrapper):
         if not isinstance(episodes, int) or episodes < 1:
             raise ValueError(f"`episodes` must be an integer of at least 1, got {episodes!r}.")
         vector_size(env, "Trial")
+        task = env.unwrapped if isinstance(env, Wrapper) else env
+        if hasattr(task, "next_episode") and task is not env:
+            raise ValueError(
+                f"`env` must be {task.name} itself, which keeps its task over a trial; got "
+                f"{env!r}. Write the other wrappers around Trial({task.name}, {episodes})."
+            )
         self.episodes = episodes
 
     @property
@@ -91,6 +97,16 @@ class Trial(Wrapper):
         return (inner & (state.episodes >= self.episodes)) | (
             state.time >= params.max_steps_in_episode
         )
+
+    def state_obs(self, state: Any, params: Any) -> Float[Array, " state"]:
+        """The inner state, and the shares of the trial's episodes and steps that have passed."""
+        inner = self.env.state_obs(state.env_state, self.inner_params(params))
+        shares = state.episodes / self.episodes, state.time / params.max_steps_in_episode
+        return jnp.concatenate([inner, jnp.stack(shares).astype(inner.dtype)])
+
+    def state_space(self, params: Any) -> spaces.Box:
+        low, high = bounds(self.env.state_space(self.inner_params(params)))
+        return box(jnp.append(low, jnp.zeros(2)), jnp.append(high, jnp.ones(2)))
 
     def observation_space(self, params: Any) -> spaces.Box:
         space = self.env.observation_space(self.inner_params(params))
