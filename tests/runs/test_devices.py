@@ -241,6 +241,21 @@ def test_storage_is_divided_where_twice_its_size_has_another_level(capacity: int
     assert axes.steps == axes.length == axes.unfinished == 1 and axes.cursor == 0
 
 
+def other_mesh() -> list[Any]:
+    """Rows that a function of the caller's own mesh, with an axis of environments, gets back."""
+    mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ("environments",))
+    per_device, x = jax.sharding.PartitionSpec("environments"), jnp.arange(8.0)
+    mapped = jax.shard_map(split_rows, mesh=mesh, in_specs=per_device, out_specs=per_device)
+    rows = [jax.jit(mapped)(x).tolist()]
+    with jax.set_mesh(jax.make_mesh((2,), ("environments",), (jax.sharding.AxisType.Explicit,))):
+        return [*rows, jax.jit(split_rows)(x).tolist()]
+
+
+@pytest.mark.full
+def test_a_mesh_of_the_caller_is_left_alone():
+    assert call(other_mesh, devices=2) == [list(range(8))] * 2
+
+
 def test_one_device_divides_nothing():
     x = jnp.arange(6.0)
     assert split_rows(x) is x
