@@ -1,18 +1,16 @@
 """Recurrence equations, compiled, against the same by hand in JAX: Figures 9, 10 and 11 in small.
 
-The paper compares its runtime with other systems, on one GPU. Here the rival is what one writes in
-JAX today: a scan that acts, then `jax.grad` of the loss of the whole batch, with the keys of the
-same points, so that both compute the same numbers. Ratios come from runs that take turns; memory is
-what XLA reserves, and what the interpreter counts byte by byte.
+The rival is a program by hand in JAX: a scan that acts, then `jax.grad` of the loss of the whole
+batch, with the keys of the same points, so that both compute the same numbers. Ratios come from
+runs that take turns; memory is what XLA reserves, and what the interpreter counts byte by byte.
 
 Ten kinds of rows. "time" (Figure 9) varies T, batch and width one at a time, and "ppo" hidden
 units and depth too; "interpreter" has both executors; "bytes" (Figure 10) varies the size of an
 observation up to an image of 3 × 256 × 256, and runs nothing; "swap" runs with observations on the
 host; "live" (Figure 11a) has the bytes of observations after each event of an episode, and "window"
-(Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a scan. "decoder" is the
-paper's outlook: one token after another, with keys and values kept. "chosen" times passes that
-`compile` chooses next to those of other rows, and "residuals" programs that keep what their
-gradients need next to the same that compute it again.
+(Figure 11b) varies n and T; "lift" times a recurrence as a loop and as a scan, and "decoder" one
+token after another. "chosen" has passes that `compile` chooses, and "residuals" compares programs
+that keep what their gradients need with the same programs that compute it again.
 """
 
 import dataclasses
