@@ -52,24 +52,45 @@ def connect(arguments: Sequence[str]) -> None:
         _check_port(int(address.rpartition(":")[2]))
         others = f"{processes - 1} other processes at {address}"
         print(f"waiting for {others}, at most {WAIT} s", flush=True)
-    # JAX aborts if its own time is up; this timer comes first, and says why.
-    timer = threading.Timer(WAIT, _give_up, (address, processes))
-    timer.daemon = True
-    timer.start()
-    jax.distributed.initialize(
-        address,
-        processes,
-        process,
-        local,
-        cluster_detection_method="deactivate",
-        initialization_timeout=WAIT + LOST,
-        heartbeat_timeout_seconds=LOST,
-        shutdown_timeout_seconds=LOST,
-    )
-    timer.cancel()
+    _join(address, processes, process, local)
     # CPUs wait 30 s for the first collective, and one may compile for longer than another.
     multihost_utils.sync_global_devices("connect")
     signal.signal(signal.SIGINT, _stop_all)
+
+
+def _join(address: str, processes: int, process: int, local: Sequence[int] | None) -> None:
+    """Start JAX once all processes are there, or end this one after `WAIT` s.
+
+    JAX waits in C++, where Ctrl-C has no effect, and aborts when its own time is up. It therefore
+    waits in another thread, and this one gives up first.
+    """
+    errors: list[Exception] = []
+
+    def initialize() -> None:
+        try:
+            jax.distributed.initialize(
+                address,
+                processes,
+                process,
+                local,
+                cluster_detection_method="deactivate",
+                initialization_timeout=WAIT + LOST,
+                heartbeat_timeout_seconds=LOST,
+                shutdown_timeout_seconds=LOST,
+            )
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=initialize, daemon=True)
+    thread.start()
+    for _ in range(5 * WAIT):  # a signal that reaches another thread does not end `join`
+        thread.join(0.2)
+        if not thread.is_alive():
+            break
+    else:
+        _give_up(address, processes)
+    if errors:
+        raise errors[0]
 
 
 def _give_up(address: str, processes: int) -> None:

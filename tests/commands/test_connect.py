@@ -1,9 +1,11 @@
 """How processes find each other, and what is said where they do not."""
 
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -28,21 +30,47 @@ import sys
 from mmrl.__main__ import main
 from mmrl.commands import connect
 
-connect.WAIT = 1
-sys.exit(main(sys.argv[1:]))
+connect.WAIT = int(sys.argv[1])
+sys.exit(main(sys.argv[2:]))
 """
+
+
+def alone(process: str, wait: int) -> tuple[list[str], str]:
+    """Return the command of one of two processes, which waits some seconds, and its address."""
+    with socket.create_server(("", 0)) as listener:
+        address = f"localhost:{listener.getsockname()[1]}"
+    words = ["train", "CartPole-v1", *ALL.split(), "--coordinator", address, "--process", process]
+    return [sys.executable, "-c", ALONE, str(wait), *words], address
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("process", ["0", "1"])
 def test_a_process_that_does_not_come_is_a_sentence(process: str, tmp_path: pathlib.Path):
-    with socket.create_server(("", 0)) as listener:
-        address = f"localhost:{listener.getsockname()[1]}"
-    words = ["train", "CartPole-v1", *ALL.split(), "--coordinator", address, "--process", process]
-    command = [sys.executable, "-c", ALONE, *words]
+    command, address = alone(process, 1)
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert f"Not all of the 2 processes came to {address} within 1 s" in done.stderr
+
+
+@pytest.mark.full
+def test_an_interrupt_ends_a_process_that_waits(tmp_path: pathlib.Path):
+    command, _ = alone("0", 30)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as waiting:
+        assert waiting.stdout and "waiting for 1 other" in waiting.stdout.readline()
+        time.sleep(1)  # until JAX waits
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.communicate(timeout=600)[1] == "mmrl: Stopped.\n"
+    assert waiting.returncode == 130
+
+
+def test_an_error_of_jax_ends_the_wait(monkeypatch: pytest.MonkeyPatch):
+    def initialize(*_, **__):
+        raise RuntimeError("two processes have this number")
+
+    monkeypatch.setattr(connect.jax.distributed, "initialize", initialize)
+    with pytest.raises(RuntimeError, match="have this number"):
+        connect.connect([*ALL.split(), "--coordinator", "b:1", "--process", "1"])
 
 
 def test_a_taken_port_is_said():
