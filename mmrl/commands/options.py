@@ -73,9 +73,9 @@ class Options:
     """Precision of the factors in all float32 matrix products of training on a GPU, those of the
     environment included. Default: what JAX is set to. `mmrl evaluate` does not use it."""
     devices: int | None = None
-    """Number of devices over which the seeds are divided, and the environments of each agent if
-    there are more devices than seeds: numbers change by rounding only. Default: one, or all those
-    of several processes."""
+    """Number of devices over which the seeds are divided, and the environments of each agent where
+    seeds cannot use all: numbers change by rounding only. Default: one, or all those of several
+    processes."""
     log: tuple[Literal["csv", "tensorboard"], ...] = ()
     """Also write every block to history.csv, or for TensorBoard, in the run's folder; a resumed run
     continues what is there."""

@@ -58,9 +58,9 @@ ONE = Devices()
 def share(number: int | None, seeds: int, environments: int) -> Devices:
     """Return the division of agents among `number` devices; warn if fewer of them can be used.
 
-    The default is all devices of several processes, or one device of a single process. The number
-    of groups is the largest that divides the seeds, and the number of devices in a group the
-    largest that divides the environments.
+    The default is all devices of several processes, or one device of a single process. Groups have
+    equal numbers of seeds, and devices of a group equal numbers of environments. As many devices as
+    possible are used, in as many groups as possible.
     Raises `ValueError` for more devices than there are, and if a process would be left idle.
     """
     many = jax.process_count() > 1
@@ -75,9 +75,12 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
         raise ValueError(
             f"`devices` must be {wanted} JAX sees here; got {number}.{more if number > 0 else ''}"
         )
-    groups = _largest_divisor(seeds, number)
-    each = _largest_divisor(environments, number // groups)
-    used = groups * each
+    used, groups = max(
+        (groups * _largest_divisor(environments, number // groups), groups)
+        for groups in range(1, number + 1)
+        if seeds % groups == 0
+    )
+    each = used // groups
     fits = f"{seeds} seeds are divided among {groups}, and {environments} environments among {each}"
     if many and used < jax.device_count():
         raise ValueError(
@@ -94,4 +97,4 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
 
 
 def _largest_divisor(number: int, most: int) -> int:
-    return max(n for n in range(1, min(number, most) + 1) if number % n == 0)
+    return max(n for n in range(1, most + 1) if number % n == 0)

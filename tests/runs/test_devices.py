@@ -174,7 +174,9 @@ def test_seeds_train_on_whichever_device_as_if_alone():
     assert found["net"] <= 1e-5
 
 
-CASES = (4, 4, 8), (4, 1, 8), (4, 2, 8), (4, 5, 6), (3, 2, 7), (4, 6, 8), (1, 4, 8), (2, 3, 3)
+# Devices, seeds and environments.
+CASES = (4, 4, 8), (4, 1, 8), (4, 2, 8), (4, 5, 6), (3, 2, 7), (1, 4, 8), (2, 3, 4), (4, 6, 5)
+CASES = (*CASES, (4, 6, 8), (4, 3, 8))  # more groups would leave a device idle
 
 
 def divisions() -> list[list[int]]:
@@ -187,9 +189,10 @@ def divisions() -> list[list[int]]:
 
 
 @pytest.mark.slow
-def test_seeds_come_first_and_environments_take_what_is_left():
+def test_most_devices_are_used_and_seeds_come_first():
     *shapes, (warned,) = call(divisions)
-    assert shapes == [[4, 1], [1, 4], [2, 2], [1, 3], [2, 1], [3, 1], [1, 1], [1, 1]]
+    few = [[4, 1], [1, 4], [2, 2], [1, 3], [2, 1], [1, 1], [1, 2], [3, 1]]
+    assert shapes == [*few, [2, 2], [1, 4]]
     assert warned == sum(a * b < case[0] for (a, b), case in zip(shapes, CASES, strict=True))
 
 
@@ -267,3 +270,6 @@ def test_what_cannot_be_divided_is_refused():
         Run(setup, devices=4)
     with pytest.raises(ValueError, match=r"JAX sees here; got 0\.$"):
         Run(setup, devices=0)
+    none = dataclasses.replace(setup.config, environments=0)
+    with pytest.raises(ValueError, match="`environments` must be at least 1; got 0"):
+        Run(dataclasses.replace(setup, config=none))
