@@ -14,7 +14,8 @@ No mesh of a caller has an axis of this name, so that only `mmrl.runs` divides r
 def split_rows(tree: PyTree[Shaped[Array, "rows ..."]]) -> PyTree[Shaped[Array, "rows ..."]]:
     """Divide the rows of arrays among the devices of an agent, where these divide their number.
 
-    Values do not change, and without a mesh that has the axis `ENVIRONMENTS` this is the identity.
+    Otherwise each device computes all rows. Values do not change, and without a mesh that has the
+    axis `ENVIRONMENTS` this is the identity.
     The compiler computes from each row on its device, and adds up over rows in one all-reduce.
     """
     devices = dict(jax.sharding.get_abstract_mesh().shape).get(ENVIRONMENTS, 1)

@@ -44,8 +44,9 @@ class Setup:
         Setup("CartPole-v1", seeds=SEEDS, over={"learning_rate": (1e-3, 3e-3), "gamma": (0.5, 0.9)})
 
     The first trains with your own parts. A checkpoint names them, and only `Run` with an equal
-    setup and `resume` opens it. The second is a sweep: each combination of the values, with each of
-    the seeds, in one program.
+    setup and `resume` opens it. On several devices `make` is also traced with a config that has
+    twice the environments and twice the `capacity`, to find which arrays grow with them. The second
+    is a sweep: each combination of the values, with each of the seeds, in one program.
     """
 
     env: Any  # an id for `mmrl.envs.make`, an environment as gymnax has them, or it and its params
