@@ -57,7 +57,6 @@ class Derivative:
         assert forward is not None
 
         def linearized(here: Mapping[str, Any], primals: list[Any]) -> tuple[Any, tuple[Any, ...]]:
-            @functools.partial(jax.checkpoint, policy=_is_kept, prevent_cse=False)
             def f(*moved: Any) -> tuple[Any, Any]:
                 now = dict(enumerate(primals))
                 now |= {k: eqx.combine(x, primals[k]) for k, x in zip(self.wanted, moved)}  # noqa: B905
@@ -67,6 +66,9 @@ class Derivative:
                 )
 
             moving = [eqx.filter(primals[k], eqx.is_inexact_array) for k in self.wanted]
+            # JAX 0.10 rounds what a checkpoint keeps, and cannot round complex numbers.
+            if not _is_complex(jax.make_jaxpr(f)(*moving).jaxpr):
+                f = jax.checkpoint(f, policy=_is_kept, prevent_cse=False)
             _, back, results = jax.vjp(f, *moving, has_aux=True)
             return back, results
 
@@ -128,6 +130,16 @@ class Derivative:
 
 def _is_kept(primitive: Any, *_: Any, **params: Any) -> bool:
     return primitive.name not in _CHEAP
+
+
+def _is_complex(jaxpr: Any) -> bool:
+    """True if a jaxpr, or a function that it calls, computes complex numbers."""
+    values = [v.aval for equation in jaxpr.eqns for v in equation.outvars]
+    if any(jnp.issubdtype(getattr(x, "dtype", bool), jnp.complexfloating) for x in values):
+        return True
+    parts = jax.tree.leaves([e.params for e in jaxpr.eqns], is_leaf=lambda x: hasattr(x, "eqns"))
+    inner = (getattr(part, "jaxpr", part) for part in parts)
+    return any(_is_complex(part) for part in inner if hasattr(part, "eqns"))
 
 
 def _dear(jaxpr: Any) -> int:
