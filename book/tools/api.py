@@ -11,7 +11,10 @@ OPEN = re.compile(
     r"mmrl\.(agents\.(clear|ppo|r2d2)|course\.(ch\w+|capstone|continual|figures|widgets)"
     r"|pdg\.(build|clean|plan|run|schedule))$"
 )
-HIDDEN = re.compile(r"mmrl\.course\.ch\w+\.(exercises|experiment_\w+)$")
+HIDDEN = re.compile(
+    r"mmrl\.(course\.ch\w+\.(exercises|experiment_\w+)"
+    r"|pdg\.(build\.derivative|plan\.cost|run\.lowering))$"
+)
 ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 
 
