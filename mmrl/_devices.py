@@ -4,7 +4,7 @@ import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, PyTree, Shaped
 
-ENVIRONMENTS = "mmrl.environments"
+ENVIRONMENTS = "mmrl: environments"
 """The axis of a mesh of devices along which the environments of one agent are divided.
 
 No mesh of a caller has an axis of this name, so that only `mmrl.runs` divides rows.
