@@ -24,6 +24,9 @@ from mmrl._dtypes import whole
 
 static = partial(eqx.field, static=True)
 
+WORDS = ("normalize_observations",)
+"""Settings that are True, False or None: a word on the command line, where others are flags."""
+
 
 class Range(NamedTuple):
     """The values that a setting may have."""

@@ -15,6 +15,7 @@ import tyro
 from mmrl import memory
 from mmrl.agents import AGENTS, find
 from mmrl.agents.presets import find_preset
+from mmrl.agents.settings import WORDS
 from mmrl.commands.connect import Hosts
 from mmrl.commands.terminal import Path, path_of
 from mmrl.envs import registered
@@ -308,8 +309,9 @@ def options_of(setup: Setup) -> list[str]:
 
 def option(name: str, value: Any) -> list[str]:
     """Return the words of the command line that give a setting of an agent a value."""
+    flag = isinstance(value, bool) and name not in WORDS
     name = name.replace("_", "-")
-    if isinstance(value, bool):
+    if flag:
         return [f"--{name}" if value else f"--no-{name}"]
     pairs = value if isinstance(value, tuple) else [(value,)]
     return [f"--{name}", *(str(word) for pair in pairs for word in pair)]

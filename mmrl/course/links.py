@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlencode
 import jax
 
 from mmrl.agents import find
+from mmrl.agents.settings import WORDS
 from mmrl.envs import registered
 from mmrl.memory import NAMES
 from mmrl.runs import Run, Setup
@@ -167,7 +168,7 @@ def command(setup: Setup) -> str:
     parts = ["mmrl", "train", setup.env, "--agent", setup.agent, "--seeds", *map(str, setup.seeds)]
     for name, value in changed(setup.config).items():
         option = name.replace("_", "-")
-        if isinstance(value, bool):
+        if isinstance(value, bool) and name not in WORDS:
             parts.append(f"--{option}" if value else f"--no-{option}")
         else:
             parts += [f"--{option}", *shlex.split(worded(value))]
