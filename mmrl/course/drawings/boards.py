@@ -152,7 +152,7 @@ def _document(
     desc: str,
     body: list[str],
 ) -> str:
-    """A board under its heading and above the rewards."""
+    """Return the picture of a board, with a heading above and the rewards below."""
     whole = _width(width)
     below = [svg.text(_LEFT, _TOP + height + 24, "reward per step", size=10, fill="dim")]
     below += svg.rewards(rewards, _LEFT, _TOP + height + 30, whole - 2 * _LEFT, 36)

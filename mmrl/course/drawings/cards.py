@@ -174,7 +174,7 @@ def suit(x: svg.Number, y: svg.Number, kind: int, scale: svg.Number = 1.0) -> st
 
 
 def arrow(x: svg.Number, y: svg.Number, down: int, scale: svg.Number = 1.0) -> str:
-    """An arrow around (x, y), up for 0 and down for 1, 20 pixels high at scale 1."""
+    """Draw an arrow around (x, y), up for 0 and down for 1, 20 pixels high at scale 1."""
     turn = " rotate(180)" if down else ""
     place = f'transform="translate({svg.num(x)} {svg.num(y)}) scale({scale:g}){turn}"'
     return svg.path("M0 -10L8 1H3V10H-3V1H-8Z", fill=svg.BLACK, more=place)

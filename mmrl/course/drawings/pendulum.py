@@ -58,7 +58,7 @@ def _rod(direction: Float[ndarray, " 2"], more: str) -> str:
 
 
 def _torque(torque: float) -> list[str]:
-    """A bar to the right of the pivot's label for a positive torque, to the left for a negative."""
+    """Draw a bar to the right for a positive torque, to the left for a negative one."""
     middle, y = 330, 228
     bar = svg.rect(middle + min(20 * torque, 0), y - 8, abs(20 * torque), 8, fill="good", radius=2)
     label = f"torque {torque:+.1f} N m".replace("-", "−")
@@ -70,7 +70,7 @@ def _torque(torque: float) -> list[str]:
 
 
 def _angles(angles: Float[ndarray, " time"]) -> list[str]:
-    """θ over time between -180° and 180°, one mark per step."""
+    """Draw θ over time between -180° and 180°, one mark per step."""
     left, right, middle, half = 52, _WIDTH - 16, 286, 24
     out = []
     for share, label in ((1, "180°"), (0, "upright"), (-1, "−180°")):

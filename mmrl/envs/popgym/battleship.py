@@ -35,7 +35,9 @@ class State(environment.EnvState):
 
 
 class Battleship(Task):
-    """r_t = 1/h for a new hit, -1/(size² - h) for any other guess; h squares belong to ships.
+    """Game of finding hidden ships by guessing squares.
+
+    r_t = 1/h for a new hit, -1/(size² - h) for any other guess; h squares belong to ships.
 
     Action `size` row + column tries a square, and the observation says whether that was a new hit,
     but not where: give the agent its previous action. A square that was hit before counts as a
@@ -79,15 +81,15 @@ class Battleship(Task):
         return State(state.time + 1, state.ships, state.guesses | square, hit), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """Whether the last guess was a new hit, one-hot; "miss" at first."""
+        """Return whether the last guess was a new hit, one-hot; "miss" at first."""
         return one_hot(state.hit.astype(jnp.int32), OUTCOMES)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Every square with a ship was tried."""
+        """True if every square with a ship was tried."""
         return jnp.all(state.guesses >= state.ships)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Each square's ship and each square's guess, one-hot, then the observation."""
+        """Return each square's ship and each square's guess, one-hot, then the observation."""
         squares = jnp.concatenate([state.ships, state.guesses]).astype(jnp.int32)
         return jnp.concatenate([one_hot(squares, 2).ravel(), self.look(state, params)])
 

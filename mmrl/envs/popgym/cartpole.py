@@ -96,7 +96,7 @@ class PositionOnlyCartPole(Task):
 
 
 class VelocityOnlyCartPole(PositionOnlyCartPole):
-    """gymnax's CartPole seen as o = (ẋ, θ̇), [m/s] and [rad/s], without bounds.
+    """CartPole of gymnax, seen as o = (ẋ, θ̇) in m/s and rad/s, without bounds.
 
     The first observation of an episode is (x, θ), which is a fault of popgym 1.0.7. With `first`
     "velocities" it is (ẋ, θ̇) as all others are. A linear policy without memory balances the pole.
@@ -109,7 +109,7 @@ class VelocityOnlyCartPole(PositionOnlyCartPole):
         self.first = first
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """ẋ and θ̇; at the first observation x and θ, unless `first` is "velocities"."""
+        """Return ẋ and θ̇; at the first observation x and θ, unless `first` is "velocities"."""
         velocities = jnp.stack([state.x_dot, state.theta_dot])
         if self.first == "velocities":
             return velocities

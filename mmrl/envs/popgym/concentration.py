@@ -28,7 +28,9 @@ class State(environment.EnvState):
 
 
 class Concentration(Task):
-    """r_t = 2/n for the second card of a pair, -2/T for a wrong one, -k/T for one that is up.
+    """Game of turning over pairs of equal cards.
+
+    r_t = 2/n for the second card of a pair, -2/T for a wrong one, -k/T for one that is up.
 
     Action a turns over the card at place a; k counts the cards in play, this one included, and a
     first card pays 0. After a second card, or one that was up already, no card is in play. A wrong
@@ -83,17 +85,17 @@ class Concentration(Task):
         return State(state.time + 1, values, left, kept, first, second), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """The type of each card that is up or was just turned over, or "face down", one-hot."""
+        """Return the type of each card in view, or "face down", one-hot."""
         place = jnp.arange(self.cards)
         seen = state.up | (place == state.first) | (place == state.second)
         return one_hot(jnp.where(seen, state.values, self.types), self.types + 1).ravel()
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """All cards are up."""
+        """True if all cards are up."""
         return jnp.all(state.up)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Each card's type, whether it is up, and the places of the last step's cards, one-hot.
+        """Return each card's type, whether it is up, and the last step's places, one-hot.
 
         Zeros stand for a card that is not dealt yet, and for no card; popgym shows every card,
         and writes "no card" as place `types`, which is also a place on the table.

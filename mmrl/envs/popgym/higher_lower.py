@@ -21,7 +21,9 @@ class State(environment.EnvState):
 
 
 class HigherLower(CardTask):
-    """r_t = ±1/n for a right or a wrong guess about the next card, 0 if its rank is the same.
+    """Game of guessing whether the next card is higher.
+
+    r_t = ±1/n for a right or a wrong guess, 0 if the rank is the same.
 
     Action 0 guesses that the next card is higher, action 1 that it is lower; n = 52 num_decks.
     An episode takes n - 1 steps; its return lies in [-1, 1].
@@ -47,11 +49,11 @@ class HigherLower(CardTask):
         return State(state.time + 1, card, left), reward
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """The rank in view, one-hot."""
+        """Return the rank in view, one-hot."""
         return one_hot(state.card, RANKS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """The share of each rank shown so far, the card in view included.
+        """Return the share of each rank shown so far, the card in view included.
 
         As in popgym this vector does not identify the card in view, so it is not a Markov state
         by itself; together with the observation it is.

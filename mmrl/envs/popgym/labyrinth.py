@@ -57,7 +57,7 @@ class State(environment.EnvState):
 
 
 class Labyrinth(Task):
-    """A maze of size × size cells, H = 2 size + 1 squares a side, entered at its border.
+    """Maze of size × size cells, H = 2 size + 1 squares a side, entered at its border.
 
     Actions go left, right, up and down; into a wall, the agent stays where it is. The observation
     is the 3 × 3 squares around it and the last action, each one-hot. An episode is truncated after
@@ -113,13 +113,13 @@ class Labyrinth(Task):
 
     @abc.abstractmethod
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
-        """The reward of a step to this state, on a square that is `new` or was walked before."""
+        """Return the reward of a step to a square that is `new` or was walked before."""
 
     @promoting
     def step_and_reset(
         self, key: PRNGKeyArray, state: Any, action: Action, params: Params
     ) -> tuple[Step, Reset]:
-        """A step, and the maze that was carved so far; if the episode ends, the rest of it too."""
+        """Step, and enter the next maze, whose rest is carved if the episode ends."""
         key, rest = jax.random.split(key)
         u = jax.random.uniform(key, (self.step_numbers + ENTER,))
         step = self._step(u[:-ENTER], state, action, params)
@@ -130,7 +130,7 @@ class Labyrinth(Task):
         return step, (self.look(fresh, params), fresh)
 
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """The 3 × 3 squares around the agent and the last action, each one-hot."""
+        """Return the 3 × 3 squares around the agent and the last action, each one-hot."""
         shifted = (state.place == 0) & (not self.centered)
         corner = state.place + shifted  # of the view, among the squares with the ring around them
         rows = jax.lax.dynamic_slice(state.open, corner[:1], (3,))
@@ -142,7 +142,7 @@ class Labyrinth(Task):
         return one_hot(jnp.append(view.ravel(), state.action), KINDS).ravel()
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Each square, HIDDEN if the agent never stood on it, and its row and column, one-hot.
+        """Return each square, HIDDEN if never stood on, and the row and column, one-hot.
 
         popgym's `get_state` ends before the row and the column.
         """
@@ -159,7 +159,7 @@ class Labyrinth(Task):
         columns: Int[Array, " columns"],
         state: State,
     ) -> Int[Array, "rows columns"]:
-        """The kind of each square at these rows and columns, of which some are `free`."""
+        """Return the kind of each square at these rows and columns, some of them `free`."""
 
         def at(place: Int[Array, " 2"]) -> Bool[Array, "rows columns"]:
             return free & (rows == place[0])[:, None] & (columns == place[1])[None]
@@ -183,7 +183,7 @@ class Labyrinth(Task):
         return jax.lax.while_loop(lambda s: ended & ~s[0].done, more, (plan, words))[0]
 
     def _enter(self, plan: maze.Plan, u: Numbers) -> State:
-        """The first state in a maze, with its entrances, and the first cell of the next maze."""
+        """Return the first state in a maze, with its entrances and a cell of the next maze."""
         start, goal = maze.entrances(u[:3], self.size)
         squares, walked = maze.squares(plan), bits.square(start[0], start[1], self.side)
         free = jnp.sum(bits.count(squares))
@@ -205,22 +205,27 @@ class Labyrinth(Task):
 
 
 class LabyrinthEscape(Labyrinth):
-    """r_t = -1/1024, and 1 more on the goal, opposite of the start, where an episode terminates."""
+    """Labyrinth to leave.
+
+    r_t = -1/1024, and 1 more on the goal, opposite of the start, where an episode terminates.
+    """
 
     ends_at_goal = True
 
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
-        """-1/1024, or 1 - 1/1024 on the goal."""
+        """Return -1/1024, or 1 - 1/1024 on the goal."""
         done = jnp.all(state.place == state.goal)
         return jnp.where(done, jnp.float32(1 + PENALTY), jnp.float32(PENALTY))
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """The agent stands on the goal."""
+        """True if the agent stands on the goal."""
         return jnp.all(state.place == state.goal)
 
 
 class LabyrinthExplore(Labyrinth):
-    """r_t = 1/F on a square that the agent has not stood on before, else -1/1024.
+    """Labyrinth to walk all of.
+
+    r_t = 1/F on a square that the agent has not stood on before, else -1/1024.
 
     F free squares lie inside the maze, and there is no goal. An episode terminates when the agent
     has stood on all of them.
@@ -229,11 +234,11 @@ class LabyrinthExplore(Labyrinth):
     ends_at_goal = False
 
     def reward(self, state: State, new: Bool[Array, ""]) -> Float[Array, ""]:
-        """1/F on a new square, else -1/1024."""
+        """Return 1/F on a new square, else -1/1024."""
         return jnp.where(new, 1 / state.free.astype(jnp.float32), jnp.float32(PENALTY))
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """No free square is left."""
+        """True if no free square is left."""
         return state.left == 0
 
 

@@ -33,7 +33,9 @@ class State(environment.EnvState):
 
 
 class PositionOnlyPendulum(Task):
-    """r_t = (1 - 2c/c_max)/T with c = θ² + 0.1 θ̇² + 0.001 u², from the state before the step.
+    """Pendulum to swing up without seeing its velocity.
+
+    r_t = (1 - 2c/c_max)/T with c = θ² + 0.1 θ̇² + 0.001 u², from the state before the step.
 
     o = clip((cos θ, sin θ) + σ z, ±1), z ~ N(0, 1). The action is a torque u in [-2, 2] N m, of
     shape (1,); others are clipped. θ is taken in [-π, π) and an episode is truncated after
@@ -66,12 +68,12 @@ class PositionOnlyPendulum(Task):
 
     @promoting
     def look(self, state: State, params: Params) -> Float[Array, " obs"]:
-        """cos θ and sin θ, with noise, clipped to [-1, 1]."""
+        """Return cos θ and sin θ, with noise, clipped to [-1, 1]."""
         place = jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta)])
         return jnp.clip(place + self.sigma * state.noise, -1, 1)
 
     def is_terminated(self, state: State, params: Params) -> Bool[Array, ""]:
-        """Never: only the time limit ends an episode."""
+        """Return False: only the time limit ends an episode."""
         return jnp.asarray(False)
 
     def action_space(self, params: Params | None = None) -> spaces.Box:
@@ -85,7 +87,7 @@ class PositionOnlyPendulum(Task):
         return spaces.Box(-high, high, (self.state_size,), jnp.float32)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """cos θ, sin θ, θ̇, without noise."""
+        """Return cos θ, sin θ, θ̇, without noise."""
         return jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])
 
     def _noise(self, u: Numbers) -> Float[Array, " obs"]:
