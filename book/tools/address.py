@@ -1,9 +1,9 @@
-"""Write the repository's address where it has to stand; `make address` runs this.
+"""Write the repository's address wherever a file needs it; `make address` runs this.
 
-`Repository` in the `[project.urls]` of pyproject.toml is the one place that knows it. The site
-reads it there; the cells that install the course on Colab, README.md and CITATION.cff hold a copy,
-which is made here. While there is no address, no link promises one, and those cells install a wheel
-that the reader has uploaded.
+The source of the address is `Repository` in the `[project.urls]` of pyproject.toml. The site reads
+it from there. The cells that install the course on Colab, README.md and CITATION.cff hold copies,
+which this script writes. While there is no address, no page links to one, and the cells install a
+wheel that the reader has uploaded.
 """
 
 import json
@@ -31,22 +31,22 @@ if "google.colab" in sys.modules:
         sys.exit("Upload the wheel of the course: `pip wheel --no-deps .` in a clone makes it.")
     %pip install -q "./{{wheels[0]}}[notebooks]"
 """
-HOSTS = "https://github.com/", "https://gitlab.com/"  # that the theme knows
+HOSTS = "https://github.com/", "https://gitlab.com/"  # hosts that the theme supports
 COLAB = "https://colab.research.google.com"
 
 
 def address(root: Path = ROOT) -> str:
-    """Where the sources are published; "" as long as that is not known."""
+    """Return the address where the sources are published, or "" if there is none yet."""
     return _project(root).get("urls", {}).get("Repository", "")
 
 
 def site(root: Path = ROOT) -> str:
-    """Where the site is published; "" as long as that is not known."""
+    """Return the address where the site is published, or "" if there is none yet."""
     return _project(root).get("urls", {}).get("Documentation", "")
 
 
 def cell(where: str, root: Path = ROOT) -> str:
-    """The second cell of every notebook, which installs the course on Colab."""
+    """Return the second cell of every notebook, which installs the course on Colab."""
     name = _project(root)["name"]
     if where:
         return PUBLISHED.format(name=name, address=where).strip()
@@ -54,17 +54,17 @@ def cell(where: str, root: Path = ROOT) -> str:
 
 
 def theme_options(where: str) -> dict[str, Any]:
-    """The theme's options of which the site makes its buttons."""
+    """Return the options from which the theme builds its repository and launch buttons."""
     if not where.startswith(HOSTS):
         return {}
     options = {"repository_url": where, "repository_branch": "main", "use_repository_button": True}
-    if where.startswith(HOSTS[0]):  # Colab opens what lies on GitHub, and nothing else
+    if where.startswith(HOSTS[0]):  # Colab opens files from GitHub only
         options["launch_buttons"] = {"colab_url": COLAB}
     return options
 
 
 def copies(root: Path = ROOT) -> dict[Path, str]:
-    """The files that hold a copy of the address, and what each should say."""
+    """Return the text that each file with a copy of the address should have."""
     where = address(root)
     texts = {path: _notebook(path, cell(where, root)) for path in root.glob("notebooks/*.ipynb")}
     clone = f"git clone {where} mmrl && cd mmrl\n" if where else ""
@@ -76,7 +76,7 @@ def copies(root: Path = ROOT) -> dict[Path, str]:
 
 
 def write(root: Path = ROOT) -> list[Path]:
-    """Renew all copies; those that were not up to date."""
+    """Update all copies, and return the files that were out of date."""
     renewed = {path: text for path, text in copies(root).items() if path.read_text("utf-8") != text}
     for path, text in renewed.items():
         path.write_text(text, "utf-8")
@@ -95,7 +95,7 @@ def _notebook(path: Path, source: str) -> str:
 
 
 def _line(path: Path, beginning: str, line: str, *, before: str) -> str:
-    """The text of a file with `line` above the line that begins with `before`."""
+    """Return the text of a file with `line` above the line that begins with `before`."""
     place = rf"^({re.escape(beginning)}.*\n)?(?={re.escape(before)})"
     return re.sub(place, lambda _: line, path.read_text("utf-8"), count=1, flags=re.MULTILINE)
 

@@ -19,15 +19,16 @@ ROW = re.compile(r"^\| `mmrl\.(\w+)` \| (.+) \|$", flags=re.MULTILINE)
 
 
 def rungs() -> dict[str, str]:
-    """The modules of the ladder and what each holds, in reading order, as in the README."""
+    """Return the modules of the README's ladder, in reading order, with a description of each."""
     return dict(ROW.findall((ROOT / "README.md").read_text("utf-8")))
 
 
 def modules(rung: str) -> list[str]:
-    """The modules that the page of a rung shows.
+    """Return the modules that the page of a rung documents.
 
-    A rung with `__all__` stands for its modules, and so does a package that is not in `OPEN`. A
-    module is left out if a package above it shows half of its names or more.
+    A rung with `__all__` is documented as a whole, and so is a package that is not in `OPEN`. A
+    module
+    is left out if a package above it exports at least half of its names.
     """
     base = ROOT / "mmrl" / rung
     paths = [path.relative_to(ROOT).with_suffix("") for path in base.rglob("*.py")]
@@ -69,14 +70,14 @@ def index() -> str:
     return (
         "# The library\n\n"
         "From bottom to top: that is the reading order, and the only direction in which modules "
-        "import each other. These pages are made of the docstrings; *[source]* "
-        "beside a name leads to the code, which is short and meant to be read.\n\n"
+        "import each other. These pages are generated from the docstrings; *[source]* "
+        "next to a name leads to the code, which is short and meant to be read.\n\n"
         f"| module | what it holds |\n|---|---|\n{rows}\n"
     )
 
 
 def write() -> None:
-    """Write all pages, and remove pages of modules that no longer exist."""
+    """Write all pages, and remove the pages of modules that no longer exist."""
     API.mkdir(exist_ok=True)
     for path in API.glob("*.md"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""A Sphinx extension: a table of scores for each task, of every agent with its defaults."""
+"""A Sphinx extension: for each task, a table with the scores of every agent at its defaults."""
 
 import html
 import statistics
@@ -23,11 +23,11 @@ HEADS = (
     "CPU-s to level",
     "steps in all",
 )
-WIDE, HIGH = 150, 30  # of a drawn course, pixels
+WIDE, HIGH = 150, 30  # size of a drawn curve, pixels
 
 
 class Baselines(SphinxDirective):
-    """The rows of `mmrl experiment baselines`, task by task."""
+    """The rows of `mmrl experiment baselines`, grouped by task."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_reread()
@@ -46,7 +46,9 @@ class Baselines(SphinxDirective):
 
 
 def table(task: str, rows: Sequence[dict[str, Any]]) -> str:
-    """A row for each agent and memory, and its curve; below it what helps, if it needs help."""
+    """Return a table with the score and the curve of each agent and memory, and notes on what
+    helps.
+    """
     span = [value for row in rows for curve in row["returns"] for value in curve]
     pairs = [(row["agent"], row["memory"]) for row in rows]
     ordered = sorted(rows, key=lambda row: pairs.index((row["agent"], row["memory"])))
@@ -71,7 +73,9 @@ def _row(row: dict[str, Any], low: float, high: float) -> list[str]:
 
 
 def level(row: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Steps, and CPU-seconds of an agent, until the median seed first reached the task's level."""
+    """Return the steps and CPU-seconds per agent until the median seed first reached the task's
+    level.
+    """
     reached = sorted(row["steps_to_level"], key=lambda steps: steps or float("inf"))
     steps = reached[len(reached) // 2]
     if steps is None or row["cpu_seconds"] is None:
@@ -84,7 +88,7 @@ def _thousands(value: float | None) -> str:
 
 
 def _course(curves: Sequence[Sequence[float]], low: float, high: float) -> str:
-    """The median over seeds as a line, and all between the worst and the best seed as a band."""
+    """Draw the median over seeds as a line, in a band from the worst to the best seed."""
     times = [WIDE * i / max(len(curves[0]) - 1, 1) for i in range(len(curves[0]))]
     at = [sorted(values) for values in zip(*curves, strict=True)]
     heights = [[HIGH * (1 - (v - low) / max(high - low, 1e-9)) for v in values] for values in at]

@@ -1,10 +1,10 @@
 """Build the site: fetch the files that pages load, run the notebooks that changed, then run Sphinx.
 
     python book/tools/build.py                         the whole site; `make book` runs this
-    python book/tools/build.py 02_monoids_and_scans    the page of one chapter, to look at it
+    python book/tools/build.py 02_monoids_and_scans    a preview of one chapter's page
 
-The tests call `build` and `page`. Unchanged parts are kept: a second call takes no time, and a
-change of text takes some seconds.
+The tests call `build` and `page`. Unchanged parts are kept, so a second call returns at once, and a
+build after a change of text takes a few seconds.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from locks import lock
 BOOK = Path(__file__).parent.parent
 SITE = BOOK / "_build" / "html"
 STAMP = BOOK / "_build" / "stamp"
-# Settings that make runs shorter, and their numbers meaningless.
+# These settings shorten runs and make their numbers meaningless.
 FAST = ("MMRL_FAST",)
 
 
 class NotBuilt(Exception):
-    """The site was not built; the message says why."""
+    """The site was not built; the message states the reason."""
 
 
 def build() -> Path:
-    """Return the folder of the finished site. Raises `NotBuilt` if it cannot be built."""
+    """Build the whole site and return its folder. Raises `NotBuilt` if it cannot be built."""
     _prepare(execute.chapters())
     with lock(BOOK / "_build" / "lock"):
         key = _key()
@@ -45,9 +45,10 @@ def build() -> Path:
 
 
 def page(chapter: str) -> Path:
-    """Return the folder of a site that consists of one chapter. Raises `NotBuilt` as `build` does.
+    """Build a site that consists of one chapter, and return its folder. Raises `NotBuilt` as
+    `build` does.
 
-    Links to other pages lead nowhere in it, so Sphinx's warnings are not errors here.
+    Links to other pages are broken in this site, so Sphinx's warnings are not treated as errors.
     """
     notebook = execute.NOTEBOOKS / f"{chapter}.ipynb"
     if not notebook.exists():
@@ -65,7 +66,7 @@ def page(chapter: str) -> Path:
 
 
 def _prepare(notebooks: list[Path]) -> None:
-    """Fetch the files that pages load, and run `notebooks` where they changed."""
+    """Fetch the files that pages load, and run each of `notebooks` that changed."""
     if found := [name for name in FAST if os.environ.get(name)]:
         raise NotBuilt(f"The site shows full runs only: unset {', '.join(found)}.")
     try:
@@ -77,7 +78,7 @@ def _prepare(notebooks: list[Path]) -> None:
 
 
 def _key() -> str:
-    """What the pages depend on, beside the library."""
+    """Return a digest of everything that the pages depend on, except the library."""
     parts = (execute.library_key(), execute.hurry(), vendor.stamp())
     digest = hashlib.sha256("\0".join(parts).encode())
     made = ("_build", "vendor", "api", "__pycache__")

@@ -1,10 +1,10 @@
-"""Write what other files repeat of the chapters; `make chapters` runs this.
+"""Write the tables and headers that repeat what the notebooks state; `make chapters` runs this.
 
 The first cell of a notebook is its header: the title, the minutes and, as `course` in its metadata,
-the part and the session in class. From the headers come the table of contents of the site, the
-chapters' tables in README.md and book/intro.md, the sessions and minutes in book/teach.md, and the
-`__init__.py` of the chapter's folder in mmrl/course. The minutes are counted from the words,
-equations and lines of the notebook.
+the part and the session in class. The headers determine the site's table of contents, the tables of
+chapters in README.md and book/intro.md, the sessions and minutes in book/teach.md, and the
+`__init__.py` of the chapter's folder in mmrl/course. The minutes are computed from the numbers of
+words, equations and lines in the notebook.
 """
 
 import json
@@ -27,7 +27,7 @@ PLAN = re.compile(
 
 
 class Chapter(NamedTuple):
-    """What the header of a notebook states."""
+    """The contents of a notebook's header."""
 
     slug: str
     title: str
@@ -67,12 +67,12 @@ def copies(root: Path = ROOT) -> dict[Path, str]:
 
 
 def package(chapter: Chapter) -> str:
-    """The docstring of the package that holds a chapter's code."""
+    """Return the docstring of the package that holds a chapter's code."""
     return f'"""Chapter {re.sub("^0(?=.)", "", chapter.number)}: {chapter.title}."""\n'
 
 
 def timed(path: Path, chapter: Chapter) -> str:
-    """The notebook with the counted minutes in its header."""
+    """Return the notebook with the computed minutes in its header."""
     notebook = load(path)
     words = "about {} minutes to read, and {} for the exercises"
     pattern, new = words.format(r"\d+", r"\d+"), words.format(*chapter.minutes)
@@ -82,7 +82,9 @@ def timed(path: Path, chapter: Chapter) -> str:
 
 
 def contents(text: str, chapters: list[Chapter]) -> str:
-    """The site's table of contents: chapters by part, in front of the part's other pages."""
+    """Return the site's table of contents: the chapters of each part, then the part's other
+    pages.
+    """
     toc = yaml.safe_load(text)
     for part in toc["parts"]:
         own = [f"notebooks/{one.slug}" for one in chapters if one.part == part["caption"]]
@@ -95,7 +97,7 @@ def contents(text: str, chapters: list[Chapter]) -> str:
 
 
 def readme(text: str, chapters: list[Chapter]) -> str:
-    """README.md with a row of chapters for each part."""
+    """Return README.md with a row of chapters for each part."""
     rows = []
     for part, members in by_part(chapters).items():
         named = " · ".join(f"{one.number} {_lower(one.title)}" for one in members)
@@ -104,9 +106,9 @@ def readme(text: str, chapters: list[Chapter]) -> str:
 
 
 def _lower(title: str) -> str:
-    """A title without the words after its colon, as it stands within a sentence."""
+    """Return a title up to its colon, in lower case, as it appears within a sentence."""
     short = title.partition(":")[0]
-    name = short.split()[0]  # R2D2 and JAX stay as they are
+    name = short.split()[0]  # R2D2 and JAX keep their capitals
     return short[0].lower() + short[1:] if name[1:] == name[1:].lower() else short
 
 
@@ -115,7 +117,7 @@ def by_part(chapters: list[Chapter]) -> dict[str, list[Chapter]]:
 
 
 def intro(text: str, chapters: list[Chapter]) -> str:
-    """The introduction with the first and the last chapter of each part."""
+    """Return the introduction with the first and the last chapter of each part."""
     for part, members in by_part(chapters).items():
         roman, _, name = part.partition(" · ")
         ends = dict.fromkeys(one.number.rstrip("b") for one in (members[0], members[-1]))
@@ -125,9 +127,9 @@ def intro(text: str, chapters: list[Chapter]) -> str:
 
 
 def teach(text: str, chapters: list[Chapter]) -> str:
-    """The lecturer's page with its sessions, and the minutes of each plan.
+    """Return the lecturer's page with its sessions and the minutes of each plan.
 
-    A chapter without a text for the room shares the session of the one before it.
+    A chapter without a text for the room shares the session of the chapter before it.
     """
     sessions: list[list[Chapter]] = []
     for one in chapters:
@@ -144,12 +146,13 @@ def teach(text: str, chapters: list[Chapter]) -> str:
         for number, shared in enumerate(sessions, 1)
     ]
     text = table(text, "| session | chapters | in the room | at home |", rows)
-    whole = PLAN.sub(lambda match: _with_weeks(match[0], chapters), text, count=1)  # the term
+    # The first plan is that for a term, and has weeks.
+    whole = PLAN.sub(lambda match: _with_weeks(match[0], chapters), text, count=1)
     return PLAN.sub(lambda match: _planned(match, chapters), whole)
 
 
 def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
-    """A plan whose weeks have the chapters that name them in their headers."""
+    """Return a plan in which each week lists the chapters whose headers name it."""
     for week, members in groupby(chapters, lambda one: one.course["week"]):
         row = f"| {week} | {', '.join(one.number for one in members)} |"
         plan = re.sub(rf"^\| {week} \| [^|]+ \|", row, plan, flags=re.M)
@@ -157,7 +160,7 @@ def _with_weeks(plan: str, chapters: list[Chapter]) -> str:
 
 
 def _planned(match: re.Match[str], chapters: list[Chapter]) -> str:
-    """A plan with the minutes of its chapters; a day has only their first exercises."""
+    """Return a plan with the minutes of its chapters; a day includes only their first exercises."""
     minutes = {one.number: one.minutes for one in chapters}
 
     def total(numbers: list[str]) -> tuple[int, int]:

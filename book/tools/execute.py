@@ -1,9 +1,9 @@
-"""Run the notebooks, each once, with nbmake; the book and the tests share what came out.
+"""Run each notebook once with nbmake, so that the book and the tests share its outputs.
 
-A run is kept until its code cells, a module of mmrl that they import, directly or not, or
-requirements.lock change. Text may change freely. Several processes may ask at once: each notebook
-is run by one of them, the others wait. MyST-NB's own cache is not used: it sees neither a change in
-mmrl nor one of a picture's alt text.
+A run stays valid until the notebook's code cells, a module of mmrl that they import (directly or
+indirectly) or requirements.lock change; text may change freely. If several processes need the same
+notebook, one of them runs it and the others wait. MyST-NB's own cache is not used, because it
+notices neither a change in mmrl nor a change in a picture's alt text.
 """
 
 import ast
@@ -28,7 +28,7 @@ NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 CELL_SECONDS = 600
 SUFFIXES = {".py", ".mjs", ".css", ".jsonl", ".npz"}
-# Modules that read more than Python, and where.
+# Modules that also read files other than Python, and the folders of these files.
 DATA = {
     "mmrl.course.widgets": ROOT / "mmrl" / "course" / "widgets",
     "mmrl.course.results": ROOT / "book" / "results",
@@ -37,14 +37,15 @@ DATA = {
 
 
 class Failed(Exception):
-    """A notebook stopped with an error: its cell and its traceback."""
+    """A notebook stopped with an error; the message contains its cell and traceback."""
 
 
 @cache
 def library_key() -> str:
-    """What the site depends on, beside the book: mmrl, the book's results, the lock file.
+    """Return a digest of what the site depends on outside the book: mmrl, results and the lock
+    file.
 
-    Once per process: a build does not change its mind while somebody edits.
+    It is computed once per process, so that an edit during a build does not change the key.
     """
     paths = [*(ROOT / "mmrl").rglob("*"), *(ROOT / "book" / "results").rglob("*")]
     digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
@@ -58,9 +59,9 @@ def chapters() -> list[Path]:
 
 
 def execute(path: Path) -> bool:
-    """Run one notebook unless it was run already; whether it was run now.
+    """Run one notebook unless a valid run exists; return True if it was run now.
 
-    Raises `Failed` with the cell and its traceback if it stops, or takes too long.
+    Raises `Failed` with the cell and its traceback if the notebook stops or exceeds its time limit.
     """
     with lock(CACHE / f"{path.stem}.lock"):
         try:
@@ -80,9 +81,9 @@ def execute(path: Path) -> bool:
 
 
 def execute_all(paths: list[Path] | None = None) -> None:
-    """Run each notebook of `paths` (default: every chapter) that has changed.
+    """Run every notebook of `paths` (default: all chapters) that has changed.
 
-    Raises `Failed` with all reports at once. Runs of a notebook that was renamed or removed are
+    Raises `Failed` with all reports together. Runs of notebooks that were renamed or removed are
     deleted.
     """
     reports, names = [], {path.stem for path in chapters()}
@@ -101,20 +102,20 @@ def execute_all(paths: list[Path] | None = None) -> None:
 
 
 def node(path: Path) -> "NotebookNode":
-    """The notebook of a file; raises `NotRead`, which names the file."""
+    """Read the notebook in a file. Raises `NotRead`, which names the file."""
     return _node(load(path))
 
 
 def _node(notebook: dict[str, Any]) -> "NotebookNode":
-    import nbformat  # takes two seconds, which not every test has to wait
+    import nbformat  # importing it takes two seconds, so only the tests that need it wait
 
     return nbformat.reads(json.dumps(notebook), 4)
 
 
 def read(text: str, name: str = "the notebook") -> "NotebookNode":
-    """A notebook as MyST-NB wants it: as it stands in its file, with the outputs of its run.
+    """Read a notebook for MyST-NB: the text of its file with the outputs of its run.
 
-    Runs of another state of mmrl were removed when `execute` was called.
+    `execute` has already deleted the runs of other versions of mmrl.
     """
     notebook = _node(loads(text, name))
     for path in CACHE.glob(f"*/*/{_code_key(notebook)}-*.ipynb"):
@@ -128,17 +129,18 @@ def read(text: str, name: str = "the notebook") -> "NotebookNode":
 
 
 def _flags_key(stem: str) -> str:
-    """A folder for each set of flags: a run of the tests is not one of a reader."""
+    """Return a folder name for the current flags, so that tests and readers do not share a run."""
     flags = environment(not _compiles(stem)).get("XLA_FLAGS", "").split()
-    own = [flag for flag in flags if "concurrency_optimized" not in flag]  # mmrl sets it itself
+    # mmrl sets the flag `concurrency_optimized` itself.
+    own = [flag for flag in flags if "concurrency_optimized" not in flag]
     return hashlib.sha256(" ".join(own).encode()).hexdigest()[:8]
 
 
 @cache
 def _compiles(stem: str) -> bool:
-    """True if a chapter compiles for longer than it computes, as its header states.
+    """Return True if the header of a chapter states that it compiles for longer than it computes.
 
-    Under tests such a chapter takes the flags of all other tests.
+    In tests, such a chapter runs with the same flags as all other tests.
     """
     path = NOTEBOOKS / f"{stem}.ipynb"
     header = load(path)["cells"][0]["metadata"] if path.exists() else {}
@@ -146,13 +148,13 @@ def _compiles(stem: str) -> bool:
 
 
 def _code_key(notebook: "NotebookNode") -> str:
-    """A digest of the code cells alone."""
+    """Return a digest of only the code cells."""
     cells = "\0".join(cell.source for cell in _code(notebook))
     return hashlib.sha256(cells.encode()).hexdigest()[:20]
 
 
 def _key(notebook: "NotebookNode") -> str:
-    """A digest of all that the outputs depend on."""
+    """Return a digest of everything that the outputs depend on."""
     digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
     for path in sources("\n".join(cell.source for cell in _code(notebook))):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
@@ -160,7 +162,9 @@ def _key(notebook: "NotebookNode") -> str:
 
 
 def sources(code: str) -> list[Path]:
-    """The files that a notebook's code reads: of mmrl what it imports, and what that imports."""
+    """Return the files that a notebook's code depends on: the modules of mmrl and the files they
+    read.
+    """
     from IPython.core.inputtransformer2 import TransformerManager
 
     names = set()
@@ -178,7 +182,9 @@ def sources(code: str) -> list[Path]:
 
 
 def _imported(names: set[str]) -> set[str]:
-    """The modules of mmrl among these names and above them, and all that those import."""
+    """Return the modules of mmrl among these names, their parent packages, and all their
+    imports.
+    """
     graph, found, new = _graph(), set(), names
     while new:
         found |= new
@@ -189,7 +195,9 @@ def _imported(names: set[str]) -> set[str]:
 
 @cache
 def _graph() -> grimp.ImportGraph:
-    """Which modules of mmrl import which; a package that scans its folder imports all of it."""
+    """Return the import graph of mmrl; a package that scans its folder imports every module in
+    it.
+    """
     graph = grimp.build_graph("mmrl", cache_dir=None)
     for name in graph.modules:
         scans = (init := _path(name)).name == "__init__.py" and "pkgutil" in init.read_text("utf-8")
@@ -208,7 +216,7 @@ def _code(notebook: "NotebookNode") -> "list[NotebookNode]":
 
 
 def _nbmake(path: Path, target: Path) -> None:
-    """Run a copy of a notebook in a folder of its own, and keep it if it ran to its end."""
+    """Run a copy of a notebook in a separate folder, and keep it if every cell succeeded."""
     import nbformat
     from nbclient.exceptions import DeadKernelError
     from nbmake.nb_run import NotebookRun
@@ -219,7 +227,7 @@ def _nbmake(path: Path, target: Path) -> None:
         work.mkdir(parents=True)
         nbformat.write(node(path), copy := work / path.name)
         variables = environment(not _compiles(path.stem)) | {"IPYTHONDIR": str(work)}
-        # Not the user's own profile. Only errors are logged, not that sockets are not encrypted.
+        # Ignore the user's profile. Log only errors, not the warning about unencrypted sockets.
         profile = work / "profile_default"
         profile.mkdir()
         (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40\n")
@@ -227,7 +235,7 @@ def _nbmake(path: Path, target: Path) -> None:
             with mock.patch.dict(os.environ, variables, clear=True):
                 done = NotebookRun(copy, CELL_SECONDS).execute()
             break
-        except DeadKernelError:  # says nothing of the notebook: once in a while one dies
+        except DeadKernelError:  # a kernel dies now and then, for reasons unrelated to the notebook
             if attempt == 2:
                 raise Failed(f"{path.name}: its kernel died, twice") from None
     if done.error is not None:
@@ -238,13 +246,15 @@ def _nbmake(path: Path, target: Path) -> None:
 
 
 def environment(computing: bool = True) -> dict[str, str]:
-    """That of the kernels: compiled programs are kept, and the kernel is this Python's."""
+    """Return the environment of the kernels: compiled programs are kept, and they run this
+    Python.
+    """
     kept = {
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "JUPYTER_PREFER_ENV_PATH": "1",
     }
-    # A notebook does not run under the settings of the tests that may have asked for it.
+    # A notebook must not inherit the settings of a test that runs it.
     tests = ("PYTEST_", "COV_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(tests)}
     flags = {"XLA_FLAGS": hurry()} if hurry() and computing else {}
@@ -252,5 +262,5 @@ def environment(computing: bool = True) -> dict[str, str]:
 
 
 def hurry() -> str:
-    """The flags of XLA with which tests run notebooks: see tests/conftest.py. Readers have none."""
+    """Return the flags of XLA with which only the tests run notebooks (see tests/conftest.py)."""
     return os.environ.get("NOTEBOOK_XLA_FLAGS", "")

@@ -1,9 +1,9 @@
-"""A Sphinx extension: a widget of the course on a page of text, where no notebook is.
+"""A Sphinx extension: show a widget of the course on a page of text, outside a notebook.
 
     ```{explorer} LiveAgent
     ```
 
-puts one there as it starts, for `static/mount.js` to draw. It computes in the browser.
+inserts the widget in its initial state. `static/mount.js` draws it, and it computes in the browser.
 """
 
 import html
@@ -17,12 +17,12 @@ from sphinx.util.docutils import SphinxDirective
 from mmrl.course import widgets
 from mmrl.course.widgets import training
 
-# What belongs to ipywidgets, and is of no use without it.
+# Traits that have no use outside ipywidgets.
 FOREIGN = ("layout", "tabbable", "tooltip")
 
 
 def mounted(name: str) -> dict[str, Any]:
-    """The module, the style and the traits of a widget, as JSON has them."""
+    """Return the module, the style and the traits of a widget as JSON values."""
     widget = getattr(widgets, name, None) or getattr(training, name)
     made = widget()
     state = made.get_state()
@@ -31,7 +31,7 @@ def mounted(name: str) -> dict[str, Any]:
 
 
 class Explorer(SphinxDirective):
-    """A place for a widget, and all that it is made of."""
+    """A placeholder for a widget, with everything that the browser needs to draw it."""
 
     required_arguments = 1
 

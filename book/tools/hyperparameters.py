@@ -1,4 +1,4 @@
-"""A Sphinx extension: every agent's settings as a table, made of the configs and the presets."""
+"""A Sphinx extension: a table of every agent's settings, generated from the configs and presets."""
 
 import html
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class Hyperparameters(SphinxDirective):
-    """The settings of every agent: the defaults, those of each preset, and where these stand."""
+    """The settings of every agent: its defaults, the values of each preset, and their sources."""
 
     def run(self) -> list[nodes.Node]:
-        from mmrl.agents.presets import PRESETS  # imports JAX
+        from mmrl.agents.presets import PRESETS  # this import loads JAX
 
         self.env.note_reread()
         return [self._section(agent, presets) for agent, presets in PRESETS.items()]
@@ -32,7 +32,9 @@ class Hyperparameters(SphinxDirective):
 
 
 def table(agent: str, presets: Mapping[str, Any]) -> str:
-    """A row for every setting; a preset's cell is empty where its source says nothing."""
+    """Return a table with a row per setting; a cell is empty if the preset's source omits the
+    setting.
+    """
     usual = vars(type(next(iter(presets.values())).config)())
     heads = ("setting", "default", *presets, "source")
     rows = [_row(name, value, presets) for name, value in usual.items()]
@@ -54,7 +56,7 @@ def _value(value: Any) -> str:
 
 
 def _words(text: str) -> nodes.paragraph:
-    """Text whose words in backticks are code."""
+    """Return a paragraph in which words in backticks are code."""
     parts = [
         nodes.literal(text=part) if i % 2 else nodes.Text(part)
         for i, part in enumerate(text.split("`"))

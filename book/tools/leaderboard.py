@@ -1,4 +1,4 @@
-"""A Sphinx extension: the leaderboard of the capstone, from the entries as they are now."""
+"""A Sphinx extension: the leaderboard of the capstone, generated from the current entries."""
 
 import base64
 import html
@@ -14,7 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from mmrl.course.capstone import entries
 
-FOLDER = "capstone"  # of the results: a file of JSON for each entry
+FOLDER = "capstone"  # folder of the results, with a JSON file for each entry
 HEADS = (
     "place",
     "entry",
@@ -34,19 +34,19 @@ class Leaderboard(SphinxDirective):
         self.env.note_reread()
         found = ranked(Path(RESULTS) / FOLDER)
         if not found:
-            return [nodes.paragraph(text="Nobody has entered yet.")]
+            return [nodes.paragraph(text="There are no entries yet.")]
         return [nodes.raw("", drawn(found) + table(found) + origins(found), format="html")]
 
 
 def ranked(folder: Path) -> list[dict[str, Any]]:
-    """The entries of a folder, the best first; without quick looks, which prove nothing."""
+    """Return the entries of a folder, best first, without quick runs, which prove nothing."""
     found = [entries.read(path) for path in sorted(folder.glob("*.json"))]
     full = [entry for entry in found if entry["protocol"]["name"] == "full"]
     return sorted(full, key=lambda entry: -entry["score"])
 
 
 def drawn(found: Sequence[dict[str, Any]]) -> str:
-    """The figure as a picture that is part of the page, with what one sees in words."""
+    """Return the figure as an image embedded in the page, with a description in words."""
     from matplotlib import rc_context
 
     from mmrl.course.ch19_design_your_own_monoid.figures import leaderboard
@@ -55,7 +55,7 @@ def drawn(found: Sequence[dict[str, Any]]) -> str:
     fig, (ax,) = figure(width=7.0)
     leaderboard(found, ax=ax)
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "leaderboard"}):  # names in it that stay the same
+    with rc_context({"svg.hashsalt": "leaderboard"}):  # keeps the identifiers in the SVG stable
         fig.savefig(buffer, format="svg", metadata={"Date": None})
     words = "; ".join(f"{entry['name']} {score(entry)}, {seconds(entry)} CPU-s" for entry in found)
     picture = base64.b64encode(buffer.getvalue()).decode()
@@ -64,7 +64,7 @@ def drawn(found: Sequence[dict[str, Any]]) -> str:
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:
-    """A row for each entry, and a number for each that is ranked."""
+    """Return a table with a row for each entry, and a rank for each entry that is ranked."""
     places, rows = iter(range(1, len(found) + 1)), []
     for entry in found:
         place = "control" if entries.control(entry) else f"{next(places)}"
@@ -76,7 +76,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 
 
 def origins(found: Sequence[dict[str, Any]]) -> str:
-    """Where each entry comes from, and what it was tuned on."""
+    """Return the provenance of each entry, and the tasks and seeds that it was tuned on."""
     items = []
     for entry in found:
         tuned = ", ".join([*entry["tuning"]["tasks"], *map(str, entry["tuning"]["seeds"])])
@@ -93,13 +93,13 @@ def origins(found: Sequence[dict[str, Any]]) -> str:
 
 
 def score(entry: dict[str, Any]) -> str:
-    """The return and its interval."""
+    """Return the return of an entry with its interval, as text."""
     low, high = entry["interval_95"]
     return f"{entry['score']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def seconds(entry: dict[str, Any]) -> str:
-    """CPU-seconds, in whole ones."""
+    """Return the CPU-seconds of an entry, rounded to whole seconds, as text."""
     return f"{entry['cpu_seconds']:.0f}"
 
 

@@ -1,4 +1,4 @@
-"""One at a time, among processes."""
+"""Mutual exclusion among processes."""
 
 import fcntl
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold the file `path`, which is made if need be; others wait until the block ends."""
+    """Hold a lock on the file `path`, which is created if needed; other processes wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

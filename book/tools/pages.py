@@ -1,4 +1,4 @@
-"""A Sphinx extension: docstrings as they are written, and the tables of results.
+"""A Sphinx extension: docstrings rendered as Markdown, and tables of results.
 
 Docstrings in mmrl are Markdown: Unicode equations, indented tables, words in backticks.
 """
@@ -27,21 +27,21 @@ from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 
-typing.GENERATING_DOCUMENTATION = "mmrl"  # jaxtyping then writes types as the source has them
+typing.GENERATING_DOCUMENTATION = "mmrl"  # makes jaxtyping print types as in the source
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_ROWS = 60
-# Of every row these say where it comes from; they are shown once, above the table.
+# Fields with the provenance of a row; they are shown once, above the table.
 ORIGIN = ("command", "device", "date", "revision", "python", "versions")
 
 
 def markdown(lines: list[str]) -> list[str]:
-    """A docstring as a `markdown` directive, with a blank line in front of what is indented."""
+    """Wrap a docstring in a `markdown` directive, with a blank line before each indented block."""
     text = re.sub(r"^(?![-*] | ).+\n(?=    \S)", r"\g<0>\n", "\n".join(lines), flags=re.MULTILINE)
     return [".. markdown::", "", *(f"    {line}" for line in text.split("\n")), ""]
 
 
 class Markdown(SphinxDirective):
-    """A docstring, which is Markdown, within the reStructuredText that autodoc makes."""
+    """A Markdown docstring inside the reStructuredText that autodoc generates."""
 
     has_content = True
 
@@ -66,10 +66,12 @@ def process_docstring(
 def process_signature(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str, result: str
 ) -> tuple[str, str] | None:
-    """The arguments of a class without their types if these are fields, which are shown below."""
+    """Remove the types from a class's signature if its arguments are fields, which are shown
+    below.
+    """
     if what != "class" or not signature:
         return None
-    if "*args" in signature:  # of a protocol or of traits
+    if "*args" in signature:  # the signature of a protocol or of a class with traits
         return "", ""
     fields = getattr(obj, "__dataclass_fields__", getattr(obj, "_fields", ()))
     if not {*inspect.signature(obj).parameters} <= {*fields}:
@@ -79,7 +81,7 @@ def process_signature(
 
 
 def _fields(obj: type) -> str:
-    """The fields of a class as its source has them: their comments are their documentation."""
+    """Return the fields of a class as in its source, where comments document them."""
     try:
         source = textwrap.dedent(inspect.getsource(obj))
     except (OSError, TypeError):
@@ -95,9 +97,9 @@ def _fields(obj: type) -> str:
 
 
 def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Fields are shown with their comments, traits with their controls: not once more.
+    """Skip fields and traits, which the page already shows with their comments and controls.
 
-    What a rung gives away of another one is shown there.
+    Names that a rung re-exports from another rung are shown on that rung's page.
     """
     home = str(getattr(obj, "__module__", "")).split(".")
     if what == "module" and home[0] == "mmrl" and app.env.docname != f"api/{home[1]}":
@@ -106,14 +108,16 @@ def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: A
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """The rows of a file of results; none if there is no file."""
+    """Read the rows of a file of results; return an empty list if there is no file."""
     path = RESULTS / name
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.strip()]
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> str:
-    """The rows of one file in HTML: their origin in words, then their numbers."""
+    """Return the rows of one file as HTML: their provenance in words, then a table of their
+    numbers.
+    """
     columns = [c for c in dict.fromkeys(c for row in rows for c in row) if c not in ORIGIN]
     body = [[html.escape(show(row.get(c))) for c in columns] for row in rows[:MOST_ROWS]]
     more = len(rows) - MOST_ROWS
@@ -125,7 +129,9 @@ def table(name: str, rows: list[dict[str, Any]]) -> str:
 def scrolling(
     label: str, heads: Sequence[str], rows: Iterable[Sequence[str]], name: int | None = None
 ) -> str:
-    """A table that scrolls within itself, of cells in HTML; cell `name` of a row is its heading."""
+    """Return a table that scrolls by itself, from cells in HTML; cell `name` of each row is its
+    heading.
+    """
     head = "".join(f'<th scope="col">{html.escape(x)}</th>' for x in heads)
     body = ""
     for row in rows:
@@ -141,7 +147,9 @@ def scrolling(
 
 
 def origin(name: str, rows: list[dict[str, Any]]) -> str:
-    """File, number of rows, and every command with the device, the dates and the versions."""
+    """Return the file, the number of rows, and every command with its device, dates and
+    versions.
+    """
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         key = (row.get("command", "an unknown command"), row.get("device", "an unknown device"))
@@ -165,7 +173,7 @@ def origin(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def show(value: Any) -> str:
-    """A value in a cell: numbers short, lists by their first and their length."""
+    """Format a value for a cell: short numbers; lists by their first entry and their length."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -179,7 +187,7 @@ def show(value: Any) -> str:
 
 
 def leave_equations(app: Any, doctree: nodes.document) -> None:
-    """Display equations as they are written: Sphinx would wrap lines so that \\tag fails."""
+    """Keep display equations as written, because the lines that Sphinx would add break \\tag."""
     for node in doctree.findall(nodes.math_block):
         text = node.astext()
         if r"\tag" in text and not node.get("nowrap"):
@@ -191,34 +199,36 @@ def leave_equations(app: Any, doctree: nodes.document) -> None:
 def without_thebe(
     app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
 ) -> None:
-    """Jupyter Book always adds Thebe, which we do not use, and adds its settings twice."""
+    """Remove Thebe, which Jupyter Book always adds, with its settings twice, and which we do not
+    use.
+    """
     scripts = context["script_files"]
     context["script_files"] = [
         script for script in scripts if "thebe" not in f"{script}{script.attributes}".lower()
     ]
 
 
-# What the theme, MyST-NB and Sphinx write that a screen reader reads wrongly, and what is right.
+# HTML from the theme, MyST-NB and Sphinx that screen readers misread, and its correction.
 MENDED = (
-    # The text inside is the name: another one would hide it.
+    # The text inside the element is its accessible name, which a label would hide.
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
     (r'(<button class="btn search-button-field[^>]*) aria-label="Search"', r"\1"),
     (
         r'(<button class="[^"]*theme-switch-button[^>]*) aria-label="Color mode"([^>]*>)',
         r'\1\2<span class="visually-hidden">Color mode</span>',
     ),
-    # An arrow says nothing.
+    # An arrow has no meaning when it is read aloud.
     (r'<summary>(<span class="toctree-toggle")', r'<summary aria-label="Pages below">\1'),
-    # What a list holds are list items; the role that entries of a bibliography had is deprecated.
+    # Children of a list must be list items; the former role of bibliography entries is deprecated.
     (r'(<div class="citation"[^>]*) role="doc-biblioentry"', r'\1 role="listitem"'),
-    # A parameter is nobody's definition.
+    # A parameter is not the definition of a term.
     (r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>', r"<div>\n\1</div>"),
     (r'<dd>(<em class="sig-param">.*)</dd>', r'<div class="parameter">\1</div>'),
 )
 
 
 def mend(app: Any, error: Exception | None) -> None:
-    """Make the finished pages accessible where no setting or template of ours can."""
+    """Fix the accessibility of the finished pages where no setting or template can."""
     for path in Path(app.outdir).rglob("*.html") if error is None else ():
         text = path.read_text("utf-8")
         for wrong, right in MENDED:
@@ -227,15 +237,16 @@ def mend(app: Any, error: Exception | None) -> None:
 
 
 def buttons(app: Sphinx, config: Config) -> None:
-    """Adds the buttons that need the repository's address: none as long as there is none."""
+    """Add the buttons that need the repository's address; without an address there are none."""
     config.html_theme_options.update(address.theme_options(address.address()))
 
 
 def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
-    """Builds the sidebar, which has titles, from titles.
+    """Build the sidebar, which shows only titles of pages, from titles of pages.
 
-    For each of hundreds of pages Sphinx copies all tables of contents, which are of thousands of
-    objects, and then leaves out what is no title: that took a third of the time of a build.
+    By default, Sphinx copies all tables of contents, with thousands of objects, for each of
+    hundreds of
+    pages, and then removes everything except the titles. This took a third of the time of a build.
     """
     whole, titles = context["toctree"], _titles(app)
 
@@ -250,7 +261,9 @@ def titles_alone(app: Sphinx, page: str, template: str, context: dict, doctree: 
 
 @cache
 def _titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
-    """All tables of contents without what stands below a page's title, but for other pages."""
+    """Return all tables of contents, reduced to the titles of pages and the links to other
+    pages.
+    """
     found = {name: toc.deepcopy() for name, toc in app.env.tocs.items()}
     for item in (item for toc in found.values() for item in toc.children if len(item) > 1):
         item[1:] = [nodes.bullet_list("", *item.findall(addnodes.toctree))]

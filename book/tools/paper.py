@@ -1,8 +1,8 @@
-"""The course as one PDF, from the pages of the site: `make print` writes build/course.pdf.
+"""Print the course as one PDF from the pages of the site: `make print` writes build/course.pdf.
 
-The pages are joined into one, in the order of the table of contents, and Chromium prints it with
-tags, an outline and alternative texts. A widget is a picture of how it starts, above a link to
-where it lives; solutions stay on the site.
+The pages are joined in the order of the table of contents, and Chromium prints them with tags, an
+outline and alternative texts. Each widget becomes a picture of its initial state, above a link to
+its page; solutions appear only on the site.
 """
 
 import json
@@ -31,10 +31,10 @@ FLAGS = (
     *("--allow-file-access-from-files", "--virtual-time-budget=600000"),
     *("--export-tagged-pdf", "--generate-pdf-document-outline"),
 )
-# For a screen: tables that are wider than paper, and what docstrings say.
+# Pages for the screen only: tables that are wider than paper, and the docstrings.
 LEFT = {"baselines", "popgym", "results", "settings", "runs", "scaling", "leaderboard"}
 LEFT |= {"teach", "grading", "explore"}
-# Equations are drawings with an alternative text, because Chromium gives none to letters of CSS.
+# Equations are drawn as SVG because Chromium adds alternative texts to images, not to CSS text.
 MATHJAX = "mathjax@3.2.2"
 DRAWING = {
     "es5/tex-svg.js": "tex-svg.js",
@@ -60,18 +60,18 @@ PAGE = """\
 
 
 class NotPrinted(Exception):
-    """There is no PDF; the message says why."""
+    """The PDF could not be written; the message states the reason."""
 
 
 def pages() -> list[str]:
-    """The pages that are printed, in reading order."""
+    """Return the pages to print, in reading order."""
     toc = yaml.safe_load((build.BOOK / "_toc.yml").read_text("utf-8"))
     names = [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
     return [name for name in names if name not in LEFT and not name.startswith("api/")]
 
 
 def join(site: Path, names: list[str]) -> str:
-    """One page of many, in HTML, that loads what it needs from the site."""
+    """Join pages into one HTML page that loads its resources from the site."""
     here, bodies, state, head = site.as_uri(), [], {}, ""
     for name in names:
         soup = BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
@@ -108,7 +108,7 @@ def _id(page: str, inside: str = "") -> str:
 
 
 def _settle(article: Tag, name: str, names: set[str], here: str) -> None:
-    """Make what a page says of places true in the joined page."""
+    """Rewrite a page's links, identifiers and paths so that they are valid in the joined page."""
     for node in article.select(GONE):
         node.decompose()
     for node in article.select("a.image-reference"):
@@ -133,7 +133,9 @@ def _settle(article: Tag, name: str, names: set[str], here: str) -> None:
 
 
 def live(page: str, here: str) -> str:
-    """Where a page of the site is: under its address, or beside this one as long as it has none."""
+    """Return the address of a page of the site, or its path next to this page if there is no
+    address.
+    """
     return urljoin(address.site(), page) if address.site() else f"{here}/{page}"
 
 
@@ -145,7 +147,7 @@ def chromium() -> str:
 
 
 def write_pdf(html: str, target: Path) -> None:
-    """Print a page with tags and an outline; links to files are made relative to the PDF."""
+    """Print a page with tags and an outline; links to files become relative to the PDF."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "course.html")
         page.write_text(html, "utf-8")
@@ -158,10 +160,11 @@ def write_pdf(html: str, target: Path) -> None:
 
 
 def relative(pdf: bytes, folder: Path) -> bytes:
-    """A PDF in which links to files of this machine lead there from `folder`, wherever that is.
+    """Return a PDF whose links to local files are relative to `folder`, so that both can be moved.
 
-    What is saved is filled with spaces, since a PDF counts its bytes. A link that would become
-    longer stays as it is.
+    The saved bytes are filled with spaces, because a PDF stores byte offsets. A link that would
+    become
+    longer is not changed.
     """
 
     def shorter(match: re.Match[bytes]) -> bytes:
@@ -174,7 +177,9 @@ def relative(pdf: bytes, folder: Path) -> bytes:
 
 
 def paper() -> Path:
-    """The finished PDF. Raises `NotPrinted`, or `NotBuilt` of the site."""
+    """Write the PDF and return its path. Raises `NotPrinted`, or `NotBuilt` from building the
+    site.
+    """
     chromium()
     site = build.build()
     PAPER.parent.mkdir(exist_ok=True)

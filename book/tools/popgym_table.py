@@ -1,4 +1,4 @@
-"""A Sphinx extension: our scores on POPGym beside those of its paper, task by task and level."""
+"""A Sphinx extension: our scores on POPGym next to the scores in its paper, by level and task."""
 
 import itertools
 import re
@@ -20,14 +20,14 @@ Rows = Mapping[str, dict[str, Any]]
 
 
 class Score(NamedTuple):
-    """An MMER of the paper, and whose it is."""
+    """An MMER from the paper, and the model that reached it."""
 
     value: float
     model: str
 
 
 GRU = {task: entry.gru for task, entry in popgym.LEVELS.items() if entry.gru}
-# Those of the paper's thirteen models that are better than the GRU, as far as transcribed.
+# Models of the paper (of thirteen) that beat the GRU, as far as we have transcribed them.
 BETTER = {
     (task, level): Score(*score)
     for task, entry in popgym.LEVELS.items()
@@ -37,7 +37,9 @@ CHANGED = [task for task, entry in popgym.LEVELS.items() if entry.changed]
 
 
 def published(task: str, level: str) -> tuple[Score | None, Score | None]:
-    """(the GRU's, the best one) of the paper, where we have them."""
+    """Return the paper's scores of the GRU and of its best model, or None for a score we do not
+    have.
+    """
     if task not in GRU:
         return None, None
     gru = Score(GRU[task][LEVELS.index(level)], "GRU")
@@ -45,7 +47,7 @@ def published(task: str, level: str) -> tuple[Score | None, Score | None]:
 
 
 class Table(SphinxDirective):
-    """The rows of `mmrl experiment popgym`, level by level."""
+    """The rows of `mmrl experiment popgym`, grouped by level."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_reread()
@@ -68,7 +70,7 @@ def _section(title: str, content: str) -> nodes.section:
 
 
 def table(steps: str, level: str, rows: Rows) -> str:
-    """A row for each task: the paper's, then ours, memory by memory."""
+    """Return a table with a row per task: the paper's scores, then ours for each memory."""
     tasks = list(dict.fromkeys(cell.task for cell in GRID.cells))
     heads = ["task", "their GRU", "their best", *(memory.upper() for memory in MEMORIES)]
     cells = [_task(task, level, steps, rows) for task in tasks]
@@ -83,7 +85,7 @@ def _task(task: str, level: str, steps: str, rows: Rows) -> list[str]:
 
 
 def _ours(row: Mapping[str, Any] | None) -> str:
-    """The mean of the trials, its mark, and the trials' range."""
+    """Return the mean of the trials with its mark, and the range of the trials."""
     if row is None:
         return ""
     value, trials = number(row["mmer"]), row["trials"]
@@ -102,13 +104,17 @@ def _theirs(score: Score | None, named: bool = False) -> str:
 
 
 def reaches(row: Mapping[str, Any]) -> bool | None:
-    """Whether a score is at or above the best one, to two decimals; None if none compares."""
+    """Return True if a score, to two decimals, is at least the paper's best; None without
+    comparison.
+    """
     best = None if row["task"] in CHANGED else published(row["task"], row["level"])[1]
     return best and round(row["mmer"], 2) >= round(best.value, 2)
 
 
 def so_far(rows: Rows) -> str:
-    """How much was measured, how it compares, and where it is below, in words."""
+    """Summarize in words how much was measured, how it compares, and which scores are below the
+    paper's.
+    """
     asked = [cell.name for cell in GRID.cells if cell.steps == "3M"]
     measured = sum(name in rows for name in asked)
     compared = [row for row in rows.values() if reaches(row) is not None]
@@ -127,7 +133,7 @@ def so_far(rows: Rows) -> str:
 
 
 def number(value: float) -> str:
-    """Two decimals, and a minus sign."""
+    """Format a number with two decimals and a typographic minus sign."""
     return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 

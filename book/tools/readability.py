@@ -1,18 +1,18 @@
-"""What is read in a chapter: its words, the ends of its sentences, and the minutes it takes."""
+"""Measures of a chapter's text: its words, the ends of its sentences, and its reading time."""
 
 import re
 from typing import Any
 
-# A full stop after these ends no sentence.
+# A full stop after these abbreviations does not end a sentence.
 SHORT = re.compile(r"\b(Eqs?|Figs?|al|e\.g|i\.e|vs|cf|ca|no|Dr|St)\.")
 END = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+(?=[\"“‘(*_]*[A-Z\d])")
 
-# A minute: words read to be understood, lines of code; and minutes: an equation, a widget.
+# Words and lines of code per minute of study; then minutes per equation and per widget.
 WORDS, LINES, EQUATION, WIDGET, EXERCISE = 100, 5, 1.5, 3, 15
 
 
 def prose(text: str) -> str:
-    """What is read as words: no equations, pictures, code blocks, tags and addresses."""
+    """Return the prose of a text, without equations, pictures, code blocks, tags and addresses."""
     text = re.sub(r"```.*?```|\$\$.*?\$\$", " ", text, flags=re.DOTALL)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)|</?\w+>", " ", text)
     text = re.sub(r"\$[^$]+\$|`[^`]+`", "x", text)
@@ -20,17 +20,19 @@ def prose(text: str) -> str:
 
 
 def first(text: str) -> str:
-    """The first sentence of a paragraph, with its markup and a title that stands before it."""
+    """Return the first sentence of a paragraph, with its markup and any title in front of it."""
     dots = SHORT.sub(lambda match: match.group().replace(".", "\N{ONE DOT LEADER}"), text)
     ends = (match.end() for match in END.finditer(dots))
     return text[: next((end for end in ends if len(text[:end].split()) > 6), None)].strip()
 
 
 def minutes(notebook: dict[str, Any]) -> tuple[int, int]:
-    """(to read, for the exercises), each to the next five minutes.
+    """Estimate the minutes to read a chapter and those for its exercises, rounded up to multiples
+    of five.
 
-    A hundred words or five lines of code a minute, a minute and a half for each equation, three for
-    each widget, a quarter of an hour for each exercise. Hidden cells are not read.
+    A minute covers a hundred words or five lines of code. Each equation adds a minute and a half,
+    each
+    widget three minutes, and each exercise a quarter of an hour. Hidden cells do not count.
     """
     time = 0.0
     for cell in notebook["cells"]:

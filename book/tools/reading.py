@@ -1,4 +1,4 @@
-"""Read notebooks that any program saved: JupyterLab, Colab, an editor, or a kernel that died."""
+"""Read notebooks saved by any program: JupyterLab, Colab, an editor, or a kernel that died."""
 
 import json
 import re
@@ -13,13 +13,13 @@ OUTPUTS: dict[str, dict[str, Any]] = {
     "display_data": {"data": {}, "metadata": {}},
     "execute_result": {"data": {}, "metadata": {}, "execution_count": None},
 }
-# The types of metadata that tools read, and the keys without which a description has no use.
+# The types of the metadata that tools read, and the keys that each description must have.
 KINDS = {"tags": list, "slideshow": dict, "kernelspec": dict, "language_info": dict}
 KEYS = {"kernelspec": ("name", "display_name"), "language_info": ("name",)}
 
 
 class NotRead(ValueError):
-    """A file is not a notebook; the message names the file and what is wrong, in one sentence."""
+    """A file is not a notebook; the message names the file and the fault in one sentence."""
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def loads(data: bytes | str, name: str = "the notebook") -> dict[str, Any]:
 
 
 def forget_widgets(metadata: dict[str, Any]) -> None:
-    """Remove a widget state that holds no `state`: nbconvert stops at it."""
+    """Remove a widget state without `state`, because nbconvert stops at it."""
     if not isinstance(_mapping(_mapping(metadata.get("widgets")).get(WIDGETS)).get("state"), dict):
         metadata.pop("widgets", None)
 
@@ -87,8 +87,8 @@ def _parsed(data: bytes | str, name: str) -> Any:
 
 
 def _complete(cell: dict[str, Any], number: int) -> None:
-    """Add what a cell lacks; line ends become \\n."""
-    own = ("execution_count",) if cell["cell_type"] == "code" else ()  # null before it is run
+    """Add the fields that a cell lacks, and normalize line endings to \\n."""
+    own = ("execution_count",) if cell["cell_type"] == "code" else ()  # null until the cell is run
     for name in [name for name, x in cell.items() if x is None and name not in own]:
         del cell[name]
     source = cell.get("source") or ""

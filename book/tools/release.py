@@ -1,9 +1,9 @@
-"""Build what is published, and see that it works where nothing else is: `make release`.
+"""Build the release and check that it works in a fresh environment: `make release`.
 
-The sdist, and the wheel that is made of it, are installed each in a fresh environment, within the
-versions of requirements.lock and out of sight of this checkout. There every public name is
-imported, published rows and the zoo are read, and `mmrl doctor` trains. What passes lies in dist/.
-Nothing is tagged or uploaded: what is left to do is said at the end.
+The sdist, and the wheel that is built from it, are each installed in a fresh environment, within
+the versions of requirements.lock and without access to this checkout. There, every public name is
+imported, the published rows and the zoo are read, and `mmrl doctor` trains. Files that pass are
+moved to dist/. Nothing is tagged or uploaded; the remaining steps are printed at the end.
 """
 
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
-LIMIT = 600  # seconds for one command, where nothing is in uv's cache
+LIMIT = 600  # seconds for one command with an empty uv cache
 UV = (sys.executable, "-m", "uv", "--no-config")
 TRIED = """
 import pydoc, sys
@@ -31,7 +31,7 @@ print(len(zoo.names()), *sorted(path.name for path in PUBLISHED.glob("*.jsonl"))
 
 
 def versions(root: Path = ROOT) -> dict[str, str]:
-    """The version as each file has it that has one; of the changelog the newest."""
+    """Return the version stated in each file; from the changelog, the newest one."""
     texts = {
         "mmrl/__init__.py": r'^__version__ = "(.+)"$',
         "CITATION.cff": r"^version: (.+)$",
@@ -45,23 +45,23 @@ def versions(root: Path = ROOT) -> dict[str, str]:
 
 
 def lacking(root: Path = ROOT) -> list[str]:
-    """What is to be done before the version may be tagged, a sentence each."""
+    """List what remains to be done before the version may be tagged, one sentence each."""
     version, text = versions(root)["mmrl/__init__.py"], (root / "CHANGELOG.md").read_text("utf-8")
     new = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     left = []
     if new and re.search(r"^- ", new[1], re.MULTILINE):
-        left.append(f"CHANGELOG.md: put what stands under [Unreleased] under [{version}].")
+        left.append(f"CHANGELOG.md: move the entries of [Unreleased] to [{version}].")
     if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE):
         left.append(f"CHANGELOG.md: date it, as in `## [{version}] - 2026-01-31`.")
     if subprocess.check_output(["git", "status", "--porcelain"], cwd=root, text=True):
-        left.append("git: commit what has changed.")
+        left.append("git: commit all changes.")
     if subprocess.check_output(["git", "tag", "--list", f"v{version}"], cwd=root, text=True):
         left.append(f"git: v{version} is tagged already; raise the version in all three files.")
     return left
 
 
 def call(*command: str | Path, folder: Path, said: str = "", **variables: str) -> str:
-    """Standard output of a command that does not see this checkout."""
+    """Return the standard output of a command that has no access to this checkout."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
     env = {k: v for k, v in os.environ.items() if k not in hidden} | variables
     streams = {"input": said, "capture_output": True, "text": True}
@@ -71,20 +71,22 @@ def call(*command: str | Path, folder: Path, said: str = "", **variables: str) -
 
 
 def build(root: Path, folder: Path) -> tuple[Path, Path]:
-    """The sdist of a checkout, and the wheel that is built of the sdist and of nothing else."""
+    """Build the sdist of a checkout, and the wheel from only the sdist."""
     call(*UV, "build", "--out-dir", folder, root, folder=folder)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return sdist, wheel
 
 
 def fresh(python: str | Path, folder: Path) -> Path:
-    """The Python of a new environment in `folder`."""
+    """Create an environment in `folder`, and return its Python."""
     call(*UV, "venv", "--no-project", "--python", python, "fresh", folder=folder)
     return folder / "fresh" / "bin" / "python"
 
 
 def install(python: Path, arguments: list[str], folder: Path) -> None:
-    """What `%pip` does, within the locked versions; by pip where uv cannot see the index."""
+    """Install packages as `%pip` does, within the locked versions; use pip if uv cannot reach
+    the index.
+    """
     constraint = ("--constraint", ROOT / "requirements.lock")
     try:
         call(*UV, "pip", *arguments, "--python", python, *constraint, folder=folder)
@@ -95,14 +97,14 @@ def install(python: Path, arguments: list[str], folder: Path) -> None:
 
 
 def missing(wheel: Path) -> set[str]:
-    """Files of mmrl that the wheel has not."""
+    """Return the files of mmrl that the wheel lacks."""
     paths = {path for path in (ROOT / "mmrl").rglob("*") if path.is_file()}
     wanted = {p.relative_to(ROOT).as_posix() for p in paths if p.parent.name != "__pycache__"}
     return wanted - set(zipfile.ZipFile(wheel).namelist())
 
 
 def check(built: Path, folder: Path) -> None:
-    """Install it where nothing else is, and let it do something of everything."""
+    """Install a built file in a fresh environment, and use each part of the library there."""
     folder.mkdir()
     python = fresh(sys.executable, folder)
     install(python, ["install", "-q", str(built)], folder)
@@ -110,7 +112,7 @@ def check(built: Path, folder: Path) -> None:
     wanted = f"mmrl {versions()['mmrl/__init__.py']}"
     assert call(program, "--version", folder=folder) == wanted, f"{built.name} is not {wanted}"
     listed = re.findall(r"^mmrl[\w.]+", (ROOT / "tests" / "public.txt").read_text("utf-8"), re.M)
-    names = [name for name in listed if name.rpartition(".")[0] not in listed]  # no members
+    names = [name for name in listed if name.rpartition(".")[0] not in listed]  # not members
     tried = (python, "-W", "error::RuntimeWarning", "-c", TRIED)
     said = call(*tried, folder=folder, said=" ".join(names))
     rows = sorted(path.name for path in (ROOT / "book" / "results").glob("*.jsonl"))

