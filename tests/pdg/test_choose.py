@@ -10,10 +10,20 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from mmrl.pdg import Program, compile, min_
+from mmrl.pdg import Program, compile, max_, min_
 from mmrl.pdg.build.graph import Graph
-from mmrl.pdg.passes.choose import Along, Choice, Fixed, count, operations, parse_bytes, widest
-from mmrl.pdg.plan.cost import flops, work
+from mmrl.pdg.passes.choose import (
+    Along,
+    Choice,
+    Cost,
+    Fixed,
+    choose,
+    count,
+    operations,
+    parse_bytes,
+    widest,
+)
+from mmrl.pdg.plan.cost import flops, peak, work
 from mmrl.pdg.run import Automatic
 
 SIZES: Any = {"I": 2, "T": 16, "B": 4}
@@ -124,6 +134,9 @@ def test_a_choice_is_of_its_bounds(graph: Graph):
         ({"tile": {"t": 0}}, "`tile` of t must be"),
         ({"tile": {"t": 2}, "vectorize": ["t"]}, "different dimensions"),
         ({"Z": 3}, "`bounds` must name"),
+        ({"proximity": "near"}, "`proximity` must be"),
+        ({"swap": [("z", 0)]}, "`swap` must name tensors"),
+        ({"swap": [("step", 0)], "memory": 8}, "`memory` must be left out with `swap`"),
         ({"passes": {}, "memory": 8}, "`passes` must be the only choice, got memory"),
         ({"passes": {}, "T": 8}, "`passes` must be the only choice, got T"),
     ],
@@ -164,6 +177,61 @@ def test_long_runs_are_continued_along_the_outermost_dimension(
     monkeypatch.setattr("mmrl.pdg.plan.cost.MOST", 1)
     assert compile(graph, **sizes).report().chosen.cost.bytes == exact
     assert flops(compiled.graph, sizes) > flops(compiled.graph, SIZES)
+
+
+@pytest.mark.full
+def test_long_runs_are_continued_along_a_parabola_and_beyond_windows(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    p = Program("t")
+    (t,), (end,) = p.symbols, p.bounds
+    x, wide = p.tensor(t, name="x"), p.tensor(t, name="wide")
+    x[0], wide[0] = 1.0, jnp.ones(100)
+    y = p.fn(jnp.tanh, x[0 : t + 1], name="y")  # t + 1 numbers, until the last x is there
+    x[t + 1] = 0.5 * y.sum()
+    wide[t + 1] = p.fn(lambda a: jnp.tanh(a).sum(0), wide[max_(0, t - 15) : t + 1], name="window")
+    long = compile(p.graph((y * x[end - 1]).sum()[0:end].sum(0)), {})
+    window = compile(p.graph(wide[end - 1]), {})
+    for compiled in (long, window):
+        exact = peak(compiled.schedule, compiled.loops, {"T": 91})
+        with monkeypatch.context() as patch:
+            patch.setattr("mmrl.pdg.plan.cost.MOST", 1)
+            assert peak(compiled.schedule, compiled.loops, {"T": 91}) == exact
+    assert peak(long.schedule, long.loops, {"T": 12_000}) == 4 * 12_000**2 + 4 * 12_000
+    assert peak(window.schedule, window.loops, {"T": 60_000}) == exact == 17 * 100 * 4
+
+
+@pytest.mark.full
+def test_loops_stay_as_they_are_where_the_limit_wants_it():
+    p = Program("t")
+    (t,), (T,) = p.symbols, p.bounds
+    o, total = p.tensor(t, name="o"), p.tensor(t, name="total")
+    o[0], total[0] = jnp.float32(1), 0.0
+    o[t + 1], reward = p.fn(lambda o: (jnp.cos(o), o * o), o, name="step")
+    gain = reward[t:T].discounted_sum(0.9)
+    total[t + 1] = added = p.fn(lambda a, g: a + jnp.tanh(g), total, gain, name="added")
+    graph = p.graph(added[T - 1])
+    free = compile(graph, T=64)
+    lifted, plain = free.report().chosen.cost.bytes, free._cost({"T": 64}, Choice()).bytes
+    assert plain < lifted
+    assert compile(graph, memory=plain, T=64).report().chosen.cost.bytes <= plain
+
+
+def test_an_order_that_is_not_legal_does_not_fit(graph: Graph, free: Automatic):
+    def cost(choice: Choice) -> Cost:
+        if any(each.size != 1 or each.lift for each in choice.along):
+            raise ValueError("no legal order")
+        return Cost(100, 1, 1)
+
+    assert not any(each.size != 1 for each in choose(graph, SIZES, cost, memory=100).along)
+    with pytest.raises(ValueError, match="at least 100 "):
+        choose(graph, SIZES, cost, memory=99)
+
+
+def test_blocks_have_whole_numbers_of_points(graph: Graph):
+    fixed = Fixed(tile={"t": np.int64(4)})
+    fixed.check(graph)
+    assert fixed.sizes() == {"t": 4}
 
 
 def test_a_reset_stays_in_its_loop(graph: Graph):

@@ -23,6 +23,7 @@ from mmrl.pdg.build.autodiff import gradient
 from mmrl.pdg.build.graph import Graph
 from mmrl.pdg.clean.validate import fitting
 from mmrl.pdg.passes import fuse, lift_loops, recompute, tile, vectorize
+from mmrl.pdg.passes.choose import Choice
 from mmrl.pdg.run import compile
 from mmrl.pdg.run.naive import execute
 from tests.helpers.pdg_programs import (
@@ -161,6 +162,7 @@ def chosen(graph: Graph, bounds: Any, limited: bool) -> Any:
         )
     except ValueError as error:
         assert "`memory` must be at least" in str(error)
+        assert int(0.6 * most) < free._cost(free._sizes(bounds, {}), Choice()).bytes
         return free.at(bounds)
 
 

@@ -4,10 +4,10 @@ Fewer and larger operations take less time and more memory. So the largest choic
 every dimension in one block, loops lifted, residuals kept. On a CPU, blocks that exceed its cache
 take more time again, so the innermost loop gets blocks that fit, if the estimate is better. If the
 bytes of a run exceed the limit, the blocks of the innermost loop shrink, by powers of two, and then
-those of the batch; and residuals may be recomputed. Of what fits, the choice of least estimated
-time wins. Operations in blocks are fused, so that they share a loop. Others are fused only if
-nothing else fits, because XLA fuses what it compiles, and a fused chain is one piece to the
-schedule.
+those of the batch; residuals may be recomputed, and if nothing fits after loops were lifted, they
+stay loops. Of what fits, the choice of least estimated time wins. Operations in blocks are fused,
+so that they share a loop. Others are fused only if nothing else fits, because XLA fuses what it
+compiles, and a fused chain is one piece to the schedule.
 
     choice = choose(graph, {"T": 128, "B": 32}, memory=8_000_000, cost=…)
     compile(graph, choice.passes())          # the same program, by hand
@@ -19,8 +19,9 @@ out of the loop over iterations would save few of them, and keep all of its valu
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from mmrl.pdg.build.expr import TRUE
 from mmrl.pdg.build.graph import Graph, Op
@@ -131,7 +132,7 @@ class Fixed:
     """
 
     vectorize: Sequence[str] | None = None
-    tile: Mapping[str, int] | None = None
+    tile: Mapping[Any, SupportsIndex] | None = None
     lift: Sequence[str] | None = None
     recompute: bool | None = None
     fuse: bool | None = None
@@ -148,11 +149,11 @@ class Fixed:
     def check(self, graph: Graph) -> None:
         """Raise `ValueError` for dimensions that the graph does not have, and sizes below 1."""
         dims = graph_dims(graph)
-        for name in [*self.sizes(), *map(str, self.lift or ())]:
+        for name in map(str, [*(self.vectorize or ()), *(self.tile or ()), *(self.lift or ())]):
             if name not in dims:
                 raise ValueError(f"`{name}` must be a dimension, one of {', '.join(dims)}")
         for name, size in (self.tile or {}).items():
-            if not isinstance(size, int) or size < 1:
+            if not isinstance(size, SupportsIndex) or operator.index(size) < 1:
                 raise ValueError(
                     f"`tile` of {name} must be a number of points from 1 on, got {size}"
                 )
@@ -160,7 +161,7 @@ class Fixed:
     def sizes(self) -> dict[str, int | None]:
         """Return the block size of each dimension that the caller names."""
         found: dict[str, int | None] = {str(name): None for name in self.vectorize or ()}
-        return found | {str(name): size for name, size in (self.tile or {}).items()}
+        return found | {str(name): operator.index(m) for name, m in (self.tile or {}).items()}
 
 
 def choose(
@@ -174,35 +175,46 @@ def choose(
 ) -> Choice:
     """Return the choice of least estimated time whose most bytes alive at once fit in `memory`.
 
-    `cost` compiles a choice and measures it; it is called for few of them. On a CPU, `sizes` gives
-    the bytes that one run of each operation reads and writes. Raises `ValueError` if no choice
-    fits, with the least bytes that one takes.
+    `cost` compiles a choice and measures it; it is called for few of them. A choice for which it
+    raises `ValueError`, because no order of its operations is legal, does not fit. On a CPU,
+    `sizes` gives the bytes that one run of each operation reads and writes. Raises `ValueError` if
+    no choice that it measures fits, with the least bytes of these.
     """
-    largest = widest(graph, bounds, fixed)
-    if sizes is not None:
-        largest = near(largest, graph, bounds, fixed, sizes)
-    if memory is None or cost(largest).bytes <= memory:
-        return largest
-    both = fixed.recompute is None and bool(keeping(graph))
-    forms = [largest, dataclasses.replace(largest, recompute=True)] if both else [largest]
-    options = [_options(each, graph, bounds, fixed) for each in largest.along]
-    options = [o[o.index(each.size) :] for o, each in zip(options, largest.along, strict=True)]
-    least: list[int] = []
+
+    def close(fixed: Fixed) -> Choice:
+        wide = widest(graph, bounds, fixed)
+        return wide if sizes is None else near(wide, graph, bounds, fixed, sizes)
+
+    least: list[float] = []
 
     def fits(choice: Choice) -> bool:
-        least.append(cost(choice).bytes)
-        return least[-1] <= memory
+        try:
+            least.append(cost(choice).bytes)
+        except ValueError:
+            least.append(math.inf)
+        return memory is not None and least[-1] <= memory
 
-    inner = options[-1] if options else [None]
+    largest = close(fixed)
+    if memory is None or fits(largest):
+        return largest
+    bases = [largest]
+    if fixed.lift is None and any(each.lift for each in largest.along):
+        bases.append(close(dataclasses.replace(fixed, lift=())))
+    both = fixed.recompute is None and bool(keeping(graph))
     for fused in [False, True] if fixed.fuse is None else [fixed.fuse]:
-        for outer in _outer(options[:-1]):
-            found = []
-            for form in (dataclasses.replace(form, fuse=fused) for form in forms):
-                choices = [form.sized(*outer, size) if options else form for size in inner]
-                if (choice := _first(choices, fits)) is not None:
-                    found.append(choice)
-            if found:
-                return min(found, key=lambda choice: cost(choice).seconds)
+        for base in bases:
+            forms = [dataclasses.replace(base, fuse=fused)]
+            forms += [dataclasses.replace(forms[0], recompute=True)] if both else []
+            options = [_options(each, graph, bounds, fixed) for each in base.along]
+            options = [o[o.index(each.size) :] for o, each in zip(options, base.along, strict=True)]
+            inner = options[-1] if options else [None]
+            for outer in _outer(options[:-1]):
+                rows = [[f.sized(*outer, m) if options else f for m in inner] for f in forms]
+                found = [choice for row in rows if (choice := _first(row, fits)) is not None]
+                if found:
+                    return min(found, key=lambda choice: cost(choice).seconds)
+    if min(least) == math.inf:
+        cost(largest)  # raises the reason why it has no order
     raise ValueError(
         f"`memory` must be at least {min(least)} bytes for this program at {dict(bounds)}, got "
         f"{memory}: raise it, or make the bounds smaller"

@@ -16,14 +16,15 @@ import jax
 import numpy as np
 
 from mmrl.pdg.build.graph import Graph, Output, Point
+from mmrl.pdg.build.indexing import largest_number
 from mmrl.pdg.passes.choose import Cost, count, operations
 from mmrl.pdg.plan.account import Read, ReadTable, nbytes
 from mmrl.pdg.plan.code import Body, Event, trace
 from mmrl.pdg.plan.frees import donations
 from mmrl.pdg.schedule import Schedule
 
-MOST = 50_000
-"""Runs of operations that are followed one by one; longer runs are extrapolated."""
+MOST = 200_000
+"""Runs of operations, and values that they read, that are followed; longer runs are continued."""
 
 
 def cost(schedule: Schedule, loops: Body, bounds: Mapping[str, int]) -> Cost:
@@ -35,15 +36,45 @@ def cost(schedule: Schedule, loops: Body, bounds: Mapping[str, int]) -> Cost:
 def peak(schedule: Schedule, loops: Body, bounds: Mapping[str, int]) -> int:
     """Return the most bytes alive at once.
 
-    If more than `MOST` operations run, the outermost dimension is cut to 3 and to 4 points, and the
-    peak is continued along the line through these two.
+    If a run has more than `MOST` steps, the outermost dimension is cut to sizes beyond every number
+    in its indices, and the peak is continued along the polynomial of degree 1 or 2 through them.
+    Where there is none, the sizes double.
     """
-    sizes, outermost = dict(bounds), next(iter(schedule.graph.bounds), None)
-    few = outermost is None or sizes[outermost] <= 4
-    if outermost is None or few or operations(schedule.graph, sizes) <= MOST:
-        return int(timeline(schedule, trace(loops, **sizes), sizes).max(initial=0))
-    first, second = (peak(schedule, loops, sizes | {outermost: size}) for size in (3, 4))
-    return second + (second - first) * (sizes[outermost] - 4)
+    graph, sizes = schedule.graph, dict(bounds)
+    outermost = next(iter(graph.bounds), None)
+    if outermost is None or _steps(graph, sizes) <= MOST:
+        return _followed(schedule, loops, sizes)
+    size, step = sizes[outermost], max(1, _reach(graph, outermost))
+    at = functools.cache(lambda size: _followed(schedule, loops, sizes | {outermost: size}))
+    first = 2 + step + (size - 2) % step  # then the same remainder as `size`, by any tile
+    while first + 3 * step < size:
+        a, b, c = (at(first + k * step) for k in range(3))
+        slope, bend, n = b - a, c - 2 * b + a, (size - first) // step
+        if bend == 0 or at(first + 3 * step) - 3 * c + 3 * b - a == 0:
+            return a + n * slope + n * (n - 1) // 2 * bend
+        first += first // step * step
+    return at(size)
+
+
+def _steps(graph: Graph, bounds: Mapping[str, int]) -> int:
+    """The number of points of all operations, and of the values that they read."""
+    reads = ReadTable(graph, bounds).reads
+    each = {name: 1 + sum(math.prod(read.widths) for read in reads[name]) for name in graph.ops}
+    return sum(count(op, bounds) * each[name] for name, op in graph.ops.items())
+
+
+def _followed(schedule: Schedule, loops: Body, sizes: Mapping[str, int]) -> int:
+    """The most bytes alive at once, by following every operation."""
+    return int(timeline(schedule, trace(loops, **sizes), sizes).max(initial=0))
+
+
+def _reach(graph: Graph, bound: str) -> int:
+    """The largest number in an expression with a bound or with a dimension of that bound."""
+    dims = [dim for op in graph.ops.values() for dim in op.domain]
+    names = {bound} | {dim.name for dim in dims if bound in dim.bound.symbols()}
+    exprs = [dim.bound for dim in dims] + [op.domain.when for op in graph.ops.values()]
+    exprs += [part for edge in graph.edges for part in (*edge.index, edge.when)]
+    return max((largest_number(e) for e in exprs if names & e.symbols()), default=0)
 
 
 Value = tuple[Output, Point]

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import jax
 
@@ -42,7 +42,7 @@ from mmrl.pdg.plan.swap import Swap
 from mmrl.pdg.run import naive
 from mmrl.pdg.run.interpreter import Execution, interpret
 from mmrl.pdg.run.xla import XlaProgram, xla
-from mmrl.pdg.schedule import Proximity, Schedule, schedule
+from mmrl.pdg.schedule import Proximity, Schedule, check_proximity, schedule
 
 Bounds = Mapping[str, int] | None
 
@@ -260,7 +260,7 @@ def compile(
     *,
     memory: int | float | str | None = None,
     vectorize: Sequence[Any] | None = None,
-    tile: Mapping[Any, int] | None = None,
+    tile: Mapping[Any, SupportsIndex] | None = None,
     lift: Sequence[Any] | None = None,
     recompute: bool | None = None,
     fuse: bool | None = None,
@@ -276,7 +276,7 @@ def compile(
     *,
     memory: int | float | str | None = None,
     vectorize: Sequence[Any] | None = None,
-    tile: Mapping[Any, int] | None = None,
+    tile: Mapping[Any, SupportsIndex] | None = None,
     lift: Sequence[Any] | None = None,
     recompute: bool | None = None,
     fuse: bool | None = None,
@@ -298,9 +298,12 @@ def compile(
     element of each slice ("upper", which alone interleaves long windows; §6.1). Tensors (operation,
     output) in `swap` wait on the host between their uses; a `Swap` says which of their values do.
 
+    `xla` computes every point of a dimension even if `Program.until` ends it early: only what the
+    points after the end return differs.
+
     Raises `ValueError` for a graph without operations or without a legal order (it names who waits
-    for whom), for `passes` that are no functions, for an unknown `proximity`, and if `swap` names
-    what is no tensor, or one twice.
+    for whom), for `passes` that are not functions, for an unknown `proximity`, if `swap` names
+    something other than a tensor or names a tensor twice, and for `memory` together with `swap`.
     """
     if not isinstance(graph, Graph):
         raise ValueError(
@@ -317,7 +320,9 @@ def compile(
         "fuse": fuse,
     }
     if passes is None:
-        return automatic(graph, parse_bytes(memory), Fixed(**parts), bounds, proximity, swap)
+        return automatic(
+            graph, parse_bytes(memory), Fixed(**parts), bounds, check_proximity(proximity), swap
+        )
     more = [name for name, part in {"memory": memory, **parts}.items() if part is not None]
     if more or bounds:
         raise ValueError(
@@ -341,6 +346,12 @@ def automatic(
             f"`bounds` must name {list(graph.bounds)} of the graph, got {', '.join(unknown)}"
         )
     fixed.check(graph)
+    swap = swap if isinstance(swap, Swap) else Swap(tuple(swap))
+    if swap.of(graph) and memory is not None:
+        raise ValueError(
+            "`memory` must be left out with `swap`, whose values do not count as on the host yet: "
+            "give `passes` with `swap`, and read the peak from `interpret`"
+        )
     return Automatic(graph, memory, fixed, bounds, {"proximity": proximity, "swap": swap})
 
 

@@ -13,7 +13,7 @@ This package computes with isl's maps, which `sets` makes: `frees` adds what hap
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import Literal, get_args
 
 import islpy as isl
 
@@ -107,6 +107,13 @@ def apart(schedule: Schedule) -> Schedule:
     return Schedule(schedule.graph, times, schedule.depth + 1)
 
 
+def check_proximity(proximity: Proximity) -> Proximity:
+    """Return `proximity`; raise `ValueError` for an unknown one."""
+    if proximity not in get_args(Proximity):
+        raise ValueError(f'`proximity` must be "none", "all" or "upper", got {proximity!r}')
+    return proximity
+
+
 def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> isl.UnionMap | None:
     """x[q] -> the points that should run soon after it; None: there are no wishes.
 
@@ -117,9 +124,7 @@ def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> is
     are no wishes: to the solver, which sees all steps, they would seem as far apart as tiles are
     wide, and it would pull the parts of a tile asunder to make up for it.
     """
-    if proximity not in ("none", "all", "upper"):
-        raise ValueError(f'`proximity` must be "none", "all" or "upper", got {proximity!r}')
-    if proximity == "none":
+    if check_proximity(proximity) == "none":
         return None
     edges = tuple(edge for edge in graph.edges if not _between_tiles(graph, edge))
     if proximity == "upper":
