@@ -116,3 +116,23 @@ def test_optimizers_are_those_of_optax():
             change, state = optimizer.update(slope, state, w)
             w = optax.apply_updates(w, change)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), after, w)
+
+
+def test_optimizers_keep_whole_numbers_and_dtypes():
+    """Leaves without a gradient, half precision, a whole rate, and a gradient in no list."""
+    start = {"n": jnp.int32(2), "w": jnp.array([1.0, -2.0], jnp.bfloat16)}
+    p = Program("i")
+    (i,), (last,) = p.symbols, p.bounds
+    results = []
+    for optimizer in (Adam(1), Descent(1, decay=1)):
+        w = p.tensor(i, name="w")
+        w[0] = start
+        loss = p.fn(lambda w: (w["n"] * w["w"] ** 2).sum().astype(jnp.float32), w)
+        (after,) = optimizer.step([w], gradient(loss, w))
+        p.follow(w, after)
+        results.append(after[last - 1])
+    adam, descent = compile(p.graph(*results), {}).interpret(I=1, backend="numpy").results
+    for found, wanted in ((adam, [0.0, -1.0]), (descent, [-3.0, 6.0])):
+        assert found["n"] == 2 and found["n"].dtype == np.int32
+        assert found["w"].dtype == jnp.bfloat16
+        np.testing.assert_allclose(found["w"].astype(np.float32), wanted, atol=0.02)

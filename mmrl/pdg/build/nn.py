@@ -3,7 +3,7 @@
     net = Layers(dense("hidden", 4, 16, jnp.tanh), dense("logits", 16, 2))
     w = {name: p.tensor(i, name=name) for name in net.names}
     logits = net(w, obs)                      # hidden[i, t], logits[i, t]
-    after = Adam(1e-2).step(w.values(), gradient(loss, *w.values()))
+    after = Adam(1e-2).step(w.values(), gradient(loss, *w.values()))  # of one layer, too
     for x, y in zip(w.values(), after): p.follow(x, y)
 
 Passes then act inside of the network: a gradient of one layer's parameters is summed by itself, and
@@ -12,7 +12,8 @@ parameters, such as a whole Equinox module.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -141,15 +142,18 @@ def recurrence(like: Tensor, first: Any, step: Callable[[Any], Any], name: str) 
 class Descent:
     """Gradient descent, w[i + 1] = w[i] - η[i] g[i], with a rate that decays: η[i + 1] = d η[i]."""
 
-    rate: float
-    decay: float = 1.0  # d
+    rate: int | float | Tensor
+    decay: int | float = 1.0  # d
 
-    def step(self, w: Iterable[Tensor], gradients: Iterable[Tensor]) -> list[Tensor]:
-        """Return the parameters after each point, from those at it and from their gradients."""
+    def step(self, w: Iterable[Tensor], gradients: Tensor | Iterable[Tensor]) -> list[Tensor]:
+        """Return the parameters after each point, from those at it and from their gradients.
+
+        Arrays without a gradient, such as whole numbers, stay as they are.
+        """
         w = list(w)
-        rate = recurrence(w[0], self.rate, lambda x: x * self.decay, "rate")
+        rate = _rate(w[0], self.rate, self.decay)
         f = _each(lambda w, g, rate: w - rate * g)
-        pairs = zip(w, gradients, strict=True)
+        pairs = zip(w, _several(gradients), strict=True)
         return [x.program.fn(f, x, g, rate, name=f"{x.source}_next") for x, g in pairs]
 
 
@@ -161,23 +165,26 @@ class Adam:
     w[i + 1] = w[i] - η[i] m̂[i] / (√v̂[i] + ε), where m̂ and v̂ are divided by 1 - βⁱ⁺¹.
     """
 
-    rate: float = 1e-3
-    decay: float = 1.0  # d
+    rate: int | float | Tensor = 1e-3
+    decay: int | float = 1.0  # d
     b1: float = 0.9
     b2: float = 0.999
     epsilon: float = 1e-8
 
-    def step(self, w: Iterable[Tensor], gradients: Iterable[Tensor]) -> list[Tensor]:
-        """Return the parameters after each point, from those at it and from their gradients."""
+    def step(self, w: Iterable[Tensor], gradients: Tensor | Iterable[Tensor]) -> list[Tensor]:
+        """Return the parameters after each point, from those at it and from their gradients.
+
+        Arrays without a gradient, such as whole numbers, stay as they are.
+        """
         w = list(w)
-        rate = recurrence(w[0], self.rate, lambda x: x * self.decay, "rate")
+        rate = _rate(w[0], self.rate, self.decay)
         powers = [recurrence(w[0], b, lambda x, b=b: x * b, "power") for b in (self.b1, self.b2)]
 
         def changed(x: Any, m: Any, v: Any, rate: Any, p1: Any, p2: Any) -> Any:
             return x - rate * (m / (1 - p1)) / (jnp.sqrt(v / (1 - p2)) + self.epsilon)
 
         found = []
-        for x, g in zip(w, gradients, strict=True):
+        for x, g in zip(w, _several(gradients), strict=True):
             m = _average(x, g, self.b1, lambda g: g, f"{x.source}_mean")
             v = _average(x, g, self.b2, jnp.square, f"{x.source}_square")
             name = f"{x.source}_next"
@@ -195,15 +202,31 @@ def _average(x: Tensor, g: Tensor, b: float, f: Callable[[Any], Any], name: str)
     return after
 
 
+def _rate(like: Tensor, rate: int | float | Tensor, decay: int | float) -> Tensor:
+    """η[0] = `rate`, a number or a tensor, and η[i + 1] = d η[i]."""
+    first = float(rate) if isinstance(rate, int) else rate
+    return recurrence(like, first, lambda x: x * decay, "rate")
+
+
+def _several(gradients: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """A list of gradients; `gradient` returns one tensor for one layer."""
+    return [gradients] if isinstance(gradients, Tensor) else list(gradients)
+
+
 def _each(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f` for each array of trees; arguments that are numbers are the same for all of them."""
+    """`f` for each floating-point array of the first tree, in its dtype; other arrays stay.
+
+    Arguments that are numbers are the same for all arrays.
+    """
 
     def run(first: PyTree, *others: PyTree) -> PyTree:
-        tree = jax.tree.structure(first)
-        several: Sequence[Any] = [
-            jax.tree.leaves(x) if jax.tree.structure(x) == tree else [x] * tree.num_leaves
-            for x in others
+        flat = functools.partial(jax.tree.flatten, is_leaf=lambda x: x is None)
+        leaves, tree = flat(first)
+        parts = [
+            part if same == tree else [x] * len(leaves) for x in others for part, same in [flat(x)]
         ]
-        return tree.unflatten(map(f, jax.tree.leaves(first), *several))
+        floats = [x is not None and jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves]
+        rows = zip(floats, leaves, *parts, strict=True)
+        return tree.unflatten(f(x, *more).astype(x.dtype) if each else x for each, x, *more in rows)
 
     return run
