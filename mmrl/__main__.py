@@ -12,6 +12,7 @@ from mmrl.commands.process import INTERRUPTED, Interrupts, replace_unknown
 COMMANDS = {
     "train": "Train an agent on several seeds, with progress, checkpoints and exact resume.",
     "sweep": "Train with --over: find the best of several settings in one program.",
+    "gap": "Train on the state of a task, with a memory, and without: what does hiding it cost?",
     "evaluate": "Let a trained agent play, in our environment or in the original popgym.",
     "export": "Write a trained policy to one file that NumPy alone plays.",
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",

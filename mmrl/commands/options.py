@@ -27,7 +27,7 @@ RESULTS = pathlib.Path("results")
 AGENT = f"""One of {", ".join(AGENTS)}, each with options of its own: --agent r2d2 --help.
 
 Plain V-trace is clear with --replay-fraction 0."""
-OF_A_SETUP = ("env", "agent", "seeds", "observes", "precision", "config")
+OF_A_SETUP = ("env", "agent", "seeds", "observe", "observes", "precision", "config")
 NAMELESS = "`over` must name a setting and its values, such as learning_rate; got none."
 
 
@@ -68,8 +68,10 @@ class Options:
     seeds: tuple[int, ...] = Setup.seeds
     """One independent agent each: `--seeds 0 1 2` trains three. With --over the default is 100 101
     102: a setting looks better on the seeds that chose it, so report others."""
+    observe: Literal["observation", "state"] = "observation"
+    """What POPGym's tasks and probes show: with `state` there is nothing to remember."""
     observes: tuple[Literal["previous_action", "previous_reward", "begin_flag"], ...] = ()
-    """Shown to the network next to the observation. `--observes` without names: nothing."""
+    """Shown to the network next to that. `--observes` without names: nothing."""
     precision: Literal["default", "float32", "tf32", "bfloat16"] = "default"
     """Precision of the factors in all float32 matrix products of training on a GPU, those of the
     environment included. Default: what JAX is set to. `mmrl evaluate` does not use it."""
@@ -130,6 +132,7 @@ def parse(arguments: Sequence[str], command: str = "train") -> tuple[Options, Se
     if sweeps and not setup.over:
         raise ValueError(NAMELESS)
     name = described(agent, options.config)[1] + "-sweep" * bool(setup.over)
+    name += f"-{setup.observe}" * (setup.observe != Setup.observe) + "-gap" * (command == "gap")
     options = dataclasses.replace(options, resume=False)  # killed before it had written anything
     return options, setup, path or new_folder(options.env, name)
 
@@ -297,10 +300,10 @@ def options_of(setup: Setup) -> list[str]:
     """Return the words that set what differs from the agent's own settings, but for the seeds."""
     agent = find(setup.agent)
     words = ["--agent", setup.agent] * (setup.agent != Setup.agent)
+    words += ["--observe", setup.observe] * (setup.observe != Setup.observe)
     if setup.observes != agent.OBSERVES:
         words += ["--observes", *setup.observes]
-    if setup.precision != Setup.precision:
-        words += ["--precision", setup.precision]
+    words += ["--precision", setup.precision] * (setup.precision != Setup.precision)
     for name, value in vars(agent.Config()).items():
         if (own := getattr(setup.config, name)) != value:
             words += option(name, own)

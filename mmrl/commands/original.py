@@ -49,8 +49,14 @@ def original(env_id: str) -> Callable[[], Any]:
 def play(run: Run, net: PyTree, episodes: int, seed: int = 0) -> Float[np.ndarray, "seed episodes"]:
     """Return returns of the greedy policy of every seed's network over original episodes.
 
-    Leaves of `net` are [seed, ...]. Every network meets the same decks, boards or starts.
+    Leaves of `net` are [seed, ...]. Every network meets the same decks, boards or starts. Raises
+    `ValueError` for a run that observes something else, and as `original` does.
     """
+    if run.setup.observe != "observation":
+        raise ValueError(
+            f"`--original` needs a run that observes what popgym shows; this one has `observe` "
+            f"{run.setup.observe!r}."
+        )
     envs = [original(run.setup.env)() for _ in range(episodes)]
     nets = [jax.tree.map(lambda x, i=i: x[i], net) for i in range(len(run.setup.seeds))]
     return np.stack([_play(net, run, envs, seed) for net in nets])

@@ -8,19 +8,32 @@ import difflib
 from typing import Any
 
 
-def make(env_id: str, **kwargs: Any) -> tuple[Any, Any]:
-    """The environment called `env_id`, built with `kwargs`, and its default parameters.
+def make(env_id: str, *, observe: str = "observation", **kwargs: Any) -> tuple[Any, Any]:
+    """Return the environment called `env_id`, built with `kwargs`, and its default parameters.
 
     As `gymnax.make`, for gymnax's environments, "popgym-<Task><Level>-v0" and "probe-<Name>-v0".
 
-    One of your own is called "my_module:MyEnv": what my_module.py, in the current folder or on
-    PYTHONPATH, calls so. That is an environment, or a class or a function, called with `kwargs`,
-    that makes one; a tuple has its parameters, too. The module is imported, so its code runs.
+    A custom one is called "my_module:MyEnv": MyEnv in my_module.py, in the current folder or on
+    PYTHONPATH, which is an environment, or a class or a function that returns one when it is called
+    with `kwargs`, or a tuple of an environment and its parameters. The module is imported, so its
+    code runs.
 
-    Raises `ValueError` for a name that is not registered, or that nothing in the module has, with
-    the nearest ones, for arguments that the environment does not take, with those that it takes,
-    for a module that cannot be imported, and for what is no environment.
+    With `observe="state"` the environment shows its Markov state in place of its observation, so
+    that memory is of no use: see `mmrl.envs.wrappers.StateObservation`.
+
+    Raises `ValueError` for a name that is not registered or not in the module, with the nearest
+    ones, for arguments that the environment does not take, with those that it takes, for a module
+    that cannot be imported, for an object that is not an environment, and for an environment
+    without a state to observe.
     """
+    from mmrl.envs.wrappers.observation import observed
+
+    env, params = _made(env_id, kwargs)
+    return observed(env, observe), params
+
+
+def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Return an environment as it observes itself, and its default parameters."""
     from mmrl.envs import own
     from mmrl.envs._gymnax import gymnax
 

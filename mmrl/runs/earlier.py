@@ -12,6 +12,7 @@ from mmrl.runs.processes import RunError
 
 # Settings that files of earlier versions lack, and what those versions did.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
+EARLIER |= {"observe": "observation"}
 EARLIER |= {
     "tapes": 1,
     "normalize_observations": False,

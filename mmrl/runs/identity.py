@@ -24,8 +24,9 @@ from mmrl.runs.setup import Setup
 def describe(setup: Setup) -> dict[str, Any]:
     """Return a setup as JSON data; `restore` is its inverse, except for the user's own parts."""
     data = {field.name: getattr(setup, field.name) for field in dataclasses.fields(setup)}
-    if not setup.over:
-        del data["over"]
+    for name in ("over", "observe"):  # which earlier versions lack
+        if getattr(setup, name) == getattr(Setup, name):
+            del data[name]
     data["config"] = dataclasses.asdict(setup.config)
     own = {name: _name(data.pop(name)) for name in ("env", "make", "learn")}
     own = {name: text for name, text in own.items() if text is not None}

@@ -38,24 +38,26 @@ def program(
     learn: Callable | None = None,
     devices: Devices = ONE,
     precision: str = "default",
+    observe: str = "observation",
 ) -> Program:
     """Return the compiled program of an agent in an environment.
 
     It is built once for equal contents of these, so that a second run, or a slider, finds it
     compiled. The `MOST` programs that were used last are kept, each while its environment exists.
-    The arguments are those of `Setup`. The network is shown o_t, as one vector, and what `observes`
-    names, in the order of `SHOWN`. Only `config`'s static fields lead to another compilation.
+    The arguments are those of `Setup`. The network is shown what `observe` names, as one vector,
+    and what `observes` names, in the order of `SHOWN`. Only `config`'s static fields lead to
+    another compilation.
     """
     observes = find(agent).OBSERVES if observes is None else observes
     observes = tuple(x for x in SHOWN if x in observes)
     own = content(env), content((make, learn))
-    return _kept(own, agent, env, observes, make, learn, devices, precision)
+    return _kept(own, agent, env, observes, make, learn, devices, precision, observe)
 
 
 def built(setup: Setup, devices: Devices = ONE) -> Program:
     """Return the program of a setup, by default on one device."""
     parts = setup.agent, setup.env, setup.observes, setup.make, setup.learn
-    return _kept(own_parts(setup), *parts, devices, setup.precision)
+    return _kept(own_parts(setup), *parts, devices, setup.precision, setup.observe)
 
 
 class Kept(NamedTuple):
@@ -104,12 +106,13 @@ def _program(
     learn: Callable | None,
     devices: Devices,
     precision: str,
+    observe: str,
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
     with contextlib.suppress(TypeError):  # it cannot be copied
         env = copy.copy(env)  # as it is now, and so that the program does not keep it
-    env = shown(env, params, observes)
+    env = shown(env, params, observes, observe)
     both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
     return Program(env, params, *both, devices)
 

@@ -58,6 +58,7 @@ class Setup:
     learn: Callable | None = None  # called as the agent's, in its place
     precision: str = "default"  # of matrix products: one of `PRECISIONS`; default: as JAX is set
     over: Any = ()  # a mapping from real-valued settings to values, or pairs of them, as it is kept
+    observe: str = "observation"  # or "state": what the environment shows, as in `mmrl.envs.make`
 
     def __post_init__(self):
         agent = find(self.agent)

@@ -74,8 +74,10 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
     """
     if episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
-    env_id = policy.about["env"]
-    begin, answer, longest = _environment(env_id, content(env_id))
+    env_id, setup = policy.about["env"], policy.about.get("setup", {})
+    begin, answer, longest = _environment(
+        env_id, setup.get("observe", "observation"), content(env_id)
+    )
     key = jax.random.key(seed)
     carries = begin(jax.random.split(jax.random.fold_in(key, longest % 2**32), episodes))
     states, outputs = [policy.init()] * episodes, [np.zeros(0)] * episodes
@@ -99,12 +101,12 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
 
 
 @functools.lru_cache(8)  # so that an environment is compiled once
-def _environment(env_id: str, _: Hashable) -> tuple[Callable, Callable, int]:
+def _environment(env_id: str, observe: str, _: Hashable) -> tuple[Callable, Callable, int]:
     """Return (keys -> carries, (carries, actions, key) -> (carries, transitions), longest episode).
 
-    The second argument is the content of the environment.
+    The last argument is the content of the environment.
     """
-    env, params = envs.make(env_id)
+    env, params = envs.make(env_id, observe=observe)
 
     @jax.jit
     def answer(carries: Any, actions: Any, key: Any) -> Any:

@@ -163,7 +163,14 @@ def build_maze(env: Any, episode: oracle.Episode) -> None:
 
 
 def same_squares(mine: np.ndarray, other: np.ndarray) -> None:
-    """popgym's state of a labyrinth tells nothing else."""
+    """popgym's state of a labyrinth hides squares that were not stood on, and has no place."""
+    *kinds, walked = np.moveaxis(mine[:, : other.shape[1]].reshape(len(mine), -1, 5), -1, 0)
+    hidden = np.stack([*(x * walked for x in kinds), 1 - walked], axis=-1)
+    oracle.equal_states(hidden.reshape(other.shape), other)
+
+
+def same_shares(mine: np.ndarray, other: np.ndarray) -> None:
+    """popgym's state of HigherLower does not have the rank in view."""
     oracle.equal_states(mine[:, : other.shape[1]], other)
 
 
@@ -241,7 +248,7 @@ ORIGINALS = {
     "NoisyPositionOnlyCartPole": POLE._replace(obs=noisy, sizes_tell=False),
     "MultiarmedBandit": oracle.Original(set_odds, toss_coin, sizes_tell=True),
     "MineSweeper": oracle.Original(lay_mines, choose=choose_square, workers=500),
-    "HigherLower": oracle.Original(stack_ranks, sizes_tell=True),
+    "HigherLower": oracle.Original(stack_ranks, states=same_shares, sizes_tell=True),
     "Battleship": oracle.Original(hide_ships, choose=choose_guess, workers=50, sizes_tell=True),
     "Concentration": oracle.Original(
         lay_cards, choose=choose_pair, states=same_table, sizes_tell=True
@@ -317,8 +324,8 @@ def test_sizes_equal_the_original(id):
     else:
         assert env.num_actions == env.action_space().n == judge.action_space.n
     assert env.observation_space().shape == (gymnasium.spaces.flatdim(judge.observation_space),)
-    place = 2 * env.side if "Labyrinth" in id else 0  # row and column, which popgym leaves out
-    assert env.state_space().shape == (gymnasium.spaces.flatdim(bare.state_space) + place,)
+    more = 2 * env.side if "Labyrinth" in id else 13 if "HigherLower" in id else 0
+    assert env.state_space().shape == (gymnasium.spaces.flatdim(bare.state_space) + more,)
 
 
 def test_ids():

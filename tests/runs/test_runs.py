@@ -17,14 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mmrl import runs
+from mmrl import envs, runs
 from mmrl.agents import AGENTS, dqn, find, r2d2
 from mmrl.agents.ppo import ppg
 from mmrl.agents.settings import Settings as Base
 from mmrl.envs.probes import Memory
 from mmrl.runs import Run, RunError, Setup, checkpoint, describe, restore
 from mmrl.runs.earlier import earlier
+from mmrl.runs.identity import check_same
 from mmrl.runs.lanes import keys, side_by_side
+from mmrl.runs.programs import built
 from tests.helpers.runs import R2D2, SETUP, leaves, payload, setup, write
 
 
@@ -88,6 +90,21 @@ def test_observes_shows_what_it_says_in_one_order():
     assert Setup("probe-Memory-v0", observes=runs.SHOWN[::-1]).observes == runs.SHOWN
     with pytest.raises(ValueError, match=r"`observes` must name some of .* got \['reward'\]"):
         Setup("probe-Memory-v0", observes=("reward",))
+
+
+def test_a_run_on_the_state_is_another_setup():
+    twin, usual = dataclasses.replace(SETUP, observe="state"), describe(SETUP)
+    assert "observe" not in usual and describe(twin) == {**usual, "observe": "state"}
+    assert restore(describe(twin)) == twin and restore(usual) == SETUP
+    check_same("here", usual, usual)
+    with pytest.raises(RunError, match="observe was 'observation', is 'state'"):
+        check_same("here", usual, describe(twin))
+    env, params, *_ = built(twin)
+    bare, _ = envs.make(SETUP.env)
+    obs, state = env.reset(jax.random.key(0), params)
+    np.testing.assert_array_equal(obs[:2], bare.state_obs(state, params))  # then a begin flag
+    with pytest.raises(ValueError, match="`observe` must be one of observation, state"):
+        built(dataclasses.replace(SETUP, observe="all"))
 
 
 @dataclasses.dataclass

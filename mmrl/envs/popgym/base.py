@@ -64,7 +64,16 @@ class Task(Resetting):
 
     @abc.abstractmethod
     def state_obs(self, state: Any, params: Params) -> Float[Array, " state"]:
-        """The Markov state as a vector: popgym's `get_state`, flattened."""
+        """Return the Markov state as a vector: popgym's `get_state`, flattened.
+
+        Where that is not Markov, more is added. A card that has not been dealt yet is not part of
+        the state, because it is dealt at random when it is needed; what lies on a board is, even
+        if it is hidden.
+        """
+
+    def twin(self) -> "Task":
+        """Return this task in the form that `StateObservation` shows: here, itself."""
+        return self
 
     def observe(
         self, key: PRNGKeyArray, state: Any, action: Action | None, params: Params

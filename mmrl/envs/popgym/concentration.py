@@ -40,8 +40,8 @@ class Concentration(Task):
     in [-1, 1].
 
     A card is dealt when it is first turned over, which has the law of a shuffled deck and leaves
-    no future in the state. With `shuffled` all are dealt at the start, so that the state shows
-    every card.
+    no future in the state: `state_obs` is what a perfect memory contains. With `shuffled` all are
+    dealt at the start, so that the state shows every card, as popgym's does; the twin is shuffled.
     """
 
     def __init__(self, num_decks: int = 1, types: int = 2, shuffled: bool = False):
@@ -103,6 +103,10 @@ class Concentration(Task):
         values, up = one_hot(state.values, self.types).ravel(), state.up.astype(jnp.float32)
         places = jnp.stack([state.first, state.second])
         return jnp.concatenate([values, up, one_hot(places, self.cards).ravel()])
+
+    def twin(self) -> "Concentration":
+        """Return the task with all cards on the table at the start."""
+        return Concentration(self.num_decks, self.types, shuffled=True)
 
     def _deal(
         self, u: Float[Array, ""], state: State, action: Action

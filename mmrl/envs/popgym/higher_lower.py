@@ -33,7 +33,7 @@ class HigherLower(CardTask):
         check_decks(num_decks)
         self.num_decks, self.num_cards = num_decks, DECK * num_decks
         self.num_steps, self.actions = self.num_cards - 1, 2
-        self.obs_size = self.state_size = RANKS
+        self.obs_size, self.state_size = RANKS, 2 * RANKS
         self.start_numbers = self.step_numbers = 1
 
     def start(self, u: Numbers, params: Params) -> State:
@@ -53,12 +53,12 @@ class HigherLower(CardTask):
         return one_hot(state.card, RANKS)
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return the share of each rank shown so far, the card in view included.
+        """Return the share of each rank shown so far, and the rank in view, one-hot.
 
-        As in popgym this vector does not identify the card in view, so it is not a Markov state
-        by itself; together with the observation it is.
+        popgym's `get_state` ends before the rank in view, so it is not Markov.
         """
-        return 1 - share_left(state.left, self.num_decks)
+        shown = 1 - share_left(state.left, self.num_decks)
+        return jnp.concatenate([shown, self.look(state, params)])
 
 
 TASKS = {"HigherLower": Entry(HigherLower, levels(num_decks=(1, 2, 3)))}

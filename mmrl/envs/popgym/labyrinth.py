@@ -33,8 +33,8 @@ from mmrl.envs.popgym.base import (
     one_hot,
 )
 
-FREE, WALL, START, GOAL, HIDDEN = 0, 1, 2, 3, 4  # kinds of squares
-KINDS = 5
+FREE, WALL, START, GOAL = 0, 1, 2, 3  # kinds of squares
+KINDS = 5  # as popgym counts them, which hides some squares
 LEFT, RIGHT, UP, DOWN, NONE = 0, 1, 2, 3, 4  # actions, and that of before the first step
 PENALTY = -1 / 1024
 ENTER = 4  # uniform numbers to enter a maze, and to begin the next
@@ -142,15 +142,17 @@ class Labyrinth(Task):
         return one_hot(jnp.append(view.ravel(), state.action), KINDS).ravel()
 
     def state_obs(self, state: State, params: Params) -> Float[Array, " state"]:
-        """Return each square, HIDDEN if never stood on, and the row and column, one-hot.
+        """Return the kind of each square, one-hot, and whether it was stood on; then the place.
 
-        popgym's `get_state` ends before the row and the column.
+        The row and the column of the place are one-hot. popgym's `get_state` hides squares that
+        were never stood on, and ends before the place, so it is not Markov.
         """
         square = jnp.arange(self.side)
         free = bits.flags(state.open[1:-1] >> bits.bits(1), self.side)
-        kinds = self._kinds(free, square, square, state)
-        shown = jnp.where(bits.flags(state.walked, self.side), kinds, HIDDEN)
-        return jnp.append(one_hot(shown, KINDS).ravel(), one_hot(state.place, self.side).ravel())
+        kinds = one_hot(self._kinds(free, square, square, state), KINDS - 1)
+        walked = bits.flags(state.walked, self.side).astype(kinds.dtype)
+        squares = jnp.concatenate([kinds, walked[..., None]], axis=-1)
+        return jnp.append(squares.ravel(), one_hot(state.place, self.side).ravel())
 
     def _kinds(
         self,

@@ -92,12 +92,22 @@ class Wrapper(Resetting):
         """The inner environment's parameters behind ours."""
         return params
 
+    def twin(self) -> "Wrapper":
+        """Return this wrapper around the inner environment's twin: see `StateObservation`."""
+        outer = copy.copy(self)
+        outer.env = self.env.twin() if hasattr(self.env, "twin") else self.env
+        return outer
+
     def state_obs(self, state: Any, params: Any) -> Float[Array, " state"]:
-        """The Markov state as a vector; `ValueError` if the inner environment does not offer it."""
+        """Return the Markov state as a vector.
+
+        Raises `ValueError` if the inner environment does not offer it.
+        """
         if not hasattr(self.env, "state_obs"):
             raise ValueError(
-                f"`env` must offer state_obs(state, params), got {self.env.name}: the POPGym tasks "
-                "and the probes of mmrl.envs do; for another, write it in a subclass."
+                "`env` must have a method state_obs(state, params) to be observed by its state, as "
+                f"POPGym's tasks and the probes do; got {self.env.name}, whose observation may be "
+                "its state already: leave `observe` out, or write `state_obs` in a subclass."
             )
         return self.env.state_obs(self.inner_state(state), self.inner_params(params))
 

@@ -1,7 +1,7 @@
 """Wrappers that change what the agent sees: hide, disturb, reveal, or remind."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -91,11 +91,13 @@ class NoisyObservation(ObservationWrapper):
 class StateObservation(ObservationWrapper):
     """o ↦ the Markov state: the fully observed twin of a task, in which memory is of no use.
 
-    Raises `ValueError` if the environment does not offer `state_obs`.
+    An environment with a method `twin` is replaced by what it returns: the same task in a form
+    whose `state_obs` hides nothing that is decided already. The time limit of an episode is not
+    part of the state. Raises `ValueError` if the environment does not offer `state_obs`.
     """
 
     def __init__(self, env: Any):
-        super().__init__(env)
+        super().__init__(env.twin() if hasattr(env, "twin") else env)
         self.observation_space(self.default_params)
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
@@ -197,6 +199,23 @@ def paper_stack(env: Any, previous_action: bool = True) -> BeginFlag:
     return BeginFlag(inner, one_hot=True)
 
 
+OBSERVED: dict[str, Callable[[Any], Any]] = {
+    "observation": lambda env: env,
+    "state": StateObservation,
+}
+"""What an agent may be given to observe: what the task shows, or its Markov state."""
+
+
+def observed(env: Any, observe: str) -> Any:
+    """Return an environment that shows what `observe` names in place of its observation.
+
+    Raises `ValueError` for a name that is not in `OBSERVED`, and where there is nothing to show.
+    """
+    if observe not in OBSERVED:
+        raise ValueError(f"`observe` must be one of {', '.join(OBSERVED)}; got {observe!r}.")
+    return OBSERVED[observe](env)
+
+
 SHOWN = {
     "previous_action": PreviousAction,
     "previous_reward": PreviousReward,
@@ -205,8 +224,12 @@ SHOWN = {
 """What a network may see behind the observation, in this order: a_{t-1}, r_{t-1}, b_t."""
 
 
-def shown(env: Any, params: Any, observes: Collection[str]) -> Any:
-    """Return the environment as runs show it to a network: a vector, and what `observes` names."""
+def shown(env: Any, params: Any, observes: Collection[str], observe: str = "observation") -> Any:
+    """Return the environment as runs show it to a network: a vector, and what `observes` names.
+
+    The vector is what `observed(env, observe)` shows.
+    """
+    env = observed(env, observe)
     space = env.observation_space(params)
     env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
     for name in SHOWN:

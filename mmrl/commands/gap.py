@@ -1,0 +1,99 @@
+"""`mmrl gap`: what hiding the state of a task costs, and how much of it a memory recovers."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+from rich.table import Table
+
+from mmrl.commands.options import Options as Options
+from mmrl.commands.options import in_words_of_help, parse, unless_empty
+from mmrl.commands.progress import watch
+from mmrl.commands.terminal import open_console
+from mmrl.runs import Run, Setup, append, interval, saved
+from mmrl.runs.shell import called
+
+ABOUT = """Train an agent three times: on the state of a task, with a memory, and without either.
+The state is everything about a task that is decided already, so an agent that observes it has
+nothing to remember. A table compares the returns of the last evaluation. Stop with Ctrl-C; with the
+same --out the command continues. Its options are those of `mmrl train`:
+"""
+REFUSED = ("--over", "--resume", "--observe", "--log", "--distributed")
+FILE = "gap.jsonl"
+
+Returns = Mapping[str, Float[np.ndarray, " seed"]]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train three agents and print what they reach. Raises `RunError` and `ValueError`."""
+    words = [word.partition("=")[0] for word in arguments]
+    if {"-h", "--help"} & {*words}:
+        print(ABOUT)
+    for name in REFUSED:
+        if name in words:
+            raise ValueError(f"`mmrl gap` works without {name}: leave it out.")
+    options, setup, path = parse(arguments, "gap")
+    again = called("gap", *arguments, *([] if "--out" in words else ["--out", path]))
+    try:
+        with unless_empty(path):
+            runs = {name: _run(x, path / name, options) for name, x in setups(setup).items()}
+    except ValueError as error:
+        raise ValueError(in_words_of_help(str(error), options.config)) from None
+    console = open_console()
+    for name, run in runs.items():
+        console.print(f"{setup.env}, {name}  →  {run.path}", highlight=False, soft_wrap=True)
+        try:
+            watch(run, console, run)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"Stopped. To continue: {again}") from None
+    returns = {name: np.array(run.history[-1]["returns"]) for name, run in runs.items()}
+    table = Table(setup.env, "IQM", "95 % interval", "each seed")
+    for name, each in returns.items():
+        middle, low, high = interval(each)
+        row = (f"{middle:.3f}", f"{low:.3f} to {high:.3f}", " ".join(f"{x:.2f}" for x in each))
+        table.add_row(_title(name, setup), *row)
+    console.print(table)
+    console.print(*verdict(returns), sep="\n", soft_wrap=True, highlight=False)
+    each = {name: x.tolist() for name, x in returns.items()}
+    append(path / FILE, {"env": setup.env, "seeds": list(setup.seeds), "returns": each})
+    return 0
+
+
+def setups(setup: Setup) -> dict[str, Setup]:
+    """Return the three runs of a setup: on the state, with its memory, and without either.
+
+    Raises `ValueError` if it has no memory.
+    """
+    if setup.config.memory == "none":
+        raise ValueError("`memory` must differ from none, with which it is compared; got none.")
+    bare = dataclasses.replace(setup.config, memory="none", memory_sizes=())
+    return {
+        "state": dataclasses.replace(setup, config=bare, observe="state"),
+        "memory": setup,
+        "none": dataclasses.replace(setup, config=bare),
+    }
+
+
+def verdict(returns: Returns) -> Iterator[str]:
+    """Yield the observability gap and the part of it that the memory closes, with intervals.
+
+    Each interval is one over the differences of seeds in the same place.
+    """
+    gap, low, high = interval(returns["state"] - returns["none"])
+    yield f"Observability gap, state less none: {gap:.3f} [{low:.3f}, {high:.3f}]."
+    gain, *ends = interval(returns["memory"] - returns["none"])
+    share = f", {gain / gap:.0%} of the gap" if low > 0 else ""
+    yield f"The memory gains {gain:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]{share}."
+    if low <= 0:
+        yield "These seeds do not show that an agent without memory lacks anything."
+
+
+def _run(setup: Setup, path: pathlib.Path, options: Options) -> Run:
+    """Return a new run, or the one that is in the folder."""
+    return Run(setup, path, resume=saved(path) is not None, devices=options.devices)
+
+
+def _title(name: str, setup: Setup) -> str:
+    return {"memory": f"memory {setup.config.memory}", "none": "neither"}.get(name, name)
