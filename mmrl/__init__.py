@@ -1,6 +1,6 @@
 """mmrl: recurrent reinforcement learning through one idea, a memory is a monoid.
 
-Import what you need by module, `from mmrl.scan import scan`: this package loads nothing itself.
+Import what you need by module, `from mmrl.scan import scan`: `import mmrl` loads no modules.
 """
 
 from mmrl._xla import avoid_cpu_deadlock

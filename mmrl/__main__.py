@@ -8,27 +8,27 @@ from collections.abc import Sequence
 import mmrl
 from mmrl.commands.process import INTERRUPTED, Interrupts, replace_unknown
 
-# What each command of `mmrl.commands` does; their modules are slow to import, this one is not.
+# Descriptions are here because the modules in `mmrl.commands` are slow to import.
 COMMANDS = {
     "train": "Train an agent on several seeds, with progress, checkpoints and exact resume.",
     "sweep": "Train with --over: find the best of several settings in one program.",
-    "gap": "Train on the state of a task, with a memory, and without: what does hiding it cost?",
-    "evaluate": "Let a trained agent play, in our environment or in the original popgym.",
-    "export": "Write a trained policy to one file that NumPy alone plays.",
+    "gap": "Measure what a task's hidden state costs agents with a memory and without one.",
+    "evaluate": "Evaluate a trained agent in our environment or in the original popgym.",
+    "export": "Export a trained policy to one file that plays with only NumPy.",
     "demo": "Train agents that remember, and one that cannot: tables and curves in minutes.",
-    "experiment": "Measure again what the book shows.",
-    "capstone": "Gates, budget and leaderboard of a memory of your own, as chapter 19 has them.",
-    "explore": "Open the training explorer and the widgets as a page of their own.",
-    "doctor": "Say what mmrl runs on and whether it works.",
+    "experiment": "Repeat the measurements that the book shows.",
+    "capstone": "Test a custom memory: the gates, budget and leaderboard of chapter 19.",
+    "explore": "Open the training explorer and the widgets as a separate page.",
+    "doctor": "Report which devices and packages mmrl uses, and whether they work.",
 }
 BAD_INPUT = 2
-_ADVICE = " (set JAX_PLATFORMS"  # how the message of JAX ends about a platform that it cannot start
+_ADVICE = " (set JAX_PLATFORMS"  # ends JAX's message about a platform that it cannot start
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 2 after bad input, 130 after Ctrl-C.
+    """Run one command and return the exit code: 0, 2 after bad input, 130 after Ctrl-C.
 
-    A user's mistake ends in one message without a traceback; MMRL_TRACEBACK=1 shows it.
+    A user's mistake ends in one message without a traceback; MMRL_TRACEBACK=1 shows the traceback.
     """
     replace_unknown()
     with Interrupts() as interrupts:
@@ -44,8 +44,8 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
         if not arguments or arguments[0] not in COMMANDS:
             return _overview(arguments)
         if {"-h", "--help"} & {*arguments} and "jax" not in sys.modules:
-            os.environ["JAX_PLATFORMS"] = "cpu"  # so that no device can keep help from its reader
-        if arguments[0] in ("train", "sweep"):  # before it is imported, because that starts JAX
+            os.environ["JAX_PLATFORMS"] = "cpu"  # so that help does not depend on a device
+        if arguments[0] in ("train", "sweep"):  # before the import, which starts JAX
             importlib.import_module("mmrl.commands.connect").connect(arguments[1:])
         command = importlib.import_module(f"mmrl.commands.{arguments[0]}")
         importlib.import_module("mmrl._random").compile_quickly()
@@ -54,25 +54,25 @@ def _ended(arguments: list[str], interrupts: Interrupts) -> int:
     except KeyboardInterrupt as stopped:
         _say(str(stopped) or "Stopped.")
         return _leave(INTERRUPTED)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _leave(0)
     except Exception as error:
-        if interrupts.pressed:  # modules of C turn a KeyboardInterrupt into another exception
+        if interrupts.pressed:  # extension modules replace a KeyboardInterrupt by other errors
             _say("Stopped.")
             return _leave(INTERRUPTED)
         message = _message(error)
         if message is None or os.environ.get("MMRL_TRACEBACK"):
             raise
         _say(message)
-        # JAX would wait for processes that are lost.
+        # Leave at once, because JAX would wait for the lost processes.
         return _leave(BAD_INPUT, at_once=isinstance(error, _processes("Lost")))
 
 
 def _overview(arguments: list[str]) -> int:
-    """`mmrl --help`, and what tyro says to an unknown command."""
+    """Print `mmrl --help`, or tyro's message about an unknown command."""
 
-    import tyro  # after `Interrupts`, as all that takes long
+    import tyro  # after `Interrupts`, as for every slow import
 
     def command(description: str):
         def nothing() -> None: ...
@@ -91,7 +91,7 @@ def _overview(arguments: list[str]) -> int:
 
 
 def _message(error: Exception) -> str | None:
-    """Return the message about an error that the user can fix; None for one of ours."""
+    """Return the message about an error that the user can fix; None for a bug in mmrl."""
     if isinstance(error, (ValueError, _processes("RunError"), _processes("Lost"))):
         return str(error)
     if isinstance(error, RuntimeError | AssertionError) and (message := _no_device(error)):
@@ -108,11 +108,11 @@ def _say(message: str) -> None:
 
 
 def _no_device(error: Exception) -> str | None:
-    """Return a sentence on `JAX_PLATFORMS`, or None if JAX can start all that it names."""
+    """Return a sentence on `JAX_PLATFORMS`, or None if JAX can start the platforms it names."""
     import jax
 
     try:
-        jax.devices()  # of several platforms, those before the bad one have started by now
+        jax.devices()  # this starts the platforms listed before the bad one
     except (RuntimeError, AssertionError) as now:
         error = now
     else:
@@ -127,12 +127,12 @@ def _no_device(error: Exception) -> str | None:
 
 
 def _processes(name: str) -> type[Exception] | tuple[()]:
-    """Return an exception of `mmrl.runs.processes`, which is not imported if JAX cannot start."""
+    """Return an exception class of `mmrl.runs.processes`, or () if that is not imported."""
     return getattr(sys.modules.get("mmrl.runs.processes"), name, ())
 
 
 def _leave(code: int, at_once: bool = False) -> int:
-    """End without waiting for a block that computes in another thread. Files are always whole."""
+    """Exit without waiting for a block that computes in another thread. Files are always whole."""
     import threading
 
     for thread in threading.enumerate():

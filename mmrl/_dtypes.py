@@ -1,4 +1,4 @@
-"""Types of numbers under JAX's settings: 64-bit, and strict promotion."""
+"""Number types under JAX's settings for 64 bits and strict promotion."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ KEEP = ("actions",)
 
 
 def promoting(call: Call) -> Call:
-    """Decorate a function whose promotions are intended: `strict` promotion leaves them alone."""
+    """Decorate a function so that its type promotions are allowed under JAX's `strict` setting."""
 
     @functools.wraps(call)
     def promoted(*args: Any, **kwargs: Any) -> Any:
@@ -42,7 +42,7 @@ def standard() -> Iterator[None]:
 
 
 def in_32_bits(call: Call) -> Call:
-    """Decorate a function of arrays that computes in 32 bits under every setting of JAX."""
+    """Decorate a function of arrays so that it computes in 32 bits under every setting of JAX."""
 
     @functools.wraps(call)
     def narrow(*args: Any, **kwargs: Any) -> Any:
@@ -61,7 +61,7 @@ def _wide() -> bool:
 
 
 def _narrowed(x: Any) -> Any:
-    """Return an array in at most 32 bits; anything else, such as a key, as it is."""
+    """Return an array in at most 32 bits; return anything else, such as a key, unchanged."""
     kind = getattr(x, "dtype", None)
     if kind is None or jnp.issubdtype(kind, jax.dtypes.extended):
         return x
@@ -71,10 +71,10 @@ def _narrowed(x: Any) -> Any:
 
 
 def converting(*names: str) -> Callable[[Call], Call]:
-    """Decorate a function of arrays: `names` become arrays of one floating-point type.
+    """Decorate a function so that the arguments `names` become arrays of one floating-point type.
 
-    Lists, NumPy arrays, integers, flags and halves are all accepted, as by `jax.numpy`. Flags may
-    be booleans or numbers. Scalars out of their range raise `ValueError`.
+    Lists, NumPy arrays, integers, flags and half-precision arrays are accepted, as in `jax.numpy`.
+    Flags may be booleans or numbers. Scalars out of their range raise `ValueError`.
     """
 
     def decorate(call: Call) -> Call:
@@ -113,7 +113,7 @@ def whole(name: str, number: Any) -> int:
     """
     try:
         size = 0 if isinstance(number, bool) else operator.index(number)
-    except TypeError:  # which JAX raises for traced numbers, too
+    except TypeError:  # JAX raises this for traced numbers too
         size = 0
     if size < 1:
         raise ValueError(
@@ -123,7 +123,7 @@ def whole(name: str, number: Any) -> int:
 
 
 def _flags(name: str, values: Any) -> Array:
-    """Return a boolean array; a `last` with fractions is the argument before it, and stays."""
+    """Return a boolean array, except for a `last` of fractions, which is a misplaced argument."""
     array = jnp.asarray(values)
     mistaken = name == "last" and jnp.issubdtype(array.dtype, jnp.floating)
     return array if mistaken else array.astype(bool)
@@ -131,9 +131,10 @@ def _flags(name: str, values: Any) -> Array:
 
 @promoting
 def floats(*numbers: Any) -> list[Array]:
-    """Return arrays of the floating-point type that JAX promotes all of them to.
+    """Return the arrays in the floating-point type that JAX promotes all of them to.
 
-    It has at least 32 bits: sums of halves overflow at 65,504, and stop growing long before.
+    The type has at least 32 bits: in half precision, sums overflow at 65,504 and stop growing long
+    before.
     """
     arrays = [jnp.asarray(x) for x in numbers]
     kind = jnp.promote_types(jnp.result_type(*arrays, 0.0), jnp.float32)
@@ -142,9 +143,9 @@ def floats(*numbers: Any) -> list[Array]:
 
 @promoting
 def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "*n"]:
-    """Return count + by in 32 bits; beyond 2³¹ - 1, the largest with its remainders by `periods`.
+    """Return count + by in 32 bits; beyond 2³¹ - 1, the largest number with the same remainders.
 
-    Remainders are exact up to a least common multiple of 2³⁰.
+    The remainders are those by `periods`, exact up to a least common multiple of 2³⁰.
     """
     left, period = 2**31 - 1 - count, min(math.lcm(*periods), 2**30)
     return jnp.where(by <= left, count + by, 2**31 - 1 - (left - by) % period)
@@ -152,9 +153,9 @@ def advance(count: Int[Array, "*n"], by: Any = 1, *periods: int) -> Int[Array, "
 
 @promoting
 def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
-    """Return (sum, rest) after one more number.  Kahan 1965.
+    """Return (sum, rest) after adding one more number.  Kahan 1965.
 
-    `rest` is what rounding takes from the sum, without which a float32 stops at 2²⁴ ones.
+    `rest` is the rounding error of the sum, without which a float32 that counts ones stops at 2²⁴.
     """
     so_far, rest = total
     added = x + rest
@@ -163,7 +164,7 @@ def accumulate(total: tuple[Array, Array], x: Any) -> tuple[Array, Array]:
 
 
 def finite(tree: PyTree, where: Any) -> PyTree:
-    """Return arrays with 0 for NaN and ∞ where `where` is True; whole numbers as they are."""
+    """Return arrays with 0 for NaN and ∞ where `where` is True; leave whole numbers unchanged."""
 
     def one(x: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.inexact):
@@ -174,7 +175,7 @@ def finite(tree: PyTree, where: Any) -> PyTree:
 
 
 def like(tree: PyTree, example: PyTree) -> PyTree:
-    """Return arrays in the precision of `example`'s, leaf by leaf; a complex one stays complex."""
+    """Return arrays in the precision of `example`, leaf by leaf; complex arrays stay complex."""
 
     def one(x: Any, e: Any) -> Any:
         kinds = jnp.result_type(x), jnp.result_type(e)
@@ -185,5 +186,5 @@ def like(tree: PyTree, example: PyTree) -> PyTree:
 
 
 def like_result(tree: PyTree, function: Callable[..., PyTree], *args: Any) -> PyTree:
-    """Return arrays in the precision of a function's result, without calling it in 32 bit."""
+    """Return arrays in the precision of a function's result; in 32 bits, without tracing it."""
     return like(tree, jax.eval_shape(function, *args)) if _wide() else tree

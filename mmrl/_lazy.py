@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used (PEP 562), and tables of them."""
+"""Lazy imports: names of a package that are imported on first use (PEP 562), and tables of them."""
 
 import ast
 import functools
@@ -14,10 +14,10 @@ T = TypeVar("T")
 def on_demand(
     package: str, *own: str
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__all__`, `__getattr__` and `__dir__` of a package.
+    """Return `__all__`, `__getattr__` and `__dir__` of a package with lazy imports.
 
     A package writes the imports of its public names under `if TYPE_CHECKING:`, where editors and
-    type checkers follow them. Each of them runs when its name is first used:
+    type checkers follow them. Each import runs when its name is first used:
 
         if TYPE_CHECKING:
             from mmrl.memory.lru import LRU as LRU
@@ -39,7 +39,7 @@ def on_demand(
 
 
 def homes(package: str) -> dict[str, str]:
-    """Return the names that a package imports under `if TYPE_CHECKING:`, and their modules."""
+    """Return the names that a package imports under `if TYPE_CHECKING:`, with their modules."""
     body = ast.parse(inspect.getsource(sys.modules[package])).body
     guarded = [node for part in body if isinstance(part, ast.If) for node in part.body]
     imports = [node for node in guarded if isinstance(node, ast.ImportFrom)]
@@ -47,7 +47,7 @@ def homes(package: str) -> dict[str, str]:
 
 
 class OnDemand(Mapping[str, T]):
-    """Values by name, each of which `load` returns when it is first looked up."""
+    """Mapping whose values are loaded by `load` when they are first looked up."""
 
     def __init__(self, names: Iterable[str], load: Callable[[str], T]):
         self._names, self._load = tuple(names), functools.cache(load)

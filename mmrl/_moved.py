@@ -1,6 +1,6 @@
-"""Earlier names of modules, which still lead to the present ones.
+"""Earlier names of modules, which still lead to the current modules.
 
-A package with modules that have moved lists them, and installs a `Finder` for them:
+A package whose modules have moved lists them, and installs a `Finder` for them:
 
     moved.install("mmrl.course", {"pair": "mmrl.course.ch18_many_devices.pair"})
 """
@@ -18,7 +18,8 @@ class Finder(MetaPathFinder, Loader):
     """Importer of the modules of one package by their earlier names.
 
     `moved` maps an earlier name below `package` to the full name of the module, and `split` to the
-    full names of all modules that hold its names now; of equal names the first counts.
+    full names of all modules that now hold its contents. If two of them define a name, the first
+    one counts.
     """
 
     def __init__(
@@ -35,9 +36,9 @@ class Finder(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=name in self.split) if earlier else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module that has moved in the place of the empty one; Python returns that.
+        """Replace the empty module by the one that has moved, which Python then returns.
 
-        A module that was split is filled with the public names of its heirs.
+        A module that was split is filled with the public names of its successors.
         """
         name = module.__name__.removeprefix(f"{self.package}.")
         if name in self.moved:
@@ -53,7 +54,8 @@ def install(
 ) -> None:
     """Make the earlier names below `package` importable in this process.
 
-    The finder comes first: a package that has moved would else find its own files, a second time.
+    The finder comes first in the search. Otherwise a package that has moved would find its files
+    under the earlier name and load them a second time.
     """
     known = [finder.package for finder in sys.meta_path if isinstance(finder, Finder)]
     if package not in known:

@@ -1,4 +1,4 @@
-"""Find environments, memories and other parts of the user's own: "my_module:MyEnv"."""
+"""Find the user's environments, memories and other custom parts: "my_module:MyEnv"."""
 
 import difflib
 import importlib
@@ -9,14 +9,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Of an error's way through these a user need not know: mmrl, and what comes with Python.
+# Paths left out of a user's traceback: mmrl, and the standard library.
 NOT_OWN = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}", "<frozen")
 
 
 def find(path: str, argument: str) -> Any:
     """Return the object called "my_module:name".
 
-    Raises `ValueError`, about `argument`, if there is none.
+    Raises `ValueError`, which names `argument`, if there is no such object.
     """
     place, _, name = path.partition(":")
     value: Any = (module := _module(path, place, argument))
@@ -31,24 +31,24 @@ def find(path: str, argument: str) -> Any:
             near = difflib.get_close_matches(name, own, n=3)
             advice = f"Nearest: {', '.join(near)}" if near else f"It has: {', '.join(own[:9])}"
             raise ValueError(
-                f"`{argument}` must name something in {place} after the colon, got {path!r}: "
-                f"there is {f'no {part!r} in it' if part else 'none'}. "
-                f"{advice if own else 'It defines nothing'}."
+                f"`{argument}` must name an object of {place} after the colon, got {path!r}: "
+                f"{f'it has no {part!r}' if part else 'no name follows the colon'}. "
+                f"{advice if own else 'It defines no public names'}."
             )
         value = getattr(value, part)
     return value
 
 
 def _module(path: str, place: str, argument: str) -> ModuleType:
-    # As `python -m` has it; it stays, for what the module imports later.
+    # Same path as with `python -m`; it stays, because the module may import more later.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    importlib.invalidate_caches()  # it may have been written a moment ago
+    importlib.invalidate_caches()  # the file may be new
     try:
         return importlib.import_module(place)
     except (Exception, SystemExit) as error:
         absent = f"{error.name}." if isinstance(error, ModuleNotFoundError) else ":"
-        named = f"{place}.".startswith(absent)  # and not what the module imports
+        named = f"{place}.".startswith(absent)  # `place` is missing, not one of its imports
         if place and not place.startswith(".") and not named:
             raise ValueError(
                 f"`{argument}` must name a module that can be imported, got {path!r}: {place} "
@@ -58,16 +58,16 @@ def _module(path: str, place: str, argument: str) -> ModuleType:
         advice = f" Nearest here: {', '.join(near)}." if near else ""
         raise ValueError(
             f"`{argument}` must name a module before the colon, got {path!r}: there is no "
-            f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder "
-            "that holds it, or put that folder on PYTHONPATH; write it as after `import`, "
-            "folder.module, without .py."
+            f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the module's "
+            "folder, or put that folder on PYTHONPATH; write folder.module, as in an import "
+            "statement, without .py."
         ) from None
 
 
 def told(error: BaseException) -> str:
-    """An error in one line: its kind, what it says first, and the line of the user that led to it.
+    """Return an error in one line: its type, its first line, and the line of the user's code.
 
-    For errors of code that is not ours, which mmrl calls.
+    For errors that the user's code raises when mmrl calls it.
     """
     trace = traceback.extract_tb(error.__traceback__)
     frames = [x for x in trace if not x.filename.startswith(NOT_OWN)]

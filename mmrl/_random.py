@@ -1,8 +1,8 @@
-"""Keys of JAX, and its random numbers compiled sooner on a CPU, bit for bit.
+"""JAX keys, and random numbers that compile faster on a CPU, bit for bit equal to JAX's.
 
-For a CPU, JAX writes Threefry as a loop, which is about ten kernels for every draw, and XLA
-compiles each of them. Written out it is one. A training program draws some dozens of times, for
-its networks, environments and samplers: the loops are a third of what it takes to compile it.
+On a CPU, JAX writes Threefry as a loop of about ten kernels for every draw, and XLA compiles each
+of them. Written out without a loop it is one kernel. A training program has dozens of draws, for
+its networks, environments and samplers, and their loops take a third of its compile time.
 """
 
 import functools
@@ -26,7 +26,9 @@ PARITY = np.uint32(0x1BD11BDA)
 def threefry(
     key1: jax.Array, key2: jax.Array, x1: jax.Array, x2: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 with 20 rounds (Salmon et al. 2011), written out: two random words a count."""
+    """Return two random words per count by Threefry-2x32 with 20 unrolled rounds.  Salmon et al.
+    2011.
+    """
     keys = key1, key2, key1 ^ key2 ^ PARITY
     x1, x2 = x1 + key1, x2 + key2
     for group in range(5):
@@ -39,10 +41,10 @@ def threefry(
 
 
 def apart(*counted: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`threefry`; a few words, which are keys, are made before anything reads them.
+    """Compute `threefry`, in a separate kernel if there are only a few words, as for keys.
 
-    XLA would write a draw into all that reads it, the draw of its key into that, and so on: where
-    keys are split, and split again, the program would grow with each.
+    XLA would otherwise fuse a draw into every operation that uses it, with the draw of its key, and
+    so on: where keys are split repeatedly, the program would grow with each split.
     """
     if counted[2].size > 8:
         return threefry(*counted)
@@ -53,21 +55,21 @@ def apart(*counted: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @functools.cache
 def compile_quickly() -> None:
-    """Make every later program of this process draw by `threefry` on a CPU: commands and runs do.
+    """Use `threefry` for all later programs of this process on a CPU; commands and runs call this.
 
-    JAX has one table of lowerings for the whole process, so importing leaves it as it is.
+    JAX has one table of lowerings for the whole process, so importing mmrl does not change it.
     """
-    # Out of line: the function is long, and a program calls it often with the same shapes.
+    # Not inlined, because the function is long and often called with the same shapes.
     mlir.register_lowering(threefry2x32_p, mlir.lower_fun(apart), platform="cpu", inline=False)
 
 
 def one_key(key: Any) -> Key[Array, ""]:
-    """Return a key as a Threefry key: raw words typed, other generators' words folded into one.
+    """Return `key` as a Threefry key: wrap raw words, fold words of other generators into one key.
 
     Under `vmap`, JAX's other generators draw from the first key of a batch, so that seeds trained
-    side by side would depend on one another.
+    in one program would depend on one another.
 
-    Raises `ValueError` for what is not one key.
+    Raises `ValueError` unless `key` is one key.
     """
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     words = jax.random.key_data(key) if typed else key
@@ -89,8 +91,8 @@ def one_key(key: Any) -> Key[Array, ""]:
 def as_words(keys: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Return the words of keys, with one more axis, and the function from words to keys.
 
-    Loops carry and scan words: `vmap` moves their axes, and JAX's check for the reuse of keys takes
-    a key for used once its axes are moved.
+    Loops carry and scan words because `vmap` moves the axes of keys, and JAX's check for key reuse
+    counts a key as used once its axes are moved.
     """
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
         return keys, lambda words: words

@@ -1,4 +1,4 @@
-"""The one thing that has to happen before JAX starts."""
+"""XLA settings that must be made before JAX starts."""
 
 import importlib.metadata
 import os
@@ -12,13 +12,13 @@ _SCHEDULER_FLAGS = (_FLAG, "--xla_cpu_scheduler_type")
 def avoid_cpu_deadlock() -> None:
     """Make XLA's CPU backend run a program's operations in an order that cannot deadlock.
 
-    Training programs (a `scan` inside a `scan`, under `vmap`) can hang for ever on a CPU with few
+    Training programs (a `scan` inside a `scan`, under `vmap`) can hang forever on a CPU with few
     cores when XLA uses its concurrency-optimized scheduler, so its default is turned off in
-    `XLA_FLAGS`. XLA reads that variable once, when the backend starts, and aborts the process at a
-    name it does not know; hence the flag is added only for versions of jaxlib that accept it.
+    `XLA_FLAGS`. XLA reads that variable once, when the backend starts, and aborts the process if a
+    flag is unknown; so the flag is added only for versions of jaxlib that accept it.
 
-    A scheduler that the user has chosen, or an `XLA_FLAGS` that names a file of flags, stays as it
-    is. Calling this twice changes nothing. Warns if JAX has already computed something.
+    A scheduler that the user has chosen, or an `XLA_FLAGS` that names a file of flags, is not
+    changed. A second call has no effect. Warns if JAX has already computed something.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     names_a_file = bool(flags) and not flags.startswith("-")
@@ -37,7 +37,7 @@ def avoid_cpu_deadlock() -> None:
 
 
 def _accepts_flag(version: str) -> bool:
-    # Where the deadlock was seen and the flag was tried: jaxlib 0.10.2.
+    # The deadlock was observed, and the flag tested, with jaxlib 0.10.2.
     return version.split(".")[:2] == ["0", "10"]
 
 
@@ -46,7 +46,7 @@ def _jaxlib_version() -> str:
 
 
 def _backend_has_started() -> bool:
-    # JAX offers no public question for this; asking must not import jax.
+    # JAX has no public function for this; the check must not import jax.
     bridge = sys.modules.get("jax._src.xla_bridge")
     started = getattr(bridge, "backends_are_initialized", None)
     return started is not None and started()

@@ -126,7 +126,7 @@ def _backward(how, residuals, slopes):
     """λ_t = ∂L/∂h_t + a_{t+1} λ_{t+1}, a walk again; ∂L/∂a_t = λ_t h_{t-1} and ∂L/∂x_t = λ_t."""
     gains, begin, start, hs = residuals
     none = jnp.ones((), bool)
-    # What follows each step, in the order of reading; nothing flows back through a begin flag.
+    # Gain and flag of the next step read; no slope flows back through a begin flag.
     open_gains = jnp.where(begin[:, None], 0, gains)
     gain, flag = shift((open_gains, begin), (jnp.zeros_like(start), none), reverse=not how.reverse)
     how_back = How(0.0, not how.reverse, how.chunk)

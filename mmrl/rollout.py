@@ -1,12 +1,12 @@
-"""Acting and scoring: a policy meets an environment, and the result comes back as arrays.
+"""Acting and evaluation: a policy acts in an environment, and the results are arrays.
 
 There is no batch axis; batch with `jax.vmap`. A policy is any function
 
     (policy_state, obs, begin, key) -> (policy_state, action)   or   (policy_state, action, extras)
 
-`begin` marks the first observation of an episode. The rollout never resets the policy state: a
-memory does so itself, from `begin`, before it absorbs the observation. `extras` is any pytree to
-keep next to the action: a log-probability, a value, the state that was acted from.
+`begin` marks the first observation of an episode. The rollout never resets the policy state: the
+memory does, when it reads `begin`. `extras` is any pytree to store with the action, such as a
+log-probability, a value, or the state before the action.
 """
 
 from collections.abc import Callable
@@ -28,16 +28,17 @@ __all__ += ["act", "collect", "evaluate", "start", "unroll"]
 
 Policy = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 Recorded = Array | np.ndarray
-"""On a device, or fetched from it to be drawn or counted."""
+"""Array on a device, or fetched from it to draw or count."""
 
 
 class Transition(eqx.Module):
     """(o_t, a_t, r_t, o_{t+1}) and three flags; `collect` returns one with a leading time axis.
 
-    `next_obs` is what the action led to, also on the last step of an episode, where the environment
-    has already been reset and the following `obs` belongs to the next episode. Where the episode
-    terminated, numbers that are not finite are 0: no target depends on them. `begin` goes with
-    `obs`; `terminated` and `truncated` go with `next_obs`, and both may be true at once.
+    `action` is the policy's, before `legal`. `next_obs` is where it led, also on the last step of
+    an episode, where the environment has been reset and the following `obs` belongs to the next
+    episode. Where the episode terminated, numbers that are not finite are 0: no target depends on
+    them. `begin` belongs to `obs`; `terminated` and `truncated` belong to `next_obs`, and both may
+    be True.
     """
 
     obs: PyTree[Shaped[Recorded, "..."]]
@@ -56,7 +57,7 @@ class Transition(eqx.Module):
 
 
 class Carry(NamedTuple):
-    """Where acting stopped: give it to the next `collect` and the episode goes on."""
+    """State between two rollouts: pass it to the next `collect` to continue the episode."""
 
     env_state: Any
     obs: Any
@@ -66,7 +67,7 @@ class Carry(NamedTuple):
 
 @promoting
 def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Carry:
-    """The carry of a fresh environment: its first observation, with `begin` = True."""
+    """Return the carry of a fresh environment: its first observation, with `begin` = True."""
     obs, env_state = env.reset(key, params)
     return Carry(env_state, obs, jnp.array(True), policy_state)
 
@@ -74,22 +75,21 @@ def start(env: Any, params: Any, policy_state: PyTree, key: PRNGKeyArray) -> Car
 def collect(
     policy: Policy, env: Any, params: Any, carry: Carry, key: PRNGKeyArray, steps: int
 ) -> tuple[Carry, Transition]:
-    """Act for `steps` steps in one environment, over the ends of episodes; leaves are [time, ...].
+    """Act for `steps` steps in one environment, across episode ends; leaves are [time, ...].
 
-    Episodes do not end with the rollout: the first step has `begin` = False where it continues one.
-    To collect in many environments, with leaves [env, time, ...]:
-    `jax.vmap(lambda c, k: collect(policy, env, params, c, k, steps))(carries, keys)`.
-    Raises `ValueError` if `steps` < 1.
+    An episode may span rollouts: the next rollout then starts with `begin` = False. To collect in
+    many environments, with leaves [env, time, ...]: `jax.vmap(lambda c, k: collect(policy, env,
+    params, c, k, steps))(carries, keys)`. Raises `ValueError` if `steps` < 1.
     """
     if steps < 1:
-        raise ValueError(f"`steps` must be at least 1, got {steps}: say how long to act.")
+        raise ValueError(f"`steps` must be at least 1, got {steps}. Choose how long to act.")
     return unroll(policy, env, params, carry, jax.random.split(_random.one_key(key), (steps, 2)))
 
 
 def unroll(
     policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "time 2"]
 ) -> tuple[Carry, Transition]:
-    """`collect` with explicit randomness: `keys[t]` = (the policy's key, the environment's)."""
+    """Run `collect` with explicit randomness: `keys[t]` = (the policy's key, the environment's)."""
     words, key_of = _random.as_words(keys)
     return jax.lax.scan(lambda c, w: act(policy, env, params, c, key_of(w)), carry, words)
 
@@ -98,10 +98,7 @@ def unroll(
 def act(
     policy: Policy, env: Any, params: Any, carry: Carry, keys: Key[Array, "2"]
 ) -> tuple[Carry, Transition]:
-    """One step: the policy acts on (obs, begin); the environment answers and may reset itself.
-
-    The environment receives the nearest `legal` action; the transition keeps that of the policy.
-    """
+    """Act for one step; the environment gets the nearest `legal` action, and may reset itself."""
     policy_state, action, *extras = policy(carry.policy_state, carry.obs, carry.begin, keys[0])
     obs, env_state, reward, terminated, truncated, info = env.step(
         keys[1], carry.env_state, legal(env.action_space(params), action), params
@@ -111,7 +108,7 @@ def act(
         obs=carry.obs,
         action=jax.tree.map(jnp.asarray, action),
         reward=jnp.asarray(reward, jnp.float32),
-        # No target depends on NaN from a simulation that crashed, but gradients would.
+        # No target depends on a NaN from a crashed simulation, but gradients would.
         next_obs=finite(info["final_observation"], terminated),
         begin=carry.begin,
         terminated=terminated,
@@ -122,11 +119,13 @@ def act(
 
 
 def legal(space: Any, action: Any) -> Any:
-    """Return the nearest action in a `Box`, of its dtype; other spaces leave it as it is."""
+    """Return the nearest action in a `Box`, in its dtype; leave actions of other spaces as they
+    are.
+    """
     if not hasattr(space, "low"):
         return action
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
-    real = jnp.promote_types(dtype, jnp.float32)  # the bounds of 64 bits are not those of 32
+    real = jnp.promote_types(dtype, jnp.float32)  # 64-bit bounds round differently
     ends = (jnp.asarray(x, real) for x in (space.low, space.high))
     low, high = (jnp.broadcast_to(x, space.shape) for x in ends)
     nearest = jnp.rint if jnp.issubdtype(dtype, jnp.integer) else jnp.asarray
@@ -157,12 +156,11 @@ def evaluate(
     episodes: int,
     max_steps: int,
 ) -> Evaluation:
-    """Σ_t r_t over the first episode of each of `episodes` environments that act side by side.
+    """Return Σ_t r_t over the first episode of each of `episodes` environments, acting in parallel.
 
-    Every environment starts from `policy_state` (no axis for episodes). Counting the first episode
-    of each, and not the first that end, keeps short episodes from being over-represented. Stops as
-    soon as all have ended, at the latest after `max_steps` steps. Raises `ValueError` if `episodes`
-    or `max_steps` is below 1.
+    Every environment starts from `policy_state` (no axis for episodes). Counting each environment's
+    first episode keeps short episodes from being over-represented. Stops when all have ended, or
+    after `max_steps` steps. Raises `ValueError` if `episodes` or `max_steps` is below 1.
     """
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value < 1:
@@ -196,7 +194,7 @@ def evaluate(
 def _count(
     so_far: Evaluation, rest: Float[Array, " episodes"], transition: Transition
 ) -> tuple[Evaluation, Float[Array, " episodes"]]:
-    """Add a step to each episode that has not ended; `rest` is that of `accumulate`."""
+    """Add a step to each episode that has not ended; `rest` is the rest of `accumulate`."""
     seen = all_finite((transition.obs, transition.next_obs))
     after, left = accumulate((so_far.returns, rest), transition.reward)
     counted = Evaluation(
@@ -209,6 +207,6 @@ def _count(
 
 
 def all_finite(tree: PyTree[Shaped[Array, "rows ..."]]) -> Bool[Array, " rows"]:
-    """Are all numbers in each row finite, over all leaves?"""
+    """Return True for each row in which all numbers of all leaves are finite."""
     rows = [jnp.isfinite(x).reshape(len(x), -1).all(axis=1) for x in jax.tree.leaves(tree)]
     return jnp.all(jnp.stack(rows), axis=0)

@@ -1,7 +1,7 @@
 """Running products of a monoid along a tape: six ways to compute the same prefixes.
 
-What associativity buys: the products may be bracketed at will, so a scan of T elements needs only
-O(log T) parallel steps. What it costs: the ways differ in work, depth and compile time.
+Because the operator is associative, the products may be bracketed in any way, so a scan of T
+elements needs only O(log T) parallel steps. The methods differ in work, depth and compile time:
 
     method          combines          levels            best for
     sequential      T                 T                 a CPU: one pass, compiles at once
@@ -37,18 +37,19 @@ def scan(
     chunk: int = 256,
     axis: str | None = None,
 ) -> PyTree[Shaped[Array, "time ..."]]:
-    """h_t = init • x_0 • … • x_t for every t.  Eq. 7 of Morad et al. 2024, repeated.
+    """Return the running products h_t = init • x_0 • … • x_t of a tape.
 
-    With `reverse` the tape is read from its end, h_t = init • x_{T-1} • … • x_t: of two steps, the
-    later one is read first. `init` defaults to the identity. `method` is one of `METHODS`, or
-    "kernel"; all agree up to rounding, and all but "kernel" have forward-mode derivatives. "auto"
-    is "sequential" on a CPU and "associative" elsewhere (measured by
-    `tests/benchmarks/bench_scan.py`). `chunk` is the block length of "chunked" and "kernel".
+    Eq. 7 of Morad et al. 2024, repeated. With `reverse` the tape is read from its end, h_t = init •
+    x_{T-1} • … • x_t: the later of two steps is read first. `init` defaults to the identity.
+    `method` is one of `METHODS`, or "kernel". All methods agree up to rounding, and all except
+    "kernel" have forward-mode derivatives. "auto" is "sequential" on a CPU and "associative"
+    elsewhere (measured by `tests/benchmarks/bench_scan.py`). `chunk` is the block length of
+    "chunked" and "kernel".
 
     For a tape that is split over devices, `axis` is the name of the axis that `jax.shard_map` maps
-    (or `jax.vmap`, as its `axis_name`). Each device has its stretch of `xs`, in order, and all have
-    the same `init`. They exchange one element each, however long the tape is. With `P` for
-    `jax.sharding.PartitionSpec`:
+    (or `jax.vmap`, as its `axis_name`). Each device holds its part of `xs`, in order, and all
+    devices have the same `init`. They exchange one element each, for a tape of any length. With `P`
+    for `jax.sharding.PartitionSpec`:
 
         run = jax.shard_map(
             lambda xs, init: scan_and_last(monoid, xs, init, axis="time"),
@@ -60,10 +61,10 @@ def scan(
 
     Differentiate `run` as you would a function on one device.
 
-    Raises `ValueError` for an unknown method, "kernel" with another monoid than `Affine` or
-    `Resettable(Affine)`, a chunk below 1, leaves of unequal length or of types
-    that the products do not have, an `init` that is not one element shaped like those of `xs`, or
-    an `axis` that is not mapped here.
+    Raises `ValueError` for an unknown method, "kernel" with any monoid except `Affine` and
+    `Resettable(Affine)`, a chunk below 1, leaves of unequal length or of types that the products do
+    not have, an `init` that is not one element shaped like those in `xs`, or an `axis` that is not
+    mapped here.
     """
     hs, _ = scan_and_last(monoid, xs, init, reverse=reverse, method=method, chunk=chunk, axis=axis)
     return hs
@@ -79,10 +80,10 @@ def scan_and_last(
     chunk: int = 256,
     axis: str | None = None,
 ) -> tuple[PyTree[Shaped[Array, "time ..."]], PyTree]:
-    """The prefixes of `scan`, and the product of everything: one element without a time axis.
+    """Return the prefixes of `scan`, and the product of the whole tape (one element, no time axis).
 
-    It equals the last prefix, or `init` after an empty tape. Taken from here, XLA need not keep
-    the parts of the other prefixes that nobody reads, such as the gains of `Affine`.
+    The product equals the last prefix, or `init` after an empty tape. If you use it in place of the
+    last prefix, XLA can drop unused parts of the prefixes, such as the gains of `Affine`.
     """
     xs = as_elements(monoid, xs)
     length = len(jax.tree.leaves(xs)[0])
@@ -122,7 +123,7 @@ def scan_and_last(
 
 @eqx.filter_custom_jvp
 def _in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple[PyTree, PyTree]:
-    """Every prefix by "sequential", and the last of them: h_t = h_{t-1} • x_t, in one pass."""
+    """Return every prefix h_t = h_{t-1} • x_t, and the last one, in one sequential pass."""
 
     def step(h, x):
         h = op(h, x)
@@ -134,10 +135,10 @@ def _in_turn(op: Callable, xs: PyTree, start: PyTree, *, reverse: bool) -> tuple
 
 @_in_turn.def_jvp
 def _slopes_in_turn(primals, tangents, *, reverse):
-    """ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t: a recurrence again, a linear one.
+    """Differentiate `_in_turn`: ḣ_t = ∂₁(h_{t-1} • x_t) ḣ_{t-1} + ∂₂(h_{t-1} • x_t) ẋ_t.
 
-    JAX alone would differentiate the loop and leave all of this inside it. Taking the derivatives
-    of all steps at once, before the loop, makes the way back several times as fast.
+    This is again a recurrence, and a linear one. JAX's own rule would compute the derivatives
+    inside the loop; computing all of them before it makes the backward pass several times as fast.
     """
     (op, xs, start), (d_op, d_xs, d_start) = primals, tangents
     hs, last = _in_turn(op, xs, start, reverse=reverse)
@@ -165,10 +166,10 @@ def _slopes_in_turn(primals, tangents, *, reverse):
 
 
 def _unroll(xs: PyTree) -> int:
-    """Steps per turn of the loop: a loop over two or three numbers is mostly loop.
+    """Return the steps per turn of the loop: 4 for up to three scalars, where overhead dominates.
 
-    Not for larger elements. XLA compiles a loop in one piece only while its body is small, and
-    past that size each step costs twenty times as much.
+    Larger elements get 1: XLA compiles a loop in one piece only while its body is small, and past
+    that size each step costs twenty times as much.
     """
     leaves = jax.tree.leaves(xs)
     return 4 if len(leaves) <= 3 and all(x.ndim == 1 for x in leaves) else 1
@@ -177,10 +178,10 @@ def _unroll(xs: PyTree) -> int:
 def _across(
     monoid: Monoid, xs: PyTree, start: PyTree, axis: str, *, reverse: bool, **how
 ) -> tuple[PyTree, PyTree]:
-    """The prefixes of this device's stretch of a tape, and the product of the whole tape.
+    """Return the prefixes of this device's part of a tape, and the product of the whole tape.
 
-    "chunked", with a device for each chunk: a scan of every stretch from the identity, one of their
-    totals, and the product of those before it in front of each. Only the totals travel.
+    This is "chunked" with one device per chunk: scan each part from the identity, scan the totals,
+    and combine the product of the earlier parts with each prefix. Only the totals are communicated.
     """
     try:
         here = jax.lax.axis_index(axis)
@@ -190,7 +191,7 @@ def _across(
             "Call this inside `jax.shard_map` over a mesh with it, or `jax.vmap(…, axis_name=…)`."
         ) from error
     hs, total = scan_and_last(monoid, xs, reverse=reverse, **how)
-    # Tiled, because `vmap` of the other form's gradient takes a wrong axis (JAX 0.10.2).
+    # Use `tiled`: the gradient of the untiled form takes a wrong axis under `vmap` (JAX 0.10.2).
     totals = jax.tree.map(lambda x: jax.lax.all_gather(x[None], axis, tiled=True), total)
     ends, last = scan_and_last(monoid, totals, start, reverse=reverse)
     past = jax.tree.map(lambda h: h[here], shift(ends, start, reverse=reverse))
@@ -200,9 +201,9 @@ def _across(
 def fold(
     monoid: Monoid, xs: PyTree[Shaped[Array, "time ..."]], init: PyTree | None = None
 ) -> PyTree:
-    """init • x_0 • … • x_{T-1}: the last prefix alone, one element without a time axis.
+    """Return only the last prefix, init • x_0 • … • x_{T-1}: one element without a time axis.
 
-    One pass on a CPU, a halving tree of depth log₂T elsewhere.
+    It takes one pass on a CPU, and a halving tree of depth log₂T elsewhere.
     """
     xs = as_elements(monoid, xs)
     length, start = len(jax.tree.leaves(xs)[0]), first_of(monoid, xs, init)
@@ -215,7 +216,7 @@ def fold(
 
 
 def _halve(monoid: Monoid, xs: PyTree, length: int) -> PyTree:
-    """x_0 • x_1, x_2 • x_3, …, and the last element where the length is odd."""
+    """Return x_0 • x_1, x_2 • x_3, …, and the last element if the length is odd."""
     even = length - length % 2
     left, right = (jax.tree.map(lambda x, i=i: x[i:even:2], xs) for i in (0, 1))
     pairs = jax.vmap(monoid)(left, right)

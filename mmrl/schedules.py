@@ -1,8 +1,8 @@
-"""Schedules of a scan: the pairs that each method combines at each level, as tables to look at.
+"""Schedules of a scan: the pairs that each method combines at each level, as tables.
 
-`scan` runs the two teaching methods, Hillis and Steele's and Blelloch's, from these tables; for the
-others the tables show what the compiled loop or tree computes. Work and depth are counted from the
-tables. `in_chunks` is the loop of "chunked" itself.
+`scan` runs the two teaching methods, those by Hillis and Steele and by Blelloch, from these tables;
+for the other methods the tables show what the compiled loop or tree computes. Work and depth are
+counted from the tables. `in_chunks` is the loop of the method "chunked".
 """
 
 from collections.abc import Callable
@@ -19,20 +19,20 @@ METHODS = ("sequential", "hillis_steele", "blelloch", "associative", "chunked")
 
 
 class Level(NamedTuple):
-    """Combines that run at once: h[right] ← h[left] • h[right], index by index."""
+    """Combines that run in parallel: h[right] ← h[left] • h[right], index by index."""
 
     left: Int[np.ndarray, " pairs"]
     right: Int[np.ndarray, " pairs"]
 
 
 def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
-    """Which pairs `method` combines at which level, all in place on one array of `length`.
+    """Return the pairs that `method` combines at each level, in place on one array of `length`.
 
-    Carrying out the levels in order turns the elements x_t into the prefixes h_t. The methods
-    "hillis_steele" and "blelloch" are run from this very table; the others compute the same tree.
+    Applying the levels in order turns the elements x_t into the prefixes h_t. The methods
+    "hillis_steele" and "blelloch" run from this table; the others compute the same tree.
 
-    Raises `ValueError` for a method without a schedule of its own ("auto" or unknown), or a chunk
-    below 1.
+    Raises `ValueError` for a method without a schedule ("auto" or an unknown one), or a chunk below
+    1.
     """
     whole("chunk", chunk)
     t = np.arange(length)
@@ -48,7 +48,7 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
         return [Level(right - step, right) for step, right in sweeps if right.size]
     if method == "chunked":
         within = [t[i::chunk] for i in range(1, min(chunk, length))]
-        last = t[chunk - 1 :: chunk]  # of every whole chunk
+        last = t[chunk - 1 :: chunk]  # the last step of every whole chunk
         across = [Level(last[i : i + 1], last[i + 1 : i + 2]) for i in range(last.size - 1)]
         rest = t[chunk:][~np.isin(t[chunk:], last)]
         spread = [Level(rest // chunk * chunk - 1, rest)] if rest.size else []
@@ -57,13 +57,16 @@ def schedule(length: int, method: str, chunk: int = 256) -> list[Level]:
 
 
 def count(length: int, method: str, chunk: int = 256) -> tuple[int, int]:
-    """(work, depth): the number of combines and of levels that `schedule` holds."""
+    """Return (work, depth): the number of combines and of levels in `schedule`."""
     levels = schedule(length, method, chunk)
     return sum(level.left.size for level in levels), len(levels)
 
 
 def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
-    """The prefixes of `xs`, combined in place, level by level; `op` takes many pairs at once."""
+    """Combine `xs` in place, level by level, and return the prefixes.
+
+    `op` takes many pairs at once.
+    """
     for left, right in levels:
         new = op(*(jax.tree.map(lambda x, i=i: x[i], xs) for i in (left, right)))
         xs = jax.tree.map(lambda x, n, i=right: x.at[i].set(n), xs, new)
@@ -71,8 +74,11 @@ def execute(op: Callable, xs: PyTree, levels: list[Level]) -> PyTree:
 
 
 def in_chunks(op: Callable, xs: PyTree, identity: PyTree, chunk: int) -> PyTree:
-    """The prefixes by "chunked": all chunks advance in lock-step; then each takes in the product of
-    those before it. `op` takes many pairs at once."""
+    """Return the prefixes by "chunked": scan all chunks in lockstep, then prepend the earlier
+    chunks.
+
+    `op` takes many pairs at once.
+    """
     length = len(jax.tree.leaves(xs)[0])
     chunks = -(-length // chunk)
 

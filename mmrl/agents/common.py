@@ -1,4 +1,4 @@
-"""Shared by all agents: beginnings, whole runs, gradient steps, evaluations, and Q-learning."""
+"""Code shared by all agents: initialization, training, gradient steps, evaluation, Q-learning."""
 
 import math
 from collections.abc import Callable
@@ -18,26 +18,26 @@ from mmrl.nets import Net
 from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
 
 Outcome = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
-"""(loss, share of real steps, are rewards and loss finite) of an iteration."""
+"""(loss, share of real steps, all rewards and losses finite) of an iteration."""
 Make = Callable[[Any, Any, Any, PRNGKeyArray], Any]
-"""Builds a network: (config, env, params, key) -> net."""
+"""Function that builds a network: (config, env, params, key) -> net."""
 
 
 class Metrics(eqx.Module):
-    """An evaluation of the greedy policy after one block, and means over the block's updates."""
+    """Evaluation of the greedy policy after one block, and means over the block's updates."""
 
     returns: Float[Array, "*blocks episodes"]
     lengths: Int[Array, "*blocks episodes"]
     loss: Float[Array, "*blocks"]
     fill: Float[Array, "*blocks"]  # share of real steps in a batch
-    finite: Bool[Array, "*blocks"]  # were all rewards and losses finite, in the evaluation too?
-    diagnostics: PyTree = None  # what else an agent measures
-    # are the observations of the evaluation, and the present ones, finite?
+    finite: Bool[Array, "*blocks"]  # are all rewards and losses finite, also in the evaluation?
+    diagnostics: PyTree = None  # further numbers that an agent measures
+    # are the observations of the evaluation, and the current ones, finite?
     observed: Bool[Array, "*blocks"] | bool = True
 
 
 def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
-    """Q(s, ·): the `Net` of a config's `memory`, `memory_sizes`, `width` and `dueling`."""
+    """Return Q(s, ·): the `Net` of a config's `memory`, `memory_sizes`, `width` and `dueling`."""
     size, actions = math.prod(env.observation_space(params).shape), env.action_space(params).n
     kind = {"width": config.width, "dueling": config.dueling, **dict(config.memory_sizes)}
     kind["normalized"] = normalized_features(config, env, params)
@@ -53,7 +53,7 @@ def fresh(
     keys: int = 1,
     **kind: bool,
 ) -> tuple[Any, ...]:
-    """Return the network of `make`, of a `kind` as in `check_net`, environments, and `keys`."""
+    """Return the network of `make`, checked by `check_net`, new environments, and `keys` keys."""
     net_key, env_key, *rest = jax.random.split(_random.one_key(key), 2 + keys)
     net = check_net(make(config, env, params, net_key), env, params, **kind)
     begin = partial(start, env, params, net.init())
@@ -63,7 +63,7 @@ def fresh(
 
 
 def watch(state: Any, nets: Callable[[Any], Any], obs: Array) -> Any:
-    """Return the state after its `nets` counted observations, if they normalize them."""
+    """Return the state after its `nets` have counted observations, if they normalize them."""
     from mmrl.nets import inputs
 
     counted = inputs.count(nets(state), obs)
@@ -77,7 +77,7 @@ def training(
     make: Make,
     learn: Callable[..., Any],
 ) -> Callable[..., tuple[Any, Metrics]]:
-    """Return the `train` of an agent, which folds its `block` over all blocks of a run."""
+    """Return an agent's `train`, which runs its `block` for all blocks of a run."""
     own_make, own_learn = make, learn
 
     def train(
@@ -88,30 +88,30 @@ def training(
         make: Make = own_make,
         learn: Callable = own_learn,
     ) -> tuple[Any, Metrics]:
-        """Train for `config.blocks` blocks: a pure function of the key, to be jitted and vmapped.
+        """Train for `config.blocks` blocks: a pure function of the key, which you may jit and vmap.
 
             seeds = jax.random.split(jax.random.key(0), 5)
             run = jax.jit(jax.vmap(lambda key: train(config, env, params, key)))
             state, metrics = run(seeds)         # metrics.returns [seed, block, episode]
 
-        `mmrl.runs` does the same block by block, with progress, checkpoints and resume, and shows
-        the network what `OBSERVES` names: here, wrap `env` yourself.
+        `mmrl.runs` adds progress, checkpoints, resume and the inputs in `OBSERVES`; here, wrap
+        `env`.
         """
         check(config, env, params)
         state = init(config, env, params, key, make)
         return repeat(partial(block, config, env, params, learn=learn), state, config.blocks)
 
-    train.__module__, train.__qualname__ = block.__module__, "train"  # where readers find it
+    train.__module__, train.__qualname__ = block.__module__, "train"  # as readers find it
     return train
 
 
 def trained(net: Any) -> PyTree:
-    """θ: the parameters that gradients move."""
+    """Return θ: the parameters that take gradients."""
     return eqx.filter(net, eqx.is_inexact_array)
 
 
 def fixed(net: Any) -> Any:
-    """Return a network whose parameters get no gradient: its steps store nothing for one."""
+    """Return the network without gradients; its steps then store nothing for a backward pass."""
     arrays, rest = eqx.partition(net, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)
 
@@ -120,13 +120,13 @@ def fixed(net: Any) -> Any:
 def descend(
     rule: optax.GradientTransformation, net: Any, state: PyTree, gradient: PyTree
 ) -> tuple[Any, PyTree]:
-    """Return a network after a gradient step, and the optimizer's state."""
+    """Take a gradient step; return the network and the optimizer's state."""
     update, state = rule.update(gradient, state, trained(net))
     return eqx.apply_updates(net, update), state
 
 
 def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, ""] = 1e-8):
-    """Adam at this rate, behind a clip of the global gradient norm."""
+    """Return Adam at this learning rate, after a clip of the global gradient norm."""
     clip = optax.clip_by_global_norm(config.max_grad_norm)
     return optax.chain(clip, optax.adam(rate, eps=eps))
 
@@ -135,7 +135,7 @@ def adam(config: Any, rate: Float[Array, ""] | float, eps: float | Float[Array, 
 def annealed(config: Any, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return the learning rate of an iteration: η (1 - anneal min(1, i / (block horizon)))."""
     horizon = config.horizon
-    if horizon is None:  # XLA would multiply by the inverse of a constant, which rounds otherwise
+    if horizon is None:  # XLA would multiply by a rounded inverse of a constant
         horizon = jax.lax.optimization_barrier(jnp.asarray(float(config.blocks)))
     gone = jnp.minimum(iteration / (config.block * horizon), 1)
     return config.learning_rate * (1 - config.anneal * gone)
@@ -172,8 +172,8 @@ def repeat(step: Callable[[Any], tuple[Any, Any]], state: Any, times: int) -> tu
 def explore(
     q: Float[Array, " action"], epsilon: Float[Array, ""], key: PRNGKeyArray
 ) -> Int[Array, ""]:
-    """A uniformly random action with probability ε, else argmax_a q_a."""
-    # One draw serves both questions: given u < ε, u / ε is again uniform.
+    """Return a uniformly random action with probability ε, otherwise argmax_a q_a."""
+    # One draw serves both purposes: given u < ε, u / ε is again uniform.
     u = jax.random.uniform(key)
     random = jnp.floor(u / jnp.maximum(epsilon, 1e-6) * q.size).astype(jnp.int32)
     random = jnp.minimum(random, q.size - 1)  # u / ε may round up to 1
@@ -181,7 +181,7 @@ def explore(
 
 
 def greedy(net: Net) -> Policy:
-    """argmax_a Q(s, a)."""
+    """Return the policy argmax_a Q(s, a)."""
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)
@@ -198,7 +198,7 @@ def score(
     episodes: int,
     policy: Callable[[Any], Policy] = greedy,
 ) -> Evaluation:
-    """The first episode of the network's `policy` in each of several fresh environments."""
+    """Play the first episode of the network's `policy` in each of several fresh environments."""
     most = params.max_steps_in_episode
     return evaluate(policy(net), env, params, net.init(), key, episodes, most)
 
@@ -215,10 +215,7 @@ def end_block(
     fill: Float[Array, "..."] | float = 1.0,
     diagnostics: PyTree = None,
 ) -> tuple[Any, Metrics]:
-    """Evaluate the network's `policy` at the end of a block, without learning.
-
-    Return the state, with its next key, and the block's metrics.
-    """
+    """Evaluate the network's `policy` after a block; return the state, its key new, and metrics."""
     key, eval_key = jax.random.split(state.key)
     played = score(state.net, env, params, eval_key, config.episodes, policy)
     finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))

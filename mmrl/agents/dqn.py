@@ -1,7 +1,7 @@
 """Double DQN with a memory, on a tape or on segments.
 
 Mnih et al. 2015 with the target of van Hasselt et al. 2016; the tape is Algorithm 1 of Morad et al.
-2024, the segments are Algorithm 2. Both see the same storage and the same loss.
+2024, the segments are Algorithm 2. Both use the same storage and the same loss.
 
     iteration:  act ε-greedily for `rollout` steps in `environments` environments → the tape,
                 then `updates` times: sample `batch` steps, one gradient step, move the target.
@@ -9,13 +9,13 @@ Mnih et al. 2015 with the target of van Hasselt et al. 2016; the tape is Algorit
 Implementation details
 - Target states come from `Net.lookahead`: s'_t has seen o_0, …, o_t and o'_t. The paper's code
   scans the next observations instead, so that its targets never see the first observation.
-- Acting keeps its memory state while the parameters change under it, as in R2D2. Learning reads
+- The actors keep their memory state while the parameters change, as in R2D2. Learning reads
   whole episodes, or segments from the initial state, and never a stored state.
 - `check` requires a batch that holds the longest episode, because steps beyond `batch` would never
   be learned from, and room for two, because only episodes that are stored whole can be drawn.
-- Targets are λ-returns of what was played, explored actions included, as in Peng's Q(λ) (Peng and
-  Williams 1996): a bias that shrinks with ε, for rewards that are felt many steps back at once.
-  λ = 0 is the target of the papers.
+- Targets are λ-returns that include explored actions, as in Peng's Q(λ) (Peng and Williams 1996).
+  They have a bias that shrinks with ε; in return, a reward reaches many steps back at once.
+  λ = 0 gives the one-step target of the papers.
 - `discount = gamma (1 - terminated)`: a truncated episode bootstraps.
 - The tape stores raw rewards; `normalize_rewards` scales a batch's, `reward_scale` the loss's.
 """
@@ -40,63 +40,63 @@ from mmrl.nets import Net
 from mmrl.replay import tape
 from mmrl.rollout import Carry, Policy, Transition, collect
 
-OBSERVES = ("begin_flag",)  # beside o_t, unless a run says otherwise
+OBSERVES = ("begin_flag",)  # in addition to o_t, by default
 
 
 class Config(Settings):
     """Settings: static sizes and names, which shape the program, and numbers that are traced."""
 
-    memory: str = static(default="lru")  # of `mmrl.memory`, none too, or my_module:Mine
+    memory: str = static(default="lru")  # name in `mmrl.memory`, or my_module:Mine
     # pairs of a size of this memory and its value, e.g. state_size 32
     memory_sizes: tuple[tuple[str, int], ...] = static(default=())
     width: int = count(64)  # features between encoder, memory and head
     dueling: bool = static(default=True)  # Q = V + A - mean A, Wang et al. 2016
-    batching: str = choice("tape", "segments")  # tape: whole episodes; segments: pieces of them
-    segment_length: int = count(10)  # L, steps; with segments, divides the batch
+    batching: str = choice("tape", "segments")  # tape: whole episodes; segments: pieces of L steps
+    segment_length: int = count(10)  # L, steps; with segments, must divide `batch`
     # B, steps per gradient step; None: 500, or the longest episode if that is longer
     batch: int | None = count(None)
-    tapes: int = count(1)  # equal parts of a batch, drawn and read side by side, also by devices
-    environments: int = count(16)  # played side by side
+    tapes: int = count(1)  # equal parts of a batch, drawn in parallel, also on several devices
+    environments: int = count(16)  # environments that act in parallel
     rollout: int = count(16)  # steps per environment and iteration
     updates: int = count(4)  # gradient steps per iteration
-    # steps on the tape, over all environments; None: 16 384, or more if episodes ask for it
+    # steps on the tape, over all environments; None: 16 384, or more if episodes need it
     capacity: int | None = count(None)
     normalize_observations: bool | None = static(default=None)  # None: features beyond ±10
-    normalize_rewards: bool = static(default=True)  # where learned from, and cut to ±10
+    normalize_rewards: bool = static(default=True)  # scale a batch's rewards; clip to ±10
     block: int = count(10)  # iterations between two evaluations
     blocks: int = count(64)  # evaluations in a whole run
-    episodes: int = count(32)  # in an evaluation
+    episodes: int = count(32)  # episodes per evaluation
 
-    learning_rate: float = positive(3e-3)  # of Adam
-    anneal: float = share(1.0)  # share of it that is gone at the horizon, in a straight line
-    # blocks until then; None: all of the run. One that is prolonged takes up its new, longer line
+    learning_rate: float = positive(3e-3)  # learning rate of Adam
+    anneal: float = share(1.0)  # share of the learning rate lost by the horizon, linearly
+    # blocks to the horizon; None: the whole run. A prolonged run takes up its new, longer line
     horizon: float | None = limit(None)
     gamma: float = share(0.98)  # γ, per step
-    lam: float = share(0.95)  # λ of the targets; 0: of one step, as in the papers
+    lam: float = share(0.95)  # λ of the targets; 0: one-step targets, as in the papers
     epsilon_start: float = share(0.5)  # ε of the first iteration
     epsilon_end: float = share(0.05)  # ε from iteration `epsilon_decay` on
     epsilon_decay: float = positive(80.0)  # iterations
-    # share of θ that θ⁻ takes in per gradient step (the paper's 1 - β)
+    # share of θ in θ⁻ after each gradient step (the paper's 1 - β)
     tau: float = share(0.02, off=0.0)
-    reward_scale: float = positive(1.0)  # rewards are multiplied by it in the loss
-    max_grad_norm: float = limit(1.0)  # longer gradients are shortened to this length
+    reward_scale: float = positive(1.0)  # factor of the rewards in the loss
+    max_grad_norm: float = limit(1.0)  # largest norm of a gradient; longer ones are scaled down
 
 
 class State(eqx.Module):
-    """The whole state of a run: give it to `block` and it goes on."""
+    """State of a run: pass it to `block` to continue."""
 
     net: Net
     target: Net
     optimizer: PyTree
     carries: Carry  # one per environment
     tape: tape.Tape
-    rewards: normalize.RewardScale | None  # by which they are divided
+    rewards: normalize.RewardScale | None  # running scale of the rewards
     key: PRNGKeyArray
     iteration: Int[Array, ""]
 
 
 def check(config: Config, env: Any, params: Any) -> None:
-    """Raise `ValueError` for a setting that cannot work, naming it and the remedy."""
+    """Raise `ValueError` for a setting that cannot work; the message names it and the remedy."""
     checks.check_whole_episodes(sized(config, env, params), params)
 
 
@@ -114,10 +114,7 @@ def sized(config: Config, env: Any, params: Any) -> Config:
 
 @promoting
 def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = q_net) -> State:
-    """Fresh networks and environments, and an empty tape: learning waits for a whole episode.
-
-    `make` builds Q, by default the `Net` that the config names.
-    """
+    """Return fresh networks and environments, and an empty tape. `make` builds Q."""
     config = sized(config, env, params)
     net, carries, key = common.fresh(config, env, params, key, make)
     act = partial(collect, greedy(net), env, params, steps=1)
@@ -136,13 +133,13 @@ def init(config: Config, env: Any, params: Any, key: PRNGKeyArray, make: Make = 
 
 
 def epsilon(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """ε of an iteration: a straight line from `epsilon_start` to `epsilon_end`, then constant."""
+    """Return ε of an iteration: linear from `epsilon_start` to `epsilon_end`, then constant."""
     progress = jnp.minimum(jnp.float32(iteration) / config.epsilon_decay, 1)
     return config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
 
 
 def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
-    """A uniformly random action with probability ε, else argmax_a Q(s, a)."""
+    """Return a policy: a uniformly random action with probability ε, otherwise argmax_a Q(s, a)."""
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)
@@ -154,7 +151,7 @@ def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
 def act_and_store(
     config: Config, env: Any, params: Any, state: State, key: PRNGKeyArray
 ) -> tuple[State, Transition]:
-    """Algorithm 4's collection: a rollout in every environment, appended to the tape."""
+    """Collect a rollout in every environment and append it to the tape.  Algorithm 4."""
     behavior = epsilon_greedy(state.net, epsilon(config, state.iteration))
     act = partial(collect, behavior, env, params, steps=config.rollout)
     carries, rollout = jax.vmap(act)(state.carries, jax.random.split(key, config.environments))
@@ -164,8 +161,7 @@ def act_and_store(
 
 
 def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
-    """`batch` steps from the tape, whole episodes (TBB) or segments of them (SBB), with normalized
-    rewards if the config says so. Several `tapes` are drawn independently: leaves [tape, time]."""
+    """Sample `batch` steps as episodes (TBB) or segments (SBB), from `tapes` draws if several."""
     steps = whole("batch", config.batch) // config.tapes
 
     def one(key):
@@ -183,11 +179,10 @@ def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
 
 
 def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Array, ""]:
-    """mean_t huber(y_t - Q(s_t, a_t)), y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}), where
-    v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)).
+    """Return the mean of huber(y_t - Q(s_t, a_t)) over real steps, where y_t is the λ-return.
 
-    `batch.steps` is a `Transition`, its rewards as `sample` gives them. On a tape and on
-    segments only `batch.begin` and `batch.mask` differ.
+    y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}), v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)). Tapes and
+    segments differ only in `batch.begin` and `batch.mask`; `batch.steps` is a `Transition`.
     """
     steps = batch.steps
     _, q, next_q = net.lookahead(net.init(), steps.obs, batch.begin, steps.next_obs)
@@ -204,7 +199,7 @@ def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Arr
 
 
 def loss_of_tapes(loss: Callable, net: Net, target: Net, batch: Any, config: Config) -> Array:
-    """Return the mean over the real steps of all tapes of a batch, by a `loss` for one of them."""
+    """Return the mean of `loss`, which takes one tape, over the real steps of all tapes."""
     if config.tapes == 1:
         return loss(net, target, batch, config)
     values = jax.vmap(lambda one: loss(net, target, one, config))(batch)
@@ -216,7 +211,7 @@ def loss_of_tapes(loss: Callable, net: Net, target: Net, batch: Any, config: Con
 def learn(
     config: Config, state: State, key: PRNGKeyArray, loss: Callable[..., Float[Array, ""]] = loss
 ) -> tuple[State, tuple[Float[Array, ""], Float[Array, ""]]]:
-    """One gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` is called as `mmrl.agents.dqn.loss`."""
+    """Take one gradient step, then θ⁻ ← θ⁻ + τ (θ - θ⁻). `loss` has the arguments of `dqn.loss`."""
     batch = sample(config, state, key)
     rule = common.adam(config, common.annealed(config, state.iteration))
     mean = partial(loss_of_tapes, loss)
@@ -232,14 +227,14 @@ def learn(
 
 
 def changed(state: State) -> tuple[Net, Net, PyTree]:
-    """All that a gradient step changes: the networks and the optimizer."""
+    """Return what a gradient step changes in the state: the networks and the optimizer."""
     return state.net, state.target, state.optimizer
 
 
 def iterate(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Outcome]:
-    """Act, store, learn."""
+    """Act, store, and learn, once."""
     act_key, learn_key, key = jax.random.split(state.key, 3)
     state, rollout = act_and_store(config, env, params, state, act_key)
     state, (value, fill) = common.scan_learning(
@@ -255,9 +250,9 @@ def iterate(
 def block(
     config: Config, env: Any, params: Any, state: State, learn: Callable = learn
 ) -> tuple[State, Metrics]:
-    """`config.block` iterations, then an evaluation of the greedy policy.
+    """Run `config.block` iterations of `learn`, then evaluate the greedy policy.
 
-    `learn` makes a gradient step: yours, or `partial(dqn.learn, loss=yours)`.
+    `learn` takes one gradient step: yours, or `partial(dqn.learn, loss=yours)`.
     """
     config = sized(config, env, params)
     step = partial(iterate, config, env, params, learn=learn)
@@ -269,7 +264,7 @@ train = common.training(check, init, block, q_net, learn)
 
 
 def label(config: Config) -> tuple[str, str]:
-    """Return what tells runs apart, in words and in the name of a folder."""
+    """Return what distinguishes this run from others, in words and as the name of a folder."""
     words = "a tape" if config.batching == "tape" else f"segments of {config.segment_length} steps"
     return f"{config.memory} on {words}", f"{config.memory}-{config.batching}"
 

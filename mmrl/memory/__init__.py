@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__, __getattr__, __dir__ = on_demand(__name__, "NAMES", "make")
 
-_PARTS = ("base", "nothing", "recurrent", "residual")  # of models, but not models by name
+_PARTS = ("base", "nothing", "recurrent", "residual")  # modules of models that have no name here
 _FILES = {home.rpartition(".")[2]: name for name, home in homes(__name__).items()}
 NAMES = tuple(file for file in _FILES if file not in _PARTS)
 
@@ -57,13 +57,13 @@ def make(
 ) -> "SequenceModel":
     """Return the model called `name`, one of `NAMES`; with several `layers`, a `Residual` stack.
 
-    `sizes` are the keyword arguments of the model's own constructor, such as `state_size`. The
-    layers of a stack are `output_size` wide. A memory of your own is called "my_module:MyMemory":
-    a class or a function in my_module.py, in the current folder or on PYTHONPATH, that is called
-    with (input_size, output_size, key=key, **sizes). The module is imported, so its code runs.
+    `sizes` are the keyword arguments of the model's constructor, such as `state_size`. The layers
+    of a stack are `output_size` wide. A custom memory is called "my_module:MyMemory": a class or a
+    function in my_module.py, in the current folder or on PYTHONPATH, that is called with
+    (input_size, output_size, key=key, **sizes). The module is imported, so its code runs.
 
-    Raises `ValueError` for an unknown name, an unknown keyword, a size below 1, and for a module
-    or a memory of your own that fails, or that lacks a call of a `SequenceModel`.
+    Raises `ValueError` for an unknown name, an unknown keyword, a size below 1, and for a custom
+    module or memory that fails, or that lacks a call of a `SequenceModel`.
     """
     model = _constructor(name)
     parameters = inspect.signature(model).parameters
@@ -83,7 +83,7 @@ def make(
 
 
 def _constructor(name: str) -> Callable[..., Any]:
-    """Return the class of a name, or the user's own class or function."""
+    """Return the class of a name, or the user's class or function."""
     if name in NAMES:
         return getattr(importlib.import_module(f"{__name__}.{name}"), _FILES[name])
     if ":" in str(name):
@@ -93,6 +93,5 @@ def _constructor(name: str) -> Callable[..., Any]:
     near = difflib.get_close_matches(str(name).lower(), NAMES, n=3, cutoff=0.5)
     advice = f"Did you mean {listed(near)}?" if near else f"They are {listed(NAMES)}."
     raise ValueError(
-        f"`name` must be a memory; got {name!r}. {advice} One of your own is called "
-        "my_module:MyMemory."
+        f"`name` must be a memory; got {name!r}. {advice} Name a custom memory my_module:MyMemory."
     )

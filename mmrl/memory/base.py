@@ -1,19 +1,18 @@
 """Sequence models: maps from a tape of observations to latent Markov states.
 
-One call for all of them, whether the recurrence is a monoid (`Memory`) or not (`Recurrent`, in
-`recurrent.py`):
+All have the same calls, with a monoid (`Memory`) or without (`Recurrent`, in `recurrent.py`):
 
     state = model.init()
     state, ys = model(state, xs, begin)             # a whole tape, for learning
     state, y = model.step(state, x, begin)          # one observation, for acting
     state, ys, next_ys = model.lookahead(state, xs, begin, next_xs)    # for targets
 
-`begin[t]` travels with `xs[t]`: where it is true, everything before `xs[t]` is forgotten first. The
-state is what comes *after* the last observation, so calls can be chained at any point of a tape.
+`begin[t]` belongs to `xs[t]`: where it is True, everything before `xs[t]` is forgotten first. The
+state is the one *after* the last observation, so calls can be chained at any point of a tape.
 
-Nothing crosses a `begin`, not even a NaN: later outputs and their gradients with respect to later
-observations stay as they were. (A gradient with respect to *parameters* sums over all steps, so
-an observation that is NaN spoils it, as it does in any network.)
+Nothing crosses a `begin`, not even a NaN: it changes no later output and no gradient with respect
+to a later observation. (Gradients with respect to *parameters* sum over all steps, so one NaN
+spoils them, as in any network.)
 """
 
 import abc
@@ -31,10 +30,9 @@ from mmrl.scan import scan_and_last
 
 
 class SequenceModel(eqx.Module):
-    """The calls of every memory. Sizes are features per step; there is no batch axis.
+    """Interface of every memory. Sizes are features per step; there is no batch axis.
 
-    Every call raises `ValueError` for arrays of the wrong shape, for flags that are not boolean
-    and for a state that is not one of this model's.
+    Every call raises `ValueError` for wrong shapes, flags that are not boolean, or a foreign state.
     """
 
     input_size: eqx.AbstractVar[int]
@@ -42,7 +40,7 @@ class SequenceModel(eqx.Module):
 
     @abc.abstractmethod
     def init(self) -> PyTree:
-        """The state before the first observation."""
+        """Return the state before the first observation."""
 
     @abc.abstractmethod
     def __call__(
@@ -54,18 +52,18 @@ class SequenceModel(eqx.Module):
         method: str = "auto",
         axis: str | None = None,
     ) -> tuple[PyTree, Float[Array, "time {self.output_size}"]]:
-        """Reads a tape; returns the state after it and one output per step.
+        """Read a tape; return the state after it and one output per step.
 
-        `method` and `axis` are passed to `mmrl.scan.scan`; models that are no monoid know only
-        "sequential" and None. With an `axis`, `xs`, `begin` and the outputs are this device's
-        stretch; `state`, and the state after the whole tape, are those of all devices.
+        `method` and `axis` are passed to `mmrl.scan.scan`; models that are not monoids accept only
+        "sequential" and None. With an `axis`, `xs`, `begin` and the outputs are this device's part
+        of the tape; `state`, before and after the whole tape, is equal on all devices.
         """
 
     @abc.abstractmethod
     def step(
         self, state: PyTree, x: Float[Array, " {self.input_size}"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Float[Array, " {self.output_size}"]]:
-        """Reads one observation: equal to a tape of length one."""
+        """Read one observation, as a tape of length one; return the new state and the output."""
 
     @abc.abstractmethod
     def lookahead(
@@ -80,33 +78,34 @@ class SequenceModel(eqx.Module):
     ) -> tuple[
         PyTree, Float[Array, "time {self.output_size}"], Float[Array, "time {self.output_size}"]
     ]:
-        """Also returns the output at t + 1 had `next_xs[t]` followed `xs[t]` in the same episode.
+        """Read a tape; return also the output at t + 1 if `next_xs[t]` had followed `xs[t]`.
 
-        One more step from each state, no second scan: s'_t has seen o_0, …, o_t and o'_t. (Reading
-        the tape of next observations instead, as the paper's code does, never shows it o_0.)
+        One more step from each state, no second scan: s'_t has seen o_0, …, o_t and o'_t. (The
+        paper's code reads the tape of next observations instead, so its memory never sees o_0.)
         """
 
 
 class Memory(SequenceModel):
-    """A memory monoid ((H, •, e), f, g): `encode` is f, `decode` is g.  Definition 3.2, Eqs. 5-8.
+    """Memory monoids ((H, •, e), f, g): `encode` is f, `decode` is g.  Definition 3.2, Eqs. 5-8.
 
-    The state is one element of H. Subclasses give the monoid, f and g for a single step.
+    The state is one element of H. Subclasses define the monoid, and f and g for a single step.
     """
 
     monoid: eqx.AbstractVar[Monoid]
 
     @abc.abstractmethod
     def encode(self, x: Float[Array, " {self.input_size}"]) -> PyTree:
-        """f: one observation as an element of H."""
+        """Return f(x): one observation as an element of H."""
 
     @abc.abstractmethod
     def decode(
         self, h: PyTree, x: Float[Array, " {self.input_size}"]
     ) -> Float[Array, " {self.output_size}"]:
-        """g: the Markov state, from the element and the latest observation."""
+        """Return g(h, x): the Markov state, from the element and the latest observation."""
 
     @promoting
     def init(self) -> PyTree:
+        """Return the identity of H."""
         return like_result(self.monoid.identity(), self.encode, jnp.zeros(self.input_size))
 
     def states(
@@ -118,7 +117,7 @@ class Memory(SequenceModel):
         method: str = "auto",
         axis: str | None = None,
     ) -> tuple[PyTree, PyTree]:
-        """(h_t = state • f(x_0) • … • f(x_t) with resets for every t; the last).  Eqs. 7, 20-22."""
+        """Return h_t = state • f(x_0) • … • f(x_t) with resets, and the last.  Eqs. 7, 20-22."""
         elements = like(jax.vmap(self.encode)(xs), state), begin
         start = state, jnp.zeros((), bool)
         hs, last = scan_and_last(Resettable(self.monoid), elements, start, method=method, axis=axis)
@@ -132,6 +131,7 @@ class Memory(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
+        """Read one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         element = like(self.encode(x), state), jnp.asarray(begin)
         h, _ = Resettable(self.monoid)((state, jnp.zeros((), bool)), element)
@@ -141,6 +141,7 @@ class Memory(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
+        """Read a tape; return also the output after `next_xs[t]` at each step."""
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.monoid)(hs, like(jax.vmap(self.encode)(next_xs), hs))
@@ -149,10 +150,7 @@ class Memory(SequenceModel):
 
 @promoting
 def dense(layer: eqx.nn.Linear, x: Float[Array, " in"]) -> Float[Array, " out"]:
-    """W x + b, as x Wᵀ + b.
-
-    `layer(x)` gives the same, but `vmap` transposes and copies its product: slower on a CPU.
-    """
+    """Return W x + b, as x Wᵀ + b; `layer(x)` under `vmap` copies its product, slower on a CPU."""
     y = x @ layer.weight.T
     return y if layer.bias is None else y + layer.bias
 
@@ -168,5 +166,5 @@ def bounded_exp(
 
 
 def normalized(norm: eqx.nn.LayerNorm, x: Float[Array, " size"]) -> Float[Array, " size"]:
-    """Return norm(x), or x if it is a single number, which every norm makes constant."""
+    """Return norm(x), or x itself if it has one entry, which every norm maps to a constant."""
     return norm(x) if x.size > 1 else x

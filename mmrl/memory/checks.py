@@ -1,4 +1,4 @@
-"""Checks of what a memory is built from and called with: an error that names the argument."""
+"""Checks of the arguments of a memory, with errors that name the argument."""
 
 import numbers
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from mmrl._random import one_key
 
 
 def check_sizes(key: Any, /, **sizes: Any) -> None:
-    """Raises `ValueError` unless `key` is a key and every size a whole number of at least 1."""
+    """Raise `ValueError` unless `key` is a key and every size a whole number of at least 1."""
     one_key(key)
     for name, size in sizes.items():
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
@@ -20,11 +20,11 @@ def check_sizes(key: Any, /, **sizes: Any) -> None:
 
 
 def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: Any) -> list[Array]:
-    """Return `begin` and the inputs as arrays. Free once jitted.
+    """Return `begin` and the inputs as arrays. The checks are free once jitted.
 
-    Raises `ValueError` for what would else fail deep inside a scan.
+    Raises `ValueError` for arguments that would otherwise fail deep inside a scan.
     """
-    whole = not hasattr(begin, "dtype")  # 0 and 1 of Python are flags
+    whole = not hasattr(begin, "dtype")  # Python's 0 and 1 count as flags
     begin, *arrays = (_array(name, x) for name, x in {"begin": begin, **inputs}.items())
     begin = begin.astype(bool) if whole and jnp.issubdtype(begin.dtype, jnp.integer) else begin
     shapes = [x.shape for x in arrays]
@@ -68,10 +68,10 @@ def _array(name: str, values: Any) -> Array:
 
 
 def shapes_of(tree: PyTree) -> PyTree:
-    """Return a pytree of the shapes of its arrays."""
+    """Return a pytree of the shapes of the arrays in `tree`."""
     return jax.tree.map(jnp.shape, tree)
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names in backticks, with commas between them."""
+    """Return names in backticks, separated by commas."""
     return ", ".join(f"`{name}`" for name in names)

@@ -1,7 +1,7 @@
 """The Elman network, Elman 1990: a recurrence that is not a monoid.
 
-Its step mixes h_{t-1} nonlinearly, so the product of two steps is no simpler than the two steps
-one after the other: it cannot be run in parallel over time.
+Its step mixes h_{t-1} nonlinearly, so the product of two steps is no simpler than the two steps in
+sequence: it cannot run in parallel over time.
 """
 
 import equinox as eqx
@@ -16,7 +16,7 @@ from mmrl.memory.recurrent import Recurrent
 
 
 class Elman(Recurrent):
-    """h_t = tanh(W x_t + U h_{t-1} + b),  y_t = C h_t.  Elman 1990."""
+    """Elman network: h_t = tanh(W x_t + U h_{t-1} + b),  y_t = C h_t.  Elman 1990."""
 
     input_size: int = eqx.field(static=True)
     output_size: int = eqx.field(static=True)
@@ -35,12 +35,15 @@ class Elman(Recurrent):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[2])
 
     def init(self) -> PyTree:
+        """Return zeros."""
         return jnp.zeros(self.recur.weight.shape[0])
 
     @promoting
     def cell(self, h, x) -> PyTree:
+        """Return h_t."""
         return jnp.tanh(self.read_in(x) + self.recur(h))
 
     @promoting
     def read(self, h, x) -> Array:
+        """Return y_t."""
         return dense(self.read_out, h)

@@ -1,4 +1,4 @@
-"""Fast and forgetful memory, Morad et al. 2023: gated traces, seen through a bank of clocks."""
+"""Fast and forgetful memory, Morad et al. 2023: gated traces that decay and oscillate."""
 
 import math
 
@@ -14,24 +14,24 @@ from mmrl.monoid import Decay
 
 
 class FFM(Memory):
-    """z_t = W₃ [Re X_t ‖ Im X_t],  y_t = LN(z_t ⊙ g) + s ⊙ (1 - g),  g = σ(W₄ x_t).
+    """Fast and forgetful memory: decaying, oscillating traces behind a gate.  Eqs. 72-75.
 
-    X_t = Σ_s γ^{t-s} ⊙ (u_s 1ᵀ) with u = (W₁ x) ⊙ σ(W₂ x), one row per trace and one column per
-    context; γ = exp(-α ⊕ iω). All columns of f(x) are alike: what tells them apart is ω, the speed
-    of their clock. So far Eqs. 72-75; the skip s = W x is needed where sizes differ.
+    z_t = W₃ [Re X_t ‖ Im X_t],  y_t = LN(z_t ⊙ g) + s ⊙ (1 - g),  g = σ(W₄ x_t), with X_t = Σ_s
+    γ^{t-s} ⊙ (u_s 1ᵀ), u = (W₁ x) ⊙ σ(W₂ x) and γ = exp(-α ⊕ iω). X has one row per trace and one
+    column per context. All columns of f(x) are equal; they differ only in ω, the frequency of their
+    oscillation. The skip s = W x is needed where sizes differ.
 
-    y_t is what the code of the paper computes, and memax. `printed` gives Eq. 76 instead, with the
-    plus sign that it lost: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). That is another model. A norm
-    behind the gate undoes it, but for what differs from feature to feature: as the gate closes, the
-    memory's part stays nearly as large as it was, while a gate behind the norm takes it to 0. The
-    MLP, which the paper does not describe, is W₆ GELU(W₅ x), as wide as y. On three tasks both
-    forms end alike; on RepeatFirst the areas under their curves are 0.69 and 0.51, with intervals
-    that overlap (six seeds; `mmrl experiment ffm`). The code's form is the
-    default.
+    y_t is computed as in the paper's code and in memax. `printed` selects Eq. 76 instead, with the
+    plus sign that is missing in print: y_t = MLP(LN(z_t)) ⊙ g + s ⊙ (1 - g). That is a different
+    model. A norm after the gate cancels the gate, except for differences between features: as the
+    gate closes, the memory's part keeps nearly its full size, whereas a gate after the norm takes
+    it to 0. The MLP, which the paper does not describe, is W₆ GELU(W₅ x), as wide as y. On three
+    tasks both forms end equal; on RepeatFirst the areas under their curves are 0.69 and 0.51, with
+    intervals that overlap (six seeds; `mmrl experiment ffm`). The code's form is the default.
 
     α > 0 (per step) and ω > 0 (radians per step) are stored as logarithms, so that no update can
     make a trace grow. At the start α is evenly spaced over `decay`, and the periods 2π/ω over
-    `period` steps. The paper's periods start at 1, which is a clock that stands still.
+    `period` steps. The paper's periods start at 1, which is a constant phase.
     """
 
     input_size: int = eqx.field(static=True)
@@ -44,7 +44,7 @@ class FFM(Memory):
     gate: eqx.nn.Linear
     skip: eqx.nn.Linear
     norm: eqx.nn.LayerNorm
-    mlp: tuple[eqx.nn.Linear, eqx.nn.Linear] | None  # of Eq. 76 as printed
+    mlp: tuple[eqx.nn.Linear, eqx.nn.Linear] | None  # Eq. 76 as printed
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FFM(Memory):
         context_size: int = 4,
         decay: tuple[float, float] = (1e-6, 0.5),
         period: tuple[float, float] = (2.0, 1000.0),
-        printed: bool | int = False,  # 0 or 1 where a config or the command line says it
+        printed: bool | int = False,  # 0 or 1 from a config or the command line
         key: PRNGKeyArray,
     ):
         check_sizes(key, input_size=input_size, output_size=output_size)
@@ -81,17 +81,19 @@ class FFM(Memory):
 
     @property
     def monoid(self) -> Decay:
-        """`Decay` with the present α and ω."""
+        """`Decay` with the current α and ω."""
         return Decay(bounded_exp(self.log_alpha), bounded_exp(self.log_omega, 16.0))
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the trace of one observation, f(x) = (u 1ᵀ, 1)."""
         u = dense(self.write, x) * jax.nn.sigmoid(dense(self.write_gate, x))
         columns = jnp.broadcast_to(u[:, None], (self.log_alpha.size, self.log_omega.size))
         return jax.lax.complex(columns, jnp.zeros_like(columns)), jnp.ones(())
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         trace, _ = h
         z = dense(self.mix, jnp.concatenate([trace.real.ravel(), trace.imag.ravel()]))
         gate = jax.nn.sigmoid(dense(self.gate, x))

@@ -1,4 +1,4 @@
-"""Frame stacking, Mnih et al. 2015: remember the last few observations as they are."""
+"""Frame stacking, Mnih et al. 2015: store the last few observations unchanged."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,9 +11,10 @@ from mmrl.monoid import Window
 
 
 class FrameStack(Memory):
-    """y_t = W [x_{t-k+1} ‖ … ‖ x_t], with zeros for what lies before the episode.
+    """The last k observations: y_t = W [x_{t-k+1} ‖ … ‖ x_t], with zeros before the episode.
 
-    The delay line every other memory has to beat: exact for k steps, blind beyond. `frames` is k.
+    A delay line, which every other memory has to beat: exact for k steps, blind beyond. `frames` is
+    k.
     """
 
     input_size: int = eqx.field(static=True)
@@ -29,9 +30,11 @@ class FrameStack(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return a window of one observation."""
         items, _ = self.monoid.identity()
         return items.at[-1].set(x), jnp.ones(())
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         return dense(self.read_out, h[0].ravel())

@@ -12,9 +12,10 @@ from mmrl.memory.recurrent import Recurrent
 
 
 class GRU(Recurrent):
-    """h_t = (1 - z) ⊙ n + z ⊙ h_{t-1},  n = tanh(W x + r ⊙ (U h_{t-1} + b)).  Cho et al. 2014.
+    """Gated recurrent unit.  Cho et al. 2014.
 
-    The cell is Equinox's: the reset gate r acts after the matrix product, as in cuDNN.
+    h_t = (1 - z) ⊙ n + z ⊙ h_{t-1},  n = tanh(W x + r ⊙ (U h_{t-1} + b)). The cell is Equinox's:
+    the reset gate r acts after the matrix product, as in cuDNN.
     """
 
     input_size: int = eqx.field(static=True)
@@ -32,12 +33,15 @@ class GRU(Recurrent):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
 
     def init(self) -> PyTree:
+        """Return zeros."""
         return jnp.zeros(self.gru.hidden_size)
 
     @promoting
     def cell(self, h, x) -> PyTree:
+        """Return h_t."""
         return self.gru(x, h)
 
     @promoting
     def read(self, h, x) -> Array:
+        """Return y_t."""
         return dense(self.read_out, h)

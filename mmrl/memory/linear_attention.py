@@ -14,18 +14,19 @@ from mmrl.monoid import Sum
 
 
 def elu_plus_one(x: Float[Array, " key"]) -> Float[Array, " key"]:
-    """φ(x) = elu(x) + 1 > 0.  Katharopoulos et al. 2020, Eq. 7."""
+    """Return the feature map φ(x) = elu(x) + 1 > 0.  Katharopoulos et al. 2020, Eq. 7."""
     return jax.nn.elu(x) + 1
 
 
 class LinearAttention(Memory):
-    """y_t = W (Σ_s φ(q_t)ᵀφ(k_s) v_s) / (Σ_s φ(q_t)ᵀφ(k_s)) over s ≤ t.  Eqs. 9-13.
+    """Linear attention: a weighted mean of all past values, in a state of fixed size.  Eqs. 9-13.
 
-    The state (A, a) = (Σ φ(k) vᵀ, Σ φ(k)) grows by one outer product per step, and the weights of
-    the values in y_t sum to 1. Eqs. 12-13 leave out φ, which keeps the weights positive, and print
-    A φ(q) for Aᵀφ(q). The output is linear: MLPs and residual connections belong to `Residual`.
-    `feature_map` is φ: a function of one vector whose result has the same size and no negative
-    entry. `key_size` × `value_size` is the shape of A.
+    y_t = W (Σ_s φ(q_t)ᵀφ(k_s) v_s) / (Σ_s φ(q_t)ᵀφ(k_s)) over s ≤ t. The state (A, a) = (Σ φ(k) vᵀ,
+    Σ φ(k)) grows by one outer product per step, and the weights of the values in y_t sum to 1. Eqs.
+    12-13 leave out φ, which keeps the weights positive, and print A φ(q) for Aᵀφ(q). The output is
+    linear: MLPs and residual connections belong to `Residual`. `feature_map` is φ: a function of
+    one vector whose result has the same size and no negative entry. `key_size` × `value_size` is
+    the shape of A.
     """
 
     input_size: int = eqx.field(static=True)
@@ -60,18 +61,23 @@ class LinearAttention(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return φ(k) vᵀ and φ(k) of one observation."""
         k, v = self.feature_map(dense(self.key, x)), dense(self.value, x)
         return outer(k, v), k
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         values, weights = h
         q = self.feature_map(dense(self.query, x))
-        # Only features that underflow to zero need the 1e-6.
+        # The 1e-6 matters only for features that underflow to zero.
         return dense(self.read_out, q @ values / (q @ weights + 1e-6))
 
 
 def outer(a: Float[Array, " row"], b: Float[Array, " column"]) -> Float[Array, "row column"]:
-    """a bᵀ, as a matrix product: its derivatives are matrix products too, not sums over rows and
-    columns, which on a CPU take ten times as long."""
+    """Return a bᵀ as a matrix product.
+
+    Its derivatives are then matrix products too, rather than sums over rows and columns, which take
+    ten times as long on a CPU.
+    """
     return a[:, None] @ b[None]

@@ -14,14 +14,14 @@ from mmrl.monoid import Affine
 
 
 class LRU(Memory):
-    """h_t = λ ⊙ h_{t-1} + γ ⊙ B x_t,  y_t = Re(C h_t) + D x_t.  Eqs. 67-71; Orvieto et al., Eq. 7.
+    """Linear recurrent unit: h_t = λ ⊙ h_{t-1} + γ ⊙ B x_t,  y_t = Re(C h_t) + D x_t.
 
-    λ = exp(-exp(ν) + i exp(θ)) has |λ| ≤ 1 whatever the parameters. γ = √(1 - |λ|²), missing from
-    Eq. 70, gives h the scale of x; Orvieto et al. start there and then train γ by itself, which
-    adds nothing to a trained B, so that here it stays tied to λ. Eq. 71 leaves out D, a full matrix
-    here, since sizes may differ; in place of its MLP there is `Residual`. `state_size` counts
-    complex units. At the start |λ|² is uniform over `decay`², and the argument of λ over
-    (0, `phase`) radians per step.
+    Eqs. 67-71; Orvieto et al., Eq. 7. λ = exp(-exp(ν) + i exp(θ)) has |λ| ≤ 1 for all parameters. γ
+    = √(1 - |λ|²), missing from Eq. 70, gives h the scale of x. Orvieto et al. then train γ by
+    itself, which is redundant with a trained B, so γ stays tied to λ here. Eq. 71 leaves out D, a
+    full matrix here, since sizes may differ; `Residual` replaces its MLP. `state_size` counts
+    complex units. At the start |λ|² is uniform over `decay`², and the argument of λ over (0,
+    `phase`) radians per step.
     """
 
     input_size: int = eqx.field(static=True)
@@ -54,7 +54,7 @@ class LRU(Memory):
         self.monoid = Affine((state_size,), jnp.complex64)
         modulus_squared = jax.random.uniform(keys[0], (state_size,), minval=low**2, maxval=high**2)
         fade = -0.5 * jnp.log(jnp.maximum(modulus_squared, 1e-6))
-        # A |λ|² that float32 rounds to 1 never fades: take the slowest of `decay` instead.
+        # A |λ|² that float32 rounds to 1 would never fade: take the slowest of `decay` instead.
         self.nu = jnp.log(jnp.where(fade > 0, fade, -math.log(high)))
         self.theta = jnp.log(jax.random.uniform(keys[1], (state_size,), minval=1e-4, maxval=phase))
         normal = jax.random.normal
@@ -65,17 +65,19 @@ class LRU(Memory):
     @property
     @promoting
     def eigenvalues(self) -> Complex[Array, " h"]:
-        """λ, one per unit; |λ|^t is how much of an observation is left after t steps."""
-        # A float32 has no digits left for phases beyond exp(16).
+        """Eigenvalues λ, one per unit; |λ|^t is the share of an input left after t steps."""
+        # Beyond exp(16), a float32 has no digits left for the phase.
         return jnp.exp(-bounded_exp(self.nu) + 1j * bounded_exp(self.theta, 16.0))
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the map (λ, γ ⊙ B x) of one observation."""
         gain = jnp.sqrt(-jnp.expm1(-2 * bounded_exp(self.nu)))  # exact where 1 - |λ|² cancels
         real, imag = gain[None, :, None] * self.read_in
         return self.eigenvalues, jax.lax.complex(x @ real.T, x @ imag.T)
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         real, imag = self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)

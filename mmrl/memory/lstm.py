@@ -12,10 +12,11 @@ from mmrl.memory.recurrent import Recurrent
 
 
 class LSTM(Recurrent):
-    """c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t).  Hochreiter & Schmidhuber 1997.
+    """Long short-term memory.  Hochreiter & Schmidhuber 1997.
 
-    The state is (h, c). The cell is Equinox's, but the forget gate's bias starts at 1, so that a
-    new network remembers (Jozefowicz et al. 2015), and the others at 0.
+    c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t). The state is (h, c). The cell is Equinox's, but
+    the bias of the forget gate starts at 1, so that a new network remembers (Jozefowicz et al.
+    2015), and the other biases at 0.
     """
 
     input_size: int = eqx.field(static=True)
@@ -35,13 +36,16 @@ class LSTM(Recurrent):
         self.read_out = eqx.nn.Linear(state_size, output_size, key=keys[1])
 
     def init(self) -> PyTree:
+        """Return zeros (h, c)."""
         zero = jnp.zeros(self.lstm.hidden_size)
         return zero, zero
 
     @promoting
     def cell(self, h, x) -> PyTree:
+        """Return (h_t, c_t)."""
         return self.lstm(x, h)
 
     @promoting
     def read(self, h, x) -> Array:
+        """Return h_t, mapped to the output size."""
         return dense(self.read_out, h[0])

@@ -1,4 +1,4 @@
-"""Max-plus memory: remembers the best match so far, and lets it fade."""
+"""Max-plus memory: the best match so far, which fades."""
 
 import equinox as eqx
 import jax
@@ -12,11 +12,11 @@ from mmrl.monoid import Max
 
 
 class MaxPlus(Memory):
-    """m_t = max(m_{t-1} - softplus(W_w x_t), W x_t),  y_t = C m_t.
+    """Max-plus memory: m_t = max(m_{t-1} - softplus(W_w x_t), W x_t),  y_t = C m_t.
 
-    The max operator that Morad et al. 2024 leave as future work. It notices an event once and is
-    not diluted by what follows. The fade is a subtraction: a factor would not be associative. At
-    the start a unit fades by 0.001 to 0.1 per step.
+    This is the max operator that Morad et al. 2024 leave as future work. It notices an event once,
+    and later events do not dilute it. The fade is a subtraction because a factor would not be
+    associative. At the start a unit fades by 0.001 to 0.1 per step.
     """
 
     input_size: int = eqx.field(static=True)
@@ -41,8 +41,10 @@ class MaxPlus(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the fade and the match of one observation."""
         return -jax.nn.softplus(dense(self.fade, x)), dense(self.write, x)
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         return dense(self.read_out, h[1])

@@ -1,4 +1,4 @@
-"""minGRU, Feng et al. 2024: a GRU whose gate does not look at the state, and so is a monoid."""
+"""minGRU, Feng et al. 2024: a GRU whose gate does not depend on the state, hence a monoid."""
 
 import equinox as eqx
 import jax
@@ -11,10 +11,11 @@ from mmrl.monoid import Affine
 
 
 class MinGRU(Memory):
-    """h_t = (1 - z) ⊙ h_{t-1} + z ⊙ W x_t,  z = σ(W_z x_t),  y_t = C h_t.  Feng et al. 2024, §3.1.
+    """Minimal gated recurrent unit.  Feng et al. 2024, §3.1.
 
-    Affine with a gain that depends on the observation, which the LRU's does not: an uninteresting
-    step can leave the memory as it was. h is a weighted mean of what was seen.
+    h_t = (1 - z) ⊙ h_{t-1} + z ⊙ W x_t,  z = σ(W_z x_t),  y_t = C h_t. This is affine with a gain
+    that depends on the observation, unlike the gain of the LRU, so an uninteresting step can leave
+    the memory unchanged. h is a weighted mean of the inputs so far.
     """
 
     input_size: int = eqx.field(static=True)
@@ -37,9 +38,11 @@ class MinGRU(Memory):
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the map (1 - z, z ⊙ W x) of one observation."""
         logit = dense(self.gate, x)
         return jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit) * dense(self.candidate, x)
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         return dense(self.read_out, h[1])

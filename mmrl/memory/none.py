@@ -1,4 +1,4 @@
-"""No memory at all: the control that every other model has to beat."""
+"""A model without memory: the control that every other model has to beat."""
 
 import equinox as eqx
 import jax
@@ -12,10 +12,11 @@ _along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
 
 
 class Memoryless(SequenceModel):
-    """y_t = W x_t + b. The state is the empty tuple: the monoid of one element.
+    """No memory, y_t = W x_t + b. The state is the empty tuple: the monoid with one element.
 
-    Same call as the others, so that a `Net` with it, as in DQN and R2D2, differs in nothing but the
-    memory. Actor-critics take an `mmrl.nets.mlp` where they are told "none": another network.
+    It has the same calls as the other models, so a `Net` with it, as in DQN and R2D2, differs only
+    in the memory. For the name "none", actor-critics use an `mmrl.nets.mlp`, which is another
+    network.
     """
 
     input_size: int = eqx.field(static=True)
@@ -28,6 +29,7 @@ class Memoryless(SequenceModel):
         self.read_out = eqx.nn.Linear(input_size, output_size, key=key)
 
     def init(self) -> PyTree:
+        """Return the empty tuple."""
         return ()
 
     @promoting
@@ -37,6 +39,7 @@ class Memoryless(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
+        """Return the state and W x + b."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         return (), dense(self.read_out, x)
 
@@ -44,5 +47,6 @@ class Memoryless(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
+        """Return the state, and the outputs for `xs` and for `next_xs`."""
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         return (), _along(self.read_out, xs), _along(self.read_out, next_xs)

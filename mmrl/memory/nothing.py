@@ -9,12 +9,13 @@ from mmrl.memory.base import SequenceModel
 
 
 class Nothing(SequenceModel):
-    """y_t of no features: for a `Net` whose head sees the encoded observation alone."""
+    """Outputs without features: for a `Net` whose head sees only the encoded observation."""
 
     input_size: int = eqx.field(static=True)
     output_size: int = eqx.field(static=True, default=0)
 
     def init(self) -> PyTree:
+        """Return the empty tuple."""
         return ()
 
     @promoting
@@ -23,11 +24,13 @@ class Nothing(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
+        """Return the state and an empty output."""
         return (), jnp.zeros(0, x.dtype)
 
     @promoting
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
+        """Return the state, and empty outputs for `xs` and for `next_xs`."""
         nothing = jnp.zeros((len(xs), 0), xs.dtype)
         return (), nothing, nothing

@@ -1,4 +1,4 @@
-"""Memories of the user's own, built from their place: "my_module:MyMemory"."""
+"""Custom memories, found by module and name: "my_module:MyMemory"."""
 
 import functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _CALLS = ("init", "__call__", "step", "lookahead")
 
 
 def constructor(name: str) -> Callable[..., Any]:
-    """Return the constructor of a memory of the user's own; its errors name it."""
+    """Return the constructor of a custom memory; its errors name the memory."""
     own = find(name, "name")
     if not callable(own):
         raise ValueError(f"`name` must name a class or a function; got {name!r}, which is {own!r}.")
@@ -46,7 +46,7 @@ def constructor(name: str) -> Callable[..., Any]:
 
 
 def check_outputs(model: Any, input_size: int, output_size: int) -> None:
-    """Raise `ValueError` unless the calls of a memory give `output_size` numbers per step."""
+    """Raise `ValueError` unless the calls of a memory return `output_size` numbers per step."""
     x, begin = jnp.zeros((2, input_size)), jnp.array([True, False])
     calls: dict[str, Callable[[], Any]] = {
         "step": lambda: model.step(model.init(), x[0], begin[0]),

@@ -1,4 +1,4 @@
-"""Recurrences that are no monoid, behind the call of all memories."""
+"""Recurrences that are not monoids, with the calls of all memories."""
 
 import abc
 
@@ -12,17 +12,17 @@ from mmrl.memory.checks import check_call
 
 
 class Recurrent(SequenceModel):
-    """h_t = cell(h_{t-1}, x_t): a recurrence whose steps have no compact product, so no monoid."""
+    """A recurrence h_t = cell(h_{t-1}, x_t) that is not a monoid: steps have no compact product."""
 
     @abc.abstractmethod
     def cell(self, h: PyTree, x: Float[Array, " {self.input_size}"]) -> PyTree:
-        """The state after one more observation."""
+        """Return the state after one more observation."""
 
     @abc.abstractmethod
     def read(
         self, h: PyTree, x: Float[Array, " {self.input_size}"]
     ) -> Float[Array, " {self.output_size}"]:
-        """The output, from the state and the latest observation."""
+        """Return the output, from the state and the latest observation."""
 
     @promoting
     def states(
@@ -34,7 +34,7 @@ class Recurrent(SequenceModel):
         method: str = "auto",
         axis: str | None = None,
     ) -> tuple[PyTree, PyTree]:
-        """(h_t for every t, the last), one step after another."""
+        """Return h_t for every t, and the last, in one sequential pass."""
         if method not in ("auto", "sequential"):
             raise ValueError(
                 f"`method` must be 'auto' or 'sequential' for {type(self).__name__}, whose "
@@ -42,8 +42,8 @@ class Recurrent(SequenceModel):
             )
         if axis is not None:
             raise ValueError(
-                f"`axis` must be None for {type(self).__name__}: its steps have no product, so the "
-                f"device with a later stretch has to wait for those before it; got {axis!r}. Split "
+                f"`axis` must be None for {type(self).__name__}: its steps have no product, so a "
+                f"device with a later part has to wait for the earlier ones; got {axis!r}. Split "
                 "a tape over devices with a `Memory`, or give each device whole tapes."
             )
 
@@ -62,6 +62,7 @@ class Recurrent(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
+        """Read one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         h = self._reset_then_absorb(state, x, begin)
         return h, self.read(h, x)
@@ -70,6 +71,7 @@ class Recurrent(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
+        """Read a tape; return also the output after `next_xs[t]` at each step."""
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         hs, last = self.states(state, xs, begin, method=method, axis=axis)
         next_hs = jax.vmap(self.cell)(hs, next_xs)

@@ -14,9 +14,9 @@ _along = jax.vmap(dense, in_axes=(None, 0))  # one layer, every step of a tape
 
 
 class Block(eqx.Module):
-    """x ↦ x + (W₁ u + b₁) ⊙ σ(W₂ u + b₂),  u = GELU(memory(LN(x))).  Eq. 66, with the residual.
+    """Residual block: x ↦ x + (W₁ u + b₁) ⊙ σ(W₂ u + b₂).  Eq. 66, with the residual.
 
-    `before` and `after` are what happens to one step on either side of the memory.
+    u = GELU(memory(LN(x))). `before` and `after` act on one step, on either side of the memory.
     """
 
     norm: eqx.nn.LayerNorm
@@ -34,21 +34,21 @@ class Block(eqx.Module):
 
     @promoting
     def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
-        """LN(x), what the memory reads; x itself if its width is 1."""
+        """Return LN(x), the memory's input; x itself if its width is 1."""
         return normalized(self.norm, x)
 
     @promoting
     def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
-        """The block's output, from its input x and the memory's output y."""
+        """Return the block's output, from its input x and the memory's output y."""
         u = jax.nn.gelu(y)
         return x + dense(self.value, u) * jax.nn.sigmoid(dense(self.gate, u))
 
 
 class Residual(SequenceModel):
-    """W_out ∘ block_L ∘ … ∘ block_1 ∘ W_in: memories on top of one another.
+    """Stack of memories: W_out ∘ block_L ∘ … ∘ block_1 ∘ W_in.
 
-    The state is the tuple of the memories' states. Each of `memories` reads and writes vectors of
-    one width, the same for all. Layers of different kinds may be mixed.
+    The state is the tuple of the memories' states. All `memories` read and write vectors of the
+    same width. Layers of different kinds may be mixed.
     """
 
     input_size: int = eqx.field(static=True)
@@ -80,6 +80,7 @@ class Residual(SequenceModel):
         self.read_out = eqx.nn.Linear(width, output_size, key=keys[1])
 
     def init(self) -> PyTree:
+        """Return the initial states of all memories."""
         return tuple(block.memory.init() for block in self.blocks)
 
     @promoting
@@ -94,6 +95,7 @@ class Residual(SequenceModel):
 
     @promoting
     def step(self, state, x, begin) -> tuple[PyTree, Array]:
+        """Read one observation; return the new state and the output."""
         begin, x = check_call(self, state, begin, tape=False, x=x)
         x, after = dense(self.read_in, x), []
         for block, h in zip(self.blocks, state, strict=True):
@@ -106,8 +108,9 @@ class Residual(SequenceModel):
     def lookahead(
         self, state, xs, begin, next_xs, *, method="auto", axis=None
     ) -> tuple[PyTree, Array, Array]:
-        # Layer by layer: the next layer's hypothetical input is this layer's hypothetical output,
-        # while its state comes from what did happen.
+        """Read a tape; return also the output after `next_xs[t]` at each step."""
+        # In each layer, the hypothetical input is the previous layer's hypothetical output, while
+        # the state comes from the steps that did happen.
         begin, xs, next_xs = check_call(self, state, begin, tape=True, xs=xs, next_xs=next_xs)
         xs, next_xs, after = _along(self.read_in, xs), _along(self.read_in, next_xs), []
         for block, h in zip(self.blocks, state, strict=True):

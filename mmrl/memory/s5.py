@@ -13,18 +13,18 @@ from mmrl.monoid import Affine
 
 
 class S5(Memory):
-    """h_t = Λ̄ h_{t-1} + B̄ u_t,  y_t = 2 Re(C h_t) + D u_t: ḣ = Λ h + B u, sampled.  Eqs. 62-66.
+    """A sampled linear system ḣ = Λ h + B u, read as y_t = 2 Re(C h_t) + D u_t.  Eqs. 62-66.
 
-    Λ̄ = exp(ΛΔ), B̄ = Λ⁻¹ (Λ̄ - I) B: zero-order hold, exact for an input that is constant within a
-    step (Smith et al. 2023). Λ starts as the eigenvalues of the normal HiPPO matrix, whose
-    state holds the coefficients of the past in Legendre polynomials. They come in conjugate pairs,
-    so one of each pair is kept and the output doubled: `state_size` complex units stand for twice
-    as many real ones, in `blocks` copies of a smaller HiPPO matrix. B and C start as real matrices,
-    seen in the basis of the eigenvectors. Eq. 66 leaves out 2 Re(·) and D; its GELU and gate are
-    in `Residual`.
+    h_t = Λ̄ h_{t-1} + B̄ u_t with Λ̄ = exp(ΛΔ), B̄ = Λ⁻¹ (Λ̄ - I) B: zero-order hold, exact for an
+    input that is constant within a step (Smith et al. 2023). Λ starts as the eigenvalues of the
+    normal HiPPO matrix, whose state holds the coefficients of the past in Legendre polynomials.
+    They come in conjugate pairs, so one of each pair is kept and the output doubled: `state_size`
+    complex units stand for twice as many real ones, in `blocks` copies of a smaller HiPPO matrix. B
+    and C start as real matrices, transformed to the basis of the eigenvectors. Eq. 66 leaves out 2
+    Re(·) and D; its GELU and gate are in `Residual`.
 
-    Re Λ = -exp(`log_decay`) < 0 keeps |Λ̄| ≤ 1 whatever the parameters. Δ is one number per unit,
-    at the start log-uniform over `step_size`, in units of the time between observations.
+    Re Λ = -exp(`log_decay`) < 0 keeps |Λ̄| ≤ 1 for all parameters. Δ is one number per unit, at the
+    start log-uniform over `step_size`, in units of the time between observations.
     """
 
     input_size: int = eqx.field(static=True)
@@ -67,7 +67,7 @@ class S5(Memory):
         )
         write = jax.random.normal(keys[1], (2 * state_size, input_size)) / np.sqrt(input_size)
         read = jax.random.normal(keys[2], (output_size, 2 * state_size)) / np.sqrt(2 * state_size)
-        # Vᴴ B and C V, in real and imaginary parts.
+        # Real and imaginary parts of Vᴴ B and C V.
         self.read_in = jnp.stack([basis.real.T @ write, -basis.imag.T @ write])
         self.read_out = jnp.stack([read @ basis.real, read @ basis.imag])
         self.skip = eqx.nn.Linear(input_size, output_size, key=keys[3])
@@ -75,11 +75,12 @@ class S5(Memory):
     @property
     @promoting
     def eigenvalues(self) -> Complex[Array, " h"]:
-        """Λ̄ = exp(ΛΔ), one per unit; |Λ̄|^t is how much of an input is left after t steps."""
+        """Eigenvalues Λ̄ = exp(ΛΔ), one per unit: |Λ̄|^t of an input is left after t steps."""
         return jnp.exp(self._rate())
 
     @promoting
     def encode(self, x) -> PyTree:
+        """Return the map (Λ̄, B̄ u) of one observation."""
         rate, step = self._rate(), self._step()
         hold = step * jnp.expm1(rate) / rate  # Λ⁻¹ (Λ̄ - I), exact for short steps
         held = hold[:, None] * jax.lax.complex(*self.read_in)
@@ -87,11 +88,12 @@ class S5(Memory):
 
     @promoting
     def decode(self, h, x) -> Array:
+        """Return y_t."""
         real, imag = 2 * self.read_out
         return h[1].real @ real.T - h[1].imag @ imag.T + dense(self.skip, x)
 
     def _rate(self):
-        # Bounded so that ΛΔ and the square of its inverse are neither 0 nor ∞.
+        # The bounds keep ΛΔ and the square of its inverse away from 0 and ∞.
         decay, frequency = jnp.clip(self.log_decay, -20, 20), jnp.clip(self.frequency, -1e8, 1e8)
         return (-jnp.exp(decay) + 1j * frequency) * self._step()
 
@@ -100,10 +102,10 @@ class S5(Memory):
 
 
 def hippo(size: int) -> Float64[np.ndarray, "size size"]:
-    """The normal part of HiPPO-LegS: -½ I plus a skew-symmetric matrix.  Gu, Goel & Ré 2022.
+    """Return the normal part of HiPPO-LegS: -½ I plus a skew-symmetric matrix.  Gu, Goel & Ré 2022.
 
-    HiPPO-LegS itself is this minus p pᵀ, p_n = √(n + ½); it is not normal, and its eigenvectors
-    are too ill-conditioned to be of use.
+    HiPPO-LegS itself is this matrix minus p pᵀ, p_n = √(n + ½); it is not normal, and its
+    eigenvectors are too ill-conditioned to be of use.
     """
     root = np.sqrt(2 * np.arange(size) + 1.0)
     lower = np.tril(np.outer(root, root), -1) / 2
@@ -113,9 +115,9 @@ def hippo(size: int) -> Float64[np.ndarray, "size size"]:
 def diagonalise(
     matrix: Float64[np.ndarray, "size size"],
 ) -> tuple[Complex128[np.ndarray, " half"], Complex128[np.ndarray, "size half"]]:
-    """The eigenvalues in the upper half plane, and their orthonormal eigenvectors as columns.
+    """Return the eigenvalues in the upper half plane, and orthonormal eigenvectors as columns.
 
-    For a real normal matrix of even size whose eigenvalues share one real part.
+    `matrix` is a real normal matrix of even size whose eigenvalues share one real part.
     """
     half = len(matrix) // 2
     real = np.mean(np.diag(matrix))

@@ -1,7 +1,8 @@
 """Monoids: a set with an associative operator and an identity.
 
-`core` is the first read: what a monoid is, sums, affine maps, and how to make a monoid of others.
-`more` holds those that later chapters need, and `testing` checks whether your operator is a monoid.
+Read `core` first: what a monoid is, sums, affine maps, and how to build a monoid from others.
+`more` holds the monoids that later chapters need; `testing` checks whether your operator is a
+monoid.
 """
 
 from typing import TYPE_CHECKING

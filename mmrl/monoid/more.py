@@ -1,6 +1,6 @@
-"""More monoids, each for a memory, a target, a statistic or a buffer that a later chapter needs.
+"""More monoids, each for a memory, a target, a statistic or a buffer of a later chapter.
 
-| monoid | where it serves |
+| monoid | use |
 |---|---|
 | `MatrixAffine` | Gated DeltaNet, the belief of a hidden Markov model |
 | `Decay` | fast and forgetful memory |
@@ -20,7 +20,7 @@ from jaxtyping import Array, Complex, Float, PyTree, Shaped
 from mmrl._dtypes import promoting
 from mmrl.monoid.core import Monoid
 
-# What the elements are, in the words of each monoid's equation.
+# Types of the elements, named after the terms of each monoid's equation.
 Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
 Triple = tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]
 Pairs = tuple[Float[Array, "*h"], ...]
@@ -31,17 +31,19 @@ Items = tuple[Float[Array, "k ..."], Float[Array, ""]]
 
 
 class MatrixAffine(Monoid):
-    """(M, X) • (M', X') = (M M', X M' + X'): `Affine` with a matrix acting from the right.
+    """Affine maps with a matrix that acts from the right: (M, X) • (M', X') = (M M', X M' + X').
 
-    The state X maps keys to values, so a transition multiplies on the key side. Gated DeltaNet
-    is M = α (I - β k kᵀ), X = β v kᵀ (Yang et al. 2025, Eq. 10). M = transition matrix of a hidden
-    Markov model, X empty, gives its exact belief. `values` × `keys` is the shape of X.
+    The state X maps keys to values, so a transition multiplies on the key side. `values` × `keys`
+    is the shape of X. Gated DeltaNet is M = α (I - β k kᵀ), X = β v kᵀ (Yang et al. 2025, Eq. 10).
+    With M the transition matrix of a hidden Markov model and X empty, the product is the exact
+    belief.
     """
 
     values: int = eqx.field(static=True)
     keys: int = eqx.field(static=True)
 
     def identity(self) -> Matrices:
+        """Return the identity matrix and a zero sum."""
         return jnp.eye(self.keys), jnp.zeros((self.values, self.keys))
 
     @promoting
@@ -51,16 +53,17 @@ class MatrixAffine(Monoid):
 
 
 class Decay(Monoid):
-    """(X, t) • (X', t') = (X exp(t' (-α + iω)) + X', t + t'): a sum that fades.  Eqs. 72-74.
+    """A sum that fades: (X, t) • (X', t') = (X exp(t' (-α + iω)) + X', t + t').  Eqs. 72-74.
 
-    The trace of fast and forgetful memory. `t` counts steps since the start, so the decay of a
-    block is known from its length alone. α > 0 is in 1/steps, ω in radians per step.
+    This is the trace of fast and forgetful memory. `t` counts steps since the start, so the length
+    of a block determines its decay. α > 0 is in 1/steps, ω in radians per step.
     """
 
     alpha: Float[Array, " trace"]
     omega: Float[Array, " context"]
 
     def identity(self) -> Trace:
+        """Return an empty trace of 0 steps."""
         return jnp.zeros((self.alpha.size, self.omega.size), jnp.complex64), jnp.zeros(())
 
     @promoting
@@ -70,21 +73,26 @@ class Decay(Monoid):
 
     @promoting
     def gain(self, time: Float[Array, ""]) -> Complex[Array, "trace context"]:
-        """exp(t (-α + iω)): what t steps leave. (X, t) is the affine map (gain(t), X) in short."""
+        """Return exp(t (-α + iω)), the factor by which t steps fade a trace.
+
+        The element (X, t) is short for the affine map (gain(t), X).
+        """
         fade, turn = jnp.exp(-time * self.alpha), jnp.exp(1j * (time * self.omega))
         return fade[:, None] * turn[None, :]
 
 
 class Max(Monoid):
-    """(w, m) • (w', m') = (w + w', max(m + w', m')): the largest value, faded by w ≤ 0.
+    """The largest value, faded by w ≤ 0 per step: (w, m) • (w', m') = (w + w', max(m + w', m')).
 
-    Max-plus affine maps, the "max operator" that the paper leaves as future work. Fading the past
-    at each combine, max(γ m, m'), is not associative: w must tell how much. w = 0 fades nothing.
+    These are max-plus affine maps, the "max operator" that the paper leaves as future work. To fade
+    the past at each combine, max(γ m, m'), is not associative; the element must carry the amount w.
+    With w = 0 the past does not fade.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Pair:
+        """Return fade 0 and maximum -∞."""
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
     @promoting
@@ -94,34 +102,38 @@ class Max(Monoid):
 
 
 class LogSumExp(Monoid):
-    """(w, m) • (w', m') = (w + w', log(exp(m + w') + exp(m'))): `Affine` in the log domain."""
+    """`Affine` in the log domain: (w, m) • (w', m') = (w + w', log(exp(m + w') + exp(m')))."""
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Pair:
+        """Return fade 0 and log-sum -∞."""
         return jnp.zeros(self.shape), jnp.full(self.shape, -jnp.inf)
 
     @promoting
     def __call__(self, a: Pair, b: Pair) -> Pair:
         (a_fade, a_log), (b_fade, b_log) = a, b
         faded = a_log + b_fade
-        # JAX's derivative of log(0 + 0) is NaN; there is nothing to differentiate, so it is 0.
+        # JAX's derivative of log(0 + 0) is NaN; the result is the constant -∞, so the derivative is
+        # 0.
         empty = jnp.maximum(faded, b_log) == -jnp.inf
         both = jnp.logaddexp(jnp.where(empty, 0, faded), jnp.where(empty, 0, b_log))
         return a_fade + b_fade, jnp.where(empty, -jnp.inf, both)
 
 
 class Moments(Monoid):
-    """(n, μ, M₂) of two samples from those of each: mean and variance that merge.
+    """Count, mean and squared deviation (n, μ, M₂) of a sample, which merge.
 
     Chan, Golub & LeVeque 1979, Eq. 2.1. f(x) = (1, x, 0); variance = M₂ / n. n may be any
-    non-negative weight. A float32 n holds 2²⁴ samples of weight 1. Weight that rounding drops
-    from n is left out of μ and M₂ too, so the variance stays right. `LongMoments` counts further.
+    non-negative weight. A float32 n counts up to 2²⁴ samples of weight 1. Any weight that rounding
+    drops from n is left out of μ and M₂ too, so the variance stays correct. `LongMoments` counts
+    further.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Triple:
+        """Return the moments of an empty sample: zeros."""
         zero = jnp.zeros(self.shape)
         return zero, zero, zero
 
@@ -134,21 +146,23 @@ class Moments(Monoid):
         part = added / jnp.where(b_count > 0, b_count, 1)
         share = added / jnp.where(count > 0, count, 1)
         step = b_mean - a_mean
-        # From the mean of the larger sample, which stays as it is if the other has no weight.
+        # Start from the mean of the larger sample: it stays exact if the other sample has no
+        # weight.
         mean = jnp.where(later, b_mean - (1 - share) * step, a_mean + share * step)
         return count, mean, a_square + part * b_square + a_count * share * step * step
 
 
 class LongMoments(Monoid):
-    """(n, μ, M₂, n', μ', M₂'): `Moments` of up to 2⁴⁸ samples.
+    """`Moments` of up to 2⁴⁸ samples: (n, μ, M₂, n', μ', M₂').
 
-    n', μ' and M₂' hold the digits that do not fit into n, μ and M₂: the count is n + n'.
-    f(x) = (1, x, 0, 0, 0, 0); variance = M₂ / n.
+    n', μ' and M₂' hold the digits that do not fit into n, μ and M₂: the count is n + n'. f(x) = (1,
+    x, 0, 0, 0, 0); variance = M₂ / n.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Pairs:
+        """Return the moments of an empty sample: zeros."""
         return (jnp.zeros(self.shape),) * 6
 
     @promoting
@@ -156,7 +170,7 @@ class LongMoments(Monoid):
         a_count, a_mean, a_square = zip(a[:3], a[3:], strict=True)
         b_count, b_mean, b_square = zip(b[:3], b[3:], strict=True)
         count = _add(a_count, b_count)
-        # Sums of pairs, which round to their first number, and whose gradients reach both.
+        # The sum of a pair rounds to its first number, but passes a gradient to both.
         a_weight, b_weight, weight = (sum(pair) for pair in (a_count, b_count, count))
         later = b_weight > a_weight
         share = b_weight / jnp.where(weight > 0, weight, 1)
@@ -168,7 +182,7 @@ class LongMoments(Monoid):
 
 
 def _add(a, b):
-    """(x, x') + (y, y') as such a pair.  TwoSum, Knuth 1969."""
+    """Return (x, x') + (y, y') as a pair of the same kind.  TwoSum, Knuth 1969."""
     total = a[0] + b[0]
     back = total - a[0]
     lost = (a[0] - (total - back)) + (b[0] - back) + (a[1] + b[1])
@@ -177,16 +191,17 @@ def _add(a, b):
 
 
 class EWMA(Monoid):
-    """(β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w.
+    """A bias-corrected moving average.  Hilton et al. 2022, Appendix A.
 
-    The bias-corrected moving average of Hilton et al. 2022 (Appendix A), with f(x) = (β, 1, x).
-    Stored as a mean, not a sum, so a constant stays constant however long the average runs.
-    β = 0 starts anew: it leaves no trace of the past.
+    (β, w, m) • (β', w', m') = (β β', w̃ + w', (w̃ m + w' m') / (w̃ + w')), where w̃ = β' w and f(x)
+    = (β, 1, x). The element stores a mean instead of a sum, so the average of a constant stays
+    constant for any number of steps. β = 0 starts anew: it leaves no trace of the past.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=())
 
     def identity(self) -> Triple:
+        """Return decay 1 and weight 0."""
         return jnp.ones(self.shape), jnp.zeros(self.shape), jnp.zeros(self.shape)
 
     @promoting
@@ -200,11 +215,11 @@ class EWMA(Monoid):
 
 
 class TopK(Monoid):
-    """The k largest keys of both, with what they carry: a mergeable reservoir.
+    """The k largest keys, with the data that they carry: a mergeable reservoir.
 
-    Elements are (keys [k] in falling order, payload with leaves [k, ...]); an unused slot has key
-    -∞ and payload zero. With keys drawn uniformly at random it is reservoir sampling (Vitter 1985)
-    that many actors may run apart and merge. Ties go to the earlier item. k is at least 1.
+    Elements are (keys [k] in descending order, payload with leaves [k, ...]); an unused slot has
+    key -∞ and payload zero. With keys drawn uniformly at random this is reservoir sampling (Vitter
+    1985), which many actors may run separately and merge. Ties go to the earlier item. k ≥ 1.
     """
 
     k: int = eqx.field(static=True)
@@ -216,6 +231,7 @@ class TopK(Monoid):
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
 
     def identity(self) -> Largest:
+        """Return k empty slots."""
         empty = jax.tree.map(lambda x: jnp.zeros((self.k, *x.shape), x.dtype), self.example)
         return jnp.full(self.k, -jnp.inf), empty
 
@@ -227,7 +243,7 @@ class TopK(Monoid):
 
 
 class Window(Monoid):
-    """The last k items of the concatenation: frame stacking as a monoid.
+    """The last k items of a sequence: frame stacking as a monoid.
 
     Elements are (items [k, ...] with the newest last, count ≤ k); unused items are zero. k ≥ 1.
     """
@@ -239,6 +255,7 @@ class Window(Monoid):
         _check_k(self.k)
 
     def identity(self) -> Items:
+        """Return an empty window."""
         return jnp.zeros((self.k, *self.shape)), jnp.zeros(())
 
     @promoting

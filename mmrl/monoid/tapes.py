@@ -1,4 +1,4 @@
-"""Tapes of elements, with time first: converted, checked, and shifted by a step."""
+"""Helpers for tapes of elements: convert them, check them, and shift them by a step."""
 
 from typing import Any
 
@@ -70,9 +70,9 @@ def first_of(monoid: Monoid, xs: PyTree, init: PyTree | None) -> PyTree:
 
 
 def check_types(monoid: Monoid, element: PyTree) -> None:
-    """Raise `ValueError` unless products have the types of elements.
+    """Raise `ValueError` unless the products have the types of the elements.
 
-    Otherwise a scan in place would round them off in silence.
+    Otherwise a sequential scan would round them without a warning.
     """
     product = jax.eval_shape(monoid, element, element)
     before, after = ([str(x.dtype) for x in jax.tree.leaves(tree)] for tree in (element, product))

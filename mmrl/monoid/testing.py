@@ -1,6 +1,7 @@
-"""Is an operation a monoid? `laws` measures how far from it, on elements that `products` draws.
+"""Tests of the monoid laws: `laws` measures the errors on elements that `products` draws.
 
-A scan trusts that its operator is a monoid, and gives wrong answers without complaint if it is not.
+A scan relies on these laws and does not check them: with an operator that breaks one, it returns
+wrong results without an error.
 """
 
 import functools
@@ -19,15 +20,16 @@ def laws(
     b: PyTree[Shaped[Array, "..."]],
     c: PyTree[Shaped[Array, "..."]],
 ) -> dict[str, float]:
-    """Worst errors of (a•b)•c = a•(b•c), e•a = a and a•e = a over many triples.  Eqs. 3-4.
+    """Return the largest error of each monoid law over many triples.
 
-    Leaves of `a`, `b` and `c` carry a leading axis of cases. An error is |x - y| / (1 + |x|), so
-    absolute for small numbers and relative for large ones; equal infinities differ by 0, a NaN by
-    ∞, a wrong flag by 1. Rounding alone leaves about 1e-6 in float32 and 1e-15 in float64.
+    (a • b) • c = a • (b • c), e • a = a and a • e = a.  Eqs. 3-4. Leaves of `a`, `b` and `c` carry
+    a leading axis of cases. An error is |x - y| / (1 + |x|), so absolute for small numbers and
+    relative for large ones; equal infinities differ by 0, a NaN by ∞, a wrong flag by 1. Rounding
+    by itself leaves about 1e-6 in float32 and 1e-15 in float64.
 
-    Take elements that f can produce (`products`), not arbitrary ones: the laws need to hold on
-    those only. All three laws are needed, and they are not all: linear attention that returns the
-    later normaliser instead of the sum is associative, and still wrong. Compare with a loop too.
+    Pass elements that f can produce (see `products`): the laws need to hold only for those. All
+    three laws are necessary but not sufficient. For example, linear attention that returns the
+    later normalizer instead of the sum is associative and still wrong, so compare with a loop too.
     """
     return {name: float(jnp.max(error)) for name, error in errors(monoid, a, b, c).items()}
 
@@ -35,9 +37,9 @@ def laws(
 def products(
     monoid: Monoid, elements: PyTree[Shaped[Array, "..."]], key: PRNGKeyArray
 ) -> PyTree[Shaped[Array, "..."]]:
-    """f(x_1) • … • f(x_n) with n drawn from 1 … N: random elements as a scan meets them.
+    """Draw random elements as a scan meets them: f(x_1) • … • f(x_n), with n drawn from 1 … N.
 
-    Leaves of `elements` are [cases, N, ...], those of the result [cases, ...].
+    Leaves of `elements` are [cases, N, ...], those in the result [cases, ...].
     """
     cases, most = jax.tree.leaves(elements)[0].shape[:2]
     return _products(monoid, elements, jax.random.randint(key, (cases,), 1, most + 1))
@@ -50,7 +52,7 @@ def errors(
     b: PyTree[Shaped[Array, "..."]],
     c: PyTree[Shaped[Array, "..."]],
 ) -> dict[str, Float[Array, " cases"]]:
-    """The error of each law on each triple, as `laws` measures it: which triple breaks one."""
+    """Return the error of each law on each triple, as `laws` measures it."""
     op = jax.vmap(monoid)
     e = jax.tree.map(
         lambda e, x: jnp.broadcast_to(e, x.shape).astype(x.dtype), monoid.identity(), a

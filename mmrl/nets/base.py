@@ -3,10 +3,10 @@
     obs ──encoder──► x ──memory──► s ──┐
                      └─────────────────┴──head──► outputs
 
-The head sees the encoded observation beside the Markov state, so that a memory needs to hold only
-the past. Same calls as `mmrl.memory`: a tape, a step, a lookahead. Each part may be your own:
+The head receives the encoded observation along with the Markov state, so the memory needs to hold
+only the past. The calls are those in `mmrl.memory`. Each part may be your own:
 
-    memory = MyMemory(64, 64, key=key)                   # a `SequenceModel`, or called as one
+    memory = MyMemory(64, 64, key=key)                   # with the calls of a `SequenceModel`
     net = Net(Dense(obs_size, 64, key=key), memory, LinearHead(128, actions, key=key))
 """
 
@@ -23,7 +23,7 @@ from mmrl.memory.base import dense, normalized
 
 
 class Dense(eqx.Module):
-    """leaky_relu(norm(W x + b)): a linear layer, layer norm without parameters, a nonlinearity.
+    """Linear layer, layer norm without parameters, nonlinearity: leaky_relu(norm(W x + b)).
 
     An x of any shape is flattened. A layer of width 1 has no norm.
     """
@@ -40,7 +40,7 @@ class Dense(eqx.Module):
 
 
 class Stack(eqx.Module):
-    """One layer after another, `layers[-1](… layers[0](x))`."""
+    """Layers in sequence: `layers[-1](… layers[0](x))`."""
 
     layers: tuple[Callable, ...]
 
@@ -51,7 +51,7 @@ class Stack(eqx.Module):
 
 
 class LinearHead(eqx.Module):
-    """W x + b: logits, values or action values."""
+    """Linear output layer, W x + b: logits, values or action values."""
 
     linear: eqx.nn.Linear
 
@@ -63,7 +63,7 @@ class LinearHead(eqx.Module):
 
 
 class DuelingHead(eqx.Module):
-    """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a).  Wang et al. 2016, Eq. 9."""
+    """Dueling output layer, Q(s, a) = V(s) + A(s, a) - mean_a A(s, a).  Wang et al. 2016, Eq. 9."""
 
     value: eqx.nn.Linear
     advantage: eqx.nn.Linear
@@ -79,18 +79,18 @@ class DuelingHead(eqx.Module):
 
 
 class Net(eqx.Module):
-    """obs → encoder → memory → head.
+    """Network from an observation through an encoder and a memory to a head.
 
-    `encoder` maps one observation to a vector, `memory` a tape of those to Markov states, `head`
-    both, the Markov state first, to the outputs. `Net.make` builds the usual one.
+    `encoder` maps an observation to a vector, `memory` a tape of vectors to Markov states, `head` a
+    Markov state and a vector to outputs. `Net.make` builds the usual network.
 
-    The `begin` flags reset the memory and nothing else. A network that should *see* where an
-    episode starts gets that in its observation (`mmrl.envs.wrappers.BeginFlag`): on segments, which
-    reset the memory in mid-episode, the two are not the same.
+    The `begin` flags only reset the memory. A network that should *see* where an episode starts
+    needs the flag in its observation (`mmrl.envs.wrappers.BeginFlag`); segments, which reset the
+    memory in mid-episode, show the difference.
     """
 
     encoder: Callable[[Float[Array, "*obs"]], Float[Array, " in"]]
-    memory: Any  # a `SequenceModel`, or what is called as one
+    memory: Any  # anything with the calls of a `SequenceModel`
     head: Callable[[Float[Array, " both"]], Float[Array, " out"]]
 
     @staticmethod
@@ -105,10 +105,10 @@ class Net(eqx.Module):
         key: PRNGKeyArray,
         **memory_sizes: Any,
     ) -> "Net":
-        """`Dense`, the memory called `name` in `mmrl.memory`, and a head behind two `Dense`.
+        """Return `Dense`, the memory called `name` in `mmrl.memory`, and a head after two `Dense`.
 
-        An observation of any shape is flattened to `obs_size` numbers; all else is `width` wide.
-        Features that are `normalized` are centered and scaled first, by `nets.inputs`.
+        An observation of any shape is flattened to `obs_size` numbers; all other layers are `width`
+        wide. Features that are `normalized` are centered and scaled first, by `nets.inputs`.
         """
         keys = jax.random.split(key, 5)
         encoder = Dense(obs_size, width, key=keys[0])
@@ -125,13 +125,13 @@ class Net(eqx.Module):
         )
 
     def init(self) -> PyTree:
-        """The memory's state before the first observation."""
+        """Return the memory's state before the first observation."""
         return self.memory.init()
 
     def __call__(
         self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Float[Array, "time out"]]:
-        """The state after the tape, and the head's outputs at every step."""
+        """Read a tape; return the state after it, and the head's outputs at every step."""
         xs = jax.vmap(self.encoder)(obs)
         state, ys = self.memory(state, xs, begin)
         return state, jax.vmap(self._decode)(ys, xs)
@@ -139,7 +139,7 @@ class Net(eqx.Module):
     def step(
         self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Float[Array, " out"]]:
-        """One observation: for acting."""
+        """Read one observation, for acting; return the new state and the outputs."""
         x = self.encoder(obs)
         state, y = self.memory.step(state, x, begin)
         return state, self._decode(y, x)
@@ -151,7 +151,7 @@ class Net(eqx.Module):
         begin: Bool[Array, " time"],
         next_obs: Float[Array, "time *obs"],
     ) -> tuple[PyTree, Float[Array, "time out"], Float[Array, "time out"]]:
-        """Outputs at every step, and at the step after it had `next_obs` followed: for targets."""
+        """Read a tape, for targets; return also the outputs after `next_obs[t]` at each step."""
         xs, next_xs = jax.vmap(self.encoder)(obs), jax.vmap(self.encoder)(next_obs)
         state, ys, next_ys = self.memory.lookahead(state, xs, begin, next_xs)
         return state, jax.vmap(self._decode)(ys, xs), jax.vmap(self._decode)(next_ys, next_xs)

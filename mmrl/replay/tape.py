@@ -2,11 +2,11 @@
 
 Morad et al. (2024), Eqs. 30-35. Every worker writes its own ring of capacity / workers steps, so
 that two workers never interleave inside an episode. I is a table with one row for each step of D:
-row i says how long the episode is that begins in step i, or 0. A ring overwrites the first step of
-an episode before its others, so that clearing the rows that are written over discards whole
-episodes (Eqs. 33-34): no loop, no limit to their number, and no counter that grows and overflows.
+row i holds the length of the episode that begins in step i, or 0. A ring overwrites the first step
+of an episode first, so clearing the overwritten rows discards whole episodes (Eqs. 33-34), without
+a loop, a limit to their number, or a counter that overflows.
 
-In addition to the steps, a tape takes 12 bytes per step: length, and a sum tree to draw by.
+In addition to the steps, a tape takes 12 bytes per step: the length, and a sum tree for sampling.
 """
 
 from dataclasses import replace
@@ -21,18 +21,18 @@ from mmrl._dtypes import promoting
 from mmrl.replay import ring, tree
 from mmrl.replay.ring import Rollout
 
-# A batch is drawn as a race of batch / SHORT episodes; only if they are too short to fill it, of
-# more. Episodes of SHORT steps on average thus take the fast path.
+# A batch is drawn as a race of batch / SHORT episodes, and only if these are too short to fill it,
+# as a longer race. Episodes of at least SHORT steps on average thus take the fast path.
 SHORT = 16
 
 
 class Tape(eqx.Module):
     """The steps of all workers, and the table of the episodes that are stored whole."""
 
-    # D. Worker w's ring is the rows w · depth to (w + 1) · depth - 1.
+    # D. The ring of worker w is rows w · depth to (w + 1) · depth - 1.
     steps: PyTree[Shaped[Array, "capacity ..."]]
     length: Int[Array, " capacity"]  # I: steps of the whole episode that begins in this row, or 0
-    sums: tree.Tree  # of 1 and of length - 1 over the episodes of I: two columns
+    sums: tree.Tree  # sums of 1 and of length - 1 over the episodes of I: two columns
     cursor: Int[Array, ""]  # the place in every ring that is written next
     unfinished: Int[Array, " worker"]  # steps so far of the episode in progress, at most depth
 
@@ -48,11 +48,12 @@ class Tape(eqx.Module):
 
 
 class Sample(eqx.Module):
-    """A batch as one tape: episodes (or segments) one after another, zeros where there is no data.
+    """A batch as one tape: episodes (or segments) one after another, then zeros as padding.
 
     `begin` is True at the first step of each, and at every step past the last episode. `mask` is
-    True at real steps. `rows` says where on the tape the sampled episodes begin (`capacity` where
-    there is none), and `episode` which of them a step belongs to, as an index into `rows`.
+    True at real steps. `rows` are the places on the tape where the sampled episodes begin
+    (`capacity` for none), and `episode` is the index into `rows` of the episode that a step belongs
+    to.
     """
 
     steps: PyTree[Shaped[Array, "batch ..."]]
@@ -63,11 +64,10 @@ class Sample(eqx.Module):
 
 
 def init(example: PyTree, capacity: int, *, workers: int = 1) -> Tape:
-    """D = I = (): room for `capacity` steps, shared evenly among `workers`.
+    """Return an empty tape, D = I = (), for `capacity` steps, shared evenly among `workers`.
 
-    `example` is one step, without axes.
-
-    Raises ValueError if `capacity` is not a positive multiple of `workers`, or `workers` < 1.
+    `example` is one step, without axes. Raises `ValueError` if `capacity` is not a positive
+    multiple of `workers`, or `workers` < 1.
     """
     ring.check_sizes(example, capacity, workers)
     return Tape(
@@ -81,15 +81,14 @@ def init(example: PyTree, capacity: int, *, workers: int = 1) -> Tape:
 
 @promoting
 def add(tape: Tape, rollout: Rollout) -> Tape:
-    """D ← concat(D, ρ), I ← the whole episodes of D (Eqs. 30-34), for ρ of [worker, time, ...].
+    """Append a rollout ρ of [worker, time, ...]: D ← concat(D, ρ), I ← the whole episodes of D.
 
-    Each worker goes on where its last rollout stopped. An episode enters I with its last step, and
-    leaves it, whole, when its first step is overwritten. One that is longer than a ring is never
-    whole, and so never sampled. O(worker · time), whatever the capacity, if the tape is donated or
-    carried by a loop. What would copy it: `lax.cond` under `vmap`, and to sample from the tape as
-    it was before an `add` in the same step of a loop.
-
-    Raises ValueError if the rollout's leaves are not those of the tape, or longer than a ring.
+    Eqs. 30-34. Each worker continues where its last rollout stopped. An episode enters I with its
+    last step and leaves it, whole, when its first step is overwritten. One that is longer than a
+    ring is never sampled. O(worker · time) for any capacity, if the tape is donated or carried by a
+    loop. `lax.cond` under `vmap` copies it, as does sampling from the tape before an `add` in the
+    same step. Raises `ValueError` if the rollout's leaves are not those of the tape, or longer than
+    a ring.
     """
     time = ring.check_rollout(tape.steps, tape.workers, tape.depth, rollout)
     capacity, depth = tape.length.shape[0], tape.depth
@@ -97,12 +96,12 @@ def add(tape: Tape, rollout: Rollout) -> Tape:
     index = jnp.arange(time, dtype=jnp.int32)[None]
     rows = (base + (tape.cursor + index) % depth).reshape(-1)
     began, after = ring.began(tape.unfinished, rollout.last)
-    # Its first step may be overwritten later in this very rollout.
+    # The first step of an episode may be overwritten later in this rollout.
     whole = rollout.last & (time - began <= depth)
     first = jnp.where(whole, base + (tape.cursor + began) % depth, capacity)
     continued = (base + (tape.cursor - tape.unfinished[:, None]) % depth).reshape(-1)
     changed = jnp.concatenate([rows, continued])
-    # A stretch of every ring, which may break at its ends.
+    # The same rows of every ring are written; they may wrap around its end.
     ends = [] if depth % tree.BRANCH == 0 else [0, depth - 1]
     here = jnp.append(tree.cover(tape.cursor, time) % depth, jnp.array(ends, jnp.int32))
     touched = jnp.concatenate([(base + here[None]).reshape(-1), continued])
@@ -126,21 +125,21 @@ def weights(length: Int[Array, " n"]) -> Float[Array, "2 n"]:
 
 
 def valid(tape: Tape) -> Bool[Array, " capacity"]:
-    """I: the rows in which a whole episode begins. It has `tape.length[row]` steps."""
+    """Return I as flags: the rows in which a whole episode, of `tape.length[row]` steps, begins."""
     return tape.length > 0
 
 
 @promoting
 def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
-    """B = concat(D[I[j] : I[j+1]], …)[:B], over episodes j drawn without replacement (Eq. 35).
+    """Sample a batch of whole episodes: B = concat(D[I[j] : I[j+1]], …)[:B].  Eq. 35.
 
-    The next episode is any of those not drawn yet, all equally likely (Algorithm 5, as printed, may
-    draw one twice). The batch is full whenever the tape holds `batch` steps in whole episodes;
-    otherwise it holds all of them. At most the last episode is cut, at its end: steps near the end
-    of an episode are sampled less often, and steps beyond `batch` are never sampled. Use a batch
-    that holds the longest episode.
+    The episodes j are drawn without replacement, each time uniformly among those not drawn yet
+    (Algorithm 5, as printed, may draw one twice). The batch is full whenever the tape holds `batch`
+    steps in whole episodes; otherwise it holds all of them. At most the last episode is cut, at its
+    end: steps near the end of an episode are sampled less often, and steps beyond `batch` are never
+    sampled. Use a batch that holds the longest episode.
 
-    O(batch + log capacity). Raises ValueError if `batch` is not positive.
+    O(batch + log capacity). Raises `ValueError` if `batch` is not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 step, got {batch}.")
@@ -157,11 +156,11 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int) -> Sample:
 
 
 def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode"]:
-    """Enough episodes to fill the batch, in the order drawn; `capacity` once there are no more.
+    """Return enough episodes to fill the batch, in the order drawn; `capacity` if no more exist.
 
-    A race of `batch` rows always suffices, one of `batch / SHORT` usually. The longer race, which
-    begins as the short one does, is the body of a loop that runs once or never: under `vmap`,
-    `lax.cond` would run it always.
+    A race of `batch` rows always suffices, a race of `batch / SHORT` usually. The longer race,
+    which begins like the short one, is the body of a loop that runs at most once: under `vmap`,
+    `lax.cond` would always run it.
     """
     capacity = tape.length.shape[0]
     most = min(batch, capacity)
@@ -178,7 +177,7 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
         return jnp.pad(rows, (0, most - count), constant_values=capacity), enough
 
     def longer(state: tuple) -> tuple:
-        # The key comes with the state and changes: XLA would run a constant body before the loop.
+        # The key is part of the state and changes: XLA would run a constant body before the loop.
         more = tree.noise(tape.sums, key_of(state[2]), most - short)
         return drawn(tree.extend(noise, more), most)[0], jnp.array(True), ~state[2]
 
@@ -190,6 +189,6 @@ def _episodes(tape: Tape, key: PRNGKeyArray, batch: int) -> Int[Array, " episode
 def gather(
     tape: Tape, first: Int[Array, " n"], offset: Int[Array, " n"], mask: Bool[Array, " n"]
 ) -> PyTree[Shaped[Array, "n ..."]]:
-    """D[first + offset], around the ring of the same worker; zeros where `mask` is False."""
+    """Return D[first + offset], wrapped around the worker's ring; zeros where `mask` is False."""
     base = first // tape.depth * tape.depth
     return ring.read(tape.steps, base + (first - base + offset) % tape.depth, mask)

@@ -62,7 +62,7 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
     ("env_id", "message"),
     [
         ("game:Mine", r"no 'game' in the current folder, nor on PYTHONPATH. Nearest here: games\."),
-        ("games.py:Mine", r"got 'games.py:Mine'.*write it as after `import`.*without \.py"),
+        ("games.py:Mine", r"got 'games.py:Mine'.*write folder.module.*without \.py"),
         ("./games:Mine", r"must name a module before the colon, got './games:Mine'"),
         (":Mine", "must name a module before the colon"),
         (
@@ -70,10 +70,10 @@ def test_a_class_a_function_and_an_object_are_found_in_the_current_folder():
             r"half raised ModuleNotFoundError: No module named 'no_such_module' \(half.py",
         ),
         ("torn:Env", r"torn raised SyntaxError: .* \(torn.py, line 1\)"),
-        ("games:mine", r"there is no 'mine' in it. Nearest: .*Mine"),
+        ("games:mine", r"it has no 'mine'. Nearest: .*Mine"),
         ("games:nothing_alike", r"It has: (?!.*(jax|environment))"),
-        ("games:", r"must name something in games after the colon, got 'games:': there is none\. "),
-        ("games:Mine.outer", "there is no 'outer' in it"),
+        ("games:", r"must name an object of games after the colon, got 'games:': no name follows"),
+        ("games:Mine.outer", "it has no 'outer'"),
         ("games:number", r"must name an environment .*got 'games:number', which is of type int"),
         ("games:broken", r"which raised RuntimeError: no room \(games.py, line 12\)"),
         ("half", "one of your own is called my_module:MyEnv"),

@@ -287,4 +287,4 @@ def test_the_command_judges_writes_and_checks(
     assert main(["capstone", "gates", "mine:right"]) == 1
     assert "✗ laws       It is none." in capsys.readouterr().out
     assert main(["capstone", "run", "mine:no", "--out", "a/d.json"]) == 2
-    assert "`memory` must name something in mine" in capsys.readouterr().err
+    assert "`memory` must name an object of mine" in capsys.readouterr().err
