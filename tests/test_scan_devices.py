@@ -27,7 +27,7 @@ DEVICES, T = 4, 16
 EDGE = T // 2  # the first step of a stretch
 NAMES = tuple(f"resettable {name}" for name in PLAIN)
 LANED = ("resettable complex", "resettable decay", "resettable max")
-MEMORIES = (*filter(is_monoid, memory.NAMES), "none", "ffm + lru")
+MEMORIES = (*filter(is_monoid, memory.NAMES), "none", "gtrxl", "ffm + lru")
 
 
 # Three ways to run f(xs, init) = (split, whole): `split` has a row for each step, `whole` has not.

@@ -8,7 +8,6 @@
 
 import difflib
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 
 from mmrl._dtypes import promoting
 from mmrl._lazy import homes, on_demand
-from mmrl.memory.checks import check_sizes, listed
+from mmrl.memory.checks import check_keywords, check_sizes, listed
 
 if TYPE_CHECKING:
     from mmrl.memory.base import Memory as Memory
@@ -27,16 +26,21 @@ if TYPE_CHECKING:
     from mmrl.memory.frame_stack import FrameStack as FrameStack
     from mmrl.memory.gated_delta import GatedDelta as GatedDelta
     from mmrl.memory.gru import GRU as GRU
+    from mmrl.memory.gtrxl import GTrXL as GTrXL
     from mmrl.memory.linear_attention import LinearAttention as LinearAttention
+    from mmrl.memory.lmu import LMU as LMU
     from mmrl.memory.lru import LRU as LRU
     from mmrl.memory.lstm import LSTM as LSTM
     from mmrl.memory.max_plus import MaxPlus as MaxPlus
     from mmrl.memory.min_gru import MinGRU as MinGRU
+    from mmrl.memory.mlstm import MLSTM as MLSTM
     from mmrl.memory.none import Memoryless as Memoryless
     from mmrl.memory.nothing import Nothing as Nothing
     from mmrl.memory.recurrent import Recurrent as Recurrent
     from mmrl.memory.residual import Residual as Residual
     from mmrl.memory.s5 import S5 as S5
+    from mmrl.memory.s6 import S6 as S6
+    from mmrl.memory.window import WindowAttention as WindowAttention
 
 __all__, __getattr__, __dir__ = on_demand(__name__, "NAMES", "make")
 
@@ -58,21 +62,19 @@ def make(
     """Return the model called `name`, one of `NAMES`; with several `layers`, a `Residual` stack.
 
     `sizes` are the keyword arguments of the model's constructor, such as `state_size`. The layers
-    of a stack are `output_size` wide. A custom memory is called "my_module:MyMemory": a class or a
-    function in my_module.py, in the current folder or on PYTHONPATH, that is called with
-    (input_size, output_size, key=key, **sizes). The module is imported, so its code runs.
+    of a stack are `output_size` wide; a constructor that takes `layers` stacks them itself. A
+    custom memory is called "my_module:MyMemory": a class or function in my_module.py, in the
+    current folder or on PYTHONPATH, that is called with (input_size, output_size, key=key,
+    **sizes). The module is imported, so its code runs.
 
     Raises `ValueError` for an unknown name, an unknown keyword, a size below 1, and for a custom
     module or memory that fails, or that lacks a call of a `SequenceModel`.
     """
     model = _constructor(name)
-    parameters = inspect.signature(model).parameters
-    allowed = set(parameters) - {"input_size", "output_size", "key"}
-    unknown = sorted(set(sizes) - allowed)
-    if unknown and not any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
-        wanted = f"among {listed(sorted(allowed))}" if allowed else "empty, since it takes none"
-        raise ValueError(f"`sizes` of {name!r} must be {wanted}; got {listed(unknown)}.")
+    parameters = check_keywords(name, model, sizes)
     check_sizes(key, layers=layers)
+    if "layers" in parameters:  # it is a stack itself
+        return model(input_size, output_size, key=key, layers=layers, **sizes)
     if layers == 1:
         return model(input_size, output_size, key=key, **sizes)
     from mmrl.memory.residual import Residual

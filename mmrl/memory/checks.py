@@ -1,5 +1,6 @@
 """Checks of the arguments of a memory, with errors that name the argument."""
 
+import inspect
 import numbers
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +18,17 @@ def check_sizes(key: Any, /, **sizes: Any) -> None:
     for name, size in sizes.items():
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
             raise ValueError(f"`{name}` must be a whole number of at least 1; got {size!r}.")
+
+
+def check_keywords(name: str, model: Any, sizes: Iterable[str]) -> set[str]:
+    """Return the parameters of a constructor. Raises `ValueError` if it lacks one of `sizes`."""
+    parameters = inspect.signature(model).parameters
+    allowed = set(parameters) - {"input_size", "output_size", "key", "layers"}
+    unknown = sorted(set(sizes) - allowed)
+    if unknown and not any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
+        wanted = f"among {listed(sorted(allowed))}" if allowed else "empty, since it takes none"
+        raise ValueError(f"`sizes` of {name!r} must be {wanted}; got {listed(unknown)}.")
+    return set(parameters)
 
 
 def check_call(model: Any, state: PyTree, begin: Any, *, tape: bool, **inputs: Any) -> list[Array]:

@@ -1,6 +1,7 @@
 """Deep memories: a stack of sequence models, each in a residual block."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -54,7 +55,7 @@ class Residual(SequenceModel):
     input_size: int = eqx.field(static=True)
     output_size: int = eqx.field(static=True)
     read_in: eqx.nn.Linear
-    blocks: tuple[Block, ...]
+    blocks: tuple[Any, ...]  # `Block`s, or others with `memory`, `before` and `after`
     read_out: eqx.nn.Linear
 
     def __init__(
@@ -63,6 +64,7 @@ class Residual(SequenceModel):
         output_size: int,
         memories: Sequence[SequenceModel],
         *,
+        block: Callable[..., Any] = Block,
         key: PRNGKeyArray,
     ):
         check_sizes(key, input_size=input_size, output_size=output_size)
@@ -76,7 +78,7 @@ class Residual(SequenceModel):
         keys = jax.random.split(key, len(memories) + 2)
         self.input_size, self.output_size = input_size, output_size
         self.read_in = eqx.nn.Linear(input_size, width, key=keys[0])
-        self.blocks = tuple(Block(m, key=k) for m, k in zip(memories, keys[2:], strict=True))
+        self.blocks = tuple(block(m, key=k) for m, k in zip(memories, keys[2:], strict=True))
         self.read_out = eqx.nn.Linear(width, output_size, key=keys[1])
 
     def init(self) -> PyTree:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mmrl.monoid.core import Sum as Sum
     from mmrl.monoid.more import EWMA as EWMA
     from mmrl.monoid.more import Decay as Decay
+    from mmrl.monoid.more import LogAffine as LogAffine
     from mmrl.monoid.more import LogSumExp as LogSumExp
     from mmrl.monoid.more import LongMoments as LongMoments
     from mmrl.monoid.more import MatrixAffine as MatrixAffine

@@ -5,6 +5,7 @@
 | `MatrixAffine` | Gated DeltaNet, the belief of a hidden Markov model |
 | `Decay` | fast and forgetful memory |
 | `Max`, `LogSumExp` | a maximum that fades, and its soft form |
+| `LogAffine` | the mLSTM, whose gates are exponentials |
 | `Moments`, `EWMA` | the mean and variance of advantages, the average of parameters |
 | `LongMoments` | the mean and variance of all rewards of a run |
 | `TopK`, `Window` | a reservoir, a stack of frames |
@@ -23,6 +24,7 @@ from mmrl.monoid.core import Monoid
 # Types of the elements, named after the terms of each monoid's equation.
 Pair = tuple[Float[Array, "*h"], Float[Array, "*h"]]
 Triple = tuple[Float[Array, "*h"], Float[Array, "*h"], Float[Array, "*h"]]
+Scaled = tuple[Float[Array, ""], Float[Array, ""], Float[Array, "*h"]]
 Pairs = tuple[Float[Array, "*h"], ...]
 Matrices = tuple[Float[Array, "keys keys"], Float[Array, "values keys"]]
 Trace = tuple[Complex[Array, "trace context"], Float[Array, ""]]
@@ -119,6 +121,29 @@ class LogSumExp(Monoid):
         empty = jnp.maximum(faded, b_log) == -jnp.inf
         both = jnp.logaddexp(jnp.where(empty, 0, faded), jnp.where(empty, 0, b_log))
         return a_fade + b_fade, jnp.where(empty, -jnp.inf, both)
+
+
+class LogAffine(Monoid):
+    """(w, m, X) • (w', m', X') = (w + w', M, e^{m + w' - M} X + e^{m' - M} X').
+
+    M = max(m + w', m'). These are the maps h ↦ e^w h + e^m X under composition: `Affine` with a
+    scalar gain, whose factors are stored as logarithms, so that none of them overflows. M has no
+    gradient, because it only divides the sum between e^m and X. Beck et al. 2024, Eqs. 15-17.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def identity(self) -> Scaled:
+        return jnp.zeros(()), jnp.full((), -jnp.inf), jnp.zeros(self.shape)
+
+    @promoting
+    def __call__(self, a: Scaled, b: Scaled) -> Scaled:
+        (a_log, a_scale, a_sum), (b_log, b_scale, b_sum) = a, b
+        faded = a_scale + b_log
+        scale = jax.lax.stop_gradient(jnp.maximum(faded, b_scale))
+        largest = jnp.where(scale == -jnp.inf, 0.0, scale)  # both are empty
+        parts = jnp.exp(faded - largest) * a_sum, jnp.exp(b_scale - largest) * b_sum
+        return a_log + b_log, scale, parts[0] + parts[1]
 
 
 class Moments(Monoid):

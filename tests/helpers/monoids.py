@@ -11,6 +11,7 @@ from mmrl.monoid import (
     EWMA,
     Affine,
     Decay,
+    LogAffine,
     LogSumExp,
     LongMoments,
     MatrixAffine,
@@ -94,6 +95,10 @@ MADE: dict[str, Callable[[Draw], tuple[Monoid, Any]]] = {
     ),
     "max": lambda draw: (Max((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
     "logsumexp": lambda draw: (LogSumExp((4,)), (-draw.uniform(0, 1, 4), draw.normal(4))),
+    "log_affine": lambda draw: (
+        LogAffine((4,)),
+        (-draw.uniform(0, 1), 9 * draw.normal(), draw.normal(4)),
+    ),
     "moments": lambda draw: (
         Moments((4,)),
         (1 + 0 * draw.normal(4), draw.normal(4), 0 * draw.normal(4)),

@@ -1,0 +1,106 @@
+"""GTrXL, Parisotto et al. 2020: transformer blocks whose gates begin close to the identity."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from mmrl._dtypes import promoting
+from mmrl.memory.base import SequenceModel, dense, normalized
+from mmrl.memory.checks import check_sizes
+from mmrl.memory.residual import Residual
+from mmrl.memory.window import WindowAttention
+
+
+class Gate(eqx.Module):
+    """(1 - z) ⊙ x + z ⊙ n: a GRU cell in place of the sum x + y.  Parisotto et al. 2020, §3.2.
+
+    r = σ(W_r y + U_r x), z = σ(W_z y + U_z x - b), n = tanh(W_n y + U_n (r ⊙ x)). With b = 2 at the
+    start, z is about 0.12: the block passes on what it reads, so that a policy can be learned
+    before the memory is.
+    """
+
+    from_y: eqx.nn.Linear  # W_r, W_z and W_n
+    from_x: eqx.nn.Linear  # U_r and U_z
+    candidate: eqx.nn.Linear  # U_n
+    bias: Float[Array, " width"]
+
+    def __init__(self, width: int, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, 3)
+        self.from_y = eqx.nn.Linear(width, 3 * width, use_bias=False, key=keys[0])
+        self.from_x = eqx.nn.Linear(width, 2 * width, use_bias=False, key=keys[1])
+        self.candidate = eqx.nn.Linear(width, width, use_bias=False, key=keys[2])
+        self.bias = jnp.full(width, 2.0)
+
+    @promoting
+    def __call__(
+        self, x: Float[Array, " width"], y: Float[Array, " width"]
+    ) -> Float[Array, " width"]:
+        """Return the gated sum of the input x of a layer and its output y."""
+        y_r, y_z, y_n = jnp.split(dense(self.from_y, y), 3)
+        x_r, x_z = jnp.split(dense(self.from_x, x), 2)
+        z = jax.nn.sigmoid(y_z + x_z - self.bias)
+        n = jnp.tanh(y_n + dense(self.candidate, jax.nn.sigmoid(y_r + x_r) * x))
+        return x + z * (n - x)
+
+
+class GatedBlock(eqx.Module):
+    """x ↦ gate(m, relu(MLP(LN(m)))), m = gate(x, relu(memory(LN(x)))).  Parisotto et al., Fig. 1.
+
+    `before` and `after` compute what happens to one step on either side of the memory.
+    """
+
+    norm: eqx.nn.LayerNorm
+    memory: SequenceModel
+    gate: Gate
+    mlp_norm: eqx.nn.LayerNorm
+    up: eqx.nn.Linear
+    down: eqx.nn.Linear
+    mlp_gate: Gate
+
+    def __init__(self, memory: SequenceModel, *, key: PRNGKeyArray):
+        keys, width = jax.random.split(key, 4), memory.output_size
+        self.norm, self.mlp_norm = eqx.nn.LayerNorm(width), eqx.nn.LayerNorm(width)
+        self.memory = memory
+        self.gate, self.mlp_gate = Gate(width, key=keys[0]), Gate(width, key=keys[1])
+        self.up = eqx.nn.Linear(width, 2 * width, key=keys[2])
+        self.down = eqx.nn.Linear(2 * width, width, key=keys[3])
+
+    @promoting
+    def before(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
+        """Return LN(x), which the memory reads; x itself if its width is 1."""
+        return normalized(self.norm, x)
+
+    @promoting
+    def after(self, x: Float[Array, " width"], y: Float[Array, " width"]) -> Float[Array, " width"]:
+        """Return the block's output, from its input x and the memory's output y."""
+        x = self.gate(x, jax.nn.relu(y))
+        hidden = jax.nn.relu(dense(self.up, normalized(self.mlp_norm, x)))
+        return self.mlp_gate(x, jax.nn.relu(dense(self.down, hidden)))
+
+
+class GTrXL(Residual):
+    """`layers` gated transformer blocks over windows of keys and values.
+
+    Each block attends over the last `window` outputs of the block below it, so that L blocks see
+    L (window - 1) steps back. Gradients reach through all of them; the paper's memory holds the
+    hidden states of the previous segment instead, without a gradient. Blocks are `output_size`
+    wide.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        window: int = 16,
+        heads: int = 2,
+        head_size: int = 16,
+        layers: int = 1,
+        key: PRNGKeyArray,
+    ):
+        check_sizes(key, input_size=input_size, output_size=output_size, layers=layers)
+        own_key, *keys = jax.random.split(key, layers + 1)
+        sizes = {"window": window, "heads": heads, "head_size": head_size}
+        memories = [WindowAttention(output_size, output_size, **sizes, key=k) for k in keys]
+        super().__init__(input_size, output_size, memories, block=GatedBlock, key=own_key)

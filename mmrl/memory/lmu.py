@@ -1,0 +1,84 @@
+"""The Legendre memory unit, Voelker et al. 2019: a sliding window as a sum of polynomials."""
+
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float64, PRNGKeyArray, PyTree
+
+from mmrl._dtypes import promoting
+from mmrl.memory.base import Memory, dense
+from mmrl.memory.checks import check_sizes
+from mmrl.memory.linear_attention import outer
+from mmrl.monoid import MatrixAffine
+
+
+class LMU(Memory):
+    """m_t = Ā m_{t-1} + B̄ u_t,  y_t = W m_t + D x_t,  u_t = W_u x_t.  Voelker et al. 2019.
+
+    Each of `channels` inputs u has `order` coefficients m, in Legendre polynomials, of its course
+    over the last `delay` steps (Eqs. 1-3), sampled with a zero-order hold. Ā and B̄ are fixed; only
+    the maps in and out are trained. The paper's hidden state h_t, which is not linear, belongs to
+    `Residual`; without it, and without a path back from it to u, the LMU is a monoid
+    (Chilkuri & Eliasmith 2021). A product of two elements costs order³: keep the order small.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    delay: float = eqx.field(static=True)
+    monoid: MatrixAffine
+    read_in: eqx.nn.Linear
+    read_out: eqx.nn.Linear
+    skip: eqx.nn.Linear
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        channels: int = 8,
+        order: int = 8,
+        delay: float = 32.0,
+        key: PRNGKeyArray,
+    ):
+        check_sizes(key, input_size=input_size, output_size=output_size)
+        check_sizes(key, channels=channels, order=order)
+        if not 0 < delay < math.inf:
+            raise ValueError(f"`delay` must be positive and finite, in steps; got {delay}.")
+        keys = jax.random.split(key, 3)
+        self.input_size, self.output_size, self.delay = input_size, output_size, float(delay)
+        self.monoid = MatrixAffine(channels, order)
+        self.read_in = eqx.nn.Linear(input_size, channels, use_bias=False, key=keys[0])
+        self.read_out = eqx.nn.Linear(channels * order, output_size, use_bias=False, key=keys[1])
+        self.skip = eqx.nn.Linear(input_size, output_size, key=keys[2])
+
+    @promoting
+    def encode(self, x) -> PyTree:
+        held, drive = map(jnp.float32, legendre(self.monoid.keys, self.delay))
+        return held.T, outer(dense(self.read_in, x), drive)
+
+    @promoting
+    def decode(self, h, x) -> Array:
+        return dense(self.read_out, h[1].ravel()) + dense(self.skip, x)
+
+
+@functools.cache
+def legendre(
+    order: int, delay: float
+) -> tuple[Float64[np.ndarray, "order order"], Float64[np.ndarray, " order"]]:
+    """Return Ā and B̄ of θ ṁ = A m + B u, held over one step; θ is `delay`.  Voelker et al., Eq. 2.
+
+    u(t - r θ) ≈ Σ_i P_i(2 r - 1) m_i for 0 ≤ r ≤ 1, with the Legendre polynomials P_i (Eq. 3).
+    """
+    from scipy.linalg import expm
+
+    row, column = np.indices((order, order))
+    sign = np.where(row < column, -1.0, (-1.0) ** (row - column + 1))
+    system = np.zeros((order + 1, order + 1))
+    system[:order, :order] = (2 * row + 1) * sign
+    system[:order, order] = (2 * row[:, 0] + 1) * (-1.0) ** row[:, 0]
+    held = expm(system / delay)
+    return held[:order, :order], held[:order, order]

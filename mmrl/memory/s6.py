@@ -1,0 +1,86 @@
+"""S6, Gu & Dao 2023 (Mamba): a linear system whose step size depends on the observation."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from mmrl._dtypes import promoting
+from mmrl.memory.base import Memory, dense
+from mmrl.memory.checks import check_sizes
+from mmrl.memory.linear_attention import outer
+from mmrl.monoid import Affine
+
+
+class S6(Memory):
+    """h_t = exp(Δ_t A) ⊙ h_{t-1} + A⁻¹ (exp(Δ_t A) - I) B_t u_t,  y_t = W (C_t h_t + D ⊙ u_t).
+
+    Gu & Dao 2023, Eq. 4 and Algorithm 2. u_t = W_u x_t has `channels` numbers, and each of them has
+    a state of `state_size` numbers. B_t, C_t and Δ_t = softplus(b + s·u_t) > 0 are functions of
+    u_t: a long step replaces the state by the present input, and a short one ignores the input. A
+    is real, negative and diagonal; it starts at -1, …, -`state_size` (S4D-Real). At the start
+    Δ is log-uniform over `step_size`.
+
+    The paper's convolution, SiLU and output gate are left out, and its released code computes
+    Δ_t B_t in place of A⁻¹ (exp(Δ_t A) - I) B_t. Its steps start within (0.001, 0.1), in which a
+    single observation adds little to the state; the default here is ten times longer.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    monoid: Affine
+    read_in: eqx.nn.Linear
+    log_decay: Float[Array, "channels state"]  # log -A
+    step_bias: Float[Array, " channels"]  # b
+    step_gain: Float[Array, " channels"]  # s
+    select: eqx.nn.Linear  # of B_t and C_t
+    skip: Float[Array, " channels"]  # D
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        channels: int = 32,
+        state_size: int = 4,
+        step_size: tuple[float, float] = (0.01, 1.0),
+        key: PRNGKeyArray,
+    ):
+        check_sizes(key, input_size=input_size, output_size=output_size)
+        check_sizes(key, channels=channels, state_size=state_size)
+        low, high = step_size
+        if not 0 < low <= high < math.inf:
+            raise ValueError(f"`step_size` must be 0 < low ≤ high < ∞; got {step_size}.")
+        keys = jax.random.split(key, 5)
+        self.input_size, self.output_size = input_size, output_size
+        self.monoid = Affine((channels, state_size))
+        self.read_in = eqx.nn.Linear(input_size, channels, use_bias=False, key=keys[0])
+        self.log_decay = jnp.tile(jnp.log(jnp.arange(1.0, state_size + 1)), (channels, 1))
+        low, high = math.log(low), math.log(high)
+        step = jnp.exp(jax.random.uniform(keys[1], (channels,), minval=low, maxval=high))
+        self.step_bias = step + jnp.log(-jnp.expm1(-step))  # the inverse of softplus
+        self.step_gain = jax.random.normal(keys[2], (channels,)) / math.sqrt(channels)
+        self.select = eqx.nn.Linear(channels, 2 * state_size, use_bias=False, key=keys[3])
+        self.skip = jnp.ones(channels)
+        self.read_out = eqx.nn.Linear(channels, output_size, key=keys[4])
+
+    @promoting
+    def encode(self, x) -> PyTree:
+        u = dense(self.read_in, x)
+        step = jax.nn.softplus(self.step_bias + self.step_gain @ u)
+        rate = -jnp.exp(jnp.clip(self.log_decay, -20, 20))  # with a finite inverse, squared too
+        turn = step[:, None] * rate
+        held = jnp.expm1(turn) / rate
+        return jnp.exp(turn), held * outer(u, self._selected(u)[0])
+
+    @promoting
+    def decode(self, h, x) -> Array:
+        u = dense(self.read_in, x)
+        return dense(self.read_out, h[1] @ self._selected(u)[1] + self.skip * u)
+
+    def _selected(self, u: Float[Array, " channels"]) -> list[Float[Array, " state"]]:
+        """Return B_t and C_t."""
+        return jnp.split(dense(self.select, u), 2)

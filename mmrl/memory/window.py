@@ -1,0 +1,91 @@
+"""Attention over the last steps of an episode: a window of keys and values, Dai et al. 2019."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from mmrl._dtypes import promoting
+from mmrl.memory.base import Memory, dense
+from mmrl.memory.checks import check_sizes
+from mmrl.monoid import Window
+
+
+class WindowAttention(Memory):
+    """Softmax attention with relative positions over the last `window` steps of an episode.
+
+    Step t attends to step s = t - i with the logit ((q_t + u)ᵀ k_s + (q_t + v)ᵀ r_i) / √d in each
+    of its heads (Dai et al. 2019, Transformer-XL, Section 3.3). Here r_i is a trained vector per
+    head and distance, where the paper projects a sinusoid. y_t = W [head_1 ‖ … ‖ head_n].
+
+    The state holds `window` keys and values of `heads` × `head_size` numbers each, and how many of
+    them are in use. A step costs `window` × `heads` × `head_size`. Steps before the episode are
+    masked out, and the window forgets everything older exactly.
+    """
+
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    heads: int = eqx.field(static=True)
+    monoid: Window
+    key: eqx.nn.Linear
+    query: eqx.nn.Linear
+    value: eqx.nn.Linear
+    relative: Float[Array, "window heads size"]  # r, the present step last
+    content_bias: Float[Array, "heads size"]  # u
+    position_bias: Float[Array, "heads size"]  # v
+    read_out: eqx.nn.Linear
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        window: int = 16,
+        heads: int = 2,
+        head_size: int = 16,
+        key: PRNGKeyArray,
+    ):
+        check_sizes(key, input_size=input_size, output_size=output_size)
+        check_sizes(key, window=window, heads=heads, head_size=head_size)
+        keys = jax.random.split(key, 5)
+        width = heads * head_size
+        self.input_size, self.output_size, self.heads = input_size, output_size, heads
+        self.monoid = Window(window, (2 * width,))
+        # A bias of the keys would add the same number to all logits of a step.
+        self.key = eqx.nn.Linear(input_size, width, use_bias=False, key=keys[0])
+        self.query = eqx.nn.Linear(input_size, width, use_bias=False, key=keys[1])
+        self.value = eqx.nn.Linear(input_size, width, key=keys[2])
+        self.relative = jax.random.normal(keys[3], (window, heads, head_size))
+        self.content_bias = jnp.zeros((heads, head_size))
+        self.position_bias = jnp.zeros((heads, head_size))
+        self.read_out = eqx.nn.Linear(width, output_size, key=keys[4])
+
+    @promoting
+    def encode(self, x) -> PyTree:
+        items, _ = self.monoid.identity()
+        item = jnp.concatenate([dense(self.key, x), dense(self.value, x)])
+        return items.at[-1].set(item), jnp.ones(())
+
+    @promoting
+    def decode(self, h, x) -> Array:
+        weights, values = self.attention(h, x), self._split(h[0])[1]
+        heads = jnp.einsum("ih,ihd->hd", weights, values)
+        return dense(self.read_out, heads.ravel())
+
+    @promoting
+    def attention(self, h: PyTree, x: Float[Array, " in"]) -> Float[Array, "window heads"]:
+        """Return the attention weights of the steps in the window, the present step last.
+
+        They sum to 1 in each head; unused slots have weight 0.
+        """
+        (items, count), (window, heads, size) = h, self.relative.shape
+        keys, _ = self._split(items)
+        query = dense(self.query, x).reshape(heads, size)
+        logits = jnp.einsum("hd,ihd->ih", query + self.content_bias, keys)
+        logits += jnp.einsum("hd,ihd->ih", query + self.position_bias, self.relative)
+        used = jnp.arange(window) >= window - count
+        return jax.nn.softmax(jnp.where(used[:, None], logits * size**-0.5, -jnp.inf), axis=0)
+
+    def _split(self, items: Float[Array, "window both"]) -> list[Float[Array, "window heads size"]]:
+        """Return the keys and the values in a window."""
+        return [x.reshape(len(items), self.heads, -1) for x in jnp.split(items, 2, axis=1)]
