@@ -1,6 +1,6 @@
-"""How an episode is cut into sequences: where they begin, when they are whole, what each is worth.
+"""Arithmetic of sequences: where they begin in an episode, when they are whole, their priority.
 
-Only arithmetic, with a step's `offset` in its episode; `sequences.py` stores what this says.
+Every function takes only a step's `offset` in its episode; `sequences.py` stores the results.
 """
 
 import equinox as eqx
@@ -16,11 +16,10 @@ _FOLD = Resettable(Product((Max(), Sum(jax.ShapeDtypeStruct((), jnp.float32)))))
 
 
 class Cut(eqx.Module):
-    """Sequences of `length` steps, each beginning `length - overlap` steps after the one before.
+    """Sequences of `length` steps, each beginning `length - overlap` steps after the previous one.
 
-    Its window has `burn_in` steps before it and `tail` after it, as far as the episode reaches.
-
-    Raises ValueError for a size that cannot work.
+    The window of a sequence adds the `burn_in` steps before it and the `tail` steps after it, as
+    far as the episode reaches. Raises `ValueError` for a size that cannot work.
     """
 
     length: int = eqx.field(static=True, default=80)
@@ -51,22 +50,25 @@ class Cut(eqx.Module):
 
     @property
     def guard(self) -> int:
-        """How close the cursor comes to a sequence before it, its prefix or its state has to go."""
+        """Distance ahead of the cursor at which sequences are removed, before their prefix is lost."""
         return self.burn_in + self.period - 1
 
     @property
     def within(self) -> int:
-        """How many sequences may have begun without being whole."""
+        """Number of sequences that may have begun without being whole."""
         return -(-self.full // self.period)
 
     def starts(self, steps: int) -> list[int]:
-        """Where the sequences of an episode of `steps` steps begin."""
+        """Return the offsets at which the sequences of an episode of `steps` steps begin."""
         return [0, *range(self.period, max(steps - self.overlap, 0), self.period)]
 
     @promoting
     def bounded(self, steps: Int[Array, "*n"]) -> Int[Array, "*n"]:
-        """Steps of an episode so far; of a very long one fewer, that are cut in the same places."""
-        cycle = self.period * self.within  # of the places of sequences, states and folds
+        """Return the steps of an episode so far, or an equivalent smaller number beyond 2³⁰.
+
+        Equivalent numbers have the same places of sequences, states and folds.
+        """
+        cycle = self.period * self.within  # in steps, after which all places repeat
         least = 2**30 // cycle * cycle
         return jnp.where(steps < 2**30, steps, least + steps % cycle)
 
@@ -74,10 +76,10 @@ class Cut(eqx.Module):
     def completed(
         self, offset: Int[Array, "*time"], last: Bool[Array, "*time"]
     ) -> tuple[Int[Array, "*time n"], Int[Array, "*time n"]]:
-        """The sequences that are whole once a step is written: where in the episode each begins,
-        and its steps with the tail, 0 for none.
+        """Return the sequences that are whole once a step is written: offsets and steps.
 
-        One with a full tail there is at most; at an end come those that the end cuts short.
+        The steps include the tail; 0 marks an empty entry. At most one sequence with a full tail
+        ends at a step; the end of an episode may complete several shorter ones.
         """
         newest = jnp.maximum((offset - self.overlap) // self.period, 0)
         pending = 1 + -(-self.tail // self.period)
@@ -89,11 +91,11 @@ class Cut(eqx.Module):
 
     @promoting
     def opened(self, offset: Int[Array, "*time"]) -> Bool[Array, "*time"]:
-        """Does a window begin in this step, not counting those that begin with their episode?"""
+        """Return True where a window begins in this step, except at the start of its episode."""
         return ((offset + self.burn_in) % self.period == 0) & (offset > 0)
 
     def no_folds(self) -> PyTree[Float[Array, " open"]]:
-        """Max|δ| and Σ|δ| of no step, for every sequence that may be open."""
+        """Return empty folds, Max|δ| and Σ|δ| of no steps, for every sequence that may be open."""
         return jax.tree.map(lambda e: jnp.full(self.within, e, jnp.float32), _FOLD.inner.identity())
 
     @promoting
@@ -103,9 +105,10 @@ class Cut(eqx.Module):
         offset: Int[Array, " time"],
         errors: Float[Array, " time"],
     ) -> tuple[PyTree[Float[Array, "time open"]], PyTree[Float[Array, " open"]]]:
-        """Max|δ| and Σ|δ| of the open sequences, after every step and after the last.
+        """Return Max|δ| and Σ|δ| of the open sequences, after every step and after the last.
 
-        Sequence k of an episode has fold k mod `within`, free again when the next needs it.
+        Sequence k of an episode uses fold k mod `within`, which is free again when a later one
+        needs it.
         """
         age = (offset // self.period)[:, None] - jnp.arange(self.within, dtype=jnp.int32)[None]
         place = (offset % self.period)[:, None] + age % self.within * self.period
@@ -126,7 +129,7 @@ class Cut(eqx.Module):
         available: Int[Array, "time n"],
         eta: float | Float[Array, ""],
     ) -> Float[Array, "time n"]:
-        """p = η max|δ| + (1 - η) mean|δ| of the sequences that `completed` found."""
+        """Return p = η max|δ| + (1 - η) mean|δ| of the sequences that `completed` returned."""
         fold = start // self.period % self.within
         (_, most), total = jax.tree.map(lambda x: jnp.take_along_axis(x, fold, axis=1), after)
         return eta * most + (1 - eta) * total / jnp.clip(available, 1, self.length)

@@ -1,18 +1,18 @@
-"""Reservoirs: a uniform sample of all that was ever seen, in bounded room (CLEAR).
+"""Reservoirs: a uniform sample of all experience so far, in bounded memory (CLEAR).
 
-Rolnick et al. 2019, Appendix A.3. What is kept are whole *unrolls*: `length` consecutive steps of
+Rolnick et al. 2019, Appendix A.3. A reservoir stores whole *unrolls*: `length` consecutive steps of
 one environment, and the memory's state before the first. Every unroll draws a lot u ~ U(0, 1) when
-it comes, and a reservoir is the k unrolls with the largest lots of all that came. Hence each of n
-unrolls is kept with probability k/n, whenever it came, and the reservoirs of many actors merge into
-the one that a single actor would have had: they are elements of the monoid `TopK`.
+it arrives, and the reservoir keeps the k unrolls with the largest lots so far. So each of n unrolls
+is kept with probability k/n, regardless of when it arrived, and the reservoirs of many actors merge
+into the one that a single actor would have: they are elements of the monoid `TopK`.
 
     stored lots   .91 .12 .57 .34        new lots  .08 .40
     smallest two      .12     .34        falling       .40 .08
     the larger        .40     .34        one of each pair stays, so only one unroll is written
 
-The two smallest in rising order against the two new ones in falling order: whichever is larger in
-each pair is exactly what belongs to the k largest (Batcher 1968). So `add` looks at lots alone, and
-writes no more data than it keeps.
+The two smallest stored lots, in ascending order, are compared with the two new lots, in descending
+order: the larger of each pair is exactly what belongs to the k largest (Batcher 1968). So `add`
+compares only lots, and writes no more data than it keeps.
 """
 
 from dataclasses import replace
@@ -29,20 +29,20 @@ from mmrl.replay import ring
 
 
 class Unrolls(NamedTuple):
-    """Stretches of acting, each in one environment; episodes may end anywhere inside."""
+    """Consecutive steps, each row from one environment; episodes may end anywhere inside."""
 
-    state: PyTree[Shaped[Array, "unroll ..."]]  # of the memory, before the first step
+    state: PyTree[Shaped[Array, "unroll ..."]]  # state of the memory before the first step
     steps: PyTree[Shaped[Array, "unroll time ..."]]
 
 
 class Reservoir(eqx.Module):
-    """Unrolls of all workers, each in a part of its own, and the lots by which they stay."""
+    """Unrolls of all workers, each in a separate part, with the lots that decide which stay."""
 
-    # Worker w's part is the rows w · slots to (w + 1) · slots - 1, filled from the first on.
+    # The part of worker w is rows w · slots to (w + 1) · slots - 1, filled from the first on.
     unrolls: Unrolls
-    # The lot of each row, or what grows with it; -∞ where nothing is stored.
+    # The lot of each row, or an increasing function of it; -∞ where nothing is stored.
     lots: Float[Array, "*seed worker slot"]
-    # Unrolls that came to each worker, at most 2³¹ - 1.
+    # Unrolls offered to each worker so far, at most 2³¹ - 1.
     seen: Int[Array, "*seed"]
 
     @property
@@ -52,7 +52,7 @@ class Reservoir(eqx.Module):
 
     @property
     def slots(self) -> int:
-        """Unrolls that a part has room for."""
+        """Number of unrolls that a part can hold."""
         return self.lots.shape[-1]
 
     @property
@@ -67,24 +67,24 @@ class Reservoir(eqx.Module):
 
     @property
     def threshold(self) -> Float[Array, "*seed worker"]:
-        """The lot that an unroll has to beat to be kept: 0 until the part is full, then rising."""
+        """Lot that a new unroll must exceed to be kept: 0 until the part is full, then rising."""
         return jnp.maximum(jnp.min(self.lots, axis=-1), 0)
 
 
 def init(
     example: PyTree, state: PyTree, capacity: int, *, workers: int = 1, length: int = 20
 ) -> Reservoir:
-    """Room for `capacity` environment steps, in whole unrolls, shared evenly among `workers`.
+    """Return an empty reservoir for `capacity` steps in whole unrolls, shared among `workers`.
 
     `example` is one step, any pytree of arrays, and `state` one recurrent state, which may be
-    empty. Each worker has capacity // (workers · length) slots; a remainder is not used.
-    Raises ValueError for a size that cannot work.
+    empty. Each worker has capacity // (workers · length) slots; a remainder is not used. Raises
+    `ValueError` for a size that cannot work.
     """
     for name, value in (("workers", workers), ("length", length)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1, got {value}.")
     if not jax.tree.leaves(example):
-        raise ValueError("`example` must hold an array: give one step, as `add` will store it.")
+        raise ValueError("`example` must hold an array. Pass one step, as `add` will store it.")
     slots = capacity // (workers * length)
     if slots < 1:
         raise ValueError(
@@ -104,11 +104,11 @@ def init(
 
 @promoting
 def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
-    """Offer unrolls of [unroll, time, ...], as many from each worker, one worker after another.
+    """Offer unrolls of [unroll, time, ...], the same number from each worker, grouped by worker.
 
-    Each is kept or left out as a whole. O(slots) on the lots, and O(unrolls) on the data if the
-    storage is donated or carried by a loop. Raises ValueError if the leaves of `unrolls` are not
-    those of `init`, or if the workers do not share them evenly.
+    Each unroll is kept or discarded as a whole. O(slots) on the lots, and O(unrolls) on the data if
+    the storage is donated or carried by a loop. Raises `ValueError` if the leaves of `unrolls`
+    differ from those of `init`, or if the number of unrolls is not a multiple of the workers.
     """
     count = _count(reservoir, unrolls)
     fine = jax.random.uniform(jax.random.fold_in(key, 0), (count,), jnp.float32)
@@ -119,7 +119,8 @@ def add(reservoir: Reservoir, unrolls: Unrolls, key: PRNGKeyArray) -> Reservoir:
 def _apart(lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0) -> Float[Array, "*n"]:
     """Return lots u in steps of 2⁻²³, beyond 1 - 2⁻¹⁰ as -log₂(1 - u - 2⁻²³ `fine`).
 
-    Their order stays. Of very many unrolls only the largest lots matter, which then rarely tie.
+    This keeps their order. Among very many unrolls only the largest lots matter, and these then
+    rarely tie.
     """
     near = (lots >= 1 - 2**-10) & (lots < 1)
     rest = jnp.where(near, 1 - lots - 2**-23 * fine, 1)
@@ -128,13 +129,13 @@ def _apart(lots: Float[Array, "*n"], fine: Float[Array, "*n"] | float = 0.0) -> 
 
 @converting("lots")
 def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]) -> Reservoir:
-    """`add`, with lots that somebody else has drawn. Of equal lots the earlier stays."""
+    """Add unrolls like `add`, with lots that the caller has drawn. Ties keep the earlier unroll."""
     here = reservoir
     each = _count(here, unrolls) // here.workers
     pairs = min(each, here.slots)
     worker = jnp.arange(here.workers)[:, None]
-    coming, order = jax.lax.top_k(lots.reshape(here.workers, each), pairs)  # falling
-    going, slot = jax.lax.top_k(-here.lots, pairs)  # of the smallest, rising
+    coming, order = jax.lax.top_k(lots.reshape(here.workers, each), pairs)  # in descending order
+    going, slot = jax.lax.top_k(-here.lots, pairs)  # the smallest, in ascending order
     kept = coming > -going
     rows = jnp.where(kept, worker * here.slots + slot, here.lots.size).reshape(-1)
     source = (worker * each + order).reshape(-1)
@@ -150,23 +151,23 @@ def insert(reservoir: Reservoir, unrolls: Unrolls, lots: Float[Array, " unroll"]
 
 @promoting
 def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
-    """`batch` unrolls, as many from each worker's part, drawn independently with replacement.
+    """Draw `batch` unrolls with replacement, the same number from each worker's part.
 
-    One worker's after another's, in the order of `add`, so that row i of a rollout and row i of a
-    sample as large are of the same worker. Zeros where a part holds nothing. O(batch).
-    Raises ValueError if `batch` is not a multiple of `workers`.
+    They are grouped by worker, as in `add`, so row i of a rollout and row i of a sample of the same
+    size come from the same worker. Zeros where a part is empty. O(batch). Raises `ValueError` if
+    `batch` is not a multiple of `workers`.
     """
     here = reservoir
     if batch < 1 or batch % here.workers:
         raise ValueError(
-            f"`batch` must be a positive multiple of `workers` = {here.workers}, since each has "
-            f"its own part, got {batch}."
+            f"`batch` must be a positive multiple of `workers` = {here.workers}, because each "
+            f"worker has a separate part, got {batch}."
         )
     shape, stored = (here.workers, batch // here.workers), jnp.maximum(here.stored[:, None], 1)
-    if here.slots < 2**20:  # share · stored may round up to `stored`.
+    if here.slots < 2**20:  # share · stored may round up to `stored`
         share = jax.random.uniform(key, shape, jnp.float32)
         slot = jnp.minimum((share * stored).astype(jnp.int32), stored - 1)
-    else:  # The 2²³ values of a share would not fall evenly.
+    else:  # the 2²³ values of a share would not be uniform
         slot = jax.random.randint(key, shape, 0, stored, jnp.int32)
     rows = (jnp.arange(here.workers)[:, None] * here.slots + slot).reshape(-1)
     return jax.tree.map(lambda d: d[rows], here.unrolls)
@@ -174,16 +175,16 @@ def sample(reservoir: Reservoir, key: PRNGKeyArray, batch: int) -> Unrolls:
 
 @promoting
 def merge(first: Reservoir, second: Reservoir) -> Reservoir:
-    """The reservoir of all that came to both, part by part: `TopK`.
+    """Return the reservoir of all unrolls that both have received, part by part: `TopK`.
 
-    Exact, associative, and up to the order of rows commutative. Raises ValueError if the two
-    differ in shape.
+    The merge is exact, associative, and commutative up to the order of rows. Raises `ValueError` if
+    the two differ in shape.
     """
     if jax.tree.structure(first) != jax.tree.structure(second) or [
         (x.shape, x.dtype) for x in jax.tree.leaves(first)
     ] != [(x.shape, x.dtype) for x in jax.tree.leaves(second)]:
         raise ValueError(
-            "`second` must be a reservoir like `first`: the same example, state, capacity, "
+            "`second` must be a reservoir like `first`, with the same example, state, capacity, "
             "workers and length."
         )
 
@@ -200,14 +201,14 @@ def merge(first: Reservoir, second: Reservoir) -> Reservoir:
 
 
 def _count(reservoir: Reservoir, unrolls: Unrolls) -> int:
-    """How many unrolls there are, which are like those of `init`; ValueError otherwise."""
+    """Return the number of unrolls. Raise `ValueError` unless their leaves are those of `init`."""
     here = reservoir
     leaves = jax.tree.leaves(unrolls.steps)
     count = jnp.shape(leaves[0])[0] if leaves and jnp.ndim(leaves[0]) else 0
     if count < 1 or count % here.workers:
         raise ValueError(
-            f"`unrolls` must be a positive multiple of `workers` = {here.workers}, as many from "
-            f"each, got {count}."
+            f"`unrolls` must be a positive multiple of `workers` = {here.workers}, the same "
+            f"number from each, got {count}."
         )
     ring.check_leaves("unrolls.steps", here.unrolls.steps, unrolls.steps, (count,))
     ring.check_leaves("unrolls.state", here.unrolls.state, unrolls.state, (count,))

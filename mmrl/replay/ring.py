@@ -1,7 +1,7 @@
-"""Rings of steps, one per worker: what `tape` and `sequences` store their steps in.
+"""Rings of steps, one per worker: the storage of `tape` and `sequences`.
 
-Worker w's ring is the rows w · depth to (w + 1) · depth - 1. All rings are written at the same
-place, `cursor`, one rollout after another, and go round.
+The ring of worker w is rows w · depth to (w + 1) · depth - 1. All rings are written at the same
+place, `cursor`, one rollout after another, and wrap around.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -18,11 +18,13 @@ class Rollout(Protocol):
     """Input of `add`: a pytree of [worker, time, ...] with `last`, True where an episode ends."""
 
     @property
-    def last(self) -> Any: ...
+    def last(self) -> Any:
+        """True where an episode ends, [worker, time]."""
+        ...
 
 
 def empty(example: PyTree, capacity: int) -> PyTree[Shaped[Array, "capacity ..."]]:
-    """Zeros for `capacity` times `example`, which has no such axis."""
+    """Return zeros for `capacity` copies of `example`, which has no such axis."""
 
     def zeros(leaf: Any) -> Array:
         leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
@@ -34,18 +36,20 @@ def empty(example: PyTree, capacity: int) -> PyTree[Shaped[Array, "capacity ..."
 def check_sizes(
     example: PyTree, capacity: int, workers: int, unit: int = 1, least: int = 1
 ) -> None:
-    """Raises ValueError unless `workers` rings of whole `unit`s hold `capacity` steps. What it
-    advises instead is at least `least`."""
+    """Raise `ValueError` unless `workers` rings of whole `unit`s hold `capacity` steps.
+
+    The message suggests a capacity of at least `least`.
+    """
     if workers < 1:
         raise ValueError(f"`workers` must be at least 1, got {workers}.")
     if not jax.tree.leaves(example):
-        raise ValueError("`example` must hold an array: give one step, as `add` will store it.")
+        raise ValueError("`example` must hold an array. Pass one step, as `add` will store it.")
     whole = workers * unit
     if capacity < 1 or capacity % whole:
         each = "has its own ring" + (f" of whole periods of {unit} steps" if unit > 1 else "")
         raise ValueError(
             f"`capacity` must be a positive multiple of {f'`workers` = {workers}'}"
-            f"{f' times {unit}' if unit > 1 else ''}, since each worker {each}, got {capacity}. "
+            f"{f' times {unit}' if unit > 1 else ''}, because each worker {each}, got {capacity}. "
             f"Try {max(least, whole * max(1, round(capacity / whole)))}."
         )
 
@@ -53,7 +57,7 @@ def check_sizes(
 def check_rollout(
     steps: PyTree[Shaped[Array, "capacity ..."]], workers: int, most: int, rollout: Rollout
 ) -> int:
-    """The time steps of a rollout like `steps`, at most `most`; ValueError for one that is not."""
+    """Return the time steps of a rollout, at most `most`; raise `ValueError` if it is not valid."""
     last = rollout.last
     if last.ndim != 2 or last.shape[0] != workers or last.dtype != bool:
         raise ValueError(
@@ -63,7 +67,7 @@ def check_rollout(
     time = last.shape[1]
     if not 1 <= time <= most:
         raise ValueError(
-            f"`rollout` must have 1 to {most} steps per worker (what a ring has room for), got "
+            f"`rollout` must have 1 to {most} steps per worker, the room in a ring, got "
             f"{time}. Raise `capacity` or shorten the rollout."
         )
     check_leaves("rollout", steps, rollout, last.shape)
@@ -71,7 +75,7 @@ def check_rollout(
 
 
 def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]) -> None:
-    """Raises ValueError unless `given` is a pytree like `stored`, with these axes for its first."""
+    """Raise `ValueError` unless `given` is a pytree like `stored`, with `axes` in front."""
     ours, theirs = jax.tree.structure(stored), jax.tree.structure(given)
     if ours != theirs:
         raise ValueError(f"`{name}` must be a pytree like that of `init`, {ours}, got {theirs}.")
@@ -88,7 +92,7 @@ def check_leaves(name: str, stored: PyTree, given: PyTree, axes: tuple[int, ...]
 def write(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, " n"], rollout: Rollout
 ) -> PyTree[Shaped[Array, "capacity ..."]]:
-    """The rollout's steps at `rows`, which are all different and in [worker, time] order."""
+    """Write the rollout's steps at `rows`, which are distinct and in [worker, time] order."""
     return jax.tree.map(
         lambda d, x: d.at[rows].set(x.reshape(-1, *d.shape[1:]), unique_indices=True),
         steps,
@@ -100,10 +104,9 @@ def write(
 def began(
     unfinished: Int[Array, " worker"], last: Bool[Array, "worker time"]
 ) -> tuple[Int[Array, "worker time"], Int[Array, " worker"]]:
-    """The index at which each step's episode began, and that of the step after the rollout.
+    """Return the index at which each step's episode began, and that index after the rollout.
 
-    An index is negative if the episode, of which `unfinished` steps came before, began in an
-    earlier rollout.
+    An index is negative if the episode began in an earlier rollout, `unfinished` steps before.
     """
     opened = -unfinished[:, None]
     index = jnp.arange(last.shape[1], dtype=jnp.int32)[None]
@@ -115,7 +118,7 @@ def began(
 def read(
     steps: PyTree[Shaped[Array, "capacity ..."]], rows: Int[Array, "*n"], mask: Bool[Array, "*n"]
 ) -> PyTree[Shaped[Array, "..."]]:
-    """The steps at `rows`; zeros where `mask` is False."""
+    """Return the steps at `rows`; zeros where `mask` is False."""
     rows = jnp.where(mask, rows, 0)
 
     def take(leaf: Array) -> Array:
@@ -126,7 +129,7 @@ def read(
 
 
 def check_numbers(name: str, value: Array, shape: tuple[int, ...], each: str) -> None:
-    """Raises ValueError unless there is one number for each thing."""
+    """Raise `ValueError` unless there is one number for each `each`."""
     if jnp.shape(value) != shape:
         raise ValueError(
             f"`{name}` must have one number for each {each}, {list(shape)}; got "

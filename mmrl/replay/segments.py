@@ -1,8 +1,8 @@
 """Segment-based batching: episodes split into fragments of L steps and padded (Morad et al. 2024).
 
-`sample` draws rows of the dataset of Eq. 27 straight from a tape, so that both ways of batching
-share one storage and one loss. A memory starts every row from its initial state, so nothing that
-happened L or more steps ago can reach it: this is what Section 4.2 holds against segments.
+`sample` draws rows of the dataset of Eq. 27 directly from a tape, so both ways of batching share
+one storage and one loss. A memory starts every row from its initial state, so an event L or more
+steps ago cannot reach it: this is the objection to segments in Section 4.2.
 """
 
 import jax
@@ -16,14 +16,14 @@ from mmrl.replay.tape import Sample, Tape, gather
 
 @promoting
 def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
-    """`batch / length` random rows of the dataset of Eq. 27, one after the other on one tape.
+    """Sample `batch / length` random rows of the dataset of Eq. 27, in sequence on one tape.
 
     Rows are drawn independently (with replacement) and uniformly among all segments of the stored
     episodes. `begin` is True at the first step of each row. `mask` is False on the padding, and
     everywhere if the tape holds no whole episode. `Sample.rows` names the episode of each row,
     perhaps more than once. O(batch + log capacity).
 
-    Raises ValueError if `length` is not positive or does not divide `batch`.
+    Raises `ValueError` if `length` is not positive or does not divide `batch`.
     """
     if length < 1:
         raise ValueError(f"`length` must be at least 1 step per segment, got {length}.")
@@ -44,12 +44,12 @@ def sample(tape: Tape, key: PRNGKeyArray, batch: int, length: int) -> Sample:
 def _draw(
     tape: Tape, key: PRNGKeyArray, count: int, length: int
 ) -> tuple[Int[Array, " count"], Int[Array, " count"]]:
-    """`count` episodes with P ∝ ⌈n / L⌉ for one of n steps, and a segment of each, uniformly.
+    """Draw `count` episodes with P ∝ ⌈n / L⌉, n their steps, and one segment of each, uniformly.
 
-    The number of segments depends on L, which the tape's sums, of 1 and n - 1, do not know.
-    But ⌈n / L⌉ is at most 1 + (n - 1) / L and more than half of that. So we draw with probability
-    ∝ 1 + (n - 1) / L, accept with the ratio of the two, and try again until `count` rows are
-    accepted: twice on average at the worst. Without any episode, the row `capacity` is given.
+    The number of segments depends on L, and the tape stores only the sums of 1 and of n - 1. But ⌈n
+    / L⌉ is at most 1 + (n - 1) / L and more than half of it. So we draw with probability ∝ 1 + (n -
+    1) / L, accept with the ratio of the two, and repeat until `count` rows are accepted: twice on
+    average in the worst case. Without any episode, all rows are `capacity`.
     """
     capacity, levels = tape.length.shape[0], len(tape.sums)
 

@@ -1,18 +1,18 @@
 """Prioritized replay of fixed-length sequences, with the recurrent state at their start (R2D2).
 
-Kapturowski et al. (2019). An episode of N steps becomes sequences that begin every
-`period = length - overlap` steps, at s = 0, period, 2 period, … as long as each brings a step that
-the one before did not: s = 0 or s + overlap < N. No sequence crosses an episode, and the last is
-short rather than left out: every step, the terminal one included, is trained on.
+Kapturowski et al. (2019). An episode of N steps becomes sequences that begin every `period = length
+- overlap` steps, at s = 0, period, 2 period, …, as long as each adds a step that the previous one
+lacks: s = 0 or s + overlap < N. No sequence crosses an episode boundary, and the last one may be
+short: every step, including the terminal one, is trained on.
 
     s - burn_in           s                           s + length        s + length + tail
     ├── burn-in prefix ───┼── trained ──────────────────┼── tail ─────────┤
     └ recurrent state stored here                          for n-step targets: tail = n - 1
 
 A sequence is one row of a table over rings of steps (`ring.py`), so steps that several sequences
-share are stored once, and one recurrent state is stored for every `period` steps. Its priority
-p = η max|δ| + (1 - η) mean|δ| is a fold of the Max and the Sum monoid along the trained steps, and
-the law of sampling, p^α, lies in a tree of sums (`tree.py`).
+share are stored once, and one recurrent state is stored for every `period` steps. Its priority p =
+η max|δ| + (1 - η) mean|δ| is a fold of the Max and the Sum monoid along the trained steps, and the
+sampling weights p^α are stored in a tree of sums (`tree.py`).
 """
 
 from dataclasses import replace
@@ -32,23 +32,23 @@ from mmrl.replay.ring import Rollout
 class Sequences(eqx.Module):
     """The steps of all workers, and the table of the sequences that are stored whole."""
 
-    # Worker w's ring is the rows w · depth to (w + 1) · depth - 1.
+    # The ring of worker w is rows w · depth to (w + 1) · depth - 1.
     steps: PyTree[Shaped[Array, "capacity ..."]]
     # One recurrent state for each `period` rows.
     states: PyTree[Shaped[Array, "slot ..."]]
-    # Of the sequence that begins in this row: its steps, tail included, and those of its episode
-    # before it. Zeros if none does.
+    # Steps, tail included, of the sequence that begins in this row, and steps of its episode before
+    # it. Zeros if no sequence begins here.
     table: Int[Array, "capacity 2"]
-    sums: tree.Tree  # of p^α over the sequences
-    stored: Int[Array, ""]  # how many sequences there are
-    # Max|δ| and Σ|δ| of the sequences that are being written, one for each that may be.
+    sums: tree.Tree  # sums of p^α over the sequences
+    stored: Int[Array, ""]  # number of sequences
+    # Max|δ| and Σ|δ| of each sequence that may be in progress.
     folds: PyTree[Float[Array, "worker open"]]
     cursor: Int[Array, ""]  # the place in every ring that is written next
     unfinished: Int[Array, " worker"]  # steps so far of the episode in progress
     alpha: Float[Array, ""]  # α: 0 draws uniformly, 1 in proportion to the priority
     # η: 1 takes the largest |δ| of a sequence as its priority, 0 their mean.
     eta: Float[Array, ""]
-    cut: Cut  # how episodes are cut
+    cut: Cut  # how episodes are cut into sequences
 
     @property
     def workers(self) -> int:
@@ -77,16 +77,16 @@ class Sequences(eqx.Module):
 
     @property
     def longest(self) -> int:
-        """Steps of the longest rollout that overwrites nothing of what it completes."""
+        """Steps of the longest rollout that overwrites none of the sequences that it completes."""
         return self.depth - self.cut.guard - self.cut.full
 
 
 class Window(eqx.Module):
-    """Sequences with the steps before them: `before` + length + tail steps each, zeros where none.
+    """Sequences and the steps before them: `before` + length + tail steps each, zeros where none.
 
-    `begin` is True at the first step of an episode. Where the prefix would reach back beyond it,
-    what comes before is padding, which that `begin` makes the memory forget; all other padding is
-    at the end. `state` is the actor's recurrent state before the first step of the window.
+    `begin` is True at the first step of an episode. If the prefix would begin before the episode,
+    the steps before `begin` are padding, which the memory then forgets; all other padding is at the
+    end. `state` is the actor's recurrent state before the first step of the window.
     """
 
     steps: PyTree[Shaped[Array, "sequence window ..."]]
@@ -94,7 +94,7 @@ class Window(eqx.Module):
     begin: Bool[Array, "sequence window"]
     mask: Bool[Array, "sequence window"]  # real steps
     trained: Bool[Array, "sequence window"]  # real, and neither prefix nor tail
-    rows: Int[Array, " sequence"]  # where they begin; `capacity` where there is no sequence
+    rows: Int[Array, " sequence"]  # where they begin; `capacity` without a sequence
 
 
 class Sample(Window):
@@ -116,13 +116,13 @@ def init(
     alpha: float | Float[Array, ""] = 0.9,
     eta: float | Float[Array, ""] = 0.9,
 ) -> Sequences:
-    """Room for `capacity` steps, shared evenly among `workers`.
+    """Return empty storage for `capacity` steps, shared evenly among `workers`.
 
     `example` is one step, a pytree with `last`, and `state` one recurrent state. A ring loses up to
     2 · length + burn_in + tail of its steps to sequences that are partly written or overwritten.
 
-    Raises ValueError for a size that cannot work, and if `capacity` is not a multiple of workers ·
-    (length - overlap) or leaves a ring no room for a whole window.
+    Raises `ValueError` for a size that cannot work, and if `capacity` is not a multiple of workers
+    · (length - overlap) or leaves a ring no room for a whole window.
     """
     cut = Cut(length, overlap, burn_in, tail)
     least = workers * cut.period * -(-(cut.guard + cut.full + 1) // cut.period)
@@ -155,14 +155,14 @@ def add(
     states: PyTree[Shaped[Array, "worker time ..."]],
     errors: Float[Array, "worker time"],
 ) -> Sequences:
-    """Append a rollout of [worker, time, ...]; sequences enter as their last step is written.
+    """Append a rollout of [worker, time, ...]; a sequence enters when its last step is written.
 
-    `states` are the recurrent states *before* each step, as the actors had them, and `errors` the
-    |δ| by which the actors set the first priority. Each worker goes on where its last rollout
-    stopped. A sequence with an error that is not finite gets the least priority. O(worker · time),
-    whatever the capacity, if the storage is donated or carried by a loop.
-    Raises ValueError if the leaves of `rollout` or `states` are not those of `init`, if `errors`
-    have another shape than `rollout.last`, and if the rollout is too long for a ring.
+    `states` are the actors' recurrent states *before* each step, and `errors` the |δ| from which
+    the first priorities are computed. Each worker continues where its last rollout stopped. A
+    sequence with an error that is not finite gets the least priority. O(worker · time) for any
+    capacity, if the storage is donated or carried by a loop. Raises `ValueError` if the leaves of
+    `rollout` or `states` are not those of `init`, if `errors` have another shape than
+    `rollout.last`, and if the rollout is too long for a ring.
     """
     here, capacity, depth = sequences, sequences.capacity, sequences.depth
     time = ring.check_rollout(here.steps, here.workers, here.longest, rollout)
@@ -172,7 +172,7 @@ def add(
     base = jnp.arange(here.workers, dtype=jnp.int32)[:, None] * depth
     index = jnp.arange(time, dtype=jnp.int32)[None]
     began, after = ring.began(here.unfinished, rollout.last)
-    offset = index - began  # of a step in its episode
+    offset = index - began  # index of a step in its episode
     rows = base + (here.cursor + index) % depth
     start, available = here.cut.completed(offset, rollout.last)
     first = rows[..., None] - (offset[..., None] - start)
@@ -186,7 +186,8 @@ def add(
     weights = jnp.where(available > 0, _law(priority, here.alpha), 0).reshape(-1)
     weights = jnp.concatenate([jnp.zeros(gone.size, jnp.float32), weights])[:, None]
     changed = jnp.concatenate([gone, first])
-    # Less what was read, not 0: XLA then reads before it writes, instead of copying the table.
+    # Subtract the entries instead of writing 0: XLA then reads before it writes, without a copy of
+    # the table.
     lost = here.table[gone]
     emptied = here.table.at[gone].add(-lost)
     more = jnp.sum(available > 0, dtype=jnp.int32) - jnp.sum(lost[:, 0] > 0, dtype=jnp.int32)
@@ -205,12 +206,12 @@ def add(
 
 
 def _law(priority: Float[Array, "*n"], alpha: Float[Array, ""]) -> Float[Array, "*n"]:
-    """p^α; the least one for a priority that is not a number."""
+    """Return the sampling weight p^α; the least one if the priority is not a number."""
     return jnp.clip(jnp.where(jnp.isfinite(priority), priority, 0), *tree.PRIORITIES) ** alpha
 
 
 def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
-    """The rows that an `add` may change: within two stretches of every ring, and its ends."""
+    """Return the rows that an `add` may change: two runs of rows in every ring, and its ends."""
     begun = tree.cover(here.cursor - here.cut.full, here.cut.full + time)
     gone = tree.cover(here.cursor + here.cut.guard, time)
     ends = [] if here.depth % tree.BRANCH == 0 else [0, here.depth - 1]
@@ -219,11 +220,11 @@ def _touched(here: Sequences, time: int) -> Int[Array, " n"]:
 
 
 def _write_states(here: Sequences, rows, offset, states) -> PyTree:
-    """The states before the steps at which a window begins: one for each `period` rows.
+    """Store the states before the steps at which a window begins: one for each `period` rows.
 
-    Two that are needed never share a slot, since the windows of one episode begin a period apart
-    and its first needs no state. If a second comes to a slot, the sequence of the first has not
-    come to be, and the second takes its place.
+    Two states that are needed never share a slot, because the windows of one episode begin a period
+    apart and the first needs no state. If a second state comes to a slot, the sequence of the first
+    was never completed, and the second replaces it.
     """
     time, slots = rows.shape[1], here.capacity // here.cut.period
     wanted = here.cut.opened(offset)
@@ -242,10 +243,10 @@ def _write_states(here: Sequences, rows, offset, states) -> PyTree:
 def sample(
     sequences: Sequences, key: PRNGKeyArray, batch: int, beta: float | Float[Array, ""] = 1.0
 ) -> Sample:
-    """`batch` windows, drawn independently with P_i = p_i^α / Σ p^α (with replacement).
+    """Sample `batch` windows independently (with replacement), with P_i = p_i^α / Σ p^α.
 
-    Where nothing is stored, `rows` is the capacity, `mask` is False and the weights are 1.
-    O(batch · window + log capacity). Raises ValueError if `batch` is not positive.
+    If nothing is stored, `rows` is the capacity, `mask` is False and the weights are 1. O(batch ·
+    window + log capacity). Raises `ValueError` if `batch` is not positive.
     """
     if batch < 1:
         raise ValueError(f"`batch` must be at least 1 sequence, got {batch}.")
@@ -255,7 +256,7 @@ def sample(
     stored = sequences.stored.astype(jnp.float32)
     share = jnp.where(weight > 0, stored * weight / sums[0].sum(), jnp.inf)  # N P
     rows = jnp.where(weight > 0, rows, sequences.capacity)
-    # A barrier, or XLA fuses the draw into every gather and repeats it for each number read.
+    # Without a barrier, XLA fuses the draw into every gather and repeats it for each number read.
     rows, share = jax.lax.optimization_barrier((rows, share))
     weights = jnp.where(jnp.isfinite(share), (share / share.min()) ** -beta, 1)
     return Sample(**vars(window(sequences, rows, sequences.cut.burn_in)), weights=weights)
@@ -263,10 +264,10 @@ def sample(
 
 @promoting
 def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> Window:
-    """The sequences that begin in `rows`, with the `before` steps before each.
+    """Return the sequences that begin in `rows`, with the `before` steps before each.
 
-    `state` is right where `before` differs from `burn_in` by whole periods. Steps that have been
-    overwritten are padding.
+    `state` is correct if `before` and `burn_in` differ by whole periods. Overwritten steps are
+    padding.
     """
     here, depth = sequences, sequences.depth
     at = jnp.arange(-before, here.cut.full, dtype=jnp.int32)[None]
@@ -274,7 +275,7 @@ def window(sequences: Sequences, rows: Int[Array, " sequence"], before: int) -> 
     available, past = entries[:, :1], entries[:, 1:]
     base = jnp.minimum(rows // depth, here.workers - 1)[:, None] * depth
     place = rows[:, None] - base
-    left = (place - here.cursor) % depth  # steps that the ring still holds before it
+    left = (place - here.cursor) % depth  # earlier steps that the ring still holds
     mask = (at >= -jnp.minimum(past, left)) & (at < available)
     slot = (base + (place - before) % depth)[:, 0] // here.cut.period
     return Window(
@@ -293,7 +294,7 @@ def priority(
     trained: Bool[Array, "sequence window"],
     eta: float | Float[Array, ""] = 0.9,
 ) -> Float[Array, " sequence"]:
-    """p = η max_t |δ_t| + (1 - η) mean_t |δ_t| over the trained steps of each sequence."""
+    """Return p = η max_t |δ_t| + (1 - η) mean_t |δ_t| over the trained steps of each sequence."""
     size = jnp.where(trained, jnp.abs(errors), 0)
     mean = size.sum(axis=1) / jnp.maximum(trained.sum(axis=1), 1)
     return eta * size.max(axis=1) + (1 - eta) * mean
@@ -303,15 +304,16 @@ def priority(
 def set_priority(
     sequences: Sequences, rows: Int[Array, " n"], values: Float[Array, " n"]
 ) -> Sequences:
-    """p[rows] ← values, clipped to `tree.PRIORITIES`, for the sequences that begin in `rows`.
+    """Set p[rows] ← values, clipped to `tree.PRIORITIES`, for the sequences that begin in `rows`.
 
-    A row without a sequence and a value that is not finite change nothing; a row given twice takes
-    the larger. Set priorities before the next `add`, which may put another sequence in the row.
+    Rows without a sequence and values that are not finite have no effect; of duplicate rows the
+    larger value counts. Set priorities before the next `add`, which may put another sequence in the
+    row.
     """
     ring.check_numbers("values", values, jnp.shape(rows), "of `rows`")
     stored = sequences.table.at[rows, 0].get(mode="fill", fill_value=0) > 0
     rows = jnp.where(stored & jnp.isfinite(values), rows, sequences.capacity)
-    # Two draws of a sequence may differ in rounding, but the tree wants one weight for a row.
+    # Two draws of a sequence may differ in rounding, but the tree needs one weight per row.
     same = rows[:, None] == rows[None]
     values = jnp.max(jnp.where(same, values[None], -jnp.inf), axis=1).astype(jnp.float32)
     weights = jnp.where(rows < sequences.capacity, _law(values, sequences.alpha), 0)

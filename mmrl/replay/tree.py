@@ -1,11 +1,11 @@
 """Sums of a table in a wide tree: change weights, draw by weight, with or without replacement.
 
 The rows of the table hold one or more weights each: a "column" is one weight of all rows. A tree is
-a tuple `(top, level, …, leaves)` of arrays. `top` [column, node] holds at most `TOP` sums a column;
-the next level [node, column, branch] holds for each of them the `BRANCH` numbers that it sums, and
+a tuple `(top, level, …, leaves)` of arrays. `top` [column, node] holds at most `TOP` sums per
+column. The next level [node, column, branch] holds the `BRANCH` numbers that each of them sums, and
 so on; the last level is the table itself, padded with zeros. It is the segment tree of the Sum
-monoid. A node is always the sum of its children as they are now, never its old value plus a
-change, so that rounding does not pile up.
+monoid. A node is always recomputed as the sum of its children, never updated by a difference, so
+that rounding errors do not accumulate.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from mmrl._dtypes import promoting
 # 32 floats are two cache lines, and tables of 33k to 1M rows get the same two lower levels.
 BRANCH = 32
 TOP = 1024
-# Priorities are clipped to this range: positive, so that no row is out of reach, and finite.
+# Priorities are clipped to this range: positive, so that every row can be drawn, and finite.
 PRIORITIES = (1e-6, 1e6)
 
 Tree = tuple[Float[Array, "..."], ...]
@@ -28,7 +28,7 @@ Noise = tuple[Float[Array, "..."], ...]
 
 @promoting
 def build(weights: Float[Array, "column row"]) -> Tree:
-    """The tree over `weights` (≥ 0), in O(row). A table of at most `TOP` rows is its own top."""
+    """Return the tree over `weights` (≥ 0), in O(row). Up to `TOP` rows are their own top."""
     levels = []
     while weights.shape[1] > TOP:
         padded = jnp.pad(weights, [(0, 0), (0, -weights.shape[1] % BRANCH)])
@@ -45,17 +45,18 @@ def update(
     weights: Float[Array, "n column"],
     touched: Int[Array, " m"] | None = None,
 ) -> Tree:
-    """The tree with `weights` at `rows` of its table, in O(n · levels).
+    """Return the tree with `weights` at `rows` of its table, in O(n · levels).
 
-    A row past the end must come with weight 0, because it may fall into the padding. Equal rows
-    must come with equal weights. Where `rows` lie close together, `touched` may name fewer rows,
-    at least one below every node that has one of `rows` below it: O(n + m · levels).
+    A row past the end must have weight 0, because it may fall into the padding. Equal rows must
+    have equal weights. If `rows` lie close together, `touched` may name fewer rows, at least one
+    below every node that has one of `rows` below it: O(n + m · levels).
     """
     levels = list(tree)
     for i in range(len(levels) - 1, 0, -1):
         _, columns, branch = levels[i].shape
         parent, child = jnp.divmod(rows, branch)
-        # Flat, because XLA would copy the whole level to scatter along its outer and inner axes.
+        # The level is flattened because XLA would copy it to scatter along its outer and inner
+        # axes.
         place = (parent * columns * branch + child)[:, None] + branch * jnp.arange(columns)[None]
         flat = levels[i].reshape(-1).at[place].set(weights, mode="drop")
         levels[i] = flat.reshape(levels[i].shape)
@@ -66,13 +67,13 @@ def update(
 
 @promoting
 def cover(first: Int[Array, "*n"], count: int) -> Int[Array, "*n m"]:
-    """Rows with one below every node that has one of first, …, first + count - 1 below it."""
+    """Return rows that cover first, …, first + count - 1: one below each node above any of them."""
     return first[..., None] + jnp.minimum(jnp.arange(-(-count // BRANCH) + 1) * BRANCH, count - 1)
 
 
 @promoting
 def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
-    """The weights at `rows` of the table; 0 for a row past the end."""
+    """Return the weights at `rows` of the table; 0 for a row past the end."""
     *_, leaves = tree
     if len(tree) == 1:
         return leaves.at[:, rows].get(mode="fill", fill_value=0).T
@@ -81,9 +82,10 @@ def weights(tree: Tree, rows: Int[Array, " n"]) -> Float[Array, "n column"]:
 
 
 def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
-    """Independent Exp(1) numbers for a race of `count` rows: [top], then [count, branch] a level.
+    """Draw Exp(1) numbers for a race of `count` rows: [top], then [count, branch] per level.
 
-    One call draws all of them: a random call takes longer to compile than the rest of a race.
+    One call draws all of them, because a random call takes longer to compile than the rest of a
+    race.
     """
     top, *levels = tree
     sizes = [top.shape[1], *(count * level.shape[2] for level in levels)]
@@ -93,7 +95,7 @@ def noise(tree: Tree, key: PRNGKeyArray, count: int) -> Noise:
 
 
 def extend(first: Noise, more: Noise) -> Noise:
-    """The noise of a longer race, which begins with the results of the race with noise `first`."""
+    """Return the noise of a longer race, whose first results are those of the race with `first`."""
     rows = (jnp.concatenate(pair) for pair in zip(first[1:], more[1:], strict=True))
     return (first[0], *rows)
 
@@ -102,16 +104,17 @@ def extend(first: Noise, more: Noise) -> Noise:
 def race(
     tree: Tree, noise: Noise, count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """argsort(t)[:count] and its times, where row i arrives at tᵢ ~ Exp(wᵢ), w the first column.
+    """Draw `count` rows by weight without replacement; return them in order, with their times.
 
-    This is sampling by weight *without* replacement: the first is row i with probability wᵢ / Σw,
-    the next is drawn by weight among the others, and so on; the same law as the top of log wᵢ +
-    Gumbel noise. A node of the tree arrives with the first of its leaves, at Exp(Σw), so that the
-    `count` earliest leaves lie under the `count` earliest nodes of each level. Given that a node
-    arrives at t, its children arrive at t + eᵢ - min(e) with eᵢ ~ Exp(wᵢ), since the exponential
-    law forgets how long we have waited. It is the stochastic beam search of Kool et al. (2019).
+    Row i arrives at tᵢ ~ Exp(wᵢ), where w is the first column; the result is argsort(t)[:count].
+    The first is row i with probability wᵢ / Σw, the next is drawn by weight among the others, and
+    so on: the same law as the top of log wᵢ + Gumbel noise. A node of the tree arrives with the
+    first of its leaves, at Exp(Σw), so the `count` earliest leaves lie under the `count` earliest
+    nodes of each level. Given that a node arrives at t, its children arrive at t + eᵢ - min(e) with
+    eᵢ ~ Exp(wᵢ), because the exponential law has no memory. This is the stochastic beam search of
+    Kool et al. (2019).
 
-    A row of weight 0 arrives at infinity. A table of fewer than `count` rows gives them all.
+    A row of weight 0 arrives at infinity. A table of fewer than `count` rows returns all of them.
     """
     top, *levels = tree
     times = jnp.where(top[0] > 0, noise[0] / top[0], jnp.inf)
@@ -130,7 +133,7 @@ def race(
 def _earliest(
     times: Float[Array, " n"], nodes: Int[Array, " n"], count: int
 ) -> tuple[Float[Array, " count"], Int[Array, " count"]]:
-    """The `count` smallest times in order, with their nodes; all of them if there are fewer."""
+    """Return the `count` smallest times in order, with their nodes, or all if there are fewer."""
     late, at = jax.lax.top_k(-times, min(count, times.shape[0]))
     return -late, nodes[at]
 
@@ -139,12 +142,11 @@ def _earliest(
 def draw(
     tree: Tree, scales: Float[Array, " column"], uniform: Float[Array, "level count"]
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """Independent rows, each with probability ∝ the sum of scale · weight over the columns; and
-    that sum of each.
+    """Draw independent rows with probability ∝ Σ_columns scale · weight; return them and that sum.
 
     This is sampling *with* replacement. From the top down, each node passes the draw on to a child
-    by weight, with uniform numbers of its own for every level: the 24 bits of one would be used up
-    after 16M rows. If all weights are 0, some row is drawn.
+    by weight, with new uniform numbers on every level: a single one, with 24 bits, would not
+    suffice beyond 16M rows. If all weights are 0, an arbitrary row is drawn.
     """
     top, *levels = tree
     nodes, weights = _pick((top * scales[:, None]).sum(axis=0)[None], uniform[0])
@@ -157,8 +159,10 @@ def draw(
 def _pick(
     weights: Float[Array, "rows n"], uniform: Float[Array, " count"]
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """For each draw a column by weight, from its own row of weights or from the only one; and the
-    weight."""
+    """Draw a column by weight for each draw, from its row of weights or the only one.
+
+    Return the columns and their weights.
+    """
     sums = jnp.cumsum(weights, axis=1)
     picked = (sums <= uniform[:, None] * sums[:, -1:]).sum(axis=1, dtype=jnp.int32)
     picked = jnp.minimum(picked, weights.shape[1] - 1)
