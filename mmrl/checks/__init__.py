@@ -1,11 +1,11 @@
-"""Checks of parts of your own: is that an environment, does this agent forget where it should?
+"""Checks of custom parts: is this an environment, and does this agent forget where it should?
 
-    checks.environment(MyEnv())                 # all rules that it breaks, a sentence each
-    checks.agent(net, env, params)              # what it said while acting, it says over a tape
-    checks.functions(init, step, replay, env)   # the same of an agent that is not of mmrl
+    checks.environment(MyEnv())                 # every rule that it breaks, a sentence each
+    checks.agent(net, env, params)              # replays a tape: same outputs as while acting?
+    checks.functions(init, step, replay, env)   # the same check for an agent outside mmrl
 
-Each raises `ValueError` or returns nothing. `tracing` and `playing` have the first,
-`replaying` the others.
+Each raises `ValueError` or returns None. The first is in `tracing` and `playing`, the others are in
+`replaying`.
 """
 
 from mmrl.checks.playing import environment

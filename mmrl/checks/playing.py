@@ -1,4 +1,4 @@
-"""Does an environment keep the rules that rollouts, wrappers and agents rely on?"""
+"""Check whether an environment keeps the rules that rollouts, wrappers and agents rely on."""
 
 import dataclasses
 import re
@@ -15,26 +15,26 @@ from mmrl._own import told
 from mmrl.checks.tracing import action_shape, own_step, random_action, traced
 from mmrl.envs.spaces import misfit
 
-SIDE_BY_SIDE = 4  # environments
+SIDE_BY_SIDE = 4  # environments played in parallel
 PURE = (
-    "the same key, state and action must give the same result again; they gave another one. Draw "
-    "from `key` by jax.random, and change no attribute of `self`: what changes belongs in the state"
+    "the same key, state and action must give the same result again; the results differed. Draw "
+    "from `key` by jax.random, and keep everything that changes in the state, not in `self`"
 )
 
 
 def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
-    """Raises `ValueError` for the rules of an environment that `env` breaks, a sentence each.
+    """Raise `ValueError` with the rules of an environment that `env` breaks, a sentence each.
 
-    It is played at random, four times side by side, for an episode and two steps more, or for
-    `steps` steps if these are fewer: the end of a longer episode is then not judged. With
-    `steps` = 0, which takes no time, it is traced alone: does it have what is called, and do the
-    shapes fit? `params` are by default the environment's own.
+    The check plays four environments in parallel with random actions, for an episode plus two
+    steps, or for `steps` steps if that is less; it then does not see the end of a longer episode.
+    With `steps` = 0, which takes no time, the environment is only traced, to check methods and
+    shapes. `params` default to those of the environment.
 
     The rules are those of gymnax: `reset_env(key, params)` -> (obs, state), `step_env(key, state,
     action, params)` -> (obs, state, reward, terminated, info), two spaces, an `is_truncated`, and
     `max_steps_in_episode` among the parameters. Observations are in their space, a reward is a
-    finite float, the flags are bools, `state.time` counts steps, and nothing depends on what is
-    no argument.
+    finite float, the flags are bools, `state.time` counts steps, and results depend only on the
+    arguments.
     """
     broken = list(traced(env, params))
     if not broken and steps:
@@ -46,12 +46,12 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
         rules = "; ".join(f"({i}) {text}" for i, text in enumerate(broken, 1))
         raise ValueError(
             f"`env` must keep the rules of an environment; {name} breaks {len(broken)}: "
-            f"{rules if len(broken) > 1 else broken[0]}. (mmrl.checks.environment has them all.)"
+            f"{rules if len(broken) > 1 else broken[0]}. (mmrl.checks.environment lists them all.)"
         )
 
 
 def _kinds(env: Any, params: Any) -> Iterator[str]:
-    """The types of numbers."""
+    """Yield the numbers whose types are wrong."""
     obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
     action = action_shape(env, params)
     step = jax.eval_shape(env.step_env, jax.random.key(0), state, action, params)
@@ -66,7 +66,7 @@ def _kinds(env: Any, params: Any) -> Iterator[str]:
 
 
 def _pure(env: Any, params: Any) -> Iterator[str]:
-    """Traced twice, a method is the same program."""
+    """Yield the methods that give another program when they are traced again."""
     key, state = jax.random.key(0), jax.eval_shape(env.reset_env, jax.random.key(0), params)[1]
     action = action_shape(env, params)
     calls = (("reset_env", (key, params)), ("step_env", (key, state, action, params)))
@@ -90,7 +90,7 @@ def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
     try:
         saw, again = jax.device_get(play(keys)), jax.device_get(play(keys))
     except Exception as error:
-        yield f"four of it must play side by side, by `jax.vmap`; that raised {told(error)}"
+        yield f"four of them must play in parallel, under `jax.vmap`; that raised {told(error)}"
         return
     saw: Any
     if not jax.tree.all(
@@ -109,38 +109,38 @@ def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
     if saw["uncounted"].any():
         yield (
             "`state.time` must be 0 after a reset, also after an end, and one more after each "
-            f"step; it is not {_when(saw, 'uncounted')}: write time=state.time + 1, and leave "
-            "`step` to gymnax's, which resets"
+            f"step; it is not {_when(saw, 'uncounted')}: write time=state.time + 1, and inherit "
+            "gymnax's `step`, which resets"
         )
     elif saw["late"].any():
         yield (
             f"an episode must end after `max_steps_in_episode`, {params.max_steps_in_episode}, "
-            "steps at the latest; one went on. `is_truncated` must be true when `state.time` is "
-            "there, as gymnax's is"
+            "steps at the latest; one continued. `is_truncated` must be True when `state.time` "
+            "reaches it, as in gymnax"
         )
     if saw["reset"].any() and not saw["uncounted"].any():
         yield (
-            f"`step_env` must not reset: {_when(saw, 'reset')}, its last, `state.time` is not one "
-            "more. Return the state and the observation that the action led to; "
+            f"`step_env` must not reset; {_when(saw, 'reset')}, its last, `state.time` did not "
+            "grow by one. Return the state and the observation that the action led to; "
             "gymnax's `step` resets"
         )
     if saw["clocked"].any():
         yield (
-            f"`terminated` must not be true because time is up: {_when(saw, 'clocked')} it is, "
-            "where `max_steps_in_episode` says that the episode is over, and is not where that is "
-            "later. An end by the clock is told by `is_truncated`, so that agents may bootstrap"
+            f"`terminated` must not be True because time is up; {_when(saw, 'clocked')} it is True "
+            "at `max_steps_in_episode`, and False if that limit is later. Report the end by the "
+            "clock in `is_truncated` only, so that agents bootstrap"
         )
     if own_step(env) and (saw["last"] & saw["swapped"]).any() and not saw["kept"].any():
         yield (
             "info's `final_observation` must be the last of the episode that ended; it is the "
-            f"first of the next one {_when(saw, 'last')}. Leave `step` to gymnax's"
+            f"first of the next one {_when(saw, 'last')}. Inherit gymnax's `step`"
         )
 
 
 def _unreal(saw: Any) -> str:
-    """Which observations are NaN or infinite, and whether agents learn from them."""
+    """Return which observations are NaN or infinite, and whether agents learn from them."""
     if saw["harmful"].any():
-        return f". NaN or infinity is what agents learn from {_when(saw, 'harmful')}"
+        return f". Agents would learn from NaN or infinity {_when(saw, 'harmful')}"
     if saw["unreal"].any():
         return (
             ". NaN or infinity occurs only where episodes terminate, first "
@@ -150,13 +150,13 @@ def _unreal(saw: Any) -> str:
 
 
 def _when(saw: Any, name: str) -> str:
-    """The first step at which that is so."""
+    """Return the first step at which `name` is True."""
     time, which = np.argwhere(saw[name].T)[0]
     return f"in step {saw['length'][which, time]} of an episode"
 
 
 def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any]:
-    """Steps at random actions, [time], and what was wrong in each."""
+    """Take steps with random actions, [time], and record what is wrong in each."""
     reset_key, key = jax.random.split(key)
     obs, first = env.reset(reset_key, params)
     spaces = env.observation_space(params), env.action_space(params)
@@ -169,7 +169,7 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
         action = random_action(spaces[1], action_key)
         obs, after, reward, terminated, truncated, info = env.step(key, state, action, params)
         final, last = info["final_observation"], terminated | truncated
-        # The same numbers again, on purpose.
+        # The same key again, on purpose.
         alone = env.step_env(jax.random.clone(key), state, action, params)
         seen = jnp.stack([obs, final]).astype(jnp.float32)
         told = {
@@ -199,7 +199,7 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
 
 
 def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
-    """Whether the step would terminate if time were up with it, or with the step before."""
+    """Return True if the step would terminate if time were up now, or one step earlier."""
     if not dataclasses.is_dataclass(params):
         return jnp.array(False)
 
@@ -211,10 +211,10 @@ def _by_clock(env: Any, key: PRNGKeyArray, state: Any, action: Any, params: Any)
 
 
 def _inside(space: Any, obs: Any) -> Any:
-    """Whether an observation lies in its space, and is finite."""
+    """Return True if an observation lies in its space and is finite."""
     return jnp.asarray(space.contains(obs)) & _real(obs)
 
 
 def _real(obs: Any) -> Any:
-    """Whether an observation has no NaN and no infinity."""
+    """Return True if an observation has no NaN and no infinity."""
     return jnp.all(jnp.isfinite(obs))

@@ -1,8 +1,8 @@
-"""Does a recurrent agent say over a stored tape what it said while acting?
+"""Check whether a recurrent agent returns over a stored tape what it returned while acting.
 
-An episode must look to it as if nothing had come before, be it played step by step or replayed
-among others. Where it does not, the first difference is looked for among those that the usual
-mistakes would make, because each of them gives numbers of its own.
+Every episode must look to the agent as if it were the first, both played step by step and replayed
+among others. If an output differs, it is compared with the outputs that the usual mistakes would
+give, because each mistake has different numbers.
 """
 
 import dataclasses
@@ -23,25 +23,28 @@ from mmrl.rollout import Transition, collect, start
 
 LATE = "the begin flag comes one step late, with the second observation of an episode"
 EARLY = (
-    "the flag of the step that ended an episode is taken for the begin flag, which belongs to the "
+    "the flag of the step that ended an episode is used as the begin flag, which belongs to the "
     "next observation: it comes one step early"
 )
-# Which flags an agent with a mistake goes by: of those of the tape, `begin[t]` with `obs[t]`.
+# The flags that an agent with a mistake uses, from those of the tape: `begin[t]` with `obs[t]`.
 FLAGS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("the state is never reset", lambda begin: jnp.zeros_like(begin)),
     (LATE, lambda begin: jnp.roll(begin, 1).at[0].set(False)),
-    (LATE, lambda begin: jnp.roll(begin, 1).at[:2].set(False)),  # without that of the tape's start
+    (
+        LATE,
+        lambda begin: jnp.roll(begin, 1).at[:2].set(False),
+    ),  # also the first one
     (EARLY, lambda begin: jnp.roll(begin, -1).at[-1].set(False)),
 )
-ZEROS = "the state is reset to zeros, and not to the initial state"
-OTHER = "the state is reset to `init`, and in acting to another one"
+ZEROS = "the state is reset to zeros instead of the initial state"
+OTHER = "the state is reset to `init`, but to another state while acting"
 NEXT = "the final observation is taken from the next episode, where the environment was reset"
 VALUE = (
-    "the final observation is taken from the next episode: what is said of its first observation "
-    "stands in for what follows the last step of this one"
+    "the final observation is taken from the next episode: the outputs for its first observation "
+    "are used after the last step of this one"
 )
 FRESH = "the memory is empty at the final observation, as if an episode began there"
-CUT = "the state is reset after a termination alone, and not where an episode was cut off by time"
+CUT = "the state is reset only after a termination, and not where time cut an episode off"
 RESETS = (*(name for name, _ in FLAGS), ZEROS, OTHER, CUT)
 AHEAD = (NEXT, VALUE, FRESH)
 
@@ -55,12 +58,13 @@ def agent(
     observes: Collection[str] | None = None,
     steps: int = 256,
 ) -> None:
-    """`functions` of a `Net`, an `ActorCritic`, or what is called as one.
+    """Run `functions` on a `Net`, an `ActorCritic`, or any network with their calls.
 
-    The network sees what a run shows it: one vector, one-hot if the observation is discrete, and
-    then what `observes` names, as in `mmrl.runs.Setup`. By default that is what fits the network:
-    the observation as it is, the vector, or the vector with some of the additions. Raises
-    `ValueError` as `functions` does, and for a network that lacks a call or fits none of these.
+    The network sees the observation as in a run: one vector, one-hot if the observation is
+    discrete, followed by the inputs in `observes`, as in `mmrl.runs.Setup`. By default the check
+    tries what fits the network: the observation itself, the vector, or the vector with some of
+    these inputs. Raises `ValueError` as `functions` does, and for a network that lacks a call or
+    fits none of these.
     """
     calls = ("init", "step", "__call__", "lookahead")
     if lacking := [name for name in calls if not callable(getattr(net, name, None))]:
@@ -81,7 +85,7 @@ def agent(
 
 
 def _seen(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> Any:
-    """The environment as the network sees it."""
+    """Return the environment as the network sees it."""
     if observes is not None:
         return shown(env, params, observes)
     orders = itertools.chain.from_iterable(itertools.combinations(SHOWN, n) for n in range(4))
@@ -96,8 +100,8 @@ def _seen(net: Any, env: Any, params: Any, observes: Collection[str] | None) -> 
             continue
         return seen
     raise ValueError(
-        "`net` must read the observation of `env`, as it is or as a vector, with or without "
-        f"{', '.join(SHOWN)}; the observation as it is gave: {reasons[0]}"
+        "`net` must read the observation of `env`, unchanged or as a vector, with or without "
+        f"{', '.join(SHOWN)}; the unchanged observation raised: {reasons[0]}"
     )
 
 
@@ -113,18 +117,18 @@ def functions(
     steps: int = 256,
     tolerance: float = 1e-5,
 ) -> None:
-    """Raises `ValueError` unless a recurrent agent replays what it acted, over ends of episodes.
+    """Raise `ValueError` unless a recurrent agent replays its outputs, across episode ends.
 
     - `init` is its state before the first observation;
-    - `step(state, obs, begin)` -> (state, outputs) is what it does while acting;
-    - `replay(state, tape)` -> outputs, [time], is what it does while learning, from the state
+    - `step(state, obs, begin)` -> (state, outputs) is its computation while acting;
+    - `replay(state, tape)` -> outputs, [time], is its computation while learning, from the state
       before the tape, a `mmrl.rollout.Transition` with leaves [time, ...];
-    - `ahead(state, tape)` -> outputs, [time], is what it says of `tape.next_obs`, for bootstraps.
+    - `ahead(state, tape)` -> outputs, [time], are its outputs for `tape.next_obs`, for bootstraps.
 
-    `outputs` are log-probabilities, values, or any arrays of them. `steps` steps are played at
-    random actions, and every output must be, up to `tolerance` (times the largest one, if above
-    1), that of an agent which plays this episode alone. The message says what differs first, where
-    in which episode, and which mistake gives these very numbers.
+    `outputs` are log-probabilities, values, or any arrays of them. The check plays `steps` steps
+    with random actions. Up to `tolerance` (times the largest output, if above 1), every output must
+    be that of an agent that plays only this episode. The message names the first difference, its
+    place in the episode, and the mistake that gives exactly these numbers.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -140,7 +144,7 @@ def functions(
     ends = np.flatnonzero(tape.last[:-1])
     if len(ends) < 2 or np.diff(ends).max() < 2:
         raise ValueError(
-            f"`steps` must see two ends of episodes, and one of 2 steps between them; got {steps}, "
+            f"`steps` must reach two episode ends, at least 2 steps apart; got {steps}, "
             f"with {len(ends)}. Take more, or `params` with a smaller `max_steps_in_episode`."
         )
     _compare("acting", acted, right, mistakes, tape, tolerance)
@@ -150,12 +154,12 @@ def functions(
 
 
 def _cut_off(tape: Any) -> bool:
-    """Whether an episode was ended by the clock alone: some mistakes are made only there."""
+    """Return True if an episode ended only by the clock: some mistakes are made only there."""
     return bool(np.any(tape.truncated & ~tape.terminated))
 
 
 def _shorter(params: Any, tape: Any) -> Any:
-    """Parameters by which the clock ends about half of the episodes."""
+    """Return parameters by which the clock ends about half of the episodes."""
     ends = np.flatnonzero(tape.last)
     lengths = np.diff(ends, prepend=-1)
     limit = max(2, int(np.median(lengths)) - 1) if len(ends) else params.max_steps_in_episode
@@ -170,14 +174,14 @@ def _shorter(params: Any, tape: Any) -> Any:
 def _played(
     init: PyTree, step: Callable[..., Any], env: Any, params: Any, key: PRNGKeyArray, steps: int
 ) -> tuple[Any, ...]:
-    """A tape, what was said in acting, what is right, and what mistakes give; the same ahead."""
+    """Return a tape, and the acting, correct and mistaken outputs; then the last two, ahead."""
     tape, states, acted = _act(init, step, env, params, key, steps)
-    # Where the flag changes what is said of a first observation, it is an input, too.
+    # If the flag changes the outputs for a first observation, it is also an input.
     first = [jax.tree.leaves(step(init, tape.obs[0], jnp.array(x))[1]) for x in (False, True)]
     seen = jnp.array([jnp.any(x != y) for x, y in zip(*first, strict=True)]).any()
 
     def by_hand(flags: Any, to: PyTree, seen: Any) -> Any:
-        """The outputs where the state becomes `to` at these flags."""
+        """Return the outputs if the state becomes `to` at these flags."""
 
         def one(state: PyTree, now: Any) -> tuple[PyTree, Any]:
             obs, flag = now
@@ -189,7 +193,7 @@ def _played(
     def after(state: PyTree, obs: Any) -> Any:
         return step(state, obs, jnp.array(False))[1]
 
-    def follow(xs: Any) -> Any:  # what follows the last step is not on the tape
+    def follow(xs: Any) -> Any:  # the step after the last is not on the tape
         return jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), xs)
 
     zeros = jax.tree.map(jnp.zeros_like, init)
@@ -198,7 +202,7 @@ def _played(
     plans += [(jnp.concatenate([tape.begin[:1], tape.terminated[:-1]]), init, seen)]
     outputs = jax.vmap(by_hand)(*jax.tree.map(lambda *x: jnp.stack(x), *plans))
     right, *wrong = (jax.tree.map(lambda x, i=i: x[i], outputs) for i in range(len(plans)))
-    wrong_ahead = [  # as in `AHEAD`
+    wrong_ahead = [  # in the order of `AHEAD`
         jax.vmap(after)(states, follow(tape.obs)),
         follow(right),
         jax.vmap(lambda x: step(init, x, seen)[1])(tape.next_obs),
@@ -210,7 +214,7 @@ def _played(
 def _act(
     init: PyTree, step: Callable[..., Any], env: Any, params: Any, key: PRNGKeyArray, steps: int
 ) -> tuple[Any, PyTree, Any]:
-    """A tape without extras, the state after each of its steps, and the outputs."""
+    """Return a tape without extras, the state after each of its steps, and the outputs."""
     space, (start_key, key) = env.action_space(params), jax.random.split(key)
 
     def policy(state: PyTree, obs: Any, begin: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
@@ -231,7 +235,7 @@ def _compare(
     tape: Any,
     tolerance: float,
 ) -> None:
-    """Raise `ValueError` at the first difference, with the mistake that gives what was got."""
+    """Raise `ValueError` at the first difference, with the mistake that gives the same outputs."""
     shapes = [jax.tree.map(jnp.shape, x) for x in (got, wanted)]
     if jax.tree.structure(got) != jax.tree.structure(wanted) or shapes[0] != shapes[1]:
         raise ValueError(
@@ -242,18 +246,18 @@ def _compare(
     if not wrong.any():
         return
     at = int(np.flatnonzero(wrong.any(0))[0])
-    fits = ~wrong[:, :-1].any(1)  # one of two networks may make a mistake alone
+    fits = ~wrong[:, :-1].any(1)  # a mistake may be in only one of two networks
     apart = [(name, _differs(got, other, tolerance)[:, :-1].any(1)) for name, other in mistakes]
     like = [name for name, differs in apart if np.all(fits | ~differs)]
-    looks = f"It looks as if {like[0]}." if like else "It is none of the usual mistakes at a reset."
+    looks = f"It looks as if {like[0]}." if like else "No usual mistake at a reset explains it."
     raise ValueError(
-        f"`{what}` must give what the agent says when it plays each episode alone; it differs "
+        f"`{what}` must give the agent's outputs on each episode by itself; they differ "
         f"first at step {at}, {_place(tape, at)}: {_numbers(got, wanted, at)}. {looks}"
     )
 
 
 def _differs(got: Any, wanted: Any, tolerance: float) -> np.ndarray:
-    """Where the outputs differ, [output, time]; NaN differs from all."""
+    """Return True where the outputs differ, [output, time]; NaN differs from everything."""
 
     def leaf(x: Any, y: Any) -> np.ndarray:
         x, y = (np.asarray(z, np.float64).reshape(len(z), -1) for z in (x, y))
@@ -264,7 +268,7 @@ def _differs(got: Any, wanted: Any, tolerance: float) -> np.ndarray:
 
 
 def _place(tape: Any, at: int) -> str:
-    """Which side of an episode boundary a step is on."""
+    """Return where in its episode a step is."""
     begins, last = np.flatnonzero(tape.begin), np.asarray(tape.last)
     episode = int(np.searchsorted(begins, at, side="right"))
     since = at - begins[episode - 1]
@@ -273,7 +277,7 @@ def _place(tape: Any, at: int) -> str:
 
 
 def _numbers(got: Any, wanted: Any, at: int) -> str:
-    """The numbers that are farthest apart at a step."""
+    """Return the pair of numbers that differ most at a step."""
     x, y = (
         np.concatenate([np.ravel(np.asarray(z)[at]) for z in jax.tree.leaves(tree)])
         for tree in (got, wanted)

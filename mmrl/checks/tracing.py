@@ -1,4 +1,4 @@
-"""The rules of an environment without which nothing can be played, asked without computing."""
+"""Static checks of an environment's interface: traced, without computing anything."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -21,20 +21,20 @@ from mmrl.rollout import legal
 METHODS = ("reset", "step", "reset_env", "step_env", "is_truncated")
 METHODS += ("observation_space", "action_space")
 NUMBERS = (
-    "JAX traces it with `state`, `action` and `params` as unknown numbers: choose by `jnp.where`"
+    "JAX traces it with `state`, `action` and `params` as unknown numbers: branch with `jnp.where`"
 )
 
 
 def traced(env: Any, params: Any) -> Iterator[str]:
-    """The rules without which nothing can be played."""
+    """Yield the rules of the interface that an environment breaks, a sentence each."""
     if isinstance(env, type):
-        yield f"it must be made: this is its class, so call it, {env.__name__}()"
+        yield f"it must be an instance; this is a class, so call it, {env.__name__}()"
         return
     if lacking := [name for name in METHODS if not callable(getattr(env, name, None))]:
         yield (
-            f"it must have the methods {', '.join(METHODS)}; there is no {', no '.join(lacking)}. "
-            "A subclass of gymnax.environments.environment.Environment has all but the spaces, "
-            "reset_env and step_env"
+            f"it must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}. "
+            "A subclass of gymnax.environments.environment.Environment inherits all of them except "
+            "the spaces, reset_env and step_env"
         )
         return
     params = getattr(env, "default_params", None) if params is None else params
@@ -57,8 +57,8 @@ def _parameters(env: Any, params: Any) -> str | None:
     inherited = getattr(type(env), "default_params", None) is base.Environment.default_params
     if inherited and params == base.EnvParams():
         return (
-            "`default_params` must return its parameters, of which `max_steps_in_episode` says how "
-            "long an episode may be; gymnax's own, which it inherits, cut every one after a step"
+            "`default_params` must return parameters whose `max_steps_in_episode` is the longest "
+            "episode; those inherited from gymnax end every episode after one step"
         )
     steps = getattr(params, "max_steps_in_episode", None)
     if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
@@ -71,13 +71,13 @@ def _parameters(env: Any, params: Any) -> str | None:
     if bad := [x for x in jax.tree.leaves(params) if not isinstance(x, numbers)]:
         return (
             f"its parameters must be numbers and arrays in a flax.struct.dataclass; got {bad[0]!r}."
-            " What is no number belongs in `__init__`"
+            " Anything else belongs in `__init__`"
         )
     return None
 
 
 def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
-    """The rule of one of the spaces."""
+    """Yield the rule that one of the spaces breaks."""
     name = f"{kind}_space"
     try:
         with jax.ensure_compile_time_eval():
@@ -92,7 +92,7 @@ def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
         return
     if not isinstance(space, spaces.Box) or not isinstance(shape, tuple):
         kinds = "a Box whose `shape` is a tuple, or a Discrete of at least one"
-        more = ": make one vector of the parts" if isinstance(space, _COMPOSED) else ""
+        more = ": combine the parts in one vector" if isinstance(space, _COMPOSED) else ""
         yield f"`{name}` must be {kinds}, of gymnax.environments.spaces; got {space!r}{more}"
     elif kind == "action" and len(shape) != 1:
         yield f"`{name}` must be a Box of vectors, or Discrete; got the shape {shape}"
@@ -106,7 +106,7 @@ _COMPOSED = (spaces.Dict, spaces.Tuple)
 
 
 def _shapes(env: Any, name: str, *given: Any) -> tuple[Any, str]:
-    """The shapes of what a method returns, or why there are none."""
+    """Return the shapes that a method returns, or the reason that it cannot be traced."""
     try:
         return jax.eval_shape(lambda *x: getattr(env, name)(*x), *given), ""
     except Exception as error:
@@ -122,8 +122,8 @@ def _reset(env: Any, params: Any, reset: Any) -> Iterator[str]:
     time = getattr(state, "time", None)
     if getattr(time, "shape", None) != ():
         yield (
-            "the state must have a number `time`, 0 after a reset and one more with each step, by "
-            "which `is_truncated` ends an episode; inherit it from gymnax's EnvState"
+            "the state must have a number `time`, 0 after a reset and one more after each step, "
+            "for `is_truncated` to end an episode; inherit it from gymnax's EnvState"
         )
 
 
@@ -145,7 +145,7 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
         yield complaint
         return
     if not isinstance(step, tuple) or len(step) != 5:
-        more = ": `truncated` is told by `is_truncated` alone" if _counted(step) == "6" else ""
+        more = ": only `is_truncated` reports truncation" if _counted(step) == "6" else ""
         yield (
             "`step_env` must return 5 values, (obs, state, reward, terminated, info); got "
             f"{_counted(step)}{more}"
@@ -163,17 +163,17 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
             got = getattr(value, "shape", _counted(value))
             yield f"`{name}` must be one number, of shape (); got {got}"
     if not isinstance(info, dict):
-        yield f"`info` must be a dictionary, {{}} if there is nothing to tell; got {_counted(info)}"
+        yield f"`info` must be a dictionary, {{}} if it is empty; got {_counted(info)}"
     if own_step(env):
         yield from _whole_step(env, params, reset, action)
 
 
 def _alike(reset: Any, step: Any) -> Iterator[str]:
-    """A step's observation and state are of the types of a reset's, since either may follow."""
+    """Yield the parts of a step whose types differ from a reset's, since either may follow."""
     before, after = (jax.tree_util.tree_leaves_with_path(x) for x in (reset[1], step[1]))
     if jax.tree.structure(reset[1]) != jax.tree.structure(step[1]):
         yield (
-            "`step_env` must return a state with the fields of that of `reset_env`; got "
+            "`step_env` must return a state with the same fields as `reset_env`; got "
             f"{_fields(after)} after {_fields(before)}"
         )
         return
@@ -183,13 +183,13 @@ def _alike(reset: Any, step: Any) -> Iterator[str]:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             yield (
                 f"`step_env` must return arrays of the shapes and dtypes of `reset_env`; {name} is "
-                f"{_kind(old)} after a reset and {_kind(new)} after a step: write jnp.int32(0), "
-                "and not 0 or 0.0"
+                f"{_kind(old)} after a reset and {_kind(new)} after a step: write jnp.int32(0) "
+                "instead of 0 or 0.0"
             )
 
 
 def own_step(env: Any) -> bool:
-    """Whether `step` is neither gymnax's nor that of our wrappers and tasks."""
+    """Return True if `step` is neither gymnax's nor the step of mmrl's wrappers and tasks."""
     ours = (gymnax_environment.Environment.step, Resetting.step)
     return getattr(type(env), "step", None) not in ours
 
@@ -201,12 +201,12 @@ def _whole_step(env: Any, params: Any, reset: Any, action: Any) -> Iterator[str]
     elif not isinstance(whole, tuple) or len(whole) != 6:
         yield (
             "`step` must return 6 values, (obs, state, reward, terminated, truncated, info); got "
-            f"{_counted(whole)}. Leave it to gymnax's, which calls `step_env`"
+            f"{_counted(whole)}. Inherit gymnax's `step`, which calls `step_env`"
         )
     elif getattr(whole[5].get("final_observation"), "shape", None) != whole[0].shape:
         yield (
             "`step` must put the observation that the action led to into info's "
-            "`final_observation`. Leave it to gymnax's, which calls `step_env`"
+            "`final_observation`. Inherit gymnax's `step`, which calls `step_env`"
         )
 
 
@@ -233,13 +233,13 @@ def _kind(x: Any) -> str:
 
 
 def action_shape(env: Any, params: Any) -> Any:
-    """An action without its numbers."""
+    """Return the shape and dtype of an action."""
     return jax.eval_shape(partial(random_action, env.action_space(params)), jax.random.key(0))
 
 
 @promoting
 def random_action(space: Any, key: PRNGKeyArray) -> Any:
-    """An action at random; without two bounds, a normal one around the number nearest to 0."""
+    """Draw a random action; without two bounds, a normal one around the number nearest to 0."""
     if isinstance(space, spaces.Discrete):
         return space.sample(key)
     low, high = bounds(space)

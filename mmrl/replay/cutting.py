@@ -50,7 +50,7 @@ class Cut(eqx.Module):
 
     @property
     def guard(self) -> int:
-        """Distance ahead of the cursor at which sequences are removed, before their prefix is lost."""
+        """Distance ahead of the cursor at which sequences are removed, before a prefix is lost."""
         return self.burn_in + self.period - 1
 
     @property

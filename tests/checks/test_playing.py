@@ -134,7 +134,7 @@ TRACED: dict[str, tuple[dict[str, Any], str]] = {
     "no length": ({"default_params": params(struct.dataclass(type("P", (), {}))())}, "`max_steps"),
     "inherited length": (
         {"default_params": environment.Environment.default_params},
-        "cut every one after a step",
+        "end every episode after one step",
     ),
     "length of none": ({"default_params": params(Params(max_steps_in_episode=0))}, "got 0"),
     "parameters by a method": ({"default_params": lambda self: Params()}, "write @property"),
@@ -145,7 +145,7 @@ TRACED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "composed space": (
         {"observation_space": space(spaces.Dict({"a": spaces.Discrete(2)}))},
-        "make one vector of the parts",
+        "combine the parts in one vector",
     ),
     "shape of a number": ({"observation_space": space(spaces.Box(0, 1, 2))}, "is a tuple"),
     "bounds of another shape": (
@@ -189,11 +189,11 @@ TRACED: dict[str, tuple[dict[str, Any], str]] = {
         r"`step_env` cannot be traced: TracerBoolConversionError.*\(test_playing.py, line \d+\)",
     ),
     "four values": ({"step_env": four}, r"5 values, .*; got 4\."),
-    "six values": ({"step_env": six}, "got 6: `truncated` is told by `is_truncated` alone"),
+    "six values": ({"step_env": six}, "got 6: only `is_truncated` reports truncation"),
     "shape of a step": ({"step_env": change(0, lambda x: x[:1])}, r"`step_env` .*; got \(1,\)"),
     "fields": (
         {"step_env": change(1, lambda s: environment.EnvState(time=s.time))},
-        "fields of that of `reset_env`; got time after cue, time|got time after time, cue",
+        "same fields as `reset_env`; got time after cue, time|got time after time, cue",
     ),
     "dtype of the state": (
         {"step_env": change(1, lambda s: s.replace(time=1.0 * s.time))},
@@ -226,7 +226,7 @@ def test_what_cannot_be_played_is_said_without_playing(name: str):
 def test_what_is_no_environment_is_said():
     with pytest.raises(ValueError, match=r"call it, Good\(\)"):
         checks.environment(Good)
-    with pytest.raises(ValueError, match=r"must have the methods .*; there is no reset, no step, "):
+    with pytest.raises(ValueError, match=r"must have the methods .*; it lacks reset, step, "):
         checks.environment(Bare())
 
 
@@ -302,10 +302,10 @@ def clocked(late: int, alone: bool = False) -> Callable[..., Any]:
 
 
 PLAYED: dict[str, tuple[dict[str, Any], str]] = {
-    "a step that resets": ({"step_env": resetting}, "`step_env` must not reset: in step"),
-    "an end by the clock": ({"step_env": clocked(1)}, "`terminated` must not be true because time"),
-    "no other end": ({"step_env": clocked(1, alone=True)}, "`terminated` must not be true because"),
-    "an end by a late clock": ({"step_env": clocked(0)}, "`terminated` must not be true because"),
+    "a step that resets": ({"step_env": resetting}, "`step_env` must not reset; in step"),
+    "an end by the clock": ({"step_env": clocked(1)}, "`terminated` must not be True because time"),
+    "no other end": ({"step_env": clocked(1, alone=True)}, "`terminated` must not be True because"),
+    "an end by a late clock": ({"step_env": clocked(0)}, "`terminated` must not be True because"),
     "whole numbers seen": (
         {
             "reset_env": lambda self, *x: jax.tree.map(jnp.int32, Good.reset_env(self, *x)),
@@ -342,15 +342,15 @@ PLAYED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a crash where time is up": (
         {"step_env": crash(lambda terminated, state: state.time == 4, np.inf), **ANY},
-        "NaN or infinity is what agents learn from in step 4 of an episode",
+        "Agents would learn from NaN or infinity in step 4 of an episode",
     ),
     "infinity on the way": (
         {"step_env": crash(lambda terminated, state: state.time == 2, -np.inf), **ANY},
-        "NaN or infinity is what agents learn from in step 2 of an episode",
+        "Agents would learn from NaN or infinity in step 2 of an episode",
     ),
     "no number at first": (
         {"reset_env": lambda self, *x: (jnp.full(2, jnp.nan), Good.reset_env(self, *x)[1])},
-        "NaN or infinity is what agents learn from in step 1 of an episode",
+        "Agents would learn from NaN or infinity in step 1 of an episode",
     ),
     "infinite": ({"step_env": change(2, lambda r: r / 0)}, "`reward` must be finite; .* in step 1"),
     "no clock": (

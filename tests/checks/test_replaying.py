@@ -109,7 +109,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "acting resets to zeros": (
         wrong(step=lambda h, obs, begin: cell(zero(h, begin), obs)),
-        r"`replay` .* is reset to `init`, and in acting to another one",
+        r"`replay` .* is reset to `init`, but to another state while acting",
     ),
     "replay never resets": (
         wrong(replay=lambda h, tape: unroll(h, tape, lambda x: jnp.zeros_like(x.begin))[1]),
@@ -128,11 +128,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         r"`replay` .*, and the last, of episode 1: .* as if the flag of the step that ended",
     ),
     "the observation of the next episode": (wrong(ahead=next_obs), rf"`ahead` .* if {NEXT}, where"),
-    "the value of the next episode": (wrong(ahead=next_value), rf"`ahead` .* if {NEXT}: what is"),
+    "the value of the next episode": (wrong(ahead=next_value), rf"`ahead` .* if {NEXT}: the"),
     "an empty memory ahead": (wrong(ahead=fresh), "`ahead` .* as if the memory is empty at"),
     "noise": (
         wrong(replay=lambda h, tape: jax.tree.map(lambda x: x + 1e-3, replay(h, tape))),
-        r"`replay` .* at step 0, the first of episode 1: .* none of the usual mistakes",
+        r"`replay` .* at step 0, the first of episode 1: .* No usual mistake",
     ),
     "one output alone": (
         wrong(replay=lambda h, tape: replay(h, tape)["value"]),
@@ -153,7 +153,7 @@ def test_where_no_episode_is_cut_off_the_clock_is_set():
     often = type("Often", (Good,), {"step_env": change(3, lambda x: ~x)})()  # nine ends in ten
     mine = often.default_params.replace(max_steps_in_episode=1000)
     given = wrong(replay=lambda h, tape: unroll(h, tape, after_terminations)[1], ahead=None)
-    with pytest.raises(ValueError, match="reset after a termination alone"):
+    with pytest.raises(ValueError, match="reset only after a termination"):
         checks.functions(**given, env=often, params=mine, steps=200)
 
 
@@ -169,7 +169,7 @@ def test_a_right_agent_passes_and_one_that_sees_the_flag():
 
 
 def test_too_short_a_play_is_refused():
-    with pytest.raises(ValueError, match=r"`steps` must see two ends of episodes, .* got 4"):
+    with pytest.raises(ValueError, match=r"`steps` must reach two episode ends, .* got 4"):
         checks.functions(INIT, step, replay, ENV, steps=4)
 
 
