@@ -67,7 +67,7 @@ def check_rollout(
     time = last.shape[1]
     if not 1 <= time <= most:
         raise ValueError(
-            f"`rollout` must have 1 to {most} steps per worker, the room in a ring, got "
+            f"`rollout` must have 1 to {most} steps per worker (the room in a ring), got "
             f"{time}. Raise `capacity` or shorten the rollout."
         )
     check_leaves("rollout", steps, rollout, last.shape)
