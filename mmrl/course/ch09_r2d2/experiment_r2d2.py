@@ -193,7 +193,8 @@ def _stale(cell: Cell, state: Any) -> dict[str, Any] | None:
 @functools.lru_cache(4)  # whose programs take memory
 def _fleet(name: str, on_tape: bool) -> Fleet:
     task = TASKS[name]
-    env, params = make(f"popgym-{task.level or name}-v0", **dict(task.sizes))
+    sizes: dict[str, Any] = dict(task.sizes)
+    env, params = make(f"popgym-{task.level or name}-v0", **sizes)
     return Fleet(dqn if on_tape else r2d2, BeginFlag(PreviousReward(PreviousAction(env))), params)
 
 
