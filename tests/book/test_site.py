@@ -56,7 +56,7 @@ OTHERS = [
     "teach",
     "grading",
 ]
-OTHERS += ["stability", "accessibility", "errata", "bibliography", "search", "api/index"]
+OTHERS += ["stability", "accessibility", "errata", "reading", "bibliography", "search", "api/index"]
 OTHERS += ["_modules/mmrl/monoid/core"]
 API = [f"api/{rung}" for rung in api.rungs()]
 PAGES = CHAPTERS + OTHERS + API
