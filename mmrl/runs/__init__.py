@@ -1,9 +1,9 @@
 """Train many seeds block by block: progress, checkpoints, exact resume, results with provenance.
 
-The only module that touches the disk.
+This package is the only one that touches the disk.
 
     run = Run(Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2)), path="runs/first")
-    for report in run:                  # one report per block; break to stop, iterate to go on
+    for report in run:                  # one report per block; break to stop, iterate to continue
         print(report.block, report.returns.mean())
     run.state                           # every seed's networks, tape and environments
     run.best                            # each seed's best network so far, and its block
@@ -16,9 +16,9 @@ The only module that touches the disk.
     sweep.verdict().winner.setting      # {"gamma": 0.5}
 
 In a run's folder, `checkpoint` holds everything after the last complete block, `best` the best
-networks, and `results.json` the setup, the provenance and one row per block for people to read. All
-are replaced whole, so a kill at any moment loses at most the block under way. A resumed run
-computes bit for bit what an unbroken one would have, on the same machine and versions.
+networks, and `results.json` the setup, the provenance and one row per block for people to read.
+Each file is replaced as a whole, so a kill at any moment loses at most the block in progress. A
+resumed run computes bit for bit the same as an uninterrupted one, on the same machine and versions.
 """
 
 from mmrl.runs.checkpoint import load, read, save

@@ -1,7 +1,7 @@
-"""Checkpoints: a whole state on disk, replaced as a whole, checked before it is believed.
+"""Checkpoints: a whole state on disk, replaced as a whole, and verified before use.
 
-A file is a magic line, a checksum of all that follows, one line of JSON (the header) and the leaves
-as an npz. No pickles are written or read.
+A file is a magic line, a checksum of everything after it, one line of JSON (the header) and the
+leaves as an npz. No pickles are written or read.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from mmrl.runs.processes import broadcast
 from mmrl.runs.shell import called
 
 _MAGIC = b"mmrl checkpoint 1\n"
-_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # of random numbers
+_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")  # generators of random numbers
 
 
 def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
-    """Put a checkpoint of `header` (JSON data) and `state` (arrays and keys) at `path`."""
+    """Write a checkpoint of `header` (JSON data) and `state` (arrays and keys) to `path`."""
     buffer = io.BytesIO()
     np.savez(buffer, *(np.asarray(leaf) for leaf in jax.tree.leaves(unwrap_keys(state))))
     content = dumps(header).encode() + b"\n" + buffer.getvalue()
@@ -36,12 +36,12 @@ def save(path: pathlib.Path, header: dict[str, Any], state: PyTree) -> None:
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
-    """Return a checkpoint's header and payload. Raises `RunError` unless it is whole and ours."""
+    """Return a checkpoint's header and payload. Raise `RunError` unless it is whole and valid."""
     try:
         content = broadcast(path.read_bytes)
     except FileNotFoundError:
         raise RunError(
-            f"There is no checkpoint in {path.parent}. Give the folder of a run: `mmrl train` "
+            f"There is no checkpoint in {path.parent}. Pass the folder of a run; `mmrl train` "
             "prints it in its first line."
         ) from None
     except OSError as error:
@@ -52,17 +52,17 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     if checksum + b"\n" != _checksum(content):
         play = called("evaluate", path.parent, "--best")
         raise RunError(
-            f"{path} is damaged or cut short: start again in another folder. If the file `best` "
-            f"beside it is whole, `{play}` still plays that."
+            f"{path} is damaged or cut short. Start again in another folder. If the file `best` "
+            f"next to it is intact, `{play}` still plays it."
         )
     header, _, payload = content.partition(b"\n")
     return loads(header), payload
 
 
 def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
-    """Return a checkpoint's header and state, of the structure of `like`.
+    """Return a checkpoint's header, and its state in the structure of `like`.
 
-    Raises `RunError` if it is damaged or foreign.
+    Raises `RunError` if the file is damaged or foreign.
     """
     header, payload = read(path)
     named, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(unwrap_keys, like))
@@ -78,21 +78,21 @@ def load(path: pathlib.Path, like: PyTree) -> tuple[dict[str, Any], PyTree]:
 
 
 def dumps(data: Any, indent: int | None = None) -> str:
-    """Return JSON that every reader accepts; numbers that it lacks are quoted: "Infinity", "NaN".
+    """Return JSON that every reader accepts, with "Infinity" and "NaN" as strings.
 
-    `float` understands these, and so do other languages. `loads` is the inverse.
+    `float` parses these strings, in other languages too. `loads` is the inverse.
     """
     quoted = json.loads(json.dumps(data), parse_constant=str)
     return json.dumps(quoted, indent=indent, allow_nan=False)
 
 
 def loads(text: str | bytes) -> Any:
-    """Return the data that `dumps` wrote, or an earlier version, which left them unquoted."""
+    """Return the data that `dumps` wrote; also accepts the bare numbers of earlier versions."""
     return unquote(json.loads(text))
 
 
 def unquote(data: Any) -> Any:
-    """Return JSON data with the numbers that `dumps` quoted."""
+    """Return JSON data with the quoted numbers of `dumps` as floats."""
     if isinstance(data, dict):
         return {key: unquote(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -101,12 +101,12 @@ def unquote(data: Any) -> Any:
 
 
 def unwrap_keys(tree: PyTree) -> PyTree:
-    """Return the tree with the numbers of keys in place of the keys."""
+    """Return the tree with the words of each key in place of the key."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
 
 
 def wrap_keys(tree: PyTree, like: PyTree) -> PyTree:
-    """Invert `unwrap_keys`: return keys of the same generators where `like` has some."""
+    """Invert `unwrap_keys`: return keys of the same generators where `like` has keys."""
     kinds = {name: jax.eval_shape(partial(jax.random.key, impl=name), 0) for name in _GENERATORS}
     names = {key.dtype: name for name, key in kinds.items()}
 

@@ -22,13 +22,13 @@ from mmrl import _own
 from mmrl.runs.setup import Setup
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.CodeType, types.ModuleType)
-_PLAIN += (logging.Logger,)  # whose attributes lead to all loggers of the process
+_PLAIN += (logging.Logger,)  # their attributes lead to all loggers of the process
 _MANY = (tuple, list, dict, set, frozenset, collections.deque, np.ndarray)
 _HOLDERS = (*_MANY, types.SimpleNamespace)
 
 
 class Read(NamedTuple):
-    """A module of the user's, and the names of its attributes that a function may read."""
+    """A user's module, and the names of the attributes that a function may read."""
 
     module: types.ModuleType
     names: tuple[str, ...]
@@ -48,27 +48,27 @@ class Same:
 
 
 def own_parts(setup: Setup) -> tuple[Hashable, ...]:
-    """Return the contents of what a setup has of the user's own."""
+    """Return the contents of the custom parts of a setup."""
     memory = getattr(setup.config, "memory", "")
     of_memory = (content(memory, "name"),) if ":" in memory else ()
     return content(setup.env), content((setup.make, setup.learn)), *of_memory
 
 
 def content(part: Any, argument: str = "env") -> Hashable:
-    """Return what changes with an object's attributes, and with the code of its class.
+    """Return a value that changes with an object's attributes and the code of its class.
 
-    For a function: its code, its closure and the globals that it reads. Only the user's own modules
-    are followed, because installed packages do not change. "my_module:MyEnv" has the content of
-    the object that it names.
+    For a function: its code, its closure and the globals that it reads. Only the user's modules are
+    followed, because installed packages do not change. "my_module:MyEnv" has the content of the
+    object that it names.
     """
     named = isinstance(part, str) and ":" in part
     return _content(_own.find(part, argument) if named else part)
 
 
 def _content(root: Any) -> Hashable:
-    """Return the types and the values of all parts in one tuple, each before what it consists of.
+    """Return the types and values of all parts in one tuple, each part before its own parts.
 
-    Without recursion, because objects may be nested as deeply as they like.
+    The search has no recursion, because objects may be nested to any depth.
     """
     found: list[Hashable] = []
     seen: dict[Hashable, tuple[int, Any]] = {}
@@ -81,7 +81,7 @@ def _content(root: Any) -> Hashable:
         elif key in seen:
             found += "seen", seen[key][0]
         else:
-            seen[key] = len(seen), part  # which keeps its number taken
+            seen[key] = len(seen), part  # a reference, so that its id is not reused
             parts = list(_parts(part))
             found += type(part).__qualname__, len(parts)
             waiting += reversed(parts)
@@ -89,9 +89,9 @@ def _content(root: Any) -> Hashable:
 
 
 def _value(part: Any) -> tuple[Hashable, ...] | None:
-    """Return what stands for a part that consists of no others, or None."""
+    """Return a value for a part without parts of its own, or None."""
     if isinstance(part, float | complex):
-        return type(part), repr(part)  # NaN is equal to itself, and 0 is not -0
+        return type(part), repr(part)  # so that NaN equals itself, and 0 differs from -0
     if isinstance(part, _PLAIN):
         return type(part), part
     if isinstance(part, np.ndarray) and not part.dtype.hasobject:
@@ -100,7 +100,7 @@ def _value(part: Any) -> tuple[Hashable, ...] | None:
 
 
 def _parts(part: Any) -> Iterator[Any]:
-    """Yield what an object consists of."""
+    """Yield the parts of an object."""
     if isinstance(part, Read):
         yield from _of_module(part)
     elif isinstance(part, _MANY):
@@ -126,7 +126,7 @@ def _parts(part: Any) -> Iterator[Any]:
 
 
 def _of_many(part: Any) -> Iterator[Any]:
-    """Yield the items of a container and, if its class is not a built-in one, its attributes."""
+    """Yield the items of a container and, if its class is not built in, its attributes."""
     if isinstance(part, np.ndarray):
         yield from (part.shape, part.ravel().tolist())
     elif isinstance(part, dict):
@@ -146,12 +146,12 @@ def _of_attributes(part: Any) -> Iterator[Any]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:
-    if not _is_own(function.__globals__.get("__name__")):  # `wraps` changes `__module__`
+    if not _is_own(function.__globals__.get("__name__")):  # because `wraps` changes `__module__`
         yield f"{function.__module__}.{function.__qualname__}"
         yield getattr(function, "__wrapped__", None)
         return
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function))
-    with contextlib.suppress(ValueError):  # a cell that is still empty
+    with contextlib.suppress(ValueError):  # an empty cell
         yield from (cell.cell_contents for cell in function.__closure__ or ())
     names, modules, attributes = _names(function.__code__)
     values = [function.__globals__.get(name) for name in names]
@@ -167,7 +167,7 @@ def _of_module(read: Read) -> Iterator[Any]:
 
 
 def _read(value: Any, names: tuple[str, ...]) -> Any:
-    """Return the content of a global that is read, or its identity where it is not followed."""
+    """Return the content of a global that is read, or its identity if it is not followed."""
     if isinstance(value, types.ModuleType):
         return Read(value, names) if _is_own(value.__name__) else value
     function = isinstance(inspect.unwrap(value), types.FunctionType)
@@ -180,16 +180,16 @@ def _of_class(kind: type) -> Iterator[Any]:
         yield f"{kind.__module__}.{kind.__qualname__}"
         return
     yield from kind.__bases__
-    for name, value in vars(kind).items():  # Python adds special attributes when they are read
+    for name, value in vars(kind).items():  # Python adds special attributes on access
         special = name.startswith("__") and not isinstance(value, types.FunctionType)
         yield from () if special or name == "_abc_impl" else (name, value)
 
 
 @functools.lru_cache(1024)
 def _names(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the globals, the modules and the attributes that a function reads.
+    """Return the names of the globals, modules and attributes that a function reads.
 
-    Those of functions inside of it are among them.
+    Names in nested functions are included.
     """
     steps = list(dis.get_instructions(code))
     names = {x.argval for x in steps if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
@@ -200,7 +200,7 @@ def _names(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_own(module: str | None) -> bool:
-    """True for a module of the user's, which may be edited while this process runs."""
+    """Return True for a user's module, which may be edited while this process runs."""
     file = getattr(sys.modules.get(module or ""), "__file__", None)
     if module in sys.builtin_module_names or "site-packages" in (file or ""):
         return False

@@ -1,4 +1,4 @@
-"""Where agents are trained: on one device, or on several, of one process or of many."""
+"""The devices on which agents are trained: one, or several, in one process or in many."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ SEEDS = "seeds"
 
 
 class Devices(NamedTuple):
-    """A mesh of devices, [seeds, environments]; without one, everything is on a single device.
+    """A mesh of devices, [seeds, environments]; without one, all arrays are on a single device.
 
     Seeds are divided along the first axis, and the environments of each agent along the second.
     """
@@ -26,7 +26,7 @@ class Devices(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The number of devices in a few words, if there are several."""
+        """Number of devices in words, if there are several."""
         return f", on {self.mesh.size} devices" if self.mesh else ""
 
     def put(self, tree: PyTree, specs: PyTree) -> PyTree:
@@ -45,7 +45,7 @@ class Devices(NamedTuple):
         return jax.tree.map(one, tree, specs)
 
     def whole(self, tree: PyTree) -> PyTree:
-        """The arrays as they are, or, of several processes, gathered: all of them must call it."""
+        """Return the arrays, gathered from several processes, all of which must call this."""
         if jax.process_count() == 1 or self.mesh is None:
             return tree
         return wrap_keys(multihost_utils.process_allgather(unwrap_keys(tree), tiled=True), tree)
@@ -60,8 +60,8 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
 
     The default is all devices of several processes, or one device of a single process. Groups have
     equal numbers of seeds, and devices of a group equal numbers of environments. As many devices as
-    possible are used, in as many groups as possible.
-    Raises `ValueError` for more devices than there are, and if a process would be left idle.
+    possible are used, in as many groups as possible. Raises `ValueError` for more devices than
+    there are, and if a process would be idle.
     """
     many = jax.process_count() > 1
     number = (jax.device_count() if many else 1) if number is None else number
@@ -84,8 +84,8 @@ def share(number: int | None, seeds: int, environments: int) -> Devices:
     fits = f"{seeds} seeds are divided among {groups}, and {environments} environments among {each}"
     if many and used < jax.device_count():
         raise ValueError(
-            f"`devices` must be all {jax.device_count()} of the processes; got {number}, and "
-            f"{fits}. Choose numbers of seeds or environments that they divide."
+            f"`devices` must be all {jax.device_count()} devices of the processes; got {number}, "
+            f"and {fits}. Choose numbers of seeds or environments that are multiples of it."
         )
     if used < number:
         warnings.warn(f"{used} of {number} devices are used: {fits}.", stacklevel=3)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mmrl.runs.processes import RunError
 
-# Settings that files of earlier versions lack, and what those versions did.
+# Settings that files of earlier versions lack, with the behavior of those versions.
 EARLIER = {"noise_scale": False, "estimator": "gae", "horizon": None, "precision": "default"}
 EARLIER |= {"observe": "observation"}
 EARLIER |= {
@@ -22,14 +22,15 @@ EARLIER |= {
 }
 # Arrays of a state that files of earlier versions lack; they start as zeros.
 LATER = re.compile(r"\.(moments|advantages)\[[345]\]$")
-# How many arrays earlier versions stored before these: a tape's priorities, then α and their peak.
+# Number of arrays that earlier versions stored before these: a tape's priorities, then α and their
+# peak.
 FORMER = {".tape.sums[0]": 1, ".tape.cursor": 2}
 
 
 def complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.ndarray]:
     """Return the leaves of a checkpoint without those in `FORMER`, and with zeros for `LATER`.
 
-    Leaves that fit neither the present version nor an earlier one are returned as they are.
+    Leaves that fit neither the current version nor an earlier one are returned unchanged.
     """
     names = [jax.tree_util.keystr(path) for path, _ in named]
     like = [x for _, x in named]
@@ -48,7 +49,7 @@ def complete(leaves: list[np.ndarray], named: list[tuple[Any, Any]]) -> list[np.
 def _aligned(
     stored: Iterator[np.ndarray], gone: list[int], new: list[bool], like: list[Any]
 ) -> list[np.ndarray]:
-    """Return one array per present leaf; an empty list if a shape or a type differs."""
+    """Return one array per current leaf; an empty list if a shape or a type differs."""
     found = []
     for skipped, added, x in zip(gone, new, like, strict=True):
         for _ in range(skipped):
@@ -61,14 +62,14 @@ def _aligned(
 def earlier(setup: dict[str, Any]) -> dict[str, Any]:
     """Translate a described setup of an earlier version.
 
-    `observes` was a setting for each of its names, and 0 stood for sizes that are chosen
+    `observes` was a separate setting for each of its names, and 0 stood for sizes that are chosen
     automatically; CLEAR's `capacity` of 0 still means no reservoir. Raises `RunError` for an agent
     in several shards, whose state had an axis for them.
     """
     if (shards := setup.get("shards", 1)) > 1:
         raise RunError(
             f"This run has {shards} shards, which only versions up to commit f6dd5f2 (2026-11-28) "
-            f"open: use that one, or train it again on {shards} devices with --devices {shards}."
+            f"open. Use that one, or train again on {shards} devices with --devices {shards}."
         )
     setup = {name: value for name, value in setup.items() if name != "shards"}
     if "observes" not in setup:

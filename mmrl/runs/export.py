@@ -1,4 +1,4 @@
-"""A trained policy as one small file of arrays, which `mmrl.runs.player` plays with NumPy alone."""
+"""Export a trained policy to a small file of arrays, which `mmrl.runs.player` plays with NumPy."""
 
 import io
 import os
@@ -22,21 +22,21 @@ from mmrl.runs.run import Run
 
 Arrays = dict[str, Any]
 Reading = tuple[Any, Any, Any]
-"""y = of_h h + of_x x + bias."""
+"""Matrices and bias of y = of_h h + of_x x + bias."""
 
 
 def export(
     run: Run, path: str | os.PathLike, seed: int | None = None, best: bool = False
 ) -> dict[str, Any]:
-    """Write the greedy policy of one seed to a new file; return what the file says of it.
+    """Write the greedy policy of one seed to a new file; return the description in the file.
 
-    Without `seed` it is the one with the highest return. With `best` the network is that of the
-    seed's best block, of `reopen(path, best=True)`. Raises `ValueError` for another seed, and
+    The default `seed` is the one with the highest return. With `best` the network is that of the
+    seed's best block, from `reopen(path, best=True)`. Raises `ValueError` for an unknown seed, and
     `RunError` for a file that exists or cannot be written, and for parts that the player lacks.
     """
     path, seeds = expanded(path), run.setup.seeds
     if run.best is None if best else not run.history:
-        raise ValueError("`run` must have networks to export, of a block at least; got none.")
+        raise ValueError("`run` must have networks to export, after at least one block; got none.")
     if path.suffix != ".npz":
         raise ValueError(f"`path` must end in .npz; got {path}.")
     if best and run.best is not None:
@@ -66,7 +66,7 @@ def export(
 
 
 def _setting(run: Run) -> dict[str, Any]:
-    """The environment of a policy, and what it is shown and may do there."""
+    """Return the environment of a policy, its observations and its actions."""
     env, params, *_ = run.program
     space, observes = env.action_space(params), run.setup.observes
     actions = int(space.n) if hasattr(space, "n") else int(space.shape[0])
@@ -82,7 +82,7 @@ def _setting(run: Run) -> dict[str, Any]:
 
 
 def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
-    """A network in the words of the player, and its arrays."""
+    """Return a network in the player's terms, and its arrays."""
     policy = net.policy if isinstance(net, ActorCritic) else net
     if not isinstance(policy, Net):
         raise _unknown("network", policy)
@@ -92,7 +92,7 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     arrays, read_out = convert(policy.memory)
     about = {part: _layers(part, getattr(policy, part), arrays) for part in ("encoder", "head")}
     _read_at_once(arrays, *read_out)
-    if isinstance(net, ActorCritic):  # its last output is an auxiliary value
+    if isinstance(net, ActorCritic):  # the last output is an auxiliary value
         last = f"head.{len(about['head']) - 1}"
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
         arrays |= _bounded(net, arrays, last)
@@ -102,7 +102,7 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
 
 
 def _bounded(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
-    """The last layer in the units of the actions, and their bounds."""
+    """Return the last layer in the units of the actions, and their bounds."""
     if net.bounds is None:
         return {}
     center, scale = unit(net.bounds)
@@ -113,7 +113,7 @@ def _bounded(net: ActorCritic, arrays: Arrays, last: str) -> Arrays:
 
 
 def _layers(part: str, module: Any, arrays: Arrays) -> list[str]:
-    """The kinds of a part's layers; their arrays are added to those that there are."""
+    """Return the kinds of a part's layers, and add their arrays to `arrays`."""
     layers = module.layers if isinstance(module, Stack) else (module,)
     for i, layer in enumerate(layers):
         if type(layer) not in _LAYERS:
@@ -142,14 +142,14 @@ def _folded(head: DuelingHead) -> tuple[Any, Any]:
 
 
 def _read_at_once(arrays: Arrays, of_h: Any, of_x: Any, bias: Any) -> None:
-    """Let the head see (h, x) where it saw (of_h h + of_x x + bias, x): one matrix less."""
+    """Let the head read (h, x) in place of (of_h h + of_x x + bias, x), to save one matrix."""
     weight = arrays["head.0.weight"]
     of_y, rest = weight[:, : len(bias)], weight[:, len(bias) :]
     arrays["head.0.weight"] = jnp.concatenate([of_y @ of_h, of_y @ of_x + rest], axis=1)
     arrays["head.0.bias"] = arrays["head.0.bias"] + of_y @ bias
 
 
-# Of each memory the arrays, and how y is read from h, whose real and imaginary parts alternate.
+# For each memory: its arrays, and the map from h to y; real and imaginary parts of h alternate.
 
 
 def _lru(memory: LRU) -> tuple[Arrays, Reading]:
@@ -169,7 +169,7 @@ def _gru(memory: GRU) -> tuple[Arrays, Reading]:
         "state": state,
         **{"input.weight": gru.weight_ih, "input.bias": gru.bias},
         **{"recur.weight": gru.weight_hh},
-        "recur.bias": jnp.concatenate([state, state, gru.bias_n]),  # that of the candidate alone
+        "recur.bias": jnp.concatenate([state, state, gru.bias_n]),  # only the candidate's bias
     }
     out: Any = memory.read_out
     return arrays, (out.weight, jnp.zeros((len(out.bias), gru.weight_ih.shape[1])), out.bias)
@@ -186,7 +186,7 @@ def _nothing(memory: Nothing) -> tuple[Arrays, Reading]:
 
 
 def _no_units(inputs: int) -> Arrays:
-    """An LRU without units."""
+    """Return the arrays of an LRU without units."""
     none = jnp.zeros(0, jnp.complex64)
     return {"state": none, "eigenvalues": none, "read_in": jnp.zeros((0, inputs), jnp.complex64)}
 

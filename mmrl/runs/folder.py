@@ -4,7 +4,7 @@
     best            each seed's best network so far
     results.json    setup, provenance, and a row per block (or per agent of a sweep), for people
 
-The checkpoint is written first, so that a kill between two files loses nothing. In a run of several
+The checkpoint is written first, so that a kill between two files loses no data. In a run of several
 processes, process 0 reads and writes.
 """
 
@@ -26,19 +26,19 @@ from mmrl.runs.setup import grid
 from mmrl.runs.snapshot import Best, Rows, Snapshot, better
 
 CHECKPOINT, BEST, RESULTS = "checkpoint", "best", "results.json"
-OPENING = threading.Lock()  # the threads of a process share a claim, but only one run is new
+OPENING = threading.Lock()  # threads share a claim, but only one may start the run
 T = TypeVar("T")
 
 
 class Folder:
-    """A folder that holds a run, or may hold one; nothing is written before `open`."""
+    """A folder that holds a run, or may hold one; `open` is the first call that writes to it."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = expanded(path)
-        self.planned: int | None = None  # blocks that the run in it was to have
-        self._waiting: Claim | None = None  # from `open` until blocks are trained
-        self._stamp: tuple[int, int] | None = None  # of the checkpoint that this object left
-        self._best: Best | None = None  # in its file
+        self.planned: int | None = None  # blocks planned by the run in it
+        self._waiting: Claim | None = None  # held from `open` until training
+        self._stamp: tuple[int, int] | None = None  # of the checkpoint that this object wrote
+        self._best: Best | None = None  # the networks in its file
 
     def description(self) -> dict[str, Any] | None:
         """Return the setup in the folder, as `describe` returns it; None without one.
@@ -65,20 +65,21 @@ class Folder:
     def open(self, new: Snapshot, like: PyTree, resume: bool) -> Snapshot:
         """Claim the folder for a run, and return the snapshot in it, or `new` if it has none.
 
-        `like` has the structure of its state. Raises `RunError` if it holds a run and `resume` is
-        False, if it holds none or another one and `resume` is True, and if it cannot be written.
+        `like` has the structure of its state. Raises `RunError` if the folder holds a run and
+        `resume` is False, if it holds no run or another one and `resume` is True, and if it cannot
+        be written.
         """
         with OPENING:
             self._check(new.description, resume)  # before anything is written
             own = self._claimed()
-            there = self._check(new.description, resume)  # now that no other process can change it
+            there = self._check(new.description, resume)  # no other process can change it now
             blocks = new.description["config"]["blocks"]
             self.planned = there["config"]["blocks"] if there else blocks
             snapshot = new
             if resume and self.has(CHECKPOINT):
                 snapshot = self.read(like)._replace(description=new.description)
                 if len(snapshot.history) > blocks:
-                    return snapshot  # nothing is left to do, and the files describe more blocks
+                    return snapshot  # the files already have more blocks
                 snapshot = self._catch_up(snapshot, prolonged=there != new.description)
             self.do(lambda: self._put_results(snapshot, new=there is None))
             self._stamp = self._stamped()
@@ -86,7 +87,7 @@ class Folder:
         return snapshot
 
     def _check(self, description: dict[str, Any], resume: bool) -> dict[str, Any] | None:
-        """Return the setup in the folder, or raise `RunError` if this run cannot be there."""
+        """Return the setup in the folder, or raise `RunError` if this run cannot use the folder."""
         there, path = self.description(), self.path
         if not resume and there is not None:
             raise RunError(
@@ -95,15 +96,15 @@ class Folder:
             )
         if resume and there is None:
             raise RunError(
-                f"There is no {kind(description)} in {path}: nothing to resume. Leave "
-                "`resume=True`, or `--resume`, out to start one."
+                f"There is no {kind(description)} to resume in {path}. Omit `resume=True`, or "
+                "`--resume`, to start one."
             )
         if there is not None:
             check_same(path, there, description)
         return there
 
     def _catch_up(self, snapshot: Snapshot, prolonged: bool) -> Snapshot:
-        """Write files that are older than the checkpoint, and a longer setup into it."""
+        """Rewrite files that are older than the checkpoint; write a longer setup into it."""
         best = better(snapshot.best, snapshot.state.net, snapshot.history[-1])
         if best is not snapshot.best:
             self.do(lambda: self._put_best(snapshot.header, best))
@@ -113,9 +114,9 @@ class Folder:
         return snapshot
 
     def header(self, best: bool) -> dict[str, Any]:
-        """Return the checkpoint's header, or, if it is lost and `best` suffices, that of `best`.
+        """Return the checkpoint's header; if that is lost and `best` suffices, that of `best`.
 
-        Raises `RunError` without a file that can be read.
+        Raises `RunError` if no file can be read.
         """
         try:
             return read(self.path / CHECKPOINT)[0]
@@ -126,7 +127,7 @@ class Folder:
             raise
 
     def read(self, like: PyTree, best: bool = True) -> Snapshot:
-        """Return the snapshot in the folder; with `best`, with the best networks if it has them.
+        """Return the snapshot in the folder; with `best`, with its best networks if they exist.
 
         Raises `RunError` if a file is damaged or belongs to another run.
         """
@@ -136,9 +137,9 @@ class Folder:
         return Snapshot(header["setup"], state, history, nets, origin(header))
 
     def read_only(self, like: PyTree, best: bool) -> Snapshot:
-        """Return a snapshot to look at; with `best`, with the best networks up to the last block.
+        """Return a snapshot for inspection; with `best`, the best networks up to the last block.
 
-        If the checkpoint is lost, these suffice: the snapshot has no state and no history then.
+        If the checkpoint is lost, `best` suffices; the snapshot then has no state and no history.
         """
         header = self.header(best)
         if BEST in header:
@@ -147,17 +148,18 @@ class Folder:
         snapshot = self.read(like, best)
         if best and snapshot.best is None and len(snapshot.history) > 1:
             raise RunError(
-                f"{self.path} has no best networks: it was trained before they were kept. Leave "
-                "`best`, or `--best`, out to see the last ones; a run that is resumed keeps them "
-                "from then."
+                f"{self.path} has no best networks, because an earlier version trained it. Omit "
+                "`best`, or `--best`, to use the last networks. If you resume the run, it saves "
+                "its best networks from then on."
             )
         nets = better(snapshot.best, snapshot.state.net, snapshot.history[-1]) if best else None
         return snapshot._replace(best=nets)
 
     def read_best(self, like: PyTree, history: Rows | None = None) -> Best | None:
-        """Return the best networks, or None without their file.
+        """Return the best networks, or None if their file does not exist.
 
-        Raises `RunError` if it is damaged, or does not belong to this `history`, if one is known.
+        Raises `RunError` if the file is damaged, or does not belong to this `history`, if that is
+        known.
         """
         if not self.has(BEST):
             return None
@@ -171,25 +173,25 @@ class Folder:
                 raise ValueError("rows of another history")
         except (RunError, KeyError, IndexError, TypeError, ValueError) as error:
             raise RunError(
-                f"{self.path / BEST} is damaged, or not of the run beside it. Move it away: the "
-                "run itself is whole, and keeps its best networks anew once it is resumed."
+                f"{self.path / BEST} is damaged, or belongs to another run. Move it away: the "
+                "run itself is intact, and saves its best networks again once it is resumed."
             ) from error
         self._best = Best(net, np.asarray(block), np.asarray(returns, float))
         return self._best
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Claim]:
-        """Hold the folder while blocks are trained; it must be as this object left it."""
+        """Hold the folder during training; it must be as this object left it."""
         own, self._waiting = self._waiting or self._claimed(), None
         if broadcast(lambda: self._stamped() not in (None, self._stamp)):
             raise RunError(
-                f"{self.path} was changed by another run since this one opened it. Open it "
+                f"Another run has changed {self.path} since this one opened it. Open it "
                 "again, with `resume=True` or `--resume`."
             )
         yield own
 
     def write(self, snapshot: Snapshot, own: Claim) -> None:
-        """Replace the files by those of a snapshot. Raises `RunError` if they cannot be written."""
+        """Replace the files with those of a snapshot; raise `RunError` if that fails."""
 
         def put() -> None:
             own.check()
@@ -204,14 +206,14 @@ class Folder:
             self._stamp = self._stamped()
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Write a snapshot into a folder that holds no run. Raises `RunError` if it holds one."""
+        """Write a snapshot into a folder without a run. Raise `RunError` if it holds one."""
         own = self._claimed()
         if self.description() is not None:
             raise RunError(f"{self.path} already holds a run. Choose another folder.")
         self.write(snapshot, own)
 
     def do(self, work: Callable[[], T]) -> T:
-        """Run `work`, which writes below the folder, on process 0; name what prevents it."""
+        """Run `work`, which writes below the folder, on process 0; raise errors with the cause."""
         with writing(self.path):
             return broadcast(work)
 
@@ -225,7 +227,7 @@ class Folder:
         self._best = best
 
     def _put_results(self, snapshot: Snapshot, new: bool = False) -> None:
-        """Write the results; on a disk without locks, only one new run creates their file."""
+        """Write the results. On a disk without locks, only one new run can create their file."""
         description, history = snapshot.description, snapshot.history
         data = snapshot.header | {"history": history}
         if "over" in description:
@@ -235,11 +237,11 @@ class Folder:
             (create if new else replace)(self.path / RESULTS, dumps(data, indent=1).encode())
         except FileExistsError:
             raise RunError(
-                f"Another run has begun in {self.path} at the same moment: choose another folder."
+                f"Another run began in {self.path} at the same moment. Choose another folder."
             ) from None
 
     def _claimed(self) -> Claim:
-        """Make and claim the folder for all processes, of which process 0 holds the lock."""
+        """Create and claim the folder for all processes; process 0 holds the lock."""
         own: list[Claim] = []
 
         def on_disk() -> None:
@@ -248,10 +250,10 @@ class Folder:
 
         with writing(self.path):
             broadcast(on_disk)
-        return next(iter(own), Claim())  # in each process, so that all of them do the same
+        return next(iter(own), Claim())  # in each process, so that all agree
 
     def _stamped(self) -> tuple[int, int] | None:
-        """Return a mark that every replacement of the checkpoint changes, or None without one."""
+        """Return a mark that changes with every replacement of the checkpoint; None without one."""
         try:
             file = (self.path / CHECKPOINT).stat()
         except OSError:

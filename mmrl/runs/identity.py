@@ -1,4 +1,4 @@
-"""A setup as JSON data, by which a folder recognizes its run: also the user's own parts."""
+"""A setup as JSON data, by which a folder recognizes its run, including custom parts."""
 
 import dataclasses
 import functools
@@ -22,9 +22,9 @@ from mmrl.runs.setup import Setup
 
 
 def describe(setup: Setup) -> dict[str, Any]:
-    """Return a setup as JSON data; `restore` is its inverse, except for the user's own parts."""
+    """Return a setup as JSON data; `restore` is its inverse, except for custom parts."""
     data = {field.name: getattr(setup, field.name) for field in dataclasses.fields(setup)}
-    for name in ("over", "observe"):  # which earlier versions lack
+    for name in ("over", "observe"):  # missing in earlier versions
         if getattr(setup, name) == getattr(Setup, name):
             del data[name]
     data["config"] = dataclasses.asdict(setup.config)
@@ -37,24 +37,24 @@ def describe(setup: Setup) -> dict[str, Any]:
 
 
 def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Raise `RunError` if a run was started with another setup, but for its number of blocks."""
+    """Raise `RunError` if a run was started with another setup, except for its number of blocks."""
     if differing := _differences(old, new):
         raise RunError(
-            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
-            "started with, or choose another folder. (Your own parts are found by their module.)"
+            f"{path} belongs to another setup: {'; '.join(differing)}. Use the settings it was "
+            "started with, or choose another folder. (Custom parts are identified by their module.)"
         )
 
 
 def restore(data: dict[str, Any]) -> Setup:
     """Return the setup that `describe` described.
 
-    Raises `RunError` for one of another version, and for one with the user's own parts.
+    Raises `RunError` for a setup from another version, and for one with custom parts.
     """
     if data.get("own"):
         parts = ", ".join(f"{name}={text}" for name, text in data["own"].items())
         raise RunError(
-            f"This run was trained with parts that are not of mmrl: {parts}. Open it in Python, by "
-            "`Run(Setup(…), path, resume=True)` with the same ones."
+            f"This run was trained with custom parts: {parts}. Open it in Python, by "
+            "`Run(Setup(…), path, resume=True)` with the same parts."
         )
     try:
         data = {**earlier(data), "seeds": tuple(data["seeds"])}
@@ -65,11 +65,11 @@ def restore(data: dict[str, Any]) -> Setup:
         observes = tuple(data["observes"])
         return Setup(**{**data, "config": config, "observes": observes})
     except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"This run is of another version of mmrl: {error}.") from None
+        raise RunError(f"This run is from another version of mmrl: {error}.") from None
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    if old.get("agent") != new.get("agent"):  # whose settings have nothing in common
+    if old.get("agent") != new.get("agent"):  # their settings cannot be compared
         return [f"agent was {old.get('agent')!r}, is {new.get('agent')!r}"]
     old, new = (
         {**EARLIER, **x, **x.get("config", {}), **x.get("own", {})}
@@ -90,7 +90,7 @@ def _of_main(text: Any) -> Any:
 
 
 def _name(part: Any) -> str | None:
-    """Where a part of the user's own is to be found, and what it was given; a string is itself."""
+    """Return the place of a custom part, and its arguments; a string stands for itself."""
     if part is None or isinstance(part, str):
         return part
     if isinstance(part, tuple):
@@ -98,23 +98,23 @@ def _name(part: Any) -> str | None:
     if isinstance(part, functools.partial):
         given = [*map(_name, part.args), *(f"{k}={_name(v)}" for k, v in part.keywords.items())]
         return f"{_name(part.func)}({', '.join(map(str, given))})"
-    if isinstance(part, set | frozenset):  # whose order is another one tomorrow
+    if isinstance(part, set | frozenset):  # its order differs between processes
         return f"{{{', '.join(sorted(str(_name(x)) for x in part))}}}"
     if hasattr(part, "__qualname__"):
         return f"{_module(part)}.{part.__qualname__}"
     if isinstance(part, np.ndarray | jax.Array):
-        numbers = np.asarray(unwrap_keys(part))  # of many, NumPy shows the ends alone
+        numbers = np.asarray(unwrap_keys(part))  # NumPy would abbreviate many
         many = f"{numbers.dtype}{numbers.shape} {hashlib.sha256(numbers.tobytes()).hexdigest()}"
         return repr(numbers) if numbers.size <= 1000 else many
     if not hasattr(part, "__dict__"):
-        return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # which is another one tomorrow
+        return re.sub(" at 0x[0-9a-f]+", "", repr(part))  # the address differs between processes
     parts = sorted(vars(part).items())
     given = [f"{k}={v!r}" if isinstance(v, str) else f"{k}={_name(v)}" for k, v in parts]
     return f"{_module(type(part))}.{type(part).__qualname__}({', '.join(given)})"
 
 
 def _module(part: Any) -> str:
-    """Return the module of a part as other programs import it, also if it is run as a script."""
+    """Return the module of a part as other programs import it, also if it runs as a script."""
     main = part.__module__ in ("__main__", "__mp_main__")
     return (main and script()) or str(part.__module__)
 
@@ -132,7 +132,7 @@ def script() -> str | None:
 
 
 def warn_of_main(path: Any, data: dict[str, Any]) -> None:
-    """Warn, before a run begins, of parts that no other program can import."""
+    """Warn, before a run begins, about parts that no other program can import."""
     parts = [name for name, text in data.get("own", {}).items() if "__main__." in text]
     if parts and path is not None:
         warnings.warn(
@@ -144,5 +144,5 @@ def warn_of_main(path: Any, data: dict[str, Any]) -> None:
 
 
 def _tuples(data: Any) -> Any:
-    """JSON knows no tuples."""
+    """Return JSON data with tuples in place of lists, because JSON has no tuples."""
     return tuple(map(_tuples, data)) if isinstance(data, list) else data

@@ -1,4 +1,4 @@
-"""Several agents trained in one vmapped program, with different keys and numbers.
+"""Train several agents in one vmapped program, with different keys and numbers.
 
 On several devices, each group of devices has some of the agents and divides their environments.
 """
@@ -32,12 +32,13 @@ def side_by_side(
     devices: Devices = ONE,
     precision: str | None = None,
 ) -> tuple[Compiled, Compiled]:
-    """`init(config, keys [lane])` -> state and `block(config, state)` -> (state, metrics).
+    """Compile `init(config, keys [lane])` -> state and `block(config, state)` -> (state, metrics).
 
-    `agent` is a module as those of `mmrl.agents.AGENTS` are. A number of `config` is one for all
-    lanes, or an array with one for each: see `with_numbers`. `precision` is the one of matrix
-    products, as JAX names it; by default JAX's own setting. From here on the process compiles
-    random numbers by `mmrl._random.compile_quickly`.
+    A lane is one agent of the program. `agent` is a module like those in `mmrl.agents.AGENTS`. A
+    number in `config` is shared by all lanes, or an array with one entry per lane: see
+    `with_numbers`. `precision` is JAX's name for the precision of matrix products; the default is
+    JAX's setting. From this call on, the process compiles random numbers with
+    `mmrl._random.compile_quickly`.
     """
     _random.compile_quickly()
     own_net = {} if make is None else {"make": make}
@@ -58,7 +59,7 @@ def side_by_side(
         state, metrics = jax.vmap(go_on, (_axes(config), 0))(config, state)
         return _settled(state), metrics
 
-    # The old state is not given away: an interrupted block must leave it whole.
+    # The old state is not donated: it must survive an interrupted block.
     if devices.mesh is None:
         return jax.jit(init), jax.jit(block)
     sized = getattr(agent, "sized", lambda config, *_: config)
@@ -70,16 +71,16 @@ def _matmul_precision(name: str | None) -> contextlib.AbstractContextManager[Non
 
 
 def _settled(state: PyTree) -> PyTree:
-    """Drop weak types, with which the next block would be compiled again."""
+    """Drop weak types, which would make the next block compile again."""
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)
 
 
 def _over(
     devices: Devices, init: Compiled, block: Compiled, sized: Callable[[Any], Any]
 ) -> tuple[Compiled, Compiled]:
-    """`init` and `block` on several devices. `sized` chooses the sizes that a config leaves open.
+    """Return `init` and `block` on several devices. `sized` fills in sizes that are None.
 
-    Seeds are divided by `shard_map`, because they are independent. Within a group of devices the
+    Seeds are divided by `shard_map`, because they are independent. Within a group of devices, the
     compiler divides the work along the arrays of the state that grow with the environments.
     """
     mesh: Any = devices.mesh
@@ -116,7 +117,7 @@ def _over(
         return placed(config, state), metrics
 
     def there(config, state):
-        """Return the state on these devices, where `init` and `block` leave it; a file does not."""
+        """Return the state on these devices; the state from a file is on one device."""
         first = jax.tree.leaves(state)[0]
         where = None if isinstance(first, Tracer) else getattr(first, "sharding", None)
         if isinstance(first, Tracer) or getattr(where, "mesh", None) == mesh:
@@ -130,10 +131,10 @@ def _over(
 
 
 def growth(init: Compiled, config: Any, seeds: int) -> PyTree:
-    """Return the axis of each array of a state that grows with the environments, or 0 if none does.
+    """Return, for each array of a state, the axis that grows with the environments, or 0.
 
-    A state with twice as many is traced, not computed. Its sums may have one more level, which
-    changes the axis of nodes in each level that both states have.
+    A state with twice as many environments is traced, not computed. Its sums may have one more
+    level, which shifts the axis of nodes in each level that both states have.
     """
     drawn = jax.eval_shape(lambda: keys(range(seeds)))
     sizes = {name: getattr(config, name, None) for name in ("environments", "capacity")}
@@ -148,7 +149,7 @@ def growth(init: Compiled, config: Any, seeds: int) -> PyTree:
 
 
 def _spec(x: Any, axis: int, devices: int) -> PartitionSpec:
-    """Return how an array [seed, ...] is divided: by seed, and along `axis` if it can be."""
+    """Return the division of an array [seed, ...]: by seed, and along `axis` if possible."""
     if axis == 0 or x.shape[axis] % devices:
         return PartitionSpec(SEEDS)
     return PartitionSpec(SEEDS, *[None] * (axis - 1), ENVIRONMENTS)
@@ -159,21 +160,21 @@ def _axes(config: Any) -> Any:
 
 
 def with_numbers(config: Any, numbers: Mapping[str, Any]) -> Any:
-    """The settings of lanes that differ in these numbers, of which each has one for every lane."""
+    """Return the settings of lanes that differ in `numbers`, arrays with one entry per lane."""
     values = [jnp.asarray(each, jnp.float32) for each in numbers.values()]
     return eqx.tree_at(lambda c: [getattr(c, name) for name in numbers], config, values)
 
 
 def keys(seeds: Sequence[int]) -> Key[Array, " lane"]:
-    """A key for each seed, [lane]."""
+    """Return a key for each seed, [lane]."""
     return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
 
 
 def check_products(precision: str, block: Any, config: Any, state: PyTree) -> None:
-    """Raise `ValueError` if bfloat16 would round products in a block that are not of float32.
+    """Raise `ValueError` if bfloat16 would round products in a block that are not in float32.
 
-    It would drop the imaginary part of complex numbers. `state` may have shapes for arrays. Not
-    checked over several devices.
+    It would drop the imaginary part of complex numbers. `state` may have shapes in place of arrays.
+    Products over several devices are not checked.
     """
     if precision != "bfloat16" or not hasattr(block, "trace"):
         return
@@ -181,14 +182,14 @@ def check_products(precision: str, block: Any, config: Any, state: PyTree) -> No
     others = {str(x.aval.dtype) for product in products for x in product.invars} - {"float32"}
     if others:
         raise ValueError(
-            "`precision` must not be 'bfloat16' here, because it would round matrix products of "
-            f"{', '.join(sorted(others))}, and only those of float32 may be. Use 'tf32', or "
+            "`precision` must not be 'bfloat16' here, because it would round matrix products in "
+            f"{', '.join(sorted(others))}; it is meant for float32 only. Use 'tf32', or "
             "compute these products elementwise."
         )
 
 
 def _products(jaxpr: Any) -> Iterator[Any]:
-    """Yield the matrix products of a traced program, those of its loops and calls included."""
+    """Yield the matrix products of a traced program, including those in its loops and calls."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             yield equation

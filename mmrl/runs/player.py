@@ -1,4 +1,4 @@
-"""Play a policy that `mmrl export` wrote, with NumPy alone: this file can be copied anywhere.
+"""Play a policy from `mmrl export` with only NumPy: this file can be copied anywhere.
 
 policy = load("policy.npz")
 state, begin, reward = policy.init(), True, 0.0
@@ -10,40 +10,41 @@ import json
 import numpy as np
 
 FORMAT = "mmrl policy 2"
-LATER = "mmrl policy 3"  # with normalized observations, or previous actions that are vectors
-ENDS = {"low": -np.inf, "high": np.inf}  # of a continuous action, unless the file has others
+LATER = "mmrl policy 3"  # format with normalized observations or vectors of previous actions
+ENDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 
 
 class Policy:
-    """A greedy policy; `about` says what it was trained for, by whom, and how well it played."""
+    """A greedy policy; `about` describes its task, its training and its returns."""
 
     def __init__(self, about: dict, arrays: dict):
         self.about, self.arrays = about, arrays
         self.low, self.high = (arrays.get(name, end) for name, end in ENDS.items())
 
     def init(self) -> tuple:
-        """The state before the first observation: what is remembered, and no action."""
+        """Return the state before the first observation: an empty memory and no action."""
         return self.arrays["state"], None
 
     def step(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
-        """(state, action): a number, or a vector where actions are continuous.
+        """Return (state, action): the action is a number, or a vector if actions are continuous.
 
-        `obs` as the environment shows it, a whole number where it is discrete; `begin` is true at
-        the first of an episode; `reward` is that of the step before. Raises `ValueError` for
-        another size of `obs`.
+        `obs` is the environment's observation, a whole number if it is discrete; `begin` is True at
+        the first observation of an episode; `reward` is the reward of the previous step. Raises
+        `ValueError` for another size of `obs`.
         """
         (h, _), outputs = self.outputs(state, obs, begin, reward)
         action = self.greedy(outputs)
         return (h, action), action
 
     def greedy(self, outputs: np.ndarray) -> int | np.ndarray:
-        """The action to which these outputs lead."""
+        """Return the greedy action for these outputs."""
         return outputs if self.about["continuous"] else int(np.argmax(outputs))
 
     def outputs(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
-        """(state, outputs of the network): Q(s, ·), logits, or a continuous action.
+        """Return (state, outputs of the network): Q(s, ·), logits, or a continuous action.
 
-        That is the mean, or the nearest action within the bounds."""
+        A continuous action is the mean, clipped to the bounds.
+        """
         h, action = self.init() if begin else state
         x = self._layers("encoder", self._shown(obs, action, 0.0 if begin else reward, begin))
         h = self._remember(h, x)
@@ -82,9 +83,9 @@ class Policy:
         return x
 
     def _remember(self, h, x) -> np.ndarray:
-        if "eigenvalues" in self.arrays:  # of an LRU; none without a memory
+        if "eigenvalues" in self.arrays:  # an LRU, or no units without a memory
             return self.arrays["eigenvalues"] * h + self.arrays["read_in"] @ x
-        r, z, n = np.split(self._linear("input", x), 3)  # of a GRU
+        r, z, n = np.split(self._linear("input", x), 3)  # the gates of a GRU
         of_r, of_z, of_n = np.split(self._linear("recur", h), 3)
         r, z = 0.5 + 0.5 * np.tanh((r + of_r) / 2), 0.5 + 0.5 * np.tanh((z + of_z) / 2)
         n = np.tanh(n + r * of_n)
@@ -92,7 +93,7 @@ class Policy:
 
 
 def load(path) -> Policy:
-    """The policy in a file. Raises `ValueError` if it is damaged, or holds no policy."""
+    """Return the policy in a file. Raise `ValueError` if it is damaged, or holds no policy."""
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

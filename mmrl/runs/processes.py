@@ -1,6 +1,6 @@
 """Several processes that train one run: work of process 0, and a common end.
 
-Without `jax.distributed` there is one process, and nothing is sent.
+Without `jax.distributed` there is one process, and no data is sent.
 """
 
 import builtins
@@ -14,16 +14,18 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 T = TypeVar("T")
-_PART = 2**26  # bytes that are sent at a time
+_PART = 2**26  # bytes per message
 
 
 class RunError(Exception):
-    """A run cannot start or continue; the message has the reason and the remedy. The files on disk
-    stay intact."""
+    """A run cannot start or continue; the message has the reason and the remedy.
+
+    The files on disk stay intact.
+    """
 
 
 class Lost(Exception):
-    """Another process is gone, so that this one cannot continue or end as usual."""
+    """Another process is gone, so this one cannot continue or end as usual."""
 
 
 def broadcast(work: Callable[[], T]) -> T:
@@ -83,7 +85,7 @@ def agree(settings: dict[str, Any]) -> None:
     if others.size:
         apart = [f"{x} is {first.get(x)!r} in process 0, and {own.get(x)!r} here" for x in names]
         raise ValueError(
-            "All processes must be given the same settings; those of process "
+            "All processes must have the same settings; those of process "
             f"{', '.join(map(str, others))} differ{': ' * bool(apart)}{'; '.join(apart)}."
         )
 
@@ -105,8 +107,8 @@ def together() -> Iterator[None]:
         if jax.process_count() == 1:
             raise
         raise Lost(
-            "A process of this run is gone, or this one failed; all end here. What was saved is "
-            "whole: start all of them again, with --resume. JAX says: "
+            "A process of this run is gone, or this one failed; all end here. The saved files are "
+            "intact. Start all processes again with --resume. JAX reports: "
             f"{str(error).splitlines()[0]}"
         ) from error
 

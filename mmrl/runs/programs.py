@@ -27,7 +27,7 @@ class Program(NamedTuple):
     params: Any
     init: Callable[[Any, Any], Any]  # (config, keys [seed]) -> state
     block: Callable[[Any, Any], Any]  # (config, state) -> (state, metrics)
-    devices: Devices = ONE  # on which they run
+    devices: Devices = ONE  # devices on which they run
 
 
 def program(
@@ -42,11 +42,11 @@ def program(
 ) -> Program:
     """Return the compiled program of an agent in an environment.
 
-    It is built once for equal contents of these, so that a second run, or a slider, finds it
-    compiled. The `MOST` programs that were used last are kept, each while its environment exists.
-    The arguments are those of `Setup`. The network is shown what `observe` names, as one vector,
-    and what `observes` names, in the order of `SHOWN`. Only `config`'s static fields lead to
-    another compilation.
+    It is built once for arguments of equal content, so that a second run, or a slider, finds it
+    compiled. The `MOST` programs used last are kept, each while its environment exists. The
+    arguments are those of `Setup`: the network receives the observation selected by `observe`, as
+    one vector, and the inputs in `observes`, in the order of `SHOWN`. Only `config`'s static fields
+    trigger another compilation.
     """
     observes = find(agent).OBSERVES if observes is None else observes
     observes = tuple(x for x in SHOWN if x in observes)
@@ -61,16 +61,17 @@ def built(setup: Setup, devices: Devices = ONE) -> Program:
 
 
 class Kept(NamedTuple):
-    """A program, and the environments of this content that exist, by their identity."""
+    """A program, and the existing environments with its content, by their identity."""
 
     program: Program
     users: dict[int, weakref.finalize]
 
 
 def _kept(own: Hashable, agent: str, env: Any, *rest: Any) -> Program:
-    """Return the program for parts whose content is `own`, built when it is first used."""
+    """Return the program for parts whose content is `own`, built on first use."""
     key = (own, agent, *rest)
-    # Taken out, since another thread, or the end of an environment, may drop it at any time.
+    # Remove the entry, because another thread, or the end of an environment, may drop it at any
+    # time.
     kept = _PROGRAMS.pop(key, None) or Kept(_program(agent, env, *rest), {})
     _PROGRAMS[key] = kept
     while len(_PROGRAMS) > MOST:
@@ -83,7 +84,7 @@ _PROGRAMS: collections.OrderedDict[Hashable, Kept] = collections.OrderedDict()
 
 
 def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any) -> None:
-    """Drop a program when the last environment of its content does not exist any more."""
+    """Drop a program when the last environment with its content no longer exists."""
     game = env[0] if isinstance(env, tuple) else env
     if isinstance(game, str) or id(game) in users:
         return
@@ -94,7 +95,7 @@ def _keep_while_used(key: Hashable, users: dict[int, weakref.finalize], env: Any
         if not users and kept is not None and kept.users is users:
             _PROGRAMS.pop(key, None)
 
-    with contextlib.suppress(TypeError):  # without weak references it is one of `MOST`
+    with contextlib.suppress(TypeError):  # without weak references, only `MOST` limits it
         users[id(game)] = weakref.finalize(game, drop, id(game))
 
 
@@ -110,17 +111,17 @@ def _program(
 ) -> Program:
     module = find(agent)
     env, params = _environment(env_or_id)
-    with contextlib.suppress(TypeError):  # it cannot be copied
-        env = copy.copy(env)  # as it is now, and so that the program does not keep it
+    with contextlib.suppress(TypeError):  # not every environment can be copied
+        env = copy.copy(env)  # a copy, so that the program does not keep the original alive
     env = shown(env, params, observes, observe)
     both = side_by_side(module, env, params, make, learn, devices, jax_name(precision))
     return Program(env, params, *both, devices)
 
 
 def _environment(env: Any) -> tuple[Any, Any]:
-    """Return an environment and its parameters, from an id, an environment, or both of them.
+    """Return an environment and its parameters, from an id, an environment, or a pair of both.
 
-    Raises `ValueError` for one that is not registered and cannot be played.
+    Raises `ValueError` for an environment that is not registered and cannot be played.
     """
     if isinstance(env, str):
         found = envs.make(env)

@@ -39,7 +39,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _cores() -> int | None:
-    """Return how many cores this process may use: a job may have fewer than its machine."""
+    """Return the number of cores that this process may use, which may be fewer than all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -58,7 +58,7 @@ def revision() -> str | None:
 
 
 def interquartile_mean(values: Float[np.ndarray, "*any seed"]) -> Float[np.ndarray, "*any"]:
-    """Return the mean of the middle half, without ⌊n/4⌋ on each side.  Agarwal et al. 2021."""
+    """Return the mean of the values without the ⌊n/4⌋ lowest and highest.  Agarwal et al. 2021."""
     from scipy import stats  # takes half a second
 
     return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
@@ -81,8 +81,9 @@ def interval(values: Float[np.ndarray, " seed"]) -> tuple[float, float, float]:
 def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
     """Append one result with its provenance to a file of JSON lines.
 
-    A row that has a date keeps its provenance: it was measured then, by another process. What a
-    kill left of a line is dropped. Raises `RunError` if it cannot be written, and writes nothing.
+    A row that has a date keeps its provenance, because another process measured it then. A partial
+    line left by a kill is dropped. Raises `RunError` if the file cannot be written, and writes
+    nothing.
     """
     path = expanded(path)
     with writing(path.parent):
@@ -103,5 +104,5 @@ def append(path: str | os.PathLike, row: dict[str, Any]) -> None:
 
 
 def whole_lines(content: bytes) -> bytes:
-    """Return a file of JSON lines without what a kill left of the last one."""
+    """Return a file of JSON lines without a partial last line, as a kill leaves it."""
     return content[: content.rfind(b"\n") + 1]

@@ -1,4 +1,4 @@
-"""Room for a run: the memory that its state takes, and one sentence where there is not enough."""
+"""Check that a run fits into memory, and report in one sentence if it does not."""
 
 import contextlib
 import pathlib
@@ -13,15 +13,15 @@ from mmrl.runs.processes import RunError
 from mmrl.runs.setup import Setup
 
 INSIDE = ("environments", "rollout", "batch", "segment_length", "length", "burn_in", "width")
-INSIDE += ("episodes",)  # sizes of the arrays inside of a block
-STATES = 2  # in memory while a block is trained: the one before it stays whole
+INSIDE += ("episodes",)  # sizes of the arrays inside a block
+STATES = 2  # states in memory during a block: the previous one is kept
 
 
 def check_room(setup: Setup, state: PyTree) -> None:
     """Raise `ValueError` if training cannot fit into the memory that is free now.
 
-    `state` has the shapes of all lanes. Not checked on accelerators, which raise their own errors,
-    and not with several processes, because one of them must not stop before the others.
+    `state` has the shapes of all lanes. Accelerators are not checked, because they raise their own
+    errors, nor are several processes, because one of them must not stop before the others.
     """
     free = _free()
     if free is not None and STATES * _bytes(state) > free:
@@ -29,12 +29,12 @@ def check_room(setup: Setup, state: PyTree) -> None:
 
 
 def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
-    """Raise `RunError` if the arrays inside of a block cannot fit into the memory that is free now.
+    """Raise `RunError` if the arrays inside a block cannot fit into the memory that is free now.
 
-    Rollouts, gradients and evaluations need them. Compiles the block, which calls of it
-    then need not do. Checked where `check_room` is, on a single device.
+    These arrays are for rollouts, gradients and evaluations. The check compiles the block, so later
+    calls need not. It runs where `check_room` does, on a single device.
     """
-    free, debugged = _free(), getattr(jax.config, "jax_disable_jit", False)  # step by step
+    free, debugged = _free(), getattr(jax.config, "jax_disable_jit", False)
     if free is None or debugged or not hasattr(block, "lower"):
         return
     sizes = block.lower(config, state).compile().memory_analysis()
@@ -45,9 +45,9 @@ def check_block(setup: Setup, block: Any, config: Any, state: PyTree) -> None:
 
 @contextlib.contextmanager
 def naming_storage(setup: Setup, state: PyTree, *, inside: bool = False) -> Iterator[None]:
-    """Turn an error of an allocation into a `RunError` that names the largest storage.
+    """Turn an allocation error into a `RunError` that names the largest storage.
 
-    While a block is trained, `inside`, it names the arrays of the block.
+    During a block, `inside`, it names the arrays of the block.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def free_bytes() -> int | None:
         pages = int(pathlib.Path("/proc/self/statm").read_text("utf-8").split()[0])
         if limit != resource.RLIM_INFINITY:
             known.append(max(limit - pages * resource.getpagesize(), 0))
-    with contextlib.suppress(OSError, ValueError):  # of a container; "max" means no limit
+    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" means none
         group = pathlib.Path("/sys/fs/cgroup")
         most, used = (int((group / f"memory.{x}").read_text("utf-8")) for x in ("max", "current"))
         known.append(max(most - used + _counters(group / "memory.stat")["file"], 0))
@@ -83,7 +83,7 @@ def free_bytes() -> int | None:
 
 
 def _counters(path: pathlib.Path) -> dict[str, int]:
-    """Return the numbers in a file of the kernel, each behind its name."""
+    """Return the numbers in a kernel file, by name."""
     lines = map(str.split, path.read_text("utf-8").splitlines())
     return {name.rstrip(":"): int(number) for name, number, *_ in lines}
 

@@ -1,4 +1,4 @@
-"""A run: iterate it to train, block by block, with a snapshot on disk after each."""
+"""A run: iterate over it to train, block by block, with a snapshot on disk after each."""
 
 import contextlib
 import dataclasses
@@ -35,10 +35,10 @@ CHANGED = (
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The outcome of one block, whatever the agent.
+    """The outcome of one block, for any agent.
 
-    Arrays hold one value per seed; in a sweep, one per setting and seed, the seeds of a setting
-    together.
+    Arrays hold one value per seed. In a sweep they hold one per setting and seed, with the seeds of
+    a setting together.
     """
 
     block: int  # counts from 1
@@ -51,23 +51,23 @@ class Report:
 
 
 class Run:
-    """Train an agent for each seed of a setup, and for each setting of a sweep: iterate it.
+    """Training of an agent for each seed of a setup, and for each setting of a sweep.
 
         for report in Run(Setup("CartPole-v1"), "runs/first"): ...
 
     `state`, `history` and `best` are those after the last complete block; `best` has the best
-    network of each agent so far. An interrupted block changes nothing: iterate again to repeat it.
+    network of each agent so far. An interrupted block has no effect: iterate again to repeat it.
 
-    With `path` every block ends with a checkpoint there, and `resume` continues from it, or from
-    the start if the run was killed before its first one; without, nothing is written. Raises
-    `ValueError` for settings that cannot work, and `RunError` if the folder holds a run already, or
-    none to resume, if it cannot be written, if its checkpoint is damaged or of another setup, and
-    if a reward or loss is no longer finite. In a sweep such an agent returns NaN from then on, and
-    the others continue.
+    With `path`, every block ends with a checkpoint in that folder, and `resume` continues from it,
+    or from the start if the run was killed before its first checkpoint. Without `path`, no file is
+    written. Raises `ValueError` for settings that cannot work. Raises `RunError` if the folder
+    already holds a run, or none to resume, if it cannot be written, if its checkpoint is damaged or
+    from another setup, and if a reward or loss is no longer finite. In a sweep such an agent
+    returns NaN from then on, and the others continue.
     """
 
     setup: Setup
-    description: dict[str, Any]  # of the setup, as JSON data
+    description: dict[str, Any]  # the setup, as JSON data
     program: Program
 
     def __init__(
@@ -87,11 +87,11 @@ class Run:
         agree(self.description | config | {"config": 0, "path": str(path), "devices": devices})
         self._seeds = setup.seeds * len(setup.settings)
         self.program = built(setup, share(devices, len(self._seeds), setup.config.environments))
-        if not began:  # the settings of a run that began were accepted
+        if not began:  # a run that began has valid settings
             for each in setup.configs:
                 find(setup.agent).check(each, *self.program[:2])
         self._config = _configs(setup)
-        self._shapes = jax.eval_shape(self.begin)  # so that bad settings leave no trace on disk
+        self._shapes = jax.eval_shape(self.begin)  # fails before anything is written
         self._trained = own_parts(setup)
         self.snapshot = path(self._shapes) if callable(path) else self._started(resume)
         self._before = len(self.history)  # blocks that another process trained
@@ -110,12 +110,12 @@ class Run:
 
     @property
     def path(self) -> pathlib.Path | None:
-        """The folder; None if nothing is written."""
+        """Folder of the run; None if no file is written."""
         return None if self.folder is None else self.folder.path
 
     @property
     def state(self) -> PyTree:
-        """The agents after the last complete block: leaves [seed, ...]; None before the first."""
+        """State of the agents after the last complete block, [seed, ...]; None before the first."""
         return self.snapshot.state
 
     @property
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def planned(self) -> int:
-        """The number of blocks, or that of the run in the folder before this one opened it."""
+        """Number of blocks, or that of the run in the folder before this one opened it."""
         blocks = self.setup.config.blocks
         return blocks if self.folder is None else self.folder.planned or blocks
 
@@ -148,7 +148,7 @@ class Run:
                 yield report
 
     def _advance(self, own: Claim | None) -> Report:
-        """Train one block, and keep it: on disk first, so that memory is never ahead of it."""
+        """Train one block and store it, on disk first: memory is never ahead of the disk."""
         if own_parts(self.setup) != self._trained:
             warnings.warn(CHANGED, stacklevel=2)
         began, devices = time.perf_counter(), self.program.devices
@@ -179,7 +179,8 @@ class Run:
         return report
 
     def _trained_block(self) -> tuple[PyTree, Any]:
-        # Waiting here raises an error of the allocation; the block would wait for it forever.
+        # Wait here, so that a failed allocation raises an error; the block would wait for it
+        # forever.
         state = jax.block_until_ready(self.begin()) if self.state is None else self.state
         with naming_storage(self.setup, self._shapes, inside=True):
             if len(self.history) == self._before:
@@ -188,7 +189,7 @@ class Run:
             return state, jax.device_get(self.program.devices.whole(metrics))
 
     def _returns(self, metrics: Any) -> Float[np.ndarray, " seed"]:
-        """Return the returns of a block. Raises `RunError` if it must not count."""
+        """Return the returns of a block. Raise `RunError` if the block is not valid."""
         returns = metrics.returns.mean(-1)
         if self.setup.over:
             going = np.isfinite(self.history[-1]["returns"]) if self.history else True
@@ -214,10 +215,10 @@ class Run:
         )
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write into a new folder what training there would have left by now; `resume` continues.
+        """Write the run so far into a new folder, as if it had been trained there, ready to resume.
 
-        Raises `RunError` if it holds a run already, if it cannot be written, and before the first
-        block.
+        Raises `RunError` if the folder already holds a run, if it cannot be written, and before the
+        first block.
         """
         folder = Folder(path)
         if not self.history:
@@ -228,17 +229,17 @@ class Run:
 
     @property
     def settings(self) -> list[dict[str, float]]:
-        """The settings of a sweep, in the order of its agents."""
+        """Settings of a sweep, in the order of its agents."""
         return self.setup.settings
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per setting and seed: both of them, and its return at every evaluation."""
+        """Rows with a setting, a seed, and the return at every evaluation."""
         return sweep.rows(self.settings, self.setup.seeds, self.history)
 
     @property
     def curves(self) -> Float[np.ndarray, "setting seed eval"]:
-        """Returns of all evaluations so far; NaN from where a loss was no longer finite."""
+        """Returns of all evaluations so far; NaN from the first loss that was not finite."""
         returns = np.array([row["returns"] for row in self.rows], float)
         return returns.reshape(len(self.settings), len(self.setup.seeds), -1)
 
@@ -258,16 +259,16 @@ def Sweep(
     resume: bool = False,
     devices: int | None = None,
 ) -> Run:
-    """Return the `Run` of a setup with `over`. It was a class in earlier versions."""
+    """Return the `Run` of a setup with `over`. In earlier versions this was a class."""
     if not over:
         raise ValueError(
-            "`over` must name a setting and its values, such as learning_rate; got none."
+            "`over` must name a setting, such as learning_rate, and its values; got none."
         )
     return Run(dataclasses.replace(setup, over=over), path, resume, devices)
 
 
 def _configs(setup: Setup) -> Any:
-    """Return the settings of all agents: swept ones have an axis [setting and seed]."""
+    """Return the settings of all agents: those of a sweep have an axis [setting and seed]."""
     if not setup.over:
         return repeatable(setup.config)
     each = [repeatable(config) for config in setup.configs for _ in setup.seeds]

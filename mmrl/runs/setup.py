@@ -1,4 +1,4 @@
-"""A run's setup: an agent and its settings, an environment, seeds, and the values of a sweep."""
+"""The setup of a run: an agent, its settings, an environment, seeds, and the values of a sweep."""
 
 import dataclasses
 import difflib
@@ -14,7 +14,7 @@ from mmrl.agents import AGENTS, find
 from mmrl.agents.settings import kinds_of
 
 SHOWN: tuple[str, ...] = ("previous_action", "previous_reward", "begin_flag")
-"""What a network may be shown beside o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
+"""Inputs that a network may receive in addition to o_t, in this order: a_{t-1}, r_{t-1}, b_t."""
 
 PRECISIONS = {
     "default": None,
@@ -22,11 +22,11 @@ PRECISIONS = {
     "tf32": "tensorfloat32",
     "bfloat16": "BF16_BF16_F32",
 }
-"""Precisions of the factors of float32 matrix products, and their names in JAX."""
+"""Precisions of the factors in float32 matrix products, and their names in JAX."""
 
 
 def jax_name(precision: Any) -> str | None:
-    """Return JAX's name of a precision. Raises `ValueError` for an unknown one."""
+    """Return JAX's name of a precision. Raise `ValueError` for an unknown one."""
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}; got {precision!r}.")
     return PRECISIONS[precision]
@@ -34,7 +34,7 @@ def jax_name(precision: Any) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """Everything that determines a run's numbers, next to versions and device.
+    """Everything that determines a run's numbers, except versions and device.
 
     Defaults are the agent's: its `Config()`, `OBSERVES`, network and `learn`. Raises `ValueError`
     for an unknown agent, for settings of another agent, for unknown names in `observes`, and for
@@ -43,21 +43,21 @@ class Setup:
         Setup(env=MyEnv(), make=my_network, learn=partial(dqn.learn, loss=my_loss))
         Setup("CartPole-v1", seeds=SEEDS, over={"learning_rate": (1e-3, 3e-3), "gamma": (0.5, 0.9)})
 
-    The first trains with your own parts. A checkpoint names them, and only `Run` with an equal
-    setup and `resume` opens it. On several devices `make` is also traced with a config that has
-    twice the environments and twice the `capacity`, to find which arrays grow with them. The second
-    is a sweep: each combination of the values, with each of the seeds, in one program.
+    The first trains with custom parts. A checkpoint names them, and only `Run` with an equal setup
+    and `resume` opens it. On several devices `make` is also traced with a config that has twice the
+    environments and twice the `capacity`, to find which arrays grow with them. The second is a
+    sweep: each combination of the values, with each of the seeds, in one program.
     """
 
-    env: Any  # an id for `mmrl.envs.make`, an environment as gymnax has them, or it and its params
+    env: Any  # an id for `mmrl.envs.make`, a gymnax environment, or (environment, params)
     config: Any = None  # a `Config` of the agent
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     agent: str = "dqn"  # a name in `mmrl.agents.AGENTS`
-    observes: Any = None  # a tuple: which of `SHOWN` the network is shown
+    observes: Any = None  # a tuple of names in `SHOWN`
     make: Callable | None = None  # (config, env, params, key) -> net, in place of the agent's
-    learn: Callable | None = None  # called as the agent's, in its place
-    precision: str = "default"  # of matrix products: one of `PRECISIONS`; default: as JAX is set
-    over: Any = ()  # a mapping from real-valued settings to values, or pairs of them, as it is kept
+    learn: Callable | None = None  # the same, in place of the agent's
+    precision: str = "default"  # of matrix products, from `PRECISIONS`; default: JAX's setting
+    over: Any = ()  # real-valued settings and their values: a mapping, stored as pairs
     observe: str = "observation"  # or "state": what the environment shows, as in `mmrl.envs.make`
 
     def __post_init__(self):
@@ -86,36 +86,34 @@ class Setup:
             of = [name for name, other in AGENTS.items() if type(self.config) is other.Config]
             raise ValueError(
                 f"`config` must be a `Config` of {self.agent}; got one of "
-                f"{of[0] if of else type(self.config).__name__}. Give the `agent` that it is of."
+                f"{of[0] if of else type(self.config).__name__}. Set `agent` to match."
             )
         object.__setattr__(self, "over", _values(self.agent, self.over))
 
     @property
     def settings(self) -> list[dict[str, float]]:
-        """Every combination of the values in `over`; a run without it has one, which is empty."""
+        """Combinations of the values in `over`; a run without it has one, which is empty."""
         return grid(self.over)
 
     @property
     def configs(self) -> list[Any]:
-        """The configuration of each of the `settings`."""
+        """Config for each of the `settings`."""
         return [dataclasses.replace(self.config, **setting) for setting in self.settings]
 
 
 def grid(over: Iterable[Sequence[Any]]) -> list[dict[str, float]]:
-    """Return every combination of values, from pairs of a name and its values; the last change
-    fastest."""
+    """Return every combination of the values in pairs (name, values); the last changes fastest."""
     names = [name for name, _ in over]
     combined = itertools.product(*(values for _, values in over))
     return [dict(zip(names, each, strict=True)) for each in combined]
 
 
 SEEDS = (100, 101, 102)
-"""Seeds to tune on: not those of `Setup`, because a setting looks better on the seeds that chose
-it."""
+"""Seeds for tuning, distinct from those of `Setup`, because tuning favors the seeds it uses."""
 
 
 def _values(agent: str, over: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """Return the values of a sweep. Raises `ValueError` unless one program can try all of them."""
+    """Return the values of a sweep. Raise `ValueError` unless one program can run all of them."""
     try:
         over = dict(over)
     except (TypeError, ValueError):
@@ -129,7 +127,8 @@ def _values(agent: str, over: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
         if kinds_of(fields[name])[0] is not float:
             raise ValueError(
                 f"`over` must name real-valued settings; got {name}, which shapes the program, so "
-                "that each of its values is another one. Sweep once for each, each in its folder."
+                "each of its values needs a separate program. Run one sweep per value, each in its "
+                "own folder."
             )
     return tuple((name, _numbers(name, values)) for name, values in over.items())
 
@@ -158,20 +157,20 @@ def _check_seeds(seeds: Any) -> None:
 
 
 def _check_call(name: str, function: Any, arguments: tuple[str, ...]) -> None:
-    """Raise `ValueError` unless a part of the user's own can be called as it will be."""
+    """Raise `ValueError` unless a custom part can be called with the arguments that it will get."""
     if function is None:
         return
     try:
         if isinstance(function, functools.partial):
             inspect.signature(function.func).bind_partial(*function.args, **function.keywords)
         inspect.signature(function).bind(*arguments)
-        hash(function)  # its program is compiled once
+        hash(function)  # hashable, so that its program is compiled once
     except TypeError as error:
         called = f"{name}({', '.join(arguments)})"
         raise ValueError(
-            f"`{name}` must be called as {called}; got {function!r}: {error}."
+            f"`{name}` must accept the call {called}; got {function!r}: {error}."
         ) from None
-    except ValueError:  # it does not tell its arguments
+    except ValueError:  # its signature is unknown
         pass
 
 
@@ -179,11 +178,11 @@ def _check_env(env: Any) -> None:
     game = env[0] if isinstance(env, tuple) and len(env) == 2 else env
     if isinstance(game, type):
         raise ValueError(
-            f"`env` must be an environment; got its class: call it, {game.__name__}()."
+            f"`env` must be an environment; got its class. Call it: {game.__name__}()."
         )
     if not isinstance(env, str) and not hasattr(game, "step_env"):
         raise ValueError(
-            "`env` must be an id, an environment as gymnax has them, or a tuple of an environment "
+            "`env` must be an id, a gymnax environment, or a tuple of an environment "
             f"and its parameters; got {env!r}."
         )
     try:

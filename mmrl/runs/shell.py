@@ -22,13 +22,13 @@ def called(*words: object) -> str:
 
 
 def _word(word: object) -> str:
-    """Return a word of a command; a path is one also if it looks like an option or a home."""
+    """Return a word of a command, so that a path is not read as an option or as a home."""
     text = str(word)
     return f"./{text}" if isinstance(word, pathlib.Path) and text[0] in "-~" else text
 
 
 def _quoted(word: str) -> str:
-    """Return a quoted word: as `$'\\x1b'`, by its bytes, if a terminal cannot show it as it is."""
+    """Return a quoted word, with bytes as in `$'\x1b'` if a terminal cannot print it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if word.isprintable() and word.encode(encoding, "ignore").decode(encoding) == word:
         return shlex.quote(word)

@@ -1,4 +1,4 @@
-"""A run after a block, in memory: everything that its folder keeps."""
+"""A run after a block, in memory: the contents of its folder."""
 
 from typing import Any, NamedTuple
 
@@ -9,11 +9,11 @@ from jaxtyping import Float, Int, PyTree
 from mmrl.runs.checkpoint import unwrap_keys, wrap_keys
 from mmrl.runs.results import provenance
 
-Rows = list[dict[str, Any]]  # of a history, one per block
+Rows = list[dict[str, Any]]  # the history, one row per block
 
 
 class Best(NamedTuple):
-    """Each seed's network after the block with the highest evaluation, the first of equals."""
+    """Each seed's network after the block with the highest evaluation, the first in a tie."""
 
     net: PyTree  # leaves [seed, ...]
     block: Int[np.ndarray, " seed"]  # counts from 1
@@ -23,22 +23,22 @@ class Best(NamedTuple):
 class Snapshot(NamedTuple):
     """A run after its last complete block."""
 
-    description: dict[str, Any]  # of its setup: see `mmrl.runs.identity`
-    state: PyTree  # None before the first block, and where only the best networks are left
+    description: dict[str, Any]  # description of its setup: see `mmrl.runs.identity`
+    state: PyTree  # None before the first block, and if only the best networks are left
     history: Rows
     best: Best | None
-    origin: dict[str, Any]  # provenance; its `commands` are those of all blocks
+    origin: dict[str, Any]  # provenance; `commands` lists those of all blocks
 
     @property
     def header(self) -> dict[str, Any]:
-        """The data that each of its files begins with."""
+        """Data at the beginning of each of its files."""
         return {"setup": self.description, **self.origin}
 
 
 def credit(origin: dict[str, Any], block: int, words: str = "") -> dict[str, Any]:
-    """Return the provenance of this process, which trains from `block` on, after that of others.
+    """Return the provenance of this process, which trains from `block` on, after earlier processes.
 
-    `commands` has all that trained, in order. Files of earlier versions have only the last one,
+    `commands` lists all that trained, in order. Files of earlier versions have only the last one,
     without its block. `words` are added to the device.
     """
     now, former = provenance(), origin.get("commands")
@@ -52,7 +52,7 @@ def credit(origin: dict[str, Any], block: int, words: str = "") -> dict[str, Any
 def better(best: Best | None, net: PyTree, row: dict[str, Any]) -> Best:
     """Return `best` after one more block, with these networks and this row of the history.
 
-    A block that is already counted changes nothing, so it may be given again.
+    A block that is already counted has no effect, so it may be passed again.
     """
     returns = np.asarray(row["returns"], float)
     if best is None:

@@ -2,8 +2,9 @@
 
 A score is the mean of the last quarter of the evaluations, over seeds. Settings whose scores are
 within `CLOSE` of the best, as a share of the span from the worst to the best return, count as
-equal: there the area under the curve decides, which is the mean of all evaluations. It averages
-four times as many numbers, and it separates fast from slow where both arrive.
+equal. Among these, the area under the curve decides, which is the mean of all evaluations. It
+averages four times as many numbers, and it separates fast from slow settings that reach the same
+score.
 """
 
 import itertools
@@ -15,14 +16,14 @@ from jaxtyping import Float
 
 from mmrl.runs.results import interval
 
-CLOSE = 0.005  # less than separates agents: their 95 % intervals are wider
+CLOSE = 0.005  # below the differences between agents: their 95 % intervals are wider
 
 Setting = dict[str, float]
 Curves = Float[np.ndarray, "setting seed eval"]
 
 
 class Tried(NamedTuple):
-    """A setting and the result of its agents; -∞ where the loss of one was no longer finite."""
+    """A setting and the results of its agents; -∞ if a loss was no longer finite."""
 
     setting: Setting
     score: float
@@ -34,8 +35,8 @@ class Scored(NamedTuple):
 
     setting: Setting
     finals: Float[np.ndarray, " seed"]  # each seed's mean of the last quarter of the evaluations
-    final: float  # their mean
-    interval: tuple[float, float]  # 95 %, of their interquartile mean
+    final: float  # mean of `finals`
+    interval: tuple[float, float]  # 95 % interval of their interquartile mean
     best: float  # largest mean over seeds of an evaluation
     area: float  # mean of all evaluations
 
@@ -44,9 +45,9 @@ class Verdict(NamedTuple):
     """The winner of a sweep, and how certain that is."""
 
     winner: Scored
-    edges: list[str]  # its numbers at an end of their values: better ones may lie beyond
-    equals: list[Scored]  # others that these seeds cannot separate from it
-    tied: list[Scored]  # others whose scores count as equal, so that the area has decided
+    edges: list[str]  # names of its numbers at an end of their grid: better values may lie beyond
+    equals: list[Scored]  # other settings that these seeds cannot separate from it
+    tied: list[Scored]  # other settings with an equal score, decided by the area
 
 
 def rows(
@@ -61,11 +62,10 @@ def rows(
 
 
 def verdict(settings: Sequence[Setting], curves: Curves) -> Verdict:
-    """Return the best setting so far. Raises `ValueError` before the first evaluation.
+    """Return the best setting so far. Raise `ValueError` before the first evaluation.
 
-    The span of returns is that from the worst to the best of all that were measured. Seeds are
-    shared, so another setting counts as worse if the differences to it, seed by seed, have a 95 %
-    interval above zero.
+    The span runs from the worst to the best of all measured returns. Seeds are shared, so another
+    setting counts as worse if the differences to it, seed by seed, have a 95 % interval above zero.
     """
     scored = scores(settings, curves)
     seen = curves[np.isfinite(curves)]
@@ -82,9 +82,9 @@ def verdict(settings: Sequence[Setting], curves: Curves) -> Verdict:
 
 
 def scores(settings: Sequence[Setting], curves: Curves) -> list[Scored]:
-    """Return the score of every setting. Raises `ValueError` before the first evaluation."""
+    """Return the score of every setting. Raise `ValueError` before the first evaluation."""
     if not curves.size:
-        raise ValueError("There is nothing to score before the first block: iterate first.")
+        raise ValueError("There is no score before the first block. Iterate over the run first.")
     finals = np.nan_to_num(last_quarter(curves).mean(-1), nan=-np.inf)
     means = np.nan_to_num(curves, nan=-np.inf).mean(1).max(-1)
     columns = zip(settings, finals, final(curves), means, area(curves), strict=True)
@@ -102,7 +102,7 @@ def _interval(finals: Float[np.ndarray, " seed"]) -> tuple[float, float]:
 
 
 def _apart(winner: Scored, other: Scored) -> bool:
-    """True if the winner is better than the other one by more than seeds explain."""
+    """Return True if the winner is better than the other one by more than seeds explain."""
     if not np.isfinite(other.final):
         return bool(np.isfinite(winner.final))
     return interval(winner.finals - other.finals)[1] > 0
@@ -124,7 +124,7 @@ def last_quarter(curves: Float[np.ndarray, "*any eval"]) -> Float[np.ndarray, "*
 
 
 def equal(tried: Sequence[Tried], close: float) -> list[Tried]:
-    """Return the settings that are as good as the best; all of them, if every loss diverged."""
+    """Return the settings whose score equals the best; all of them, if every loss diverged."""
     most = max(one.score for one in tried)
     return [one for one in tried if one.score >= most - close]
 

@@ -3,8 +3,8 @@
     for report in logged(run, "csv", "tensorboard"):    # the same reports, each written first
         ...
 
-Anything else is a line in such a loop. A resumed run goes on in the same files, without a gap or a
-block twice, because each writer starts from the run's whole history.
+For anything else, write your code in such a loop. A resumed run continues in the same files,
+without a gap or a duplicate block, because each writer starts from the run's whole history.
 """
 
 import csv
@@ -27,18 +27,18 @@ COLUMNS = ("block", "env_steps", "seed", "return", "loss", "fill", "seconds")
 
 
 def logged(run: Run, *names: str) -> Iterator[Report]:
-    """Yield the reports of `run`, each after the writers `names`, of `WRITERS`, have written it.
+    """Yield the reports of `run`, each after the writers called `names` have written it.
 
-    The blocks that are there already are written at once. Raises `ValueError` for an unknown name,
-    a run without a path, or a package that is missing, and `RunError` if a file cannot be written.
+    Existing blocks are written at once. Raises `ValueError` for a name that is not in `WRITERS`, a
+    run without a path, or a missing package, and `RunError` if a file cannot be written.
     """
     check_writers(names)
     if not names:
         return iter(run)
     if (folder := run.folder) is None:
-        raise ValueError("`run` must have a `path`, the folder to write to; got none.")
+        raise ValueError("`run` must have a `path`, the folder to write to; got None.")
     if run.setup.over:
-        raise ValueError("`run` must be without `over` to be logged; got a sweep.")
+        raise ValueError("`run` must not have `over`, because a sweep has no log; got a sweep.")
     writers = [WRITERS[name](run, folder.path) for name in names]
 
     def write() -> None:
@@ -55,7 +55,7 @@ def logged(run: Run, *names: str) -> Iterator[Report]:
 
 
 def check_writers(names: Sequence[str]) -> None:
-    """Raise `ValueError` for a name that is none of `WRITERS`, or if its package is missing."""
+    """Raise `ValueError` for a name that is not in `WRITERS`, or if its package is missing."""
     if unknown := [name for name in names if name not in WRITERS]:
         raise ValueError(f"`log` must name some of {list(WRITERS)}; got {unknown}.")
     if "tensorboard" in names:
@@ -69,9 +69,9 @@ def begun(folder: pathlib.Path) -> list[str]:
 
 
 def write_table(run: Run, path: pathlib.Path) -> None:
-    """Replace `history.csv`: a row for each block and seed.
+    """Replace `history.csv` with a row for each block and seed.
 
-    `return` is the mean over the evaluation's episodes, `seconds` are those of the whole block.
+    `return` is the mean over the evaluation's episodes; `seconds` is the time of the whole block.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -83,16 +83,18 @@ def write_table(run: Run, path: pathlib.Path) -> None:
 
 
 class TensorBoard:
-    """Event files in `tensorboard/seed-<n>`, one run each, so that curves lie over one another.
+    """Event files in `tensorboard/seed-<n>`, one run each, so that their curves overlap.
 
-    A step is a step of the environment. A new process writes all blocks again, after a word that
-    makes TensorBoard forget those before: what a kill cut short is whole then, and nothing twice.
+    A step is a step of the environment. A new process writes all blocks again, after an event that
+    makes TensorBoard discard the earlier ones. So a partial file is completed, and no block appears
+    twice.
     """
 
     def __init__(self, run: Run, folder: pathlib.Path):
         self.run, self.folder = run, folder / EVENTS
         self.name, self.written = f"events.out.tfevents.{time.time_ns()}", 0
-        # Only the time spent in blocks: the curves have no pause between two processes.
+        # Count only the time spent in blocks, so that the curves have no pause between two
+        # processes.
         self.began = time.time() - sum(row["seconds"] for row in run.history)
 
     def __call__(self) -> None:
@@ -116,8 +118,8 @@ class TensorBoard:
 def _append(path: pathlib.Path, events: Sequence[Any]) -> None:
     """Write events at the end of a file, each between its length and checksums, and close it.
 
-    The package's `SummaryWriter` does it in a thread that hides that a disk is full, and hangs; its
-    `RecordWriter` cannot append, so that the file of every seed would stay open.
+    The package's `SummaryWriter` writes in a thread that hangs without an error if the disk is
+    full. Its `RecordWriter` cannot append, so the file of every seed would have to stay open.
     """
     check = _tensorboard("record_writer").masked_crc32c
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +135,7 @@ WRITERS: dict[str, Make] = {
     "csv": lambda run, folder: functools.partial(write_table, run, folder / TABLE),
     "tensorboard": TensorBoard,
 }
-"""(run, folder) -> what writes the blocks that are new, by name."""
+"""Functions (run, folder) -> writer of the new blocks, by name."""
 
 
 def _tensorboard(module: str) -> Any:

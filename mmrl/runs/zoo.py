@@ -1,8 +1,8 @@
-"""Exported policies at play, and the zoo: small trained agents that come with mmrl.
+"""Play exported policies, and the zoo: small trained agents that come with mmrl.
 
-policy = load("zoo/RepeatFirstEasy-dqn-lru")        # or "policy.npz", of `mmrl export`
+policy = load("zoo/RepeatFirstEasy-dqn-lru")        # or "policy.npz", from `mmrl export`
 policy.about                                        # how it was trained, and where
-for step in play(policy, episodes=100, seed=0):     # side by side, until all have ended
+for step in play(policy, episodes=100, seed=0):     # in parallel, until all have ended
     step.reward
 """
 
@@ -25,19 +25,19 @@ from mmrl.runs.player import Policy
 from mmrl.runs.processes import RunError
 
 ZOO = pathlib.Path(__file__).parents[1] / "zoo"
-NAMES = pathlib.Path("zoo")  # zoo/NAME is no file
+NAMES = pathlib.Path("zoo")  # zoo/NAME is not a file
 
 
 class Step(NamedTuple):
-    """One step of every episode, and what the policy made of it."""
+    """One step of every episode, with the policy's outputs."""
 
     obs: Shaped[np.ndarray, "episode *obs"]
     action: Shaped[np.ndarray, "episode *action"]
     reward: Float[np.ndarray, " episode"]  # 0 after the end
     next_obs: Shaped[np.ndarray, "episode *obs"]
-    running: Bool[np.ndarray, " episode"]  # whether the episode had not ended before
+    running: Bool[np.ndarray, " episode"]  # True if the episode had not ended before
     outputs: Float[np.ndarray, "episode out"]  # Q(s, ·), logits, or the mean action
-    memory: Shaped[np.ndarray, "episode h"]  # h, with this step's observation in it
+    memory: Shaped[np.ndarray, "episode h"]  # h, after this step's observation
 
 
 def names() -> list[str]:
@@ -46,19 +46,19 @@ def names() -> list[str]:
 
 
 def named(path: str | os.PathLike) -> bool:
-    """True if this is zoo/NAME, and not a file of the user's."""
+    """Return True if the path means zoo/NAME, and not a user's file."""
     path = pathlib.Path(path)
     return path.parent == NAMES and not path.is_file()
 
 
 def load(path: str | os.PathLike) -> Policy:
-    """Return the policy in a file of `mmrl export`, or the agent called zoo/NAME.
+    """Return the policy in a file from `mmrl export`, or the agent called zoo/NAME.
 
     Raises `ValueError` for a name that is not in the zoo, and `RunError` for a damaged file.
     """
     file, of_zoo = expanded(path), named(expanded(path))
     if of_zoo and file.name not in names():
-        raise ValueError(f"The zoo has no {file.name!r}: it has {', '.join(names())}.")
+        raise ValueError(f"The zoo has no {file.name!r}. It has {', '.join(names())}.")
     try:
         return player.load(ZOO / f"{file.name}.npz" if of_zoo else file)
     except ValueError as error:
@@ -67,10 +67,10 @@ def load(path: str | os.PathLike) -> Policy:
 
 
 def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
-    """Play `episodes` side by side, and yield a `Step` of all of them at a time.
+    """Play `episodes` in parallel, and yield one `Step` of all of them at a time.
 
-    The environment is compiled, the policy is played by NumPy. Raises `ValueError` if `episodes` is
-    below 1, or the environment is not known here.
+    The environment is compiled; the policy is played by NumPy. Raises `ValueError` if `episodes` is
+    below 1, or the environment is unknown here.
     """
     if episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
@@ -100,7 +100,7 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
             return
 
 
-@functools.lru_cache(8)  # so that an environment is compiled once
+@functools.lru_cache(8)  # an environment is compiled once
 def _environment(env_id: str, observe: str, _: Hashable) -> tuple[Callable, Callable, int]:
     """Return (keys -> carries, (carries, actions, key) -> (carries, transitions), longest episode).
 

@@ -184,7 +184,7 @@ def test_parts_of_the_user_s_train_are_kept_and_are_asked_for(agent: str, tmp_pa
     assert len(traces) == (1 if MAKE[agent] is q else 2)
     assert all(np.ptp(trace.rate) > 0 for trace in traces)  # each has been learned
     named = (
-        rf"not of mmrl: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}, "
+        rf"with custom parts: env=.*Recall\(cues=2\), make=.*\.{MAKE[agent].__name__}, "
         r"learn=.*learn\(loss=.*patient.*mine\)"
     )
     for opened in (reopen, saved):

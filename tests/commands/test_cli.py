@@ -131,7 +131,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["train", "--resume"], "There is no run under results/ to resume"),
         (["train", "--resume", "--out", "nowhere"], "There is no run in nowhere"),
         (["evaluate", "nowhere"], "There is no checkpoint in nowhere"),
-        (["evaluate", "file"], "file is a file: give the folder of the run"),
+        (["evaluate", "file"], "file is a file. Pass the folder of the run"),
         (["evaluate", "nowhere", "--episodes", "0"], "`episodes` must be at least 1"),
         (["demo", "--out", "file/demo"], "Cannot write to file/demo"),
         (["demo", "--seeds", "0"], "`seeds` must be"),

@@ -159,7 +159,7 @@ def test_the_rule_is_told_where_it_broke_a_tie():
         (["sweep", ENV, *["--over", "tau", "0", "1"] * 2], "must name a setting once, with all"),
         (["sweep", ENV, "--clip", "1", "--over", "tau", "0", "1"], "--clip is an option of ppo"),
         (["sweep", "--resume"], "There is no sweep under results/ to resume"),
-        (["sweep", "--resume", "--out", "x"], "There is no sweep in x: nothing to resume"),
+        (["sweep", "--resume", "--out", "x"], "There is no sweep to resume in x"),
         (["train", ENV, "--preset", "mine"], "`preset` of dqn must be one of paper; got 'mine'"),
         (["train", ENV, "--steps", "9", "--blocks", "1"], "`steps` must be left out with `blocks`"),
         (["train", ENV, "--steps", "0"], "`steps` must be"),

@@ -107,7 +107,7 @@ def test_a_damaged_or_foreign_file_is_refused_and_the_run_is_whole(copy: pathlib
             lambda: Run(SETUP, copy, resume=True),
             lambda: reopen(copy, best=True),
         ):
-            with pytest.raises(RunError, match=r"best is damaged, or not of the run .* Move it"):
+            with pytest.raises(RunError, match=r"best is damaged, or belongs to another run. Move it"):
                 attempt()
         assert len(reopen(copy).history) == 3 and file.read_bytes() == bad
     file.unlink()
@@ -120,7 +120,7 @@ def test_a_run_of_before_keeps_its_best_from_when_it_is_resumed(
 ):
     (copy / "best").unlink()
     assert main(["evaluate", str(copy), "--best"]) == 2
-    assert "has no best networks: it was trained before" in capsys.readouterr().err
+    assert "has no best networks, because an earlier" in capsys.readouterr().err
     run = Run(setup(blocks=4), copy, resume=True)
     assert [report.block for report in run] == [4]
     assert run.best is not None and run.best.block.tolist() == [3, 4]

@@ -113,7 +113,7 @@ def test_a_run_does_not_go_on_from_before_what_another_one_wrote(tmp_path: pathl
     next(iter(first))
     assert [report.block for report in Run(SETUP, tmp_path, resume=True)] == [2, 3]
     whole = (tmp_path / "checkpoint").read_bytes()
-    with pytest.raises(RunError, match="was changed by another run"):
+    with pytest.raises(RunError, match="Another run has changed"):
         next(iter(first))
     assert (tmp_path / "checkpoint").read_bytes() == whole
 
@@ -137,7 +137,7 @@ def test_one_run_begins_in_a_folder_without_locks(
     Run(SETUP, tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     monkeypatch.setattr(Folder, "description", lambda folder: None)  # as before the other run began
-    with pytest.raises(RunError, match="Another run has begun"):
+    with pytest.raises(RunError, match="Another run began"):
         Run(setup(blocks=7), tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before
 

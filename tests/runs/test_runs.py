@@ -118,7 +118,7 @@ class Unhashable:
     ("changes", "message"),
     [
         ({"env": 3}, "`env` must be an id, an environment .* got 3"),
-        ({"env": Memory}, r"`env` must be an environment; got its class: call it, Memory\(\)"),
+        ({"env": Memory}, r"`env` must be an environment; got its class. Call it: Memory\(\)"),
         (
             {"env": (Memory().default_params, Memory())},
             "`env` must be .* a tuple of an environment",
@@ -350,7 +350,7 @@ def test_a_run_is_never_overwritten(copy: pathlib.Path):
 
 
 def test_nothing_to_resume(tmp_path: pathlib.Path):
-    with pytest.raises(RunError, match="nothing to resume"):
+    with pytest.raises(RunError, match="no run to resume"):
         Run(SETUP, tmp_path / "run", resume=True)
     with pytest.raises(RunError, match="There is no checkpoint"):
         runs.reopen(tmp_path)
