@@ -58,9 +58,9 @@ def _module(path: str, place: str, argument: str) -> ModuleType:
         advice = f" Nearest here: {', '.join(near)}." if near else ""
         raise ValueError(
             f"`{argument}` must name a module before the colon, got {path!r}: there is no "
-            f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the module's "
-            "folder, or put that folder on PYTHONPATH; write folder.module, as in an import "
-            "statement, without .py."
+            f"{place!r} in the current folder, nor on PYTHONPATH.{advice} Run mmrl in the folder "
+            "that holds it, or put that folder on PYTHONPATH; write folder.module, as in an "
+            "import statement, without .py."
         ) from None
 
 

@@ -53,7 +53,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
         play = called("evaluate", path.parent, "--best")
         raise RunError(
             f"{path} is damaged or cut short. Start again in another folder. If the file `best` "
-            f"next to it is intact, `{play}` still plays it."
+            f"next to it is intact, `{play}` still plays that."
         )
     header, _, payload = content.partition(b"\n")
     return loads(header), payload

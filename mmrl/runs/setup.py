@@ -168,7 +168,7 @@ def _check_call(name: str, function: Any, arguments: tuple[str, ...]) -> None:
     except TypeError as error:
         called = f"{name}({', '.join(arguments)})"
         raise ValueError(
-            f"`{name}` must accept the call {called}; got {function!r}: {error}."
+            f"`{name}` must be called as {called}; got {function!r}: {error}."
         ) from None
     except ValueError:  # its signature is unknown
         pass
@@ -182,7 +182,7 @@ def _check_env(env: Any) -> None:
         )
     if not isinstance(env, str) and not hasattr(game, "step_env"):
         raise ValueError(
-            "`env` must be an id, a gymnax environment, or a tuple of an environment "
+            "`env` must be an id, an environment of gymnax, or a tuple of an environment "
             f"and its parameters; got {env!r}."
         )
     try:
