@@ -262,7 +262,7 @@ def Sweep(
     """Return the `Run` of a setup with `over`. In earlier versions this was a class."""
     if not over:
         raise ValueError(
-            "`over` must name a setting, such as learning_rate, and its values; got none."
+            "`over` must name a setting and its values, such as learning_rate; got none."
         )
     return Run(dataclasses.replace(setup, over=over), path, resume, devices)
 

@@ -171,9 +171,9 @@ def test_a_setting_of_another_type_is_named(setting: str, value: Any, wanted: st
 
 @pytest.mark.slow
 def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
-    with pytest.raises(ValueError, match=r"`config` must be .* of dqn; got one of r2d2\. Give the"):
+    with pytest.raises(ValueError, match=r"`config` must be .* of dqn; got one of r2d2\. Set"):
         Setup(env="probe-Memory-v0", config=r2d2.Config())
-    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Repeat"):
+    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Use"):
         Run(R2D2, copy, resume=True)
 
 

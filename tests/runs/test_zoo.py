@@ -50,7 +50,7 @@ def test_what_is_not_there_or_damaged_is_said(
         zoo.load(damaged)
     monkeypatch.undo()
     for arguments, message in (
-        (["zoo/Chess"], "The zoo has no 'Chess': it has CartPole-dqn-gru, "),
+        (["zoo/Chess"], "The zoo has no 'Chess'. It has CartPole-dqn-gru, "),
         (["nowhere.npz"], "nowhere.npz: No such file"),
         (["zoo/CartPole-ppo-none", "--seed", "4294967296"], "`seed` must be from 0 to 2³² - 1"),
         (["zoo/CartPole-ppo-none", "--best"], "`--best` is for a run's folder; zoo/CartPole-"),
