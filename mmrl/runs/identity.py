@@ -40,7 +40,7 @@ def check_same(path: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Raise `RunError` if a run was started with another setup, except for its number of blocks."""
     if differing := _differences(old, new):
         raise RunError(
-            f"{path} belongs to another setup: {'; '.join(differing)}. Use the settings it was "
+            f"{path} belongs to another setup: {'; '.join(differing)}. Repeat the settings it was "
             "started with, or choose another folder. (Custom parts are identified by their module.)"
         )
 

@@ -107,7 +107,7 @@ def test_a_damaged_or_foreign_file_is_refused_and_the_run_is_whole(copy: pathlib
             lambda: Run(SETUP, copy, resume=True),
             lambda: reopen(copy, best=True),
         ):
-            with pytest.raises(RunError, match=r"best is damaged, or belongs to another run. Move it"):
+            with pytest.raises(RunError, match=r"best is damaged, or belongs to another run"):
                 attempt()
         assert len(reopen(copy).history) == 3 and file.read_bytes() == bad
     file.unlink()

@@ -173,7 +173,7 @@ def test_a_setting_of_another_type_is_named(setting: str, value: Any, wanted: st
 def test_settings_of_another_agent_are_refused(copy: pathlib.Path):
     with pytest.raises(ValueError, match=r"`config` must be .* of dqn; got one of r2d2\. Set"):
         Setup(env="probe-Memory-v0", config=r2d2.Config())
-    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Use"):
+    with pytest.raises(RunError, match=r"setup: agent was 'dqn', is 'r2d2'\. Repeat"):
         Run(R2D2, copy, resume=True)
 
 
