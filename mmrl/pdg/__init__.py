@@ -1,6 +1,6 @@
 """Recurrent tensors and the compiler that schedules them: TimeRL in a compact edition.
 
-Six verbs, in the order in which a program passes through them, and in which to read them:
+Six verbs, in the order in which a program passes through them, which is also the reading order:
 
 - `build`: write tensors as recurrence equations, and differentiate them; they form a graph
 - `clean`: check the graph, and drop what no result needs
@@ -9,8 +9,8 @@ Six verbs, in the order in which a program passes through them, and in which to 
 - `plan`: which memory it uses, and until when; the loops
 - `run`: `compile` a graph; interpret it, or run it as one XLA program
 
-What happens between a `Program` and a compiled loop is in nine files: `build.program`, `clean`,
-`passes`, `schedule`, `plan.frees`, `plan.code`, `plan.layout`, `run.lowering` and `run.xla`.
+Nine files lead from a `Program` to a compiled loop: `build.program`, `clean`, `passes`, `schedule`,
+`plan.frees`, `plan.code`, `plan.layout`, `run.lowering` and `run.xla`.
 
 The system is from "TimeRL: Efficient Deep Reinforcement Learning with Polyhedral Dependence
 Graphs"; section numbers in this package are that paper's.

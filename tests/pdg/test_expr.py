@@ -140,7 +140,7 @@ def test_conditions_are_compared_as_conditions():
         with pytest.raises(TypeError, match="has no truth value"):
             bool(both)
         assert bool(op(one, t > 0)) == same and op(one, np.True_).same(one if same else ~one)
-        with pytest.raises(ValueError, match="which is no condition"):
+        with pytest.raises(ValueError, match="which is not a condition"):
             op(one, 1)
 
 
@@ -169,12 +169,12 @@ def test_traced_values_stay_arrays():
         (lambda: t * T, "is not linear"),
         (lambda: t // T, "divided by a positive number"),
         (lambda: t % 0, "divided by a positive number"),
-        (lambda: as_expr(1.5), "is no index"),
-        (lambda: t + 1.5, r"`t` does not go with `1.5` in an index.*`p.value\(t\)` is a tensor"),
-        (lambda: 2 * t / 2, r"`2 \* t` does not go with `2`"),
-        (lambda: 0.9**t, r"`t` does not go with `0.9`"),
-        (lambda: t & 1, r"`\(t\) & \(1\)` joins `t`, which is no condition.* `t % 2 == 1`"),
-        (lambda: (t > 1) | i, r"joins `i`, which is no condition: put comparisons in brackets"),
+        (lambda: as_expr(1.5), "is not an index"),
+        (lambda: t + 1.5, r"`t` cannot be combined with `1.5` in an index.*`p.value\(t\)` is a tensor"),
+        (lambda: 2 * t / 2, r"`2 \* t` cannot be combined with `2`"),
+        (lambda: 0.9**t, r"`t` cannot be combined with `0.9`"),
+        (lambda: t & 1, r"`\(t\) & \(1\)` joins `t`, which is not a condition.* `t % 2 == 1`"),
+        (lambda: (t > 1) | i, r"joins `i`, which is not a condition: put comparisons in brackets"),
         (lambda: as_expr(slice(0, 8, 2)), "no step"),
         (lambda: t == jnp.array(0), r"`t` has no numbers .*`p.fn\(jnp.tanh, x\)`"),
         (lambda: np.zeros(1, int) != t + 1, r"`t \+ 1` has no numbers"),

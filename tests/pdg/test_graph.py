@@ -72,10 +72,10 @@ def test_an_index_reads_what_it_says():
         (slice(a, a + 5), r"`x\[a:a \+ 5, b\]` leaves 0:A; write a:min_\(a \+ 5, A\)$"),
         (slice(a - 5, a), r"leaves 0:A; write max_\(a - 5, 0\):a$"),
         (-1, "from 0 and not from the end: instead of -1 write A - 1"),
-        (plane(), "is no index"),
+        (plane(), "is not an index"),
         (A, r"exists at no point of \[b\]: `x` has 0 <= a < A"),
         (Sym("z"), "`z` is no symbol of this program, which has a, b"),
-        (1.5, "is no index"),
+        (1.5, "is not an index"),
         (slice(0, 8, 2), "no step"),
     ],
     ids=str,
@@ -134,7 +134,7 @@ WRONG = {
         "reads `c` where it is not defined",
     ),
     "indices": ({"x": [("c", (t, t), TRUE)], "c": []}, "needs an index for each of"),
-    "missing": ({"x": [("nobody", (t,), TRUE)]}, "of which one is missing"),
+    "missing": ({"x": [("nobody", (t,), TRUE)]}, "one of them is missing"),
 }
 
 

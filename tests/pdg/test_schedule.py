@@ -164,7 +164,7 @@ def test_the_certificate_says_why():
     }
     assert str(explain(ppo(), "w", "d").waits[0].index[1]) in ("K - 1", "k - 1")
     assert str(explain(reinforce(3), "reset", "e")) == "reset[i] waits for no point of e"
-    with pytest.raises(ValueError, match="`x` is no operation"):
+    with pytest.raises(ValueError, match="`x` is not an operation"):
         explain(reinforce(), "x", "e")
 
 

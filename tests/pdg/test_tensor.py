@@ -307,7 +307,7 @@ def misuse() -> dict[str, tuple[Any, str]]:
         "no slice": (lambda: x.discounted_sum(0.9), r"as in `x\[0:T\]`"),
         "no return": (lambda: p.fn(lambda a: None, x, name="f"), "`f` gave None: let .*`return`"),
         "no loss": (lambda: gradient(1.0, x), "must be tensors of a program, got 1.0"),  # pyright: ignore
-        "no index": (lambda: p.value(x), "is no index"),  # pyright: ignore
+        "no index": (lambda: p.value(x), "is not an index"),  # pyright: ignore
         "several": (define(u, t + 1, p.fn(lambda x: (x, x), x)), "wanted one tensor, got a tuple"),
         "several read": (lambda: p.fn(jnp.add, x, (x, x)), "wanted one tensor, got a tuple"),
         "names": (lambda: Program("T"), "lower case"),

@@ -27,7 +27,7 @@ COMPARE = {
     "==": (operator.eq, "!="),
     "!=": (operator.ne, "=="),
 }
-"""Of each comparison, what computes it and which one negates it."""
+"""The function that computes each comparison, and the comparison that negates it."""
 
 
 def _comparison(op: str) -> Callable[..., Any]:
@@ -49,7 +49,7 @@ class Expr:
 
     symbol: ClassVar[str] = ""
     tightness: ClassVar[int] = 9  # of its operator: products bind more tightly than sums
-    _structure = functools.cached_property(repr)  # which asks all parts: once is enough
+    _structure = functools.cached_property(repr)  # which visits all parts, so it is computed once
 
     @functools.cached_property
     def terms(self) -> tuple["Expr", ...]:
@@ -65,7 +65,7 @@ class Expr:
         return self.compute(*(term.evaluate(env) for term in self.terms))
 
     def substitute(self, env: Mapping[str, Union["Expr", int]]) -> "Expr":
-        """Replace the symbols in `env`; one by a slice only where it is alone."""
+        """Replace the symbols in `env`; a slice can replace only a whole index."""
         return as_expr(self.compute(*(term.substitute(env) for term in self.terms)))
 
     def interval(self, limits: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
@@ -337,14 +337,16 @@ def as_expr(value: Any) -> Expr:
             raise ValueError(f"`{value}`: a slice of points has a start, a stop and no step")
         return Slice(as_expr(value.start), as_expr(value.stop))
     if not is_index(value):
-        raise ValueError(f"`{value}` is no index: wanted an int, a symbol or an expression of them")
+        raise ValueError(
+            f"`{value}` is not an index: use an int, a symbol or an expression of them"
+        )
     if isinstance(value, Expr):
         return value
     return Const(bool(value) if isinstance(value, bool | np.bool_) else int(value))
 
 
 def min_(*values: Any) -> Any:
-    """The least of ints, arrays or expressions: `t:min_(t + n, T)` looks n steps ahead."""
+    """Return the least of ints, arrays or expressions: `t:min_(t + n, T)` looks n steps ahead."""
     return functools.reduce(functools.partial(extreme, Min), values)
 
 
@@ -353,7 +355,7 @@ def max_(*values: Any) -> Any:
     return functools.reduce(functools.partial(extreme, Max), values)
 
 
-# How expressions are built: constants folded, sums in normal form.
+# Constructors of expressions, which fold constants and bring sums into normal form.
 
 
 def is_truth(value: Expr) -> bool:
@@ -364,7 +366,7 @@ def is_truth(value: Expr) -> bool:
 
 
 def linear(value: Expr, factor: int = 1) -> list[tuple[int, Expr]]:
-    """`factor * value` as terms that are no sums, each with its factor: n is n times 1."""
+    """Return `factor * value` as terms that are not sums, each with its factor: n is n times 1."""
     if isinstance(value, Const):
         return [(factor * int(value.value), Const(1))]
     if isinstance(value, Mul) and isinstance(value.left, Const):
@@ -461,12 +463,12 @@ def multiply(left: Expr, right: Any) -> Any:
 
 
 def no_index(term: Expr, other: object) -> Any:
-    """Refuse a number or an expression beside `term` by `ValueError`, leave others to `other`."""
+    """Raise `ValueError` if `other` is a number or an expression; otherwise leave it to `other`."""
     if not isinstance(other, float | np.number) and not is_index(other):
         return NotImplemented
     raise ValueError(
-        f"`{term}` does not go with `{other}` in an index, which is made of whole numbers by +, -, "
-        f"*, and by // and % of a number; `p.value({term})` is a tensor, which takes any operation"
+        f"`{term}` cannot be combined with `{other}` in an index, which consists of whole numbers, "
+        f"+, -, *, and // and % by a number; `p.value({term})` is a tensor and takes any operation"
     )
 
 
@@ -485,7 +487,7 @@ def join(kind: type[Binary], left: Expr, right: Expr) -> Expr:
     for term in (left, right):
         if not is_truth(term):
             raise ValueError(
-                f"`({left}) {symbol} ({right})` joins `{term}`, which is no condition: put "
+                f"`({left}) {symbol} ({right})` joins `{term}`, which is not a condition: put "
                 f"comparisons in brackets, as in `(t > 1) & (t < 3)`; odd t are `t % 2 == 1`"
             )
     if final.same(left) or neutral.same(right) or left.same(right):
@@ -510,11 +512,11 @@ def negate(term: Any) -> Any:
         return compare(COMPARE[term.op][1], term.left, term.right)
     if isinstance(term, And | Or):
         return join(Or if isinstance(term, And) else And, ~term.left, ~term.right)
-    raise ValueError(f"`{term}` is no condition: only conditions can be negated")
+    raise ValueError(f"`{term}` is not a condition: only conditions can be negated")
 
 
 def leaves(value: Expr, kind: type[Binary]) -> list[Expr]:
-    """The arguments of nested minima (or maxima), also where a number is added to them."""
+    """Return the arguments of nested minima (or maxima), also where a number is added to them."""
     if isinstance(value, kind):
         return [*leaves(value.left, kind), *leaves(value.right, kind)]
     if isinstance(value, Add | Sub) and isinstance(value.right, Const):

@@ -2,9 +2,9 @@
 
 A *tensor* is one output of an operation at a point of its domain; its value is a pytree of arrays
 (parameters, states of environments and observations are tensors). A branching definition is an
-operation of kind "merge": its edges into input 0 have conditions of which one holds at each point.
+operation of kind "merge": exactly one of the conditions of its edges holds at each point.
 
-Where a tensor lives: the points of its symbolic dimensions.  §4, domain inference.
+A tensor exists at the points of its symbolic dimensions.  §4, domain inference.
 """
 
 import dataclasses
@@ -243,7 +243,7 @@ class Edge(Structural):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """A program: operations by name, edges, the names of the bounds, and what the user asked for.
+    """A program: operations by name, edges, the names of the bounds, and the results.
 
     `results` are (operation, output) pairs whose tensors stay when the program has ended.
     """
@@ -308,7 +308,7 @@ class Graph:
 
 
 def reach(start: Iterable[Any], after: Callable[[Any], Iterable[Any]]) -> set[Any]:
-    """All that can be reached from `start`, itself included, if `after` says what comes next."""
+    """Return all that can be reached from `start`, itself included, by steps of `after`."""
     found = set(start)
     ready = list(found)
     while ready:

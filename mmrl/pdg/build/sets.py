@@ -40,7 +40,7 @@ _Kind = isl.ast_expr_type
 
 
 def new_context() -> isl.Context:
-    """A context of its own, in which generated expressions use min and max."""
+    """Return a new context, in which generated expressions use min and max."""
     context = isl.Context()
     context.set_ast_build_detect_min_max(1)
     return context
@@ -124,7 +124,7 @@ def _braces(parameters: Sequence[str], parts: Sequence[str]) -> str:
 
 
 def always(when: Expr, domain: Domain) -> bool:
-    """Does `when` hold at every point of a domain, whatever the bounds?"""
+    """True if `when` holds at every point of a domain for all bounds."""
     return _set(domain.restrict(~when), isl.Context()).is_empty()
 
 
@@ -134,7 +134,7 @@ def never(when: Expr, domain: Domain) -> bool:
 
 
 def is_grid(domain: Domain) -> bool:
-    """Is it, whatever the bounds, all combinations of some coordinates along each dimension?"""
+    """True if, for all bounds, the set is a product of coordinates along each dimension."""
     points, kind = _set(domain, isl.Context()), isl.dim_type.set
     grid = isl.Set.universe(points.get_space())
     for kept in range(len(domain)):
@@ -146,7 +146,7 @@ def is_grid(domain: Domain) -> bool:
 
 
 def simplify(when: Expr, domain: Domain) -> Expr:
-    """A condition that agrees with `when` on the domain and says no more than it must."""
+    """Return the shortest condition that agrees with `when` on the domain."""
     context = new_context()
     known = _parametric(domain, context)
     wanted = _parametric(domain.restrict(when), context)
@@ -174,10 +174,11 @@ def _parametric(domain: Domain, context: isl.Context) -> isl.Set:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Inverse(Structural):
-    """φ⁻¹: which points of the sink read a point of the source, in the *source's* symbols.  §5.1
+    """Return φ⁻¹: the points of the sink that read a point of the source.  §5.1
 
-    `index` has a point or a slice for every dimension of the sink, `when` says which points of the
-    source are read at all. If not `exact`, the box that `index` spans holds other points too.
+    It is in the symbols of the *source*. `index` has a point or a slice for every dimension of the
+    sink, and `when` holds at the points of the source that are read at all. If not `exact`, the box
+    that `index` spans holds other points too.
     """
 
     index: tuple[Expr, ...]
@@ -216,9 +217,9 @@ def invert(sink: Domain, source: Domain, index: Sequence[Expr], when: Expr = TRU
 
 
 def _range(found: isl.Set, name: str, bound: Expr, known: isl.Set) -> Expr:
-    """The smallest slice (or the point) of one axis, as an expression in the parameters.
+    """Return the smallest slice (or the point) of one axis, as an expression in the parameters.
 
-    It never leaves the axis, not even with points that read nothing.
+    It never leaves the axis, not even at points that read no element.
     """
     alone = found.project_out_except([name], [isl.dim_type.set])
     nonempty = known.intersect(alone.params())
@@ -357,7 +358,7 @@ def solve(
         return constraints.compute_schedule().get_map()
     except isl.Error as error:
         raise ValueError(
-            "`graph` has no schedule: some point depends on itself, or there is no affine order; "
+            "`graph` cannot be scheduled: some point depends on itself, or no affine order exists; "
             "`validate` names the point"
         ) from error
 

@@ -24,7 +24,7 @@ def keeping(graph: Graph) -> list[str]:
 
 
 def drop_idle(graph: Graph) -> Graph:
-    """Return the graph without forward passes that only one gradient reads, such as that of a loss.
+    """Return the graph without forward passes that only one gradient reads, such as a loss.
 
     The gradient runs them itself, so they still run once, and no residual has to be kept.
     """
@@ -40,7 +40,7 @@ def drop_idle(graph: Graph) -> Graph:
 def recompute(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list[str]]:
     """Return the graph in which the gradients of some operations recompute their residuals.
 
-    `only` names the operations that are differentiated; by default they are those of `keeping`.
+    `only` names the operations that are differentiated; by default `keeping` returns them.
     """
     chosen = set(keeping(graph) if only is None else only)
     pairs = [(op, name) for op in graph.ops.values() if (name := _forward(graph, op)) in chosen]

@@ -23,7 +23,7 @@ def replaced(
 
 
 def renamed(edge: Edge, place: Mapping[Output, Output]) -> Edge:
-    """The edge to where `place` says that a tensor is now, or as it was."""
+    """Return the edge to the new `place` of its tensor, or unchanged without one."""
     source, output = place.get(edge.tensor, edge.tensor)
     return dataclasses.replace(edge, source=source, output=output)
 

@@ -1,4 +1,4 @@
-"""Is the graph a program? Every input there, every read defined, nothing waits for itself.  §5.1"""
+"""Validate a graph: inputs are present, reads are defined, and there is no cycle.  §5.1"""
 
 import dataclasses
 import functools
@@ -74,14 +74,14 @@ def _check_result(op: Op) -> None:
         where = ", ".join(op.domain.names)
         raise ValueError(
             f"`results` must be arrays, but `{op.name}[{where}]` exists where {op.domain.when}, "
-            f"which is no grid; say what stands elsewhere, as in `z[{where}] = {op.name}; "
+            f"which is not a grid; define the other points, as in `z[{where}] = {op.name}; "
             f"z[{where}] = 0.0` for a new `Program.tensor`"
         )
 
 
 def _check_read(graph: Graph, edge: Edge) -> None:
     if edge.source not in graph.ops or edge.sink not in graph.ops:
-        raise ValueError(f"`{edge}` joins operations of which one is missing")
+        raise ValueError(f"`{edge}` joins two operations, and one of them is missing")
     sink, source = graph.ops[edge.sink], graph.ops[edge.source]
     if len(edge.index) != len(source.domain):
         raise ValueError(f"`{edge}` needs an index for each of {list(source.domain.names)}")
@@ -93,7 +93,7 @@ def _check_read(graph: Graph, edge: Edge) -> None:
     if not never(wrong, room):
         raise ValueError(
             f"`{edge}` reads `{source.name}` where it is not defined, {source.domain}: at the "
-            f"points {simplify(wrong, room)} of `{sink.name}`; define those as a case of their own"
+            f"points {simplify(wrong, room)} of `{sink.name}`; define them as a separate case"
         )
 
 
@@ -157,7 +157,7 @@ def _fits(op: Op, bounds: Mapping[str, int], value: Any) -> Any:
 
 def _try_out(domain: Domain, wanted: Expr, sizes: Mapping[str, int], what: str) -> None:
     used = wanted.symbols() | domain.when.symbols()
-    # Of symbols that nothing here mentions, one value will do.
+    # One value is enough for symbols that do not occur here.
     dims = [d if d.name in used else dataclasses.replace(d, bound=Const(1)) for d in domain]
     bounds = used.union(*(dim.bound.symbols() for dim in dims)) & set(sizes)
     large = min((sizes[name] for name in bounds), default=0) > largest_number(wanted)

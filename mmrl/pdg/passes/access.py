@@ -92,17 +92,17 @@ class Access(Structural):
 
     @property
     def still(self) -> bool:
-        """Whether what arrives is what used to arrive."""
+        """True if the read returns the values that it returned before."""
         return self.stored is None and all(step.take is None for step in self.steps)
 
     @property
     def copies(self) -> bool:
-        """Whether what arrives is, at each point of the block, what used to arrive there."""
+        """True if the read returns, at each point of the block, the values as before."""
         return len(self.steps) == 1 and self.walked == self.stored == 0
 
     @property
     def mixes(self) -> bool:
-        """Whether the axis that an operation finds in front is not that of its first slice."""
+        """True if the leading axis of a value is not the axis of its first slice."""
         sliced = [step for place, step in enumerate(self.steps) if place != self.stored]
         kept = [step for step in self.steps if step.take is None]
         return bool(sliced) and (not kept or kept[0] is not sliced[0])
@@ -172,9 +172,9 @@ def arrive(
 def access(
     graph: Graph, edge: Edge, block: Block, moved: Collection[str], sinks: bool
 ) -> Access | None:
-    """The new form of a read when the operations in `moved` compute a block of d at a time.
+    """Return a read for operations in `moved` that compute a block of d at a time.
 
-    `sinks` says whether its sink does so, too. None if this read forbids the move.
+    `sinks`: whether the reading operation is one of them. None if this read forbids the move.
     """
     source, domain, name = graph.ops[edge.source], graph.ops[edge.sink].domain, block.name
     index, steps, stored, along = [], [], None, None
@@ -286,7 +286,7 @@ def _lead_away(graph: Graph, edges: Sequence[Edge], dims: Sequence[str]) -> set[
 
 
 def step(graph: Graph, edge: Edge, name: str) -> int | None:
-    """How far along a dimension the edge leads from each point of the sink; None if who knows."""
+    """Return the distance of an edge along a dimension if all points share it, else None."""
     part = phi(graph, edge).get(name) if name in graph.ops[edge.sink].domain.names else None
     return None if part is None else shift(part, name)
 

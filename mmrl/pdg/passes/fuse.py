@@ -5,9 +5,9 @@ Operations at the same points that hand values straight on become one:
     y[t] = f(x[t]); z[t] = g(y[t])      ↦      z[t] = g(f(x[t]))
 
 Fewer operations to schedule, to launch and to keep, and XLA sees them together. Two are not fused
-if something that the second waits for waits for the first: the pair would wait for itself, and what
-results would have no schedule.
-Branching definitions stay apart, since they copy and compute nothing.
+if a third operation waits for the first and the second waits for it: the pair would wait for
+itself, and the graph could not be scheduled. Branching definitions are not fused, since they only
+copy.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ def fuse(graph: Graph, only: Collection[str] | None = None) -> tuple[Graph, list
         if first == second or {first, second} <= asked:  # one name for two results would not do
             continue
         name, joined = join(graph, first, second)
-        # What waits for nothing may be computed anywhere.
+        # An operation without inputs may be computed anywhere.
         if first not in copies and not has_order(joined):
             refused.add(f"{edge.source} and {edge.sink} stay apart: a path leads around")
             continue

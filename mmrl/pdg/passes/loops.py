@@ -1,15 +1,15 @@
-"""Loops, and the scans that they are: of the function of a step, and in a graph.
+"""Find the scan that a loop computes: from the function of a step, and in a graph.
 
-Of a function alone:
+From a function:
 
-    recognize(f, x, *inputs)      what f does to x, or a `Refusal` that names what is in the way
+    recognize(f, x, *inputs)      the form of f in x, or a `Refusal` that names the obstacle
     lift(f, x0, inputs)           all states at once, by `mmrl.scan`
 
 This is where the compiler meets the rest of the library: discounted returns, advantages, moving
 averages and linear recurrent memories are all affine, whatever names their authors gave them.
 
 In a graph, a loop is a cycle of operations that carries one tensor from a point of d to the next.
-`analyze` finds the step in it, whatever operations that is made of.
+`analyze` finds its step, which may consist of any operations.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ At = Callable[..., dict[Output, Any]]
 
 
 class Recurrence(eqx.Module):
-    """A step that is a scan: `forms` says of each array in x what happens to it.
+    """A step that is a scan; `forms` has the form of the step in each array of x.
 
     `element(*inputs)` is the step as an element of `monoid`, and `begin(x)` is x as one; `read`
     takes x out again.
@@ -87,7 +87,7 @@ def lift(
 
 
 def last(step: Callable, x0: PyTree, inputs: tuple, *, reverse: bool = False) -> PyTree:
-    """The state after the last step alone: a sum at once, anything else step by step."""
+    """Return only the state after the last step: a sum at once, other folds step by step."""
     step = _traced(step, x0, *one(inputs))
     try:
         recurrence = recognize(step, x0, *one(inputs))
@@ -113,7 +113,7 @@ _LINEAR = {"broadcast_in_dim", "dot_general", "mul", "neg", "reshape", "squeeze"
 
 
 def summed(function: Callable, *inputs: PyTree) -> PyTree:
-    """Σ_k function(*inputs[k]), in which a sum of products is one product: Σ_k x_k y_kᵀ = Xᵀ Y.
+    """Return Σ_k function(*inputs[k]), with sums of products as one product: Σ_k x_k y_kᵀ = Xᵀ Y.
 
     The gradient of a parameter is such a sum, and no term of it is ever there: the sum goes back
     through what is linear to the products.
@@ -184,7 +184,7 @@ def one(inputs: PyTree) -> PyTree:
 
 
 class _Form(NamedTuple):
-    """How an array of x is part of a scan: its monoid, a step as an element, and x as one."""
+    """An array of x as part of a scan: its monoid, a step as an element, and x as an element."""
 
     monoid: Callable[[jax.ShapeDtypeStruct], Monoid]
     element: Callable[[Array, Array, Value], PyTree]  # of the derivative and the value at x = 0
@@ -305,7 +305,7 @@ def _check_step(step: Callable, like: PyTree, inputs: tuple) -> None:
     )
     if jax.tree.structure(after) != jax.tree.structure(like) or before != now:
         raise ValueError(
-            f"`step` must return arrays like those of x, {', '.join(before)}; got "
+            f"`step` must return arrays like x, {', '.join(before)}; got "
             f"{', '.join(now)}. Give x the shape and type that it has after a step."
         )
 
@@ -315,8 +315,8 @@ class Carried:
     """A cycle that carries one tensor along d, by one step: `way` is +1 forward, -1 backward.
 
     `ops` are in an order in which they can run at one point. They read each other along `inside`
-    there and along `back` at the point before, and everything else along `outside`, as `readings`
-    says. `later` has the branches that are taken at all points but the first, or at none of them.
+    there and along `back` at the point before, and everything else along `outside`: see `readings`.
+    `later` has the branches that are taken at all points but the first, or at none of them.
     """
 
     graph: Graph
@@ -347,7 +347,7 @@ class Carried:
 
     @property
     def final(self) -> bool:
-        """Whether all that anybody reads is where the loop ends."""
+        """True if every reader reads only the point at which the loop ends."""
         if self.needed != [self.carried] or move.asked(self.graph, self.ops):
             return False
         end = self.block.bound - 1 if self.way > 0 else ZERO
@@ -365,8 +365,8 @@ class Carried:
         """`at(point, x, here, known)`, one pass through the body, and the points of a block.
 
         A point is where it is and what `here` is there of that the loop walks along. `at` gives all
-        outputs of all operations; x is the state before, and `known` says of some branches whether
-        they are taken.
+        outputs of all operations; x is the state before, and `known` has, for some branches,
+        whether they are taken.
         """
         start = self.block.begin(env)
         walked, reads = arrive(self.readings, inputs, start)
@@ -397,9 +397,9 @@ class Carried:
         return at, (start[self.block.name] + jnp.arange(self.block.length.evaluate(env)), walked)
 
     def enter(self, at: At, env: Mapping[str, Any], points: Any) -> tuple[Any, Any]:
-        """The state to go on from, and the points that are left.
+        """Return the state to continue from, and the points that are left.
 
-        A first point that has a definition of its own is computed here, so that the branch that it
+        A first point with a separate definition is computed here, so that the branch that it
         takes is nowhere in the step.
         """
         first, rest = (0, slice(1, None)) if self.way > 0 else (-1, slice(None, -1))
@@ -417,7 +417,7 @@ class Carried:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
 
     def step(self, at: At, env: Mapping[str, Any]) -> Callable[..., Any]:
-        """The state after a point from the one before; it stays where a block has no such point."""
+        """Return the state after a point; it does not change where a block lacks the point."""
         bound, length = (n.evaluate(env) for n in (self.block.bound, self.block.length))
         full = isinstance(bound, int) and bound % length == 0
 
@@ -453,7 +453,7 @@ class Carried:
         return recognize(self.step(at, env), x, *one(rest), **how), x, rest, at, points
 
     def everywhere(self, env: Mapping[str, Any], *inputs: Any, **how: Any) -> tuple[Any, ...]:
-        """All that is `needed`, at all points, by one scan; `how` is what `recognize` is told."""
+        """Compute all that is `needed`, at all points, by one scan; `how` goes to `recognize`."""
         found, x, rest, at, points = self.recurrence(env, inputs, **how)
         length = len(points[0])
 
@@ -518,7 +518,7 @@ def _carried(graph: Graph, cycle: Cycle, block: Block) -> tuple[Output, int, lis
 
 
 def _distance(graph: Graph, edge: Edge, name: str) -> int | None:
-    """How far along d an edge inside a cycle leads, if it leads nowhere else."""
+    """Return the distance along d of an edge inside a cycle, if it has no other distance."""
     steps = {dim: shift(part, dim) for dim, part in phi(graph, edge).items()}
     away = steps.pop(name)
     return away if set(steps.values()) <= {0} else None

@@ -7,11 +7,11 @@
     matrix        A x + b                   the entries of x mix
     max           max(x + a, b)
     logsumexp     log(exp(x + a) + exp(b))
-    declared      m(x, b)                   a monoid of the caller's own
+    declared      m(x, b)                   a custom monoid
 
 Every row is closed under composition, so that two steps in a row are again one row: this is what
 makes a scan of them possible. a and b are arrays that do not depend on x. In max-plus algebra
-adding plays the part that multiplying plays in an affine map, and max that of adding, so these
+addition takes the place of multiplication, and max takes the place of addition, so these
 compose by the same law (`mmrl.monoid.Max` and `LogSumExp`): running maxima, Viterbi's recurrence,
 the waiting time in a queue, forward probabilities of a hidden Markov model in the log domain.
 

@@ -21,7 +21,7 @@ from mmrl.pdg.build.sets import IN, OUT, maps, union
 from mmrl.pdg.plan.swap import either, phases
 from mmrl.pdg.schedule import Schedule, lengthened, unordered
 
-# What happens around one time of θ, in this order: the last number of a time in a plan.
+# The kinds of events at one time of θ, in this order: the last number of a time in a plan.
 FETCH, RUN, OFFLOAD, FREE = range(4)
 
 

@@ -1,13 +1,13 @@
 """Rings: how many slots a tensor needs under a schedule, and which tensors share them.  §6.2
 
-Two decisions that the XLA executor takes before it compiles anything. A merge stores nothing of its
-own: what its sources compute is written where the merge's readers will look for it (the next
-observation becomes o[t + 1] at once). And a tensor keeps x[p] in slot p mod W, with slots enough
-that nothing is overwritten before its last use.
+The XLA executor takes two decisions before it compiles. A merge has no storage: its sources write
+their values where the readers of the merge look for them (the next observation becomes o[t + 1] at
+once). And a tensor keeps x[p] in slot p mod W, with enough slots that no value is overwritten
+before its last use.
 
-Both are questions to integer sets, so that a run of a million events costs what one of ten does.
-Two values p and q are in each other's way if q is written while p is still needed. Of all such
-pairs, the *distances* q - p say which W will do: W such that none of them is 0 mod W.
+Both are decided by integer sets, so that a run of a million events costs the same as a run of ten.
+Two values p and q conflict if q is written while p is still needed. The *distances* q - p of all
+such pairs determine W: none of them may be 0 mod W.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _NEVER = 2**40  # later than any time
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a tensor's values are: in `root`, at one coordinate per dimension of it.
+    """The place of a tensor's values: in `root`, at one coordinate per dimension of `root`.
 
     A coordinate is (None, c), the constant c, or (j, c), dimension j of the point plus c.
     """
@@ -45,7 +45,7 @@ class Place:
         return tuple(c if j is None else point[j] + c for j, c in self.coordinates)
 
     def after(self, inner: "Place") -> "Place":
-        """This place, given that its points are those of `inner`."""
+        """Return this place for the points of `inner`."""
         coordinates = tuple(
             (j, c) if j is None else (inner.coordinates[j][0], inner.coordinates[j][1] + c)
             for j, c in self.coordinates
@@ -71,7 +71,7 @@ class Layout:
     aliased: frozenset[Read]
     """Reads of merges that need no copy, or never happen."""
     zeros: frozenset[Read]
-    """Reads of slices behind which nothing is written before: their padding is zero as it is."""
+    """Return the reads of slices whose padding is zero already, because it was never written."""
 
 
 def layout(accesses: ReadTable, schedule: Schedule, *, alias: bool = True) -> Layout:
@@ -221,7 +221,7 @@ def _axes(letter: str, number: int) -> str:
 
 
 def _own(tensor: Output, accesses: ReadTable) -> Place:
-    """A tensor in a root of its own."""
+    """Return the place of a tensor that is its own root."""
     return Place(tensor, tuple((j, 0) for j in range(len(accesses.names[tensor[0]]))))
 
 
@@ -300,7 +300,7 @@ def _between(first: isl.Map, last: isl.Map, other: isl.Map, *, late: bool = Fals
 
 
 def _ends(first: isl.Map, last: isl.Map, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Where values begin that need no slot: o[T], which acting leaves behind and nobody reads."""
+    """Return where values begin that need no slot, such as o[T], which no operation reads."""
     used = first.subtract(last).domain()
     found = []
     for k, end in enumerate(extents):
@@ -317,7 +317,7 @@ def _before(times: isl.Map, ends: Sequence[tuple[int, int]]) -> isl.Map:
 
 
 def _slots(apart: isl.Set, windows: Mapping[int, Sequence[Window]]) -> tuple[int, ...]:
-    """As few slots as distances ask for.
+    """Return the least number of slots that the distances allow.
 
     A few more are taken where slices begin at multiples of their width, so that none wraps around.
     """

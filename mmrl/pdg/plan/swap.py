@@ -14,11 +14,12 @@ from mmrl.pdg.schedule import Schedule, iteration
 
 @dataclasses.dataclass(frozen=True)
 class Swap:
-    """Which tensors wait on the host between their uses, which of their values, and until when.
+    """Tensors that wait on the host between their uses, and when each of their values returns.
 
-    Of the `tensors` (None: all), values of at least `size` bytes that nobody uses while more than
-    `idle` operations run. A value is fetched `ahead` operations before its use. These numbers count
-    where a run is followed, by the interpreter and by `check`; a text shows every move.
+    Values of `tensors` (None: all) move if they have at least `size` bytes and are not used while
+    more than `idle` operations run. A value is fetched `ahead` operations before its use. These
+    numbers count where a run is followed, by the interpreter and by `check`; a text shows every
+    move.
     """
 
     tensors: Sequence[Output] | None = None
@@ -27,7 +28,7 @@ class Swap:
     ahead: int = 0
 
     def of(self, graph: Graph) -> tuple[Output, ...]:
-        """The tensors to swap. Raises `ValueError` for what is no tensor, or one twice."""
+        """Return the tensors to swap. Raises `ValueError` for an unknown or repeated tensor."""
         swap = graph.tensors if self.tensors is None else self.tensors
         if wrong := [tensor for tensor in swap if tensor not in graph.tensors]:
             raise ValueError(
@@ -64,7 +65,7 @@ class Swap:
 
 
 def phases(schedule: Schedule, tensor: Output) -> list[isl.Map]:
-    """Groups of uses, x[q] -> times, such that between two groups a loop has moved on.
+    """Return groups of uses, x[q] -> times, between which a loop has advanced.
 
     Uses by two operations belong together if for some point of the tensor they fall into the same
     iteration of the innermost loop, or if their order is not the same for all points.

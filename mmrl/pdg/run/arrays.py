@@ -12,7 +12,7 @@ function, whose NumPy step is called directly.
 
 A third library is a class with these methods. PyTorch, the paper's second backend, has `stack`,
 `index_select` and writing in place, as NumPy has, and `torch.compile` for operations. Functions of
-the program that are written in JAX would exchange their arrays through DLPack, which copies nothing
+the program that are written in JAX would exchange their arrays through DLPack, without copies
 (`torch.from_dlpack(x)`, `jax.dlpack.from_dlpack(x)`); the table and the functions would have to be
 written for PyTorch before it could differentiate or compile them.
 """
@@ -51,7 +51,8 @@ class Arrays(Protocol):
     def thunk(self, run: Run, types: PyTree) -> Callable[..., tuple[PyTree, ...]]:
         """Return `thunk(donated, kept, env)`: `run` on values by their place among its inputs.
 
-        `types` are those of its outputs; `env` has numbers of symbols, the inputs and the key.
+        `types` has the types of its outputs; `env` has the numbers of symbols, the inputs and the
+        key.
         """
         ...
 

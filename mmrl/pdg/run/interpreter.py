@@ -1,8 +1,8 @@
 """Interpret a schedule event by event: one call for each operation, and memory freed for real.
 
-Slow, because every operation is a call from Python, and plain: at each moment the stores hold what
-the schedule says, byte for byte, and the account shows it. The array library is exchangeable
-(`arrays`).
+Slow, because every operation is a call from Python, but exact: at each moment the stores hold the
+values that the schedule keeps, byte for byte, and the account shows them. The array library is
+exchangeable (`arrays`).
 
 Each tensor has one store, chosen by its readers. A point store is a map from points to values. A
 block store keeps the values along one dimension in one array, so that a slice is a piece of it;
@@ -84,8 +84,9 @@ class PointStore:
 class BlockStore:
     """Values along dimension `axis` in an array of `slots`, one array for all else that differs.
 
-    Coordinate t is in slot t mod `slots`, where nothing may live by then. An array exists as long
-    as one of its values does: freeing a value frees no memory before the last one of its array.
+    Coordinate t is in slot t mod `slots`, whose former value must be dead by then. An array exists
+    as long as one of its values does: freeing a value frees no memory before the last one of its
+    array.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class Execution:
 class Interpreter:
     """A compiled program with numbers for its bounds; call it to run it.
 
-    An operation writes its outputs over what it reads if nothing needs that afterwards (see
+    An operation writes its outputs over an input that is not needed afterwards (see
     `donations`) and if `arrays` can.
     """
 
@@ -309,7 +310,7 @@ class _Run:
             ) from None
 
     def gives(self, read: Read, point: Point) -> bool:
-        """Is this its last use, and nothing else in the same memory?"""
+        """True if this is its last use, and its memory holds no other value."""
         if read.edge not in self.program.donated:
             return False
         tensor, at = read.of(point)

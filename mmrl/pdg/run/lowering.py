@@ -15,12 +15,12 @@ such as
 
 `lax.cond` would take every buffer through both branches, and peeling would compile `act` and
 `learn` three times. The same sequence of statements, `act` n times, then `learn`, `act`, `learn`,
-…, is a loop over *rounds*, in each of which every group of statements runs some number of times,
+…, is a loop over *rounds*. In each round, every group of statements runs some number of times,
 possibly none: here 1 `learn` per round, and n, 1, 1, …, 1, 0, …, 0 times `act`. With tiles of m
 steps it is m times `act` per round. All of this is known before the program is compiled.
 
-*Rolling up* is what a loop needs before that, since isl likes to peel: the last step of learning
-stands below the loop, the first steps of acting in a loop of their own above it. Each copy would be
+*Rolling up* prepares a loop for that, since isl often peels: the last step of learning stands below
+the loop, and the first steps of acting in a separate loop above it. Each copy would be
 compiled again. Where a statement is one of the loop's for some value of its counter, it becomes
 part of the loop's sequence, and `regroup` finds a loop that runs that sequence.
 """
@@ -51,7 +51,7 @@ class Table(Structural):
     round: Expr
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
-        """The number of the round that `env` says it is."""
+        """Return the number of the round in `env`."""
         return jnp.asarray(self.values, jnp.int32)[self.round.evaluate(env)]
 
 
@@ -65,7 +65,7 @@ class Rounds:
     steps: np.ndarray
 
     def cost(self) -> tuple[int, int]:
-        """How many groups do not run equally often in every round, and how many rounds."""
+        """The number of groups that do not run equally often in every round, and of rounds."""
         return int((self.counts != self.counts[0]).any(0).sum()), len(self.counts)
 
     def column(self, j: int, k: Expr) -> "Column":
@@ -100,11 +100,11 @@ def _even(values: np.ndarray, used: np.ndarray, k: Expr) -> Expr | Table:
 
 
 def regroup(sequence: Sequence[Step], groups: int) -> Rounds:
-    """The rounds that run a sequence of (group, value of the counter), which is not empty.
+    """Return the rounds that run a sequence of (group, value of the counter), which is not empty.
 
     A round may end after every run of some group (n-step: after each `learn`), or as late as the
-    order allows (Monte-Carlo); in it, one group may stand elsewhere than in the loop. Of these, the
-    rounds in which fewest groups vary, and of those the fewest.
+    order allows (Monte-Carlo); in it, one group may stand elsewhere than in the loop. Returns the
+    rounds in which the fewest groups vary, and among those the fewest rounds.
     """
     orders: dict[tuple[int, ...], None] = {}
     for group, place in itertools.product(range(groups), repeat=2):
@@ -128,7 +128,7 @@ def _rounds(sequence: Sequence[Step], order: tuple[int, ...], last: int | None) 
     starts = [[run[0] if run else 0 for run in runs] for runs in rounds]
     counts = [[len(run) for run in runs] for runs in rounds]
     steps = [[run[1] - run[0] if len(run) > 1 else 0 for run in runs] for runs in rounds]
-    # A run of one has any step: that of the others.
+    # A run of length one fits any step, so it takes the step of the others.
     usual = [max(column, key=abs) for column in zip(*steps, strict=True)]
     return Rounds(order, np.array(starts), np.array(counts), np.where(steps, steps, usual))
 
@@ -152,7 +152,7 @@ class Rolled:
 def unrolled(
     loop: Loop, groups: Sequence[tuple[Expr, list]], bounds: Mapping[str, int]
 ) -> Rolled | None:
-    """The loop as `Rolled`, if its counter and numbers alone decide what runs when, else None."""
+    """Return the loop as `Rolled` if only its counter and numbers decide what runs, else None."""
     mine = {*bounds, loop.counter}
     conditions = [condition for condition, _ in groups]
     if not all(set(e.symbols()) <= mine for e in (loop.start, loop.stop, *conditions)):
@@ -259,7 +259,7 @@ class Key(Structural):
 
 
 Known = dict[Key, Key]
-"""The values at hand, by all keys that they may be asked for."""
+"""The values at hand, by each key under which they may be looked up."""
 ZERO, ONE = Const(0), Const(1)
 
 
@@ -356,7 +356,7 @@ class Lowering:
         return [Repeat(Const(len(rounds.counts)), tuple(nodes), str(k))] if several else nodes
 
     def _group(self, rolled: Rolled, g: int, column: Column, known: Known) -> Sequence[Node]:
-        """The work of a group in a round: its statements, or as many turns as the round says."""
+        """Return the work of a group in a round: its statements, once or a number of times."""
         counter, (start, step, number) = rolled.counter, (column.start, column.step, column.number)
         change: dict[str, Expr] = {}
         if isinstance(start, Expr) and column.most == 1:
@@ -364,7 +364,7 @@ class Lowering:
         items = [(TRUE, substitute(item, change)) for item in rolled.groups[g]]
         if change and ONE.same(number):
             return self._block(items, known)
-        # In the only round that it runs in, values may be asked for by that round's number.
+        # If it runs in one round only, values may be looked up by the number of that round.
         inner = {
             Key(at.root, tuple(part.substitute(column.only) for part in at.point)): key
             for at, key in known.items()
@@ -384,7 +384,7 @@ class Lowering:
                 found.append((read, key))
         keys = tuple(self._key(t, node.point) for t in self._accesses.outputs[node.op])
         if len(found) < len(reads):
-            # What a merge does not choose itself is in its place already.
+            # A value that a merge does not choose itself is in its place already.
             self.stored.add(self._layout.places[node.op, 0].root)
         known |= {key: key for key in keys}
         return Do(op, tuple(node.point), tuple(found), keys)

@@ -1,9 +1,9 @@
 """The meaning of a program: every point once, in any legal order, everything kept.
 
-No schedule, no passes, nothing freed. Whatever the compiler does must give the same numbers as
+No schedule, no passes, and no value is freed. Every compiled program must give the same numbers as
 this, and this must give the same bits in every order, since a point depends only on what it reads.
 
-`check` says whether an order of execution is right, by enumerating one run, without any polyhedra:
+`check` tests an order of execution by enumerating one run, without any polyhedra:
 the oracle for everything that `mmrl.pdg.schedule` derives by integer sets. It reads only the graph,
 the list of events and numbers for the bounds.
 """
@@ -99,7 +99,7 @@ def take(
     bounds: Mapping[str, int],
     values: Mapping[Instance, tuple[Any, ...]],
 ) -> Any:
-    """An argument as it is read: a value, or those of a slice, stacked and padded with zeros."""
+    """Return an argument as it is read: a value, or a slice, stacked and padded with zeros."""
     domain = graph.ops[edge.sink].domain
     env = domain.env(point, bounds)
     found = [values[edge.source, at][edge.output] for at in reads(edge.index, env)]
@@ -160,7 +160,7 @@ class Report:
 
 
 class _Run:
-    """Where every value is, as the events go by."""
+    """The place of every value during the events."""
 
     def __init__(self, graph: Graph, bounds: Mapping[str, int]):
         self.graph, self.bounds = graph, dict(bounds)
@@ -189,7 +189,7 @@ class _Run:
         if (op, point) in self.ran:
             self.violations.append(f"{_at(op, point)} runs twice")
         for edge, (source, at) in needs(self.graph, op, point, self.bounds):
-            # A slice may hold points between strides: nothing is there to read.
+            # A slice may hold points between strides, which have no value.
             if at in self.points[source] or not edge.slices:
                 self.read(_at(op, point), edge.tensor, at)
         self.ran.add((op, point))
@@ -217,7 +217,7 @@ class _Run:
         self.move(tensor, point, {"free": "freed", "offload": "host", "fetch": "device"}[kind])
 
     def finish(self) -> None:
-        """Every point ran, and what nobody asked for is gone."""
+        """Raise unless every point ran, and every value except the results is gone."""
         for op, points in self.points.items():
             for point in sorted(points - {p for name, p in self.ran if name == op}):
                 self.violations.append(f"{_at(op, point)} never runs")

@@ -2,8 +2,8 @@
 
 `for` becomes `fori_loop`; a statement that runs in some rounds only becomes a loop that may run no
 times, so that no ring ever goes through `lax.cond`; every tensor is a ring (`layout`), and a
-slice is a window of it, with zeros where there is no data. Nothing is freed at run time: the next
-value is written where one was that is not needed any more.
+slice is a window of it, with zeros where there is no data. No memory is freed at run time: the next
+value is written over one that is no longer needed.
 
 A ring's array has one leading axis for every dimension with more than one slot. A slice is a
 dynamic slice where its slots lie side by side for certain, and a gather where they may wrap.
@@ -139,7 +139,7 @@ def _slot(ring: Ring, k: int, coordinate: Any) -> Any:
 
 
 def _begin(ring: Ring, k: int, c: Any) -> tuple[Any, int]:
-    """The first slot to read and how many: one, those of a span, or all where it may wrap."""
+    """Return the first slot to read and the number: one, a span, or all where it may wrap."""
     if not isinstance(c, Span):
         return _slot(ring, k, c), 1
     if _side_by_side(ring, k, c.window):
@@ -221,7 +221,7 @@ class XlaProgram:
         return rings | jax.device_put(host, jax.memory.Space.Host)
 
     def _outer(self, root: Output) -> int:
-        """The axes that come before those of the ring: of dimensions that were vectorized.
+        """The axes in front of the ring, for dimensions that were vectorized.
 
         Each point along them then finds its own window in one piece.
         """
@@ -233,7 +233,7 @@ class XlaProgram:
         spans = [Span.whole(extent) for extent in self._accesses.extents[tensor[0]]]
         found, grid = self._get(place, spans, buffers), self._accesses.grids[tensor]
         for axis, coordinates in enumerate(grid):
-            if len(coordinates) < spans[axis].count:  # the others hold nothing
+            if len(coordinates) < spans[axis].count:  # the others are empty
                 some = np.array(coordinates, int)
                 found = jax.tree.map(lambda x, a=axis, some=some: jnp.take(x, some, a), found)
         return found

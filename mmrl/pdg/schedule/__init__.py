@@ -1,11 +1,11 @@
 """When everything runs: θ, from the points of all operations to times.  §6.1
 
-Two kinds of constraint give the schedule, and only together. *Validity* says what must come
-before what; it makes a schedule legal. *Proximity* says what should come soon after what; it alone
-decides whether acting and learning share a loop. Taken from all dependences, proximity pulls a
-window of n steps in n directions, and interleaves only small n; taken from the last element of
-each slice, it interleaves every n. Monte-Carlo returns interleave under neither: `explain` (in
-`waits`) shows the dependence that forbids it.
+Two kinds of constraint determine the schedule together. *Validity* requires that one point comes
+before another; it makes a schedule legal. *Proximity* asks that one point follows another soon;
+only proximity decides whether acting and learning share a loop. Taken from all dependences,
+proximity pulls a window of n steps in n directions, and interleaves only small n; taken from the
+last element of each slice, it interleaves every n. Monte-Carlo returns interleave under neither:
+`explain` (in `waits`) shows the dependence that forbids it.
 
 This package computes with isl's maps, which `sets` makes: `frees` adds what happens to memory, and
 `code` makes loops of both.
@@ -64,9 +64,9 @@ class Schedule:
 
     @functools.cached_property
     def last(self) -> dict[Output, isl.Map]:
-        """x[q] -> the time of its last use, of every tensor: the liveness that all memory rests on.
+        """Return x[q] -> the time of its last use, for every tensor; all memory follows from it.
 
-        Uses are those of the true, strided points: a tile that never runs keeps nothing alive.
+        Only true, strided points count as uses: a tile that never runs keeps no value alive.
         """
         tensors = ((name, k) for name, op in self.graph.ops.items() for k in range(len(op.outputs)))
         return {x: functools.reduce(isl.Map.union, self.uses(x).values()).lexmax() for x in tensors}
@@ -115,14 +115,14 @@ def check_proximity(proximity: Proximity) -> Proximity:
 
 
 def nearness(graph: Graph, proximity: Proximity, isl_context: isl.Context) -> isl.UnionMap | None:
-    """x[q] -> the points that should run soon after it; None: there are no wishes.
+    """Return x[q] -> the points that should run soon after it; None without such a wish.
 
     "upper" keeps of each slice the last element, the one its reader waits for, and drops constant
-    arguments of min and max: r[t : min(t + n, T)] counts as r[t + n - 1]. Of several reads of one
-    operation by another, as between two that were fused, only the latest counts; the others would
-    pull the window in as many directions as all of its elements. From tile to tile there
-    are no wishes: to the solver, which sees all steps, they would seem as far apart as tiles are
-    wide, and it would pull the parts of a tile asunder to make up for it.
+    arguments of min and max: r[t : min(t + n, T)] counts as r[t + n - 1]. If one operation reads
+    another several times, as fused ones do, only the latest read counts; the others would pull the
+    window in as many directions as all of its elements. From tile to tile there is no proximity: to
+    the solver, which sees all steps, they would seem as far apart as tiles are wide, and it would
+    pull the parts of a tile asunder to make up for it.
     """
     if check_proximity(proximity) == "none":
         return None

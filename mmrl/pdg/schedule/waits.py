@@ -25,7 +25,7 @@ class Wait(Structural):
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """For each point of `sink`, the points of `source` that it waits for. No waits: nothing.
+    """The points of `source` that each point of `sink` waits for; empty without waits.
 
     If not `exact`, isl has found a set of dependences that may hold more than there are.
     """
@@ -49,7 +49,9 @@ def explain(graph: Graph, sink: str, source: str) -> Certificate:
     """The last point of `source` that must have run before each point of `sink` can."""
     for name in (sink, source):
         if name not in graph.ops:
-            raise ValueError(f"`{name}` is no operation of the graph; it has {sorted(graph.ops)}")
+            raise ValueError(
+                f"`{name}` is not an operation of the graph; it has {sorted(graph.ops)}"
+            )
     isl_context = sets.new_context()
     closure, exact = sets.reads(graph, isl_context).transitive_closure()
     points = {name: sets.points(graph, name, isl_context) for name in (sink, source)}
