@@ -1,12 +1,12 @@
 """Recurrent tensors and the compiler that schedules them: TimeRL in a compact edition.
 
-Six verbs, in the order in which a program passes through them, which is also the reading order:
+Six verbs, in the order of compilation and of reading:
 
 - `build`: write tensors as recurrence equations, and differentiate them; they form a graph
 - `clean`: check the graph, and drop what no result needs
 - `passes`: vectorize, tile, lift and fuse
 - `schedule`: when each operation runs
-- `plan`: which memory it uses, and until when; the loops
+- `plan`: the memory of each value, its lifetime, and the loops
 - `run`: `compile` a graph; interpret it, or run it as one XLA program
 
 Nine files lead from a `Program` to a compiled loop: `build.program`, `clean`, `passes`, `schedule`,

@@ -145,7 +145,7 @@ REFUSED = {
     "power": (lambda x, z: (0.5 * x) ** 3 + z, "integer_pow", "power 3"),
     "exp": (lambda x, z: jnp.exp(x) * z, "exp", "exp of x"),
     "relu": (lambda x, z: jax.nn.relu(0.9 * x + z), "max", "max of a·x + b"),
-    "relu's own derivative": (lambda x, z: jax.nn.relu(x + z), "relu", "derivative of its own"),
+    "relu's own derivative": (lambda x, z: jax.nn.relu(x + z), "relu", "custom derivative"),
     "division": (lambda x, z: z / (x + 1), "div", "division by x + b"),
     "choice": (lambda x, z: jnp.where(x > 0, x, z), "gt", "gt of x"),
     "clip": (lambda x, z: jnp.clip(x + z, -1.0, 1.0), "min", "min of max(x + a, b)"),

@@ -1,7 +1,7 @@
-"""Clean a graph: drop what no result needs, and compute nothing twice.
+"""Clean a graph: drop operations that no result needs, and merge equal ones.
 
 `remove_dead`, `fold`, `forward` and `share` drop dead operations, compute what follows from
-constants, forward copies to those who read them, and merge common subexpressions. `drop_idle` drops
+constants, forward copies to their readers, and merge common subexpressions. `drop_idle` drops
 a forward pass that only its gradient reads. All passes rewrite a graph through `replaced`.
 `validate` checks that a graph is a program.
 """
@@ -86,7 +86,7 @@ def _keeps(graph: Graph, op: Op) -> bool:
 
 
 def fold(graph: Graph) -> Graph:
-    """Operations of the table on constants alone become constants: 0 x is what 0 x gives."""
+    """Replace operations of the table whose inputs are all constant; 0 x is computed as it is."""
     for name, op in graph.ops.items():
         sources = [graph.ops[edge.source] for edge in graph.inputs(name)]
         known = all("value" in source.params and not source.domain for source in sources)
@@ -100,7 +100,7 @@ def fold(graph: Graph) -> Graph:
 
 
 def _signature(graph: Graph, op: Op) -> Any:
-    """Equal for operations that compute the same; random ones draw from keys of their own."""
+    """Return a key that operations share if they compute the same; random ones never do."""
     if op.kind == "random":
         return op.name
     params = tuple(sorted((k, _mark(v)) for k, v in op.params.items()))

@@ -1,4 +1,4 @@
-"""Validate a graph: inputs are present, reads are defined, and there is no cycle.  §5.1"""
+"""Validate a graph: inputs are present, reads are defined, and no point waits for itself.  §5.1"""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from mmrl.pdg.build.sets import has_order, is_grid, never, simplify
 
 Instance = tuple[str, Point]  # an operation at a point
 Needs = list[tuple[Edge, Instance]]
-_FEW = 12  # steps in which a cycle is looked for, at most
+_FEW = 12  # most steps in which a cycle is searched
 
 
 def validate(graph: Graph) -> Graph:

@@ -1,7 +1,7 @@
 """Passes, which change a graph before it is scheduled: lift, vectorize, tile, fuse.
 
-Each pass takes a graph and returns another one that computes the same results, and in words what
-it did and what it left alone. `stages` keeps the graph before and after each.
+Each pass takes a graph and returns another one that computes the same results, and sentences about
+what it changed and what it did not. `stages` keeps the graph before and after each.
 """
 
 import dataclasses

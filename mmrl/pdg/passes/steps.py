@@ -126,7 +126,7 @@ def _random(key: Key[Array, ""], like: PyTree) -> PyTree:
 
 
 class Refusal(ValueError):
-    """Why a step is no scan: `primitive` is the first operation that does not fit.
+    """The reason why a step cannot be a scan: `primitive` is the first operation that does not fit.
 
     `inside` is the `jax.named_scope` in which it was found.
     """
@@ -152,9 +152,9 @@ FAMILIES: dict[str, Callable] = {"max": jnp.maximum, "logsumexp": jnp.logaddexp}
 
 
 class Value(eqx.Module):
-    """How one intermediate value depends on x: a row of the table above.
+    """The dependence of one intermediate value on x: a row of the table above.
 
-    What is affine or mixes needs no a and b here: they are the step at x = 0 and its derivative.
+    Affine and matrix rows need no a and b here: these are the step at x = 0 and its derivative.
     """
 
     kind: str = eqx.field(static=True)
@@ -201,7 +201,7 @@ def moving(values: Sequence[Value]) -> list[Value]:
 def describe(
     state: State, jaxpr: jax_core.Jaxpr, constants: Sequence, arguments: Sequence[Value]
 ) -> list[Value]:
-    """The descriptions of the results of `jaxpr`, given those of its arguments.
+    """Return the descriptions of the results of `jaxpr` from the descriptions of its arguments.
 
     Raises `Refusal` at the first operation on x that leaves the table.
     """
@@ -262,16 +262,16 @@ def _call(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> lis
 
 
 def _custom(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> list[Value]:
-    """A function with a derivative of its own; logaddexp is one whose derivative is the true one.
+    """Describe a function with a custom derivative; for logaddexp, that is the true derivative.
 
-    Otherwise what is inside is looked at only to name what does not fit.
+    Other functions are examined only to name the operation that does not fit.
     """
     inner = equation.params["call_jaxpr"]
     name = inner.jaxpr.debug_info.func_name
     if name == "logaddexp":
         return [extreme(state, equation, values, "logsumexp", joins=True)]
     describe(state, inner.jaxpr, inner.consts, values)
-    raise Refusal(name, f"{name} of x has a derivative of its own, which a scan would not keep")
+    raise Refusal(name, f"{name} of x has a custom derivative, which a scan would not keep")
 
 
 def extreme(
@@ -306,7 +306,7 @@ def extreme(
 
 
 def _parts(state: State, value: Value, shape: tuple[int, ...]) -> tuple[Shaped[Array, "..."], ...]:
-    """(a, b) of max(x + a, b), of which a value that is free has no a, and x + b no b: -∞."""
+    """Return (a, b) of max(x + a, b); a is -∞ for a free value, and b is -∞ for x + b."""
     if value.kind in FAMILIES:
         return value.a, value.b
     here = jnp.broadcast_to(state.offset(value), shape)
@@ -363,7 +363,7 @@ def _check(state: State, equation: jax_core.JaxprEqn, values: list[Value]) -> No
 
 
 def _keeps_gain(name: str, values: list[Value]) -> bool:
-    """Whether x + b stays so: adding or subtracting what is free, choosing among shifts."""
+    """True if x + b keeps its form: a free value is added, or one of several shifts is chosen."""
     shifts = [value.kind in ("state", "shift") for value in values]
     if name == "select_n":
         return all(shifts[1:])

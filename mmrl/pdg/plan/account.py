@@ -1,10 +1,10 @@
-"""Which bytes are held, for whom and where: the account every interpreted program keeps.
+"""Account for live bytes by tensor and place: every interpreted program keeps such an account.
 
-A tensor's value at a point lives in *buffers*, each with a key that says which memory it is. Two
-tensors may hold the same buffer (a merge copies nothing); its bytes then count once, for the tensor
-that held it first, and pass to the next holder when that one lets go.
+A tensor's value at a point lives in *buffers*, each with a key that identifies its memory. Two
+tensors may hold the same buffer (a merge does not copy); its bytes then count once, for the tensor
+that held it first, and pass to the next holder when that one releases it.
 
-`ReadTable` says who reads what, once the bounds of a graph are numbers.
+`ReadTable` lists the reads of a graph, once its bounds are numbers.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ class Account:
         Raises ValueError if it is not held there.
         """
         if (tensor, point, place) not in self._keys:
-            raise ValueError(f"{tensor[0]}{list(point)} holds nothing on the {place} to free.")
+            raise ValueError(f"{tensor[0]}{list(point)} has no value on the {place} to free.")
         for key in self._keys.pop((tensor, point, place)):
             held = self._held[key]
             first = held.holders[0]
@@ -84,7 +84,7 @@ class Account:
                 del self._held[key]
 
     def alone(self, tensor: Output, point: Point, place: str = DEVICE) -> bool:
-        """Is nothing else in the memory of this value?"""
+        """True if no other value shares the memory of this one."""
         keys = self._keys[tensor, point, place]
         return all(len(self._held[key].holders) == 1 for key in keys)
 
@@ -148,9 +148,9 @@ def compiled(expr: Expr, names: Sequence[str]) -> Callable[..., Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """All that a slice ever reads: at most `width` values, beginning at one of `lows`.
+    """The values that a slice reads: at most `width`, beginning at one of `lows`.
 
-    `full` says that it always reads that many.
+    With `full` it always reads `width` values.
     """
 
     width: int
@@ -203,7 +203,7 @@ class Read:
         return tuple(window.width for window in self.windows)
 
     def _window(self, k: int) -> Window:
-        """Over all points of the sink; of symbols that nothing here mentions, one value will do."""
+        """Iterate over all points of the sink; symbols that do not occur here take one value."""
         conditions = (self.edge.index[k], self.edge.when, self._domain.when)
         used = frozenset().union(*(e.symbols() for e in conditions))
         dims = [

@@ -42,7 +42,7 @@ class Memory:
 
 
 class Free(Memory):
-    """Forget it: nothing reads it any more."""
+    """Free a value that is no longer read."""
 
 
 class Offload(Memory):
@@ -164,9 +164,9 @@ def substitute(node: Node, env: Mapping[str, Expr]) -> Any:
 
 
 def text(node: Node, several: Collection[str] = ()) -> str:
-    """The tree as Python: `o(i, t)` runs an operation, `del o[i, t]` frees what it gave.
+    """Return the tree as Python: `o(i, t)` runs an operation, `del o[i, t]` frees its output.
 
-    The outputs of an operation in `several` are told apart: `del e[i, t][1]`.
+    Outputs of an operation in `several` have an index: `del e[i, t][1]`.
     """
     return "\n".join(_lines(node, frozenset(several))) or "pass"
 

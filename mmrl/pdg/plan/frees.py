@@ -3,8 +3,8 @@
 θ is frozen first, as in the paper (§6, the first of two rounds). In the second round the paper adds
 memory operations to the graph and searches for their times with a polyhedral scheduler. Here no
 second search is needed: with θ known, the last use of x[q] is the lexicographic maximum of θ over
-the points that read x[q], and x[q] itself, and its free goes right after. Uses are those of the
-true, strided points: a tile that never runs keeps nothing alive.
+the points that read x[q], and x[q] itself, and its free goes right after. Only true, strided
+points count as uses: a tile that never runs keeps no value alive.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class MemoryPlan:
 def plan_memory(
     schedule: Schedule, swap: Sequence[Output] = (), *, frees: bool = True
 ) -> MemoryPlan:
-    """Free every tensor but the results right after its last use, and swap those of `swap`.
+    """Free every tensor except the results right after its last use, and swap those in `swap`.
 
     A swapped tensor waits on the host between uses in different iterations of a loop: from right
     after the earlier to right before the later. Without `frees` everything is kept.
@@ -90,7 +90,7 @@ def ends_of(
 
 
 def donations(schedule: Schedule) -> tuple[Edge, ...]:
-    """The edges whose sink may take over the memory of what it reads: nobody needs it afterwards.
+    """Return the edges whose sink may overwrite its input, because no later point needs it.
 
     Exact, by equality of isl maps: at every point p of the edge, the last use of x[φ(p)] is
     θ(sink[p]). Only single points are donated (a slice is copied when it is stacked), never a

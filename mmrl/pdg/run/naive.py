@@ -34,9 +34,9 @@ def execute(
     key: Any = None,
     **inputs: Any,
 ) -> dict[tuple[str, int], dict[Point, Any]]:
-    """The values of the graph's results: {(operation, output): {point: value}}.
+    """Return the values of the graph's results: {(operation, output): {point: value}}.
 
-    `seed` picks the order, and nothing else should depend on it. `jit` compiles each operation
+    `seed` determines the order, and only the order. `jit` compiles each operation
     once, which pays for many points. A `key` replaces the program's seed, and `inputs` are by the
     names that `Program.input` gave them. Raises `ValueError` if a point waits for itself, and for
     wrong bounds (`verify.fitting`) or inputs (`verify.given`).

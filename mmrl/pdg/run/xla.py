@@ -1,7 +1,7 @@
 """One XLA program from a schedule: loops, rings, and no call from Python in between.
 
-`for` becomes `fori_loop`; a statement that runs in some rounds only becomes a loop that may run no
-times, so that no ring ever goes through `lax.cond`; every tensor is a ring (`layout`), and a
+`for` becomes `fori_loop`; a statement that runs only in some rounds becomes a loop that may run
+zero times, so that no ring ever goes through `lax.cond`; every tensor is a ring (`layout`), and a
 slice is a window of it, with zeros where there is no data. No memory is freed at run time: the next
 value is written over one that is no longer needed.
 
