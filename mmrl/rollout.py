@@ -9,6 +9,7 @@ memory does, when it reads `begin`. `extras` is any pytree to store with the act
 log-probability, a value, or the state before the action.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 from mmrl import _random
 from mmrl._devices import split_rows
 from mmrl._dtypes import accumulate, finite, promoting
+from mmrl.envs.spaces import stuck
 
 __all__ = ["Carry", "Evaluation", "Policy", "Recorded", "Transition"]
 __all__ += ["act", "collect", "evaluate", "start", "unroll"]
@@ -137,13 +139,15 @@ class Evaluation(eqx.Module):
 
     `lengths` counts steps; `ended` is False where `max_steps` cut the episode, whose return is then
     partial. `observed` is False where an observation was not finite, except the last of an episode
-    that terminated.
+    that terminated. `stuck` is the number of a step, from 1, in which no action was legal; 0 if
+    there was none, and None without `wrappers.ActionMask`.
     """
 
     returns: Float[Array, " episodes"]
     lengths: Int[Array, " episodes"]
     ended: Bool[Array, " episodes"]
     observed: Bool[Array, " episodes"]
+    stuck: Int[Array, " episodes"] | None = None
 
 
 @promoting
@@ -188,7 +192,8 @@ def evaluate(
         return time + 1, carries, *_count(so_far, rest, transition)
 
     start_of_all = jnp.array(0), carries, zeros, jnp.zeros_like(zeros.returns)
-    return jax.lax.while_loop(running, body, start_of_all)[2]
+    _, carries, played, _ = jax.lax.while_loop(running, body, start_of_all)
+    return dataclasses.replace(played, stuck=stuck(carries.env_state))
 
 
 def _count(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.agents.settings import resized
-from mmrl.envs.spaces import disorder, holds, limits, misfit, offset
+from mmrl.envs.spaces import disorder, holds, limits, misfit, offset, parts
 from mmrl.rollout import collect, start
 
 
@@ -19,6 +19,20 @@ def check_discrete(env: Any, params: Any) -> None:
     from mmrl.envs.wrappers.base import action_count  # which imports gymnax
 
     action_count(env, params)
+    check_shown(env, params)
+
+
+def check_shown(env: Any, params: Any) -> None:
+    """Raise `ValueError` unless agents find all of an observation in one array."""
+    from mmrl.envs.wrappers.observation import mask_place
+
+    mask_place(env, params)
+    space = _space(env, params, "observation")
+    if not hasattr(space, "shape"):
+        raise ValueError(
+            f"`env` must observe one array; got {space!r}. Use "
+            "mmrl.envs.wrappers.FlattenObservation, as runs do."
+        )
 
 
 def fit_storage(config: Any, params: Any) -> Any:
@@ -89,7 +103,8 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
     """The network that a `make` has built: Q(s, ·), or one that `acts` by a policy.
 
     Raises `ValueError` unless its leaves are arrays, it reads what `env` shows, by a step and by a
-    tape, and has an output for each action. Who bootstraps by it asks for its `lookahead`, too.
+    tape, and has an output for each action. Who bootstraps by it asks for its `lookahead`, too. In
+    an environment with a mask of legal actions the network is returned as `nets.Masked`.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(net):
         if not eqx.is_array(leaf):
@@ -128,7 +143,18 @@ def check_net(net: Any, env: Any, params: Any, acts: bool = False, lookahead: bo
                 f"{', and one more of `policy`, an auxiliary value' if acts else ''}; its `{name}` "
                 f"got {getattr(bad[0], 'shape', bad[0])}, and not {wanted}."
             )
-    return net
+    return _masked(net, env, params)
+
+
+def _masked(net: Any, env: Any, params: Any) -> Any:
+    """The network, whose outputs a mask limits to legal actions if there is one."""
+    from mmrl.envs.wrappers.observation import mask_place
+
+    if (place := mask_place(env, params)) is None:
+        return net
+    from mmrl.nets.legal import Masked  # loaded only where it is used
+
+    return Masked(net, *place)
 
 
 def action_size(env: Any, params: Any) -> tuple[int, bool]:
@@ -160,10 +186,13 @@ def action_bounds(env: Any, params: Any) -> tuple[tuple[float, ...], tuple[float
 def check_observations(env: Any, params: Any) -> None:
     """Raise `ValueError` for observations of a type that cannot hold all of their space."""
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
-    if fault := misfit(_space(env, params, "observation"), obs.dtype):
-        raise ValueError(
-            f"the observations of `env` {fault}. Convert them, or correct `observation_space`."
-        )
+    for place, space, part in parts(_space(env, params, "observation"), obs):
+        if fault := misfit(space, part.dtype):
+            at = f", at {place}," if place else ""
+            raise ValueError(
+                f"the observations of `env`{at} {fault}. Convert them, or correct "
+                "`observation_space`."
+            )
 
 
 def check_stored(stored: str, env: Any, params: Any, steps: int = 128) -> None:
@@ -204,9 +233,7 @@ def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
 
     if config.normalize_observations is False:
         return ()
-    space, bare = _space(env, params, "observation"), env
-    while isinstance(bare, tuple(observation.SHOWN.values())):
-        bare = bare.env
+    space, bare = _space(env, params, "observation"), observation.bare(env)
     own = math.prod(_space(bare, params, "observation").shape)
     shown = (False,) * (math.prod(space.shape) - own)
     if config.normalize_observations:
@@ -220,9 +247,13 @@ def normalized_features(config: Any, env: Any, params: Any) -> tuple[bool, ...]:
 
 def _random_observations(env: Any, params: Any, steps: int) -> tuple[Any, Any]:
     """The observations of `steps` steps of random discrete actions, and those that follow them."""
+    from mmrl.envs.wrappers.observation import legal_actions
+
     space = env.action_space(params)
 
     def policy(state: Any, obs: Any, begin: Any, key: Any) -> tuple[Any, Any]:
+        if (legal := legal_actions(env, params, obs)) is not None:
+            return state, jax.random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
         return state, jax.random.randint(key, (), 0, space.n)
 
     @jax.jit

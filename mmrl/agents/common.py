@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mmrl import _random
 from mmrl._dtypes import promoting
 from mmrl.agents.checks import check_net, normalized_features
+from mmrl.envs.spaces import stuck
 from mmrl.nets import Net
 from mmrl.rollout import Carry, Evaluation, Policy, all_finite, evaluate, start
 
@@ -34,6 +35,8 @@ class Metrics(eqx.Module):
     diagnostics: PyTree = None  # further numbers that an agent measures
     # are the observations of the evaluation, and the current ones, finite?
     observed: Bool[Array, "*blocks"] | bool = True
+    # the number of a step, from 1, in which no action was legal, 0: none; None without masks
+    stuck: Int[Array, "*blocks"] | None = None
 
 
 def q_net(config: Any, env: Any, params: Any, key: PRNGKeyArray) -> Net:
@@ -170,17 +173,31 @@ def repeat(step: Callable[[Any], tuple[Any, Any]], state: Any, times: int) -> tu
 
 
 def explore(
-    q: Float[Array, " action"], epsilon: Float[Array, ""], key: PRNGKeyArray
+    q: Float[Array, " action"],
+    epsilon: Float[Array, ""],
+    key: PRNGKeyArray,
+    legal: Bool[Array, " action"] | None = None,
 ) -> Int[Array, ""]:
-    """Return a uniformly random action with probability ε, otherwise argmax_a q_a."""
+    """Return a uniformly random action with probability ε, otherwise argmax_a q_a.
+
+    Random actions are `legal` ones; q_a is -∞ for actions that are not.
+    """
     # One draw serves both purposes: given u < ε, u / ε is again uniform.
     u = jax.random.uniform(key)
-    random = jnp.floor(u / jnp.maximum(epsilon, 1e-6) * q.size).astype(jnp.int32)
-    random = jnp.minimum(random, q.size - 1)  # u / ε may round up to 1
+    actions = q.size if legal is None else jnp.sum(legal, dtype=jnp.int32)
+    random = jnp.floor(u / jnp.maximum(epsilon, 1e-6) * actions).astype(jnp.int32)
+    random = jnp.minimum(random, actions - 1)  # u / ε may round up to 1
+    if legal is not None:
+        random = jnp.argmax(jnp.cumsum(legal) > random).astype(jnp.int32)
     return jnp.where(u < epsilon, random, jnp.argmax(q).astype(jnp.int32))
 
 
-def greedy(net: Net) -> Policy:
+def legal(net: Any, obs: Float[Array, "*obs"]) -> Bool[Array, " action"] | None:
+    """Return the legal actions, if the network is a `nets.Masked`, else None: all of them."""
+    return net.legal(obs) if hasattr(net, "legal") else None
+
+
+def greedy(net: Any) -> Policy:
     """Return the policy argmax_a Q(s, a)."""
 
     def act(memory_state, obs, begin, key):
@@ -220,6 +237,7 @@ def end_block(
     played = score(state.net, env, params, eval_key, config.episodes, policy)
     finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))
     observed = jnp.all(played.observed) & jnp.all(all_finite(state.carries.obs))
+    number = stuck(state.carries.env_state)
     metrics = Metrics(
         returns=played.returns,
         lengths=played.lengths,
@@ -228,5 +246,6 @@ def end_block(
         finite=finite,
         diagnostics=diagnostics,
         observed=observed,
+        stuck=None if number is None else jnp.max(jnp.append(number, played.stuck)),
     )
     return eqx.tree_at(lambda s: s.key, state, key), metrics

@@ -36,7 +36,6 @@ from mmrl._dtypes import advance, promoting, whole
 from mmrl.agents import checks, common, normalize
 from mmrl.agents.common import Make, Metrics, Outcome, end_block, explore, greedy, q_net
 from mmrl.agents.settings import Paper, Settings, choice, count, limit, positive, share, static
-from mmrl.nets import Net
 from mmrl.replay import tape
 from mmrl.rollout import Carry, Policy, Transition, collect
 
@@ -85,8 +84,8 @@ class Config(Settings):
 class State(eqx.Module):
     """State of a run: pass it to `block` to continue."""
 
-    net: Net
-    target: Net
+    net: Any  # a `Net`, or what is called as one
+    target: Any
     optimizer: PyTree
     carries: Carry  # one per environment
     tape: tape.Tape
@@ -138,12 +137,12 @@ def epsilon(config: Config, iteration: Int[Array, ""]) -> Float[Array, ""]:
     return config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
 
 
-def epsilon_greedy(net: Net, epsilon: Float[Array, ""]) -> Policy:
+def epsilon_greedy(net: Any, epsilon: Float[Array, ""]) -> Policy:
     """Return a policy: a uniformly random action with probability ε, otherwise argmax_a Q(s, a)."""
 
     def act(memory_state, obs, begin, key):
         memory_state, q = net.step(memory_state, obs, begin)
-        return memory_state, explore(q, epsilon, key)
+        return memory_state, explore(q, epsilon, key, common.legal(net, obs))
 
     return act
 
@@ -178,7 +177,7 @@ def sample(config: Config, state: State, key: PRNGKeyArray) -> tape.Sample:
     return split_rows(jax.vmap(one)(jax.random.split(key, config.tapes)))
 
 
-def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Array, ""]:
+def loss(net: Any, target: Any, batch: tape.Sample, config: Config) -> Float[Array, ""]:
     """Return the mean of huber(y_t - Q(s_t, a_t)) over real steps, where y_t is the λ-return.
 
     y_t = r_t + γ_t ((1-λ) v_t + λ y_{t+1}), v_t = Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a)). Tapes and
@@ -198,7 +197,7 @@ def loss(net: Net, target: Net, batch: tape.Sample, config: Config) -> Float[Arr
     return losses.td_loss(y - losses.taken(q, steps.action), batch.mask)
 
 
-def loss_of_tapes(loss: Callable, net: Net, target: Net, batch: Any, config: Config) -> Array:
+def loss_of_tapes(loss: Callable, net: Any, target: Any, batch: Any, config: Config) -> Array:
     """Return the mean of `loss`, which takes one tape, over the real steps of all tapes."""
     if config.tapes == 1:
         return loss(net, target, batch, config)
@@ -226,7 +225,7 @@ def learn(
     return state, (value, jnp.mean(batch.mask, dtype=jnp.float32))
 
 
-def changed(state: State) -> tuple[Net, Net, PyTree]:
+def changed(state: State) -> tuple[Any, Any, PyTree]:
     """Return what a gradient step changes in the state: the networks and the optimizer."""
     return state.net, state.target, state.optimizer
 

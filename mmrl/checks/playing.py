@@ -13,7 +13,10 @@ from jaxtyping import PRNGKeyArray
 from mmrl import _random
 from mmrl._own import told
 from mmrl.checks.tracing import action_shape, own_step, random_action, traced
-from mmrl.envs.spaces import misfit
+from mmrl.envs._gymnax import spaces
+from mmrl.envs.spaces import MASK, misfit, parts, stuck
+from mmrl.envs.wrappers.mask import offers_mask
+from mmrl.envs.wrappers.observation import legal_actions, shown
 
 SIDE_BY_SIDE = 4  # environments played in parallel
 PURE = (
@@ -40,7 +43,7 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
     if not broken and steps:
         params = env.default_params if params is None else params
         broken = [*_kinds(env, params), *_pure(env, params)]
-        broken = broken or list(_played(env, params, steps))
+        broken = broken or list(_played(_vector(env, params), params, steps))
     if broken:
         name = getattr(env, "name", type(env).__name__)
         rules = "; ".join(f"({i}) {text}" for i, text in enumerate(broken, 1))
@@ -50,13 +53,20 @@ def environment(env: Any, params: Any = None, *, steps: int = 1000) -> None:
         )
 
 
+def _vector(env: Any, params: Any) -> Any:
+    """The environment as agents see it, if its observation is a dictionary or has a mask."""
+    composed = isinstance(env.observation_space(params), spaces.Dict)
+    return shown(env, params, ()) if composed or offers_mask(env, params) else env
+
+
 def _kinds(env: Any, params: Any) -> Iterator[str]:
     """Yield the numbers whose types are wrong."""
     obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
     action = action_shape(env, params)
     step = jax.eval_shape(env.step_env, jax.random.key(0), state, action, params)
-    if fault := misfit(env.observation_space(params), obs.dtype):
-        yield f"observations {fault}"
+    for place, space, part in parts(env.observation_space(params), obs):
+        if fault := misfit(space, part.dtype):
+            yield f"observations{f' at {place}' if place else ''} {fault}"
     if not jnp.issubdtype(step[2].dtype, jnp.floating):
         yield f"`reward` must be a float; got {step[2].dtype}: write jnp.float32(reward)"
     truncated = jax.eval_shape(env.is_truncated, state, params)
@@ -106,6 +116,11 @@ def _played(env: Any, params: Any, steps: int) -> Iterator[str]:
         )
     if saw["infinite"].any():
         yield f"`reward` must be finite; got NaN or infinity, first {_when(saw, 'infinite')}"
+    if saw["stuck"].any():
+        yield (
+            f"`{MASK}` must allow an action in each state, except in the last of an episode that "
+            f"terminated; none is legal in step {saw['stuck'][saw['stuck'] > 0].min()} of one"
+        )
     if saw["uncounted"].any():
         yield (
             "`state.time` must be 0 after a reset, also after an end, and one more after each "
@@ -159,14 +174,14 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
     """Take steps with random actions, [time], and record what is wrong in each."""
     reset_key, key = jax.random.split(key)
     obs, first = env.reset(reset_key, params)
-    spaces = env.observation_space(params), env.action_space(params)
+    space, actions = env.observation_space(params), env.action_space(params)
 
     words, key_of = _random.as_words(jax.random.split(key, count))
 
     def step(carry, words):
-        state, before = carry
+        state, before, view = carry
         action_key, key = jax.random.split(key_of(words))
-        action = random_action(spaces[1], action_key)
+        action = random_action(actions, action_key, legal_actions(env, params, view))
         obs, after, reward, terminated, truncated, info = env.step(key, state, action, params)
         final, last = info["final_observation"], terminated | truncated
         # The same key again, on purpose.
@@ -174,7 +189,7 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
         seen = jnp.stack([obs, final]).astype(jnp.float32)
         told = {
             "reward": reward,
-            "outside": ~(_inside(spaces[0], obs) & _inside(spaces[0], final)),
+            "outside": ~(_inside(space, obs) & _inside(space, final)),
             "unreal": ~(_real(obs) & _real(final)),
             "harmful": ~_real(obs) | (~_real(final) & ~terminated),
             "low": seen.min(),
@@ -188,12 +203,13 @@ def _play(env: Any, params: Any, key: PRNGKeyArray, count: int) -> dict[str, Any
             "clocked": ~alone[3] & _by_clock(env, key, state, action, params),
             "kept": last & jnp.any(final != obs),
             "length": before + 1,
+            "stuck": jnp.int32(0) if stuck(after) is None else stuck(after),
         }
-        return (after, jnp.where(last, 0, before + 1)), told
+        return (after, jnp.where(last, 0, before + 1), obs), told
 
-    start = jax.tree.map(jnp.asarray, first), jnp.int32(0)
+    start = jax.tree.map(jnp.asarray, first), jnp.int32(0), jnp.asarray(obs)
     _, told = jax.lax.scan(step, start, words)
-    for name, bad in (("outside", ~_inside(spaces[0], obs)), ("harmful", ~_real(obs))):
+    for name, bad in (("outside", ~_inside(space, obs)), ("harmful", ~_real(obs))):
         told[name] = told[name].at[0].set(told[name][0] | bad)
     return told
 

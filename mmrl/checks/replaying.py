@@ -18,7 +18,8 @@ import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from mmrl.checks.tracing import random_action
-from mmrl.envs.wrappers.observation import SHOWN, shown
+from mmrl.envs.wrappers.mask import ActionMask, offers_mask
+from mmrl.envs.wrappers.observation import SHOWN, legal_actions, shown
 from mmrl.rollout import Transition, collect, start
 
 LATE = "the begin flag comes one step late, with the second observation of an episode"
@@ -80,6 +81,7 @@ def agent(
         return net.lookahead(state, tape.obs, tape.begin, tape.next_obs)[2]
 
     params = env.default_params if params is None else params
+    env = ActionMask(env) if offers_mask(env, params) else env
     env = _seen(net, env, params, observes)
     functions(net.init(), net.step, replay, env, params, key, ahead=ahead, steps=steps)
 
@@ -219,7 +221,7 @@ def _act(
 
     def policy(state: PyTree, obs: Any, begin: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
         state, outputs = step(state, obs, begin)
-        return state, random_action(space, key), (state, outputs)
+        return state, random_action(space, key, legal_actions(env, params, obs)), (state, outputs)
 
     carry = start(env, params, init, start_key)
     tape = collect(policy, env, params, carry, key, steps)[1]
@@ -261,7 +263,7 @@ def _differs(got: Any, wanted: Any, tolerance: float) -> np.ndarray:
 
     def leaf(x: Any, y: Any) -> np.ndarray:
         x, y = (np.asarray(z, np.float64).reshape(len(z), -1) for z in (x, y))
-        near = np.abs(x - y) <= tolerance * max(1.0, np.abs(y).max(initial=0))
+        near = np.abs(x - y) <= tolerance * max(1.0, np.abs(y[np.isfinite(y)]).max(initial=0))
         return ~(near | (x == y)).all(1)
 
     return np.stack(jax.tree.leaves(jax.tree.map(leaf, got, wanted)))

@@ -14,7 +14,7 @@ from mmrl._own import told
 from mmrl.envs._gymnax import environment as gymnax_environment
 from mmrl.envs._gymnax import spaces
 from mmrl.envs.base import Resetting
-from mmrl.envs.spaces import disorder, misfit, offset
+from mmrl.envs.spaces import disorder, misfit, offset, parts
 from mmrl.envs.wrappers.base import bounds
 from mmrl.rollout import legal
 
@@ -85,6 +85,12 @@ def _space(env: Any, params: Any, kind: str) -> Iterator[str]:
     except Exception as error:
         yield f"`{name}(params)` must return a space; it raised {told(error)}"
         return
+    for place, part, _ in parts(space) if kind == "observation" else [("", space, None)]:
+        yield from _part(f"{name}{place}", kind, part)
+
+
+def _part(name: str, kind: str, space: Any) -> Iterator[str]:
+    """The rule of a space, or of a part of a dictionary."""
     shape = getattr(space, "shape", None)
     if isinstance(space, spaces.Discrete) and space.n > 0:
         if fault := offset(space):
@@ -130,12 +136,13 @@ def _reset(env: Any, params: Any, reset: Any) -> Iterator[str]:
 def _observation(name: str, env: Any, params: Any, obs: Any) -> Iterator[str]:
     if any(_space(env, params, "observation")):
         return
-    shape = env.observation_space(params).shape
-    if getattr(obs, "shape", None) != shape:
-        yield (
-            f"`{name}` must return an observation of the shape that `observation_space` has, "
-            f"{shape}; got {getattr(obs, 'shape', _counted(obs))}"
-        )
+    for place, space, part in parts(env.observation_space(params), obs):
+        if getattr(part, "shape", None) != space.shape:
+            at = f" at {place}" if place else ""
+            yield (
+                f"`{name}` must return an observation of the shape that `observation_space` has"
+                f"{at}, {space.shape}; got {getattr(part, 'shape', _counted(part))}"
+            )
 
 
 def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
@@ -171,13 +178,16 @@ def _step(env: Any, params: Any, reset: Any) -> Iterator[str]:
 def _alike(reset: Any, step: Any) -> Iterator[str]:
     """Yield the parts of a step whose types differ from a reset's, since either may follow."""
     before, after = (jax.tree_util.tree_leaves_with_path(x) for x in (reset[1], step[1]))
+    seen = [jax.tree_util.tree_leaves_with_path(x[0]) for x in (reset, step)]
     if jax.tree.structure(reset[1]) != jax.tree.structure(step[1]):
         yield (
             "`step_env` must return a state with the same fields as `reset_env`; got "
             f"{_fields(after)} after {_fields(before)}"
         )
         return
-    pairs = [("obs", reset[0], step[0])] if _shape(reset[0]) == _shape(step[0]) else []
+    alike = [[(path, _shape(x)) for path, x in obs] for obs in seen]
+    both = zip(*seen, strict=True) if alike[0] == alike[1] else ()
+    pairs = [(f"obs{_at(at)}", x, y) for (at, x), (_, y) in both]
     pairs += [(f"state{_at(at)}", x, y) for (at, x), (_, y) in zip(before, after, strict=True)]
     for name, old, new in pairs:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
@@ -203,11 +213,15 @@ def _whole_step(env: Any, params: Any, reset: Any, action: Any) -> Iterator[str]
             "`step` must return 6 values, (obs, state, reward, terminated, truncated, info); got "
             f"{_counted(whole)}. Inherit gymnax's `step`, which calls `step_env`"
         )
-    elif getattr(whole[5].get("final_observation"), "shape", None) != whole[0].shape:
+    elif _shapes_of(whole[5].get("final_observation")) != _shapes_of(whole[0]):
         yield (
             "`step` must put the observation that the action led to into info's "
             "`final_observation`. Inherit gymnax's `step`, which calls `step_env`"
         )
+
+
+def _shapes_of(tree: Any) -> Any:
+    return jax.tree.map(_shape, tree)
 
 
 def _shape(x: Any) -> tuple[int, ...] | None:
@@ -238,8 +252,13 @@ def action_shape(env: Any, params: Any) -> Any:
 
 
 @promoting
-def random_action(space: Any, key: PRNGKeyArray) -> Any:
-    """Draw a random action; without two bounds, a normal one around the number nearest to 0."""
+def random_action(space: Any, key: PRNGKeyArray, mask: Any = None) -> Any:
+    """Draw a random action, one of the legal actions if a `mask` states which are.
+
+    A number without two bounds is a normal one around the number nearest to 0.
+    """
+    if mask is not None:
+        return jax.random.categorical(key, jnp.where(mask, 0.0, -jnp.inf)).astype(space.dtype)
     if isinstance(space, spaces.Discrete):
         return space.sample(key)
     low, high = bounds(space)

@@ -88,18 +88,25 @@ def _spread(returns: Float[np.ndarray, " episodes"]) -> list[str]:
 def greedy_returns(
     run: Run, net: PyTree, episodes: int, seed: int
 ) -> Float[np.ndarray, "seed episodes"]:
-    """Return undiscounted returns of the greedy policy of every seed's network, `net` [seed]."""
+    """Return undiscounted returns of the greedy policy of every seed's network, `net` [seed].
+
+    Raises `RunError` if no action was legal in a step.
+    """
     env, params, *_ = run.program
     agent = find(run.setup.agent)
 
     @jax.jit
     @jax.vmap
-    def returns(net, key):
+    def played(net, key):
         steps = params.max_steps_in_episode
-        return evaluate(agent.greedy(net), env, params, net.init(), key, episodes, steps).returns
+        return evaluate(agent.greedy(net), env, params, net.init(), key, episodes, steps)
 
     keys = jax.random.split(jax.random.key(seed), len(run.setup.seeds))
-    return np.asarray(returns(net, keys))
+    seen = jax.device_get(played(net, keys))
+    if seen.stuck is not None and seen.stuck.any():
+        step = seen.stuck[seen.stuck > 0].min()
+        raise RunError(f"No action was legal in step {step} of an episode of {run.setup.env}.")
+    return seen.returns
 
 
 def _list_zoo() -> None:

@@ -74,9 +74,14 @@ def registered() -> list[str]:
 
 def register() -> None:
     """Make our environments known to `gymnax.make` too. Calling it again changes nothing."""
-    from mmrl.envs import popgym, probes
+    from mmrl.envs import masked, popgym, probes
     from mmrl.envs._gymnax import gymnax
 
-    for env_id, factory in {**popgym.SPECS, **probes.SPECS, **probes.TRIALS}.items():
+    for env_id, factory in {
+        **popgym.SPECS,
+        **probes.SPECS,
+        **probes.TRIALS,
+        **masked.SPECS,
+    }.items():
         if env_id not in gymnax.registered_envs:
             gymnax.register(env_id, factory)

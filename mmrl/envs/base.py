@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, Shaped
+from jaxtyping import Array, PRNGKeyArray, PyTree, Shaped
 
 from mmrl.envs._gymnax import environment
 
-Obs = Shaped[Array, "..."]
+Obs = PyTree[Shaped[Array, "..."]]
 Reset = tuple[Obs, Any]
 """What `reset_env` returns: obs, state."""
 Step = tuple[Obs, Any, Any, Any, dict[Any, Any]]

@@ -75,6 +75,9 @@ class Permuted(ObservationWrapper):
     def inner_action(self, action: Any, params: Any) -> Any:
         return (action + params.task) % self.actions
 
+    def outer_mask(self, mask: Any, params: Any) -> Any:
+        return jnp.roll(mask, -params.task)
+
     def observation_space(self, params: Any) -> spaces.Box:
         space = self.env.observation_space(self.inner_params(params))
         low, high = bounds(space)
@@ -121,6 +124,9 @@ class Padded(ObservationWrapper):
 
     def inner_action(self, action: Any, params: Any) -> Any:
         return jnp.where(action < action_count(self.env), action, 0)
+
+    def outer_mask(self, mask: Any, params: Any) -> Any:
+        return jnp.pad(mask, (0, self.actions - mask.size))
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
         return spaces.Discrete(self.actions)

@@ -137,7 +137,7 @@ class Delay(Probe):
 
     @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
-        return _both(gamma ** (self.num_steps - 1.0 - _steps_since(begin)))
+        return _both(gamma ** (self.num_steps - 1.0 - steps_since(begin)))
 
 
 class Truncation(Probe):
@@ -228,7 +228,7 @@ class Memory(Probe):
 
     @promoting
     def optimal_q(self, obs: ObsTape, begin: BeginTape, gamma: Gamma) -> QTape:
-        since = _steps_since(begin)
+        since = steps_since(begin)
         cue = obs[jnp.arange(len(obs)) - since, :2]
         waiting = _both(gamma ** (self.num_steps - 1.0 - since))
         return jnp.where(obs[:, 2:] == 1, 2.0 * cue - 1.0, waiting)
@@ -303,7 +303,7 @@ def _both(value: Float[Array, " time"]) -> QTape:
     return jnp.stack([value, value], axis=1)
 
 
-def _steps_since(begin: BeginTape) -> Int[Array, " time"]:
+def steps_since(begin: BeginTape) -> Int[Array, " time"]:
     """How many steps ago the episode began."""
     time = jnp.arange(len(begin))
     return time - jax.lax.cummax(jnp.where(begin, time, 0))

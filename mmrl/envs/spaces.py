@@ -1,17 +1,59 @@
-"""The bounds of a space, and the types of arrays that can hold it.
+"""The bounds of a space, the types of arrays that can hold it, and states without legal actions.
 
-A space with `n` is a `Discrete`, one with `low` a `Box`: gymnax, which is slow to import, is not
-needed here.
+A space with `n` is a `Discrete`, one with `low` a `Box`, one with `spaces` a `Dict`: gymnax, which
+is slow to import, is not needed here.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int, PyTree
 
 Bounds = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
+
+MASK = "action_mask"
+"""The key of a dictionary observation, or the method, that states which actions are legal."""
+
+
+class MaskedState(NamedTuple):
+    """The state of an environment inside of `wrappers.ActionMask`."""
+
+    env_state: Any
+    # The number of the first step that had no legal action to choose from, or 0. It counts from 1
+    # in its episode, and outlasts the episode.
+    stuck: Any
+
+    @property
+    def time(self) -> Any:
+        """Steps since the reset, as every gymnax state has it."""
+        return self.env_state.time
+
+
+def stuck(state: PyTree) -> Int[Array, "*env"] | None:
+    """Return `stuck` of the `MaskedState` in an environment's state; None if there is none."""
+    leaves = jax.tree.leaves(state, is_leaf=_is_masked)
+    return next((leaf.stuck for leaf in leaves if _is_masked(leaf)), None)
+
+
+def _is_masked(x: Any) -> bool:
+    return isinstance(x, MaskedState)
+
+
+def parts(space: Any, obs: Any = None, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (place, space, observation) for each part of a space, "['cards']" for example.
+
+    A space that is not a `Dict` is its only part, whose place is "". The observation is None where
+    `obs` lacks the part.
+    """
+    if not isinstance(inner := getattr(space, "spaces", None), dict):
+        yield place, space, obs
+        return
+    for key in sorted(inner):
+        part = obs.get(key) if isinstance(obs, dict) else None
+        yield from parts(inner[key], part, f"{place}[{key!r}]")
 
 
 def limits(space: Any) -> Bounds | None:

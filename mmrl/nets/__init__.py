@@ -1,7 +1,7 @@
 """Networks: an encoder, a memory and a head, and the two of them that act and judge.
 
 `base` has the network that all agents use, `policy` the distributions over actions and the
-actor-critic of policy optimization.
+actor-critic of policy optimization, `legal` what limits either to legal actions.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mmrl.nets.base import LinearHead as LinearHead
     from mmrl.nets.base import Net as Net
     from mmrl.nets.base import Stack as Stack
+    from mmrl.nets.legal import Masked as Masked
     from mmrl.nets.policy import ActorCritic as ActorCritic
     from mmrl.nets.policy import Categorical as Categorical
     from mmrl.nets.policy import Distribution as Distribution

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from mmrl.memory import GRU, LRU, Memoryless, Nothing
-from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Net, Stack, Tanh
+from mmrl.nets import ActorCritic, Dense, DuelingHead, LinearHead, Masked, Net, Stack, Tanh
 from mmrl.nets.inputs import MOST, Normalized
 from mmrl.nets.policy import unit
 from mmrl.runs.checkpoint import RunError, dumps
 from mmrl.runs.files import create, expanded, writing
 from mmrl.runs.identity import describe
-from mmrl.runs.player import FORMAT, LATER
+from mmrl.runs.player import FORMAT, LATER, MASKED
 from mmrl.runs.results import provenance
 from mmrl.runs.run import Run
 
@@ -53,6 +53,8 @@ def export(
     about |= run.snapshot.origin or provenance()
     vectors = about["continuous"] and "previous_action" in about["observes"]
     about["format"] = LATER if vectors or "normalized" in about["encoder"] else FORMAT
+    if about["masked"]:
+        about["format"] = MASKED
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(dumps(about)), **arrays)
     with writing(path.parent):
@@ -83,6 +85,7 @@ def _setting(run: Run) -> dict[str, Any]:
 
 def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a network in the player's terms, and its arrays."""
+    masked, net = isinstance(net, Masked), getattr(net, "net", net)
     policy = net.policy if isinstance(net, ActorCritic) else net
     if not isinstance(policy, Net):
         raise _unknown("network", policy)
@@ -97,7 +100,7 @@ def _network(net: Any) -> tuple[dict[str, Any], Arrays]:
         arrays |= {name: arrays[name][:-1] for name in (f"{last}.weight", f"{last}.bias")}
         arrays |= _bounded(net, arrays, last)
     continuous = isinstance(net, ActorCritic) and net.log_std is not None
-    about = {"memory": memory, "continuous": continuous, **about}
+    about = {"memory": memory, "continuous": continuous, "masked": masked, **about}
     return about, {name: np.asarray(x) for name, x in arrays.items()}
 
 

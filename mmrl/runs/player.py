@@ -11,6 +11,7 @@ import numpy as np
 
 FORMAT = "mmrl policy 2"
 LATER = "mmrl policy 3"  # format with normalized observations or vectors of previous actions
+MASKED = "mmrl policy 4"  # format with a mask of legal actions
 ENDS = {"low": -np.inf, "high": np.inf}  # default bounds of a continuous action
 
 
@@ -29,8 +30,10 @@ class Policy:
         """Return (state, action): the action is a number, or a vector if actions are continuous.
 
         `obs` is the environment's observation, a whole number if it is discrete; `begin` is True at
-        the first observation of an episode; `reward` is the reward of the previous step. Raises
-        `ValueError` for another size of `obs`.
+        the first observation of an episode; `reward` is the reward of the previous step. If
+        `about["masked"]`, `obs` is a vector that ends in a number for each action, 1 if the action
+        is legal, as from `mmrl.envs.wrappers.ActionMask`. Raises `ValueError` for another size of
+        `obs`, and if no action is legal.
         """
         (h, _), outputs = self.outputs(state, obs, begin, reward)
         action = self.greedy(outputs)
@@ -43,13 +46,20 @@ class Policy:
     def outputs(self, state: tuple, obs: np.ndarray, begin: bool, reward: float = 0.0) -> tuple:
         """Return (state, outputs of the network): Q(s, ·), logits, or a continuous action.
 
-        A continuous action is the mean, clipped to the bounds.
+        A continuous action is the mean, clipped to the bounds. Illegal actions have -∞.
         """
         h, action = self.init() if begin else state
         x = self._layers("encoder", self._shown(obs, action, 0.0 if begin else reward, begin))
         h = self._remember(h, x)
         outputs = self._layers("head", np.concatenate([h.view(np.float32), x]))
-        return (h, action), np.clip(outputs, self.low, self.high)
+        outputs = np.clip(outputs, self.low, self.high)
+        return (h, action), self._legal(outputs, obs) if self.about.get("masked") else outputs
+
+    def _legal(self, outputs, obs) -> np.ndarray:
+        legal = np.ravel(obs)[-len(outputs) :] > 0.5
+        if not legal.any():
+            raise ValueError("`obs` must end in a 1 for at least one legal action; got zeros.")
+        return np.where(legal, outputs, -np.inf)
 
     def _shown(self, obs, action, reward, begin) -> np.ndarray:
         size = self.about["observation"]
@@ -98,10 +108,10 @@ def load(path) -> Policy:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(str(arrays.pop("about")))
-        if about["format"] not in (FORMAT, LATER):
+        if about["format"] not in (FORMAT, LATER, MASKED):
             raise ValueError
         policy = Policy(about, arrays)
-        policy.step(policy.init(), np.zeros(about["observation"]), True)
+        policy.step(policy.init(), np.ones(about["observation"]), True)
     except OSError:
         raise
     except Exception as error:  # a zip file fails in many ways

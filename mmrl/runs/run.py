@@ -62,8 +62,8 @@ class Run:
     or from the start if the run was killed before its first checkpoint. Without `path`, no file is
     written. Raises `ValueError` for settings that cannot work. Raises `RunError` if the folder
     already holds a run, or none to resume, if it cannot be written, if its checkpoint is damaged or
-    from another setup, and if a reward or loss is no longer finite. In a sweep such an agent
-    returns NaN from then on, and the others continue.
+    from another setup, if a step has no legal action, and if a reward or loss is no longer finite.
+    In a sweep an agent whose loss is not finite returns NaN from then on, and the others continue.
     """
 
     setup: Setup
@@ -190,6 +190,8 @@ class Run:
 
     def _returns(self, metrics: Any) -> Float[np.ndarray, " seed"]:
         """Return the returns of a block. Raise `RunError` if the block is not valid."""
+        if metrics.stuck is not None and metrics.stuck.any():
+            raise self._no_legal_action(metrics.stuck)
         returns = metrics.returns.mean(-1)
         if self.setup.over:
             going = np.isfinite(self.history[-1]["returns"]) if self.history else True
@@ -212,6 +214,14 @@ class Run:
         return RunError(
             f"{what} became NaN or infinite in block {block + 1}, seeds {bad}.{kept} {advice} "
             f"{ended}."
+        )
+
+    def _no_legal_action(self, stuck: np.ndarray) -> RunError:
+        parts = self.description | self.description.get("own", {})
+        return RunError(
+            f"No action was legal in step {stuck[stuck > 0].min()} of an episode of "
+            f"{parts['env']}, in block {len(self.history) + 1}. Its `action_mask` must allow one "
+            "in each state, except in the last of an episode that terminated."
         )
 
     def save(self, path: str | os.PathLike) -> None:

@@ -74,9 +74,10 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
     """
     if episodes < 1:
         raise ValueError(f"`episodes` must be at least 1; got {episodes}.")
-    env_id, setup = policy.about["env"], policy.about.get("setup", {})
+    env_id, about = policy.about["env"], policy.about
+    observe = about.get("setup", {}).get("observe", "observation")
     begin, answer, longest = _environment(
-        env_id, setup.get("observe", "observation"), content(env_id)
+        env_id, observe, about.get("masked", False), content(env_id)
     )
     key = jax.random.key(seed)
     carries = begin(jax.random.split(jax.random.fold_in(key, longest % 2**32), episodes))
@@ -101,12 +102,17 @@ def play(policy: Policy, episodes: int, seed: int) -> Iterator[Step]:
 
 
 @functools.lru_cache(8)  # an environment is compiled once
-def _environment(env_id: str, observe: str, _: Hashable) -> tuple[Callable, Callable, int]:
+def _environment(
+    env_id: str, observe: str, masked: bool, _: Hashable
+) -> tuple[Callable, Callable, int]:
     """Return (keys -> carries, (carries, actions, key) -> (carries, transitions), longest episode).
 
     The last argument is the content of the environment.
     """
+    from mmrl.envs.wrappers.observation import shown  # which imports gymnax
+
     env, params = envs.make(env_id, observe=observe)
+    env = shown(env, params, ()) if masked else env
 
     @jax.jit
     def answer(carries: Any, actions: Any, key: Any) -> Any:

@@ -144,7 +144,7 @@ TRACED: dict[str, tuple[dict[str, Any], str]] = {
         r"`observation_space\(params\)` must return a space; it raised NotImplementedError",
     ),
     "composed space": (
-        {"observation_space": space(spaces.Dict({"a": spaces.Discrete(2)}))},
+        {"observation_space": space(spaces.Tuple([spaces.Discrete(2)]))},
         "combine the parts in one vector",
     ),
     "shape of a number": ({"observation_space": space(spaces.Box(0, 1, 2))}, "is a tuple"),

@@ -16,8 +16,6 @@ import pytest
 
 from mmrl.__main__ import main
 from mmrl.agents import find
-from mmrl.agents.common import q_net
-from mmrl.agents.policies import actor_critic
 from mmrl.memory import Nothing
 from mmrl.nets import Net, Stack
 from mmrl.rollout import collect, start
@@ -35,9 +33,7 @@ def drawn(env: str, agent: str, memory: str, **settings: Any) -> Run:
     observes = SHOWN if env not in CONTINUOUS else ("begin_flag",)
     config = find(agent).Config(memory=memory, **SIZES, **settings)
     run = Run(Setup(env, config=config, agent=agent, seeds=(3, 5), observes=observes))
-    make = q_net if agent in ("dqn", "r2d2") else actor_critic
-    keys, (env, params, *_) = jax.random.split(jax.random.key(0)), run.program
-    shapes = jax.eval_shape(jax.vmap(lambda key: make(config, env, params, key)), keys)
+    shapes = jax.eval_shape(run.begin).net
     draw = np.random.default_rng(0).normal  # biases too, which start at zero
     nets = jax.tree.map(lambda x: draw(scale=0.5, size=x.shape).astype(x.dtype), shapes)
     history = [{"block": 1, "returns": [0.25, 0.5]}]
@@ -72,6 +68,7 @@ CASES = [
     ("PointRobot-misc", "ppo", "none", {}),  # whose actions have a unit
     ("probe-Memory-v0", "ppo", "none", {}),
     ("probe-Memory-v0", "dqn", "none", {"batch": 16, "capacity": 64, "dueling": False}),
+    ("probe-MaskedBandit-v0", "dqn", "gru", {"batch": 16, "capacity": 64}),
 ]
 
 

@@ -21,7 +21,7 @@ from mmrl._dtypes import promoting
 from mmrl.agents import normalize
 from mmrl.agents.common import descend, trained
 from mmrl.monoid import EWMA
-from mmrl.nets import ActorCritic, Distribution
+from mmrl.nets import Distribution
 from mmrl.rollout import Policy, Transition
 
 Scalar = float | Float[Array, ""]
@@ -38,7 +38,7 @@ class Average(NamedTuple):
 class Learner(eqx.Module):
     """The parts of a run that a gradient step changes."""
 
-    net: ActorCritic
+    net: Any  # an `ActorCritic`, or what is called as one
     optimizer: PyTree
     average: Average | None  # if it is the proximal policy
 
@@ -50,7 +50,7 @@ class Acted(NamedTuple):
     value: Float[Array, "*time"]
 
 
-def stochastic(net: ActorCritic) -> Policy:
+def stochastic(net: Any) -> Policy:
     """a ~ π(· | s), and `Acted`."""
 
     def act(memory_state, obs, begin, key):
@@ -95,13 +95,13 @@ class Measures(NamedTuple):
     value_loss: Float[Array, "*steps"]
 
 
-def new(config: Any, net: ActorCritic) -> Learner:
+def new(config: Any, net: Any) -> Learner:
     """The learner before its first gradient step."""
     average = restart(net) if config.proximal == "ewma" else None
     return Learner(net, optimizer(config, 0.0).init(trained(net)), average)
 
 
-def rows(config: Any, net: ActorCritic) -> int:
+def rows(config: Any, net: Any) -> int:
     """How many rows an iteration's batch has: steps if the network has no state, else rollouts."""
     return config.environments * (1 if _remembers(net.init()) else config.rollout)
 
@@ -120,7 +120,7 @@ def optimizer(config: Any, rate: Scalar) -> optax.GradientTransformation:
     )
 
 
-def restart(net: ActorCritic) -> Average:
+def restart(net: Any) -> Average:
     """The average of θ alone."""
     return Average(jnp.ones(()), net)
 
@@ -145,7 +145,7 @@ def update_average(average: Average, net: PyTree, center: Scalar) -> Average:
 
 
 def estimate(
-    config: Any, net: ActorCritic, rollout: Rollout
+    config: Any, net: Any, rollout: Rollout
 ) -> tuple[Float[Array, " time"], Float[Array, " time"]]:
     """(A_t, targets of the value) of one environment, bootstrapped by `net`.
 
@@ -174,7 +174,7 @@ def estimate(
 
 
 def prepare(
-    config: Any, net: ActorCritic, moments: normalize.Averages, rollout: Rollout
+    config: Any, net: Any, moments: normalize.Averages, rollout: Rollout
 ) -> tuple[normalize.Averages, Batch, tuple[Float[Array, ""], Float[Array, ""]]]:
     """The batch of an iteration: advantages, targets, and what two of the three policies say.
 
@@ -209,7 +209,7 @@ def prepare(
 
 @promoting
 def loss(
-    net: ActorCritic, average: Average | None, batch: Batch, config: Any, terms: tuple[str, ...]
+    net: Any, average: Average | None, batch: Batch, config: Any, terms: tuple[str, ...]
 ) -> tuple[Float[Array, ""], Measures]:
     """mean of the policy's objective - entropy bonus, plus the value's squared error.
 

@@ -32,7 +32,7 @@ from mmrl.agents.common import Make, Metrics, annealed, descend, training, watch
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.ppo import about, learner, ppo
 from mmrl.agents.settings import count, positive, weight
-from mmrl.nets import ActorCritic, Distribution
+from mmrl.nets import Distribution
 
 OBSERVES, greedy, loss = ppo.OBSERVES, ppo.greedy, learner.loss
 
@@ -60,7 +60,7 @@ class State(eqx.Module):
     auxiliary: PyTree  # optimizer of the auxiliary phase
 
     @property
-    def net(self) -> ActorCritic:
+    def net(self) -> Any:
         """The network that acts and is evaluated."""
         return self.policy.net
 
@@ -171,7 +171,7 @@ def iterate(
 
 @promoting
 def auxiliary_loss(
-    net: ActorCritic, kept: Kept, before: Distribution, config: Config
+    net: Any, kept: Kept, before: Distribution, config: Config
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], ...]]:
     """½ MSE of the auxiliary value + ½ MSE of the value + β_clone KL[before ‖ π]."""
     outputs = jax.vmap(net)(kept.state, kept.obs, kept.begin)[1]

@@ -36,7 +36,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from mmrl._dtypes import advance, promoting
 from mmrl.agents import normalize
-from mmrl.agents.checks import action_size
+from mmrl.agents.checks import action_size, check_shown
 from mmrl.agents.common import Make, Metrics, annealed, end_block, fresh, training, watch
 from mmrl.agents.policies import actor_critic
 from mmrl.agents.policies import mode as greedy
@@ -46,7 +46,6 @@ from mmrl.agents.ppo.diagnostics import policy_noise, summarize
 from mmrl.agents.ppo.learner import Learner, Rollout, stochastic
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
 from mmrl.monoid import LongMoments
-from mmrl.nets import ActorCritic
 from mmrl.rollout import Carry, collect
 
 Flag = bool | Bool[Array, ""]
@@ -119,7 +118,7 @@ class State(eqx.Module):
     iteration: Int[Array, ""]
 
     @property
-    def net(self) -> ActorCritic:
+    def net(self) -> Any:
         """The network that acts and is evaluated."""
         return self.learner.net
 
@@ -130,6 +129,7 @@ def check(config: Config, env: Any, params: Any) -> None:
     if config.noise_scale and config.minibatches < 2:
         raise ValueError("`noise_scale` compares minibatches: `minibatches` must be at least 2.")
     action_size(env, params)
+    check_shown(env, params)
 
 
 @promoting

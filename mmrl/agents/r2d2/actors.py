@@ -12,8 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from mmrl import returns
 from mmrl._dtypes import promoting
-from mmrl.agents.common import explore
-from mmrl.nets import Net
+from mmrl.agents.common import explore, legal
 from mmrl.rollout import Carry, Policy, Transition, collect
 
 
@@ -32,19 +31,19 @@ def epsilons(config: Any) -> Float[Array, " env"]:
     return jnp.asarray(config.epsilon_base) ** (1 + config.epsilon_exponent * rank)
 
 
-def behavior(net: Net, epsilon: Float[Array, ""]) -> Policy:
+def behavior(net: Any, epsilon: Float[Array, ""]) -> Policy:
     """ε-greedy, and what `Acted` keeps."""
 
     def policy(memory_state, obs, begin, key):
         after, q = net.step(memory_state, obs, begin)
-        action = explore(q, epsilon, key)
+        action = explore(q, epsilon, key, legal(net, obs))
         return after, action, Acted(memory_state, q[action], jnp.max(q))
 
     return policy
 
 
 def act(
-    config: Any, env: Any, params: Any, net: Net, carries: Carry, key: PRNGKeyArray, steps: int
+    config: Any, env: Any, params: Any, net: Any, carries: Carry, key: PRNGKeyArray, steps: int
 ) -> tuple[Carry, Transition]:
     """`steps` steps in every environment, each by its own ε."""
 

@@ -57,7 +57,6 @@ from mmrl.agents.common import (
 )
 from mmrl.agents.r2d2.actors import act, bare, first_errors, targets
 from mmrl.agents.settings import Settings, choice, count, limit, positive, share, static, weight
-from mmrl.nets import Net
 from mmrl.replay import sequences
 from mmrl.rollout import Carry, Transition
 
@@ -114,9 +113,9 @@ class Config(Settings):
 class State(eqx.Module):
     """The whole state of a run: give it to `block` and it goes on."""
 
-    net: Net
-    target: Net
-    actor: Net  # acts; lags behind `net`
+    net: Any  # a `Net`, or what is called as one
+    target: Any
+    actor: Any  # acts; lags behind `net`
     optimizer: PyTree
     carries: Carry  # one per environment
     held: Transition  # the last n steps of each environment, not yet stored
@@ -196,7 +195,7 @@ def act_and_store(
 
 
 def unroll(
-    config: Config, net: Net, window: sequences.Window
+    config: Config, net: Any, window: sequences.Window
 ) -> tuple[Transition, Float[Array, "sequence time_and_one action"]]:
     """The steps after the burn-in, and Q at each of them and at the observation after the last.
 
@@ -223,7 +222,7 @@ def unroll(
 
 @promoting
 def loss(
-    net: Net, target: Net, sample: sequences.Sample, config: Config
+    net: Any, target: Any, sample: sequences.Sample, config: Config
 ) -> tuple[Float[Array, ""], Float[Array, "sequence time"]]:
     """Mean over trained steps of w_i huber(y_t - Q(s_t, a_t)), and the errors y_t - Q(s_t, a_t).
 
@@ -275,7 +274,7 @@ def learn(
     return state, (value, jnp.sum(batch.trained) / (config.batch * config.length))
 
 
-def _copy(due: Array, new: Net, old: Net) -> Net:
+def _copy(due: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(due, x, y) if eqx.is_array(x) else x, new, old)
 
 

@@ -1,7 +1,7 @@
 """Wrappers: an environment that changes what another one shows, pays or allows.
 
-`base` says how they work, `observation` has those that change what the agent sees, `episode` those
-that change the reward, the clock or the reset.
+`base` says how they work, `observation` has those that change what the agent sees, `mask` the one
+that shows legal actions, `episode` those that change the reward, the clock or the reset.
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mmrl.envs.wrappers.episode import ScaleReward as ScaleReward
     from mmrl.envs.wrappers.episode import TimeLimit as TimeLimit
     from mmrl.envs.wrappers.episode import VmapAutoReset as VmapAutoReset
+    from mmrl.envs.wrappers.mask import ActionMask as ActionMask
     from mmrl.envs.wrappers.observation import BeginFlag as BeginFlag
     from mmrl.envs.wrappers.observation import FlattenObservation as FlattenObservation
     from mmrl.envs.wrappers.observation import MaskObservation as MaskObservation

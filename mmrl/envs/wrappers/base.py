@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment, spaces
@@ -111,6 +111,15 @@ class Wrapper(Resetting):
             )
         return self.env.state_obs(self.inner_state(state), self.inner_params(params))
 
+    def action_mask(self, state: Any, params: Any) -> Bool[Array, " action"]:
+        """Return True for each legal action, as a method of the inner environment does."""
+        mask = self.env.action_mask(self.inner_state(state), self.inner_params(params))
+        return self.outer_mask(mask, params)
+
+    def outer_mask(self, mask: Bool[Array, " inner"], params: Any) -> Bool[Array, " action"]:
+        """Our mask for the inner environment's: the same, unless a wrapper changes actions."""
+        return mask
+
     def is_terminated(self, state: Any, params: Any) -> Any:
         return self.env.is_terminated(self.inner_state(state), self.inner_params(params))
 
@@ -191,6 +200,31 @@ def box(
 ) -> spaces.Box:
     """The Box of vectors between `low` and `high`."""
     return spaces.Box(low, high, low.shape, dtype)
+
+
+def flat(space: Any, obs: Any) -> Float[Array, " obs"]:
+    """Return an observation as a vector: arrays row by row, a discrete one as one-hot.
+
+    The parts of a dictionary follow each other in the order of their keys.
+    """
+    if isinstance(space, spaces.Dict):
+        inner = [flat(space.spaces[key], obs[key]) for key in sorted(space.spaces)]
+        return jnp.concatenate([jnp.zeros(0, jnp.float32), *inner])
+    if isinstance(space, spaces.Discrete):
+        return jax.nn.one_hot(obs, space.n, dtype=jnp.float32)
+    return jnp.ravel(obs).astype(jnp.float32)
+
+
+def flat_bounds(space: Any) -> tuple[Float[Array, " obs"], Float[Array, " obs"]]:
+    """Return the lowest and the highest vector that `flat` returns."""
+    if isinstance(space, spaces.Dict):
+        inner = [flat_bounds(space.spaces[key]) for key in sorted(space.spaces)]
+        low, high = zip((jnp.zeros(0), jnp.zeros(0)), *inner, strict=True)
+        return jnp.concatenate(low), jnp.concatenate(high)
+    if isinstance(space, spaces.Discrete):
+        return jnp.zeros(space.n), jnp.ones(space.n)
+    low, high = bounds(space)
+    return low.ravel(), high.ravel()
 
 
 def vector_size(env: Any, wrapper: str) -> int:

@@ -6,28 +6,43 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray
 
 from mmrl._dtypes import promoting
 from mmrl.envs._gymnax import environment, spaces
-from mmrl.envs.wrappers.base import Obs, ObservationWrapper, action_count, bounds, box, vector_size
+from mmrl.envs.spaces import MASK
+from mmrl.envs.wrappers.base import (
+    Obs,
+    ObservationWrapper,
+    Wrapper,
+    action_count,
+    bounds,
+    box,
+    flat,
+    flat_bounds,
+    vector_size,
+)
+from mmrl.envs.wrappers.mask import ActionMask, offers_mask
 
 
 class FlattenObservation(ObservationWrapper):
-    """o ↦ a float32 vector: arrays row by row, a discrete observation one-hot."""
+    """o ↦ a float32 vector: arrays row by row, a discrete observation one-hot.
+
+    The parts of a dictionary follow each other in the order of their keys. Raises `ValueError` for
+    one that has a mask of legal actions.
+    """
 
     def view(self, key: PRNGKeyArray, obs: Obs, state: Any, cause: Any, params: Any) -> Obs:
-        space = self.env.observation_space(params)
-        if isinstance(space, spaces.Discrete):
-            return jax.nn.one_hot(obs, space.n, dtype=jnp.float32)
-        return jnp.ravel(obs).astype(jnp.float32)
+        return flat(self.env.observation_space(params), obs)
 
     def observation_space(self, params: Any) -> spaces.Box:
         space = self.env.observation_space(params)
-        if isinstance(space, spaces.Discrete):
-            return box(jnp.zeros(space.n), jnp.ones(space.n))
-        low, high = bounds(space)
-        return box(low.ravel(), high.ravel())
+        if isinstance(space, spaces.Dict) and MASK in space.spaces:
+            raise ValueError(
+                f"`env` must not observe {MASK!r} for FlattenObservation, which would hide from "
+                f"agents what it means; got {space!r}. Use ActionMask."
+            )
+        return box(*flat_bounds(space))
 
 
 class MaskObservation(ObservationWrapper):
@@ -227,14 +242,58 @@ SHOWN = {
 def shown(env: Any, params: Any, observes: Collection[str], observe: str = "observation") -> Any:
     """Return the environment as runs show it to a network: a vector, and what `observes` names.
 
-    The vector is what `observed(env, observe)` shows.
+    The vector is what `observed(env, observe)` shows. A mask of legal actions, if there is one,
+    ends it.
     """
     env = observed(env, observe)
     space = env.observation_space(params)
-    env = env if len(getattr(space, "shape", ())) == 1 else FlattenObservation(env)
+    if offers_mask(env, params):
+        env = ActionMask(env)
+    elif len(getattr(space, "shape", ())) != 1:
+        env = FlattenObservation(env)
     for name in SHOWN:
         env = SHOWN[name](env) if name in observes else env
     return env
+
+
+def bare(env: Any) -> Any:
+    """Return the environment without what `shown` puts behind its observation."""
+    while isinstance(env, tuple(SHOWN.values())):
+        env = env.env
+    return env
+
+
+def mask_place(env: Any, params: Any) -> tuple[int, int] | None:
+    """Return the place of the mask in an observation, (first number, actions), or None.
+
+    Raises `ValueError` if the environment has a mask that an agent would not find.
+    """
+    inner = bare(env)
+    with jax.ensure_compile_time_eval():  # so that a traced agent computes nothing for it
+        offers = offers_mask(inner, params)
+        if isinstance(inner, ActionMask):
+            return inner.observation_space(params).shape[0] - inner.actions, inner.actions
+    if offers:
+        raise ValueError(
+            f"`env` must show its {MASK!r} to agents at the end of a vector; got {inner!r}, which "
+            "does not. Use mmrl.envs.wrappers.ActionMask, as runs do."
+        )
+    while isinstance(inner, Wrapper):
+        inner = inner.env
+        if isinstance(inner, ActionMask):
+            raise ValueError(
+                f"`env` must have ActionMask outside of its other wrappers, so that agents find "
+                f"the mask; got {env!r}. Only {', '.join(x.__name__ for x in SHOWN.values())} may "
+                "stand around it."
+            )
+    return None
+
+
+def legal_actions(env: Any, params: Any, obs: Any) -> Bool[Array, " action"] | None:
+    """Return the mask in an observation of `shown`; None if it has none. Raises as `mask_place`."""
+    if (place := mask_place(env, params)) is None:
+        return None
+    return obs[place[0] : sum(place)] > 0.5
 
 
 def _unbounded(width: int) -> spaces.Box:

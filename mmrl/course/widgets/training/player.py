@@ -97,6 +97,8 @@ class PolicyPlayer(EpisodePlayer):
         tape = [[x[0] for x in step] for step in zoo.play(played, 1, episode)][:steps]
         seen = zoo.Step(*map(np.array, zip(*tape, strict=True)))
         frames = _frames(about["env"], seen)
+        outputs = seen.outputs[: len(frames)].astype(float)
+        least = outputs.min(initial=0, where=np.isfinite(outputs))  # stands for illegal actions
         memory = "no memory" if about["memory"] == "none" else f"memory {about['memory']}"
         EpisodePlayer.__init__(
             self,
@@ -105,7 +107,7 @@ class PolicyPlayer(EpisodePlayer):
             policy={
                 "actions": action_names(about["env"], about["actions"]),
                 "says": "Q(s, ·)" if about["agent"] in ("dqn", "r2d2") else "logits",
-                "outputs": np.round(seen.outputs[: len(frames)].astype(float), 4).tolist(),
+                "outputs": np.round(np.maximum(outputs, least), 4).tolist(),
                 **_memory_strip(played, seen.memory[: len(frames)]),
             },
             title=f"{about['env']}: {about['agent']} with {memory}",

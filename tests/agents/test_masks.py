@@ -1,0 +1,183 @@
+"""Agents in tasks with illegal actions: they never take one, nor look ahead to one."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mmrl.agents import AGENTS, clear, dqn, r2d2
+from mmrl.agents.common import explore
+from mmrl.course import plain
+from mmrl.envs import masked
+from mmrl.envs.wrappers.observation import shown
+from mmrl.nets import Masked
+from mmrl.replay import sequences, tape
+from mmrl.rollout import Transition
+from mmrl.runs import Run, RunError, Setup
+from tests.envs.test_masked import Doors, Params
+
+ACTIONS, TIME = 4, 30
+
+
+class Reading(eqx.Module):
+    """Q(s, ·) = scale · the first numbers of an observation."""
+
+    scale: Any
+
+    def init(self) -> tuple[()]:
+        return ()
+
+    def __call__(self, state: Any, obs: Any, begin: Any) -> Any:
+        return state, self.scale * obs[..., :ACTIONS]
+
+    def lookahead(self, state: Any, obs: Any, begin: Any, next_obs: Any) -> Any:
+        return state, *(self.scale * x[..., :ACTIONS] for x in (obs, next_obs))
+
+
+NET, TARGET = (Masked(Reading(jnp.float32(x)), ACTIONS, ACTIONS) for x in (1, 3))
+
+
+def steps() -> Transition:
+    """Episodes of ten steps, of noise, with masks; the last state of the second has none."""
+    rng = np.random.default_rng(0)
+    seen = rng.normal(size=(2, TIME + 1, 2 * ACTIONS)).astype(np.float32)
+    mask = rng.random((2, TIME + 1, ACTIONS)) < 0.4
+    mask[..., 0] |= ~mask.any(-1)
+    seen[..., ACTIONS:] = mask
+    last = np.arange(TIME) % 10 == 9
+    obs = seen[0, :TIME]
+    next_obs = np.where(last[:, None], seen[1, 1:], seen[0, 1:])
+    next_obs[19, ACTIONS:] = 0
+    rollout = Transition(
+        obs=obs,
+        action=np.argmax(rng.random((TIME, ACTIONS)) * obs[:, ACTIONS:], 1).astype(np.int32),
+        reward=rng.normal(size=TIME).astype(np.float32),
+        next_obs=next_obs,
+        begin=np.roll(last, 1),
+        terminated=last & (np.arange(TIME) != 9),
+        truncated=last & (np.arange(TIME) == 9),
+    )
+    return jax.tree.map(jnp.asarray, rollout)
+
+
+def best_legal(rollout: Any) -> np.ndarray:
+    """Q⁻ of the best legal action after each step, by a loop; 0 where there is none."""
+    values = np.zeros(TIME)
+    for t in range(TIME):
+        q, mask = np.split(np.asarray(rollout.next_obs[t]), 2)
+        values[t] = max((3 * x for x, legal in zip(q, mask, strict=True) if legal), default=0)
+    return values
+
+
+def test_a_target_looks_ahead_to_legal_actions_only():
+    """DQN's, of λ-returns, on a tape with padding behind it."""
+    rollout, gamma, lam = steps(), 0.9, 0.7
+    real = np.arange(TIME) < 25
+    empty = jax.tree.map(
+        lambda x: jnp.where(real.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros((), x.dtype)),
+        rollout,
+    )
+    begin, nothing = empty.begin | ~real, jnp.zeros(TIME, jnp.int32)
+    batch = tape.Sample(empty, jnp.asarray(begin), jnp.asarray(real), nothing, nothing)
+    config = dataclasses.replace(plain.DQN, gamma=gamma, lam=lam, reward_scale=1.0)
+    value, gradient = eqx.filter_jit(eqx.filter_value_and_grad(dqn.loss))(
+        NET, TARGET, batch, config
+    )
+    best, y, losses = best_legal(rollout), 0.0, []
+    for t in reversed(range(25)):
+        discount = 0.0 if rollout.terminated[t] else gamma
+        ends = rollout.last[t] or t == 24
+        y = rollout.reward[t] + discount * (best[t] if ends else (1 - lam) * best[t] + lam * y)
+        error = abs(y - rollout.obs[t, rollout.action[t]])
+        losses.append(error**2 / 2 if error < 1 else error - 0.5)
+    np.testing.assert_allclose(value, np.mean(losses), rtol=1e-5)
+    assert np.isfinite(gradient.net.scale)
+
+
+def test_r2d2_looks_ahead_to_legal_actions_only():
+    rollout, rows = steps(), 3
+    windows = jax.tree.map(lambda x: x.reshape(rows, 10, *x.shape[1:]), rollout)
+    flags = jnp.ones((rows, 10), bool)
+    sample = sequences.Sample(
+        windows, (), windows.begin, flags, flags, jnp.arange(rows), jnp.ones(rows)
+    )
+    config = dataclasses.replace(plain.R2D2, gamma=0.9, n_step=1, burn_in=0, rescale=False)
+    (value, errors), gradient = eqx.filter_jit(
+        eqx.filter_value_and_grad(partial(r2d2.loss, config=config), has_aux=True)
+    )(NET, TARGET, sample)
+    y = rollout.reward + 0.9 * (1 - rollout.terminated) * best_legal(rollout)
+    wanted = y - rollout.obs[np.arange(TIME), rollout.action]
+    np.testing.assert_allclose(errors.ravel(), wanted, rtol=1e-5, atol=1e-5)
+    assert np.isfinite(value) and np.isfinite(gradient.net.scale)
+
+
+def test_explorers_draw_each_legal_action_as_often():
+    mask = jnp.array([False, True, False, True, True, False])
+    q = jnp.where(mask, jnp.arange(6.0), -jnp.inf)
+
+    @jax.jit
+    def counts(epsilon: Any) -> Any:
+        keys = jax.random.split(jax.random.key(0), 6000)
+        actions = jax.vmap(lambda key: explore(q, epsilon, key, mask))(keys)
+        return jnp.bincount(actions, length=6)
+
+    np.testing.assert_allclose(counts(1.0) / 6000, mask / 3, atol=0.03)
+    np.testing.assert_allclose(counts(0.3) / 6000, mask / 10 + 0.7 * (q == 4), atol=0.03)
+
+
+# Whole agents
+
+
+class Strict(masked.MaskedBandit):
+    """NaN for an illegal arm, so that losses, rewards and returns are finite only without one."""
+
+    def reward(self, state: Any, action: Any) -> Any:
+        paid = masked.MaskedBandit.reward(self, state, action)
+        return jnp.where(paid < 0, jnp.nan, paid)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "dqn": {"block": 8, "rollout": 16},
+    "r2d2": {"length": 3, "overlap": 0, "burn_in": 1, "n_step": 2, "capacity": 1200, "updates": 4},
+    "ppo": {"rollout": 32, "block": 4},
+    "ppg": {"rollout": 32, "block": 4},
+    "clear": {"rollout": 12, "capacity": 480, "block": 30, "stored": "uint8"},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", AGENTS)
+def test_agents_solve_the_masked_bandit_and_never_take_an_illegal_arm(name: str):
+    agent, env = AGENTS[name], Strict()
+    kind = {**agent.SMALL, "memory": "none", "width": 16, "environments": 8, "blocks": 6}
+    config = agent.Config(**{**kind, "episodes": 128, **SIZES[name]})
+    env, params = shown(env, env.default_params, agent.OBSERVES), env.default_params
+    train = jax.jit(jax.vmap(lambda key: agent.train(config, env, params, key)))
+    state, metrics = train(jax.random.split(jax.random.key(0), 3))
+    assert metrics.finite.all() and not metrics.stuck.any()  # acting and greedy
+    # A return is the mean of 128 episodes, whose standard deviation is 0.5.
+    assert (metrics.returns[:, -1].mean(-1) > env.unwrapped.optimal_return - 0.15).all()
+    storage = {
+        dqn: lambda: state.tape.steps,
+        r2d2: lambda: state.sequences.steps,
+        clear: lambda: state.reservoir.unrolls.steps,
+    }
+    if agent in storage:
+        stored = storage[agent]()
+        actions = np.ravel(stored.action)
+        mask = np.reshape(stored.obs, (actions.size, -1))[:, 1 : 1 + masked.ARMS]
+        real = mask.any(1)
+        assert real.sum() > 100 and mask[real, actions[real]].all()
+
+
+@pytest.mark.full
+def test_a_run_names_the_step_without_a_legal_action(tmp_path: Any):
+    config = dqn.Config(**dqn.SMALL, memory="none", width=8, rollout=8, block=1, blocks=2)
+    setup = Setup((Doors(), Params(shut=3)), config=config, seeds=(0,))
+    with pytest.raises(RunError, match=r"No action was legal in step 3 of an episode of .*Doors"):
+        list(Run(setup, tmp_path / "run"))

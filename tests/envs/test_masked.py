@@ -1,0 +1,230 @@
+"""Environments with illegal actions: how a mask reaches an observation, and where it must not be.
+
+Also dictionary observations, which become a vector in the same place.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from gymnax.environments import environment, spaces
+
+from mmrl import checks, rollout
+from mmrl.agents import AGENTS
+from mmrl.envs import make, masked
+from mmrl.envs.continual import Padded, Permuted
+from mmrl.envs.spaces import stuck
+from mmrl.envs.wrappers import ActionMask, FlattenObservation, NoisyObservation, TimeLimit, Trial
+from mmrl.envs.wrappers.observation import legal_actions, mask_place, shown
+
+ACTIONS, STEPS = 3, 5
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    bits: Any
+
+
+@struct.dataclass
+class Params(environment.EnvParams):
+    max_steps_in_episode: int = STEPS
+    shut: Any = 0  # the number of the step that has no open door
+    ends: Any = False  # whether the episode terminates before that step
+
+
+class Doors(environment.Environment):
+    """Three doors, of which a random set is open; only the mask states which."""
+
+    @property
+    def default_params(self) -> Params:
+        return Params()
+
+    def reset_env(self, key: Any, params: Any) -> Any:
+        return self._at(key, jnp.int32(0), params)
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        obs, after = self._at(key, state.time + 1, params)
+        wrong = (state.bits >> action) % 2 == 0
+        ended = (after.time + 1 == params.shut) & params.ends
+        return obs, after, jnp.where(wrong, -1, action), ended, {}
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        return (state.bits >> jnp.arange(ACTIONS)) % 2 == 1
+
+    def action_space(self, params: Any = None) -> Any:
+        return spaces.Discrete(ACTIONS)
+
+    def observation_space(self, params: Any) -> Any:
+        return spaces.Box(0.0, 1.0, (2,), jnp.float32)
+
+    def _at(self, key: Any, time: Any, params: Any) -> Any:
+        bits = jax.random.randint(key, (), 1, 2**ACTIONS)
+        state = State(time=time, bits=jnp.where(time + 1 == params.shut, 0, bits))
+        return self._look(state), state
+
+    def _look(self, state: Any) -> Any:
+        return jnp.array([0.25, 0.75])
+
+
+class Named(Doors):
+    """The mask is a part of the observation, next to a picture, a number and a vector."""
+
+    action_mask = None
+
+    def observation_space(self, params: Any) -> Any:
+        return spaces.Dict(
+            {
+                "suit": spaces.Discrete(4),
+                "action_mask": spaces.Box(0, 1, (ACTIONS,), jnp.bool_),
+                "cards": spaces.Dict({"b": spaces.Box(-2, 2, (2,)), "a": spaces.Box(0, 9, (1, 2))}),
+            }
+        )
+
+    def _look(self, state: Any) -> Any:
+        cards = {"b": jnp.array([-1.0, 1.0]), "a": jnp.array([[3.0, 4.0]])}
+        mask = Doors.action_mask(self, state, None)
+        return {"suit": jnp.int32(2), "action_mask": mask, "cards": cards}
+
+
+@functools.cache
+def recorder(env: Any, steps: int) -> Callable[[Any], tuple[Any, Any]]:
+    """One compiled program for all parameters."""
+
+    def policy(state: Any, obs: Any, begin: Any, key: Any) -> Any:
+        params = env.default_params
+        mask = legal_actions(env, params, obs)
+        return state, checks.tracing.random_action(env.action_space(params), key, mask)
+
+    @jax.jit
+    def play(params: Any) -> Any:
+        carry = rollout.start(env, params, (), jax.random.key(0))
+        carry, tape = rollout.collect(policy, env, params, carry, jax.random.key(1), steps)
+        return tape, stuck(carry.env_state)
+
+    return play
+
+
+def recorded(env: Any, steps: int = 40, **changes: Any) -> tuple[Any, Any]:
+    """Steps at random legal actions, and the number of the step that had none."""
+    params = env.default_params
+    return jax.device_get(recorder(env, steps)(params.replace(**changes) if changes else params))
+
+
+@pytest.mark.parametrize(
+    ("env", "features"),
+    [(Doors(), [0.25, 0.75]), (Named(), [3, 4, -1, 1, 0, 0, 1, 0])],
+    ids=["method", "key"],
+)
+def test_an_observation_ends_in_the_mask_of_the_state_it_shows(env: Any, features: list[float]):
+    seen = shown(env, env.default_params, ("previous_action", "begin_flag"))
+    tape, number = recorded(seen)
+    first, size = mask_place(seen, env.default_params) or (0, 0)
+    assert (first, size) == (len(features), ACTIONS) and number == 0
+    for obs in (tape.obs, tape.next_obs):
+        np.testing.assert_array_equal(obs[:, :first], np.tile(features, (len(obs), 1)))
+        mask = obs[:, first : first + size]
+        assert set(np.unique(mask)) == {0, 1} and mask.any(1).all()
+    taken = tape.obs[np.arange(len(tape.action)), first + tape.action]
+    np.testing.assert_array_equal(taken, 1)
+    np.testing.assert_array_equal(tape.reward, tape.action)  # an illegal one pays -1
+    space = seen.observation_space(env.default_params)
+    assert space.shape == tape.obs.shape[1:] and jax.vmap(space.contains)(tape.obs).all()
+
+
+DOORS = ActionMask(Doors())
+
+
+@pytest.mark.parametrize("shut", [1, 3, STEPS + 1])
+def test_a_state_without_a_legal_action_is_remembered_by_its_step(shut: int):
+    tape, number = recorded(DOORS, shut=jnp.int32(shut), ends=jnp.array(False))
+    assert number == shut and tape.last.sum() > 1  # after later episodes, too
+    _, number = recorded(DOORS, shut=jnp.int32(shut), ends=jnp.array(True))
+    assert number == (1 if shut == 1 else 0)
+
+
+def test_an_evaluation_names_the_step_without_a_legal_action():
+    def first(state: Any, obs: Any, begin: Any, key: Any) -> Any:
+        return state, jnp.int32(0)
+
+    @jax.jit
+    def play(shut: Any) -> Any:
+        params = Params(shut=shut)
+        return rollout.evaluate(first, DOORS, params, (), jax.random.key(0), 2, STEPS).stuck
+
+    for number in (0, 3):
+        np.testing.assert_array_equal(play(number), number)
+
+
+def test_a_check_of_an_environment_plays_legal_actions_and_finds_a_state_without():
+    class Strict(Doors):
+        def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+            obs, after, reward, ended, info = Doors.step_env(self, key, state, action, params)
+            return obs, after, jnp.where(reward < 0, jnp.nan, reward / 2), ended, info
+
+    checks.environment(Strict())
+    with pytest.raises(ValueError, match=r"none is legal in step 4 of one"):
+        checks.environment(Strict(), Params(shut=4))
+
+
+def test_wrappers_of_actions_change_the_mask_with_them():
+    env = Permuted(Doors(), tasks=3)
+    params = env.default_params.replace(task=1)
+    state = State(time=jnp.int32(0), bits=jnp.int32(0b001))  # the inner action 0
+    np.testing.assert_array_equal(env.action_mask(state, params), [False, False, True])
+    padded = Padded(Doors(), (4,), 5).action_mask(state, Params())
+    np.testing.assert_array_equal(padded, [True, False, False, False, False])
+
+
+def test_a_trial_keeps_the_mask_inside_of_its_state():
+    env = make("probe-MaskedBandit-v0")[0]
+    trial = ActionMask(TimeLimit(Trial(env, 2), 4))
+    tape, _ = recorded(trial)
+    assert tape.obs.shape[1] == 1 + 1 + masked.ARMS and (tape.reward >= 0).all()
+
+
+REFUSED = {
+    "hidden in a vector": (lambda: FlattenObservation(Named()), "Use ActionMask"),
+    "not shown": (Doors, "Use mmrl.envs.wrappers.ActionMask"),
+    "behind another wrapper": (lambda: NoisyObservation(ActionMask(Doors()), 0.1), "outside of"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_agents_refuse_a_mask_that_they_would_not_find(agent: str, name: str):
+    build, message = REFUSED[name]
+    env, module = build(), AGENTS[agent]
+    with pytest.raises(ValueError, match=message):
+        module.init(module.Config(), env, env.default_params, jax.random.key(0))
+
+
+def test_a_mask_needs_discrete_actions_and_one_flag_for_each():
+    class Short(Doors):
+        def action_mask(self, state: Any, params: Any) -> Any:
+            return jnp.ones(2, bool)
+
+    with pytest.raises(ValueError, match=r"the shape \(3,\); got \(2,\)"):
+        ActionMask(Short())
+    with pytest.raises(ValueError, match="must have a mask"):
+        ActionMask(make("CartPole-v1")[0])
+    with pytest.raises(ValueError, match="discrete"):
+        ActionMask(make("Pendulum-v1")[0])
+
+
+def test_the_masked_bandits_values_are_those_of_its_rules():
+    gamma, every = 0.9, [m for m in np.ndindex(*[2] * masked.ARMS) if any(m)]
+    best = np.mean([max(a / 3 for a in range(masked.ARMS) if m[a]) for m in every])
+    np.testing.assert_allclose(masked.MaskedBandit.optimal_return, 3 * best)
+    env = masked.MaskedBandit()
+    tape, _ = recorded(ActionMask(env), 12)
+    q = env.optimal_q(jnp.asarray(tape.obs), jnp.asarray(tape.begin), gamma)
+    for t, row in enumerate(q):
+        later = sum(gamma**k * best for k in range(1, 3 - t % 3))
+        legal = tape.obs[t, 1:] == 1
+        np.testing.assert_allclose(row[legal], (np.arange(4) / 3 + later)[legal], rtol=1e-5)
+        assert np.all(np.isneginf(row[~legal]))
