@@ -167,7 +167,7 @@ def action_size(env: Any, params: Any) -> tuple[int, bool]:
         if fault := offset(space):
             raise ValueError(f"`action_space` of `env` {fault}.")
         return int(space.n), False
-    if len(getattr(space, "shape", None) or ()) != 1:
+    if not hasattr(space, "low") or len(space.shape) != 1:
         raise ValueError(f"`env` must have discrete actions or vectors of numbers; got {space}.")
     if fault := disorder(space, open_interval=True):
         raise ValueError(f"`action_space` of `env` {fault}. Drop an action that cannot vary.")

@@ -234,7 +234,7 @@ def end_block(
 ) -> tuple[Any, Metrics]:
     """Evaluate the network's `policy` after a block; return the state, its key new, and metrics."""
     key, eval_key = jax.random.split(state.key)
-    played = score(state.net, env, params, eval_key, config.episodes, policy)
+    played: Any = score(state.net, env, params, eval_key, config.episodes, policy)
     finite = jnp.all(finite) & jnp.all(jnp.isfinite(played.returns))
     observed = jnp.all(played.observed) & jnp.all(all_finite(state.carries.obs))
     number = stuck(state.carries.env_state)

@@ -221,7 +221,8 @@ def _act(
 
     def policy(state: PyTree, obs: Any, begin: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
         state, outputs = step(state, obs, begin)
-        return state, random_action(space, key, legal_actions(env, params, obs)), (state, outputs)
+        action = random_action(space, key, legal_actions(env, params, obs))
+        return state, action, (state, outputs)
 
     carry = start(env, params, init, start_key)
     tape = collect(policy, env, params, carry, key, steps)[1]

@@ -5,10 +5,12 @@ import re
 import runpy
 import sys
 
+import jax
 import pytest
 
 from mmrl.__main__ import main
 from mmrl.agents import ppo
+from mmrl.envs.wrappers.observation import shown
 from mmrl.runs import reopen
 
 BOOK = pathlib.Path(__file__).parents[2] / "book"
@@ -44,6 +46,13 @@ def test_the_environment_is_checked(folder: pathlib.Path, capsys: pytest.Capture
     with pytest.raises(ValueError) as raised:
         runpy.run_path("check.py")
     assert str(raised.value) == MESSAGES[0]
+
+
+def test_the_masked_maze_allows_a_step_first():
+    env = runpy.run_path("masked.py")["MaskedTMaze"]()
+    seen = shown(env, env.default_params, ())
+    obs, _ = seen.reset_env(jax.random.key(0), env.default_params)
+    assert obs[-3:].tolist() == [1, 0, 0]
 
 
 @pytest.mark.full

@@ -35,7 +35,7 @@ class ActionMask(Wrapper):
                 f"{MASK}(state, params), or a part {MASK!r} of a dictionary observation."
             )
         obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
-        mask = jax.eval_shape(lambda *x: self._mask(*x, params), obs, state)
+        mask = jax.eval_shape(lambda obs, state: self._mask(obs, state, params), obs, state)
         if mask.shape != (self.actions,):
             raise ValueError(
                 f"`{MASK}` must have one flag for each action, the shape ({self.actions},); got "
