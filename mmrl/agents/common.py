@@ -178,10 +178,7 @@ def explore(
     key: PRNGKeyArray,
     legal: Bool[Array, " action"] | None = None,
 ) -> Int[Array, ""]:
-    """Return a uniformly random action with probability ε, otherwise argmax_a q_a.
-
-    Random actions are `legal` ones; q_a is -∞ for actions that are not.
-    """
+    """Return a random action, one that is `legal`, with probability ε, otherwise argmax_a q_a."""
     # One draw serves both purposes: given u < ε, u / ε is again uniform.
     u = jax.random.uniform(key)
     actions = q.size if legal is None else jnp.sum(legal, dtype=jnp.int32)
