@@ -1,4 +1,4 @@
-"""Arms of a comparison as numbers, so that one compiled program serves several of them."""
+"""Arms of a comparison as numbers, so that one compiled program trains several of them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,12 +13,14 @@ from mmrl.agents import ppo, r2d2
 from mmrl.agents.ppo import learner
 
 PROXIMAL = {"decoupled": (1, 0), "recent": (1, 1), "behavior": (0, 0)}
-"""Of π_p, and of μ: is it the policy at an iteration's beginning (1), or the one that acted (0)?"""
+"""For π_p and for μ: 1 is the policy at the start of the iteration, 0 the policy that acted."""
 
 
 def stored_or_zero(stored: Any) -> Callable:
-    """`r2d2.learn` of `start="stored"`, whose states count `stored` times: with 0 it starts from
-    zero, which is what `start="zero"` does where a memory's first state is all zeros."""
+    """Return `r2d2.learn` with `start="stored"`, whose stored states are multiplied by `stored`.
+
+    With 0, sequences start from zero, as with `start="zero"` if the memory's first state is zero.
+    """
 
     def loss(net, target, batch, config):
         state = jax.tree.map(lambda x: stored * x, batch.state)
@@ -28,7 +30,7 @@ def stored_or_zero(stored: Any) -> Callable:
 
 
 class Given(NamedTuple):
-    """All that the clip asks of a policy: log π of the actions."""
+    """The part of a policy that the clipped loss needs: log π of the actions."""
 
     values: Float[Array, "*steps"]
 
@@ -37,7 +39,7 @@ class Given(NamedTuple):
 
 
 def proximal(arm: Any) -> Callable:
-    """`ppo.learn` of `proximal="decoupled"`, with π_p and μ by a row of `PROXIMAL`."""
+    """Return `ppo.learn` of `proximal="decoupled"`, with π_p and μ from a row of `PROXIMAL`."""
 
     def loss(net, average, batch, config, terms):
         recent = batch.proximal.log_prob(batch.action)

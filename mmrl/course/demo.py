@@ -1,12 +1,12 @@
-"""The demo: what this project is about, in a few minutes on a laptop.
+"""The demo: what memory and whole episodes contribute, in a few minutes on a laptop.
 
-Two tasks that need memory, three agents: one network with a memory trained on tapes (whole
-episodes), the same network trained on segments of 10 steps, and a network without memory. All three
-see the same number of steps in each update and have the same loss.
+It has two tasks that need memory and three agents: one network with a memory trained on tapes
+(whole episodes), the same network trained on segments of 10 steps, and a network without memory.
+All three see the same number of steps in each update and have the same loss.
 
-RepeatPreviousPaper asks for the card that was shown 9 steps ago. In a segment of 10 steps only the
-last one still has that card behind it: the agent learns from a tenth of its steps, late and not to
-the end. A segment of 9 steps could not teach it at all.
+In RepeatPreviousPaper the agent must name the card that was shown 9 steps ago. In a segment of 10
+steps, that card precedes only the last step, so the agent learns from a tenth of its steps, slowly
+and not to the end. From a segment of 9 steps it could not learn the task at all.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ ARMS: dict[str, dict[str, Any]] = {
     f"LRU, segments of {LENGTH}": {"batching": "segments", "segment_length": LENGTH},
     "no memory, tape": {"memory": "none"},
 }
-CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, ±1 in all
+CHANCE, BEST = -0.5, 1.0  # returns of both tasks: four suits, total reward ±1
 LEARNED = 0.95
 
 Names = tuple[str, str]
@@ -37,7 +37,7 @@ Plan = dict[Names, Setup]
 
 
 def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
-    """The runs of the demo, by task and arm. The batch becomes a whole number of segments."""
+    """Return the runs of the demo by task and arm; the batch is a whole number of segments."""
     config = plain.DQN if config is None else config
     config = dataclasses.replace(config, batch=config.batch and config.batch // LENGTH * LENGTH)
     return {
@@ -50,12 +50,12 @@ def setups(seeds: tuple[int, ...], config: Config | None = None) -> Plan:
 
 
 def learning_curve(run: Run) -> Float[np.ndarray, " block"]:
-    """The interquartile mean over seeds after each block so far."""
+    """Return the interquartile mean over seeds after each block so far."""
     return np.array([interquartile_mean(np.array(row["returns"])) for row in run.history])
 
 
 def outcome(task: str, arm: str, run: Run) -> dict[str, Any]:
-    """One line of the results: what the agents of one kind reached."""
+    """Return one row of the results: the scores of the agents of one kind."""
     final = np.array(run.history[-1]["returns"])
     middle, low, high = interval(final)
     return {
@@ -73,7 +73,7 @@ def outcome(task: str, arm: str, run: Run) -> dict[str, Any]:
 
 
 def draw(runs: dict[Names, Run], path: pathlib.Path) -> None:
-    """Save the learning curves, a panel for each task."""
+    """Save the learning curves, with a panel for each task."""
     tasks = list(dict.fromkeys(task for task, _ in runs))
     fig, axes = figure(len(tasks))
     for task, ax in zip(tasks, axes, strict=True):

@@ -1,10 +1,10 @@
-"""Instruments: how old an agent's recurrent states are, and how much each observation matters.
+"""Instruments: the age of an agent's recurrent states, and the effect of each observation.
 
     ΔQ_t = ‖Q(ĥ_t; θ) - Q(h_t; θ)‖₂ / |max_a Q(h_t; θ)|          Kapturowski et al. 2019, Section 3
 
-is how far Q from a replayed recurrent state is from Q with the state of today's parameters: h_t
-comes from unrolling θ over the true whole prefix of the episode, ĥ_t from one of four starts of the
-sequence. A tape replays whole episodes: there ĥ = h and ΔQ = 0, with any memory.
+is the distance between Q from a replayed recurrent state and Q from the state that the current
+parameters give: h_t comes from unrolling θ over the complete prefix of the episode, ĥ_t from one of
+four starts of the sequence. A tape replays whole episodes, so ĥ = h and ΔQ = 0 with any memory.
 """
 
 from typing import Any, NamedTuple
@@ -19,14 +19,15 @@ from mmrl.nets import Net
 from mmrl.replay import sequences
 
 STARTS = ("zero", "burn_in", "stored", "stored_burn_in")
-"""The initial state; that and a burn-in; the actor's; the actor's before the burn-in, and that."""
+"""From zero, without and with burn-in; from the actor's states, without and with burn-in."""
 
 
 class DeltaQ(NamedTuple):
     """ΔQ of each sequence at its first and last trained step, for the four `STARTS`.
 
-    `valid` is False where it says nothing: the sequence begins with its episode, or the beginning
-    of the episode has been overwritten.
+    `valid` is False where ΔQ has no meaning: the sequence begins with its episode, or the start of
+    the
+    episode has been overwritten.
     """
 
     first: Float[Array, "start sequence"]
@@ -35,11 +36,14 @@ class DeltaQ(NamedTuple):
 
 
 def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> DeltaQ:
-    """ΔQ of `count` sequences, drawn as for learning; the episode before one has ≤ `prefix` steps.
+    """Measure ΔQ on `count` sequences sampled as for learning, with prefixes of ≤ `prefix` steps.
 
-    All four starts are compared with one network on the same sequences, whatever the agent learns
-    from. Raises ValueError for a count or prefix below 1, and unless the storage's `burn_in` is a
-    positive multiple of its period, for only then are both stored states at hand.
+    All four starts are compared with one network on the same sequences, independent of the start
+    with
+    which the agent learns. Raises `ValueError` for a count or prefix below 1, and unless the
+    storage's
+    `burn_in` is a positive multiple of its period, because only then are both stored states
+    available.
     """
     for name, value in (("count", count), ("prefix", prefix)):
         if value < 1:
@@ -73,12 +77,12 @@ def replay_delta_q(state: State, key: PRNGKeyArray, count: int, prefix: int) -> 
 def delta_q(
     replayed: Float[Array, "*time action"], truth: Float[Array, "*time action"]
 ) -> Float[Array, "*time"]:
-    """‖Q̂ - Q‖₂ / |max_a Q|."""
+    """Compute ‖Q̂ - Q‖₂ / |max_a Q|."""
     return jnp.linalg.norm(replayed - truth, axis=-1) / jnp.abs(jnp.max(truth, axis=-1))
 
 
 def _q(net: Net, state: PyTree, window: Any, before: int) -> Float[Array, "sequence time action"]:
-    """Q at the steps of the sequences themselves, from a state `before` steps earlier."""
+    """Compute Q at the steps of the sequences, from a state `before` steps earlier."""
     _, q = jax.vmap(net)(state, window.steps.obs, window.begin)
     return q[:, before:]
 
@@ -90,11 +94,14 @@ def sensitivity(
     begin: Bool[Array, " time"],
     at: Int[Array, " n"] | None = None,
 ) -> Float[Array, "n time *obs"]:
-    """∂Q(s_n, a_n)/∂o_i for the steps n in `at`, or every step, and every i.  Eq. 36, without |·|.
+    """Compute ∂Q(s_n, a_n)/∂o_i for the steps n in `at` (default: all) and every i.
 
-    Exactly zero where o_i comes after step n, or before the `begin` that step n remembers: with
-    flags at the starts of segments, it is what a gradient on segments can see. Costs one backward
-    pass per n. Give `net` a memory alone, and `actions` choose a feature of its output.
+    Eq. 36, without |·|. The result is exactly zero if o_i comes after step n or before the `begin`
+    of
+    its episode; with flags at the starts of segments, it shows which steps a gradient on segments
+    can
+    reach. The cost is one backward pass per n. If `net` is a memory by itself, `actions` select
+    features of its output.
     """
 
     def taken(obs):

@@ -1,9 +1,9 @@
-"""Batch size-invariance: what else must change when the batch does.  Hilton et al. 2022, Section 4.
+"""Batch-size invariance: settings that change with the batch size.  Hilton et al. 2022, Section 4.
 
-Optimization batch (a gradient step's) and iteration batch are divided by c together, by playing
-c times fewer environments side by side. Measured in environment steps, all then stays as it was:
-what a gradient step weighs, the age of the proximal policy, the sample that advantages are
-normalized by, and, in PPG, the phase batch.
+The optimization batch (of a gradient step) and the iteration batch are both divided by c, by using
+c times fewer parallel environments. The adjustments then keep everything as it was per environment
+step: the weight of a gradient step, the age of the proximal policy, the sample that normalizes
+advantages, and, in PPG, the phase batch.
 """
 
 import dataclasses
@@ -26,20 +26,24 @@ def rescale(
     phases: bool = True,
     betas: bool = False,
 ) -> AnyConfig:
-    """The config whose batches are c times smaller; each adjustment can be left out.
+    """Return the config with batches c times smaller; each adjustment can be switched off.
 
-    adam        learning rate / √c, and / c for plain descent
-    prox        center of mass of the proximal policy's average · c, in gradient steps
-    advantages  span of the advantages' moments · c, in iterations
-    phases      iterations per policy phase N_π · c: the phase batch stays
-    betas       β₁ and β₂ of Adam to the power 1/c, which the paper mostly leaves out
+        adam        learning rate / √c, and / c for plain descent
+        prox        center of mass of the proximal policy's average · c, in gradient steps
+        advantages  span of the advantages' moments · c, in iterations
+        phases      iterations per policy phase N_π · c: the phase batch stays
+        betas       β₁ and β₂ of Adam to the power 1/c, which the paper mostly leaves out
 
-    A block has c times as many iterations, so that it plays as many steps. The auxiliary phase
-    keeps the size of its minibatches and its learning rate. Fractions make larger batches. All this
-    supposes one policy epoch: more would learn from the same few steps many times in a row.
+    A block has c times the iterations, so that it plays the same number of steps. The auxiliary
+    phase
+    keeps the size of its minibatches and its learning rate. Fractions enlarge batches. The
+    adjustments
+    assume one policy epoch: with more epochs, the same few steps would be learned many times in a
+    row.
 
-    Raises `ValueError` if c is not positive, or would not leave environments, iterations and
-    auxiliary minibatches whole.
+    Raises `ValueError` if c is not positive, or if environments, iterations or auxiliary
+    minibatches
+    would not be whole numbers.
     """
     if c <= 0:
         raise ValueError(f"`c` must be positive; got {c}.")
@@ -65,7 +69,7 @@ def rescale(
 
 
 def _stretch(decay: float, factor: float) -> float:
-    """The decay of an average that spans `factor` times as much: its span is (1 + d) / (1 - d)."""
+    """Return the decay of an average whose span (1 + d) / (1 - d) is `factor` times as long."""
     if decay == 1:
         return decay
     span = factor * (1 + decay) / (1 - decay)

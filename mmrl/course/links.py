@@ -1,10 +1,10 @@
-"""A setup as the words of a link, of a box, and of the command line: what differs from the agent's.
+"""A setup as a link, as text in a box, and as a command: the settings that differ from defaults.
 
     query(Setup(env="probe-Memory-v0", seeds=(0, 1)))   # "env=probe-Memory-v0&agent=dqn&seeds=0+1"
     read("?env=probe-Memory-v0&gamma=0.9")              # the setup, checked
     command(setup)                                      # "mmrl train probe-Memory-v0 …"
 
-All three have the names and the values of `mmrl train`.
+All three use the names and values of `mmrl train`.
 """
 
 import dataclasses
@@ -26,22 +26,22 @@ from mmrl.runs import Run, Setup
 
 START = Setup(env="popgym-RepeatFirstEasy-v0", seeds=(0, 1, 2))
 REMEDY = "Mend the link, or leave that out of it."
-# What a laptop trains: one setting is at most the number beside its name, or else `LARGEST`.
+# Limits for a laptop: each setting is at most the number next to its name, or else `LARGEST`.
 MOST = {"seeds": 20, "blocks": 500, "capacity": 10**6, "layers": 16}
-LARGEST, LARGEST_SIZE = 10_000, 1024  # the second is of a memory
-STEPS = 10**6  # of a block, over a seed's environments
-NUMBERS = 5 * 10**8  # that a run keeps, over all seeds: networks, optimizers, what is replayed
+LARGEST, LARGEST_SIZE = 10_000, 1024  # the second limits sizes of memories
+STEPS = 10**6  # steps in a block, summed over a seed's environments
+NUMBERS = 5 * 10**8  # numbers in the state of a run, over all seeds
 _WANTED = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
 
 
 def changed(config: Any) -> dict[str, Any]:
-    """The settings in which a config differs from the agent's own, by name."""
+    """Return the settings of a config that differ from the agent's defaults, by name."""
     usual = vars(type(config)())
     return {name: value for name, value in vars(config).items() if value != usual[name]}
 
 
 def worded(value: Any) -> str:
-    """A value of a setting in words: yes, 0.003, segments, state_size 32."""
+    """Format a setting's value in words: yes, 0.003, segments, state_size 32."""
     if isinstance(value, tuple):
         return " ".join(worded(each) for each in value)
     if isinstance(value, bool):
@@ -50,7 +50,7 @@ def worded(value: Any) -> str:
 
 
 def understood(name: str, words: str, kind: Any) -> Any:
-    """The value that `worded` put into words, of a field's type. Raises `ValueError`."""
+    """Parse the words of `worded` as a value of a field's type. Raises `ValueError`."""
     words, (kind, *others) = words.strip(), typing.get_args(kind) or (kind,)
     if type(None) in others and words.lower() == "none":
         return None
@@ -68,13 +68,13 @@ def understood(name: str, words: str, kind: Any) -> Any:
 
 
 def query(setup: Setup) -> str:
-    """The part of a link behind the question mark."""
+    """Return the part of a link behind the question mark."""
     told = {"env": setup.env, "agent": setup.agent, "seeds": worded(setup.seeds)}
     return urlencode(told | {name: worded(value) for name, value in changed(setup.config).items()})
 
 
 def pairs(query: str) -> dict[str, str]:
-    """The words of a link by their names. Raises `ValueError` for one that comes twice."""
+    """Split a link into words by name. Raises `ValueError` if a name occurs twice."""
     found: dict[str, str] = {}
     for name, words in parse_qsl(query.lstrip("?"), keep_blank_values=True):
         if name in found:
@@ -84,10 +84,10 @@ def pairs(query: str) -> dict[str, str]:
 
 
 def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
-    """The setup in a link, or in its `pairs`; what it leaves out is as in `start`, or the agent's.
+    """Return the setup in a link or its `pairs`; other settings come from `start` or the defaults.
 
-    A link trains what is registered: no module of its own is imported. Raises `ValueError`, in one
-    sentence and a remedy, for names and values that cannot be.
+    A link can only train registered environments and agents; no other module is imported. Raises
+    `ValueError`, with one sentence and a remedy, for invalid names and values.
     """
     given = dict(pairs(query) if isinstance(query, str) else query)
     try:
@@ -100,14 +100,14 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
             if name not in kinds:
                 near = difflib.get_close_matches(name, [*kinds, "env", "agent", "seeds"], 1)
                 advice = f"; nearest: {near[0]}" if near else ""
-                raise ValueError(f"`{name}` must be a setting of {agent}, and is none{advice}.")
+                raise ValueError(f"`{name}` must be a setting of {agent}{advice}.")
         values = {name: understood(name, words, kinds[name]) for name, words in given.items()}
         if values.get("memory", NAMES[0]) not in NAMES:
             wanted = f"`memory` must be one of {', '.join(NAMES)}"
             raise ValueError(f"{wanted}; got {values['memory']!r}.")
         setup = Setup(env, dataclasses.replace(usual, **values), seeds, agent)
         check_sizes(setup)
-        check_room(Run(setup))  # which refuses what cannot be trained
+        check_room(Run(setup))  # raises an error for a run that cannot be trained
     except ValueError as error:
         text = re.sub("^`sizes`", "`memory_sizes`", str(error))
         raise ValueError(f"{text} {REMEDY}") from None
@@ -115,9 +115,9 @@ def read(query: str | Mapping[str, str], start: Setup = START) -> Setup:
 
 
 def check_sizes(setup: Setup) -> None:
-    """Raises `ValueError` for whole numbers with which a laptop would not come to an end.
+    """Raise `ValueError` for whole numbers that are too large for a laptop.
 
-    They are looked at one by one, and multiplied to the steps of a block; nothing is built.
+    Each number is checked by itself, and so is the number of steps in a block; nothing is built.
     """
     config = setup.config
     own = {name: value for name, value in vars(config).items() if type(value) is int}
@@ -133,9 +133,9 @@ def check_sizes(setup: Setup) -> None:
 
 
 def check_room(run: Run) -> None:
-    """Raises `ValueError` for a run that would keep more numbers than a laptop has room for.
+    """Raise `ValueError` for a run whose state has too many numbers for a laptop.
 
-    They are counted by their shapes: nothing is computed.
+    The numbers are counted from shapes, without computing.
     """
     kept = sum(x.size for x in jax.tree.leaves(jax.eval_shape(run.begin)))
     if kept > NUMBERS:
@@ -164,7 +164,7 @@ def _seeds(words: str) -> tuple[int, ...]:
 
 
 def command(setup: Setup) -> str:
-    """The command that trains the same in a terminal, with all checkpoints."""
+    """Return the command that trains the same setup in a terminal, with all checkpoints."""
     parts = ["mmrl", "train", setup.env, "--agent", setup.agent, "--seeds", *map(str, setup.seeds)]
     for name, value in changed(setup.config).items():
         option = name.replace("_", "-")

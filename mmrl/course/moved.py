@@ -1,4 +1,4 @@
-"""Modules of the course that have moved: their earlier names still lead to them.
+"""Modules of the course that have moved, and can still be imported under their earlier names.
 
 Notebooks of students contain such names: `from mmrl.course.exercises import chapter_09 as check` is
 `mmrl.course.ch09_r2d2.exercises`, the same module. `mmrl.course` installs a finder for them.
@@ -65,7 +65,7 @@ MOVED = {
     "scaling": "ch18_many_devices.scaling",
     "collectives": "ch18_many_devices.collectives",
 }
-"""Earlier and present name of each, both below `mmrl.course`."""
+"""Earlier and current names, both below `mmrl.course`."""
 
 SPLIT = {
     "figures.r2d2": ("ch09_r2d2.figures", "ch09b_stale_states.figures", "figures.errors"),
@@ -81,7 +81,7 @@ SPLIT = {
     ),
     "figures.forgetting": ("ch13_forgetting.figures", "figures.scores"),
 }
-"""Modules that were split, and those that hold their names now; of equal names the first counts."""
+"""Modules that were split, and the modules that now contain their names; the first match counts."""
 
 
 def install() -> None:

@@ -1,8 +1,8 @@
 """Settings of the course: its exercises, figures and experiments change these.
 
-They are plainer than the agents' defaults, which have to hold on any task: targets of one step, a
-short horizon, a constant learning rate, rewards as they are. What a chapter shows, these show best,
-and published rows were measured with them.
+They are simpler than the agents' defaults, which must work on any task: one-step targets, a short
+horizon, a constant learning rate, and unscaled rewards. They show the effects in the chapters most
+clearly, and published rows were measured with them.
 """
 
 from typing import Any

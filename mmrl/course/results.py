@@ -1,4 +1,4 @@
-"""The measured results of the course: rows that experiments wrote, and how they were tuned."""
+"""Published measurements of the course: rows that experiments wrote, and how they were tuned."""
 
 import os
 import pathlib
@@ -11,13 +11,13 @@ from mmrl.runs.checkpoint import dumps, loads
 from mmrl.runs.files import alone, expanded, replace, writing
 from mmrl.runs.results import whole_lines
 
-PUBLISHED = pathlib.Path(__file__).parent / "published"  # a link to the book's results
+PUBLISHED = pathlib.Path(__file__).parent / "published"  # a symbolic link to the book's results
 
 
 def published(name: str) -> list[dict[str, Any]]:
-    """The rows of one measured result of the course, with their provenance, oldest first.
+    """Read the published rows of one experiment, with their provenance, oldest first.
 
-    Raises `ValueError` for a name of which nothing was published.
+    Raises `ValueError` for a name without published rows.
     """
     try:
         lines = (PUBLISHED / f"{name}.jsonl").read_text("utf-8").splitlines()
@@ -28,7 +28,7 @@ def published(name: str) -> list[dict[str, Any]]:
 
 
 def tuning_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How the learning rates of measured rows were chosen, and how many lie at an end, in words."""
+    """Describe how the learning rates of rows were chosen, and how many lie at an end."""
     tuned = [row for row in rows if row.get("tuning")]
     older = [row for row in tuned if outdated(row)]
     newer = [row for row in tuned if not outdated(row)]
@@ -56,10 +56,10 @@ def revise(
     row: dict[str, Any],
     cell_of: Callable[[dict[str, Any]], str] = lambda row: row["cell"],
 ) -> None:
-    """Put a result in the place of the one of the same `cell`; other lines stay as they are.
+    """Replace the row of the same `cell` in a file; other lines do not change.
 
-    A row that has a date keeps its provenance: it was measured then. Raises `RunError` if it cannot
-    be written, and `ValueError` if there is no such line.
+    A row with a date keeps its provenance. Raises `RunError` if the file cannot be written, and
+    `ValueError` if it has no such line.
     """
     path = expanded(path)
     with writing(path.parent), alone(path):

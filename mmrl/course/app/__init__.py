@@ -1,11 +1,11 @@
-"""The course as an app: an agent trains and plays beside its settings, and every widget is at hand.
+"""The course as an app: train an agent next to its settings, watch it play, and open any widget.
 
-`make explore` or `mmrl explore` opens it as a page of its own. In JupyterLab:
+`make explore` or `mmrl explore` opens the app as a separate page. In JupyterLab:
 
     from mmrl.course.app import explore
     explore("env=popgym-RepeatPreviousEasy-v0&memory=gru")
 
-It takes what a link of the app has behind its question mark; without, it opens as it is.
+The argument is the part of a link of the app behind the question mark; the default is "".
 """
 
 from mmrl.course.app.page import App, explore

@@ -1,4 +1,4 @@
-"""The page of the app: what trains, what plays, a link to it, and one widget of the course."""
+"""The page of the app: training, a playing agent, a link to both, and one widget of the course."""
 
 import difflib
 import html
@@ -18,8 +18,8 @@ from mmrl.course.widgets.training.panel import ROWS, described_box
 from mmrl.course.widgets.training.watch import Watch
 from mmrl.runs import Run, Setup
 
-FOLDER = "MMRL_EXPLORE_FOLDER"  # where `mmrl explore` was called, which is where results go
-ADDRESS = "http://localhost:8866/"  # of `mmrl explore`
+FOLDER = "MMRL_EXPLORE_FOLDER"  # the folder where `mmrl explore` was called; results go there
+ADDRESS = "http://localhost:8866/"  # address of `mmrl explore`
 OF_VOILA = ("theme", "template", "token")
 TRAINING = "Training"
 LOOK = """
@@ -38,13 +38,13 @@ LOOK = """
 
 
 def gallery() -> dict[str, type[Explorer]]:
-    """The widgets of the course by the names of their classes."""
+    """Return the widgets of the course by the names of their classes."""
     trained = {cls.__name__: cls for cls in (LiveAgent, PolicyPlayer) if issubclass(cls, Explorer)}
     return dict(sorted({**widgets.EXPLORERS, **trained}.items()))
 
 
 def settings(cls: type[Explorer]) -> dict[str, Any]:
-    """The settings of a widget that a link can carry: its numbers, names and switches."""
+    """Return the settings of a widget that a link can contain: its numbers, names and switches."""
     kinds = (traitlets.Int, traitlets.Float, traitlets.Bool, traitlets.Enum)
     own = cls.class_own_traits(sync=True).items()
     return {name: trait.default_value for name, trait in own if isinstance(trait, kinds)}
@@ -53,9 +53,10 @@ def settings(cls: type[Explorer]) -> dict[str, Any]:
 class App(ipywidgets.VBox):
     """Choose, train, watch, compare and share on one screen.
 
-    `setup` is what is in view at first. The last three runs of an environment stay beside a new
-    one. `widget`, if there is one, is shown in place of the training. `trouble` is a sentence about
-    the link that led here, and `address` is that of the page.
+    `setup` is shown first. The last three runs of an environment stay visible next to a new one. A
+    `widget`, if given, replaces the training. `trouble` is a sentence about the link that opened
+    the
+    app, and `address` is the address of the page.
     """
 
     def __init__(
@@ -99,16 +100,16 @@ class App(ipywidgets.VBox):
 
     @property
     def widget(self) -> Explorer | None:
-        """The widget in view; None while the training is."""
+        """The visible widget, or None while the training is visible."""
         return self._made.get(self.show.value)
 
     def share(self) -> str:
-        """Write a link to what is in view; returns it, or nothing for settings that cannot be."""
+        """Write a link to the current view and return it; "" if the settings do not fit."""
         more = ""
         try:
             if self.widget is None:
                 setup = self.explorer.setup
-                links.check_room(Run(setup))  # so that the link can be followed
+                links.check_room(Run(setup))  # a link must be one that `explore` accepts
                 query, command = links.query(setup), links.command(setup)
                 more = f"<p>The same in a terminal: <code>{html.escape(command)}</code></p>"
             else:
@@ -133,9 +134,9 @@ class App(ipywidgets.VBox):
 
 
 def explore(link: str = "") -> App:
-    """The app as a link asks: the one that led to the page, or what stands behind `link`'s "?".
+    """Open the app with the settings of a link: those of the page's address, or those in `link`.
 
-    A link that cannot be followed is told in a sentence, and the app opens without it.
+    `link` is the part behind the "?". If a link is invalid, the app shows why and opens without it.
     """
     if FOLDER in os.environ:
         os.chdir(os.environ[FOLDER])
@@ -148,14 +149,14 @@ def explore(link: str = "") -> App:
         if "show" in given:
             return App(widget=_widget(given), address=address)
         app = App(links.read(given) if given else links.START, address=address)
-        assert app.explorer.setup  # which refuses what would take too long here
+        assert app.explorer.setup  # raises an error for runs that would take too long here
         return app
     except ValueError as error:
         return App(trouble=f"This link cannot be followed: {error}", address=address)
 
 
 def _widget(given: Mapping[str, str]) -> Explorer:
-    """The widget that a link names. Raises `ValueError` for what it cannot be."""
+    """Return the widget that a link names. Raises `ValueError` for invalid names and values."""
     name = given["show"]
     if name not in gallery():
         near = ", ".join(difflib.get_close_matches(name, gallery(), 3, 0.0))
@@ -165,8 +166,7 @@ def _widget(given: Mapping[str, str]) -> Explorer:
     for key in given.keys() - {"show"}:
         if key not in known:
             raise ValueError(
-                f"`{key}` must be a setting of {name}, and is none: {', '.join(known)}. "
-                f"{links.REMEDY}"
+                f"`{key}` must be a setting of {name}, one of {', '.join(known)}. {links.REMEDY}"
             )
         value = links.understood(key, given[key], type(known[key]))
         try:
@@ -185,7 +185,8 @@ def _wanted(trait: traitlets.TraitType) -> str:
 
 
 def _query(widget: Explorer) -> str:
-    name = type(widget).__name__  # of its class; each instance of anywidget has one of its own
+    # Anywidget creates a class per instance; this is the name of the public one.
+    name = type(widget).__name__
     usual = settings(gallery()[name])
     now = {key: getattr(widget, key) for key in usual}
     other = {key: links.worded(value) for key, value in now.items() if value != usual[key]}
@@ -200,6 +201,6 @@ def _framed(*children: ipywidgets.Widget) -> ipywidgets.VBox:
 
 
 def _spaced(name: str) -> str:
-    """The name of a class in words."""
+    """Return the name of a class as separate words."""
     words = re.findall("[A-Z][a-z]*", name)
     return " ".join([words[0], *(word.lower() for word in words[1:])])

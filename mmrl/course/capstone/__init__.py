@@ -1,8 +1,8 @@
-"""The capstone: a memory of your own through the gates, within a budget, onto the leaderboard.
+"""The capstone: take your own memory through the gates, within a budget, to the leaderboard.
 
-    gates.judge(MyMemory)                # which laws and promises does it keep? a sentence each
-    evaluation.evaluate(MyMemory)        # its return on tasks that nobody tuned on
-    entries.check(path)                  # is an entry what it says? measured again
+    gates.judge(MyMemory)                # check its laws and interface; a sentence per failure
+    evaluation.evaluate(MyMemory)        # measure its return on held-out tasks
+    entries.check(path)                  # measure an entry again and compare
 
-`mmrl capstone gates`, `run` and `check` are the same as commands.
+The commands `mmrl capstone gates`, `run` and `check` do the same.
 """

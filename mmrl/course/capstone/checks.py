@@ -1,4 +1,4 @@
-"""Why an entry of the leaderboard is refused: a sentence for each thing that is wrong with it."""
+"""Reasons to refuse an entry of the leaderboard: one sentence for each fault."""
 
 import dataclasses
 import pathlib
@@ -13,8 +13,9 @@ from mmrl.course.capstone.evaluation import TUNING, Protocol
 
 Entry = dict[str, Any]
 Evaluate = Callable[..., dict[str, Any]]
-MOST_BYTES = 20_000  # of a source: no weights that were trained before are in it
-SLACK = 0.02  # of a return: two scores that differ by less agree, however narrow their intervals
+MOST_BYTES = 20_000  # size of a source, which is too small for pretrained weights
+# Difference of returns below which two scores agree, even if their intervals are narrow.
+SLACK = 0.02
 
 
 def described(protocol: Protocol) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def budgets(entry: Entry, protocol: Protocol) -> Iterator[str]:
 
 
 def tuned(tuning: dict[str, Any]) -> Iterator[str]:
-    """Yield a complaint about tasks and seeds on which no entry may be tuned."""
+    """Yield a complaint if an entry was tuned on held-out tasks or reported seeds."""
     wrong = [seed for seed in tuning["seeds"] if seed < TUNING.first_seed]
     wrong += [task for task in tuning["tasks"] if task not in TUNING.tasks]
     if wrong:
@@ -48,7 +49,7 @@ def tuned(tuning: dict[str, Any]) -> Iterator[str]:
 
 
 def short(file: pathlib.Path) -> Iterator[str]:
-    """Yield a complaint if the source is too long to be read by a peer."""
+    """Yield a complaint if the source is too long for a peer to read."""
     if (size := file.stat().st_size) > MOST_BYTES:
         yield f"Its source {file.name} has {size:,} bytes; at most {MOST_BYTES:,} are allowed."
 
@@ -60,7 +61,7 @@ def gated(name: str, judged: gates.Judged) -> list[str]:
 
 
 def arithmetic(entry: Entry) -> Iterator[str]:
-    """Does the score follow from the returns that stand beside it?"""
+    """Yield a complaint unless the score follows from the returns in the same entry."""
     for name, value in evaluation.summary(entry["tasks"]).items():
         if not np.allclose(np.float64(entry[name]), np.float64(value), atol=1e-3, rtol=1e-3):
             yield (
@@ -77,7 +78,7 @@ def measured(
     evaluate: Evaluate,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Measure again, with the reported seeds and with fresh ones, and compare the scores."""
+    """Measure again, with reported and with fresh seeds, and yield the scores that disagree."""
     first = TUNING.first_seed + secrets.randbelow(10**9)
     fresh = fresh or range(first, first + len(protocol.seeds))
     whys = {
@@ -106,14 +107,16 @@ def measured(
 
 
 def meet(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether two intervals have a point in common, or lie less than `SLACK` apart."""
+    """Return True if two intervals overlap, or are less than `SLACK` apart."""
     return one[0] - SLACK <= other[1] and other[0] - SLACK <= one[1]
 
 
 def near(score: float, interval: Sequence[float]) -> bool:
-    """Whether a score lies in an interval that is made twice as wide, and by `SLACK` wider.
+    """Return True if a score lies in an interval that is doubled and then widened by `SLACK`.
 
-    Who edits returns chooses the width of their own interval, and not of the one that is found.
+    The interval should come from the new measurement: editing the returns of an entry also changes
+    the
+    width of the reported interval.
     """
     more = (interval[1] - interval[0]) / 2 + SLACK
     return interval[0] - more <= score <= interval[1] + more

@@ -1,11 +1,11 @@
-"""Entries of the leaderboard: written with their provenance, checked before they are believed.
+"""Entries of the leaderboard: written with their provenance, and checked before they count.
 
-An entry is a file of JSON, and next to it lies the source of its memory, under the same name. `run`
-writes both. `check` returns sentences that say why an entry is refused: its gates, budgets, seeds,
-arithmetic and source come first, because that takes seconds, and then it is measured again twice.
-The reported seeds must give the reported score, which finds a score that was edited. Seeds that are
-drawn at the moment must give it too, which finds a memory that was chosen because it did well on
-the reported ones. Whoever grades an entry reads its source: what it imports is not checked.
+An entry is a JSON file next to the source of its memory, which has the same name. `run` writes
+both. `check` returns the reasons to refuse an entry, in sentences. It checks the gates, budgets,
+seeds, arithmetic and source first, which takes seconds, and then measures the entry twice. The
+reported seeds must give the reported score; this detects edited scores. Seeds drawn at the moment
+must give it too; this detects a memory that was selected for its luck on the reported seeds.
+Whoever grades an entry must read its source, because its imports are not checked.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ from mmrl.runs.files import create, expanded, replace, writing
 
 
 def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory, pathlib.Path]:
-    """The class that "my_module:MyMemory" names, and the file that it is in.
+    """Return the class that "my_module:MyMemory" names, and the file that defines it.
 
-    The class is looked for in `source`, whatever that file is called, and if there is none where
-    Python looks for the module. Raises `ValueError` if nothing is found.
+    The class is taken from `source`, regardless of its file name; without `source`, Python's import
+    path is searched. Raises `ValueError` if the class is not found.
     """
     if source is not None and source.exists():
         place = f"{_loaded(source)}:{place.partition(':')[2]}"
@@ -44,7 +44,7 @@ def find(place: str, source: pathlib.Path | None = None) -> tuple[gates.Factory,
 
 
 def _loaded(source: pathlib.Path) -> str:
-    """The name under which a file is imported: one for each content, and nobody else's."""
+    """Return a unique module name for the contents of a file."""
     name = f"{source.stem}_{_hash(source)[:12]}"
     spec = importlib.util.spec_from_file_location(name, source)
     assert spec is not None and spec.loader is not None
@@ -74,9 +74,10 @@ def run(
 ) -> Entry:
     """Judge a memory, evaluate it, and write its entry to `out`, with its source next to it.
 
-    The source is called as the entry is. Raises `ValueError` if a gate refuses the memory, unless
-    it is a control, for tasks and seeds on which no entry may be tuned, and before a file would be
-    replaced. Only a quick look replaces another one; it comes without a source.
+    The source gets the same name as the entry. Raises `ValueError` if a gate refuses the memory
+    (unless
+    it is a control), if it was tuned on held-out tasks or reported seeds, or if a file would be
+    replaced. Only a quick run replaces another quick run; its entry has no source.
     """
     factory, file = find(place)
     out = expanded(out)
@@ -105,7 +106,7 @@ def run(
         **found,
         **provenance(),
     }
-    if refused := [*_taken(written, protocol)]:  # by a run at the same time
+    if refused := [*_taken(written, protocol)]:  # a simultaneous run may have written them
         raise ValueError(" ".join(refused))
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +117,7 @@ def run(
 
 
 def _taken(written: Sequence[pathlib.Path], protocol: Protocol) -> Iterator[str]:
-    """Yield complaints about files that would be replaced, other than a quick look by another."""
+    """Yield complaints about files that would be replaced; a quick run may replace another one."""
     for path in written:
         if path.exists() and not (protocol.quick and _quick(path)):
             yield f"`out` must be a new file; {path} is there already: choose another name."
@@ -138,11 +139,11 @@ def check(
     evaluate: Evaluate | None = None,
     say: Callable[[str], None] = print,
 ) -> list[str]:
-    """Return why an entry is refused, a sentence each; an empty list if it is what it says.
+    """Return the reasons to refuse an entry, one sentence each; an empty list accepts it.
 
-    With `again` it is measured again, unless it is refused already: with the reported seeds, and
-    with as many `fresh` ones, which are drawn if they are not given. Raises `RunError` if it cannot
-    be read, and `ValueError` for another number of fresh seeds.
+    With `again`, an entry without faults is also measured again: with the reported seeds, and with
+    equally many `fresh` seeds, which are drawn at random by default. Raises `RunError` if the entry
+    cannot be read, and `ValueError` for another number of fresh seeds.
     """
     path, count = expanded(path), len(protocol.seeds)
     entry = read(path)
@@ -175,7 +176,7 @@ def check(
 
 
 def read(path: pathlib.Path) -> Entry:
-    """An entry as it was written. Raises `RunError` if there is none."""
+    """Read an entry from its file. Raises `RunError` if it is not an entry."""
     try:
         entry = loads(path.read_bytes())
     except OSError as error:
@@ -185,18 +186,18 @@ def read(path: pathlib.Path) -> Entry:
             f"{path} is not JSON: give the file that `mmrl capstone run` wrote."
         ) from None
     if not isinstance(entry, dict):
-        raise RunError(f"{path} is no entry: give the file that `mmrl capstone run` wrote.")
+        raise RunError(f"{path} is not an entry: give the file that `mmrl capstone run` wrote.")
     return entry
 
 
 def published() -> list[Entry]:
-    """The entries of the leaderboard, the best first."""
+    """Return the entries of the leaderboard, best first."""
     found = [read(path) for path in sorted((PUBLISHED / "capstone").glob("*.json"))]
     return sorted(found, key=lambda entry: -entry["score"])
 
 
 def control(entry: Entry) -> bool:
-    """Check whether an entry is not ranked: by its name, or because it was shown the state."""
+    """Return True if an entry is not ranked: its name is a control's, or it saw the state."""
     return entry["name"] in baselines.CONTROLS or entry.get("sees") == "state"
 
 
@@ -205,5 +206,5 @@ def _hash(file: pathlib.Path) -> str:
 
 
 def _ours(file: pathlib.Path) -> bool:
-    """Whether a file comes with mmrl, so that everybody has it."""
+    """Return True if a file is part of mmrl, so that every installation has it."""
     return file.resolve().is_relative_to(pathlib.Path(_own.__file__).resolve().parent)

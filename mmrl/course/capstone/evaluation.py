@@ -1,12 +1,12 @@
-"""One budget for all entries: what a memory reaches on held-out tasks, and in what time.
+"""One budget for all entries: measure a memory's return on held-out tasks, and its training time.
 
-An entry is trained by PPO on every held-out task with every reported seed, in a network whose
-other parts, settings and first weights are the same for all. Its score is the mean over tasks of
-its return; seeds are what the interval is over. `TUNING` has the tasks and seeds that entries may
-be tuned on: no held-out task and no reported seed is among them.
+PPO trains an entry on every held-out task with every reported seed. The rest of the network, the
+settings and the initial weights are equal for all entries. The score is the mean of the returns
+over tasks; its interval is over seeds. `TUNING` contains the tasks and seeds on which entries may
+be tuned; it contains neither a held-out task nor a reported seed.
 
-CPU-seconds are those of training and playing, of all tasks and seeds, without compilation: the
-first of a run's blocks compiles, so the others stand for it.
+CPU-seconds cover training and playing for all tasks and seeds, without compilation. The first
+block of a run includes compilation, so its time is estimated from the other blocks.
 """
 
 import dataclasses
@@ -33,37 +33,37 @@ OBSERVES = ("previous_action", "begin_flag")
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
-    """Tasks, seeds and sizes of an evaluation; `quick` ones prove nothing."""
+    """Tasks, seeds and sizes of an evaluation; the results of `quick` ones prove nothing."""
 
     name: str
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     blocks: int  # evaluations; the last one counts
-    block: int  # iterations in each, of 16 environments and 128 steps
-    episodes: int = 64  # of an evaluation, played greedily
+    block: int  # iterations per evaluation, each with 16 environments and 128 steps
+    episodes: int = 64  # episodes per evaluation, played greedily
     width: int = WIDTH
     quick: bool = False
 
     @property
     def config(self) -> ppo.Config:
-        """The settings of the agent, equal for all entries."""
+        """Settings of the agent, equal for all entries."""
         return ppo.Config(
             width=self.width, block=self.block, blocks=self.blocks, episodes=self.episodes
         )
 
     @property
     def env_steps(self) -> int:
-        """Steps in the environment, of each task and seed."""
+        """Environment steps per task and seed."""
         config = self.config
         return config.environments * config.rollout * self.block * self.blocks
 
 
 @dataclasses.dataclass(frozen=True)
 class Allowed:
-    """Tasks and seeds that an entry may be tuned on."""
+    """Tasks and seeds on which an entry may be tuned."""
 
     tasks: tuple[str, ...]
-    first_seed: int  # this one and all later ones
+    first_seed: int  # this seed and all larger ones are allowed
 
 
 HELD_OUT = (
@@ -95,10 +95,11 @@ def evaluate(
     sees_state: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Train a memory on every task and seed of a protocol: returns, steps and CPU-seconds.
+    """Train a memory on each task and seed of a protocol; return returns, steps and CPU-seconds.
 
-    With `sees_state` the network is shown the Markov state of a task in place of an observation: an
-    oracle, for which there is nothing to remember.
+    With `sees_state`, the network is an oracle: it observes the Markov state of the task in place
+    of
+    the observation, so there is nothing to remember.
     """
     if protocol.quick:
         say(NOTHING)
@@ -112,7 +113,7 @@ def evaluate(
 def train(
     factory: Factory, protocol: Protocol, task: str, sees_state: bool = False
 ) -> dict[str, Any]:
-    """One task: the last evaluation of each seed, the course of the run, and its CPU-seconds."""
+    """Train on one task; return the last evaluation of each seed, the curve and the CPU-seconds."""
     env: Any = envs.make(task)[0]
     if sees_state:
         env = StateObservation(env)
@@ -142,7 +143,7 @@ def train(
 def network(
     factory: Factory, config: ppo.Config, env: Any, params: Any, key: PRNGKeyArray
 ) -> ActorCritic:
-    """π and V around a memory: all their other weights are the same, whatever memory it is."""
+    """Return π and V around a memory; all weights outside the memory are equal for every memory."""
     size, width = math.prod(env.observation_space(params).shape), config.width
     parts, *keys = jax.random.split(key, 3)
     net = ActorCritic.make(
@@ -153,7 +154,7 @@ def network(
 
 
 def summary(tasks: dict[str, Any]) -> dict[str, Any]:
-    """The score of an entry and its interval, and its time, from what its tasks have."""
+    """Compute the score of an entry, its interval and its time from the results on its tasks."""
     middle, low, high = interval(by_seed(tasks))
     seconds = sum(one["cpu_seconds"] for one in tasks.values())
     return {
@@ -164,7 +165,7 @@ def summary(tasks: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_seed(tasks: dict[str, Any]) -> Float[np.ndarray, " seed"]:
-    """The mean over tasks of each seed's return; POPGym's lie between -1 and 1."""
+    """Return the mean over tasks of each seed's return; POPGym's returns lie between -1 and 1."""
     return np.mean([one["returns"] for one in tasks.values()], axis=0)
 
 

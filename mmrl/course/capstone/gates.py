@@ -1,18 +1,18 @@
-"""Gates: what a memory must keep before its return counts, each refusal a sentence.
+"""Gates: conditions that a memory must meet before its return counts; each failure is a sentence.
 
-A gate asks for what no return can show: a memory that peeks at the future, or whose state grows
-with the tape, may well score higher. `judge` builds the memory twice, as it is constructed and with
-every trainable number moved, because a law that holds at the start alone is lost with the first
-gradient step. All but the budget is asked of a small one.
+A gate checks properties that no return can show: a memory that peeks at the future, or whose state
+grows with the tape, may well score higher. `judge` builds the memory twice: as constructed, and
+with every trainable number moved, because a law that holds only at initialization is lost with the
+first gradient step. All gates except the budget test a small memory.
 
-    contract    it can be built and called, and its state has one shape for ever
+    contract    it can be built and called, and the shape of its state is constant
     budget      numbers in its state, and trainable ones
     future      y_t does not depend on x_{t+1}, x_{t+2}, …
-    episodes    nothing crosses a `begin`, not even a NaN, whoever reads
+    episodes    no information crosses a `begin`, not even a NaN, in any mode of reading
     step        steps = tape = looking ahead, in any order, and ahead is one more step
-    laws        (a • b) • c = a • (b • c), e • a = a = a • e, of what `encode` makes
-    gradients   those through 10,000 steps are finite and do not explode
-    memory      the first observation can be told from a later output
+    laws        (a • b) • c = a • (b • c), e • a = a = a • e, for elements from `encode`
+    gradients   gradients through 10,000 steps are finite and do not explode
+    memory      the first observation can be decoded from a later output
 """
 
 import itertools
@@ -31,31 +31,31 @@ from mmrl.memory import Memory
 
 Factory = Callable[..., Any]
 """Builds a memory, as its class does: (input_size, output_size, *, key) -> memory."""
-SIZE, WIDTH = 6, 32  # of the memory that gates ask, and of the one that is trained
-MOST_STATE, MOST_PARAMETERS = 512, 32_768  # all of the library fit, as they are by default
+SIZE, WIDTH = 6, 32  # input and output size of the memory in the gates; width of the trained one
+MOST_STATE, MOST_PARAMETERS = 512, 32_768  # every memory of the library fits with its defaults
 LAWS, EQUAL, GROWTH, TOLD = 1e-4, 1e-4, 1e3, 0.5
-"""The largest errors of laws and equalities and growth of a gradient, the least share of cues."""
+"""Largest errors of laws and of equalities, largest growth of a gradient, least share of cues."""
 LAGS = (1, 2, 4, 8, 16, 32)
-# Who reads the first half of an episode, and who the second: first those that read both.
+# The modes that read the first and the second half of an episode; equal modes come first.
 WAYS = sorted(itertools.product(READERS, READERS), key=lambda way: way[0] != way[1])
 
 
 class Judged(NamedTuple):
-    """The sentence with which each gate refuses a memory, empty where it passes, and its sizes."""
+    """The sentence with which each gate refuses a memory (empty if it passes), and its sizes."""
 
     refusals: dict[str, str]
     state: int  # real numbers in a state
     parameters: int  # trainable real numbers
-    remembers: int  # the longest of `LAGS` after which the first observation can be told
+    remembers: int  # the longest of `LAGS` after which the first observation can be decoded
 
     @property
     def passed(self) -> bool:
-        """Whether no gate refuses it."""
+        """True if no gate refuses the memory."""
         return not any(self.refusals.values())
 
 
 def judge(factory: Factory) -> Judged:
-    """Ask every gate. One that cannot be asked, because the contract is broken, refuses too."""
+    """Run every gate. A gate that cannot run because the contract is broken also refuses."""
     refusals = {"contract": contract(factory)}
     if refusals["contract"]:
         return Judged(refusals, 0, 0, 0)
@@ -70,15 +70,16 @@ def judge(factory: Factory) -> Judged:
 
 
 def build(factory: Factory, size: int = SIZE) -> Any:
-    """The memory of one size, at a fixed key."""
+    """Build the memory of one size, with a fixed key."""
     return factory(size, size, key=jax.random.key(0))
 
 
 def both(factory: Factory) -> Any:
-    """The memory as it is built and, behind it on a new first axis, with every number moved.
+    """Return the memory as built and with every number moved, stacked on a new first axis.
 
-    By about a third of the size that numbers of its kind have, and at least by a little, since many
-    start at zero.
+    A number moves by about a third of the typical size of its array, and at least by a little,
+    because
+    many numbers start at zero.
     """
     model = build(factory)
     floats, rest = eqx.partition(model, eqx.is_inexact_array)
@@ -92,7 +93,7 @@ def both(factory: Factory) -> Any:
 
 
 def contract(factory: Factory) -> str:
-    """Can it be built and called, and does its state keep its shape?"""
+    """Refuse a memory that cannot be built or called, or whose state changes its shape."""
     try:
         model = eqx.filter_eval_shape(build, factory)
         eqx.filter_eval_shape(build, factory, WIDTH)
@@ -147,9 +148,9 @@ def _shapes(tree: PyTree) -> Any:
 
 
 def sizes(factory: Factory) -> tuple[int, int]:
-    """Real numbers in a state, and trainable ones, at the width that is trained.
+    """Count the real numbers in a state and the trainable ones, at the width that is trained.
 
-    A complex number is two.
+    A complex number counts as two.
     """
     model = build(factory, WIDTH)
 
@@ -161,7 +162,7 @@ def sizes(factory: Factory) -> tuple[int, int]:
 
 
 def budget(state: int, parameters: int) -> str:
-    """Is it small enough to be compared?"""
+    """Refuse a memory that is too large for a fair comparison."""
     if state > MOST_STATE:
         return (
             f"Its state has {state} numbers at width {WIDTH}; at most {MOST_STATE} are allowed. "
@@ -176,7 +177,7 @@ def budget(state: int, parameters: int) -> str:
 
 
 def future(seen: dict[str, Any]) -> str:
-    """Do earlier outputs stay the same when later observations change?"""
+    """Refuse a memory whose earlier outputs change when later observations change."""
     cut = seen["cut"]
     changed = _differs(seen["later changed"][:, :cut], seen["whole"][:, :cut])
     if changed is None:
@@ -188,7 +189,7 @@ def future(seen: dict[str, Any]) -> str:
 
 
 def episodes(seen: dict[str, Any]) -> str:
-    """Are outputs after a `begin` the same whatever came before it, however it is read?"""
+    """Refuse a memory if outputs after a `begin` depend on earlier steps, in any mode."""
     tapes = np.stack([seen[name] for name in ("clean", *PASTS)], axis=1)
     read = {"over a tape": tapes} | {_words(*way): seen["ways"][way] for way in WAYS}
     read["in what `lookahead` says of the next step"] = seen["next"][:, :, :-1]
@@ -206,7 +207,7 @@ def episodes(seen: dict[str, Any]) -> str:
 
 
 def step(seen: dict[str, Any]) -> str:
-    """Do all ways to read a tape agree, also where one goes on from another's state?"""
+    """Refuse a memory whose modes of reading disagree, also if they take turns."""
     clean, cut = seen["clean"], seen["cut"]
     for way in WAYS:
         if (error := _apart(seen["ways"][way][:, 0], clean)) >= EQUAL:
@@ -238,7 +239,7 @@ def _disagree(what: str, error: float) -> str:
 
 
 def laws(pair: Any) -> str:
-    """Is its operation a monoid on what it encodes? Recurrences that claim none pass."""
+    """Refuse a memory whose operation is not a monoid on its encodings; other recurrences pass."""
     if not isinstance(pair, Memory):
         return ""
     for law, by_model in law_errors(pair, SIZE).items():
@@ -253,7 +254,7 @@ def laws(pair: Any) -> str:
 
 
 def gradient(pair: Any) -> str:
-    """Are gradients through 10,000 steps finite, and no larger early than late?"""
+    """Refuse a memory if gradients through 10,000 steps are infinite, or larger early than late."""
     finite, early, late = gradients(pair, SIZE)
     if not finite.all():
         return (
@@ -270,7 +271,7 @@ def gradient(pair: Any) -> str:
 
 
 def remembered(seen: dict[str, Any]) -> tuple[str, int]:
-    """Can the first observation be told from a later output? And the last lag where it can."""
+    """Refuse a memory that forgets the first observation; also return the longest lag."""
     shares = [max(_told(one[:, k], seen["cues"]) for one in seen["probe"]) for k in LAGS]
     longest = max((k for k, share in zip(LAGS, shares, strict=True) if share >= TOLD), default=0)
     if longest:
@@ -284,9 +285,9 @@ def remembered(seen: dict[str, Any]) -> tuple[str, int]:
 
 
 def _told(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"]) -> float:
-    """The share of cues that the nearest mean output names, of half of them, by the other half.
+    """Return the share of cues in one half that the nearest mean output of the other identifies.
 
-    Noise of a hundredth of the outputs' size hides echoes that nobody could learn from.
+    Noise of a hundredth of the outputs' size hides echoes that are too weak for learning.
     """
     rng, half = np.random.default_rng(1), len(cues) // 2
     ys = ys + 0.01 * np.sqrt(np.mean(ys**2)) * rng.normal(size=ys.shape)
@@ -298,6 +299,6 @@ def _told(ys: Float[np.ndarray, "tape out"], cues: Integer[np.ndarray, " tape"])
 def _differs(
     got: Float[np.ndarray, "model step out"], want: Float[np.ndarray, "model step out"]
 ) -> int | None:
-    """The first step at which outputs [model, step, out] differ by a bit; None if none does."""
+    """Return the first step at which outputs [model, step, out] differ in any bit, or None."""
     unequal = np.any(~(got == want), axis=(0, 2))
     return int(np.argmax(unequal)) if unequal.any() else None

@@ -1,7 +1,7 @@
-"""One memory on many tapes, as it is built and moved: three programs for all gates to look at.
+"""Outputs of one memory on many tapes, as built and moved: three programs serve all gates.
 
 A program takes a `pair`: a memory whose trainable arrays have a first axis of two, so that a single
-compilation answers for both.
+compilation serves both.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 
 from mmrl.monoid.testing import errors, products
 
-LONG, END = 10_000, 100  # steps of the long tape, and how many count as early and as late
+LONG, END = 10_000, 100  # steps of the long tape, and of its early and its late part
 CUES = 120  # tapes of the probe, which differ in their first observation
 PASTS = {
     "past": "a past that is larger by 100",
@@ -24,13 +24,13 @@ PASTS = {
     "infinity": "an infinity in the past",
     "state": "a state of NaN",
 }
-"""What is done to an episode before a `begin`, in words."""
+"""Changes to the episode before a `begin`, in words."""
 READERS = {"tape": "over a tape", "steps": "step by step", "ahead": "by `lookahead`"}
-"""The ways to read an episode, in words."""
+"""Modes of reading an episode, in words."""
 
 
 def alike(function: Callable) -> Callable:
-    """`function(model, …)` for both models of a pair, compiled; what is no array is static."""
+    """Compile `function(model, …)` for both models of a pair; only arrays are traced."""
 
     @eqx.filter_jit
     def of_both(pair: Any, *others: Any) -> PyTree:
@@ -42,12 +42,15 @@ def alike(function: Callable) -> Callable:
 
 
 def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
-    """Outputs [model, step, out] of all tapes and of all ways to read one, by name.
+    """Return the outputs [model, step, out] of all tapes and all modes of reading, by name.
 
-    An episode begins at step `cut`, but not in "whole" and "later changed". In "probe", [model,
-    tape, step, out], the first observation is one of `size` cards, whose numbers are "cues". In
-    "ways", by who reads the first half and who the second, and in "next", the outputs of looking
-    ahead, [model, tape, step, out], tapes are the clean one and then those of `PASTS`.
+    An episode begins at step `cut`, except in "whole" and "later changed". In "probe", [model,
+    tape,
+    step, out], the first observation is one of `size` cards, whose numbers are "cues". In "ways",
+    keyed
+    by the modes that read the first and the second half, and in "next", the outputs of looking
+    ahead,
+    [model, tape, step, out], the clean tape comes first and the tapes of `PASTS` follow.
     """
     rng, steps = np.random.default_rng(2), longest + 1
     clean, cut = rng.normal(size=(steps, size)).astype(np.float32), steps // 2
@@ -56,7 +59,7 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
     xs["past"][:cut] += 100
     xs["nan"][cut - 2], xs["infinity"][cut - 2] = np.nan, np.inf
     xs["later changed"][cut:] = rng.normal(size=(steps - cut, size))
-    cues = np.arange(CUES) // 2 % size  # as many of each in either half
+    cues = np.arange(CUES) // 2 % size  # both halves contain each cue equally often
     cards = np.repeat(clean[None], CUES, axis=0)
     cards[:, 0] = 2 * np.eye(size)[cues]
     rows = np.concatenate([np.stack(list(xs.values())), cards])
@@ -69,7 +72,7 @@ def behaved(pair: Any, size: int, longest: int) -> dict[str, Any]:
 
 
 def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, dict, Array]:
-    """`rows` are tapes with their `begins`; a `spoilt` one starts from a state of NaN."""
+    """Read the tapes `rows` with their `begins`; a `spoilt` tape starts from a state of NaN."""
 
     def start(spoilt):
         state = jax.tree.map(jnp.asarray, model.init())
@@ -79,13 +82,12 @@ def _all(model: Any, rows: Array, begins: Array, spoilt: Array) -> tuple[Array, 
     starts = jax.vmap(start)(spoilt)
     tapes = jax.vmap(lambda *row: model(*row)[1])(starts, rows, begins)
     few = jax.tree.map(lambda x: x[: len(PASTS) + 1], (starts, rows, begins))
-    # One after the other, so that equal numbers are rounded equally.
+    # Run the tapes one after the other, so that equal numbers are rounded equally.
     return tapes, *jax.lax.map(lambda row: _ways(model, *row), few)
 
 
 def _ways(model: Any, start: PyTree, xs: Array, begin: Array) -> tuple[dict, Array]:
-    """Outputs [step, out] by who reads the first half of an episode, and who then goes on; and
-    those of looking ahead."""
+    """Return outputs [step, out] by the modes that read the two halves, and those of lookahead."""
 
     def tape(state, xs, begin, _):
         end, ys = model(state, xs, begin)
@@ -115,7 +117,7 @@ _behaved = alike(_all)
 
 
 def law_errors(pair: Any, size: int) -> dict[str, np.ndarray]:
-    """The errors of each law, [model, triple], on products of one to eight encoded observations."""
+    """Return the errors of each law, [model, triple], on products of 1 to 8 encoded inputs."""
     rng = np.random.default_rng(3)
     xs = rng.normal(size=(3, 100, 8, size)).astype(np.float32)
     return jax.device_get(_law_errors(pair, xs))
@@ -133,10 +135,11 @@ _law_errors = alike(_laws)
 
 
 def gradients(pair: Any, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(all finite, largest early slope, largest late one) of the end of a long tape, [model].
+    """Return (all finite, largest early slope, largest late slope) of the end of a tape, [model].
 
-    The late ones are those of its last observations, also where an episode begins with them: some
-    memories read what comes first, and nothing else.
+    The late slopes are those of the last observations, also where an episode begins with them,
+    because
+    some memories read only the first observations of an episode.
     """
     xs = np.random.default_rng(4).normal(size=(LONG, size)).astype(np.float32)
     finite, early, late = jax.device_get(_gradients(pair, xs))
@@ -152,7 +155,8 @@ def _slopes(model: Any, xs: Array) -> tuple[Array, Array, Array]:
         ys = model(model.init(), xs, begin)[1]
         return jnp.sum(ys[-END:] @ weights)
 
-    begins = jnp.zeros((2, LONG), bool).at[1, -END].set(True)  # one episode, and a short one last
+    # One long episode; then a long and a short one.
+    begins = jnp.zeros((2, LONG), bool).at[1, -END].set(True)
     grads = jax.vmap(jax.grad(end, (0, 1)), (None, None, 0))(floats, xs, begins)
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
     sizes = jnp.linalg.norm(grads[1], axis=2)

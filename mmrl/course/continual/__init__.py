@@ -1,5 +1,5 @@
-"""Rivals of CLEAR where tasks come one after another, and measures of what is kept.
+"""Rivals of CLEAR for tasks that come one after another, and measures of forgetting.
 
-`cycles` plays tasks in turn, by one of the `schedules`, and measures what is kept; `ewc` and
-`progress` are other agents for them, which have to be told when a task ends.
+`cycles` plays tasks in turn, in the order of one of the `schedules`, and measures how much is kept.
+`ewc` and `progress` are other agents, which need to be notified when a task ends.
 """

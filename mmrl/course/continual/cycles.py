@@ -1,23 +1,25 @@
-"""One task after another: training in cycles, evaluation of all tasks at all times, and measures.
+"""Training on tasks in cycles, evaluation of all tasks at all times, and measures of forgetting.
 
 Rolnick et al. 2019, Section 4. An agent here is a module with
 
     init(config, env, params, key, tasks=tasks) -> state  state.net acts, state.kept remembers
-    enter(config, env, params, state, tasks) -> state     other environments from here on
+    enter(config, env, params, state, tasks) -> state     continue in other environments
     iterate(config, env, params, state) -> state, (loss, measures, finite)
     leave(config, env, params, state) -> state            a task ends
 
-`clear` does nothing in `leave`, since CLEAR needs no boundaries; `ewc` does.
+In `clear`, `leave` does nothing, because CLEAR does not need boundaries; `ewc` uses it.
 
 Scores are means over the episodes of an evaluation with frozen weights, for each task, whether it
 is being trained or not: arrays of [stage, block, task], or [time, task]. Each of `POLICIES` plays
-as many, from the same keys: actions are sampled, as the paper does, and greedy beside it, because a
-policy that is nearly uniform can be perfect where only its likeliest action counts.
+the same number of episodes from the same keys: one samples actions, as the paper does, and the
+other is greedy, because a policy that is nearly uniform can be perfect if only its likeliest action
+counts.
 
-At the end of a stage its own tasks are scored before `leave`, by what learned them, and all others
-after it, by what is kept. So the first says what was learned, and what a compression loses of it
-counts as forgotten; the second says what the agent is worth from then on, with all that `leave` did
-to earlier tasks. Where `kept` is `net`, as in CLEAR and EWC, `leave` must not change the network.
+At the end of a stage, the tasks of the stage are scored before `leave`, with the network that
+learned them, and all other tasks after it, with the network that is kept. The first score measures
+learning; whatever a compression loses of it counts as forgotten. The second measures the agent
+that continues, including the effect of `leave` on earlier tasks. If `kept` is `net`, as in CLEAR
+and EWC, `leave` must not change the network.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +45,7 @@ POLICIES: Policies = {"sampled": sampled, "greedy": mode}
 
 
 class Played(NamedTuple):
-    """Scores of one policy."""
+    """The scores of one policy."""
 
     scores: Float[Array | np.ndarray, "*seed stage block task"]  # after each block
     begin: Float[Array | np.ndarray, "*seed task"]  # before all training
@@ -53,8 +55,8 @@ class Curves(NamedTuple):
     """Scores and measures along a cycle."""
 
     played: dict[str, Played]  # by each policy
-    measures: PyTree  # of the agent: means over each block, [stage, block]
-    finite: Bool[Array | np.ndarray, "*seed"]  # were all losses and rewards?
+    measures: PyTree  # diagnostics of the agent: means over each block, [stage, block]
+    finite: Bool[Array | np.ndarray, "*seed"]  # True if all losses and rewards were finite
 
 
 def evaluate(
@@ -66,7 +68,7 @@ def evaluate(
     episodes: int,
     policies: Policies = POLICIES,
 ) -> dict[str, Float[Array, " task"]]:
-    """Each policy's mean return in each task of a family."""
+    """Return each policy's mean return in each task of a family."""
 
     def one(task, key):
         return _scores(net, env, of_task(params, task), key, episodes, policies)
@@ -84,11 +86,12 @@ def cycle(
     key: PRNGKeyArray,
     policies: Policies = POLICIES,
 ) -> tuple[Any, Curves]:
-    """Train through a schedule in one family of tasks: `config.blocks` blocks for each of its rows.
+    """Train through a schedule in one family of tasks, with `config.blocks` blocks per row.
 
-    A pure function of the key, to be jitted whole and vmapped over seeds, configs and schedules:
-    all protocols with as many stages are one program. `schedules` has some. `tasks`
-    is how many tasks are evaluated, and how many the schedule may name.
+    This is a pure function of the key: jit it as a whole, and vmap it over seeds, configs and
+    schedules. All schedules with the same number of stages share one program; `schedules` builds
+    some.
+    `tasks` is the number of tasks that are evaluated and that the schedule may name.
     """
     if isinstance(schedule, np.ndarray) and not np.isin(schedule, range(tasks)).all():
         raise ValueError(
@@ -101,7 +104,7 @@ def cycle(
             f"`schedule` must have a column for each of {config.environments} environments; got "
             f"{schedule.shape[1]}."
         )
-    if config.horizon is None:  # a rate falls over all stages
+    if config.horizon is None:  # the learning rate decays over all stages
         whole = float(config.blocks * len(schedule))
         config = eqx.tree_at(lambda c: c.horizon, config, whole, is_leaf=lambda x: x is None)
     init_key, first_key, key = jax.random.split(_random.one_key(key), 3)
@@ -111,7 +114,7 @@ def cycle(
         learned = evaluate(state.net, env, params, tasks, key, config.episodes, policies)
         if left.kept is left.net:
             return learned
-        again = jax.random.clone(key)  # both play the same episodes
+        again = jax.random.clone(key)  # both evaluations play the same episodes
         kept = evaluate(left.kept, env, params, tasks, again, config.episodes, policies)
         own = jnp.isin(jnp.arange(tasks), state.tasks)
         return jax.tree.map(partial(jnp.where, own), learned, kept)
@@ -149,10 +152,11 @@ def tour(
     report: Callable[[int, int, dict[str, Float[np.ndarray, " task"]]], None] | None = None,
     policies: Policies = POLICIES,
 ) -> tuple[Any, Curves]:
-    """`cycle` through different environments with shared spaces: (env, params) each.
+    """Run `cycle` through different environments with shared spaces, (env, params) each.
 
-    Not one program but a few for each game, to begin, train, end and evaluate, compiled once each.
-    `report`, if given, is called with (stage, block, scores) after each block.
+    This uses a few programs per game (to begin, train, end and evaluate), each compiled once.
+    `report`,
+    if given, is called with (stage, block, scores) after each block.
     """
     jit = [_compile(agent, config, env, params, policies) for env, params in games]
     init_key, key = jax.random.split(_random.one_key(key))
@@ -198,7 +202,7 @@ def _stack(trees: Sequence[PyTree]) -> PyTree:
 
 
 def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies):
-    """(enter, block, leave, play) of one game."""
+    """Return the compiled functions (enter, block, leave, play) of one game."""
 
     @jax.jit
     def enter(state):
@@ -226,13 +230,16 @@ def _compile(agent: Any, config: Any, env: Any, params: Any, policies: Policies)
 
 
 def flat(played: Played) -> Float[Array | np.ndarray, "time task"]:
-    """One seed's scores in order of time, the one before all training first."""
+    """Return one seed's scores in order of time, starting with the score before all training."""
     scores = played.scores.reshape(-1, played.scores.shape[-1])
     return jnp.concatenate([played.begin[None], scores])
 
 
 def cumulative(scores: Float[Array | np.ndarray, "time task"]) -> Float[Array, "time task"]:
-    """(1/t) Σ_{s<t} r_s of each task, t = 1, 2, …: Appendix C. The last row is Figure 8's."""
+    """Compute (1/t) Σ_{s<t} r_s of each task, t = 1, 2, …
+
+    Appendix C; the last row is the quantity in Figure 8.
+    """
     steps = jnp.arange(1, len(scores) + 1, dtype=jnp.float32)
     return jnp.cumsum(jnp.asarray(scores), axis=0) / steps[:, None]
 
@@ -243,12 +250,15 @@ def retained(
     order: Sequence[int],
     after: int = 2,
 ) -> Float[np.ndarray, " share"]:
-    """The share of a stage's gain that is left `after` stages of other tasks later.
+    """Compute the share of a stage's gain that is left after `after` stages of other tasks.
 
     (r_later - r_before) / (r_end - r_before) of the stage's task, where r_before is its score
-    before all training: 1 if nothing is forgotten, 0 if all is, negative if it is worse than
-    untrained. One entry for each stage that is followed by so many stages of other tasks; NaN
-    where a stage gained nothing. 1 - this is the forgetting.
+    before
+    all training. The share is 1 if nothing is forgotten, 0 if everything is, and negative if the
+    score
+    falls below that of an untrained agent. The result has one entry per stage that `after` stages
+    of
+    other tasks follow, and NaN where a stage gained nothing. The forgetting is 1 minus this share.
     """
     scores, begin = np.asarray(scores), np.asarray(begin)
     if len(order) != len(scores):
@@ -270,11 +280,14 @@ def forward_transfer(
     alone: Float[Array | np.ndarray, " block"],
     best: float,
 ) -> Float[Array, ""]:
-    """(A - A_alone) / (best - A_alone), A being the mean score of a task while it is first trained.
+    """Compute (A - A_alone) / (best - A_alone), where A is a task's mean score during its training.
 
-    Wołczyk et al. 2021: how much of what learning it alone from scratch leaves to gain is gained
-    by what was learned before. `alone` is the score of an agent that trains on this task only, for
-    as long; `best` is the highest score there is. 0: no help; negative: it was in the way.
+    Wołczyk et al. 2021: the share of the possible improvement over training from scratch that
+    earlier
+    tasks provide. `alone` is the score of an agent that trains only on this task, for the same
+    time;
+    `best` is the highest possible score. At 0 there is no transfer; if negative, earlier tasks
+    hurt.
     """
     area, reference = jnp.mean(jnp.asarray(scores)), jnp.mean(jnp.asarray(alone))
     return (area - reference) / (best - reference)

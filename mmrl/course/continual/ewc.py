@@ -1,13 +1,13 @@
-"""Online elastic weight consolidation: parameters that mattered to earlier tasks are held in place.
+"""Online elastic weight consolidation: hold the parameters that mattered to earlier tasks.
 
-Kirkpatrick et al. 2017, with one anchor for all tasks (Schwarz et al. 2018, Section 3). What CLEAR
-is compared with: it stores no experience, but has to be told when a task ends. The agent is the
-V-trace actor-critic of `clear` with nothing replayed, and one more term in its loss,
+Kirkpatrick et al. 2017, with one anchor for all tasks (Schwarz et al. 2018, Section 3). This rival
+of CLEAR stores no experience, but must be notified when a task ends. The agent is the V-trace
+actor-critic of `clear` without replay, and with one more term in its loss,
 
     λ/2 Σ_i F_i (θ_i - θ*_i)²        at a task's end   θ* ← θ,   F ← γ_F F + F_new
 
 where F_new is the diagonal of the Fisher information of policy and value: how much each parameter
-mattered to what the network says in that task.
+affects the network's outputs in that task.
 """
 
 import dataclasses
@@ -31,10 +31,10 @@ from mmrl.replay.reservoir import Unrolls
 
 
 class Config(clear.Config):
-    """Settings of the actor-critic, without replay, and of consolidation."""
+    """Settings of the actor-critic (without replay) and of the consolidation."""
 
     capacity: int = count(0, least=0)
-    fisher_unrolls: int = count(16)  # of each environment, when a task ends
+    fisher_unrolls: int = count(16)  # unrolls per environment when a task ends
 
     replay_fraction: float = share(0.0)
     consolidation: float = weight(100.0)  # λ
@@ -42,11 +42,11 @@ class Config(clear.Config):
 
 
 class State(eqx.Module):
-    """The whole state of a run."""
+    """The complete state of a run."""
 
     learner: clear.State
     anchor: PyTree  # θ*
-    fisher: PyTree  # F, zero before the first task has ended
+    fisher: PyTree  # F, zero until the first task ends
 
     @property
     def net(self) -> Any:
@@ -55,12 +55,12 @@ class State(eqx.Module):
 
     @property
     def kept(self) -> Any:
-        """The network that plays earlier tasks: the same one."""
+        """The network that plays earlier tasks: here, the same network."""
         return self.learner.net
 
     @property
     def tasks(self) -> Tasks | None:
-        """The task of a family that each environment plays."""
+        """The task of the family that each environment plays."""
         return self.learner.tasks
 
 
@@ -102,19 +102,19 @@ def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State,
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """Estimate on further steps how much each parameter mattered to a task that ends; hold it."""
+    """Estimate on new steps how much each parameter mattered to the task that ends, and hold it."""
     learner, new = estimate_fisher(config, env, params, state.learner, state.net)
     return State(learner, trained(state.net), update_fisher(config, state.fisher, new))
 
 
 def ewc_penalty(fisher: PyTree, anchor: PyTree, net: Any) -> Float[Array, ""]:
-    """½ Σ_i F_i (θ_i - θ*_i)²: minus the logarithm of a Gaussian around θ*, less a constant."""
+    """Compute ½ Σ_i F_i (θ_i - θ*_i)²: minus the log-density around θ*, less a constant."""
     squares = jax.tree.map(lambda f, a, x: jnp.sum(f * (x - a) ** 2), fisher, anchor, trained(net))
     return 0.5 * sum(jax.tree.leaves(squares), jnp.zeros(()))
 
 
 def update_fisher(config: Any, fisher: PyTree, new: PyTree) -> PyTree:
-    """γ_F F + F_new."""
+    """Compute γ_F F + F_new."""
     return jax.tree.map(lambda f, n: config.fisher_decay * f + n, fisher, new)
 
 
@@ -126,9 +126,9 @@ def estimate_fisher(
     net: Any,
     part: Callable[[PyTree], PyTree] = lambda state: state,
 ) -> tuple[clear.State, PyTree]:
-    """F_new of `net`, on unrolls in which `learner` goes on acting, and where it stopped.
+    """Estimate F_new of `net` on unrolls in which `learner` acts; also return the acting state.
 
-    `part` is the state of `net` in that of the learner's network, if that is another one.
+    `part` extracts the state of `net` from the state of the learner's network, if they differ.
     """
 
     def step(carry, words):
@@ -148,11 +148,13 @@ def estimate_fisher(
 
 
 def information(net: Any, unrolls: Unrolls, key: PRNGKeyArray) -> PyTree:
-    """E[(∂ log p(a, v | s) / ∂θ_i)²] per step: the diagonal of the Fisher information.
+    """Estimate E[(∂ log p(a, v | s) / ∂θ_i)²] per step: the diagonal of the Fisher information.
 
-    a ~ π and v ~ N(V, 1) are drawn from the network itself, as the definition has it, whatever was
-    done. One square for a whole unroll: the scores of different steps are uncorrelated, so the
-    square of their sum is the sum of their squares on average.
+    By definition, a ~ π and v ~ N(V, 1) are sampled from the network itself, independent of the
+    actions
+    that were played. Each unroll needs only one square: the scores of different steps are
+    uncorrelated,
+    so the expected square of their sum is the sum of their expected squares.
     """
 
     def score(net, unroll, key):

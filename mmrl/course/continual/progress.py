@@ -1,21 +1,21 @@
 """Progress & Compress: learn a task in one column, then distil it into another that forgets slowly.
 
-Schwarz et al. 2018. What CLEAR is compared with: no experience is stored and the network does not
-grow, but boundaries between tasks have to be told.
+Schwarz et al. 2018. This rival of CLEAR stores no experience and its network does not grow, but it
+must be notified of the boundaries between tasks.
 
-    progress:  the active column learns by V-trace. It also sees what the knowledge base makes of
-               the observation, through an adapter; the knowledge base stands still.
-    compress:  at a task's end the knowledge base learns to act as the active column does, by
+    progress:  the active column learns by V-trace. Through an adapter, it also reads the features
+               of the knowledge base, which does not change.
+    compress:  at the end of a task, the knowledge base learns the actions of the active column, by
                KL[π_active ‖ π_base] on its steps, held by online elastic weight consolidation.
 
 Implementation details
 - Columns have one body for policy and value, unlike the networks of `clear`.
-- One adapter, into the head: h = head(f) + α ⊙ U σ(V f_base + c). The paper has one for each layer.
-- The active column goes on from task to task; only its adapter and its optimizer start anew.
+- One adapter feeds the head: h = head(f) + α ⊙ U σ(V f_base + c). The paper has one per layer.
+- The active column continues from task to task; only its adapter and its optimizer are reset.
 - The base also learns the value of the active column, ½ (V - V_active)², which is our addition.
-- While the base's Fisher information is measured the active column still acts, through its old
-  adapter on the features of the new base, which are not those it was trained with.
-- Who is evaluated: on the task in training the active column, on all others the knowledge base.
+- While the base's Fisher information is measured, the active column still acts through its old
+  adapter, on features of the new base, which differ from those it was trained with.
+- Evaluations use the active column on the current task and the knowledge base on all others.
 """
 
 import dataclasses
@@ -39,15 +39,15 @@ from mmrl.nets import Categorical, LinearHead, Net, Outputs, body
 
 
 class Config(ewc.Config):
-    """Settings of `ewc`, and of the compression."""
+    """Settings of `ewc` and of the compression."""
 
-    compress: int = count(100)  # gradient steps of the base, when a task ends
+    compress: int = count(100)  # gradient steps of the base when a task ends
 
-    compress_rate: float = positive(1e-2)  # of learning, in these
+    compress_rate: float = positive(1e-2)  # learning rate in these steps
 
 
 class Column(eqx.Module):
-    """obs → body → features → logits and value."""
+    """A network obs → body → features → logits and value."""
 
     body: Net
     head: LinearHead
@@ -59,24 +59,24 @@ class Column(eqx.Module):
     def __call__(
         self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Outputs]:
-        """The state after the tape, and the outputs at every step."""
+        """Return the state after the tape, and the outputs at every step."""
         state, features = self.body(state, obs, begin)
         return state, outputs(jax.vmap(self.read)(features))
 
     def step(
         self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Outputs]:
-        """One observation: for acting."""
+        """Return the state and outputs after one observation, for acting."""
         state, features = self.body.step(state, obs, begin)
         return state, outputs(self.read(features))
 
     def read(self, features: Float[Array, " h"]) -> Float[Array, " out"]:
-        """Logits and value, from features."""
+        """Compute logits and value from features."""
         return self.head(jnp.tanh(features))
 
 
 class Adapter(eqx.Module):
-    """α ⊙ U σ(V f + c): what the active column takes from the base."""
+    """The input that the active column takes from the base: α ⊙ U σ(V f + c)."""
 
     inward: eqx.nn.Linear
     outward: eqx.nn.Linear
@@ -93,7 +93,7 @@ class Adapter(eqx.Module):
 
 
 class Columns(eqx.Module):
-    """The active column on top of a knowledge base that takes no gradient."""
+    """An active column on top of a knowledge base that receives no gradient."""
 
     active: Column
     base: Column
@@ -106,14 +106,14 @@ class Columns(eqx.Module):
     def __call__(
         self, state: PyTree, obs: Float[Array, "time *obs"], begin: Bool[Array, " time"]
     ) -> tuple[PyTree, Outputs]:
-        """The states after the tape, and the active column's outputs at every step."""
+        """Return the states after the tape, and the active column's outputs at every step."""
         state, (own, other) = self._bodies(state, lambda body, s: body(s, obs, begin))
         return state, outputs(jax.vmap(self._read)(own, other))
 
     def step(
         self, state: PyTree, obs: Float[Array, "*obs"], begin: Bool[Array, ""]
     ) -> tuple[PyTree, Outputs]:
-        """One observation: for acting."""
+        """Return the states and outputs after one observation, for acting."""
         state, (own, other) = self._bodies(state, lambda body, s: body.step(s, obs, begin))
         return state, outputs(self._read(own, other))
 
@@ -124,7 +124,7 @@ class Columns(eqx.Module):
         begin: Bool[Array, " time"],
         next_obs: Float[Array, "time *obs"],
     ) -> tuple[PyTree, Outputs, Outputs]:
-        """Outputs at every step, and at the step after it had `next_obs` followed."""
+        """Return the outputs at every step, and at the next step if `next_obs` followed."""
         first, *mine = self.active.body.lookahead(state[0], obs, begin, next_obs)
         second, *other = _still(self.base).body.lookahead(state[1], obs, begin, next_obs)
         now, ahead = (outputs(jax.vmap(self._read)(a, b)) for a, b in zip(mine, other, strict=True))
@@ -140,7 +140,7 @@ class Columns(eqx.Module):
 
 
 def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns:
-    """Two columns of a config's `memory`, `memory_sizes` and `width`; "none" is an `mlp`."""
+    """Build two columns of a config's `memory`, `memory_sizes` and `width`; "none" is an `mlp`."""
     size = math.prod(env.observation_space(params).shape)
     actions, width = int(env.action_space(params).n), config.width
 
@@ -149,18 +149,19 @@ def columns(config: Config, env: Any, params: Any, key: PRNGKeyArray) -> Columns
         sizes: dict[str, Any] = dict(config.memory_sizes)
         net = body(config.memory, size, width, width=width, key=keys[0], **sizes)
         head = LinearHead(width, actions + 1, key=keys[1])
-        return Column(net, jax.tree.map(lambda x: 0.1 * x, head))  # almost uniform at first
+        # An almost uniform initial policy.
+        return Column(net, jax.tree.map(lambda x: 0.1 * x, head))
 
     active, base, adapter = jax.random.split(key, 3)
     return Columns(column(active), column(base), Adapter(width, actions + 1, adapter))
 
 
 class State(eqx.Module):
-    """The whole state of a run."""
+    """The complete state of a run."""
 
     learner: clear.State
-    anchor: PyTree  # of the base: θ*
-    fisher: PyTree  # of the base: F, zero before the first task has ended
+    anchor: PyTree  # θ* of the base
+    fisher: PyTree  # F of the base, zero until the first task ends
 
     @property
     def net(self) -> Columns:
@@ -174,7 +175,7 @@ class State(eqx.Module):
 
     @property
     def tasks(self) -> Tasks | None:
-        """The task of a family that each environment plays."""
+        """The task of the family that each environment plays."""
         return self.learner.tasks
 
 
@@ -189,7 +190,7 @@ def init(
     make: Make = columns,
     tasks: Tasks | None = None,
 ) -> State:
-    """Fresh columns and environments."""
+    """Build new columns and environments."""
     check(config, env, params)
     learner = clear.init(config, env, params, key, make, tasks)
     anchor = trained(learner.net.base)
@@ -197,7 +198,7 @@ def init(
 
 
 def enter(config: Config, env: Any, params: Any, state: State, tasks: Tasks | None = None) -> State:
-    """Put the agent into fresh episodes of other `tasks`; all else stays."""
+    """Start new episodes of other `tasks`; keep the rest of the agent."""
     learner = clear.enter(config, env, params, state.learner, tasks)
     return dataclasses.replace(state, learner=learner)
 
@@ -209,7 +210,7 @@ def iterate(config: Config, env: Any, params: Any, state: State) -> tuple[State,
 
 
 def leave(config: Config, env: Any, params: Any, state: State) -> State:
-    """Compress: teach the base what the active column does, then measure what mattered to it."""
+    """Compress: distil the active column into the base, then estimate which parameters mattered."""
     rule = optimizer(config, config.compress_rate)
     loop_key, adapter_key, key = jax.random.split(state.learner.key, 3)
     words, key_of = _random.as_words(jax.random.split(loop_key, config.compress))
@@ -235,7 +236,7 @@ def leave(config: Config, env: Any, params: Any, state: State) -> State:
 
 
 def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Float[Array, ""]:
-    """KL[π_active ‖ π_base] + ½ (V_base - V_active)² on the active column's steps, and the pull."""
+    """Compute KL[π_active ‖ π_base] + ½ (V_base - V_active)² on active steps, plus the penalty."""
     steps = unrolls.steps
     obs = steps.obs.astype(jnp.float32)
     said: Any = jax.vmap(base)(unrolls.state[1], obs, steps.begin)[1]
@@ -246,11 +247,11 @@ def distillation(base: Column, config: Config, unrolls: Any, state: State) -> Fl
 
 
 def outputs(numbers: Float[Array, "*time out"]) -> Outputs:
-    """Logits, and the value, which has no auxiliary one beside it."""
+    """Split numbers into logits and a value, without an auxiliary value."""
     value = numbers[..., -1]
     return Outputs(Categorical(numbers[..., :-1]), value, value)
 
 
 def _still(net: Any) -> Any:
-    """The network, with no gradient for its parameters."""
+    """Return the network with gradients stopped at its parameters."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, net)

@@ -1,8 +1,8 @@
-"""Checks that a reader can run on work of their own.
+"""Checks that readers run on their own work.
 
-The modules `chapter_00`, `chapter_01`, … check the exercises of the course, and answer a known
-mistake with a hint. `verdict` says whether a training run gave what was expected, and stops
-nothing. Whether an operation of your own is a monoid, `mmrl.monoid.laws` tells.
+The modules `chapter_00`, `chapter_01`, … check the exercises of the course, with a hint for each
+known mistake. `verdict` compares a training run with what was expected, and never stops a notebook.
+To check whether your own operation is a monoid, use `mmrl.monoid.laws`.
 """
 
 from mmrl.course.exercises.answers import Exercise, Mistake, NotYet

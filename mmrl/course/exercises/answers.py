@@ -1,7 +1,7 @@
-"""Exercises: what a right answer does on many cases, and what each known mistake does instead.
+"""Exercises: compare an answer with the right one and with known mistakes, on many cases.
 
-A right answer is told so. An answer left open, `...`, is no error, so that a notebook runs to its
-end. Anything else raises `NotYet`: one calm line that names the mistake.
+A right answer is confirmed. An open answer, `...`, is not an error, so that a notebook runs to its
+end. Any other answer raises `NotYet` with one calm line that names the mistake.
 """
 
 import dataclasses
@@ -12,34 +12,38 @@ import jax
 import numpy as np
 
 Arguments = tuple[Any, ...]
-LONGEST = 120  # characters of a case or an error in a hint
+LONGEST = 120  # characters of a case or of an error in a hint
 
 
 class NotYet(Exception):
     """An answer is not right yet; the message is a hint."""
 
     def _render_traceback_(self) -> list[str]:
-        """The text that IPython shows: the hint, without the lines of code that led here."""
+        """Return the text that IPython shows: the hint, without a traceback."""
         return [f"✗ {self}"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Mistake:
-    """A wrong answer that readers give, and the hint that helps them on."""
+    """A common wrong answer, and the hint for readers who give it."""
 
-    answer: Any  # of the same kind as the right answer: a function, or a value
+    answer: Any  # a function or a value, like the right answer
     hint: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Exercise:
-    """Call it with an answer.
+    """An exercise; call it with an answer to check it.
 
-    `wanted` is a right answer: a function, then `cases` draws its arguments, one tuple per case; or
-    a number, an array or a pytree of them, then there are no cases. An answer is right if it equals
-    `wanted` within `tolerance`, absolute for numbers below 1 and relative above, on every case.
-    Flags and whole numbers, texts too, must be equal. `stops` are words of an error that readers
-    meet, and the hint that is told after them.
+    `wanted` is a right answer. If it is a function, `cases` draws its arguments, one tuple per
+    case; if
+    it is a number, an array or a pytree of them, there are no cases. An answer is right if it
+    equals
+    `wanted` within `tolerance` on every case, absolute for numbers below 1 and relative above.
+    Flags,
+    whole numbers and texts must be equal. `stops` maps words of common errors to the hints that
+    follow
+    them.
     """
 
     name: str  # chapter and number, "2.1"
@@ -50,7 +54,7 @@ class Exercise:
     tolerance: float = 1e-4
 
     def __call__(self, answer: Any) -> None:
-        """Say that `answer` is right, or still open; else raise `NotYet` with a hint."""
+        """Confirm a right answer and report an open one; else raise `NotYet` with a hint."""
         cases = self._cases()
         if _open(_result(answer, cases[0])):
             print(f"Exercise {self.name} is not answered yet: replace the dots above.")
@@ -59,7 +63,7 @@ class Exercise:
         print(f"✓ Exercise {self.name}: right, on {self._extent(len(cases))}.")
 
     def graded(self, answer: Any) -> None:
-        """Raise `NotYet` with a hint unless `answer` is right, also while it is open."""
+        """Raise `NotYet` with a hint unless `answer` is right; an open answer also raises it."""
         cases = self._cases()
         if _open(_result(answer, cases[0])):
             raise NotYet(f"Exercise {self.name}: it was left open.")
@@ -77,7 +81,7 @@ class Exercise:
         return "the value asked for" if self.cases is None else f"all {cases} cases"
 
     def _hint(self, answer: Any, cases: list[Arguments]) -> str | None:
-        """The hint of the mistake that the answer repeats on every case."""
+        """Return the hint of a mistake that gives the same results as the answer on every case."""
         results = [_result(answer, case) for case in cases]
         if failures := [pair for pair in zip(results, cases, strict=True) if _failed(pair[0])]:
             return self._after(*failures[0])
@@ -89,7 +93,7 @@ class Exercise:
         return None
 
     def _after(self, failure: "Failure", case: Arguments) -> str | None:
-        """A known error, and the hint that belongs to it."""
+        """Return a known error and its hint."""
         hint = next((hint for words, hint in self.stops if words in failure.words), None)
         return hint and f"{failure.words}{_given(case)}. {hint}"
 
@@ -97,7 +101,7 @@ class Exercise:
         return not _failed(other) and _difference(result, other, self.tolerance) is None
 
     def _compare(self, answer: Any, case: Arguments) -> str | None:
-        """The flaw of the answer in one case, in words; None if there is none."""
+        """Describe how the answer differs in one case; None if it does not."""
         result = _result(answer, case)
         if _open(result):
             return f"a part of it is still `...`{_given(case)}."
@@ -110,7 +114,7 @@ class Exercise:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """An event in the place of a result."""
+    """An error that an answer raised, in place of its result."""
 
     words: str
 
@@ -122,7 +126,7 @@ def _failed(result: Any) -> bool:
 def _result(answer: Any, case: Arguments) -> Any:
     if not callable(answer):
         return answer
-    # An answer may work in place; what it was given must stay as it was.
+    # Copy the arguments, because an answer may change them in place.
     case = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, case)
     try:
         return _listed(answer(*case))
@@ -139,14 +143,14 @@ def _listed(result: Any) -> Any:
 
 
 def _open(result: Any) -> bool:
-    """Is there a `...` in it, or did it stop at one?"""
+    """Return True if the result contains a `...`, or if the answer stopped at one."""
     if _failed(result):
         return "ellipsis" in result.words.lower()
     return any(leaf is ... for leaf in jax.tree.leaves(result))
 
 
 def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
-    """How a result differs from the wanted one, in words; None if it does not."""
+    """Describe how a result differs from the wanted one; None if it does not."""
     if not isinstance(wanted, list | tuple):
         return _leaf(result, wanted, tolerance)
     if result is None:
@@ -159,7 +163,7 @@ def _difference(result: Any, wanted: Any, tolerance: float) -> str | None:
 
 
 def _parts(result: Any) -> list[Any]:
-    """The entries of a list or a tuple, the rows of an array, or the result by itself."""
+    """Return the entries of a list or a tuple, the rows of an array, or the result by itself."""
     return list(result) if isinstance(result, list | tuple) or np.ndim(result) else [result]
 
 
@@ -172,7 +176,7 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
         return "it gives None, as a function without a `return` does"
     try:
         result, wanted = _array(result), np.asarray(wanted)
-    except Exception:  # rows of unequal length, a tracer, a key
+    except Exception:  # for example rows of unequal length, a tracer or a key
         return f"it gives {type(result).__name__}, which is no number or array"
     exact, numeric = wanted.dtype.kind in "biuU", result.dtype.kind in "biufc"
     if not numeric and wanted.dtype.kind != result.dtype.kind:
@@ -201,7 +205,7 @@ def _leaf(result: Any, wanted: Any, tolerance: float) -> str | None:
 
 
 def _array(x: Any) -> np.ndarray:
-    """`x` as an array, with fractions and the like as floats."""
+    """Return `x` as an array, with numbers such as fractions as floats."""
     array = np.asarray(x)
     return array if array.dtype.kind in "biufcU" else array.astype(float)
 
@@ -211,7 +215,7 @@ def _short(value: np.generic) -> str:
 
 
 def _given(case: Arguments) -> str:
-    """The case, as far as it can be shown in a line."""
+    """Return the case as text, shortened to one line."""
     if not case:
         return ""
     with np.printoptions(precision=3, threshold=8, edgeitems=3, suppress=True):
@@ -223,14 +227,16 @@ def _given(case: Arguments) -> str:
 def _words(x: Any) -> str:
     try:
         return str(np.asarray(x)) if hasattr(x, "shape") else str(x)
-    except Exception:  # a key of `jax.random`, for one
+    except Exception:  # for example a key of `jax.random`
         return str(x)
 
 
 @dataclasses.dataclass(frozen=True)
 class Counted(Exercise):
-    """An exercise whose answers are judged by counts: `words` say of each what there is so many
-    of, more or fewer than wanted."""
+    """An exercise whose answers are judged by counts.
+
+    `words` are the names of the counts in hints: there are more or fewer of them than wanted.
+    """
 
     words: tuple[str, ...] = ()
 
@@ -246,7 +252,7 @@ class Counted(Exercise):
 def _counts(answer: Any, case: tuple[Any, ...]) -> tuple[int, ...] | None:
     try:
         found = answer(*case)
-    except Exception:  # named by the exercise
+    except Exception:  # the exercise reports the error
         return None
     whole = isinstance(found, tuple) and all(isinstance(count, int) for count in found)
     return found if whole else None

@@ -1,4 +1,4 @@
-"""Verdicts on a training run: what it was expected to give, and what it gave here.
+"""Verdicts on a training run: compare its result here with the expected range.
 
 Training is chaotic in rounding: two processors that round one sum differently end with different
 agents. So a notebook asserts algebra, which holds everywhere, and judges its agents by `verdict`.
@@ -15,7 +15,7 @@ def verdict(
     above: SupportsFloat = -math.inf,
     below: SupportsFloat = math.inf,
 ) -> None:
-    """Say whether `above` < `came` < `below`, as expected of `what`; stop nothing if it is not."""
+    """Report whether `above` < `came` < `below`, as expected of `what`; never raise an error."""
     value, ends = float(came), {"above": float(above), "below": float(below)}
     expected = " and ".join(f"{word} {x:.3g}" for word, x in ends.items() if math.isfinite(x))
     if ends["above"] < value < ends["below"]:

@@ -1,8 +1,8 @@
 """Experiments of the course: every number and curve of the book comes from one of these.
 
-A file `experiment_<name>.py`, in the folder of a chapter or in this one, holds a `GRID`, which
-describes how it becomes rows of `out/<name>.jsonl`, each with its provenance. A run skips what the
-file already holds, stops before `minutes` are over, and ends with a list of what remains. `quick`
+A file `experiment_<name>.py`, in this folder or in that of a chapter, contains a `GRID`, which
+describes the cells and their rows in `out/<name>.jsonl`, each with its provenance. A run skips rows
+that the file has, stops before `minutes` are over, and ends with a list of what remains. `quick`
 selects sizes that only show that everything runs; such rows contain `"quick": true`.
 """
 
@@ -18,7 +18,7 @@ EXPERIMENTS = {
     path.stem.removeprefix("experiment_"): f"mmrl.course.{path.parent.name}.{path.stem}"
     for path in _FILES
 }
-"""Name of each experiment and its module, in the order of chapters."""
+"""The module of each experiment by name, in the order of chapters."""
 
 
 def run(

@@ -1,8 +1,8 @@
-"""Where jobs run: on the cores of this machine, or on a cluster with Slurm, by submitit.
+"""Start jobs on the cores of this machine, or on a cluster with Slurm, by submitit.
 
-submitit starts a job and says when it has ended. It pickles what it is to call, and what came of
-that; here the one is a list of words, and the other is never read, because results are the files of
-JSON that `parts` writes and reads.
+submitit starts a job and reports its end. It pickles its function call and the result. Here, the
+call is a list of words, and the result is never read, because jobs write their rows to JSON files,
+which `parts` reads.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ FOREVER = 60 * 24 * 365  # minutes
 
 
 def words(name: str, out: pathlib.Path, quick: bool) -> list[str]:
-    """The command of a job, which ends in the names of its cells."""
+    """Return the command of a job, which ends in the names of its cells."""
     own = ["experiment", name, "--out", str(out), *["--quick"] * quick, "--unit"]
     return [sys.executable, "-m", "mmrl", *own]
 
 
 def local(log: pathlib.Path, command: Sequence[str], jobs: int) -> Start:
-    """How a job is started on this machine: with its share of the cores, and of the GPUs if any.
+    """Return a function that starts a job on this machine, on its share of the cores and GPUs.
 
     Raises `ValueError` without submitit.
     """
@@ -38,7 +38,7 @@ def local(log: pathlib.Path, command: Sequence[str], jobs: int) -> Start:
 
     def start(names: Sequence[str], place: int) -> Any:
         own = share(all_cores, place, jobs)
-        settings = [*_gpus(place, jobs), f"NPROC={len(own)}"]  # the latter for XLA's threads
+        settings = [*_gpus(place, jobs), f"NPROC={len(own)}"]  # NPROC limits XLA's threads
         with _passing_on(own, log / "controllers.err"):
             return _called(executor, ["env", *settings, *command, *names])
 
@@ -55,16 +55,16 @@ def slurm(
     cpus: int | None = None,
     partition: str | None = None,
 ) -> Start:
-    """How a job of a name is submitted to Slurm. `memory` is in GB.
+    """Return a function that submits a job with a name to Slurm. `memory` is in GB.
 
-    What is None is as the cluster, or a variable of sbatch, has it. Raises `ValueError` without
-    submitit or Slurm.
+    If an argument is None, the default of the cluster or a variable of sbatch applies. Raises
+    `ValueError` without submitit or Slurm.
     """
     submitit = _submitit()
     if not (shutil.which("sbatch") and shutil.which("srun")):
         raise ValueError(
-            "`submit` can be slurm only where Slurm is: there is no `sbatch` here. Log in to the "
-            "cluster, or take `--submit local`, which uses the cores of this machine."
+            "`submit` must be local where Slurm is not installed, got slurm. Log in to the "
+            "cluster, or use `--submit local`, which uses the cores of this machine."
         )
     executor = submitit.SlurmExecutor(log)
     executor.update_parameters(
@@ -73,29 +73,29 @@ def slurm(
         mem=None if memory is None else f"{math.ceil(1024 * memory)}M",
         cpus_per_task=cpus,
         partition=partition,
-        # Since Slurm 22.05 a step does not have the cores of its job unless it asks for them, too.
+        # Since Slurm 22.05, a step gets the cores of its job only if it requests them, too.
         srun_args=None if cpus is None else [f"--cpus-per-task={cpus}"],
     )
     return lambda names, place: _called(executor, [*command, *names])
 
 
 def cores() -> list[int]:
-    """The CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # on Linux
+    """Return the CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # only on Linux
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def share(things: Sequence[Any], place: int, places: int) -> list[Any]:
-    """The cores or GPUs of one job: some of its own, or one that it shares where there are few."""
+    """Return the cores or GPUs of one job: exclusive ones, or a shared one if there are too few."""
     return list(things[place::places]) or [things[place % len(things)]]
 
 
 @contextlib.contextmanager
 def _passing_on(own: Sequence[int], errors: pathlib.Path) -> Iterator[None]:
-    """Processes that are started here may use some cores, and complain to a file.
+    """Restrict processes started here to some cores, and redirect their errors to a file.
 
-    Those by which submitit watches its jobs would else fill the terminal at Ctrl-C.
+    Otherwise the processes with which submitit watches its jobs would fill the terminal at Ctrl-C.
     """
     errors.parent.mkdir(parents=True, exist_ok=True)
     all_cores, terminal = cores(), os.dup(2)
@@ -111,27 +111,27 @@ def _passing_on(own: Sequence[int], errors: pathlib.Path) -> Iterator[None]:
 
 
 def _pin(own: Sequence[int]) -> None:
-    if hasattr(os, "sched_setaffinity"):  # on Linux
+    if hasattr(os, "sched_setaffinity"):  # only on Linux
         os.sched_setaffinity(0, own)
 
 
 def _gpus(place: int, jobs: int) -> list[str]:
-    """Words for `env` on the GPUs of a job: which, and how much of the memory if it shares one.
+    """Return words for `env` that select the GPUs of a job, and its share of a GPU's memory.
 
-    submitit hides all of them, unless asked.
+    By default, submitit hides all GPUs.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = _visible()
     if named == "" or not gpus:
         return [] if named == "" else ["-u", "CUDA_VISIBLE_DEVICES"]
     own = [f"CUDA_VISIBLE_DEVICES={','.join(share(gpus, place, jobs))}"]
-    if jobs > len(gpus):  # JAX takes three quarters of the memory, unless told otherwise
+    if jobs > len(gpus):  # by default, JAX reserves three quarters of the memory
         own += [f"XLA_PYTHON_CLIENT_MEM_FRACTION={0.75 / math.ceil(jobs / len(gpus)):.3f}"]
     return own
 
 
 def has_gpu() -> bool:
-    """Check whether there is a GPU of NVIDIA's that processes started here may use."""
+    """Return True if processes started here may use a GPU from NVIDIA."""
     return os.environ.get("CUDA_VISIBLE_DEVICES") != "" and bool(_visible())
 
 
@@ -143,7 +143,7 @@ def _visible() -> list[str]:
 
 
 def _called(executor: Any, command: list[str]) -> Any:
-    """A job that runs a command and fails as it does. Raises `RunError` if it is refused."""
+    """Start a job that runs a command and fails if it fails. Raises `RunError` if refused."""
     try:
         return executor.submit(subprocess.check_call, command)
     except _submitit().core.utils.FailedJobError as error:
@@ -151,7 +151,7 @@ def _called(executor: Any, command: list[str]) -> Any:
 
 
 def _submitit() -> Any:
-    # Otherwise it closes the handlers that others gave to `logging`.
+    # Otherwise submitit closes the `logging` handlers of other code.
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
     try:
         import submitit

@@ -1,7 +1,8 @@
 """Reference scores: every agent with its defaults, two memories, six tasks, five seeds.
 
-Nothing is set but the agent, the memory and the task: what a row says is what `mmrl train` reaches.
-The defaults were found on seeds from 100 on. Where they do not hold, another row says what `HELPS`.
+Only the agent, the memory and the task are set, so `mmrl train` reproduces a row. The defaults were
+tuned on seeds from 100 on. Where the defaults do not suffice, another row has the changes in
+`HELPS`.
 
 An agent has learned if its last evaluation is at least the task's `LEVELS`, and stayed if that is
 95 % of the way from the worst return to its best evaluation. Each evaluation plays 32 episodes
@@ -31,7 +32,7 @@ LEVELS = {
     "popgym-PositionOnlyCartPoleEasy-v0": (0.0, 0.9),
     "popgym-CountRecallEasy-v0": (-1.0, 0.9),
 }
-"""The worst return of each task, and the one from which on it counts as learned."""
+"""The worst return of each task, and the return from which it counts as learned."""
 HELPS: dict[tuple[str, str, str], dict[str, Any]] = {
     ("popgym-RepeatFirstEasy-v0", "ppo", "lru"): {"blocks": 48},
     **{("popgym-RepeatPreviousEasy-v0", a, "gru"): {"gamma": 0.5} for a in ("dqn", "r2d2", "ppg")},
@@ -44,15 +45,18 @@ HELPS: dict[tuple[str, str, str], dict[str, Any]] = {
         for m in MEMORIES
     },
 }
-"""What helps where a default does not hold. On other seeds it was tried with DQN, R2D2 and PPG on
-RepeatPrevious, and with DQN's, PPO's and CLEAR's LRU on CountRecall; the rest is by analogy."""
+"""Changes that help where a default does not suffice.
+
+They were tried on other seeds with DQN, R2D2 and PPG on RepeatPrevious, and with the LRU of DQN,
+PPO and CLEAR on CountRecall; the others are by analogy.
+"""
 STAYED = 0.95
 QUICK: dict[str, Any] = {"blocks": 2, "episodes": 4, "width": 8}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One agent with one memory on one task, with its defaults or with what `HELPS`."""
+    """One agent with one memory on one task, with its defaults or with the changes in `HELPS`."""
 
     task: str
     agent: str
@@ -61,32 +65,32 @@ class Cell:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The settings that are not the agent's defaults."""
+        """The settings that differ from the agent's defaults."""
         return HELPS[self.task, self.agent, self.memory] if self.helped else {}
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         changes = (f"{name}={value}" for name, value in self.changes.items())
         return ", ".join((self.task, self.agent, self.memory, *changes))
 
     def setup(self, quick: bool = False) -> Setup:
-        """The run of the cell."""
+        """Return the setup of the cell's run."""
         changes = {"memory": self.memory} | self.changes | (QUICK if quick else {})
         config = dataclasses.replace(find(self.agent).Config(), **changes)
         return Setup(env=self.task, agent=self.agent, config=config, seeds=SEEDS)
 
 
 def cells() -> list[Cell]:
-    """The whole grid, task by task, and then what helps where a default does not hold."""
+    """Return all cells, task by task, and then the cells with changes from `HELPS`."""
     grid = [Cell(task, agent, m) for task in LEVELS for agent in AGENTS for m in MEMORIES]
     return [*grid, *(Cell(*which, helped=True) for which in HELPS)]
 
 
 def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
-    """A run to its end from where it was left, and CPU-seconds per agent up to each evaluation.
+    """Finish a run from its last checkpoint; return it and CPU-seconds at each evaluation.
 
-    Those are with compilation, and unknown where a run was taken up again.
+    CPU-seconds are per agent and include compilation; they are None if the run was resumed.
     """
     run, cpu = Run(setup, folder, resume=Folder(folder).description() is not None), []
     whole, began = not run.history, time.process_time()
@@ -96,7 +100,7 @@ def train(setup: Setup, folder: pathlib.Path) -> tuple[Run, list[float] | None]:
 
 
 def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
-    """Train a cell's agents in a folder of their own, from where they were left, and tell of it."""
+    """Train a cell's agents in a separate folder, resuming if possible, and return the row."""
     setup = cell.setup(quick)
     run, cpu = train(setup, folder)
     returns = np.array([row["returns"] for row in run.history]).T
@@ -116,7 +120,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
 def scores(
     task: str, returns: Float[np.ndarray, "seed eval"], env_steps: Float[np.ndarray, " eval"]
 ) -> Row:
-    """Final and best returns, areas, and when a task was learned: seed by seed and together."""
+    """Return final and best returns, areas, and steps to learn the task: per seed and pooled."""
     worst, level = LEVELS[task]
     final, best = returns[:, -1], returns.max(1)
     learned, stayed = final >= level, final - worst >= STAYED * (best - worst)
@@ -134,7 +138,7 @@ def scores(
 
 
 def say(row: Row) -> str:
-    """A row in a few words."""
+    """Summarize a row in a few words."""
     low, high = row["interval_95"]
     kept = f"{row['learned_and_stayed']} of {len(row['seeds'])} learned and stayed"
     return f"{row['interquartile_mean']:.2f} [{low:.2f}, {high:.2f}], {kept}"

@@ -1,18 +1,19 @@
-"""Catastrophic forgetting, and what stops it.  Rolnick et al. 2019, Figures 1-8 and 13, small.
+"""Catastrophic forgetting and its remedies.  Rolnick et al. 2019, Figures 1-8 and 13, small.
 
-One network meets tasks in cycles, and every evaluation is of all tasks, with frozen weights. What
-is trained, in which orders and with which settings, is in `protocols`. `tuning` has what was tried
+One network meets tasks in cycles, and every evaluation covers all tasks, with frozen weights.
+`protocols` contains the agents, orders and settings. `tuning` records the settings that were tried
 for a cell: the mean score of sampled actions over all times and tasks after the first training,
-which decided, beside it that of greedy ones, and on how many seeds: all settings on `TUNING_SEEDS`,
-and those that were best there on `FINAL_SEEDS` too, since the best of many was lucky on two.
+which selects a setting; the same score of greedy actions; and the number of seeds. All settings ran
+on `TUNING_SEEDS`, and the best of these also on `FINAL_SEEDS`, because the best of many settings
+had been lucky on two seeds.
 
-`scores` are [seed][time][task], the first before all training, of the greedy policy; `cumulative`
-is their mean over time [seed][task], as in Figure 8; `shares` what is left of each stage's gain two
-stages of other tasks later, [seed][stage], and `retained` the mean of those, [seed]. All of it
-again for sampled actions, which the paper plays, is in `sampled`. What EWC and Progress & Compress
-do when a task ends plays `boundary_steps` more, which `env_steps` leaves out. CPU-seconds are per
-network, after compilation, with evaluations. The revision of eight published rows, c82e49a4c3b3,
-is that of a commit that became e03b267: the same change, onto agents in another arrangement.
+`scores` are [seed][time][task] of the greedy policy, starting before all training. `cumulative` is
+their mean over time, [seed][task], as in Figure 8. `shares` is the part of each stage's gain that
+is left after two stages of other tasks, [seed][stage], and `retained` is the mean of `shares`,
+[seed]. `sampled` has the same fields for sampled actions, which the paper plays. When a task ends,
+EWC and Progress & Compress play `boundary_steps` more, which `env_steps` does not include.
+CPU-seconds are per network, after compilation, with evaluations. Eight published rows have the
+revision c82e49a4c3b3; that commit became e03b267, the same change on a rearranged package.
 """
 
 import dataclasses
@@ -29,24 +30,24 @@ from mmrl.course.continual import cycles as continual
 from mmrl.course.continual.cycles import Curves, Played
 from mmrl.course.experiments.grid import Grid, Row, Rows, rounded
 from mmrl.course.experiments.protocols import AGENTS, SWEEPS, Cell, cells, family
-from mmrl.course.experiments.protocols import CATCH as CATCH  # for those who train with them
+from mmrl.course.experiments.protocols import CATCH as CATCH  # for code that imports it here
 from mmrl.runs import interval
 
 SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEEDS = (1000, 1001)
 FINAL_SEEDS = (1100, 1101, 1102, 1103)
 FINALISTS = 3
-TOGETHER = 4  # cells that train side by side, at most
+TOGETHER = 4  # most cells in one program
 
 
 def say(row: Row) -> str:
-    """A row in a few words: the score, and how much of what was learned is kept."""
+    """Summarize a row: the score, and the share of the learned gain that is kept."""
     kept = f", keeps {np.mean(row['retained']):.2f}" if row["order"] else ""
     return f"{row['interquartile_mean']}{kept}, {row['cpu_seconds']} s of CPU per network"
 
 
 def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
-    """Train the agents of cells that share a program, and say what they were like."""
+    """Train the agents of cells that share a program, and return their rows."""
     chosen, tuning = choose(together[0], found, quick)
     configs = [cell.config(chosen, quick) for cell in together]
     curves, seconds = train(together, configs, SEEDS)
@@ -56,7 +57,7 @@ def measure(together: Sequence[Cell], found: Rows, quick: bool) -> list[Row]:
 
 
 def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
-    """A row on a cell's agents. `curves` are [network, seed, ...]."""
+    """Return the row of a cell's agents. `curves` are [network, seed, ...]."""
     stages, networks = cell.plans.shape[1], len(cell.plans)
     steps = config.environments * config.rollout
     after = getattr(config, "fisher_unrolls", 0) + getattr(config, "compress", 0)
@@ -74,15 +75,15 @@ def tell(cell: Cell, config: Any, curves: Curves) -> dict[str, Any]:
         **tell_scores(cell, curves.played["greedy"]),
         "sampled": tell_scores(cell, curves.played["sampled"]),
         "finite": np.all(curves.finite, axis=0).tolist(),
-        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in said},  # of each block
+        "diagnostics": {k: rounded(x.mean((0, 1)).ravel()) for k, x in said},  # per block
         "settings": dataclasses.asdict(config),
     }
 
 
 def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
-    """A row on one policy's scores, [network, seed, ...]: what is learned and what is kept."""
+    """Return the fields of a row on one policy's scores, [network, seed, ...]."""
     scores, begin = (
-        # Each task is played by the network that is trained on it.
+        # The network that is trained on a task plays it.
         np.stack([x[task if len(x) > 1 else 0, ..., task] for task in range(cell.tasks)], axis=-1)
         for x in map(np.asarray, played)
     )
@@ -95,7 +96,7 @@ def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
     return {
         "scores": rounded(times),
         "cumulative": rounded(cumulative),
-        "interquartile_mean": round(middle, 4),  # of the mean over tasks
+        "interquartile_mean": round(middle, 4),  # over seeds, of the mean over tasks
         "interval_95": rounded(ends),
         "shares": rounded(shares),
         "retained": rounded([x.mean() if x.size else np.nan for x in gained]),
@@ -103,9 +104,11 @@ def tell_scores(cell: Cell, played: Played) -> dict[str, Any]:
 
 
 def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """The best setting of a sweep by sampled actions on tuning seeds, and the scores of each.
+    """Return the best setting of a sweep by sampled actions, and the scores of each setting.
 
-    Nothing if there is no sweep; what was found before if the cell that judges has a row.
+    Settings are compared on tuning seeds. Without a sweep the result is empty. If the cell that
+    judges
+    already has a row, its result is returned.
     """
     judge = cell.judge
     settings = SWEEPS.get(judge, [])
@@ -115,7 +118,7 @@ def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list
         return found[judge.name]["chosen"], found[judge.name]["tuning"]
 
     def play(tried: Sequence[dict[str, float]], seeds: Sequence[int]) -> np.ndarray:
-        """[setting, policy, seed]"""
+        """Return scores [setting, policy, seed]."""
         configs = [judge.config(setting, quick) for setting in tried]
         curves, _ = train([judge] * len(configs), configs, seeds)
         scores = (curves.played[name].scores.mean((-3, -2, -1)) for name in ("sampled", "greedy"))
@@ -140,10 +143,10 @@ def choose(cell: Cell, found: Rows, quick: bool) -> tuple[dict[str, float], list
 def train(
     together: Sequence[Cell], configs: Sequence[Any], seeds: Sequence[int]
 ) -> tuple[Curves, float]:
-    """Curves of [cell, network, seed, ...], and CPU-seconds per network."""
+    """Return the curves [cell, network, seed, ...], and CPU-seconds per network."""
     cell, plans = together[0], np.stack([cell.plans for cell in together])
     size = (*plans.shape[:2], len(seeds))
-    of = np.indices(size).reshape(3, -1)  # each lane: its cell, network and seed
+    of = np.indices(size).reshape(3, -1)  # the cell, network and seed of each agent
     numbers = np.array([jax.tree.leaves(config) for config in configs], np.float32)
     keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)[of[2]])
     structure, schedules = jax.tree.structure(configs[0]), plans[of[0], of[1]]
@@ -155,9 +158,9 @@ def train(
     return jax.tree.map(lambda x: x.reshape(*size, *x.shape[1:]), curves), seconds
 
 
-@functools.lru_cache(4)  # whose programs take memory
+@functools.lru_cache(4)  # few, because compiled programs take memory
 def _compiled(name: str, agent: str, count: int, structure: Any, shape: tuple[int, ...]):
-    """The program of whole cycles, in `shape` = (lanes, stages, environments)."""
+    """Return the program of whole cycles, in `shape` = (agents, stages, environments)."""
     env, params = family(name, count)
 
     @jax.jit
@@ -180,7 +183,7 @@ GRID = Grid(
     say,
     program=lambda cell: cell.program,
     most=TOGETHER,
-    after=lambda cell: [cell.judge.name],  # its settings
+    after=lambda cell: [cell.judge.name],  # this row has the settings of the cell
     about="Tasks in cycles: CLEAR, its parts, EWC, Progress & Compress, and who forgets.",
     decides="who forgets earlier tasks",
     turn=14,

@@ -1,13 +1,13 @@
 """The POPGym table: every task and level that we have, four memories, and the benchmark's score.
 
-Morad et al. 2023 (arXiv:2303.01859) train PPO, three times for each memory and task, and report the
-MMER: the maximum over training of the mean episodic return, here of the episodes that ended within
-a block of 65 536 steps, which is their batch. Those are the training's own episodes, of sampled
-actions. A network sees the previous action and the begin flag, as theirs do.
+Morad et al. 2023 (arXiv:2303.01859) train PPO three times for each memory and task, and report the
+MMER: the maximum over training of the mean episodic return. The mean is over the training episodes,
+with sampled actions, that end within a block of 65 536 steps, which is the paper's batch. A network
+also observes the previous action and the begin flag, as in the paper.
 
-`SETTINGS` have twice the batch of the agent's default, in as many more minibatches, and one pass
-less, so that a cell takes some minutes; all else is the default. Cells of 15 million steps, as many
-as in the paper, come last: `mmrl experiment popgym --only 15M` measures those alone.
+`SETTINGS` have twice the batch of the agent's default, twice the minibatches, and one pass less, so
+that a cell takes a few minutes; all other settings are defaults. Cells of 15 million steps, the
+length in the paper, come last: `mmrl experiment popgym --only 15M` measures only those.
 """
 
 import dataclasses
@@ -29,8 +29,9 @@ from mmrl.runs import Setup
 
 SEEDS = (0, 1, 2)
 MEMORIES = ("lru", "s5", "ffm", "gru")
-BLOCKS = {"3M": 46, "15M": 229}  # of 65 536 steps
-FIRST = ("RepeatPrevious", "RepeatFirst", "Autoencode", "MultiarmedBandit")  # tell memories apart
+BLOCKS = {"3M": 46, "15M": 229}  # blocks of 65 536 steps
+# Best at separating memories.
+FIRST = ("RepeatPrevious", "RepeatFirst", "Autoencode", "MultiarmedBandit")
 OBSERVES = ("previous_action", "begin_flag")
 SETTINGS: dict[str, Any] = {"environments": 32, "minibatches": 8, "epochs": 3, "block": 16}
 QUICK: dict[str, Any] = {"environments": 8, "block": 1, "blocks": 2, "episodes": 4, "width": 8}
@@ -47,11 +48,11 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         return f"{self.task}{self.level}, {self.memory}, {self.steps}"
 
     def setup(self, quick: bool = False) -> Setup:
-        """A run that keeps account of its own episodes."""
+        """Return the setup of a run that records the returns of its training episodes."""
         sizes = {**SETTINGS, "blocks": BLOCKS[self.steps]} | (QUICK if quick else {})
         config = dataclasses.replace(ppo.Config(), memory=self.memory, **sizes)
         task = popgym.SPECS[f"popgym-{self.task}{self.level}-v0"]()
@@ -60,7 +61,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The whole grid: 3 million steps first, then level by level, then task by task."""
+    """Return the grid: 3 million steps first, then by level, then by task."""
     tasks = dict.fromkeys((*FIRST, *popgym.LEVELS))
     return [
         Cell(task, level, memory, steps)
@@ -72,24 +73,25 @@ def cells() -> list[Cell]:
 
 
 class Tallied(NamedTuple):
-    """The inner state, and an environment's account of all its episodes so far."""
+    """The inner state, and the totals of all episodes of an environment so far."""
 
     env_state: Any
-    clock: Int[Array, ""]  # steps in all
+    clock: Int[Array, ""]  # steps so far
     total: Float[Array, ""]  # return of this episode so far
     returns: Float[Array, " blocks"]  # sum over the episodes that ended in a block
-    episodes: Int[Array, " blocks"]  # how many those were
+    episodes: Int[Array, " blocks"]  # number of episodes that ended in a block
 
     @property
     def time(self) -> Any:
-        """Steps since the reset, as every gymnax state has it."""
+        """Steps since the reset, as in every gymnax state."""
         return self.env_state.time
 
 
 class Tally(Wrapper):
-    """Keeps, over all resets, what its episodes returned: undiscounted, summed block by block.
+    """Sums, across resets, of undiscounted episode returns in each block of training.
 
-    A block is `block` steps of this environment. What lasts longer than `blocks` is not counted.
+    A block is `block` steps of this environment. Steps after the first `blocks` blocks do not
+    count.
     """
 
     def __init__(self, env: Any, block: int, blocks: int):
@@ -116,14 +118,15 @@ class Tally(Wrapper):
 
     def step_and_reset(self, key: PRNGKeyArray, state: Any, action: Any, params: Any) -> Any:
         step, (obs, fresh) = super().step_and_reset(key, state, action, params)
-        ended, block = step[1], state.clock // self.block  # if it did not, nobody takes `fresh`
+        # If no episode ended, `fresh` is discarded.
+        ended, block = step[1], state.clock // self.block
         returns = ended.returns.at[block].add(ended.total)
         episodes = ended.episodes.at[block].add(1)
         return step, (obs, fresh._replace(clock=ended.clock, returns=returns, episodes=episodes))
 
 
 def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
-    """Train a cell's agents in a folder of their own, from where they were left, and tell of it."""
+    """Train a cell's agents in a separate folder, resuming if possible, and return the row."""
     setup = cell.setup(quick)
     run, cpu = train(setup, folder)
     tallied = run.state.carries.env_state
@@ -145,7 +148,7 @@ def measure(cell: Cell, quick: bool, folder: pathlib.Path) -> Row:
 def scores(
     returns: Float[np.ndarray, "seed env block"], episodes: Int[np.ndarray, "seed env block"]
 ) -> Row:
-    """The MMER of each trial and their mean, and the mean episodic returns that they are of.
+    """Compute the MMER of each trial, their mean, and the mean episodic returns of each block.
 
     A block in which no episode ended has no return.
     """
@@ -158,7 +161,7 @@ def scores(
 
 
 def say(row: Row) -> str:
-    """A row in a few words."""
+    """Summarize a row in a few words."""
     return f"{row['mmer']:.3f}, of {row['trials']}; greedily {row['greedy']} at last"
 
 

@@ -1,8 +1,8 @@
-"""Environment steps a second as more seeds are trained at once: what a device has to spare.
+"""Environment steps per second against the number of seeds: the spare capacity of a device.
 
-All seeds are lanes of one program, as in `mmrl train`, with the agent's own settings. A device that
-one seed does not fill trains several in the time of one; a full one takes as much longer as there
-are more. A row has the seconds of a block, its evaluation included, the least of a few.
+One program trains all seeds, as `mmrl train` does, with the agent's own settings. A device that one
+seed does not fill trains several in the same time; on a full device the time grows in proportion. A
+row has the seconds of a block with its evaluation, the minimum of a few.
 """
 
 import itertools
@@ -19,23 +19,23 @@ from mmrl.runs.lanes import keys
 
 ENV = "popgym-RepeatPreviousEasy-v0"
 SEEDS = (1, 16, 256)
-BLOCKS = 3  # timed ones
+BLOCKS = 3  # timed blocks
 
 
 class Cell(NamedTuple):
-    """An agent, and how many seeds of it are trained at once."""
+    """An agent, and the number of seeds that are trained at once."""
 
     agent: str
     seeds: int
 
     @property
     def name(self) -> str:
-        """Says it in words."""
+        """A description in words."""
         return f"{self.agent}, {self.seeds} seeds"
 
 
 def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
-    """Seconds of a block after the first."""
+    """Time blocks after the first one, in seconds."""
     config: Any = AGENTS[cell.agent].Config(**(QUICK if quick else {}))
     _, _, init, block, _ = program(cell.agent, ENV)
     state = init(config, keys(range(cell.seeds)))
@@ -60,7 +60,7 @@ def measure(cell: Cell, quick: bool = False, row: Row | None = None) -> Row:
 
 
 def say(row: Row) -> str:
-    """A row in a few words: how many steps a second."""
+    """Summarize a row: steps per second."""
     return f"{row['env_steps_per_s']:,} steps a second, all seeds together"
 
 

@@ -1,9 +1,9 @@
 """Environment steps per second of one agent, by memory and size, and the share of each part.
 
-A row times whole iterations without evaluations, and beside them three programs of the same sizes:
-the environment under random actions, acting, and the memory's passes over the tape with their
-derivatives. Learning is what acting leaves of an iteration. Each program is timed by itself, so
-the shares need not add up to what a profile of the whole shows.
+A row times whole iterations without evaluations, and three programs of the same sizes: the
+environment under random actions, acting, and the memory's passes over the tape with their
+derivatives. The time of learning is that of an iteration minus that of acting. Each program is
+timed by itself, so the shares need not add up to those in a profile of the whole.
 """
 
 import itertools
@@ -24,8 +24,8 @@ from mmrl.runs import PRECISIONS, program
 ENV = "popgym-RepeatPreviousEasy-v0"
 MEMORIES = ("lru", "min_gru", "s5", "gru", "lstm")
 ENVIRONMENTS, ROLLOUTS = (64, 512, 4096, 8192), (32, 128, 1024)
-SECONDS = 2.0  # for which each program is timed, at least
-TURNS = 3  # of each program, at least
+SECONDS = 2.0  # minimum time per program
+TURNS = 3  # minimum repetitions per program
 
 
 class Cell(NamedTuple):
@@ -37,7 +37,7 @@ class Cell(NamedTuple):
     rollout: int = 128
     width: int = 64
     layers: int = 1
-    precision: str = "float32"  # of products of matrices; the memory's state is float32
+    precision: str = "float32"  # precision of matrix products; the memory's state is float32
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Cell(NamedTuple):
 
 
 def cells() -> list[Cell]:
-    """List the cells, the most telling first: one size, or two, differ from the first cell's."""
+    """List the cells, most informative first; each differs from the first in one or two sizes."""
     first = [Cell(), Cell(memory="gru"), Cell(rollout=1024, environments=512)]
     first += [Cell(memory="gru", rollout=1024, environments=512), Cell(precision="bfloat16")]
     first += [Cell(environments=8192), Cell(precision="tf32"), Cell(agent="clear")]
@@ -137,12 +137,12 @@ def _environment(env: Any, params: Any, config: Any) -> Callable[[], Any]:
 
 def _acting(agent: Any, env: Any, params: Any, config: Any, state: Any) -> Callable[[], Any]:
     act, key = jax.jit(partial(agent.act, config, env, params)), jax.random.key(2)
-    own = jax.tree.map(jnp.copy, state)  # the iterations take the other one's storage
+    own = jax.tree.map(jnp.copy, state)  # the iterations donate the storage of `state`
     return lambda: act(own, key)
 
 
 def _memory(config: Any, net: Any) -> Callable[[], Any]:
-    """Return the passes of an iteration's gradient steps through the memories, and back."""
+    """Return the forward and backward passes of an iteration's gradient steps through memories."""
     memories = [x.memory for x in (net.policy, net.critic) if x is not None]
     minibatches, epochs = getattr(config, "minibatches", 1), getattr(config, "epochs", 1)
     rows = max(config.environments // minibatches, 1)
@@ -169,7 +169,7 @@ def _memory(config: Any, net: Any) -> Callable[[], Any]:
 
 
 def _timed(call: Callable[[], Any], seconds: float) -> float:
-    """Return the least seconds of a call, after a first one that compiles."""
+    """Return the minimum time of a call in seconds, after a first call that compiles."""
     jax.block_until_ready(call())
     taken: list[float] = []
     while len(taken) < TURNS or sum(taken) < seconds:
@@ -188,7 +188,7 @@ def _bytes(state: Any) -> int:
 
 
 def say(row: Row) -> str:
-    """Report a row in a few words."""
+    """Summarize a row in a few words."""
     shares = {k: v / row["seconds"] for k, v in row["seconds_of"].items()}
     told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     return f"{row['env_steps_per_s']:,} steps/s ({told})"

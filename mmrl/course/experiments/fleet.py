@@ -1,4 +1,4 @@
-"""Agents that train side by side in one program, each with numbers and a key of its own."""
+"""Several agents trained in one vmapped program, each with its own settings and key."""
 
 import math
 import time
@@ -17,30 +17,31 @@ QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 4, "width": 8}
 
 
 class Trained(NamedTuple):
-    """Trained agents, and what they were like at every evaluation."""
+    """Trained agents, and their returns and metrics at every evaluation."""
 
-    returns: Float[np.ndarray, "lane eval"]  # of the greedy policy
-    metrics: Any  # `Metrics` of the blocks, each [lane, eval, ...]
+    returns: Float[np.ndarray, "lane eval"]  # returns of the greedy policy
+    metrics: Any  # `Metrics` per block, [lane, eval, ...]
     cpu_seconds: list[float]  # per agent so far, [eval]; compilation is not counted
-    state: Any  # the agents, [lane]
+    state: Any  # states of the agents, [lane]
 
 
 class Fleet:
-    """Agents that train side by side, in a program that is compiled once for their settings.
+    """Trains several agents in one vmapped program, which is compiled once for their settings.
 
-    `agent` is a module as `ppo` is, and `learn` may be another one than its own. A loss that is no
-    longer finite makes an agent's later returns NaN, never an error: a learning rate may be too
+    `agent` is a module such as `ppo`, and `learn` may replace its own. If a loss is no longer
+    finite,
+    that agent's later returns are NaN and no error is raised, because a learning rate may be too
     high.
     """
 
     def __init__(self, agent: Any, env: Any, params: Any, learn: Callable | None = None):
-        self.programs: dict[int, Any] = {}  # by the number of agents
-        self._settings: Any = None  # of which those are
+        self.programs: dict[int, Any] = {}  # programs by the number of agents
+        self._settings: Any = None  # the settings of these programs
         self._check = lambda config: agent.check(config, env, params)
         self._init, self._go_on = side_by_side(agent, env, params, learn=learn)
 
     def _begin(self, config: Any, lanes: Mapping[str, Any], keys: Any) -> Any:
-        """The settings of all agents, and the agents before their first block."""
+        """Return the settings of all agents, and their states before the first block."""
         self._check(config)
         config = with_numbers(config, lanes)
         return config, self._init(config, keys)
@@ -48,7 +49,7 @@ class Fleet:
     def train(
         self, config: Any, lanes: Mapping[str, Sequence[float]], seeds: Sequence[int]
     ) -> Trained:
-        """Train an agent per seed, with its entry of every number in `lanes`."""
+        """Train one agent per seed, with its entry of every sequence in `lanes`."""
         config, state = self._begin(config, lanes, keys(seeds))
         settings, many = (jax.tree.structure(config), *lanes), len(seeds)
         if settings != self._settings:
@@ -66,13 +67,13 @@ class Fleet:
 
 
 def told(config: Any, returns: Float[np.ndarray, "lane eval"]) -> dict[str, Any]:
-    """A row's returns, when they were measured, and the interval of the last ones."""
+    """Return the fields of a row on returns: values, environment steps, and the final interval."""
     middle, *ends = interval(returns[:, -1])
     about = {"interquartile_mean": middle, "interval_95": ends, "env_steps": env_steps(config)}
     return {**about, "returns": rounded(returns)}
 
 
 def env_steps(config: Any) -> list[int]:
-    """Steps of an agent up to each of its evaluations."""
+    """Return an agent's environment steps up to each of its evaluations."""
     steps = math.prod(map(int, (config.block, config.rollout, config.environments)))
     return [steps * (i + 1) for i in range(config.blocks)]

@@ -1,12 +1,13 @@
-"""One loop for all experiments: measure the cells that lack a row, while there is time.
+"""The loop of all experiments: measure the cells that lack a row, while time is left.
 
-A cell is a value with a `name`, by which its row is known. A study is a module with a `Grid`, which
-says what its cells are, how some of them are measured, and how a row is told in a line:
+A cell is a value with a `name`, which identifies its row. An experiment is a module with a `Grid`,
+which contains the cells, the function that measures some of them, and the function that summarizes
+a row in a line:
 
     GRID = Grid("ppo", cells(), alone(measure), say, about="…", decides="…", turn=9)
     GRID.run(out, minutes, quick)       # appends to out/ppo.jsonl, a line of progress for each row
 
-Jobs of a cluster measure the same cells by `parts` and `submit`, which share what is said here.
+Jobs of a cluster measure the same cells by `parts` and `submit`, which use this `Grid`.
 """
 
 import contextlib
@@ -29,11 +30,11 @@ from mmrl.runs.results import whole_lines
 from mmrl.runs.shell import called
 
 Row = dict[str, Any]
-Rows = dict[str, Row]  # by the names of their cells
+Rows = dict[str, Row]  # rows by cell name
 
 
 def rows(path: pathlib.Path) -> list[Row]:
-    """The rows of a file of JSON lines; none if there is no file."""
+    """Read the rows of a file of JSON lines; return an empty list if there is no file."""
     lines = whole_lines(path.read_bytes()).splitlines() if path.exists() else []
     return [loads(line) for line in lines if line]
 
@@ -41,7 +42,7 @@ def rows(path: pathlib.Path) -> list[Row]:
 def alone(
     measure: Callable[[Any, bool, Row | None], Row],
 ) -> Callable[[Sequence[Any], Rows, bool], list[Row]]:
-    """How one cell is measured, from an earlier row of it or anew, as a `Grid` asks for it."""
+    """Adapt a function that measures one cell, given its earlier row or None, for a `Grid`."""
 
     def measured(together: Sequence[Any], found: Rows, quick: bool) -> list[Row]:
         return [measure(cell, quick, found.get(cell.name)) for cell in together]
@@ -52,7 +53,7 @@ def alone(
 def kept(
     measure: Callable[[Any, bool, pathlib.Path], Row],
 ) -> Callable[[Sequence[Any], Rows, bool, pathlib.Path], list[Row]]:
-    """How one cell is measured in a folder of its own, as a `Grid` that `keeps` asks for it."""
+    """Adapt a function that measures one cell in a separate folder, for a `Grid` that `keeps`."""
 
     def measured(together: Sequence[Any], _: Rows, quick: bool, folder: pathlib.Path) -> list[Row]:
         names = [cell.name.replace(", ", "-") + "-quick" * quick for cell in together]
@@ -62,7 +63,7 @@ def kept(
 
 
 def spanning(cells: Sequence[Any]) -> list[Any]:
-    """Return the cells that are the first with a value of some field: they have all values."""
+    """Return the cells that are first to have some field's value; together they have all values."""
     seen: set[tuple[str, str]] = set()
     kept = []
     for cell in cells:
@@ -76,37 +77,42 @@ def spanning(cells: Sequence[Any]) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """An experiment: its cells, the most telling first, and how they become rows of a file."""
+    """An experiment: its cells, most informative first, and the function that measures them."""
 
-    name: str  # of the file, and of the command
+    name: str  # name of the file and of the command
     cells: Sequence[Any]
     measure: Callable[..., Iterable[Row]]  # (cells, rows so far, quick), and a folder if it `keeps`
     say: Callable[[Row], str]
-    about: str = ""  # what it measures, for `mmrl experiment`
-    decides: str = ""  # what its rows decide in the book, for the queue
-    turn: int = 1000  # in the queue: the smallest first
-    program: Callable[[Any], Hashable] = lambda cell: cell.name  # equal: measured together
-    most: int | None = None  # that are measured together
-    after: Callable[[Any], Iterable[str]] = lambda cell: ()  # cells whose rows it reads: names
-    outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # then it is measured anew
+    about: str = ""  # the measured quantity, for `mmrl experiment`
+    decides: str = ""  # the statements in the book that its rows decide, for the queue
+    turn: int = 1000  # position in the queue
+    # Cells with equal values are measured together.
+    program: Callable[[Any], Hashable] = lambda cell: cell.name
+    most: int | None = None  # most cells that are measured together
+    # Names of the cells whose rows a cell reads.
+    after: Callable[[Any], Iterable[str]] = lambda cell: ()
+    outdated: Callable[[Row, Rows], bool] = lambda row, found: False  # True: measure the cell again
     cell_of: Callable[[Row], str] = lambda row: row["cell"]
-    cost: Callable[[Any], float] = lambda cell: 1.0  # relative: how much a cell computes
+    cost: Callable[[Any], float] = lambda cell: 1.0  # relative amount of computation
     small: Sequence[Any] = ()  # cells of a quick run; default: those that `spanning` returns
-    keeps: bool = False  # what it trains, in a folder beside the file
-    close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()  # said of all rows at last
+    keeps: bool = False  # True: keep trained agents in a folder next to the file
+    # Closing lines about all rows.
+    close: Callable[[Sequence[Row]], Iterable[str]] = lambda found: ()
 
     def read(self, out: pathlib.Path, quick: bool = True) -> Rows:
-        """The rows that a folder has, or those that are not quick ones; the later of two."""
+        """Read the latest row of each cell in a folder, without quick rows if `quick` is False."""
         found = rows(out / f"{self.name}.jsonl")
         return {self.cell_of(row): row for row in found if quick or not row.get("quick")}
 
     def run(self, out: pathlib.Path, minutes: float, quick: bool, only: str = "") -> Iterator[str]:
-        """Measure every cell that `out/<name>.jsonl` lacks, while there is time for more.
+        """Measure every cell that `out/<name>.jsonl` lacks, while time is left.
 
-        Of the cells those that have `only` in their names. Raises `ValueError` if there are none.
+        With `only`, measure the cells whose names contain it. Raises `ValueError` if there are
+        none.
 
-        Rows that are `outdated` come first, and of those the ones that need no training; they are
-        replaced where they stand, as are those of quick runs when the run is not.
+        Cells with `outdated` rows come first, starting with those that need no training. A new row
+        replaces
+        the outdated one in its place. A full run also replaces the rows of quick runs.
         """
         cells = self.chosen(quick, only)
         began, longest, found = time.monotonic(), 0.0, self.read(out, quick)
@@ -123,7 +129,7 @@ class Grid:
         yield from self.ending(out, quick, only)
 
     def _rows(self, out: pathlib.Path, together: Sequence[Any], quick: bool) -> Iterator[str]:
-        """Measure and write those cells that no other process has measured; a line for each."""
+        """Measure and write the cells that no other process has measured; yield a line for each."""
         with self.claimed(out, [cell.name for cell in together]):
             found = self.read(out, quick)
             lacking = [cell for cell in together if self.lacks(cell.name, found)]
@@ -136,7 +142,7 @@ class Grid:
                 yield self.tell(row, seconds / len(measured))
 
     def chosen(self, quick: bool, only: str = "") -> list[Any]:
-        """The cells of a run that have `only` in their names. Raises `ValueError` without any."""
+        """Return the cells whose names contain `only`. Raises `ValueError` if there are none."""
         cells = (self.small or self._few()) if quick else self.cells
         if not any(only in cell.name for cell in cells):
             raise ValueError(f"`only` must be in a name, like {cells[0].name!r}; got {only!r}.")
@@ -149,17 +155,17 @@ class Grid:
         return [cell for cell in self.cells if cell in few or cell.name in read]
 
     def lacking(self, out: pathlib.Path, quick: bool, only: str = "") -> list[Any]:
-        """The cells of a run that have no row yet, or an outdated one, in the order of turns."""
+        """Return the cells of a run without a row or with an outdated row, in order of priority."""
         found = self.read(out, quick)
         lacking = [cell for cell in self.chosen(quick, only) if self.lacks(cell.name, found)]
         return sorted(lacking, key=lambda cell: self._turn(cell, found))
 
     def lacks(self, name: str, found: Rows) -> bool:
-        """Whether a cell has no row yet, or an outdated one."""
+        """Return True if a cell has no row, or an outdated one."""
         return name not in found or self.outdated(found[name], found)
 
     def units(self, cells: Sequence[Any]) -> list[list[Any]]:
-        """The cells in groups that are measured together: of one program, and not too `most`."""
+        """Group the cells that share a program and are measured together, `most` at a time."""
         alike: dict[Hashable, list[Any]] = {}
         for cell in cells:
             alike.setdefault(self.program(cell), []).append(cell)
@@ -170,15 +176,16 @@ class Grid:
     def measured(
         self, out: pathlib.Path, together: Sequence[Any], found: Rows, quick: bool
     ) -> list[Row]:
-        """The rows of cells that are measured now, together."""
+        """Measure cells together and return their rows."""
         folder = [out / self.name] if self.keeps else []
         return list(self.measure(together, found, quick, *folder))
 
     @contextlib.contextmanager
     def locked(self, out: pathlib.Path) -> Iterator[None]:
-        """Be the only process that writes to the file; wait while another one does.
+        """Lock the file so that only this process writes to it; wait while another process does.
 
-        A kill lets it go. Raises `RunError` where there are no locks.
+        The lock is released if the process is killed. Raises `RunError` if the file system has no
+        locks.
         """
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -190,20 +197,20 @@ class Grid:
 
     @contextlib.contextmanager
     def claimed(self, out: pathlib.Path, names: Sequence[str]) -> Iterator[None]:
-        """Be the only process that measures these cells; wait while another one measures one."""
+        """Lock these cells so that only this process measures them; wait while another one does."""
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
             file = (out / f".{self.name}.claims").open("ab")
         with file:
-            # A byte stands for a cell; two cells of one byte would only wait in vain. All claim in
-            # ascending order, so that no two processes wait for each other.
+            # Each cell locks a byte; if two cells share one, the only effect is a needless wait.
+            # All processes lock in ascending order, so that no two wait for each other.
             for byte in sorted({zlib.crc32(name.encode()) for name in names}):
                 with writing(out):
                     fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
             yield
 
     def write(self, out: pathlib.Path, row: Row) -> None:
-        """Add a row to the file, or put it in the place of an earlier one; only while `locked`."""
+        """Add a row to the file, or replace an earlier row in its place. Requires `locked`."""
         path = out / f"{self.name}.jsonl"
         if self.cell_of(row) in self.read(out):
             revise(path, row, self.cell_of)
@@ -211,13 +218,13 @@ class Grid:
             append(path, row)
 
     def tell(self, row: Row, seconds: float) -> str:
-        """A row in a line, with the time that it took."""
+        """Summarize a row in a line, with the time that it took."""
         return f"{self.cell_of(row)}: {self.say(row)}, {seconds:.0f} s"
 
     def ending(
         self, out: pathlib.Path, quick: bool, only: str = "", how: str = ""
     ) -> Iterator[str]:
-        """Lines on all rows, on what remains, and on `how` to go on with it."""
+        """Yield lines about all rows and the remaining cells, and `how` to continue."""
         yield from self.close(list(self.read(out, quick).values()))
         left, cells = self.lacking(out, quick, only), self.chosen(quick, only)
         yield f"{len(left)} of {len(cells)} cells remain{'' if left else ': all done'}."
@@ -225,7 +232,7 @@ class Grid:
             yield f"To go on: {self.again(out, quick, only)}{how}"
 
     def again(self, out: pathlib.Path, quick: bool, only: str = "") -> str:
-        """The command that measures what remains."""
+        """Return the command that measures the remaining cells."""
         words = ["experiment", self.name, "--out", out, *["--quick"] * quick]
         return called(*words, *["--only", only] * bool(only))
 
@@ -236,22 +243,22 @@ class Grid:
 
 
 def by_an_earlier_rule(row: Row, found: Rows) -> bool:
-    """Whether the learning rate of a row was chosen by an earlier rule than that of `tuning`."""
+    """Return True if a row's learning rate was chosen by a rule that `tuning` has replaced."""
     return tuning.outdated(row)
 
 
 def interval_at_rate(row: Row) -> str:
-    """A row in a few words: the interquartile mean, its interval and the learning rate."""
+    """Summarize a row: the interquartile mean, its interval and the learning rate."""
     middle, (low, high) = row["interquartile_mean"], row["interval_95"]
     return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {row['learning_rate']:g}"
 
 
 def settings(config: Any) -> Row:
-    """All of a configuration but the learning rate."""
+    """Return all settings of a configuration except the learning rate."""
     named = dataclasses.asdict(config)
     return {name: value for name, value in named.items() if name != "learning_rate"}
 
 
 def rounded(values: Any) -> list[Any]:
-    """Lists of numbers with 4 decimals."""
+    """Return lists of numbers, rounded to 4 decimals."""
     return np.round(np.asarray(values, float), 4).tolist()

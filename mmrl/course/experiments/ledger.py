@@ -1,4 +1,4 @@
-"""Training that keeps account of what its own episodes pay, so that it needs no evaluation."""
+"""Training that records the returns of its own episodes, and therefore needs no evaluation."""
 
 from typing import Any, NamedTuple
 
@@ -11,25 +11,25 @@ from mmrl.agents import ppo
 from mmrl.agents.ppo import diagnostics, learner, ppg
 from mmrl.envs.wrappers.base import Reset, Step, Wrapper
 
-NOISE_ROLLOUTS = 8  # over which a gradient noise scale is averaged
+NOISE_ROLLOUTS = 8  # rollouts per estimate of the gradient noise scale
 
 
 class Account(NamedTuple):
-    """The inner state, the return of the episode under way, and the account of those that ended."""
+    """The inner state, the return of the current episode, and the totals of finished episodes."""
 
     env_state: PyTree
     under_way: Array
-    paid: Array  # Σ of their returns
-    ended: Array  # how many
+    paid: Array  # sum of the returns of finished episodes
+    ended: Array  # number of finished episodes
 
     @property
     def time(self) -> Any:
-        """Steps since the reset, as every gymnax state has it."""
+        """Steps since the reset, as in every gymnax state."""
         return self.env_state.time
 
 
 class Ledger(Wrapper):
-    """Keep account of the episodes that end, across resets. It shows and pays what it wraps."""
+    """Records the returns of episodes across resets; observations and rewards are unchanged."""
 
     def inner_state(self, state: Account) -> PyTree:
         return state.env_state
@@ -58,15 +58,15 @@ class Ledger(Wrapper):
 class Block(NamedTuple):
     """Measures of a block of training."""
 
-    returns: Float[Array, "*any"]  # mean of the episodes that ended, as the task pays
-    swing: Float[Array, "*any"]  # the largest σ of the advantages over the smallest
-    clipped: Float[Array, "*any"]  # share of ratios
-    kl: Float[Array, "*any"]  # from the behavior policy, nats
+    returns: Float[Array, "*any"]  # mean return of finished episodes, with the task's rewards
+    swing: Float[Array, "*any"]  # largest σ of the advantages divided by the smallest
+    clipped: Float[Array, "*any"]  # share of clipped ratios
+    kl: Float[Array, "*any"]  # divergence from the behavior policy, nats
     finite: Bool[Array, "*any"]
 
 
 def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any, Block]:
-    """`config.block` iterations. `env` is a `Ledger`; returns are NaN if no episode ended."""
+    """Run `config.block` iterations on a `Ledger`; returns are NaN if no episode ended."""
 
     def account(state):
         return (state.policy if isinstance(state, ppg.State) else state).carries.env_state
@@ -96,7 +96,7 @@ def advance(config: ppo.Config, env: Any, params: Any, state: Any) -> tuple[Any,
 
 
 def noise_of(config: ppo.Config, env: Any, params: Any, state: ppo.State) -> tuple[Array, Array]:
-    """(S, |G|²) of the policy's gradient, over some rollouts that nothing is learned from."""
+    """Estimate (S, |G|²) of the policy's gradient from rollouts that are not used for learning."""
 
     def one(key):
         act_key, shuffle_key = jax.random.split(key)

@@ -1,10 +1,10 @@
-"""Rows in files of their own, which jobs write, and which are merged into one file.
+"""Rows in separate files, which jobs write and which are merged into one file.
 
-A job measures some cells into the folder `out/<name>.jobs`, a file per row, which is there as a
-whole or not at all. Whoever submitted it, or `merge`, adds its rows to `out/<name>.jsonl`, one
-process at a time. A cell that is being measured is claimed by a lock, which a kill lets go: who
-wants it too waits, finds its row, and measures nothing. So every cell is measured once and has one
-line, whatever is killed and however often anything is repeated.
+A job measures some cells into the folder `out/<name>.jobs`. It writes each row to a separate file,
+atomically. The process that submitted the job, or `merge`, adds the rows to `out/<name>.jsonl`, one
+process at a time. A lock marks a cell that is being measured and is released if the process is
+killed; another process that needs the cell waits, finds its row, and measures nothing. So every
+cell is measured once and has one line, even if processes are killed and commands repeated.
 """
 
 import pathlib
@@ -24,21 +24,21 @@ class Part(NamedTuple):
     """A row that a job wrote."""
 
     row: Row
-    seconds: float  # that it took
+    seconds: float  # time to measure the row
     path: pathlib.Path
 
 
 def folder(grid: Grid, out: pathlib.Path) -> pathlib.Path:
-    """Where the jobs of an experiment leave their rows, and what else they write."""
+    """Return the folder where the jobs of an experiment write their rows and logs."""
     return out / f"{grid.name}.jobs"
 
 
 def measure(
     grid: Grid, out: pathlib.Path, names: Sequence[str], quick: bool = False
 ) -> Iterator[str]:
-    """Measure those of the named cells that have no row yet, each into a file; a line for each.
+    """Measure the named cells that have no row yet, each into a file; yield a line for each.
 
-    Waits while another process measures one of them. Raises `ValueError` for other names.
+    Waits while another process measures one of them. Raises `ValueError` for unknown names.
     """
     known = {cell.name: cell for cell in grid.chosen(quick)}
     if unknown := [name for name in names if name not in known]:
@@ -63,14 +63,15 @@ def measure(
 
 
 def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Add what jobs wrote to the file of the experiment: the cell and a line for each new row.
+    """Add the rows of jobs to the experiment's file; yield the cell and a line for each new row.
 
-    A row that the file has already is not added, so that nothing is lost or doubled if this is
-    killed and repeated, or done by two processes.
+    Rows that the file already has are not added, so a repetition after a kill, or a second process
+    at
+    the same time, neither loses nor duplicates a row.
     """
     for one in _parts(grid, out):
         with grid.locked(out):
-            part = _read(one.path)  # unless another process has merged it meanwhile
+            part = _read(one.path)  # None if another process has already merged it
             if part is None:
                 continue
             name, quick = grid.cell_of(part.row), bool(part.row.get("quick"))
@@ -83,7 +84,7 @@ def merge(grid: Grid, out: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 
 def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
-    """`merge`, as a command tells of it. Raises `RunError` if nothing was ever submitted there."""
+    """Run `merge` for a command, and yield its lines. Raises `RunError` if no job was submitted."""
     if not folder(grid, out).exists():
         raise RunError(
             f"There is nothing to merge: no job of {grid.name} has written to {out}. Give the "
@@ -96,10 +97,10 @@ def merged(grid: Grid, out: pathlib.Path) -> Iterator[str]:
 
 
 def _parts(grid: Grid, out: pathlib.Path) -> list[Part]:
-    """The rows that wait to be merged, in the order of the cells."""
+    """Return the rows that wait to be merged, in the order of the cells."""
     turns = {cell.name: turn for turn, cell in enumerate((*grid.cells, *grid.small))}
     jobs = folder(grid, out)
-    if jobs.exists():  # a network may show a folder as it was a minute ago, unless it is changed
+    if jobs.exists():  # changing a folder makes a network file system show its current contents
         jobs.chmod(jobs.stat().st_mode)
     found = [_read(path) for path in sorted(jobs.glob("*.json"))]
     return sorted(filter(None, found), key=lambda part: turns.get(grid.cell_of(part.row), -1))

@@ -1,18 +1,20 @@
-"""A process that compiles for hours must also forget."""
+"""Release of compiled programs, for processes that compile for hours."""
 
 import gc
 import pathlib
 
 import jax
 
-MAPPINGS = pathlib.Path("/proc/self/maps")  # of Linux: a line each
+MAPPINGS = pathlib.Path("/proc/self/maps")  # on Linux, with a line per mapping
 
 
 def forget_programs(most: int = 20_000) -> bool:
     """Drop JAX's compiled programs if this process holds more than `most` mappings of memory.
 
-    A program on a CPU holds some dozens, and Linux allows a process 65 530, unless told otherwise:
-    JAX crashes where it gets no more. What is used again is compiled again. Whether it was done.
+    A program on a CPU needs some dozens of mappings, and by default Linux allows a process 65 530,
+    beyond which JAX crashes. Programs that are used again are compiled again. Returns True if
+    programs
+    were dropped.
     """
     if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") <= most:
         return False

@@ -1,15 +1,15 @@
-"""Cells of the experiment on forgetting: families of tasks, protocols, methods, their settings.
+"""Cells of the experiment on forgetting: families of tasks, protocols, methods and their settings.
 
-A cell is one of each. "V-trace" is the actor-critic without replay. Of "separate" there are as many
-networks as tasks, each with as many steps of its task as it has in other protocols; their steps are
-added up. "probed" puts one more task between the others.
+A cell combines one of each. "V-trace" is the actor-critic without replay. "separate" trains one
+network per task, with the same number of steps of its task as in other protocols; `env_steps` adds
+up the steps of all networks. "probed" inserts one more task between the others.
 
-Settings were found on seeds of the 1000s and 1100s. `CATCH` is a compromise: at its learning rate,
-with a smaller weight of the entropy V-trace alone did not learn its second task, and with a larger
-one CLEAR did not act surely, so that sampled actions scored far less than greedy ones; of this no
-rows were kept. So each cell of `SWEEPS` is tuned for itself when the experiment runs, on tuning
-seeds, learning rate and entropy included: EWC, Progress & Compress, one more CLEAR, one more
-V-trace, and, in the dark, simultaneous V-trace for all.
+Settings were chosen on seeds of the 1000s and 1100s. `CATCH` is a compromise: at its learning rate,
+V-trace by itself did not learn its second task with a smaller weight of the entropy, and with a
+larger weight CLEAR did not act decisively, so that sampled actions scored far less than greedy
+ones; the rows of these trials were not kept. So each cell of `SWEEPS` is tuned separately when the
+experiment runs, on tuning seeds, including learning rate and entropy: EWC, Progress & Compress, one
+more CLEAR, one more V-trace, and, in the dark, simultaneous V-trace for all.
 """
 
 import dataclasses
@@ -29,10 +29,10 @@ from mmrl.envs import continual as tasks
 from mmrl.envs import make
 from mmrl.envs.wrappers import FlattenObservation, ObservationWrapper
 
-TASKS = 3  # of a cycle; in "probed" there is one more
-POSITIONS = (0, 3, 6, 9)  # of the probe, in stages
+TASKS = 3  # tasks in a cycle; "probed" has one more
+POSITIONS = (0, 3, 6, 9)  # positions of the probe, in stages
 
-# 72 000 steps in a stage, 864 000 in four cycles.
+# A stage has 72 000 steps, four cycles have 864 000.
 CATCH = dataclasses.replace(
     plain.CLEAR,
     memory="none",
@@ -46,24 +46,24 @@ CATCH = dataclasses.replace(
     entropy_weight=0.1,
 )
 STEPS = 864_000
-LEAST = CATCH.environments * CATCH.rollout  # steps in one unroll of each environment
+LEAST = CATCH.environments * CATCH.rollout  # steps in one unroll of all environments
 LRU = dataclasses.replace(CATCH, memory="lru", memory_sizes=(("state_size", 32),), width=32)
 QUICK: dict[str, Any] = {"block": 1, "blocks": 2, "episodes": 2, "width": 8}
 BASES = {"Catch": (CATCH, 4), "Dark": (LRU, 2)}
-"""The settings in a family, and cycles."""
+"""The settings of each family, and its number of cycles."""
 
 
 class Fading(ObservationWrapper):
-    """Catch in the dark: the ball is seen when an episode begins, and then no more."""
+    """Catch in the dark: the ball is visible only when an episode begins."""
 
     def view(self, key: Any, obs: Any, state: Any, cause: Any, params: Any) -> Any:
-        paddle = jnp.arange(len(obs))[:, None] == len(obs) - 1  # the last row is its own
+        paddle = jnp.arange(len(obs))[:, None] == len(obs) - 1  # the paddle is in the last row
         return jnp.where(paddle | (state.time == 0), obs, jnp.zeros_like(obs))
 
 
-@functools.cache  # jax knows what it compiled for an environment by the object
+@functools.cache  # jax caches programs by the identity of an environment
 def family(name: str, count: int) -> tuple[Any, Any]:
-    """`count` disguises of Catch with 7 rows, and their parameters; "Dark" needs a memory."""
+    """Return `count` disguises of Catch with 7 rows, and parameters; "Dark" needs a memory."""
     if name == "Catch":
         return tasks.permuted_catch(count, rows=7)
     env = tasks.Permuted(FlattenObservation(Fading(make("Catch-bsuite", rows=7)[0])), count)
@@ -88,7 +88,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "Progress & Compress": {**ALONE, "compress": 300},
     "tuned CLEAR": {},
     "tuned V-trace": {"replay_fraction": 0.0},
-    # No reservoir is smaller: one unroll of each environment.
+    # One unroll of all environments is the smallest possible reservoir.
     "reservoir 1/7200": {"capacity": LEAST},
     "reservoir 1/2400": {"capacity": 3 * LEAST},
     "reservoir 1/720": {"capacity": 10 * LEAST},
@@ -99,7 +99,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "cloning 0.1": {"policy_cloning": 0.1, "value_cloning": 0.05},  # CLEAR has .3 and .15
     "cloning 1": {"policy_cloning": 1.0, "value_cloning": 0.5},
 }
-"""What each has another way than `CATCH`, the most telling first."""
+"""The settings in which each method differs from `CATCH`, most informative first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +109,11 @@ class Cell:
     method: str
     protocol: str = "sequential"  # or separate, simultaneous, probed
     family: str = "Catch"
-    position: int = 0  # of the probe, in stages
+    position: int = 0  # position of the probe, in stages
 
     @property
     def name(self) -> str:
-        """Says it in words; what a finished cell is known by."""
+        """A description in words, which identifies the cell in the results."""
         where = f" at {self.position}" if self.protocol == "probed" else ""
         return f"{self.family}, {self.protocol}{where}, {self.method}"
 
@@ -123,7 +123,7 @@ class Cell:
 
     @property
     def judge(self) -> "Cell":
-        """The cell whose sweep settles this one's settings: in the dark one for all."""
+        """The cell whose sweep determines this one's settings; in the dark, one cell for all."""
         return Cell("V-trace", "simultaneous", "Dark") if self.family == "Dark" else self
 
     @property
@@ -132,7 +132,7 @@ class Cell:
 
     @property
     def plans(self) -> Int[np.ndarray, "network stage env"]:
-        """The schedule of each network: one, or in separate training one for each task."""
+        """The schedule of each network: a single one, or one per task in separate training."""
         base, cycles = BASES[self.family]
         width = base.environments
         if self.protocol == "separate":
@@ -146,14 +146,15 @@ class Cell:
 
     @property
     def order(self) -> list[int]:
-        """The task of each stage, if they follow each other."""
+        """The task of each stage, if tasks follow one another."""
         return self.plans[0, :, 0].tolist() if self.protocol in ("sequential", "probed") else []
 
     def config(self, chosen: dict[str, float], quick: bool = False) -> Any:
-        """The settings, given those of a sweep."""
+        """Return the settings of the cell, including those that a sweep has chosen."""
         base = BASES[self.family][0]
         settings: dict[str, Any] = dataclasses.asdict(base) | METHODS[self.method] | chosen
-        if self.protocol == "separate":  # evaluated about as often in as many steps of all
+        # Keep the number of evaluations per total steps about equal.
+        if self.protocol == "separate":
             settings |= {**ALONE, "block": base.block // 4, "blocks": 4 * base.blocks}
         if quick:
             settings |= {**QUICK, "capacity": min(settings["capacity"], 480)}
@@ -161,14 +162,14 @@ class Cell:
 
     @property
     def program(self) -> tuple[Any, ...]:
-        """Cells for which this is equal train side by side, with the same settings of a sweep."""
+        """A key that is equal for cells that train in one program with the same chosen settings."""
         tuned, shape = self.judge.name if self.judge in SWEEPS else "", self.plans.shape[:2]
         structure = jax.tree.structure(self.config({}))
         return tuned, self.family, self.agent, self.tasks, shape, structure
 
 
 def cells() -> list[Cell]:
-    """The whole grid, the most telling cells first."""
+    """Return all cells, most informative first."""
     probed = ("CLEAR", "100 % replay", "V-trace")
     probes = [Cell(m, "probed", position=stage) for m in probed for stage in POSITIONS]
     catch = [Cell(method) for method in METHODS]
@@ -182,7 +183,7 @@ def cells() -> list[Cell]:
 
 
 def each(values: dict[str, tuple[float, ...]]) -> list[dict[str, float]]:
-    """Every combination of these values."""
+    """Return every combination of these values."""
     return [dict(zip(values, x, strict=True)) for x in itertools.product(*values.values())]
 
 
@@ -211,4 +212,4 @@ SWEEPS: dict[Cell, list[dict[str, float]]] = {
         {"learning_rate": (3e-4, 1e-3, 3e-3), "entropy_weight": (0.03, 0.1)}
     ),
 }
-"""The cells that are tuned, and what is tried for each."""
+"""The cells that are tuned, and the settings that are tried for each."""

@@ -1,12 +1,12 @@
-"""The queue: all missing rows, measured one after another while time is left.
+"""The queue: measure all missing rows one after another while time is left.
 
-The `turn` of a study orders it by what its rows decide in the book. A separate process measures
-each unit of cells that share a program, and ends after `LIMIT` seconds for each row: a compilation
-without end, or a device with too little memory, costs one unit. On a CPU it ends after as much
-processor time of all cores, so that other programs on the machine cost none. Another try of a study
-that keeps its runs continues from their checkpoints. The file `queue.jsonl` beside the results
-records all tries. The queue estimates times from it, and leaves out units that failed in the same
-revision; remove the file to try those again.
+The `turn` of an experiment gives its priority, by how much its rows decide in the book. A separate
+process measures each unit of cells that share a program, and ends after `LIMIT` seconds per row, so
+an endless compilation or a device with too little memory costs only one unit. On a CPU the limit is
+on processor time of all cores, so that other programs on the machine do not cause a timeout. An
+experiment that keeps its runs continues from their checkpoints when it is tried again. The file
+`queue.jsonl` next to the results records all tries. The queue uses it to estimate times, and skips
+units that failed at the same revision; remove the file to try those again.
 """
 
 import dataclasses
@@ -31,21 +31,21 @@ from mmrl.runs import append
 from mmrl.runs.results import revision
 
 Device = Literal["cpu", "gpu"]
-LIMIT = 300  # seconds for a row, with compilation
-SLOWER = 10  # times as long as that a row may take on a CPU that others use
-FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds for a row of a study without a try
+LIMIT = 300  # seconds per row, including compilation
+SLOWER = 10  # on a shared CPU, the limit on elapsed time is this multiple of `LIMIT`
+FIRST_GUESS = {"cpu": 120.0, "gpu": 45.0}  # seconds per row of an untried study
 LATE = "the time of the queue was over"
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 
 
 def studies() -> list[Grid]:
-    """Return all experiments, the one whose rows decide most first."""
+    """Return all experiments, in order of priority."""
     return sorted(map(experiments.load, experiments.EXPERIMENTS), key=lambda grid: grid.turn)
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Cells of a study that are measured together."""
+    """Cells of an experiment that are measured together."""
 
     grid: Grid
     names: tuple[str, ...]
@@ -58,21 +58,21 @@ class Unit:
 
 
 class Try(NamedTuple):
-    """A unit that was tried: how it ended, and after how many seconds."""
+    """An attempt to measure a unit: its outcome and its duration in seconds."""
 
     study: str
     cells: list[str]
-    outcome: str  # "measured", or why not
+    outcome: str  # "measured", or the reason for a failure
     seconds: float
 
     @property
     def measured(self) -> bool:
-        """True if every row is there."""
+        """True if every row was measured."""
         return self.outcome == "measured"
 
     @property
     def failed(self) -> bool:
-        """True if another try would end alike."""
+        """True if another try would end the same way."""
         return self.outcome not in ("measured", LATE)
 
 
@@ -93,16 +93,16 @@ class Queue:
         self.new: list[Try] = []
 
     def waiting(self) -> list[Unit]:
-        """List the units without rows in their order; on a CPU the smaller ones of a study first.
+        """List the missing units by priority; on a CPU, the smaller ones of each study first.
 
-        Units that failed in this revision are left out, except those with checkpoints.
+        Units that failed at this revision are left out, except those with checkpoints.
         """
         failed = {name for x in self.tries if x.failed for name in _cells(x)}
         units = [unit for grid in self.grids for unit in self._units(grid)]
         return [unit for unit in units if not failed & _cells(unit)]
 
     def run(self, minutes: float = math.inf) -> Iterator[str]:
-        """Measure what fits into the time that is left: a line for each try, then a table."""
+        """Measure the units that fit into the time; yield a line for each try, then a table."""
         end = time.monotonic() + 60 * minutes
         if self.device == "gpu" and (error := _measured(_LOOK, "gpu", LIMIT, 60 * minutes)):
             yield f"Nothing was measured, because JAX cannot start a GPU here: {error}"
@@ -122,7 +122,7 @@ class Queue:
         return row * len(unit.names)
 
     def table(self) -> Iterator[str]:
-        """List what was measured, what failed, and what comes next."""
+        """List the measured, the failed and the next units."""
         done = sum(len(x.cells) for x in self.new if x.measured)
         yield f"{done} rows measured in {sum(x.seconds for x in self.new):.0f} s."
         for failed in (x for x in self.new if not x.measured):
@@ -134,7 +134,7 @@ class Queue:
             yield f"Next: {unit.title}, {estimate}. It decides {unit.grid.decides}."
 
     def _earlier(self) -> list[Try]:
-        """Read the tries of this revision, on this device, and those that were measured before."""
+        """Read the tries at this revision on this device, and all earlier successes."""
         now, resumable = revision(), {grid.name for grid in self.grids if grid.keeps}
         tries = []
         for row in rows(self.out / "queue.jsonl"):
@@ -155,7 +155,7 @@ class Queue:
         return next((unit for unit in self.waiting() if self.seconds(unit) <= left), None)
 
     def _left_over(self) -> Iterator[str]:
-        """Merge the rows that were measured before an earlier queue was killed."""
+        """Merge the rows that an earlier queue measured before it was killed."""
         for grid in self.grids:
             for _, line in parts.merge(grid, self.out):
                 yield f"{grid.name}: {line}"
@@ -178,7 +178,7 @@ class Queue:
             yield f"{unit.title}: not measured: {outcome}"
 
     def _origin(self) -> Row:
-        """Return where a try comes from; the device is left to the process that measures."""
+        """Return the provenance of a try; the process that measures adds the device."""
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return {"on": self.device, "quick": self.quick, "revision": revision(), "date": date}
 
@@ -187,15 +187,15 @@ class Queue:
 
 
 def _measured(command: Sequence[str], device: Device, limit: float, left: float) -> str:
-    """Run a command for at most `limit` seconds, and for those that are `left`. Return its error.
+    """Run a command for at most `limit` seconds, and at most `left` in total; return its error.
 
-    On a CPU the limit is one of processor time, because others may use the cores. The process ends
-    in time even if this one is killed.
+    On a CPU, `limit` is in seconds of processor time, because others may use the cores. The process
+    ends in time even if this one is killed.
     """
     environment = {**os.environ, "JAX_PLATFORMS": PLATFORMS[device]}
     shared = device == "cpu"
     seconds = min(limit * (SLOWER if shared else 1), left)
-    of_cores = limit * len(cluster.cores()) if shared else 0  # no limit
+    of_cores = limit * len(cluster.cores()) if shared else 0  # 0: no limit
     bounds = [str(math.ceil(x)) for x in (seconds, of_cores)]
     words = [sys.executable, "-c", _ALARM, *bounds, *command]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:

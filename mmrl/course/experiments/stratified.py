@@ -1,4 +1,4 @@
-"""How alike learning curves are: areas, distances, and a test that pools several environments.
+"""The similarity of learning curves: areas, distances, and a test that pools environments.
 
 Hilton et al. 2022, Figure 3, Table 5 and Appendix E, from the rows of `invariance.jsonl`.
 """
@@ -15,23 +15,23 @@ Figure = Callable[[Row], Float[np.ndarray, " seed"]]
 
 
 def curves(row: Row) -> Float[np.ndarray, "seed eval"]:
-    """Returns, with 0 for a random policy's and 1 for the best."""
+    """Scale returns so that a random policy has 0 and the best one has 1."""
     return (np.array(row["returns"]) - row["worst"]) / (row["best"] - row["worst"])
 
 
 def area(row: Row) -> Float[np.ndarray, " seed"]:
-    """The mean of a curve."""
+    """Compute the mean of each curve."""
     return curves(row).mean(1)
 
 
 def final(row: Row) -> Float[np.ndarray, " seed"]:
-    """The mean of its last quarter."""
+    """Compute the mean of the last quarter of each curve."""
     found = curves(row)
     return found[:, -max(found.shape[1] // 4, 1) :].mean(1)
 
 
 def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[int, Row]]:
-    """The rows of each task, by c. With c = 1 a condition may be the same as every adjustment."""
+    """Return the rows of each task by c; a condition without c = 1 uses that of all adjustments."""
     own = [row for row in rows if (row["agent"], row["condition"]) == (agent, condition)]
     base = [row for row in rows if (row["agent"], row["condition"]) == (agent, EVERY)]
     found: dict[str, dict[int, Row]] = {row["task"]: {} for row in own}
@@ -42,33 +42,33 @@ def select(rows: Sequence[Row], agent: str, condition: str) -> dict[str, dict[in
 
 
 def spread(by_factor: dict[int, Row], figure: Figure = area) -> float:
-    """The largest over c of the mean over seeds, less the smallest."""
+    """Compute the range over c of the mean over seeds."""
     means = [figure(row).mean() for row in by_factor.values()]
     return float(max(means) - min(means))
 
 
 def distance(by_factor: dict[int, Row], c: int) -> float:
-    """Mean absolute difference between the mean curves of c and of 1."""
+    """Compute the mean absolute difference between the mean curves of c and of 1."""
     return float(np.abs(curves(by_factor[c]).mean(0) - curves(by_factor[1]).mean(0)).mean())
 
 
 def losses(by_factor: dict[int, Row], c: int, figure: Figure) -> Float[np.ndarray, " seed"]:
-    """The return that each seed has less with c than with 1."""
+    """Compute the return that each seed loses with c compared with 1."""
     return figure(by_factor[1]) - figure(by_factor[c])
 
 
 class Effect(NamedTuple):
-    """Does an ablation lose more by a smaller batch?"""
+    """The additional loss of an ablation when the batch becomes smaller."""
 
-    size: float  # difference of differences, mean over tasks
-    z: float  # of the one-tailed test: large if the ablation loses more
+    size: float  # difference of differences, averaged over tasks
+    z: float  # one-tailed statistic, large if the ablation loses more
     tasks: tuple[str, ...]  # the strata
 
 
 def effect(
     rows: Sequence[Row], agent: str, condition: str, c: int, figure: Figure = area
 ) -> Effect:
-    """The `Effect` of leaving something out, by what seeds lose when the batch is divided by c."""
+    """Compare what seeds lose, with and without an ablation, when the batch is divided by c."""
     ablation, whole = select(rows, agent, condition), select(rows, agent, EVERY)
     both = [t for t in whole if {1, c} <= set(whole[t]) & set(ablation.get(t, ()))]
     pairs = [(losses(ablation[t], c, figure), losses(whole[t], c, figure)) for t in both]
@@ -77,13 +77,15 @@ def effect(
 
 
 def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
-    """Z of H₀: in each stratum (a, b), P(a > b) = P(b > a).  Van Elteren 1960.
+    """Compute Z for H₀: in each stratum (a, b), P(a > b) = P(b > a).  Van Elteren 1960.
 
         Z = Σ (U - mn/2) / (N + 1)  /  √ Σ Var U / (N + 1)²,   N = m + n
 
-    U counts the pairs with a > b, ties half; its variance is that of all ways to deal the same N
-    values, ties included. With one stratum: Mann and Whitney's test without a correction for
-    continuity. Weights 1 / (N + 1) are the best ones if the effect is alike everywhere.
+    U counts the pairs with a > b, and each tie as one half; its variance is over all ways to deal
+    the
+    same N values, ties included. With one stratum, this is the test of Mann and Whitney without a
+    correction for continuity. The weights 1 / (N + 1) are optimal if the effect is equal
+    everywhere.
     """
     total = variance = 0.0
     for a, b in strata:
@@ -98,7 +100,7 @@ def van_elteren(strata: Sequence[tuple[Any, Any]]) -> float:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """A line per task, agent and condition: the final return by c, and how far both spread."""
+    """Return a line per task, agent and condition: final returns by c, and the range over c."""
     factors = sorted({row["c"] for row in rows})
     head = f"{'':40s}" + "".join(f"c = {c:<5d}" for c in factors) + "spread of finals  of areas"
     lines = []

@@ -1,9 +1,10 @@
-"""The cells of an experiment as jobs, which run side by side and are merged as they come.
+"""Run the cells of an experiment as parallel jobs, and merge their rows as they arrive.
 
-A unit of cells that share a program is a job, `mmrl experiment NAME --unit CELL...`. As many as are
-asked for wait or run at a time, and whoever submits them merges what they write. A cell that reads
-the rows of others, as one does whose learning rate they chose, waits until those are merged. Who
-submits may be killed: its jobs go on, and the same command, or `--merge`, finds what they wrote.
+A unit of cells that share a program is a job, `mmrl experiment NAME --unit CELL...`. At most the
+requested number of jobs waits or runs at a time, and the submitting process merges their rows. A
+cell that reads the rows of others, for example because they chose its learning rate, waits until
+those are merged. The submitting process may be killed: its jobs continue, and the same command, or
+`--merge`, finds their rows.
 """
 
 import math
@@ -16,11 +17,11 @@ from mmrl.course.experiments import parts
 from mmrl.course.experiments.grid import Grid
 from mmrl.runs import RunError
 
-Start = Callable[[Sequence[str], int], Any]  # (cells, place among those that run): a submitit.Job
+Start = Callable[[Sequence[str], int], Any]  # (cells, place among the running jobs) -> submitit.Job
 
 
 class Running(NamedTuple):
-    """A job, the cells that it measures, and when it was submitted."""
+    """A job, the cells that it measures, and the time of its submission."""
 
     job: Any
     names: list[str]
@@ -38,18 +39,20 @@ def submitted(
     how: str = "",
     pause: float = 0.2,
 ) -> Iterator[str]:
-    """Measure what `Grid.run` would, in jobs, and merge their rows: the same lines, as they come.
+    """Measure the cells of `Grid.run` in jobs, and merge their rows; yield the same lines.
 
-    At most `jobs` wait or run at a time, and none is submitted that would end after `minutes` if it
-    took as long as the longest so far. `how` is what the command to go on ends in, and `pause` is
-    in seconds. Who leaves this iterator, as Ctrl-C does, cancels all jobs. Raises `RunError` at
-    last if a job ended without its rows.
+    At most `jobs` wait or run at a time, and no job is submitted that would end after `minutes` if
+    it
+    took as long as the longest so far. `how` ends the command that continues, and `pause` is in
+    seconds. Closing this iterator, as Ctrl-C does, cancels all jobs. Raises `RunError` at the end
+    if a
+    job ended without its rows.
     """
     began, longest = time.monotonic(), 0.0
-    running: dict[int, Running] = {}  # by its place
+    running: dict[int, Running] = {}  # running jobs by place
     tried, done, lost = set[str](), set[str](), list[str]()
     grid.chosen(quick, only)
-    yield from (line for _, line in parts.merge(grid, out))  # what earlier jobs left
+    yield from (line for _, line in parts.merge(grid, out))  # rows of earlier jobs
     try:
         while True:
             in_time = time.monotonic() + longest <= began + 60 * minutes
@@ -87,7 +90,7 @@ def submitted(
 def ready(
     grid: Grid, out: pathlib.Path, quick: bool, only: str = "", tried: set[str] | None = None
 ) -> list[list[Any]]:
-    """The units that may be measured now: none waits for the row of a cell outside of it."""
+    """Return the units that may be measured now, because no cell waits for another unit's row."""
     lacking = grid.lacking(out, quick, only)
     missing = {cell.name for cell in lacking}
     units = grid.units([cell for cell in lacking if cell.name not in (tried or set())])
@@ -100,6 +103,6 @@ def ready(
 
 
 def _forget(job: Any) -> None:
-    """Remove what submitit kept of a job that has done its work."""
+    """Remove the files that submitit keeps for a finished job."""
     for path in job.paths.folder.glob(f"{job.job_id}_*"):
         path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""How a setting is chosen on tuning seeds: one rule for every experiment but that on forgetting.
+"""The choice of a setting on tuning seeds: one rule for every experiment except forgetting.
 
-It is that of `mmrl.runs.sweep`, and a winner must have neighbors: as long as the next smaller or
-larger value of one of its numbers has not been tried, agents are trained there too, up to the ends
-of a stated grid. So the first values may be few, a choice inside of them costs no more than they
-do, and one at their edge costs one more.
+The rule is that of `mmrl.runs.sweep`, and a winner must also have neighbors: until the next smaller
+and larger values of each of its numbers have been tried, agents are trained there too, up to the
+ends of a stated grid. So the first values may be few: a winner inside them costs nothing more, and
+a winner at their edge costs one more value.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ from jaxtyping import Float
 from mmrl.runs import provenance
 from mmrl.runs.sweep import CLOSE, Curves, Setting, Tried, area, best, ends, equal, final
 
-GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates, a step is a factor of about 3
+GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # learning rates; a step is a factor of about 3
 
 
 class Chosen(NamedTuple):
-    """The winner, everything that was tried, and where the grid ended too early."""
+    """The winner, all tried settings, and the numbers for which the grid was too narrow."""
 
     setting: Setting
     tried: list[Tried]  # in ascending order
-    bound: list[str]  # the numbers of the winner that lie on an end of their grid
+    bound: list[str]  # the numbers of the winner that lie at an end of their grid
 
 
 def choose(
@@ -35,11 +35,13 @@ def choose(
     score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
     known: Iterable[Tried] = (),
 ) -> Chosen:
-    """The best setting: by score, then by area, and with neighbors on every side of the grid.
+    """Return the best setting by score, then by area, with neighbors on every side of the grid.
 
-    `train` trains agents at some settings. Numbers without a `grid` stay as they are in `first`;
-    `span` is the best return less the worst. What is `known` is not trained again, unless its area
-    is needed and unknown.
+    `train` trains agents at some settings. Numbers without a `grid` stay as in `first`; `span` is
+    the
+    best return minus the worst. `known` settings are not trained again, unless their area is needed
+    and
+    missing.
     """
     first = [dict(one) for one in first]
     _check(first, grid)
@@ -67,7 +69,7 @@ def _key(setting: Setting) -> tuple[tuple[str, float], ...]:
 
 
 def _neighbors(setting: Setting, grid: Mapping[str, Sequence[float]]) -> list[Setting]:
-    """Settings that differ from it by one step of one grid."""
+    """Return the settings that differ by one step on one grid."""
     steps = [
         (name, values[i])
         for name, values in grid.items()
@@ -96,9 +98,9 @@ def choose_rate(
     score: Callable[[Curves], Float[np.ndarray, " setting"]] = final,
     row: Mapping[str, Any] | None = None,
 ) -> Chosen:
-    """`choose` for learning rates alone: `train` has an agent per rate and seed.
+    """Run `choose` for only the learning rate: `train` trains an agent per rate and seed.
 
-    An earlier `row` says what is known.
+    An earlier `row` provides known results.
     """
 
     def curves(settings: list[Setting]) -> Curves:
@@ -127,10 +129,11 @@ def tuned(
     curves: Callable[[Any], Float[np.ndarray, "lane eval"]] = lambda trained: trained.returns,
     **rule: Any,
 ) -> dict[str, Any]:
-    """A row's learning rate, how it was chosen, and what `tell` says of agents trained with it.
+    """Return a row's learning rate, how it was chosen, and the fields that `tell` returns.
 
-    `train` has an agent per rate and seed, and `rule` is for `choose_rate`. An earlier `row` keeps
-    its agents if that rate is theirs.
+    `tell` describes agents trained at this rate; `train` trains one per rate and seed. `rule`
+    contains
+    the arguments of `choose_rate`. An earlier `row` keeps its agents if they had the same rate.
     """
     chosen = choose_rate(
         lambda rates, seeds: curves(train(rates, seeds)), first, tuning_seeds, row=row, **rule
@@ -143,7 +146,7 @@ def tuned(
 
 
 def record(chosen: Chosen) -> dict[str, Any]:
-    """The part of a row on its learning rate and how it was chosen."""
+    """Return the part of a row that records the learning rate and how it was chosen."""
     tried = [(str(one.setting["learning_rate"]), one) for one in chosen.tried]
     return {
         "learning_rate": chosen.setting["learning_rate"],
@@ -154,7 +157,7 @@ def record(chosen: Chosen) -> dict[str, Any]:
 
 
 def recall(row: Mapping[str, Any]) -> list[Tried]:
-    """The rates that were tried by a row's account; rows of an earlier rule have no areas."""
+    """Read the rates that a row's tuning tried; rows of an earlier rule have no areas."""
     areas = row.get("tuning_areas", {})
     return [
         Tried({"learning_rate": float(rate)}, score, areas.get(rate))
@@ -163,21 +166,21 @@ def recall(row: Mapping[str, Any]) -> list[Tried]:
 
 
 def outdated(row: Mapping[str, Any]) -> bool:
-    """Whether the learning rate of a row was chosen by an earlier rule: the best of a few."""
+    """Return True if a row's learning rate was chosen by an earlier rule: the best of a few."""
     return bool(row.get("tuning")) and "tuning_areas" not in row
 
 
 def stands(row: Mapping[str, Any]) -> bool:
-    """Whether an outdated row needs no training: its rate has neighbors, and none is as good."""
+    """Return True if an outdated row needs no training: its neighbors score clearly less."""
     scores = {float(rate): score for rate, score in row.get("tuning", {}).items()}
     rate = row.get("learning_rate", 0.0)
     others = [score for other, score in scores.items() if other != rate]
     inside = bool(scores) and min(scores) < rate < max(scores)
-    return inside and max(others) < scores[rate] - 2 * CLOSE  # of the largest span, 2
+    return inside and max(others) < scores[rate] - 2 * CLOSE  # for the largest span, 2
 
 
 def grown(row: Mapping[str, Any], chosen: Chosen) -> dict[str, Any] | None:
-    """The row with what was tried now, if its agents were trained at the rate that was chosen."""
+    """Add all tried rates to a row; None if its agents were trained at another rate."""
     if row.get("learning_rate") != chosen.setting["learning_rate"]:
         return None
     return {**row, **record(chosen), "tuned": provenance()}

@@ -1,1 +1,1 @@
-"""Figures of the chapters, by subject: arrays in, Axes out."""
+"""Figures of several chapters, by subject: functions of arrays that return Axes."""

@@ -29,10 +29,11 @@ def errors(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One line per label of an error over `x`, by default 0, 1, …, on a logarithmic axis.
+    """Draw one line per label of an error over `x` (default 0, 1, …), on a logarithmic axis.
 
-    Strategies come in their usual order. The labels in `bounds` are drawn thin and dark. `log` is
-    of the horizontal axis.
+    Strategies come in their usual order. The labels in `bounds` are drawn thin and dark. `log` sets
+    a
+    logarithmic horizontal axis.
     """
     ax = figure()[1][0] if ax is None else ax
     looks = iter(STYLES)

@@ -1,4 +1,4 @@
-"""Orders of execution: when something is made, when it is last read, and how much waits between."""
+"""Orders of execution: when values are computed, when they are last read, and how many wait."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ Order = Sequence[tuple[str, Point]]  # operations at points, in the order of exe
 
 
 def places(order: Order, name: str) -> dict[Point, int]:
-    """Where in the order each point of an operation comes.
+    """Return the place of each point of an operation in the order.
 
-    Raises `ValueError` if none does.
+    Raises `ValueError` if the order does not contain the operation.
     """
     found = {point: place for place, (op, point) in enumerate(order) if op == name}
     if not found:
@@ -25,9 +25,11 @@ def places(order: Order, name: str) -> dict[Point, int]:
 
 
 def waiting(order: Order, made: str, read: str) -> Integer[np.ndarray, " place"]:
-    """How many points of `made` are computed, but not yet read by `read` at the same point.
+    """Count the points of `made` that are computed but not yet read by `read` at the same point.
 
-    Of each place in the order, before it is executed; points that are never read do not wait.
+    The count is for each place in the order, before it is executed; points that are never read do
+    not
+    count.
     """
     change = np.zeros(len(order) + 1, int)
     first, last = places(order, made), places(order, read)
@@ -46,9 +48,9 @@ def lifetimes(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """A line for each step, from the place where it is made to where it is read for the last time.
+    """Draw a line for each step, from the place where it is computed to where it is last read.
 
-    Points end in the step. The title says how many steps wait at once at most.
+    Points end in the step. The title states the largest number of steps that wait at once.
     """
     ax = figure()[1][0] if ax is None else ax
     first, last = places(order, made), places(order, read)

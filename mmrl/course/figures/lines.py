@@ -20,7 +20,7 @@ def by_step(
     chance: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """One line per label of a quantity at every step of an episode; labels stand at the ends."""
+    """Draw one line per label over the steps of an episode, with labels at the ends."""
     ax = figure()[1][0] if ax is None else ax
     ends: dict[str, float] = {}
     most = 0
@@ -48,9 +48,9 @@ def lines(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One line per entry of `curves` over `x`, its label at its end; thin lines at `references`.
+    """Draw one line per entry of `curves` over `x`, and thin lines at `references`.
 
-    `log` is of the horizontal axis.
+    Labels are at the ends of lines. `log` sets a logarithmic horizontal axis.
     """
     ax = figure()[1][0] if ax is None else ax
     for (_, values), style in zip(curves.items(), STYLES, strict=False):
@@ -80,7 +80,7 @@ def paths(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One line per label over its own `x`; the labels stand at the right ends."""
+    """Draw one line per label over its own `x`, with labels at the right ends."""
     ax = figure()[1][0] if ax is None else ax
     for (label, line), style in zip(lines.items(), STYLES, strict=False):
         look: dict[str, Any] = {"linewidth": 2, "markersize": 5, **style}
@@ -100,7 +100,7 @@ def recall_curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """`learning_curves`, and a line at the best that a memory blind to order can do."""
+    """Draw `learning_curves` and a line at the best return of a memory that ignores order."""
     named = {name.replace("_", " "): curves for name, curves in returns.items()}
     ax = learning_curves(named, env_steps, title=title, ax=ax, chance=-0.5, best=1.0)
     ax.axhline(blind, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)

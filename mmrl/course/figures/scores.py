@@ -1,9 +1,9 @@
 """Scores in all tasks at all times.
 
-Scores are [seed, time, task], the first before all training, and `env_steps` says when; `order` is
-the task of each stage, of equally many evaluations, or empty if all tasks are trained throughout.
-Rows of `published("forgetting")` have these of the greedy policy, and `sampled` makes of each one
-the row of sampled actions, beside which greedy scores are drawn dotted.
+Scores are [seed, time, task], the first before all training, at times `env_steps`. `order` is
+the task of each stage of equal length, or empty if all tasks are trained throughout.
+Rows of `published("forgetting")` have scores of the greedy policy, and `sampled` turns each into
+a row of sampled actions; next to these, greedy scores are drawn dotted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 TRAINED, AT_REST = 3.4, 1.2  # widths of a line, in points
 
-BESIDE = (0, (1, 1.2))  # dashes of the greedy policy's scores beside sampled ones
+BESIDE = (0, (1, 1.2))  # dashes of greedy scores next to sampled ones
 
 
 def scores_by_task(
@@ -34,11 +34,11 @@ def scores_by_task(
     names: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Axes:
-    """A line per task: thick while it is trained, thin while it is only evaluated (Figure 1).
+    """Draw a line per task: thick while it is trained, thin otherwise.  Figure 1.
 
-    Interquartile mean over seeds, and its 95 % interval. Bands behind say which task is trained, in
-    its color and by its name at the top. Dotted beside sampled scores: those of the `greedy`
-    policy. Raises `ValueError` if the sizes do not fit together.
+    Shows the interquartile mean over seeds and its 95 % interval. Bands in the background show the
+    trained task by color and by name at the top. Next to sampled scores, the scores of the `greedy`
+    policy are dotted. Raises `ValueError` if the sizes do not fit together.
     """
     scores, env_steps = np.asarray(scores), np.asarray(env_steps)
     _check(scores, env_steps, order)
@@ -48,7 +48,7 @@ def scores_by_task(
     for stage, task in enumerate(order):
         begin, end = (float(env_steps[s * blocks]) for s in (stage, stage + 1))
         _band(ax, begin, end, names[task], task)
-    if order:  # room for the names of stages, without fixing the limits that panels share
+    if order:  # leave room for the names of stages without fixing the shared limits
         ax.update_datalim([(0.0, scores.max() + 0.12 * np.ptp(scores))])
     for task, style in zip(range(scores.shape[2]), STYLES, strict=False):
         middle, low, high = np.array([interval(column) for column in scores[:, :, task].T]).T
@@ -74,17 +74,17 @@ def scores_by_task(
 
 
 def sampled(row: Mapping[str, Any]) -> Row:
-    """The row of a published one's sampled actions, with the `greedy` row beside it."""
+    """Turn a published row into that of its sampled actions, with its `greedy` row included."""
     return {**row, **row["sampled"], "greedy": row}
 
 
 def policy(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Says whose scores are drawn of these rows."""
+    """Name the policies whose scores in these rows are drawn."""
     return "sampled (dotted: greedy)" if all("greedy" in row for row in rows) else "greedy"
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """A line per row: final cumulative performance by task and in the mean, and what is kept."""
+    """Return a line per row: final cumulative performance by task, its mean, and the share kept."""
     width = max(len(row["cell"]) for row in rows)
     tasks = max(np.shape(row["cumulative"])[1] for row in rows)
     head = f"{'':{width}s}" + "".join(f"{f'task {k + 1}':>8s}" for k in range(tasks))

@@ -1,14 +1,14 @@
 """Programs as recurrence equations: REINFORCE, A2C, PPO, a policy with memory, and a decoder.
 
-Every program is a graph over iterations i, steps t and a batch b of environments, all of one length
-T. Its functions are those of one environment: `vectorize(graph, "b")`, before other passes, moves
-the batch into the arrays, and the bound B says how many there are. An episode that ends early is
-masked from then on: T is the greatest length. Random numbers come from keys that are functions of
-the point, so that every legal order of execution computes the same numbers. Environments, networks
-and optimizers (optax) are arguments: this package imports none of their libraries.
+Every program is a graph over iterations i, steps t and a batch b of environments, with episodes of
+one length T. Its functions handle one environment: `vectorize(graph, "b")`, before other passes,
+moves the batch into the arrays, and the bound B is its size. An episode that ends early is masked
+afterwards: T is the greatest length. Random numbers come from keys that are functions of the point,
+so that every legal order of execution computes the same numbers. Environments, networks and
+optimizers (optax) are arguments: this package imports none of their libraries.
 
-All graphs take one input, `key`, and have two results: the last parameters, and the mean return of
-the episodes of every iteration.
+All graphs have one input, `key`, and two results: the last parameters, and the mean return of the
+episodes of every iteration.
 """
 
 from mmrl.course.programs.decoder import decoder

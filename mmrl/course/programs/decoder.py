@@ -1,8 +1,8 @@
-"""A decoder that generates token by token, with attention to all that came before or to a window.
+"""A decoder that generates token by token, with attention to all earlier tokens or to a window.
 
-The cache of keys and values is nowhere in it: k[b, 0:t + 1] is every key so far, and
-k[b, max_(0, t + 1 - W):t + 1] the last W. Each key is kept as long as a later step reads it, which
-the schedule knows, so the one becomes a cache of T entries, and the other a ring of W.
+The code does not mention a cache of keys and values: k[b, 0:t + 1] is every key so far, and
+k[b, max_(0, t + 1 - W):t + 1] the last W. The schedule keeps each key as long as a later step reads
+it, so the first becomes a cache of T entries, and the second a ring of W.
 """
 
 import jax
@@ -17,10 +17,10 @@ Vector = Float[Array, " width"]
 
 
 def decoder(like: PyTree, *, window: int | None = None) -> Graph:
-    """Tokens x[b, t + 1] ~ softmax(logits[b, t]) of B sequences, with their log-probabilities.
+    """Build a decoder that samples tokens x[b, t + 1] ~ softmax(logits[b, t]) for B sequences.
 
-    It has one input, `params`, with the shapes of `like` (see `initial`). Attention is to all
-    positions so far, or to the last `window`. Results are tokens [time, batch], from 0 on, and
+    It has one input, `params`, with the shapes of `like` (see `initial`). Attention covers all
+    positions so far, or the last `window`. Results are the tokens [time, batch], from 0 on, and the
     log-probabilities of the tokens that follow. Raises `ValueError` for a `window` below 1.
     """
     if window is not None and window < 1:
@@ -41,7 +41,7 @@ def decoder(like: PyTree, *, window: int | None = None) -> Graph:
 
 
 def initial(key: PRNGKeyArray, *, vocabulary: int, width: int, layers: int = 2) -> PyTree:
-    """Random parameters of a decoder with one head a layer and `width` numbers a position."""
+    """Return random parameters of a decoder: one head per layer, `width` numbers per position."""
 
     def matrix(key: PRNGKeyArray, rows: int, columns: int) -> Array:
         return jax.random.normal(key, (rows, columns)) * rows**-0.5
@@ -61,36 +61,36 @@ def initial(key: PRNGKeyArray, *, vocabulary: int, width: int, layers: int = 2) 
 
 
 def embed(w: PyTree, token: Int[Array, ""], t: Int[Array, ""]) -> Vector:
-    """A token at a position, which sines and cosines tell (Vaswani et al. 2017, §3.5)."""
+    """Embed a token, with sines and cosines of its position (Vaswani et al. 2017, §3.5)."""
     half = w["embed"].shape[1] // 2
     angle = t * 1e4 ** (-jnp.arange(half) / half)
     return w["embed"][token] + jnp.concatenate([jnp.sin(angle), jnp.cos(angle)])
 
 
 def normal(x: Vector) -> Vector:
-    """x with mean 0 and variance 1."""
+    """Normalize x to mean 0 and variance 1."""
     return (x - x.mean()) * jax.lax.rsqrt(x.var() + 1e-6)
 
 
 def project(w: PyTree, h: Vector) -> tuple[Vector, Vector, Vector]:
-    """Query, key and value of a position; the query is scaled by 1 / √width."""
+    """Compute query, key and value of a position; the query is scaled by 1 / √width."""
     q, k, v = jnp.split(normal(h) @ w["qkv"], 3)
     return q * q.size**-0.5, k, v
 
 
 def mix(w: PyTree, h: Vector, seen: Vector) -> Vector:
-    """The next layer's input: a position, what it attended to, and a perceptron of both."""
+    """Compute the next layer's input from a position and what it attended to, with a perceptron."""
     h = h + seen @ w["out"]
     return h + jax.nn.gelu(normal(h) @ w["up"]) @ w["down"]
 
 
 def read_out(w: PyTree, h: Vector) -> Float[Array, " vocabulary"]:
-    """Logits of the next token."""
+    """Compute the logits of the next token."""
     return normal(h) @ w["read"]
 
 
 def choose(key: PRNGKeyArray, w: PyTree, h: Vector) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """The next token, and its log-probability."""
+    """Sample the next token; also return its log-probability."""
     logits = read_out(w, h)
     token = jax.random.categorical(key, logits).astype(jnp.int32)
     return token, jax.nn.log_softmax(logits)[token]

@@ -1,4 +1,4 @@
-"""Parts that all programs share: environments that act, parameters that change."""
+"""Parts of all programs: environments that act, and parameters that change."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,9 +19,10 @@ from mmrl.pdg.build.tensor import Tensor
 class Environment:
     """One environment, as two functions.
 
-    `reset(key)` gives (obs, state), and `step(key, state, action)` (obs, state, reward,
-    terminated, truncated), where `obs` is what the action led to, also at an end. What comes after
-    an end is never used, nor a terminal observation that is NaN or infinite.
+    `reset(key)` returns (obs, state), and `step(key, state, action)` returns (obs, state, reward,
+    terminated, truncated), where `obs` results from the action, also at the end of an episode.
+    Values
+    after an end are never used, and neither is a terminal observation that is NaN or infinite.
     """
 
     reset: Callable[[PRNGKeyArray], tuple[Any, Any]]
@@ -29,17 +30,18 @@ class Environment:
 
     @classmethod
     def of(cls, env: Any, params: Any) -> "Environment":
-        """An environment with gymnax's interface, and its parameters, as two functions.
+        """Wrap an environment with gymnax's interface, and its parameters, as two functions.
 
-        After an end gymnax gives the first observation of the next episode; what the action led to
-        is `final_observation` in its info. Raises `ValueError` if it is missing.
+        After an end, gymnax returns the first observation of the next episode; the observation that
+        results
+        from the action is `final_observation` in its info. Raises `ValueError` if it is missing.
         """
 
         def step(key: PRNGKeyArray, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
             *answer, info = env.step(key, state, action, params)
             if len(answer) != 5 or "final_observation" not in info:
                 raise ValueError(
-                    "`env.step` must give (obs, state, reward, terminated, truncated, info) with "
+                    "`env.step` must return (obs, state, reward, terminated, truncated, info) with "
                     f"info['final_observation'], got {len(answer) + 1} values and an info with "
                     f"{sorted(info)}. For such an environment write Environment(reset, step)."
                 )
@@ -51,7 +53,7 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """`init(key)` gives parameters, `apply(params, obs)` logits; A2C, PPO: (logits, value)."""
+    """A network: `init(key)` returns parameters, `apply(params, obs)` logits or (logits, value)."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     apply: Callable[[PyTree, Any], Any]
@@ -59,7 +61,7 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """A network with a state: `apply(params, state, obs)` gives (state, logits), from `start()`."""
+    """A network with a state: `start()` returns it, `apply(params, state, obs)` (state, logits)."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     start: Callable[[], PyTree]
@@ -68,24 +70,24 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """The step at [i, t, b]."""
+    """The values of a step at [i, t, b]."""
 
     seen: Tensor
     """(observation, alive). `alive` is 1 up to the step that ends an episode, then 0."""
     carried: Tensor
     """(state, return so far)"""
     after: Tensor
-    """`seen`, as the action left it: what is seen at t + 1."""
+    """`seen` after the action; it is `seen` at t + 1."""
     reward: Tensor
     """0 once an episode has ended."""
     goes_on: Tensor
-    """0 if the environment terminated here: no value follows."""
+    """0 if the environment terminated here, so that no value follows."""
     score: Tensor
     """Mean return of the episodes of iteration i."""
 
 
 def begin(p: Program, environment: Environment) -> tuple[Tensor, Tensor]:
-    """`seen` and `carried`, with their first step: x[i, 0, b] = reset()."""
+    """Define `seen` and `carried` at the first step: x[i, 0, b] = reset()."""
     i, *_, t, b = p.symbols
 
     def reset(key: PRNGKeyArray) -> tuple:
@@ -100,7 +102,7 @@ def begin(p: Program, environment: Environment) -> tuple[Tensor, Tensor]:
 def advance(
     p: Program, environment: Environment, seen: Tensor, carried: Tensor, action: Tensor
 ) -> Steps:
-    """One step of the environment, and x[i, t + 1, b] = what it led to."""
+    """Define one step of the environment, and x[i, t + 1, b] as its result."""
     (i, *_, t, b), (*_, T, B) = p.symbols, p.bounds
 
     def step(key: PRNGKeyArray, seen: Any, carried: Any, action: Array) -> tuple:
@@ -134,7 +136,7 @@ def _of_observation(layer: Layer | Callable[[Any], Any]) -> Layer | Callable[[An
 class Learner:
     """Parameters as tensors over some dimensions, and the optimizer that changes them.
 
-    `w` holds the parameters of each layer by its name; there is one entry for a `Network` or a
+    `w` contains the parameters of each layer by its name; there is one entry for a `Network` or a
     `Memory`. The optimizer is one operation if it has optax's interface, `init` and `update`, or
     equations if it has `step`, as `nn.Adam` does.
     """
@@ -189,5 +191,5 @@ class Learner:
 
 
 def log_prob(logits: Float[Array, "... action"], action: Int[Array, "..."]) -> Float[Array, "..."]:
-    """log π(a), of logits."""
+    """Compute log π(a) from logits."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]

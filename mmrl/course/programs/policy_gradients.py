@@ -1,7 +1,7 @@
 """REINFORCE (Monte-Carlo, n-step, and for a policy with memory), A2C and PPO.
 
-The advantages of A2C and PPO are a recurrence that runs backward; then follow one step or several
-epochs.
+The advantages of A2C and PPO are a recurrence that runs backward; A2C then takes one step, and PPO
+several epochs.
 """
 
 import dataclasses
@@ -38,10 +38,11 @@ def reinforce(
     n: int | None = None,
     gamma: float = 0.99,
 ) -> Graph:
-    """REINFORCE (Williams 1992) with returns r[t:T], or r[t:min(t + n, T)] if `n` is given.
+    """Build REINFORCE (Williams 1992) with returns r[t:T], or r[t:min(t + n, T)] if `n` is given.
 
-    The gradient of each step is an operation of its own, summed over b and t, so that learning may
-    follow acting n steps behind. Raises `ValueError` for `n` below 1.
+    The gradient of each step is a separate operation, summed over b and t, so that learning may
+    follow
+    acting n steps behind. Raises `ValueError` for `n` below 1.
     """
     if n is not None and n < 1:
         raise ValueError(f"`n` must be at least 1, or None for all rewards that follow; got {n}")
@@ -59,9 +60,9 @@ def reinforce(
 def remember(
     environment: Environment, memory: Memory, optimizer: Any, *, gamma: float = 0.99
 ) -> Graph:
-    """REINFORCE for a policy with memory: h[i, t + 1, b] = f(w[i], h[i, t, b], o[i, t, b]).
+    """Build REINFORCE for a policy with memory: h[i, t + 1, b] = f(w[i], h[i, t, b], o[i, t, b]).
 
-    Acting carries the state from step to step, and gradients go the same way back through time.
+    Acting carries the state from step to step, and gradients flow back through time along it.
     """
     p = Program("i", "t", "b")
     (i, t, b), T = p.symbols, p.bounds[1]
@@ -95,7 +96,7 @@ def _learn(
 
 @dataclasses.dataclass(frozen=True)
 class ActorCritic:
-    """The numbers of A2C and PPO."""
+    """Settings of A2C and PPO."""
 
     gamma: float = 0.99
     lam: float = 0.95  # λ of the generalized advantage estimate
@@ -107,9 +108,11 @@ class ActorCritic:
 def advantages(
     p: Program, network: Layers, w: Mapping[str, Tensor], now: Steps, value: Tensor, c: ActorCritic
 ) -> Tensor:
-    """A[t] = δ[t] + γ λ A[t + 1], δ[t] = r[t] + γ v[t + 1] - v[t] (Schulman et al. 2016, Eq. 16).
+    """Define A[t] = δ[t] + γ λ A[t + 1], δ[t] = r[t] + γ v[t + 1] - v[t].
 
-    A recurrence that runs backward. No value follows a terminal step, no advantage any last one.
+    Schulman et al. 2016, Eq. 16: a recurrence that runs backward. Terminal steps have no next
+    value,
+    and last steps have no next advantage.
     """
     (i, *_, t, b), T = p.symbols, p.bounds[-2]
     following, ahead = (p.tensor(i, t, b, name=f"next_{x}") for x in ("value", "advantage"))
@@ -135,10 +138,12 @@ def _loss(
     c: ActorCritic,
     *before: Tensor,
 ) -> Tensor:
-    """The losses of policy, value and entropy at a step; their sum is a mean over all that count.
+    """Return the losses of policy, value and entropy at a step; they sum to a mean over valid
+    steps.
 
-    `judged` are logits and values. `value`, `gain` and `before`, a log-probability, are of the time
-    of acting; with `before` the policy's loss is that of PPO.
+    `judged` are logits and values. `value`, `gain` and `before`, a log-probability, are from the
+    time
+    of acting; with `before`, the policy's loss is that of PPO.
     """
     (i, *_, t, _), (*_, T, B) = p.symbols, p.bounds
     alive = p.fn(lambda seen: seen[1], now.seen, name="alive")
@@ -174,7 +179,7 @@ def a2c(
     optimizer: Any,
     config: ActorCritic = ActorCritic(),
 ) -> Graph:
-    """Advantage actor-critic (Mnih et al. 2016), with generalized advantages."""
+    """Build an advantage actor-critic (Mnih et al. 2016) with generalized advantages."""
     p = Program("i", "t", "b")
     judge, learner = layers(network), Learner(p, network, optimizer, p.symbols[0])
     seen, carried = begin(p, environment)
@@ -192,7 +197,7 @@ def ppo(
     optimizer: Any,
     config: ActorCritic = ActorCritic(),
 ) -> Graph:
-    """Proximal policy optimization (Schulman et al. 2017): K epochs on each episode.
+    """Build proximal policy optimization (Schulman et al. 2017) with K epochs on each episode.
 
     Parameters live on (i, k): w[i, k + 1] = u[i, k] and w[i + 1, 0] = u[i, K - 1]. Acting reads
     w[i, 0], so that the ratio of an epoch is 1 at k = 0 only.

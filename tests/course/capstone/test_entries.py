@@ -235,7 +235,7 @@ def test_what_is_no_entry_is_told_apart(path: Path):
     path.write_text(json.dumps({**dict.fromkeys(lacking), "tuning": []}))
     assert "was not written by" in refused(path)
     path.write_text("[]")
-    with pytest.raises(RunError, match="is no entry"):
+    with pytest.raises(RunError, match="is not an entry"):
         entries.check(path)
     path.write_text("no")
     with pytest.raises(RunError, match="is not JSON"):
